@@ -1,0 +1,73 @@
+"""Three nouns carry every exchange with the server.
+
+A :class:`Call` says what to send. An :class:`Operation` adds how to read the reply. A transport (one floor up)
+sends it. None of them knows a socket, a clock or a loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeAlias, TypeVar
+
+__all__ = ["Call", "Operation", "Reply", "Word", "integer", "optional_text", "text", "texts"]
+
+Word: TypeAlias = str | bytes | int | float
+"""What a command may carry as one word."""
+
+Reply: TypeAlias = Any
+"""A raw RESP2 reply: bytes, int, None, or a list of these."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One command for the server.
+
+    Attributes:
+        name: A function of ours (``glidemq_addJob``) or a plain command (``HGETALL``).
+        keys: The keys it names; the first decides the cluster slot.
+        args: What follows the keys.
+        is_function: True when ``name`` is a server function.
+    """
+
+    name: str
+    keys: tuple[str, ...] = ()
+    args: tuple[Word, ...] = ()
+    is_function: bool = False
+
+    @property
+    def words(self) -> tuple[Word, ...]:
+        """The command as it goes over the wire."""
+        if self.is_function:
+            return ("FCALL", self.name, len(self.keys), *self.keys, *self.args)
+        return (self.name, *self.keys, *self.args)
+
+
+@dataclass(frozen=True, slots=True)
+class Operation(Generic[T]):
+    """A call, and how to read what comes back."""
+
+    call: Call
+    read: Callable[[Reply], T]
+
+
+def text(reply: Reply) -> str:
+    """Read a bulk string."""
+    return reply.decode() if isinstance(reply, bytes) else str(reply)
+
+
+def optional_text(reply: Reply) -> str | None:
+    """Read a bulk string that may be absent."""
+    return None if reply is None else text(reply)
+
+
+def texts(reply: Reply) -> list[str]:
+    """Read an array of bulk strings."""
+    return [text(item) for item in reply or ()]
+
+
+def integer(reply: Reply) -> int:
+    """Read an integer."""
+    return int(reply)

@@ -1,0 +1,160 @@
+"""Names of every key of a queue. All of them share one hash tag, so a queue lives on one cluster slot."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from orchestration_queue.errors import InvalidNameError
+from orchestration_queue.options import name_problem
+
+__all__ = ["DEFAULT_PREFIX", "GROUP", "QueueKeys"]
+
+DEFAULT_PREFIX = "glide"
+GROUP = "workers"
+"""The consumer group of all workers of a queue."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueKeys:
+    """The keys of one queue.
+
+    Raises:
+        InvalidNameError: The queue's name is empty, too long, or has a character of the wire's own.
+    """
+
+    queue: str
+    prefix: str = DEFAULT_PREFIX
+
+    def __post_init__(self) -> None:
+        for what, name in (("Queue name", self.queue), ("Key prefix", self.prefix)):
+            if problem := name_problem(name):
+                raise InvalidNameError(
+                    f"{what} {name!r} {problem}, which the wire cannot carry; use letters, digits, '.', '-' and '_'."
+                )
+
+    @property
+    def base(self) -> str:
+        """The text every key of the queue starts with."""
+        return f"{self.prefix}:{{{self.queue}}}"
+
+    def named(self, name: str) -> str:
+        """A queue-level key such as ``stream``, ``scheduled`` or ``events``."""
+        return f"{self.base}:{name}"
+
+    @property
+    def id(self) -> str:
+        """Counter of automatic job ids."""
+        return self.named("id")
+
+    @property
+    def stream(self) -> str:
+        """Ready jobs, and the consumer groups that read them."""
+        return self.named("stream")
+
+    @property
+    def scheduled(self) -> str:
+        """Delayed, prioritized and retrying jobs by due time."""
+        return self.named("scheduled")
+
+    @property
+    def completed(self) -> str:
+        """Finished jobs by time."""
+        return self.named("completed")
+
+    @property
+    def failed(self) -> str:
+        """Failed jobs by time."""
+        return self.named("failed")
+
+    @property
+    def events(self) -> str:
+        """What happened, as a stream."""
+        return self.named("events")
+
+    @property
+    def meta(self) -> str:
+        """Settings of the queue."""
+        return self.named("meta")
+
+    @property
+    def dedup(self) -> str:
+        """Deduplication ids and the job each stands for."""
+        return self.named("dedup")
+
+    @property
+    def rate(self) -> str:
+        """Window of the queue's rate limit."""
+        return self.named("rate")
+
+    @property
+    def schedulers(self) -> str:
+        """Repeatable jobs, an entry each."""
+        return self.named("schedulers")
+
+    @property
+    def schedulers_lock(self) -> str:
+        """Held by whoever evaluates or edits the repeatable jobs."""
+        return self.named("schedulers:lock:__tick__")
+
+    @property
+    def ratelimited(self) -> str:
+        """Groups that wait for their rate limit."""
+        return self.named("ratelimited")
+
+    @property
+    def lifo(self) -> str:
+        """Ready jobs that run newest first."""
+        return self.named("lifo")
+
+    @property
+    def priority(self) -> str:
+        """Ready jobs that run before all others."""
+        return self.named("priority")
+
+    @property
+    def list_active(self) -> str:
+        """How many jobs that came from a list are active."""
+        return self.named("list-active")
+
+    @property
+    def suspended(self) -> str:
+        """Suspended jobs by deadline."""
+        return self.named("suspended")
+
+    @property
+    def metrics_completed(self) -> str:
+        """Completions per minute."""
+        return self.named("metrics:completed")
+
+    @property
+    def metrics_failed(self) -> str:
+        """Failures per minute."""
+        return self.named("metrics:failed")
+
+    def job(self, job_id: str) -> str:
+        """The job's record."""
+        return f"{self.base}:job:{job_id}"
+
+    def log(self, job_id: str) -> str:
+        """The job's log lines."""
+        return f"{self.base}:log:{job_id}"
+
+    def deps(self, job_id: str) -> str:
+        """Members of the jobs that must finish before this one."""
+        return f"{self.base}:deps:{job_id}"
+
+    def parents(self, job_id: str) -> str:
+        """Members of the further jobs that wait for this one."""
+        return f"{self.base}:parents:{job_id}"
+
+    def signals(self, job_id: str) -> str:
+        """Signals the job received."""
+        return f"{self.base}:signals:{job_id}"
+
+    def worker(self, consumer: str) -> str:
+        """A worker's registration, alive while it is."""
+        return f"{self.base}:w:{consumer}"
+
+    def member(self, job_id: str) -> str:
+        """The job's name inside another job's ``deps``: it says queue and id."""
+        return f"{self.base}:{job_id}"

@@ -1,0 +1,80 @@
+"""The life of a job as data: its states, and every way from one to another.
+
+Source: the wire's state table. ``docs/reference/states.md`` draws the picture from :data:`TRANSITIONS`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+__all__ = ["TERMINAL", "TRANSITIONS", "JobState", "Transition"]
+
+
+class JobState(StrEnum):
+    """Where a job is. The values are the wire's words."""
+
+    WAITING = "waiting"
+    """Ready: in the stream, or in the priority or LIFO list."""
+    ACTIVE = "active"
+    """With a worker."""
+    DELAYED = "delayed"
+    """Due later: a delay, or the pause before a retry."""
+    PRIORITIZED = "prioritized"
+    """Ready, with a priority, and not yet promoted to the priority list."""
+    WAITING_CHILDREN = "waiting-children"
+    """Waits for the jobs it depends on."""
+    GROUP_WAITING = "group-waiting"
+    """Parked until its ordering group has room."""
+    SUSPENDED = "suspended"
+    """Put aside by its handler until a signal arrives."""
+    COMPLETED = "completed"
+    FAILED = "failed"
+
+
+TERMINAL = frozenset({JobState.COMPLETED, JobState.FAILED})
+"""States a job does not leave by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """One arrow of the state diagram."""
+
+    source: JobState
+    target: JobState
+    trigger: str
+
+
+def _arrows(sources: str, target: str, triggers: str) -> tuple[Transition, ...]:
+    return tuple(
+        Transition(JobState(source), JobState(target), trigger)
+        for source in sources.split()
+        for trigger in triggers.split()
+    )
+
+
+TRANSITIONS: tuple[Transition, ...] = (
+    *_arrows("delayed prioritized", "waiting", "promote"),
+    *_arrows("delayed", "waiting", "promoteJob changeDelay"),
+    *_arrows("delayed", "prioritized", "changeDelay"),
+    *_arrows("delayed prioritized waiting", "failed", "expire"),
+    *_arrows("waiting prioritized", "delayed", "changeDelay"),
+    *_arrows("waiting", "prioritized", "changePriority"),
+    *_arrows("prioritized", "waiting", "changePriority"),
+    *_arrows("waiting", "active", "moveToActive completeAndFetchNext"),
+    *_arrows("waiting", "group-waiting", "moveToActive completeAndFetchNext"),
+    *_arrows("waiting", "failed", "tokenBucketReject"),
+    *_arrows("group-waiting", "waiting", "release promoteRateLimited"),
+    *_arrows("waiting group-waiting delayed prioritized", "failed", "revoke"),
+    *_arrows("active", "completed", "complete completeAndFetchNext"),
+    *_arrows("active", "delayed", "retry moveActiveToDelayed"),
+    *_arrows("active", "failed", "fail stall expire rateLimitGroup"),
+    *_arrows("active", "waiting", "deferActive stall moveToWaitingChildren"),
+    *_arrows("active", "waiting-children", "moveToWaitingChildren"),
+    *_arrows("active", "group-waiting", "rateLimitGroup"),
+    *_arrows("active", "suspended", "suspend"),
+    *_arrows("suspended", "waiting", "signal"),
+    *_arrows("suspended", "failed", "sweepSuspended"),
+    *_arrows("waiting-children", "waiting", "complete completeChild registerParent"),
+    *_arrows("failed", "delayed", "retryJobs"),
+)
