@@ -1,0 +1,66 @@
+# Two commands do everything on a fresh machine: `make demo` and `make test`.
+# Both make .venv first, from the locked versions in requirements/.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+UV     := $(BIN)/uv
+
+.DEFAULT_GOAL := help
+.PHONY: help demo demo-ui test bench lint types check generate lock wheel clean
+
+help: ## Show this list
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(UV):
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+
+# A stamp per lock file: what it names is installed, and so is this package, editable.
+$(VENV)/.%.stamp: requirements/%.lock pyproject.toml | $(UV)
+	$(UV) pip install --quiet --python $(BIN)/python --require-hashes -r $<
+	$(UV) pip install --quiet --python $(BIN)/python --no-deps --editable .
+	@touch $@
+
+demo: $(VENV)/.demo.stamp ## Run the flights pipeline end to end on real data (ARGS=--kill-worker kills a worker on the way)
+	$(BIN)/python -m examples.flights.demo $(ARGS)
+
+demo-ui: $(VENV)/.demo.stamp ## Look at the same pipeline in the browser, under `dagster dev`
+	$(BIN)/python -m examples.flights.demo --ui $(ARGS)
+
+test: $(VENV)/.dev.stamp ## Run every test
+	$(BIN)/python -m pytest $(ARGS)
+
+bench: $(VENV)/.dev.stamp ## Measure, and print JSON
+	$(BIN)/python -m tests.bench $(ARGS)
+
+lint: $(VENV)/.dev.stamp ## Style, floors, generated files, Lua (needs luacheck: Debian's lua-check)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-cache
+	$(BIN)/python tools/bundle_lua.py --check
+	$(BIN)/python tools/generate_sync.py --check
+	luacheck --config lua/.luacheckrc lua
+
+types: $(VENV)/.dev.stamp ## mypy --strict
+	$(BIN)/mypy
+
+wheel: $(VENV)/.dev.stamp ## Build the wheel and look at what is in it
+	rm -rf dist && $(UV) build --quiet --python $(BIN)/python
+	$(BIN)/python tools/check_wheel.py dist
+
+check: lint types wheel test ## All that CI runs
+
+generate: $(VENV)/.dev.stamp ## Write the generated files anew
+	$(BIN)/python tools/bundle_lua.py
+	$(BIN)/python tools/generate_sync.py
+
+# Hashes instead of addresses: any mirror will do.
+COMPILE = $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+          --no-header --no-annotate $(LOCK_ARGS) pyproject.toml --all-extras --group examples
+lock: | $(UV) ## Resolve the locked versions anew (LOCK_ARGS=--upgrade for the newest)
+	$(COMPILE) --output-file requirements/demo.lock
+	$(COMPILE) --group test --group lint --output-file requirements/dev.lock
+
+clean: ## Remove what the commands above left behind
+	rm -rf $(VENV) dist .demo .oq .bench .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,174 @@
+"""The worker's decisions, pure: events go in, the next step comes out. No clock, no socket, no loop.
+
+The machine knows how many jobs run, which outcomes wait to be told, and whether the queue has a backlog. From
+these it says what to do next:
+
+* :class:`Exchange` - one trip to the server: tell outcomes, start or return delivered jobs, take more;
+* :class:`Listen` - nothing is ready: wait at the server for the next job;
+* :class:`Rest` - wait for something to happen here;
+* :class:`Leave` - all is told; go.
+
+A worker with a backlog never listens, and one that listens asks only for places it has.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from orchestration_queue.protocol.operations.working import Delivery, Settlement
+
+__all__ = ["Exchange", "Leave", "Listen", "Machine", "Phase", "Rest", "Step"]
+
+
+class Phase(Enum):
+    """What the worker is up to."""
+
+    RUNNING = auto()
+    PAUSED = auto()
+    """Takes no new jobs; finishes those it has."""
+    DRAINING = auto()
+    """Takes no new jobs; leaves when the last one is told."""
+    ABANDONING = auto()
+    """Leaves as soon as what has an outcome is told, whatever still runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """One trip to the server.
+
+    Attributes:
+        settle: Outcomes to tell.
+        start: Delivered jobs to start.
+        hand_back: Delivered jobs to return to the queue unstarted.
+        want: Jobs to take beyond these.
+    """
+
+    settle: tuple[Settlement, ...] = ()
+    start: tuple[Delivery, ...] = ()
+    hand_back: tuple[Delivery, ...] = ()
+    want: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Listen:
+    """Wait at the server for up to ``want`` jobs."""
+
+    want: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """Nothing to do until something happens here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """Everything is told; the worker may go."""
+
+
+Step = Exchange | Listen | Rest | Leave
+
+
+@dataclass(slots=True)
+class Machine:
+    """The state of one worker.
+
+    Attributes:
+        places: Jobs it runs at a time.
+        phase: What it is up to.
+        running: Jobs whose handlers have not ended.
+        outbox: Outcomes not yet told.
+        inbox: Jobs delivered but not started.
+        listening: Places promised to a wait at the server; 0 when none is under way.
+        backlog: The queue had more than we took, or may have.
+    """
+
+    places: int
+    phase: Phase = Phase.RUNNING
+    running: int = 0
+    outbox: list[Settlement] = field(default_factory=list)
+    inbox: list[Delivery] = field(default_factory=list)
+    listening: int = 0
+    backlog: bool = True
+
+    @property
+    def free(self) -> int:
+        """Places that nobody has been promised."""
+        return self.places - self.running - len(self.inbox) - self.listening
+
+    @property
+    def held(self) -> set[str]:
+        """Jobs in our hands that are not running: delivered and not started, or ended and not told."""
+        return {delivery.job_id for delivery in self.inbox} | {told.lease.job_id for told in self.outbox}
+
+    def step(self) -> Step:
+        """What to do now."""
+        taking = self.phase is Phase.RUNNING
+        want = max(0, self.free) if taking and self.backlog and not self.listening else 0
+        if self.outbox or self.inbox or want:
+            settle, delivered = tuple(self.outbox), tuple(self.inbox)
+            self.outbox.clear()
+            if self.phase in (Phase.DRAINING, Phase.ABANDONING):
+                return Exchange(settle, hand_back=delivered)
+            return Exchange(settle, start=delivered, want=want)
+        if self.phase is Phase.ABANDONING or (
+            self.phase is Phase.DRAINING and not self.running and not self.listening
+        ):
+            return Leave()
+        if taking and self.free > 0 and not self.listening:
+            self.listening = self.free
+            return Listen(self.listening)
+        return Rest()
+
+    def exchanged(self, exchange: Exchange, started: int, taken: int) -> None:
+        """The trip is over: so many handlers were started, so many jobs came out of the queue."""
+        del self.inbox[: len(exchange.start) + len(exchange.hand_back)]
+        self.running += started
+        if exchange.want:
+            self.backlog = taken > 0
+
+    def untold(self, exchange: Exchange) -> None:
+        """The trip failed: keep its outcomes and deliveries for the next one."""
+        self.outbox[:0] = exchange.settle
+
+    def heard(self, deliveries: list[Delivery]) -> None:
+        """The wait at the server is over, with these jobs or none."""
+        self.inbox.extend(deliveries)
+        self.listening = 0
+
+    def found(self, deliveries: list[Delivery]) -> None:
+        """Jobs turned up that had been delivered to us without our knowing."""
+        self.inbox.extend(deliveries)
+
+    def tell(self, settlement: Settlement) -> None:
+        """A job has an outcome."""
+        self.outbox.append(settlement)
+
+    def finished(self) -> None:
+        """A handler has ended; its place is free."""
+        self.running -= 1
+
+    def look_again(self) -> None:
+        """Something may have become ready."""
+        self.backlog = True
+
+    def pause(self) -> None:
+        """Take no new jobs until :meth:`resume`."""
+        if self.phase is Phase.RUNNING:
+            self.phase = Phase.PAUSED
+
+    def resume(self) -> None:
+        """Take jobs again."""
+        if self.phase is Phase.PAUSED:
+            self.phase = Phase.RUNNING
+            self.backlog = True
+
+    def drain(self) -> None:
+        """Take no new jobs and leave when done."""
+        if self.phase is not Phase.ABANDONING:
+            self.phase = Phase.DRAINING
+
+    def abandon(self) -> None:
+        """Leave without waiting for what still runs."""
+        self.phase = Phase.ABANDONING

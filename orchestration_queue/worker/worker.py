@@ -1,0 +1,234 @@
+"""The worker: takes jobs of one queue, runs their handlers, and never leaves a job in doubt."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+import socket
+import time
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
+from orchestration_queue.errors import OrchestrationQueueError
+from orchestration_queue.options import WorkerOptions, milliseconds
+from orchestration_queue.protocol.keys import DEFAULT_PREFIX, QueueKeys
+from orchestration_queue.protocol.operations.working import Delivery, Lease, Settlement
+from orchestration_queue.server import AsyncConnection
+from orchestration_queue.worker.chores import Chores
+from orchestration_queue.worker.heartbeat import Heartbeat
+from orchestration_queue.worker.line import Line, now_ms
+from orchestration_queue.worker.machine import Exchange, Leave, Listen, Machine, Phase, Rest
+from orchestration_queue.worker.runner import Handler, Router, Runner
+
+__all__ = ["Worker"]
+
+log = logging.getLogger("orchestration_queue.worker")
+
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 2.0
+
+
+class Worker:
+    """Takes jobs of one queue and runs them.
+
+    A handler returns the job's result, or raises to fail the attempt. It may be a coroutine function, which runs
+    on the event loop, or a plain function, which runs in a thread. Delivery is at least once: a job runs again
+    when its worker dies, or stops renewing its lease, before the outcome was told.
+
+    Args:
+        queue: The queue's name.
+        handler: One handler for all jobs, or a router such as :class:`orchestration_queue.tasks.Tasks`.
+        url: The server; default ``OQ_URL``, else the embedded server of this directory.
+        options: Concurrency, lease and intervals.
+        prefix: First part of every key.
+
+    Example:
+        >>> async def greet(job: AsyncActiveJob) -> str:
+        ...     return f"Hello, {job.data['name']}"
+        >>> asyncio.run(Worker("greetings", greet).run())  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        queue: str,
+        handler: Handler | Router,
+        *,
+        url: str | None = None,
+        options: WorkerOptions | None = None,
+        prefix: str = DEFAULT_PREFIX,
+    ) -> None:
+        self.keys = QueueKeys(queue, prefix)
+        self.options = options or WorkerOptions()
+        self.id = f"worker-{now_ms()}-{secrets.token_hex(4)}"
+        self._handler = handler
+        self._url = url
+        self._machine = Machine(self.options.concurrency)
+        self._jobs: dict[str, asyncio.Task[None]] = {}
+        self._listener: asyncio.Task[None] | None = None
+        self._changed = asyncio.Event()
+        self._started_ms = now_ms()
+        self._line: Line
+        self._heartbeat: Heartbeat
+        self._runner: Runner
+
+    def stop(self) -> None:
+        """Take no new jobs, finish the running ones within ``options.drain``, and leave. Call it on the loop."""
+        log.info("Worker %s is draining: %d jobs are running", self.id, self._machine.running)
+        self._machine.drain()
+        self._wake_listener()
+        asyncio.get_running_loop().call_later(self.options.drain.total_seconds(), self.kill)
+
+    def kill(self) -> None:
+        """Leave at once: running jobs are given up, and other workers take them when their leases end."""
+        self._machine.abandon()
+        for task in self._jobs.values():
+            task.cancel()
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Work until :meth:`stop` is called.
+
+        Raises:
+            TransportError: The server cannot be reached at the start. Later outages are survived.
+        """
+        calls = await AsyncConnection.open(self._url)
+        waits = await calls.duplicate()
+        executor = ThreadPoolExecutor(self.options.concurrency, thread_name_prefix="oq-job")
+        self._line = Line(self.keys, self.id, calls, waits)
+        self._heartbeat = Heartbeat(self.keys, calls.url, self.options.lock_duration.total_seconds())
+        self._runner = Runner(self._handler, self.keys, calls, executor)
+        chores = asyncio.ensure_future(self._chores(calls).run())
+        try:
+            await self._line.join()
+            log.info("Worker %s takes jobs of queue %s, %d at a time", self.id, self.keys.queue, self._machine.places)
+            await self._work()
+        finally:
+            await _cancelled(chores)
+            if self._listener is not None:
+                await _cancelled(self._listener)
+            self._heartbeat.close()
+            with suppress(OrchestrationQueueError):
+                await self._line.leave()
+            executor.shutdown(wait=False, cancel_futures=True)
+            await waits.aclose()
+            await calls.aclose()
+
+    def _chores(self, calls: AsyncConnection) -> Chores:
+        return Chores(
+            self.keys,
+            self.id,
+            calls,
+            self.options,
+            on_ready=self._look_again,
+            on_tick=self._refresh_settings,
+            on_register=self._register,
+        )
+
+    async def _work(self) -> None:
+        """Do what the machine says, step by step, through outages."""
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            match self._machine.step():
+                case Exchange() as step:
+                    try:
+                        await self._exchange(step)
+                        pause_s = _FIRST_PAUSE_S
+                    except OrchestrationQueueError as error:
+                        log.warning("The server did not answer, trying again in %.2g s: %s", pause_s, error)
+                        self._machine.untold(step)
+                        await asyncio.sleep(pause_s)
+                        pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+                        await self._recover()
+                case Listen(want):
+                    self._listener = asyncio.ensure_future(self._listen(want))
+                case Rest():
+                    await self._changed.wait()
+                    self._changed.clear()
+                case Leave():
+                    return
+
+    async def _exchange(self, step: Exchange) -> None:
+        leases, taken = await self._line.exchange(step)
+        self._machine.exchanged(step, len(leases), taken)
+        for lease in leases:
+            self._jobs[lease.job_id] = asyncio.ensure_future(self._run(lease))
+
+    async def _run(self, lease: Lease) -> None:
+        """Run one job under its lease; whatever happens, its place becomes free again."""
+        lock_ms = lease.record.options.get("lockDuration") or milliseconds(self.options.lock_duration)
+        self._heartbeat.keep(lease.job_id, lock_ms / 1000)
+        try:
+            await self._runner.run(lease, self._tell)
+        finally:
+            self._heartbeat.drop(lease.job_id)
+            self._jobs.pop(lease.job_id, None)
+            self._machine.finished()
+            self._changed.set()
+
+    def _tell(self, settlement: Settlement) -> None:
+        self._heartbeat.drop(settlement.lease.job_id)
+        self._machine.tell(settlement)
+        self._changed.set()
+
+    async def _listen(self, want: int) -> None:
+        """Wait at the server for the next jobs. An outage ends the wait like a time-out."""
+        deliveries: list[Delivery] = []
+        try:
+            deliveries = await self._line.listen(want, milliseconds(self.options.block))
+        except OrchestrationQueueError as error:
+            log.warning("Waiting for jobs was interrupted: %s", error)
+            await asyncio.sleep(_FIRST_PAUSE_S)
+            await self._recover()
+        finally:
+            self._machine.heard(deliveries)
+            self._changed.set()
+
+    async def _recover(self) -> None:
+        """Take up again what an outage interrupted; when it lasts, the next round tries again."""
+        with suppress(OrchestrationQueueError):
+            held = {*self._jobs, *self._machine.held}
+            self._machine.found(await self._line.recover(held))
+
+    def _wake_listener(self) -> None:
+        self._changed.set()
+        if self._machine.listening:
+            asyncio.ensure_future(self._unblock())
+
+    async def _unblock(self) -> None:
+        with suppress(OrchestrationQueueError):
+            await self._line.wake()
+
+    def _look_again(self) -> None:
+        self._machine.look_again()
+        self._wake_listener()
+
+    async def _refresh_settings(self) -> None:
+        settings = await self._line.refresh_settings()
+        if not self.options.honour_pause:
+            return
+        was = self._machine.phase
+        if settings.paused:
+            self._machine.pause()
+        else:
+            self._machine.resume()
+        if self._machine.phase is not was:
+            log.info("Queue %s is %s", self.keys.queue, "paused" if settings.paused else "running again")
+            self._wake_listener()
+
+    async def _register(self) -> None:
+        description: dict[str, object] = {
+            "addr": socket.gethostname(),
+            "pid": os.getpid(),
+            "startedAt": self._started_ms,
+            "activeJobs": self._machine.running,
+        }
+        await self._line.register(description, milliseconds(self.options.stalled_interval))
+
+
+async def _cancelled(task: asyncio.Future[None]) -> None:
+    """Cancel a task and wait until it has ended."""
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
