@@ -1,0 +1,25 @@
+--- Complete one job: record its result, free its group slot, tell the jobs that wait for it.
+--- @queue   job!
+--- @key   stream               stream       ready jobs
+--- @key   completed            zset         completed jobs by time
+--- @key   events               stream       lifecycle events
+--- @key   job                  hash         the job; must end in `job:` and its id
+--- @key   metrics              hash         completions per minute
+--- @key?  parent_deps          set          members the parent waits for
+--- @key?  parent_job           hash         the parent
+--- @key?  parent_stream        stream       the parent's queue
+--- @key?  parent_events        stream       the parent's queue
+--- @arg   job_id               text         the job
+--- @arg   entry_id             text         its stream entry; empty when it came from a list
+--- @arg   returnvalue          text         its result, as the serializer wrote it
+--- @arg   now_ms               int          epoch ms
+--- @arg   group                text         consumer group of the entry
+--- @arg   remove_mode          text =0      retention: `true`, `count`, `age_count`, or `0` to keep all
+--- @arg   remove_count         int =0       completed jobs to keep
+--- @arg   remove_age_s         int =0       seconds to keep them
+--- @arg   deps_member          text =       the job's name among what its parent waits for; empty without a parent
+--- @arg   parent_id            text =       the parent; empty without one
+--- @arg   broadcast            flag =0      leave the entry on the stream and retain everything
+--- @returns int 1, also for a job that is gone
+--- @error   the job key does not end in `job:` and the id
+--- @cost    O(log N), and O(1) per removed or notified job

@@ -1,0 +1,7 @@
+--- List the jobs that are active from a list.
+--- @queue   id
+--- @key   id                   string       counter of automatic ids
+--- @arg   start                int =0       first index
+--- @arg   stop                 int =-1      last index, inclusive; negative for no bound
+--- @returns texts job ids
+--- @cost    O(A) for A active list jobs; a scan of the keys when another library activated some

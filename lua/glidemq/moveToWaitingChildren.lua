@@ -1,0 +1,12 @@
+--- Let an active job wait for its children; ready again at once when all have completed.
+--- @queue   job
+--- @key   job                  hash         the job
+--- @key   stream               stream       ready jobs
+--- @key   events               stream       lifecycle events
+--- @arg   job_id               text         the job
+--- @arg   entry_id             text         its stream entry; empty when it came from a list
+--- @arg   group                text         consumer group of the entry
+--- @arg   now_ms               int          epoch ms
+--- @arg   broadcast            flag =0      leave the entry on the stream
+--- @returns text `ok`, `completed` (all children have), `error:not_found` or `error:not_active`
+--- @cost    O(1)

@@ -1,0 +1,9 @@
+--- Make a delayed job ready now.
+--- @queue   job
+--- @key   job                  hash         the job
+--- @key   stream               stream       ready jobs
+--- @key   scheduled            zset         delayed and prioritized jobs
+--- @key   events               stream       lifecycle events
+--- @arg   job_id               text         the job
+--- @returns text `ok`, `error:not_found` or `error:not_delayed`
+--- @cost    O(log N)

@@ -1,0 +1,7 @@
+--- Let groups go on whose rate limit has passed.
+--- @queue   ratelimited
+--- @key   ratelimited          zset         groups that wait for their rate limit
+--- @key   stream               stream       ready jobs
+--- @arg   now_ms               int          epoch ms
+--- @returns int jobs moved to the stream
+--- @cost    O(log N) per moved job; at most 100 groups

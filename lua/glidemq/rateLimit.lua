@@ -1,0 +1,8 @@
+--- Count one start against the queue's rate limit.
+--- @key   rate                 hash         window of the queue's rate limit
+--- @key   meta                 hash         settings of the queue
+--- @arg   max_starts           int          starts per window; 0 means the queue's own setting
+--- @arg   window_ms            int          length of the window
+--- @arg   now_ms               int          epoch ms
+--- @returns int 0 when allowed and counted, else ms to wait
+--- @cost    O(1)

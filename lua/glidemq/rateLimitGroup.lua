@@ -1,0 +1,15 @@
+--- Hold back the group of an active job for a while, and its job with it.
+--- @queue   job
+--- @key   job                  hash         the job
+--- @key   stream               stream       ready jobs
+--- @arg   job_id               text         the job
+--- @arg   entry_id             text         its stream entry; empty when it came from a list
+--- @arg   group                text         consumer group of the entry
+--- @arg   duration_ms          int          how long
+--- @arg   now_ms               int          epoch ms
+--- @arg   broadcast            flag =0      leave the entry on the stream
+--- @arg   current_job          text =requeue `requeue` it or `fail` it
+--- @arg   requeue_position     text =front  `front` or `back` of the group's queue
+--- @arg   extend               text =max    `max` keeps a later end already set, `replace` does not
+--- @returns text epoch ms at which the group goes on, `error:not_active` or `error:no_group`
+--- @cost    O(log N)

@@ -1,0 +1,14 @@
+--- Take stream jobs back from workers that fell silent: ready again, or failed when it happened too often.
+--- @queue   stream
+--- @key   stream               stream       ready jobs
+--- @key   events               stream       lifecycle events
+--- @arg   group                text         consumer group
+--- @arg   consumer             text         who looks
+--- @arg   min_idle_ms          int          entries idle for less are left alone
+--- @arg   max_stalled_count    int =1       stalls forgiven per job
+--- @arg   now_ms               int          epoch ms
+--- @arg   failed_key           text         failed jobs by time
+--- @arg   broadcast            flag =0      leave entries on the stream
+--- @arg   lock_duration_ms     int =0       silence forgiven when the job names none; 0 means min_idle_ms
+--- @returns int entries looked at
+--- @cost    O(P) for P idle entries, at most 10000

@@ -1,0 +1,11 @@
+--- Take list jobs back from workers that fell silent: ready again, or failed when it happened too often.
+--- @queue   stream
+--- @key   stream               stream       ready jobs
+--- @key   events               stream       lifecycle events
+--- @arg   min_idle_ms          int?         silence forgiven when neither job nor worker name one
+--- @arg   max_stalled_count    int =1       stalls forgiven per job
+--- @arg   now_ms               int?         epoch ms
+--- @arg   failed_key           text         failed jobs by time
+--- @arg   lock_duration_ms     int =0       silence forgiven when the job names none; 0 means min_idle_ms
+--- @returns int jobs taken back; 0 when an argument is no number
+--- @cost    O(A) for A active list jobs; a scan of the keys when another library activated some

@@ -1,0 +1,10 @@
+--- Add usage to a flow's budget and say whether it may spend more.
+--- @key   budget               hash         the flow's budget
+--- @arg   tokens               json ={}     tokens by category
+--- @arg   costs                json ={}     costs by category
+--- @arg   weighted_tokens      number =0    tokens that count against the total
+--- @arg   total_cost           number =0    cost that counts against the total
+--- @arg   max_tokens           json ={}     limits by category
+--- @arg   max_costs            json ={}     limits by category
+--- @returns text `ok`, `exceeded` or `no_budget`
+--- @cost    O(C) for C categories

@@ -1,0 +1,13 @@
+--- Make one more job wait for a child.
+--- @key   job                  hash         the child
+--- @key   parents              set          further jobs that wait for the child
+--- @key   parent_deps          set          members the parent waits for
+--- @key   parent_job           hash         the parent
+--- @key   parent_stream        stream       the parent's queue
+--- @key   parent_events        stream       the parent's queue
+--- @arg   job_id               text         ignored: the child's id
+--- @arg   parent_id            text         the parent
+--- @arg   parent_queue         text         the parent's key prefix, `prefix:{queue}`
+--- @arg   deps_member          text         the child's name among what the parent waits for
+--- @returns text `ok`, `already_completed` or `error:child_not_found`
+--- @cost    O(1)

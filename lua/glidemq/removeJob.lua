@@ -1,0 +1,12 @@
+--- Remove a job and all it left, wherever it is.
+--- @queue   job
+--- @key   job                  hash         the job
+--- @key   stream               stream       ignored: an entry left behind is dropped when it is met
+--- @key   scheduled            zset         delayed and prioritized jobs
+--- @key   completed            zset         completed jobs by time
+--- @key   failed               zset         failed jobs by time
+--- @key   events               stream       lifecycle events
+--- @key   log                  list         the job's log lines
+--- @arg   job_id               text         the job
+--- @returns int 1, or 0 when there is none
+--- @cost    O(log N); O(N) for a job waiting on a list

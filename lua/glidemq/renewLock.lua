@@ -1,0 +1,6 @@
+--- Hold a lock longer, if it is still ours.
+--- @key   lock                 string       the lock
+--- @arg   token                text         names this holder
+--- @arg   ttl_ms               int =1000    from now on
+--- @returns int 1 when renewed, else 0
+--- @cost    O(1)

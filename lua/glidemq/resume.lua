@@ -1,0 +1,6 @@
+--- Mark the queue as running.
+--- @queue   meta
+--- @key   meta                 hash         settings of the queue
+--- @key   events               stream       lifecycle events
+--- @returns int 1
+--- @cost    O(1)

@@ -1,0 +1,11 @@
+--- Schedule failed jobs again, due at once and with all attempts.
+--- @queue   id
+--- @key   failed               zset         failed jobs by time
+--- @key   scheduled            zset         delayed and prioritized jobs
+--- @key   events               stream       lifecycle events
+--- @key   id                   string       counter of automatic ids
+--- @arg   count                int =0       most jobs to retry, oldest first; 0 for all
+--- @arg   now_ms               int?         epoch ms
+--- @returns int jobs retried
+--- @error   invalid timestamp
+--- @cost    O(log N) per job

@@ -1,0 +1,10 @@
+--- Take ready jobs from one list, as many as the queue's concurrency limit allows, and count them as active.
+--- @queue   meta
+--- @key   meta                 hash         settings of the queue
+--- @key   stream               stream       ready jobs
+--- @key   list_active          string       jobs active from a list
+--- @key   list                 list         `priority` or `lifo`
+--- @arg   group                text         consumer group
+--- @arg   count                int =1       most jobs to take
+--- @returns texts job ids, possibly none
+--- @cost    O(count)

@@ -1,0 +1,13 @@
+--- Give a suspended job a signal and make it ready.
+--- @queue   job
+--- @key   job                  hash         the job
+--- @key   stream               stream       ready jobs
+--- @key   events               stream       lifecycle events
+--- @key   suspended            zset         suspended jobs by deadline
+--- @key   signals              list         signals the job received
+--- @arg   job_id               text         the job
+--- @arg   signal_name          text         what the signal is
+--- @arg   signal_data          json =       its payload; empty for none
+--- @arg   now_ms               int          epoch ms
+--- @returns text `ok` or `not_suspended`
+--- @cost    O(S + log N) for S signals so far

@@ -1,0 +1,15 @@
+--- Suspend an active job until it is signalled.
+--- @queue   job
+--- @key   job                  hash         the job
+--- @key   stream               stream       ready jobs
+--- @key   events               stream       lifecycle events
+--- @key   suspended            zset         suspended jobs by deadline
+--- @arg   job_id               text         the job
+--- @arg   entry_id             text         its stream entry; empty when it came from a list
+--- @arg   group                text         consumer group of the entry
+--- @arg   now_ms               int          epoch ms
+--- @arg   reason               text =       why
+--- @arg   timeout_ms           int =0       fail it when no signal came in this time; 0 waits for ever
+--- @arg   broadcast            flag =0      leave the entry on the stream
+--- @returns text `ok`, `error:not_found` or `error:not_active`
+--- @cost    O(log N)

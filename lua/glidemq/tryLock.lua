@@ -1,0 +1,6 @@
+--- Take a lock unless somebody holds it.
+--- @key   lock                 string       the lock
+--- @arg   token                text         names this holder
+--- @arg   ttl_ms               int =1000    the lock falls free after this
+--- @returns int 1 when taken, else 0
+--- @cost    O(1)

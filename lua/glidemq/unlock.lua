@@ -1,0 +1,5 @@
+--- Give a lock back, if it is still ours.
+--- @key   lock                 string       the lock
+--- @arg   token                text         names this holder
+--- @returns int 1 when given back, else 0
+--- @cost    O(1)

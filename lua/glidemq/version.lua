@@ -1,0 +1,4 @@
+--- Say which protocol this library speaks.
+--- @key?  any                  string       any key of the slot, for clients that must name one
+--- @returns text `93`
+--- @cost    O(1)

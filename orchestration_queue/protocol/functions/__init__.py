@@ -1,0 +1,1 @@
+"""The server's functions as typed calls. Generated."""

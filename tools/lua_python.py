@@ -1,0 +1,183 @@
+"""Writes the Python call layer: one function per server function, from the contracts in the Lua headers."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Iterable, Iterator
+
+from lua_header import Argument, Contract, Key, Repeated
+
+__all__ = ["snake", "write_module"]
+
+_PYTHON_TYPES = {"text": "str", "json": "str", "int": "int", "number": "float", "flag": "bool"}
+_DEFAULTS = {"text": '"{}"', "json": '"{}"', "int": "{}", "number": "{}"}
+_WIDTH = 120
+
+
+def write_module(library: str, prefix: str, contracts: Iterable[Contract]) -> str:
+    """Write the whole module, in the layout that ``ruff format`` gives it."""
+    contracts = list(contracts)
+    names = sorted([snake(c.name) for c in contracts] + [c.repeated.item for c in contracts if c.repeated], key=_order)
+    parts = [_module_head(library, contracts)]
+    parts.append("__all__ = [\n" + "".join(f'    "{name}",\n' for name in names) + "]\n")
+    parts.extend(_item_class(c.repeated) for c in contracts if c.repeated)
+    parts.extend(_function(c, prefix) for c in contracts)
+    return "\n\n".join(part.rstrip("\n") + "\n" for part in parts).replace("\n\n\n__all__", "\n\n__all__", 1)
+
+
+_MODULE = '''"""The server functions of the library `{library}`, a call each.
+
+Generated from the headers in lua/{library}/; do not edit. Regenerate with: python tools/bundle_lua.py
+"""
+
+from __future__ import annotations
+
+{imports}
+from orchestration_queue.protocol.call import Call
+'''
+
+
+def _module_head(library: str, contracts: list[Contract]) -> str:
+    imports = ""
+    if any(c.repeated or any(a.repeats for a in c.arguments) for c in contracts):
+        imports += "from collections.abc import Sequence\n"
+    if any(c.repeated for c in contracts):
+        imports += "from dataclasses import dataclass\n"
+    return _MODULE.format(library=library, imports=imports).replace("\n\n\n", "\n\n")
+
+
+def snake(name: str) -> str:
+    """``completeAndFetchNext`` as ``complete_and_fetch_next``."""
+    return re.sub(r"(?=[A-Z])", "_", name).lower()
+
+
+def _order(name: str) -> tuple[bool, str]:
+    return (name[0].islower(), name)
+
+
+def _function(contract: Contract, prefix: str) -> str:
+    arguments = [argument for argument in contract.arguments if not argument.counts]
+    lines = [f"def {snake(contract.name)}("]
+    lines.append("    *,")
+    lines.extend(f"    {key.name}_key: {'str | None = None' if key.optional else 'str'}," for key in contract.keys)
+    if contract.repeated:
+        lines.append(f"    {contract.repeated.name}: Sequence[{contract.repeated.item}] = (),")
+    lines.extend(f"    {_parameter(argument)}," for argument in arguments)
+    lines.append(") -> Call:")
+    if not contract.keys:
+        lines[:-1] = [f"def {snake(contract.name)}("]
+    lines.extend(_docstring(contract, arguments))
+    lines.extend(["    return Call(", f'        "{prefix}{contract.name}",'])
+    lines.extend(_tuple(_key_words(contract)))
+    lines.extend(_tuple(_argument_words(contract)))
+    lines.extend(["        is_function=True,", "    )"])
+    return "\n".join(lines) + "\n"
+
+
+def _parameter(argument: Argument) -> str:
+    kind = _PYTHON_TYPES[argument.type]
+    if argument.repeats:
+        return f"{argument.name}: Sequence[{kind}] = ()"
+    if argument.default is None:
+        return f"{argument.name}: {kind}"
+    return f"{argument.name}: {kind} = {_default(argument.type, argument.default)}"
+
+
+def _default(kind: str, default: str) -> str:
+    return str(default == "1") if kind == "flag" else _DEFAULTS[kind].format(default)
+
+
+def _docstring(contract: Contract, arguments: list[Argument]) -> Iterator[str]:
+    yield from textwrap.wrap(f'"""{contract.summary}', _WIDTH, initial_indent="    ", subsequent_indent="    ")
+    yield ""
+    if contract.keys or arguments:
+        yield "    Args:"
+        for key in contract.keys:
+            yield from _entry(f"{key.name}_key", key.what)
+        if contract.repeated:
+            yield from _entry(contract.repeated.name, f"each {contract.repeated.what}")
+        for argument in arguments:
+            yield from _entry(argument.name, argument.what)
+        yield ""
+    kind, _, what = contract.returns.partition(" ")
+    yield "    Returns:"
+    yield from _wrapped(f"The call. Its reply ({kind}): {what.strip()}.", "        ")
+    if contract.errors:
+        yield ""
+        yield from _wrapped(f"The server refuses it when {'; or when '.join(contract.errors)}.", "    ")
+    yield ""
+    yield from _wrapped(f"Cost: {contract.cost}.", "    ")
+    yield '    """'
+
+
+def _entry(name: str, what: str) -> list[str]:
+    return _wrapped(f"{name}: {what[:1].upper()}{what[1:]}.", "        ", "            ")
+
+
+def _wrapped(words: str, first: str, rest: str | None = None) -> list[str]:
+    return textwrap.wrap(words, _WIDTH, initial_indent=first, subsequent_indent=first if rest is None else rest)
+
+
+def _key_words(contract: Contract) -> Iterator[str]:
+    for key in contract.keys:
+        name = f"{key.name}_key"
+        yield f"*(() if {name} is None else ({name},))" if key.optional else name
+    if contract.repeated:
+        yield _flattened(contract.repeated, [f"item.{key.name}_key" for key in contract.repeated.keys])
+
+
+def _argument_words(contract: Contract) -> Iterator[str]:
+    repeated = contract.repeated
+    for argument in contract.arguments:
+        # The items stand between the arguments that are always there and the counted tail.
+        if repeated and argument.counts and argument.counts != repeated.name:
+            yield _flattened(repeated, [_word(item, f"item.{item.name}") for item in repeated.arguments])
+        yield _word(argument, argument.name)
+
+
+def _word(argument: Argument, name: str) -> str:
+    if argument.counts:
+        return f"len({argument.counts})"
+    if argument.repeats:
+        return f"*{name}"
+    return f"int({name})" if argument.type == "flag" else name
+
+
+def _flattened(repeated: Repeated, words: list[str]) -> str:
+    inner = ", ".join(words)
+    line = f"*(word for item in {repeated.name} for word in ({inner}))"
+    if len(line) + 13 <= _WIDTH:
+        return line
+    body = "".join(f"                {word},\n" for word in words)
+    return (
+        f"*(\n                word\n                for item in {repeated.name}\n                for word in (\n"
+        + body.replace("                ", "                    ")
+        + "                )\n            )"
+    )
+
+
+def _tuple(words: Iterable[str]) -> Iterator[str]:
+    items = list(words)
+    if not items:
+        yield "        (),"
+        return
+    if len(items) == 1:
+        yield f"        ({items[0]},),"
+        return
+    yield "        ("
+    for item in items:
+        yield f"            {item},"
+    yield "        ),"
+
+
+def _item_class(repeated: Repeated) -> str:
+    lines = ["@dataclass(frozen=True, slots=True, kw_only=True)", f"class {repeated.item}:"]
+    lines.extend([f'    """{repeated.what[:1].upper()}{repeated.what[1:]}.', "", "    Attributes:"])
+    fields: list[Key | Argument] = [*repeated.keys, *repeated.arguments]
+    for item in fields:
+        lines.extend(_entry(f"{item.name}_key" if isinstance(item, Key) else item.name, item.what))
+    lines.extend(['    """', ""])
+    lines.extend(f"    {key.name}_key: str" for key in repeated.keys)
+    lines.extend(f"    {_parameter(argument)}" for argument in repeated.arguments)
+    return "\n".join(lines) + "\n"
