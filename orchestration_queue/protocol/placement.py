@@ -1,0 +1,160 @@
+"""How one job is placed in a queue: its options as the arguments that the server functions take.
+
+Everything that adds single jobs (clients, flows, the scheduler's tick) goes through :func:`add_job`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypedDict
+
+from orchestration_queue.errors import InvalidOptionError
+from orchestration_queue.options import JobOptions, milliseconds
+from orchestration_queue.protocol import codec
+from orchestration_queue.protocol.call import Call
+from orchestration_queue.protocol.functions import glidemq
+from orchestration_queue.protocol.keys import QueueKeys
+
+__all__ = ["ParentRef", "add_job"]
+
+
+@dataclass(frozen=True, slots=True)
+class ParentRef:
+    """The job that waits for the one being added.
+
+    Attributes:
+        keys: Its queue.
+        job_id: Its id.
+    """
+
+    keys: QueueKeys
+    job_id: str
+
+    @property
+    def deps_key(self) -> str:
+        """Where the parent keeps what it waits for."""
+        return self.keys.deps(self.job_id)
+
+
+class _Record(TypedDict):
+    """The job's fields, as the functions that create one job take them."""
+
+    job_name: str
+    data: str
+    opts: str
+    timestamp_ms: int
+    delay_ms: int
+    priority: int
+    parent_id: str
+    max_attempts: int
+    ordering_key: str
+    group_concurrency: int
+    group_rate_max: int
+    group_rate_duration_ms: int
+    tb_capacity: int
+    tb_refill_rate: int
+    cost: int
+    ttl_ms: int
+    custom_id: str
+    lifo: bool
+    parent_queue: str
+
+
+def add_job(
+    keys: QueueKeys,
+    name: str,
+    data_text: str,
+    options: JobOptions,
+    now_ms: int,
+    *,
+    parent: ParentRef | None = None,
+    options_text: str | None = None,
+    scheduler_name: str = "",
+    skip_events: bool = False,
+) -> Call:
+    """Place one job, deduplicated if its options say so.
+
+    A parent in the same queue is told in the same call. A parent in another queue may live on another server of a
+    cluster, so the caller adds ``keys.member(id)`` to ``parent.deps_key`` itself.
+
+    Args:
+        keys: The queue.
+        name: What kind of job it is.
+        data_text: The encoded payload.
+        options: How it is placed.
+        now_ms: Epoch milliseconds by the caller's clock.
+        parent: The job that waits for this one.
+        options_text: The options as another client wrote them, stored instead of ours.
+        scheduler_name: The repeat-after-complete scheduler to tell when the job ends.
+        skip_events: Emit no event.
+
+    Returns:
+        The call. Its reply is the id, ``duplicate``, ``skipped`` or ``ERR:COST_EXCEEDS_CAPACITY``.
+
+    Raises:
+        InvalidOptionError: Both a deduplication and a scheduler's name are given.
+    """
+    record = _record(name, data_text, options, now_ms, parent, options_text)
+    deps_key = parent.deps_key if parent and parent.keys == keys else None
+    if dedup := options.deduplication:
+        if scheduler_name:
+            raise InvalidOptionError(
+                "A repeat-after-complete job cannot have deduplication, because a skipped job never completes; drop it."
+            )
+        return glidemq.dedup(
+            dedup_key=keys.dedup,
+            id_key=keys.id,
+            stream_key=keys.stream,
+            scheduled_key=keys.scheduled,
+            events_key=keys.events,
+            parent_deps_key=deps_key,
+            dedup_id=dedup.id,
+            dedup_ttl_ms=milliseconds(dedup.ttl),
+            mode=dedup.mode,
+            skip_events=skip_events,
+            **record,
+        )
+    return glidemq.add_job(
+        id_key=keys.id,
+        stream_key=keys.stream,
+        scheduled_key=keys.scheduled,
+        events_key=keys.events,
+        parent_deps_key=deps_key,
+        scheduler_name=scheduler_name,
+        skip_events=skip_events,
+        **record,
+    )
+
+
+def _record(
+    name: str, data_text: str, options: JobOptions, now_ms: int, parent: ParentRef | None, options_text: str | None
+) -> _Record:
+    ordering = options.ordering
+    rate_limit = ordering.rate_limit if ordering else None
+    bucket = ordering.token_bucket if ordering else None
+    return {
+        "job_name": name,
+        "data": data_text,
+        "opts": codec.dump_json(options.wire()) if options_text is None else options_text,
+        "timestamp_ms": now_ms,
+        "delay_ms": milliseconds(options.delay),
+        "priority": options.priority,
+        "parent_id": parent.job_id if parent else "",
+        "max_attempts": options.attempts,
+        "ordering_key": ordering.key if ordering else "",
+        "group_concurrency": ordering.concurrency if ordering else 0,
+        "group_rate_max": rate_limit.max if rate_limit else 0,
+        "group_rate_duration_ms": milliseconds(rate_limit.duration) if rate_limit else 0,
+        "tb_capacity": _thousandths(bucket.capacity) if bucket else 0,
+        "tb_refill_rate": _thousandths(bucket.refill_rate) if bucket else 0,
+        "cost": _thousandths(options.cost),
+        "ttl_ms": milliseconds(options.ttl),
+        "custom_id": options.job_id or "",
+        "lifo": options.lifo,
+        "parent_queue": parent.keys.queue if parent else "",
+    }
+
+
+def _thousandths(tokens: float) -> int:
+    """Tokens as the wire's millitokens; halves go up, as in JavaScript."""
+    return int(tokens * 1000 + 0.5)

@@ -1,0 +1,120 @@
+"""The arguments a job's options become, position by position, against the wire's tables."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from orchestration_queue.errors import InvalidOptionError
+from orchestration_queue.options import Deduplication, JobOptions, Ordering, RateLimit, TokenBucket
+from orchestration_queue.protocol.keys import QueueKeys
+from orchestration_queue.protocol.placement import ParentRef, add_job
+
+KEYS = QueueKeys("ingest")
+NOW = 1_700_000_000_000
+
+FULL = JobOptions(
+    job_id="mine",
+    delay=timedelta(milliseconds=1500),
+    priority=7,
+    attempts=3,
+    ttl=timedelta(minutes=1),
+    cost=2.5,
+    ordering=Ordering(
+        key="customer-1",
+        concurrency=2,
+        rate_limit=RateLimit(max=5, duration=timedelta(seconds=10)),
+        token_bucket=TokenBucket(capacity=50, refill_rate=0.0005),
+    ),
+)
+FULL_OPTS = (
+    '{"jobId":"mine","delay":1500,"priority":7,"attempts":3,"ttl":60000,"cost":2.5,'
+    '"ordering":{"key":"customer-1","concurrency":2,"rateLimit":{"max":5,"duration":10000},'
+    '"tokenBucket":{"capacity":50.0,"refillRate":0.0005}}}'
+)
+
+
+def test_plain_job() -> None:
+    call = add_job(KEYS, "load", '{"day":1}', JobOptions(), NOW)
+    assert call.is_function
+    assert call.name == "glidemq_addJob"
+    assert call.keys == (
+        "glide:{ingest}:id",
+        "glide:{ingest}:stream",
+        "glide:{ingest}:scheduled",
+        "glide:{ingest}:events",
+    )
+    assert call.args == (
+        *(
+            "load",
+            '{"day":1}',
+            "{}",
+            NOW,
+            0,
+            0,
+            "",
+            0,
+        ),  # name, data, opts, timestamp, delay, priority, parent, attempts
+        *("", 0, 0, 0, 0, 0),  # ordering key, concurrency, rate max, rate duration, bucket capacity, bucket refill
+        *(0, 0, "", 0, "", "", 0),  # cost, ttl, custom id, lifo, parent queue, scheduler, skip events
+    )
+
+
+def test_every_option_has_its_place() -> None:
+    call = add_job(KEYS, "load", "{}", FULL, NOW)
+    assert call.args == (
+        *("load", "{}", FULL_OPTS, NOW, 1500, 7, "", 3),
+        *("customer-1", 2, 5, 10_000, 50_000, 1),  # half a millitoken is rounded up
+        *(2500, 60_000, "mine", 0, "", "", 0),
+    )
+
+
+def test_lifo_scheduler_and_silence() -> None:
+    call = add_job(KEYS, "load", "{}", JobOptions(lifo=True), NOW, scheduler_name="nightly", skip_events=True)
+    assert call.args[17:] == (1, "", "nightly", 1)
+
+
+def test_foreign_options_are_stored_as_written() -> None:
+    call = add_job(KEYS, "load", "{}", JobOptions(priority=2), NOW, options_text='{"priority":2,"fallbacks":[]}')
+    assert call.args[2] == '{"priority":2,"fallbacks":[]}'
+    assert call.args[5] == 2
+
+
+def test_deduplicated_job_takes_the_same_record_three_places_later() -> None:
+    dedup = Deduplication(id="day-1", mode="throttle", ttl=timedelta(seconds=5))
+    plain = add_job(KEYS, "load", "{}", FULL, NOW)
+    call = add_job(KEYS, "load", "{}", FULL.model_copy(update={"deduplication": dedup}), NOW)
+    assert call.name == "glidemq_dedup"
+    assert call.keys == ("glide:{ingest}:dedup", *plain.keys)
+    assert call.args[:3] == ("day-1", 5000, "throttle")
+    assert call.args[5] == FULL_OPTS[:-1] + ',"deduplication":{"id":"day-1","mode":"throttle","ttl":5000}}'
+    # All but the options text and the scheduler's name, which deduplicated jobs cannot have.
+    assert call.args[3:5] + call.args[6:] == plain.args[:2] + plain.args[3:19] + plain.args[20:]
+    assert len(call.args) == 23
+
+
+def test_parent_in_the_same_queue_is_told_in_the_call() -> None:
+    parent = ParentRef(KEYS, "flow.report")
+    call = add_job(KEYS, "load", "{}", JobOptions(), NOW, parent=parent)
+    assert call.keys[4:] == ("glide:{ingest}:deps:flow.report",)
+    assert (call.args[6], call.args[18]) == ("flow.report", "ingest")
+
+    dedup = add_job(KEYS, "load", "{}", JobOptions(deduplication=Deduplication(id="x")), NOW, parent=parent)
+    assert dedup.keys[5:] == ("glide:{ingest}:deps:flow.report",)
+    assert (dedup.args[9], dedup.args[21]) == ("flow.report", "ingest")
+
+
+@pytest.mark.parametrize("other", [QueueKeys("reports"), QueueKeys("ingest", prefix="other")])
+def test_parent_elsewhere_is_named_but_not_touched(other: QueueKeys) -> None:
+    call = add_job(KEYS, "load", "{}", JobOptions(), NOW, parent=ParentRef(other, "7"))
+    assert all(key.startswith("glide:{ingest}:") for key in call.keys)
+    assert len(call.keys) == 4
+    assert (call.args[6], call.args[18]) == ("7", other.queue)
+
+
+def test_scheduled_job_cannot_be_deduplicated() -> None:
+    with pytest.raises(InvalidOptionError, match="cannot have deduplication"):
+        add_job(
+            KEYS, "load", "{}", JobOptions(deduplication=Deduplication(id="x")), NOW, scheduler_name="after-each-other"
+        )
