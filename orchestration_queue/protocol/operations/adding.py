@@ -1,0 +1,119 @@
+"""Adding jobs: what the server answers, and which job the caller now has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from orchestration_queue.errors import InvalidOptionError, ServerError, StateError
+from orchestration_queue.options import JobOptions
+from orchestration_queue.protocol.call import Call, Operation, Reply, optional_text, text
+from orchestration_queue.protocol.codec import dump_json
+from orchestration_queue.protocol.keys import QueueKeys
+from orchestration_queue.protocol.placement import ParentRef, add_job
+from orchestration_queue.protocol.record import JobRecord
+from orchestration_queue.states import JobState
+
+__all__ = ["Added", "add", "as_sent", "join_parent", "standing_job"]
+
+_REPLY_WORDS = frozenset({"duplicate", "skipped"})
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """What became of one job that was to be added.
+
+    Attributes:
+        job_id: The job: the new one, or the one that was there under its custom id. None when a deduplication id
+            stood in the way; :func:`standing_job` then finds the job that stands for it.
+        is_new: Whether the job was created now.
+    """
+
+    job_id: str | None
+    is_new: bool
+
+
+def add(
+    keys: QueueKeys,
+    name: str,
+    data_text: str,
+    options: JobOptions,
+    now_ms: int,
+    *,
+    parent: ParentRef | None = None,
+    skip_events: bool = False,
+) -> Operation[Added]:
+    """Add one job.
+
+    Raises:
+        InvalidOptionError: The job id is a word by which the server answers.
+    """
+    if options.job_id in _REPLY_WORDS:
+        raise InvalidOptionError(
+            f"Job id {options.job_id!r} is a word by which the server answers, so that a new job could not be told "
+            "from an old one; use another."
+        )
+
+    def read(reply: Reply) -> Added:
+        match word := text(reply):
+            case "duplicate":
+                return Added(options.job_id, is_new=False)
+            case "skipped":
+                return Added(None, is_new=False)
+            case "ERR:COST_EXCEEDS_CAPACITY":
+                raise InvalidOptionError(
+                    f"Job {name!r} costs more than its token bucket holds, so it could never start; "
+                    "lower its cost or raise the capacity."
+                )
+            case _ if not word or word.startswith("ERR:"):
+                raise ServerError(
+                    f"The server answered {word!r} when a job was added to queue {keys.queue!r}, so it was not added; "
+                    "check the server's function library with `oq library status`."
+                )
+        return Added(word, is_new=True)
+
+    call = add_job(keys, name, data_text, options, now_ms, parent=parent, skip_events=skip_events)
+    return Operation(call, read)
+
+
+def standing_job(keys: QueueKeys, dedup_id: str) -> Operation[str]:
+    """The job that stands for a deduplication id."""
+
+    def read(reply: Reply) -> str:
+        if stored := optional_text(reply):
+            return stored.partition(":")[0]
+        raise StateError(
+            f"Queue {keys.queue!r} skipped a job for its deduplication id {dedup_id!r}, and the job that stood for "
+            "it was forgotten meanwhile; add it again."
+        )
+
+    return Operation(Call("HGET", (keys.dedup,), (dedup_id,)), read)
+
+
+def join_parent(parent: ParentRef, member: str) -> Call:
+    """Tell a parent of another queue that it waits for one more job."""
+    return Call("SADD", (parent.deps_key,), (member,))
+
+
+def as_sent(job_id: str, name: str, data_text: str, options: JobOptions, now_ms: int) -> JobRecord:
+    """The record of a job that was just created, without reading it back."""
+    wire = options.wire()
+    fields: Mapping[str, str] = {
+        "id": job_id,
+        "name": name,
+        "data": data_text,
+        "opts": dump_json(wire),
+        "timestamp": str(now_ms),
+        "attemptsMade": "0",
+        "delay": str(wire.get("delay", 0)),
+        "priority": str(options.priority),
+        "maxAttempts": str(options.attempts),
+        "state": _first_state(options),
+    }
+    return JobRecord(job_id, fields)
+
+
+def _first_state(options: JobOptions) -> JobState:
+    if options.delay:
+        return JobState.DELAYED
+    return JobState.PRIORITIZED if options.priority else JobState.WAITING

@@ -1,0 +1,216 @@
+"""Looking at a queue: jobs, counts, who is in which state, logs and events."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from orchestration_queue.errors import UsageError
+from orchestration_queue.protocol.call import Call, Operation, Reply, text, texts
+from orchestration_queue.protocol.events import Event, read_events
+from orchestration_queue.protocol.functions import glidemq
+from orchestration_queue.protocol.keys import GROUP, QueueKeys
+from orchestration_queue.protocol.operations.steps import Steps, all_good, chunks
+from orchestration_queue.protocol.record import JobRecord, pairs
+from orchestration_queue.states import JobState
+
+__all__ = [
+    "JobCounts",
+    "counts",
+    "events_after",
+    "events_since",
+    "exists",
+    "job",
+    "job_ids",
+    "jobs",
+    "last_event_id",
+    "logs",
+]
+
+_PENDING_PAGE = 10_000
+_EVENTS_PAGE = 100
+_FIRST_ID = "0-0"
+
+
+@dataclass(frozen=True, slots=True)
+class JobCounts:
+    """How many jobs of a queue are in each state.
+
+    Attributes:
+        waiting: Ready to be taken.
+        active: With a worker.
+        delayed: Due later, prioritized and not yet promoted, or pausing before a retry.
+        completed: Finished well and kept.
+        failed: Failed for good and kept.
+    """
+
+    waiting: int
+    active: int
+    delayed: int
+    completed: int
+    failed: int
+
+
+def job(keys: QueueKeys, job_id: str) -> Operation[JobRecord | None]:
+    """One job's record; None when there is no such job."""
+
+    def read(reply: Reply) -> JobRecord | None:
+        return JobRecord(job_id, pairs(reply)) if reply else None
+
+    return Operation(Call("HGETALL", (keys.job(job_id),)), read)
+
+
+def exists(keys: QueueKeys, job_id: str) -> Operation[bool]:
+    """Whether there is such a job."""
+    return Operation(Call("EXISTS", (keys.job(job_id),)), bool)
+
+
+def jobs(wanted: Sequence[tuple[QueueKeys, str]]) -> Steps[list[JobRecord | None]]:
+    """Many jobs' records, of any queues, in the order asked for; None where there is no such job."""
+    records: list[JobRecord | None] = []
+    for piece in chunks(wanted):
+        operations = [job(keys, job_id) for keys, job_id in piece]
+        replies = yield [operation.call for operation in operations]
+        records += [operation.read(reply) for operation, reply in zip(operations, all_good(replies), strict=True)]
+    return records
+
+
+def counts(keys: QueueKeys) -> Steps[JobCounts]:
+    """Count the queue's jobs by state, in one trip."""
+    replies = yield [
+        Call("XLEN", (keys.stream,)),
+        Call("XPENDING", (keys.stream,), (GROUP,)),
+        Call("LLEN", (keys.lifo,)),
+        Call("LLEN", (keys.priority,)),
+        Call("GET", (keys.list_active,)),
+        Call("ZCARD", (keys.scheduled,)),
+        Call("ZCARD", (keys.completed,)),
+        Call("ZCARD", (keys.failed,)),
+    ]
+    pending = _without_group(replies.pop(1), [0])[0]
+    entries, lifo, priority, list_active, delayed, completed, failed = all_good(replies)
+    return JobCounts(
+        waiting=max(0, entries - pending) + lifo + priority,
+        active=pending + max(0, int(list_active or 0)),
+        delayed=delayed,
+        completed=completed,
+        failed=failed,
+    )
+
+
+def _without_group(reply: Reply, default: Reply) -> Reply:
+    """A reply about the workers' group, or the default while no worker has ever made the group (or its stream)."""
+    if isinstance(reply, Exception):
+        if any(sign in str(reply) for sign in ("NOGROUP", "no such key")):
+            return default
+        raise reply
+    return reply
+
+
+def job_ids(keys: QueueKeys, state: JobState, start: int = 0, end: int = -1) -> Steps[list[str]]:
+    """Ids of the jobs in one state, ``start`` to ``end`` inclusive, -1 standing for the last.
+
+    Waiting jobs come in the order in which workers take them, all others oldest first. Delayed includes prioritized
+    jobs, as the wire keeps them together.
+
+    Raises:
+        UsageError: The wire keeps no list of that state, or the range runs backwards.
+    """
+    if start < 0 or end < -1:
+        raise UsageError(f"The range {start} to {end} is none; count from 0, and let -1 stand for the last job.")
+    if state is JobState.WAITING:
+        return _waiting_ids(keys, start, end)
+    if state is JobState.ACTIVE:
+        return _active_ids(keys, start, end)
+    sets = {
+        JobState.DELAYED: keys.scheduled,
+        JobState.COMPLETED: keys.completed,
+        JobState.FAILED: keys.failed,
+        JobState.SUSPENDED: keys.suspended,
+    }
+    if state not in sets:
+        raise UsageError(
+            f"The wire keeps no list of jobs that are {state}; "
+            f"ask for one of {', '.join(['waiting', 'active', *map(str, sets)])}."
+        )
+    return _ranked_ids(sets[state], start, end)
+
+
+def _ranked_ids(key: str, start: int, end: int) -> Steps[list[str]]:
+    (reply,) = all_good((yield [Call("ZRANGE", (key,), (start, end))]))
+    return texts(reply)
+
+
+def _slice(ids: list[str], start: int, end: int) -> list[str]:
+    return ids[start:] if end < 0 else ids[start : end + 1]
+
+
+def _waiting_ids(keys: QueueKeys, start: int, end: int) -> Steps[list[str]]:
+    """Lists first, then what the stream has not yet handed out: everything behind the group's last delivery."""
+    (groups,) = yield [Call("XINFO", args=("GROUPS", keys.stream))]
+    by_name = {described["name"]: described for described in map(pairs, _plain(_without_group(groups, [])))}
+    last = by_name[GROUP]["last-delivered-id"] if GROUP in by_name else _FIRST_ID
+    limit = () if end < 0 else ("COUNT", end + 1)
+    priority, lifo, entries = all_good(
+        (
+            yield [
+                Call("LRANGE", (keys.priority,), (0, -1)),
+                Call("LRANGE", (keys.lifo,), (0, -1)),
+                Call("XRANGE", (keys.stream,), (f"({last}", "+", *limit)),
+            ]
+        )
+    )
+    # Workers take from the right end of both lists.
+    ids = [*reversed(texts(priority)), *reversed(texts(lifo)), *(pairs(fields)["jobId"] for _, fields in entries)]
+    return _slice(ids, start, end)
+
+
+def _plain(groups: Reply) -> list[list[bytes | str]]:
+    """Groups as flat text; some of their values are numbers, or absent."""
+    return [[word if isinstance(word, bytes | str) else str(word) for word in group] for group in groups]
+
+
+def _active_ids(keys: QueueKeys, start: int, end: int) -> Steps[list[str]]:
+    pending, from_lists = yield [
+        Call("XPENDING", (keys.stream,), (GROUP, "-", "+", _PENDING_PAGE)),
+        glidemq.get_active_list_job_ids(id_key=keys.id),
+    ]
+    (from_lists,) = all_good([from_lists])
+    ids: list[str] = []
+    for piece in chunks([text(entry[0]) for entry in _without_group(pending, [])]):
+        replies = yield [Call("XRANGE", (keys.stream,), (entry_id, entry_id)) for entry_id in piece]
+        ids += [pairs(reply[0][1])["jobId"] for reply in all_good(replies) if reply]
+    # A list job that went back through the stream is told of twice by other libraries.
+    return _slice(list(dict.fromkeys([*ids, *texts(from_lists)])), start, end)
+
+
+def logs(keys: QueueKeys, job_id: str, start: int = 0, end: int = -1) -> Operation[list[str]]:
+    """The job's log lines, ``start`` to ``end`` inclusive."""
+    return Operation(Call("LRANGE", (keys.log(job_id),), (start, end)), texts)
+
+
+def last_event_id(keys: QueueKeys) -> Operation[str]:
+    """Id of the queue's newest event, to listen from; the stream's beginning when there is none."""
+
+    def read(reply: Reply) -> str:
+        return text(reply[0][0]) if reply else _FIRST_ID
+
+    return Operation(Call("XREVRANGE", (keys.events,), ("+", "-", "COUNT", 1)), read)
+
+
+def events_after(keys: QueueKeys, after: str, count: int = _EVENTS_PAGE) -> Operation[list[Event]]:
+    """Events that have already happened after the one named."""
+    return Operation(Call("XRANGE", (keys.events,), (f"({after}", "+", "COUNT", count)), read_events)
+
+
+def events_since(
+    cursors: Mapping[QueueKeys, str], block_ms: int, count: int = _EVENTS_PAGE
+) -> Operation[dict[QueueKeys, list[Event]]]:
+    """Events of several queues, each after its cursor, waiting up to ``block_ms`` for the first. Blocks."""
+    by_stream = {keys.events: keys for keys in cursors}
+
+    def read(reply: Reply) -> dict[QueueKeys, list[Event]]:
+        return {by_stream[text(stream)]: read_events(entries) for stream, entries in reply or ()}
+
+    call = Call("XREAD", args=("COUNT", count, "BLOCK", block_ms, "STREAMS", *by_stream, *cursors.values()))
+    return Operation(call, read)

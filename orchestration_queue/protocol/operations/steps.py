@@ -1,0 +1,38 @@
+"""Exchanges of several steps: calls go out, replies come in, until there is a result.
+
+A step is a generator, so that it can be driven by any transport, of either face, and tested by none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Sequence
+from typing import TypeAlias, TypeVar
+
+from orchestration_queue.protocol.call import Call, Reply
+
+__all__ = ["HYDRATION", "Steps", "all_good", "chunks"]
+
+T = TypeVar("T")
+
+Steps: TypeAlias = Generator[Sequence[Call], list[Reply], T]
+"""Yields the calls of one trip to the server, is sent their replies, and returns a ``T``."""
+
+HYDRATION = 1000
+"""Most calls of one trip."""
+
+
+def chunks(items: Sequence[T], size: int = HYDRATION) -> Iterable[Sequence[T]]:
+    """Cut a sequence into pieces of at most ``size``."""
+    return (items[start : start + size] for start in range(0, len(items), size))
+
+
+def all_good(replies: list[Reply]) -> list[Reply]:
+    """The replies, when none of them is an error.
+
+    Raises:
+        ServerError: The first error among them.
+    """
+    for reply in replies:
+        if isinstance(reply, Exception):
+            raise reply
+    return replies
