@@ -1,1 +1,9 @@
-"""TODO."""
+"""The way to the server: connection URLs, connections, the embedded server, and the function libraries on it."""
+
+from __future__ import annotations
+
+from orchestration_queue.server._async.connection import AsyncConnection
+from orchestration_queue.server._sync.connection import Connection
+from orchestration_queue.server.url import ServerUrl, parse_url
+
+__all__ = ["AsyncConnection", "Connection", "ServerUrl", "parse_url"]

@@ -1,0 +1,107 @@
+"""The function libraries this package brings along, and when to load them: never over a newer one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+from importlib import resources
+
+from orchestration_queue.protocol.call import Call
+
+__all__ = ["LIBRARIES", "OLDEST_SERVER", "Library", "Step", "is_missing_function", "next_step", "server_version"]
+
+OLDEST_SERVER = 7
+"""The first major version of Redis (and of Valkey) that has functions."""
+
+_MISSING = ("function not found", "function not loaded", "no matching script", "noscript")
+
+
+class Step(StrEnum):
+    """What to do about a library on a server."""
+
+    KEEP = "keep"
+    """It is there, and not older than ours."""
+    LOAD = "load"
+    """It is not there: load ours, unless somebody else just did."""
+    REPLACE = "replace"
+    """What is there is older than ours."""
+
+
+@dataclass(frozen=True)
+class Library:
+    """One function library.
+
+    Attributes:
+        name: Its name on the server.
+        version: What ours answers.
+        version_function: The function that answers it.
+    """
+
+    name: str
+    version: str
+    version_function: str
+
+    @cached_property
+    def text(self) -> str:
+        """The library as the server loads it."""
+        return resources.files("orchestration_queue.protocol").joinpath(f"lua/{self.name}.lua").read_text("utf-8")
+
+    @property
+    def ask(self) -> Call:
+        """Ask the server which version it holds."""
+        return Call(self.version_function, is_function=True)
+
+    def load(self, *, replace: bool) -> Call:
+        """Load ours."""
+        return Call("FUNCTION", args=("LOAD", *(("REPLACE",) if replace else ()), self.text))
+
+
+LIBRARIES: tuple[Library, ...] = (Library("glidemq", "93", "glidemq_version"),)
+"""Every library a connection sees to."""
+
+
+def next_step(ours: str, theirs: str | None, *, load_refused: bool = False) -> Step:
+    """Decide what to do about a library.
+
+    Args:
+        ours: The version we bring.
+        theirs: The version the server answered; None when it has no such function.
+        load_refused: The server said that a library of this name exists.
+    """
+    if theirs is None:
+        # A library of that name which cannot say its version is older than any that can.
+        return Step.REPLACE if load_refused else Step.LOAD
+    our_numbers, their_numbers = _numbers(ours), _numbers(theirs)
+    if our_numbers is None or their_numbers is None:
+        return Step.KEEP  # not a version we know how to compare: not ours to judge
+    return Step.REPLACE if their_numbers < our_numbers else Step.KEEP
+
+
+def is_missing_function(error_text: str) -> bool:
+    """Whether the server failed a call because it does not hold the function."""
+    lowered = error_text.lower()
+    return any(phrase in lowered for phrase in _MISSING)
+
+
+def server_version(info: str) -> tuple[str, int]:
+    """Read product with version, and the major version, from the ``server`` section of INFO.
+
+    Valkey also says which Redis it is compatible with; its own version counts.
+    """
+    fields = dict(line.split(":", 1) for line in info.splitlines() if ":" in line)
+    product, version = next(
+        (
+            (product, fields[field])
+            for product, field in (("Valkey", "valkey_version"), ("Redis", "redis_version"))
+            if field in fields
+        ),
+        ("server", "of unknown version"),
+    )
+    major = version.split(".")[0]
+    return f"{product} {version}", int(major) if major.isdecimal() else 0
+
+
+def _numbers(version: str) -> tuple[int, ...] | None:
+    parts = version.strip().split(".")
+    return tuple(int(part) for part in parts) if all(part.isdecimal() for part in parts) else None

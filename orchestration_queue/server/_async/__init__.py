@@ -1,0 +1,1 @@
+"""The connection: how calls get to the server and replies back."""

@@ -1,0 +1,125 @@
+"""One socket to the server: bytes out, raw replies back. Everything above it is about when to use which."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterable
+from typing import Any, Protocol, cast
+
+import redis.asyncio as driver
+from redis.exceptions import AuthenticationError, AuthorizationError, ResponseError
+
+from orchestration_queue.protocol.call import Reply
+from orchestration_queue.server.faults import LINK_ERRORS
+from orchestration_queue.server.url import ServerUrl
+
+__all__ = ["AsyncLink"]
+
+_PING = b"*1\r\n$4\r\nPING\r\n"
+
+# The network going away is noticed by the kernel, not by a timeout on every read: reads may wait for as long as
+# the server likes (BLOCK), yet a dead peer fails the read after about half a minute.
+_KEEPALIVE = {
+    getattr(socket, name): value
+    for name, value in {
+        "TCP_KEEPIDLE": 15,
+        "TCP_KEEPINTVL": 5,
+        "TCP_KEEPCNT": 3,
+        "TCP_USER_TIMEOUT": 30_000,
+    }.items()
+    if hasattr(socket, name)
+}
+
+
+class _Driver(Protocol):
+    """What we use of redis-py's connection. It does the TLS and login handshakes, and parses with hiredis."""
+
+    async def connect(self) -> None: ...
+
+    async def send_packed_command(self, command: Iterable[bytes], check_health: bool = ...) -> None: ...
+
+    async def read_response(self) -> Any: ...
+
+    async def disconnect(self) -> None: ...
+
+
+class AsyncLink:
+    """One socket to the server.
+
+    Args:
+        url: Where the server is. An embedded server is reached through the socket in ``socket_path``.
+        socket_path: The unix socket, for ``unix`` and ``embedded``.
+        patience: Most seconds the connecting itself may take.
+    """
+
+    def __init__(self, url: ServerUrl, socket_path: str, patience: float) -> None:
+        options: dict[str, Any] = {
+            "db": url.db,
+            "username": url.username,
+            "password": url.password,
+            "protocol": 2,
+            # redis-py 8 would otherwise end every read after 5 s, and with it every blocking call.
+            "socket_timeout": None,
+            "socket_connect_timeout": patience,
+        }
+        drivers: Any = driver  # redis-py's types are incomplete, and differ from version to version
+        if socket_path:
+            made = drivers.UnixDomainSocketConnection(path=socket_path, **options)
+        else:
+            options |= {"host": url.host, "port": url.port}
+            options |= {"socket_keepalive": True, "socket_keepalive_options": _KEEPALIVE}
+            made = drivers.SSLConnection(**options, **_tls(url)) if url.kind == "tls" else drivers.Connection(**options)
+        self._driver = cast(_Driver, made)
+        # redis-py 8 renamed it.
+        self._has_input = getattr(made, "can_read", None) or made.can_read_destructive
+
+    async def connect(self) -> None:
+        """Connect, log in, and make sure that the server is ready to answer.
+
+        Raises:
+            redis.RedisError: It is not.
+            OSError: It is not there.
+        """
+        try:
+            await self._driver.connect()
+            await self._driver.send_packed_command((_PING,), check_health=False)
+            await self._driver.read_response()
+        except BaseException:
+            await self.close()
+            raise
+
+    async def is_fresh(self) -> bool:
+        """Whether the socket is still open, with no stray bytes in it."""
+        try:
+            return not await self._has_input()
+        except LINK_ERRORS:
+            return False
+
+    async def exchange(self, packed: bytes, count: int) -> list[Reply]:
+        """Send commands and read a reply to each; an error reply stands in the list as the driver's exception.
+
+        Raises:
+            redis.RedisError: The connection broke; whether the server carried out anything is unknown.
+            OSError: Likewise.
+        """
+        await self._driver.send_packed_command((packed,), check_health=False)
+        replies: list[Reply] = []
+        for _ in range(count):
+            try:
+                replies.append(await self._driver.read_response())
+            except (ResponseError, AuthenticationError, AuthorizationError) as refusal:
+                replies.append(refusal)
+        return replies
+
+    async def close(self) -> None:
+        """Close the socket, whatever state it is in."""
+        try:
+            await self._driver.disconnect()
+        except LINK_ERRORS:
+            return
+
+
+def _tls(url: ServerUrl) -> dict[str, Any]:
+    given = dict(url.tls)
+    # Older redis-py checks no host names unless told to.
+    return {"ssl_check_hostname": given.get("ssl_cert_reqs") != "none", **given}

@@ -1,0 +1,77 @@
+"""From redis-py's errors to ours: who is to blame, what happened, what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from redis.exceptions import (
+    AuthenticationError,
+    AuthorizationError,
+    NoPermissionError,
+    ReadOnlyError,
+    RedisError,
+    ResponseError,
+)
+
+from orchestration_queue.errors import ServerError, TransportError
+from orchestration_queue.protocol.call import Call, Reply
+from orchestration_queue.protocol.library import is_missing_function
+from orchestration_queue.server.url import ServerUrl
+
+__all__ = ["LINK_ERRORS", "REFUSALS", "interrupted", "lacks_function", "reason", "refused", "unreachable"]
+
+REFUSALS = (ResponseError, AuthenticationError, AuthorizationError)
+"""The server answered, and the answer is no. To be caught before :data:`LINK_ERRORS`, which holds some of these."""
+
+LINK_ERRORS = (RedisError, OSError)
+"""The connection cannot be used any more."""
+
+
+def unreachable(url: ServerUrl, waited_s: float, reason: str) -> TransportError:
+    """No connection came about, so nothing was sent."""
+    check = (
+        "see keeper.log in that directory"
+        if url.kind == "embedded"
+        else "check that the server runs there and that the URL (url= or OQ_URL) is right"
+    )
+    return TransportError(
+        f"Cannot reach the server at {url} after trying for {waited_s:.1f} s ({reason}); {check}.", maybe_applied=False
+    )
+
+
+def interrupted(url: ServerUrl, calls: Sequence[Call], error: BaseException) -> TransportError:
+    """The connection broke between sending and the reply."""
+    return TransportError(
+        f"The connection to the server at {url} broke while it carried out {_names(calls)} ({reason(error)}), "
+        "so the call may or may not have been applied; look at the state before repeating it.",
+        maybe_applied=True,
+    )
+
+
+def refused(url: ServerUrl, what: str, error: BaseException) -> ServerError:
+    """The server said no."""
+    match error:
+        case AuthenticationError() | AuthorizationError():
+            advice = "check the user and password in the URL"
+        case NoPermissionError():
+            advice = "ask for an ACL that allows FCALL, FUNCTION and the queue's keys to this user"
+        case ReadOnlyError():
+            advice = "connect to the primary instead of a replica"
+        case _:
+            return ServerError(f"The server at {url} refused {what}: {error}")
+    return ServerError(f"The server at {url} refused {what} ({reason(error)}); {advice}.")
+
+
+def lacks_function(call: Call, reply: Reply) -> bool:
+    """Whether a call failed only because the server holds no such function, so that nothing was applied."""
+    return call.is_function and isinstance(reply, ResponseError) and is_missing_function(str(reply))
+
+
+def reason(error: BaseException) -> str:
+    """The driver's own words, fit to stand inside a sentence."""
+    return (str(error) or type(error).__name__).rstrip(".")
+
+
+def _names(calls: Sequence[Call]) -> str:
+    names = list(dict.fromkeys(call.name for call in calls))
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
