@@ -13,6 +13,7 @@ One line per fact::
     --- @arg*  extra_deps    text             all that is left, or as many as were counted
     --- @record job  ...  @end job            the arguments between become fields of one table
     --- @each children FlowChild: what one is ... @end children    keys and arguments that repeat
+    --- @like   addJob.job                    the arguments of that record, as `glidemq` declares them
     --- @returns text   the id, or `duplicate`
     --- @error   the id key does not end in `:id`
     --- @cost    O(1)
@@ -21,7 +22,7 @@ One line per fact::
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 __all__ = ["Argument", "Contract", "HeaderError", "Key", "Repeated", "read_contract"]
@@ -63,13 +64,14 @@ class Argument:
 
 @dataclass(frozen=True)
 class Repeated:
-    """Keys and arguments that come once per item of a list."""
+    """Keys and arguments that come once per item of a list; ``after`` so many of the contract's own arguments."""
 
     name: str
     item: str
     what: str
     keys: tuple[Key, ...]
     arguments: tuple[Argument, ...]
+    after: int
 
 
 @dataclass
@@ -81,11 +83,17 @@ class Contract:
     queue: str | None = None
     keys: list[Key] = field(default_factory=list)
     arguments: list[Argument] = field(default_factory=list)
-    repeated: Repeated | None = None
+    lists: list[Repeated] = field(default_factory=list)
     returns: str = ""
     errors: list[str] = field(default_factory=list)
     cost: str = ""
     body: str = ""
+
+    def counter(self, counted: str) -> Argument:
+        """The argument that says how long a list is."""
+        if found := next((argument for argument in self.arguments if argument.counts == counted), None):
+            return found
+        raise HeaderError(f"{self.name}: no argument counts {counted}")
 
 
 def read_contract(path: Path) -> Contract:
@@ -98,7 +106,7 @@ def read_contract(path: Path) -> Contract:
     head = [line[3:].strip() for line in lines if line.startswith("---")]
     contract = Contract(path.stem, body="\n".join(lines[len(head) :]).strip())
     try:
-        _Reader(contract).read(head)
+        _Reader(contract, path.parent.parent / "glidemq").read(head)
     except HeaderError as error:
         raise HeaderError(f"{path}: {error}") from None
     return contract
@@ -107,8 +115,9 @@ def read_contract(path: Path) -> Contract:
 class _Reader:
     """Collects facts into a contract, line by line."""
 
-    def __init__(self, contract: Contract) -> None:
+    def __init__(self, contract: Contract, wire: Path) -> None:
         self.contract = contract
+        self.wire = wire
         self.record: str | None = None
         self.each: tuple[str, str, str] | None = None
         self.keys = contract.keys
@@ -135,6 +144,8 @@ class _Reader:
                 self.record = body.split()[0]
             case "each":
                 self._begin(body)
+            case "like":
+                self._borrow(*body.split("."))
             case "end":
                 self._end()
             case "error":
@@ -150,9 +161,15 @@ class _Reader:
         self.each = (name, item, what)
         self.keys, self.arguments = [], []
 
+    def _borrow(self, function: str, record: str) -> None:
+        """Take the arguments of a record that another function declares."""
+        theirs = read_contract(self.wire / f"{function}.lua").arguments
+        self.arguments.extend(replace(argument, record=None) for argument in theirs if argument.record == record)
+
     def _end(self) -> None:
         if self.each:
-            self.contract.repeated = Repeated(*self.each, tuple(self.keys), tuple(self.arguments))
+            after = len(self.contract.arguments)
+            self.contract.lists.append(Repeated(*self.each, tuple(self.keys), tuple(self.arguments), after))
             self.keys, self.arguments = self.contract.keys, self.contract.arguments
         self.record = self.each = None
 

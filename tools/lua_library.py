@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 from lua_header import Argument, Contract, HeaderError, Key, Repeated
 
 __all__ = ["write_library"]
+
+_WIRE = "glidemq"
+"""The library whose callers send what they have always sent. Callers of any other send every word."""
 
 _REQUIRE = re.compile(r'^local (\w+) = require\("(\w+)"\)\n', re.M)
 
@@ -19,9 +23,10 @@ def write_library(library: str, prefix: str, contracts: list[Contract], modules:
         HeaderError: A function does not use an argument it declares, or a module is missing.
     """
     wanted = _in_order(contracts, modules)
-    parts = [_PROLOGUE.format(library=library, prefix=prefix)]
+    checks = _LENIENT if library == _WIRE else _STRICT
+    parts = [_PROLOGUE.format(library=library) + checks.format(prefix=prefix)]
     parts.extend(f"modules.{name} = (function()\n{modules[name].strip()}\nend)()\n" for name in wanted)
-    parts.extend(_function(contract, prefix) for contract in contracts)
+    parts.extend(_function(contract, prefix, strict=library != _WIRE) for contract in contracts)
     return "\n".join(parts)
 
 
@@ -34,6 +39,9 @@ local function require(name)
   return modules[name]
 end
 
+"""
+
+_LENIENT = """
 --- Refuse a call whose key or argument is absent or no number, before anything is written.
 local function missing(fname, word)
   error("ERR {prefix}" .. fname .. ": '" .. word .. "' is missing or malformed", 0)
@@ -43,6 +51,46 @@ end
 local function queue_of(fname, key, name)
   if key:sub(-#name) ~= name then
     error("ERR {prefix}" .. fname .. ": the key '" .. key .. "' must end in '" .. name .. "'", 0)
+  end
+  return key:sub(1, -#name - 1)
+end
+"""
+
+_STRICT = """
+--- Refuse a call, before anything is written.
+local function refuse(fname, why)
+  error({{ err = "OQ_BAD_ARGUMENT {prefix}" .. fname .. ": " .. why }})
+end
+
+local function count_words(fname, keys, keys_wanted, words, words_wanted)
+  if keys ~= keys_wanted or words ~= words_wanted then
+    refuse(fname, ("takes %d keys and %d arguments, not %d and %d"):format(keys_wanted, words_wanted, keys, words))
+  end
+end
+
+--- A whole number from 0 to 2^53.
+local function whole(word, fname, name)
+  if word == "0" then
+    return 0
+  end
+  local number = word and word:find("^%d+$") and tonumber(word)
+  if not number or number > 9007199254740992 then
+    refuse(fname, "'" .. name .. "' is not a whole number from 0 to 2^53")
+  end
+  return number
+end
+
+local function flag(word, fname, name)
+  if word ~= "0" and word ~= "1" then
+    refuse(fname, "'" .. name .. "' is neither 0 nor 1")
+  end
+  return word == "1"
+end
+
+--- What every key of the queue begins with, from a key whose own name comes last.
+local function queue_of(fname, key, name)
+  if key:sub(-#name) ~= name then
+    refuse(fname, "the key '" .. key .. "' does not end in '" .. name .. "'")
   end
   return key:sub(1, -#name - 1)
 end
@@ -68,12 +116,15 @@ def _in_order(contracts: list[Contract], modules: Mapping[str, str]) -> list[str
     return order
 
 
-def _function(contract: Contract, prefix: str) -> str:
+def _function(contract: Contract, prefix: str, *, strict: bool) -> str:
     body = contract.body + "\n"
     requires = "".join(f"  {match[0]}" for match in _REQUIRE.finditer(body))
     body = _REQUIRE.sub("", body).strip("\n")
     # `queue` is derived from a key, and from the job's id, so it comes last.
-    lines = [*_key_lines(contract, body), *_argument_lines(contract, body), *_queue_line(contract, body)]
+    unpacked = _Unpacking(contract, body, strict=strict).lines()
+    lines = [*([] if strict else _key_lines(contract, body)), *unpacked, *_queue_line(contract, body)]
+    if strict:
+        lines.extend(_key_lines(contract, body))
     unpack = "".join(f"    {line}\n" for line in lines)
     indented = "".join(f"    {line}\n" if line else "\n" for line in body.splitlines())
     return (
@@ -114,59 +165,93 @@ def _key_value(contract: Contract, key: Key, position: str) -> str:
     return f"KEYS[{position}]" + ("" if key.optional else f' or missing("{contract.name}", "{key.name}")')
 
 
-def _argument_lines(contract: Contract, body: str) -> Iterator[str]:
-    record: list[str] = []
-    offset = ""
-    queue_needs_job = contract.queue is not None and contract.queue.startswith("job") and _uses(body, "queue")
-    for position, argument in enumerate(contract.arguments, 1):
-        repeated = contract.repeated
-        if repeated and argument.counts and argument.counts != repeated.name:
-            yield from _repeated(contract, repeated, position)
-            offset = f" + {len(repeated.arguments)} * #{repeated.name}"
-        value = _value(contract, argument, f"{position}{offset}")
-        following = contract.arguments[position] if position < len(contract.arguments) else None
-        if argument.record:
-            record.append(f"  {argument.name} = {value},")
-            if following is None or following.record is None:
-                yield f"local {argument.record} = {{"
-                yield from record
-                yield "}"
-        elif argument.repeats:
-            yield f"local {argument.name} = {{}}"
-            counter = next(a.name for a in contract.arguments if a.counts == argument.name)
-            yield f"for index = 1, {counter} do"
-            yield f"  {argument.name}[index] = ARGV[{position - 1}{offset} + index]"
-            yield "end"
-        elif argument.counts or _uses(body, argument.name) or (queue_needs_job and argument.name == "job_id"):
-            yield f"local {argument.name} = {value}"
+@dataclass
+class _Unpacking:
+    """Writes the lines that turn the words of a call into named locals."""
+
+    contract: Contract
+    body: str
+    strict: bool
+    offset: str = ""
+    """What the lists passed so far add to a position."""
+    checked: bool = False
+
+    def lines(self) -> Iterator[str]:
+        record: list[str] = []
+        for index, argument in enumerate(self.contract.arguments):
+            yield from self._lists(index)
+            if argument.record:
+                record.append(f"  {argument.name} = {self._value(argument, f'{index + 1}{self.offset}')},")
+                following = self.contract.arguments[index + 1 : index + 2]
+                if not (following and following[0].record):
+                    yield from (f"local {argument.record} = {{", *record, "}")
+            elif argument.repeats:
+                yield from self._rest(argument, index)
+            else:
+                yield from self._argument(argument, index)
+        yield from self._lists(len(self.contract.arguments))
+        yield from self._word_count()
+
+    def _argument(self, argument: Argument, index: int) -> Iterator[str]:
+        contract = self.contract
+        for_queue = contract.queue is not None and contract.queue.startswith("job") and _uses(self.body, "queue")
+        if argument.counts or _uses(self.body, argument.name) or (for_queue and argument.name == "job_id"):
+            yield f"local {argument.name} = {self._value(argument, f'{index + 1}{self.offset}')}"
         elif not argument.what.startswith("ignored") and argument.name != contract.queue:
             raise HeaderError(f"{contract.name}: the argument {argument.name} is declared but not used")
 
+    def _rest(self, argument: Argument, index: int) -> Iterator[str]:
+        yield from self._word_count()
+        yield f"local {argument.name} = {{}}"
+        yield f"for index = 1, {self.contract.counter(argument.name).name} do"
+        yield f"  {argument.name}[index] = ARGV[{index}{self.offset} + index]"
+        yield "end"
 
-def _repeated(contract: Contract, repeated: Repeated, position: int) -> Iterator[str]:
-    counter = next(a.name for a in contract.arguments if a.counts == repeated.name)
-    keys, width = len(contract.keys), len(repeated.keys)
-    yield f"local {repeated.name} = {{}}"
-    yield f"for index = 1, {counter} do"
-    yield f"  local key, arg = {keys} + (index - 1) * {width}, {position - 1} + (index - 1) * {len(repeated.arguments)}"
-    yield f"  {repeated.name}[index] = {{"
-    for number, key in enumerate(repeated.keys, 1):
-        yield f"    {key.name}_key = {_key_value(contract, key, f'key + {number}')},"
-    for number, argument in enumerate(repeated.arguments, 1):
-        yield f"    {argument.name} = {_value(contract, argument, f'arg + {number}')},"
-    yield "  }"
-    yield "end"
+    def _lists(self, index: int) -> Iterator[str]:
+        for items in self.contract.lists:
+            if items.after == index:
+                yield from self._word_count()
+                yield from self._list(items, index)
+                self.offset += f" + {len(items.arguments)} * #{items.name}"
 
+    def _list(self, items: Repeated, index: int) -> Iterator[str]:
+        keys, width = len(self.contract.keys), len(items.keys)
+        yield f"local {items.name} = {{}}"
+        yield f"for index = 1, {self.contract.counter(items.name).name} do"
+        if items.keys:
+            yield f"  local key = {keys} + (index - 1) * {width}"
+        yield f"  local arg = {index}{self.offset} + (index - 1) * {len(items.arguments)}"
+        yield f"  {items.name}[index] = {{"
+        for number, key in enumerate(items.keys, 1):
+            yield f"    {key.name}_key = {_key_value(self.contract, key, f'key + {number}')},"
+        for number, argument in enumerate(items.arguments, 1):
+            yield f"    {argument.name} = {self._value(argument, f'arg + {number}')},"
+        yield "  }"
+        yield "end"
 
-def _value(contract: Contract, argument: Argument, position: str) -> str:
-    word = f"ARGV[{position}]"
-    if argument.type == "flag":
-        return f'{word} == "1"'
-    number = argument.type in ("int", "number")
-    if number:
-        word = f"tonumber({word})"
-    if argument.maybe:
-        return word
-    if argument.default is None:
-        return f'{word} or missing("{contract.name}", "{argument.name}")'
-    return f"{word} or {argument.default}" if number else f'{word} or "{argument.default}"'
+    def _word_count(self) -> Iterator[str]:
+        """Refuse a call with too few or too many words, as soon as the lengths of its lists are known."""
+        if not self.strict or self.checked:
+            return
+        self.checked = True
+        contract = self.contract
+        words = [str(sum(not argument.repeats for argument in contract.arguments))]
+        words += [f"{len(items.arguments)} * {contract.counter(items.name).name}" for items in contract.lists]
+        words += [contract.counter(argument.name).name for argument in contract.arguments if argument.repeats]
+        yield f'count_words("{contract.name}", #KEYS, {len(contract.keys)}, #ARGV, {" + ".join(words)})'
+
+    def _value(self, argument: Argument, position: str) -> str:
+        word, names = f"ARGV[{position}]", f'"{self.contract.name}", "{argument.name}"'
+        number = argument.type in ("int", "number")
+        if self.strict:
+            check = {"int": "whole", "flag": "flag"}.get(argument.type)
+            return f"{check}({word}, {names})" if check else word
+        if argument.type == "flag":
+            return f'{word} == "1"'
+        if number:
+            word = f"tonumber({word})"
+        if argument.maybe:
+            return word
+        if argument.default is None:
+            return f"{word} or missing({names})"
+        return f"{word} or {argument.default}" if number else f'{word} or "{argument.default}"'

@@ -18,10 +18,11 @@ _WIDTH = 120
 def write_module(library: str, prefix: str, contracts: Iterable[Contract]) -> str:
     """Write the whole module, in the layout that ``ruff format`` gives it."""
     contracts = list(contracts)
-    names = sorted([snake(c.name) for c in contracts] + [c.repeated.item for c in contracts if c.repeated], key=_order)
+    items = {item.item: item for c in contracts for item in c.lists}
+    names = sorted([snake(c.name) for c in contracts] + list(items), key=_order)
     parts = [_module_head(library, contracts)]
     parts.append("__all__ = [\n" + "".join(f'    "{name}",\n' for name in names) + "]\n")
-    parts.extend(_item_class(c.repeated) for c in contracts if c.repeated)
+    parts.extend(_item_class(item) for item in items.values())
     parts.extend(_function(c, prefix) for c in contracts)
     return "\n\n".join(part.rstrip("\n") + "\n" for part in parts).replace("\n\n\n__all__", "\n\n__all__", 1)
 
@@ -40,9 +41,9 @@ from orchestration_queue.protocol.call import Call
 
 def _module_head(library: str, contracts: list[Contract]) -> str:
     imports = ""
-    if any(c.repeated or any(a.repeats for a in c.arguments) for c in contracts):
+    if any(c.lists or any(a.repeats for a in c.arguments) for c in contracts):
         imports += "from collections.abc import Sequence\n"
-    if any(c.repeated for c in contracts):
+    if any(c.lists for c in contracts):
         imports += "from dataclasses import dataclass\n"
     return _MODULE.format(library=library, imports=imports).replace("\n\n\n", "\n\n")
 
@@ -61,8 +62,7 @@ def _function(contract: Contract, prefix: str) -> str:
     lines = [f"def {snake(contract.name)}("]
     lines.append("    *,")
     lines.extend(f"    {key.name}_key: {'str | None = None' if key.optional else 'str'}," for key in contract.keys)
-    if contract.repeated:
-        lines.append(f"    {contract.repeated.name}: Sequence[{contract.repeated.item}] = (),")
+    lines.extend(f"    {items.name}: Sequence[{items.item}] = ()," for items in contract.lists)
     lines.extend(f"    {_parameter(argument)}," for argument in arguments)
     lines.append(") -> Call:")
     if not contract.keys:
@@ -95,8 +95,8 @@ def _docstring(contract: Contract, arguments: list[Argument]) -> Iterator[str]:
         yield "    Args:"
         for key in contract.keys:
             yield from _entry(f"{key.name}_key", key.what)
-        if contract.repeated:
-            yield from _entry(contract.repeated.name, f"each {contract.repeated.what}")
+        for items in contract.lists:
+            yield from _entry(items.name, f"each {items.what}")
         for argument in arguments:
             yield from _entry(argument.name, argument.what)
         yield ""
@@ -123,17 +123,18 @@ def _key_words(contract: Contract) -> Iterator[str]:
     for key in contract.keys:
         name = f"{key.name}_key"
         yield f"*(() if {name} is None else ({name},))" if key.optional else name
-    if contract.repeated:
-        yield _flattened(contract.repeated, [f"item.{key.name}_key" for key in contract.repeated.keys])
+    for items in contract.lists:
+        if items.keys:
+            yield _flattened(items, [f"item.{key.name}_key" for key in items.keys])
 
 
 def _argument_words(contract: Contract) -> Iterator[str]:
-    repeated = contract.repeated
-    for argument in contract.arguments:
-        # The items stand between the arguments that are always there and the counted tail.
-        if repeated and argument.counts and argument.counts != repeated.name:
-            yield _flattened(repeated, [_word(item, f"item.{item.name}") for item in repeated.arguments])
-        yield _word(argument, argument.name)
+    for position in range(len(contract.arguments) + 1):
+        for items in contract.lists:
+            if items.after == position:
+                yield _flattened(items, [_word(item, f"item.{item.name}") for item in items.arguments])
+        if position < len(contract.arguments):
+            yield _word(contract.arguments[position], contract.arguments[position].name)
 
 
 def _word(argument: Argument, name: str) -> str:
