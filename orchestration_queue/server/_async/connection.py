@@ -10,6 +10,8 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Self, TypeVar
 
+from redis.exceptions import BusyLoadingError
+
 from orchestration_queue.errors import TransportError
 from orchestration_queue.protocol.call import Call, Operation, Reply
 from orchestration_queue.protocol.library import LIBRARIES, Library
@@ -35,6 +37,8 @@ T = TypeVar("T")
 _MOST_SOCKETS = 32
 """Further concurrent calls wait for a socket; the server gains nothing from more."""
 _CONNECT_TIMEOUT = timedelta(seconds=5)
+_LOADING_PATIENCE_S = 60
+"""A server that is reading its data after a restart is there; its clients wait longer for it."""
 _PAUSE_S = 0.01
 _LONGEST_PAUSE_S = 0.25
 _REPEATS = 3
@@ -105,6 +109,7 @@ class AsyncConnection:
         """
         connection = cls(parse_url(url), connect_timeout=connect_timeout, libraries=libraries)
         try:
+            await connection._give_back(await connection._take_link())
             await connection._ensure_libraries()
         except BaseException:
             await connection.aclose()
@@ -253,7 +258,7 @@ class AsyncConnection:
                 raise refused(self.url, "the connection", error) from None
             except LINK_ERRORS as error:
                 waited = time.monotonic() - started
-                if waited + pause > patience:
+                if waited + pause > (_LOADING_PATIENCE_S if isinstance(error, BusyLoadingError) else patience):
                     raise unreachable(self.url, waited, reason(error)) from None
             await asyncio.sleep(pause)
             pause = min(pause * 2, _LONGEST_PAUSE_S)

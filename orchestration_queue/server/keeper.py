@@ -1,0 +1,229 @@
+"""Keeps one embedded server alive while anybody uses it, and not longer.
+
+A process of its own, started by :mod:`orchestration_queue.server.embedded` with the file's path and an interpreter
+without site-packages, so that it is there in a few milliseconds: standard library only, nothing of this package.
+What the two files agree on is here: the names in the data directory. docs/decisions/0002-embedded-server.md says why.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+__all__ = ["KEEPER_LOCK", "LOG", "USERS_LOCK", "Keeper", "main", "same_file"]
+
+USERS_LOCK = "users.lock"
+"""Every user holds a shared lock on it; the keeper leaves when it gets the exclusive one."""
+KEEPER_LOCK = "keeper.lock"
+"""Held by the keeper and by its server: whoever gets it may start a keeper."""
+LOG = "keeper.log"
+"""What keeper and server have to say."""
+
+_TICK_S = 0.2
+_SYNC_EVERY_S = 1.0
+_QUICK_DEATH_S = 2.0
+_MOST_QUICK_DEATHS = 5
+_SHUTDOWN_S = 10.0
+_PR_SET_PDEATHSIG = 1
+
+
+class Keeper:
+    """Runs one server in the current directory.
+
+    Args:
+        binary: The server's executable.
+        socket: The unix socket to serve.
+        grace_s: How long to stay without users.
+        keeper_lock: Descriptor of the locked ``keeper.lock``. The server inherits it: while either lives, nobody
+            else opens the same files.
+    """
+
+    def __init__(self, binary: str, socket: str, grace_s: float, keeper_lock: int) -> None:
+        self._binary = binary
+        self._socket = socket
+        self._grace_s = grace_s
+        self._keeper_lock = keeper_lock
+        self._users_lock = os.open(USERS_LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+        self._server: subprocess.Popen[bytes] | None = None
+        self._started = 0.0
+        self._quick_deaths = 0
+        self._unused_since: float | None = None
+        self._synced: dict[Path, int] = {}
+        self._next_sync = 0.0
+        self._stopping = False
+        self._wakeup = _wake_on_signals(self._stop)
+
+    def run(self) -> int:
+        """Serve until nobody is left; returns the exit code."""
+        try:
+            while not self._stopping and self._is_needed():
+                if not self._serve():
+                    return 1
+                self._sync_when_due()
+                self._sleep(_TICK_S)
+        finally:
+            self._end_server()
+        return 0
+
+    def _stop(self) -> None:
+        self._stopping = True
+
+    def _sleep(self, seconds: float) -> None:
+        """Sleep, but wake when the server dies or somebody wants us to stop."""
+        if select.select([self._wakeup], [], [], seconds)[0]:
+            os.read(self._wakeup, 4096)
+
+    def _is_needed(self) -> bool:
+        """Whether somebody uses the server, or did a moment ago.
+
+        When it answers no, the exclusive lock stays with us: who comes now waits until we have left.
+        """
+        if not same_file(self._keeper_lock, Path(KEEPER_LOCK)):
+            _say("the data directory is gone")
+            return False
+        try:
+            fcntl.flock(self._users_lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._unused_since = None
+            return True
+        now = time.monotonic()
+        if self._unused_since is None:
+            self._unused_since = now
+        if now - self._unused_since >= self._grace_s:
+            _say("nobody uses the server any more")
+            return False
+        fcntl.flock(self._users_lock, fcntl.LOCK_UN)
+        return True
+
+    def _serve(self) -> bool:
+        """Start the server if it is not running; False when that is hopeless."""
+        if self._server and (code := self._server.poll()) is not None:
+            _say(f"the server ended ({f'signal {-code}' if code < 0 else f'exit code {code}'})")
+            lived_s = time.monotonic() - self._started
+            self._quick_deaths = self._quick_deaths + 1 if lived_s < _QUICK_DEATH_S else 0
+            self._server = None
+        if self._server is None:
+            if self._quick_deaths >= _MOST_QUICK_DEATHS:
+                _say("giving up: the server keeps ending right after its start; the lines above say why")
+                return False
+            self._start()
+        return True
+
+    def _start(self) -> None:
+        settings = {
+            "port": "0",
+            "unixsocket": self._socket,
+            "unixsocketperm": "700",
+            "dir": ".",
+            "save": "",
+            "appendonly": "yes",
+            # The write(2) precedes each reply. With "everysec" it may follow it, while a sync is under way.
+            "appendfsync": "no",
+            "maxmemory-policy": "noeviction",
+        }
+        words = [word for name, value in settings.items() for word in (f"--{name}", value)]
+        self._server = subprocess.Popen(
+            [self._binary, *words],
+            stdin=subprocess.DEVNULL,
+            pass_fds=[self._keeper_lock],
+            preexec_fn=_die_with(os.getpid()),
+        )
+        self._started = time.monotonic()
+        _say(f"server {self._server.pid} started")
+
+    def _sync_when_due(self) -> None:
+        """About once a second, have the kernel write the append-only files to the disk."""
+        if time.monotonic() < self._next_sync:
+            return
+        self._next_sync = time.monotonic() + _SYNC_EVERY_S
+        for path in Path("appendonlydir").glob("*.aof"):
+            # A rewrite of the append-only file replaces its parts, at any moment.
+            with contextlib.suppress(FileNotFoundError):
+                size = path.stat().st_size
+                if self._synced.get(path) != size:
+                    _sync(path)
+                    self._synced[path] = size
+
+    def _end_server(self) -> None:
+        """End the server cleanly: it writes out and syncs its append-only file."""
+        if self._server is None or self._server.poll() is not None:
+            return
+        self._server.terminate()
+        try:
+            self._server.wait(_SHUTDOWN_S)
+        except subprocess.TimeoutExpired:
+            _say("the server does not end by itself; killing it loses nothing")
+            self._server.kill()
+            self._server.wait()
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        getattr(os, "fdatasync", os.fsync)(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _wake_on_signals(stop: Callable[[], None]) -> int:
+    """Make signals end a wait on the returned descriptor: a child's death, and a request to stop."""
+    readable, writable = os.pipe()
+    os.set_blocking(readable, False)
+    os.set_blocking(writable, False)
+    signal.set_wakeup_fd(writable, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    for ending in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(ending, lambda *_: stop())
+    return readable
+
+
+def _die_with(keeper: int) -> Callable[[], None] | None:
+    """What the child does before it becomes the server: have the kernel kill it when the keeper dies."""
+    if not sys.platform.startswith("linux"):
+        return None
+    prctl = ctypes.CDLL(None).prctl
+
+    def arrange() -> None:
+        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != keeper:  # it died before the kernel knew
+            os._exit(1)
+
+    return arrange
+
+
+def same_file(descriptor: int, path: Path) -> bool:
+    """Whether the open file is still what its path leads to."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _say(text: str) -> None:
+    print(time.strftime("%Y-%m-%d %H:%M:%S"), "keeper", f"{os.getpid()}:", text, flush=True)  # noqa: T201
+
+
+def main(directory: str, binary: str, socket: str, grace_s: str, keeper_lock: str) -> int:
+    """Become independent of whoever started us, then keep."""
+    if os.fork():
+        return 0
+    os.setsid()
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # whatever our starter had blocked
+    os.umask(0o077)
+    os.chdir(directory)
+    os.set_inheritable(int(keeper_lock), False)
+    return Keeper(binary, socket, float(grace_s), int(keeper_lock)).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
