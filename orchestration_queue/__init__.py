@@ -1,7 +1,96 @@
-"""Pipelines as Dagster assets, run by a fleet of workers over a Valkey queue, with Spark for the big work."""
+"""Pipelines as Dagster assets, run by a fleet of workers over a Valkey queue, with Spark for the big work.
+
+The names below are loaded when they are first used, so that importing the package costs next to nothing.
+"""
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from orchestration_queue._version import __version__
 
-__all__ = ["__version__"]
+if TYPE_CHECKING:
+    from orchestration_queue.client import (
+        AsyncFlow,
+        AsyncFlowProducer,
+        AsyncJob,
+        AsyncJobSchedulers,
+        AsyncQueue,
+        AsyncQueueEvents,
+        Flow,
+        FlowProducer,
+        Job,
+        JobSchedulers,
+        NewJob,
+        Queue,
+        QueueEvents,
+    )
+    from orchestration_queue.flows import Dag, DagBuilder, Node
+    from orchestration_queue.options import (
+        Backoff,
+        Deduplication,
+        JobOptions,
+        Ordering,
+        RateLimit,
+        Retention,
+        TokenBucket,
+        WorkerOptions,
+    )
+    from orchestration_queue.schedules import Cron, Every, JobTemplate, RepeatAfterComplete
+    from orchestration_queue.states import JobState
+
+__all__ = [
+    "AsyncFlow",
+    "AsyncFlowProducer",
+    "AsyncJob",
+    "AsyncJobSchedulers",
+    "AsyncQueue",
+    "AsyncQueueEvents",
+    "Backoff",
+    "Cron",
+    "Dag",
+    "DagBuilder",
+    "Deduplication",
+    "Every",
+    "Flow",
+    "FlowProducer",
+    "Job",
+    "JobOptions",
+    "JobSchedulers",
+    "JobState",
+    "JobTemplate",
+    "NewJob",
+    "Node",
+    "Ordering",
+    "Queue",
+    "QueueEvents",
+    "RateLimit",
+    "RepeatAfterComplete",
+    "Retention",
+    "TokenBucket",
+    "WorkerOptions",
+    "__version__",
+]
+
+_HOMES = {
+    "client": "Flow FlowProducer Job JobSchedulers NewJob Queue QueueEvents AsyncFlow AsyncFlowProducer AsyncJob "
+    "AsyncJobSchedulers AsyncQueue AsyncQueueEvents",
+    "flows": "Dag DagBuilder Node",
+    "options": "Backoff Deduplication JobOptions Ordering RateLimit Retention TokenBucket WorkerOptions",
+    "schedules": "Cron Every JobTemplate RepeatAfterComplete",
+    "states": "JobState",
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value: object = getattr(import_module(f"{__name__}.{_HOME_OF[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

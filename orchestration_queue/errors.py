@@ -44,6 +44,7 @@ __all__ = [
     "DuplicateNodeError",
     "EmbeddedServerError",
     "FlowError",
+    "FlowFailedError",
     "InvalidNameError",
     "InvalidOptionError",
     "JavaNotFoundError",
@@ -233,6 +234,21 @@ class SparkTimeoutError(SparkFailedError, TimeoutError):
 
 class SparkCancelledError(SparkFailedError):
     """Spark work was told to stop, and was stopped, with all its processes."""
+
+
+class FlowFailedError(JobFailedError):
+    """A node of a flow failed.
+
+    Attributes:
+        node: The node's name.
+        dependents: Names of the nodes that will not run because of it (or of another failed node).
+    """
+
+    def __init__(self, queue: str, job_id: str, reason: str, *, node: str, dependents: Sequence[str]) -> None:
+        super().__init__(queue, job_id, reason)
+        self.node, self.dependents = node, tuple(dependents)
+        in_vain = f", and {', '.join(self.dependents)} will not run" if self.dependents else ""
+        self.args = (f"Node {node!r} (job {job_id!r} of queue {queue!r}) failed{in_vain}: {reason}",)
 
 
 class UnrecoverableError(Exception):

@@ -1,1 +1,33 @@
-"""TODO."""
+"""Clients of queues: add jobs and flows, look after them, listen, schedule. Each in an async and a sync face."""
+
+from orchestration_queue.client._async import (
+    AsyncFlow,
+    AsyncFlowProducer,
+    AsyncJob,
+    AsyncJobSchedulers,
+    AsyncQueue,
+    AsyncQueueEvents,
+)
+from orchestration_queue.client._sync import Flow, FlowProducer, Job, JobSchedulers, Queue, QueueEvents
+from orchestration_queue.client.values import FlowNode, NewJob
+from orchestration_queue.protocol.operations.control import Revocation
+from orchestration_queue.protocol.operations.reading import JobCounts
+
+__all__ = [
+    "AsyncFlow",
+    "AsyncFlowProducer",
+    "AsyncJob",
+    "AsyncJobSchedulers",
+    "AsyncQueue",
+    "AsyncQueueEvents",
+    "Flow",
+    "FlowNode",
+    "FlowProducer",
+    "Job",
+    "JobCounts",
+    "JobSchedulers",
+    "NewJob",
+    "Queue",
+    "QueueEvents",
+    "Revocation",
+]

@@ -42,33 +42,39 @@ class Channel:
         """
         if self._is_closed:
             raise UsageError("This client is closed; make a new one.")
-        if self._connection is None:
-            opened = Connection.open(self._url)
-            if self._connection is not None or self._is_closed:
-                # Somebody else was first, while we waited.
-                opened.close()
-                return self.connection()
+        return self._connection or self._open()
+
+    def _open(self) -> Connection:
+        opened = Connection.open(self._url)
+        if self._connection is None and not self._is_closed:
             self._connection = opened
-        return self._connection
+            return opened
+        # Somebody else was first, or hung up, while we waited.
+        opened.close()
+        return self.connection()
 
     def run(self, operation: Operation[T]) -> T:
         """Carry out one operation."""
         return (self.connection()).run(operation)
 
+    def look(self, operation: Operation[T]) -> T:
+        """Carry out one operation that changes nothing, again if the connection breaks."""
+        return (self.connection()).run(operation, repeatable=True)
+
     def execute(self, call: Call) -> Reply:
         """Send one call."""
         return (self.connection()).execute(call)
 
-    def pipeline(self, calls: Sequence[Call], *, atomic: bool = False) -> list[Reply]:
-        """Send many calls in one trip; none at all when there are none."""
-        return (self.connection()).pipeline(calls, atomic=atomic) if calls else []
+    def pipeline(self, calls: Sequence[Call], *, atomic: bool = False, repeatable: bool = False) -> list[Reply]:
+        """Send many calls in one trip."""
+        return (self.connection()).pipeline(calls, atomic=atomic, repeatable=repeatable)
 
     def follow(self, steps: Steps[T]) -> T:
-        """Carry out an exchange of several steps."""
+        """Carry out an exchange of several steps that changes nothing."""
         try:
             calls = next(steps)
             while True:
-                calls = steps.send(self.pipeline(calls))
+                calls = steps.send(self.pipeline(calls, repeatable=True))
         except StopIteration as end:
             result: T = end.value
             return result

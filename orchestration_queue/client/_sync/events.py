@@ -39,7 +39,7 @@ class EventReader(Client):
         if self._connection is None:
             self._connection = self._channel.duplicate()
         block_ms = max(1, round(wait_s * 1000))
-        by_queue = self._connection.run(reading.events_since(self.cursors, block_ms))
+        by_queue = self._connection.run(reading.events_since(self.cursors, block_ms), repeatable=True)
         for keys, events in by_queue.items():
             self.cursors[keys] = events[-1].id
         return [(keys, event) for keys, events in by_queue.items() for event in events]
@@ -93,11 +93,11 @@ class QueueEvents(Client):
         """The reader. ``$`` becomes the newest event's id once, so that no later event is missed."""
         if self._reader is None:
             if self._after == _NEW_ONLY:
-                self._after = self._channel.run(reading.last_event_id(self.keys))
+                self._after = self._channel.look(reading.last_event_id(self.keys))
             self._reader = EventReader(self._channel, {self.keys: self._after})
         return self._reader
 
-    def read(self, timeout: timedelta | float | None = 0) -> list[Event]:
+    def read(self, timeout: timedelta | float | None = 0) -> list[Event]:  # noqa: ASYNC109  both faces have it
         """The next events, at most about 100.
 
         Args:

@@ -61,7 +61,7 @@ class Job:
         Raises:
             JobNotFoundError: It is not there any more.
         """
-        self.record = self._found(self._channel.run(reading.job(self._keys, self.id)))
+        self.record = self._found(self._channel.look(reading.job(self._keys, self.id)))
         return self.record
 
     def _found(self, record: JobRecord | None) -> JobRecord:
@@ -69,7 +69,7 @@ class Job:
             raise JobNotFoundError(self.queue, self.id)
         return record
 
-    def wait(self, timeout: timedelta | float | None = _DEFAULT_WAIT) -> Any:
+    def wait(self, timeout: timedelta | float | None = _DEFAULT_WAIT) -> Any:  # noqa: ASYNC109  both faces have it
         """Wait until the job has finished.
 
         Args:
@@ -86,7 +86,7 @@ class Job:
         deadline = Deadline(timeout)
         newest, found = reading.last_event_id(self._keys), reading.job(self._keys, self.id)
         # The cursor before the record: whatever happens after the record was read, comes after the cursor.
-        replies = self._channel.pipeline([newest.call, found.call])
+        replies = self._channel.pipeline([newest.call, found.call], repeatable=True)
         self.record = self._found(found.read(replies[1]))
         if self.record.is_finished:
             return outcome(self.queue, self.record)
@@ -96,7 +96,7 @@ class Job:
     def _follow(self, events: EventReader, deadline: Deadline) -> Any:
         while True:
             ending = self._next_ending(events, deadline)
-            record = self._channel.run(reading.job(self._keys, self.id))
+            record = self._channel.look(reading.job(self._keys, self.id))
             if record is None and ending is not None:
                 return event_outcome(self.queue, ending)
             self.record = self._found(record)
@@ -104,22 +104,23 @@ class Job:
                 return outcome(self.queue, self.record)
             if deadline.has_passed:
                 raise TimeoutError(
-                    f"Job {self.id!r} of queue {self.queue!r} is still {self.record.state} after {deadline.seconds:g} s; "
-                    "wait longer, or check that a worker serves the queue."
+                    f"Job {self.id!r} of queue {self.queue!r} is still {self.record.state} "
+                    f"after {deadline.seconds:g} s; wait longer, or check that a worker serves the queue."
                 )
 
     def _next_ending(self, events: EventReader, deadline: Deadline) -> Event | None:
         """The next event that may have finished the job; None when it is time to look without one."""
         look = Deadline(deadline.left)
         while not look.has_passed:
-            for _, event in events.read(look.left):
-                if event.job_id == self.id and event.type in ENDINGS:
-                    return event
+            mine = [event for _, event in events.read(look.left) if event.job_id == self.id]
+            if endings := [event for event in mine if event.type in ENDINGS]:
+                # A job may be removed after its outcome was told; the outcome is what counts.
+                return next((event for event in reversed(endings) if event.type != "removed"), endings[-1])
         return None
 
     def logs(self, start: int = 0, end: int = -1) -> list[str]:
         """The lines its handlers logged, ``start`` to ``end`` inclusive; -1 stands for the last."""
-        return self._channel.run(reading.logs(self._keys, self.id, start, end))
+        return self._channel.look(reading.logs(self._keys, self.id, start, end))
 
     def remove(self) -> bool:
         """Remove the job, wherever it is; False when it was gone already. A running handler is not stopped."""
@@ -165,7 +166,7 @@ class Job:
         """
         if isinstance(priority, bool) or not isinstance(priority, int) or not 0 <= priority <= MAX_PRIORITY:
             raise InvalidOptionError(
-                f"Priority {priority!r} is none; pass a whole number. Priority must be <= {MAX_PRIORITY} and at least 0."
+                f"Priority {priority!r} is none: Priority must be <= {MAX_PRIORITY}, at least 0, and a whole number."
             )
         self._channel.run(control.change_priority(self._keys, self.id, priority))
 

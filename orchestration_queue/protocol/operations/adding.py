@@ -14,7 +14,7 @@ from orchestration_queue.protocol.placement import ParentRef, add_job
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.states import JobState
 
-__all__ = ["Added", "add", "as_sent", "join_parent", "standing_job"]
+__all__ = ["Added", "add", "as_sent", "join_parent", "read_node_reply", "standing_job"]
 
 _REPLY_WORDS = frozenset({"duplicate", "skipped"})
 
@@ -93,6 +93,25 @@ def standing_job(keys: QueueKeys, dedup_id: str) -> Operation[str]:
 def join_parent(parent: ParentRef, member: str) -> Call:
     """Tell a parent of another queue that it waits for one more job."""
     return Call("SADD", (parent.deps_key,), (member,))
+
+
+def read_node_reply(node: str, call: Call, reply: Reply) -> bool:
+    """Read the reply to one call of a flow's submission; whether the node's job is there from before.
+
+    Raises:
+        ServerError: The node could not be created or wired.
+    """
+    if not call.is_function:
+        return False
+    word = text(reply)
+    if word in ("duplicate", '["duplicate"]'):
+        return True
+    if word.startswith(("ERR:", '["ERR:', "error:")):
+        raise ServerError(
+            f"The server answered {word} to {call.name} for node {node!r}, so the flow cannot finish; remove what was "
+            "added of it with `Flow.cancel()`, and submit it under another id."
+        )
+    return False
 
 
 def as_sent(job_id: str, name: str, data_text: str, options: JobOptions, now_ms: int) -> JobRecord:

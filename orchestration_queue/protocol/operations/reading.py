@@ -51,12 +51,18 @@ class JobCounts:
     failed: int
 
 
-def job(keys: QueueKeys, job_id: str) -> Operation[JobRecord | None]:
-    """One job's record; None when there is no such job."""
+def job(keys: QueueKeys, job_id: str, fields: Sequence[str] = ()) -> Operation[JobRecord | None]:
+    """One job's record, with all its fields or only the named; None when there is no such job."""
 
     def read(reply: Reply) -> JobRecord | None:
         return JobRecord(job_id, pairs(reply)) if reply else None
 
+    def read_some(reply: Reply) -> JobRecord | None:
+        present = [word for pair in zip(fields, reply, strict=True) if pair[1] is not None for word in pair]
+        return read(present)
+
+    if fields:
+        return Operation(Call("HMGET", (keys.job(job_id),), tuple(fields)), read_some)
     return Operation(Call("HGETALL", (keys.job(job_id),)), read)
 
 
@@ -65,11 +71,11 @@ def exists(keys: QueueKeys, job_id: str) -> Operation[bool]:
     return Operation(Call("EXISTS", (keys.job(job_id),)), bool)
 
 
-def jobs(wanted: Sequence[tuple[QueueKeys, str]]) -> Steps[list[JobRecord | None]]:
+def jobs(wanted: Sequence[tuple[QueueKeys, str]], fields: Sequence[str] = ()) -> Steps[list[JobRecord | None]]:
     """Many jobs' records, of any queues, in the order asked for; None where there is no such job."""
     records: list[JobRecord | None] = []
     for piece in chunks(wanted):
-        operations = [job(keys, job_id) for keys, job_id in piece]
+        operations = [job(keys, job_id, fields) for keys, job_id in piece]
         replies = yield [operation.call for operation in operations]
         records += [operation.read(reply) for operation, reply in zip(operations, all_good(replies), strict=True)]
     return records

@@ -1,0 +1,111 @@
+"""A connection that opens when first needed, shared by all objects of one client."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self, TypeVar
+
+from orchestration_queue.errors import UsageError
+from orchestration_queue.protocol.call import Call, Operation, Reply
+from orchestration_queue.protocol.operations.steps import Steps
+from orchestration_queue.server import AsyncConnection
+
+__all__ = ["AsyncChannel", "AsyncClient"]
+
+T = TypeVar("T")
+
+
+class AsyncChannel:
+    """A connection that opens when first needed.
+
+    Args:
+        url: The server.
+        connection: An open connection to use instead; it stays open on :meth:`close`.
+    """
+
+    def __init__(self, url: str | None = None, connection: AsyncConnection | None = None) -> None:
+        if url is not None and connection is not None:
+            raise UsageError("Both url and connection are given, and one of them would be ignored; pass either.")
+        self._url = url
+        self._connection = connection
+        self._is_ours = connection is None
+        self._is_closed = False
+
+    async def connection(self) -> AsyncConnection:
+        """The connection, opened if need be.
+
+        Raises:
+            UsageError: The channel is closed.
+            TransportError: The server cannot be reached.
+        """
+        if self._is_closed:
+            raise UsageError("This client is closed; make a new one.")
+        return self._connection or await self._open()
+
+    async def _open(self) -> AsyncConnection:
+        opened = await AsyncConnection.open(self._url)
+        if self._connection is None and not self._is_closed:
+            self._connection = opened
+            return opened
+        # Somebody else was first, or hung up, while we waited.
+        await opened.aclose()
+        return await self.connection()
+
+    async def run(self, operation: Operation[T]) -> T:
+        """Carry out one operation."""
+        return await (await self.connection()).run(operation)
+
+    async def look(self, operation: Operation[T]) -> T:
+        """Carry out one operation that changes nothing, again if the connection breaks."""
+        return await (await self.connection()).run(operation, repeatable=True)
+
+    async def execute(self, call: Call) -> Reply:
+        """Send one call."""
+        return await (await self.connection()).execute(call)
+
+    async def pipeline(self, calls: Sequence[Call], *, atomic: bool = False, repeatable: bool = False) -> list[Reply]:
+        """Send many calls in one trip."""
+        return await (await self.connection()).pipeline(calls, atomic=atomic, repeatable=repeatable)
+
+    async def follow(self, steps: Steps[T]) -> T:
+        """Carry out an exchange of several steps that changes nothing."""
+        try:
+            calls = next(steps)
+            while True:
+                calls = steps.send(await self.pipeline(calls, repeatable=True))
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
+    async def duplicate(self) -> AsyncConnection:
+        """A connection of its own, for reads that wait."""
+        return await (await self.connection()).duplicate()
+
+    async def close(self) -> None:
+        """Hang up."""
+        self._is_closed = True
+        if self._connection is not None and self._is_ours:
+            await self._connection.aclose()
+        self._connection = None
+
+
+class AsyncClient:
+    """Base of the clients: a context manager around a channel of their own, or one they were lent."""
+
+    def __init__(self, url: str | None, connection: AsyncConnection | AsyncChannel | None) -> None:
+        self._is_lent = isinstance(connection, AsyncChannel)
+        self._channel = connection if isinstance(connection, AsyncChannel) else AsyncChannel(url, connection)
+
+    async def close(self) -> None:
+        """Hang up. A connection that was passed in stays open."""
+        if not self._is_lent:
+            await self._channel.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()

@@ -1,0 +1,138 @@
+"""Listening to what happens in queues, without a gap between two reads."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Self
+
+from orchestration_queue.client._async.channel import AsyncChannel, AsyncClient
+from orchestration_queue.client.values import Deadline
+from orchestration_queue.errors import UsageError
+from orchestration_queue.protocol.events import Event
+from orchestration_queue.protocol.keys import DEFAULT_PREFIX, QueueKeys
+from orchestration_queue.protocol.operations import reading
+from orchestration_queue.server import AsyncConnection
+
+__all__ = ["AsyncEventReader", "AsyncQueueEvents"]
+
+_NEW_ONLY = "$"
+
+
+class AsyncEventReader(AsyncClient):
+    """Reads the events of several queues on a connection of its own, each queue from its cursor on.
+
+    Args:
+        channel: What to duplicate the connection of.
+        cursors: Queue by queue, the event after which to read.
+    """
+
+    def __init__(self, channel: AsyncChannel, cursors: Mapping[QueueKeys, str]) -> None:
+        super().__init__(None, channel)
+        self.cursors = dict(cursors)
+        self._connection: AsyncConnection | None = None
+
+    async def read(self, wait_s: float) -> list[tuple[QueueKeys, Event]]:
+        """Events that no read has returned before, waiting up to ``wait_s`` seconds for the first."""
+        if self._connection is None:
+            self._connection = await self._channel.duplicate()
+        block_ms = max(1, round(wait_s * 1000))
+        by_queue = await self._connection.run(reading.events_since(self.cursors, block_ms), repeatable=True)
+        for keys, events in by_queue.items():
+            self.cursors[keys] = events[-1].id
+        return [(keys, event) for keys, events in by_queue.items() for event in events]
+
+    async def close(self) -> None:
+        """Hang up."""
+        if self._connection is not None:
+            await self._connection.aclose()
+        self._connection = None
+
+
+class AsyncQueueEvents(AsyncClient):
+    """What happens in one queue, as it happens: an endless iterator of events.
+
+    The queue keeps about its last 1,000 events. To resume after a break, pass the last event's ``id`` as ``after``.
+
+    Args:
+        name: The queue's name.
+        url: The server; default ``OQ_URL``, else the embedded server of this directory.
+        connection: An open connection to the server; events are read on a duplicate of it.
+        prefix: First part of every key.
+        after: Id of an event: read what came after it. ``0`` reads everything the queue still keeps, ``$`` what
+            happens from entering the context (or the first read) on.
+
+    Raises:
+        InvalidNameError: The wire cannot carry the queue's name.
+        UsageError: ``after`` is no event id.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        url: str | None = None,
+        connection: AsyncConnection | AsyncChannel | None = None,
+        prefix: str = DEFAULT_PREFIX,
+        after: str = _NEW_ONLY,
+    ) -> None:
+        super().__init__(url, connection)
+        self.name = name
+        self.keys = QueueKeys(name, prefix)
+        self._after = _checked_cursor(after)
+        self._reader: AsyncEventReader | None = None
+        self._ahead: deque[Event] = deque()
+
+    async def __aenter__(self) -> Self:
+        await self._started()
+        return self
+
+    async def _started(self) -> AsyncEventReader:
+        """The reader. ``$`` becomes the newest event's id once, so that no later event is missed."""
+        if self._reader is None:
+            if self._after == _NEW_ONLY:
+                self._after = await self._channel.look(reading.last_event_id(self.keys))
+            self._reader = AsyncEventReader(self._channel, {self.keys: self._after})
+        return self._reader
+
+    async def read(self, timeout: timedelta | float | None = 0) -> list[Event]:  # noqa: ASYNC109  both faces have it
+        """The next events, at most about 100.
+
+        Args:
+            timeout: How long to wait for the first: a duration, or seconds; None waits for ever.
+
+        Returns:
+            The events in the order they happened; none when the time is up.
+        """
+        deadline = Deadline(timeout)
+        reader = await self._started()
+        if self._ahead:
+            events, self._ahead = list(self._ahead), deque()
+            return events
+        while True:
+            if events := [event for _, event in await reader.read(deadline.left)]:
+                return events
+            if deadline.has_passed:
+                return []
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Event:
+        if not self._ahead:
+            self._ahead.extend(await self.read(None))
+        return self._ahead.popleft()
+
+    async def close(self) -> None:
+        """Stop listening and hang up."""
+        if self._reader is not None:
+            await self._reader.close()
+        await super().close()
+
+
+def _checked_cursor(after: str) -> str:
+    first, dash, second = str(after).partition("-")
+    if after == _NEW_ONLY or (first.isdecimal() and (second.isdecimal() if dash else True)):
+        return str(after)
+    raise UsageError(f"{after!r} is no event id; pass the `id` of an event, '0' for all events, or '$' for new ones.")

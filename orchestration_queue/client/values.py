@@ -1,0 +1,153 @@
+"""What both faces of the client take and give: plain values."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from orchestration_queue.errors import JobFailedError, UsageError
+from orchestration_queue.options import JobOptions
+from orchestration_queue.protocol import codec
+from orchestration_queue.protocol.events import Event
+from orchestration_queue.protocol.placement import ParentRef
+from orchestration_queue.protocol.record import JobRecord
+from orchestration_queue.states import JobState
+
+__all__ = [
+    "ENDINGS",
+    "NO_OPTIONS",
+    "Deadline",
+    "FlowNode",
+    "NewJob",
+    "encode_data",
+    "event_outcome",
+    "now_ms",
+    "outcome",
+]
+
+NO_OPTIONS = JobOptions()
+
+ENDINGS = frozenset({"completed", "failed", "expired", "revoked", "removed"})
+"""Events after which a job may be finished, or gone."""
+
+_LOOK_AGAIN_S = 5.0
+"""How long to trust events alone: the stream is trimmed, so that a slow reader could miss some."""
+
+
+def now_ms() -> int:
+    """The wall clock in epoch milliseconds, as every client of this wire counts."""
+    return time.time_ns() // 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class NewJob:
+    """A job to be added.
+
+    Attributes:
+        name: What kind of job it is: the task's name.
+        data: Its payload, anything JSON can say.
+        options: How it is placed, retried, limited and kept.
+        parent: The job that waits for it, from :attr:`Job.ref`.
+    """
+
+    name: str
+    data: Any = None
+    options: JobOptions = NO_OPTIONS
+    parent: ParentRef | None = None
+
+
+def encode_data(name: str, data: object, *, compression: bool = False) -> str:
+    """A job's payload as it is stored.
+
+    Raises:
+        UsageError: The job's name is no text, or empty.
+        PayloadError: The data is not JSON, or too large.
+    """
+    if not isinstance(name, str) or not name:
+        raise UsageError(f"A job's name says which task runs it, and {name!r} is none; pass the task's name as text.")
+    encoded = codec.encode(data, f"The data of job {name!r}")
+    return codec.compress(encoded) if compression else encoded
+
+
+class Deadline:
+    """The end of a wait.
+
+    Args:
+        timeout: How long from now: a duration, seconds, or None for ever.
+    """
+
+    def __init__(self, timeout: timedelta | float | None) -> None:
+        self.seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+        if self.seconds is not None and not self.seconds >= 0:
+            raise UsageError(
+                f"A timeout of {self.seconds} s lies in the past; pass 0 or more, or None to wait for ever."
+            )
+        self._end = None if self.seconds is None else time.monotonic() + self.seconds
+
+    @property
+    def left(self) -> float:
+        """Seconds left, at most as many as one may wait without looking again."""
+        return _LOOK_AGAIN_S if self._end is None else min(_LOOK_AGAIN_S, max(0.0, self._end - time.monotonic()))
+
+    @property
+    def has_passed(self) -> bool:
+        """Whether the time is over."""
+        return self._end is not None and time.monotonic() >= self._end
+
+
+def outcome(queue: str, record: JobRecord) -> Any:
+    """A finished job's result.
+
+    Raises:
+        JobFailedError: It failed.
+        PayloadError: Its result was written by another serializer.
+    """
+    if record.state is JobState.FAILED:
+        raise JobFailedError(queue, record.id, record.failed_reason or "it left no reason")
+    return record.result
+
+
+def event_outcome(queue: str, event: Event) -> Any:
+    """The result of a job that was removed as soon as it finished, as its last event tells it.
+
+    Raises:
+        JobFailedError: It failed, or was removed before it could finish.
+    """
+    if event.type == "completed":
+        stored = event.fields.get("returnvalue")
+        return None if stored is None else codec.decode(stored, "The job's result")
+    raise JobFailedError(queue, event.job_id, event.fields.get("failedReason") or event.type)
+
+
+@dataclass(frozen=True, slots=True)
+class FlowNode:
+    """One node of a flow, as it stands.
+
+    Attributes:
+        name: The node.
+        job_id: Its job.
+        queue: Its job's queue.
+        depth: 0 when it waits for nothing, else one more than the deepest node it waits for.
+        deps: The nodes it waits for.
+        state: Where its job is; None when the job is not there (any more).
+        seconds: How long its latest attempt took; None while unfinished.
+        attempts: Attempts that have begun, as far as the job's record tells.
+        failed_reason: Why its last attempt failed.
+    """
+
+    name: str
+    job_id: str
+    queue: str
+    depth: int = 0
+    deps: tuple[str, ...] = ()
+    state: JobState | None = None
+    seconds: float | None = None
+    attempts: int = 0
+    failed_reason: str | None = field(default=None)
+
+    def to_dict(self) -> Mapping[str, Any]:
+        """The node as JSON can say it."""
+        return {name: getattr(self, name) for name in self.__slots__}
