@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from orchestration_queue.errors import InvalidOptionError
+from orchestration_queue.errors import InvalidOptionError, UsageError
 
 __all__ = [
     "Backoff",
@@ -66,7 +66,7 @@ class Options(BaseModel):
 def _sentence(owner: str, error: ValidationError) -> str:
     """The first problem of a validation error, as one sentence."""
     problem = error.errors()[0]
-    if problem["type"] == "value_error" and isinstance(cause := problem["ctx"]["error"], InvalidOptionError):
+    if problem["type"] == "value_error" and isinstance(cause := problem["ctx"]["error"], UsageError):
         return str(cause)
     where = ".".join(str(part) for part in problem["loc"])
     message = problem["msg"].removeprefix("Value error, ")
@@ -258,8 +258,8 @@ def retention_from_wire(option: object) -> Retention | None:
         case int(count) if count > 0:
             return Retention(count=count)
         case dict():
-            age_s, count = float(option.get("age") or 0), int(option.get("count") or 0) or None
-            return Retention(count=count, age=timedelta(seconds=age_s) if age_s > 0 else None)
+            age_s, most = float(option.get("age") or 0), int(option.get("count") or 0) or None
+            return Retention(count=most, age=timedelta(seconds=age_s) if age_s > 0 else None)
         case _:
             return None
 

@@ -1,0 +1,203 @@
+"""The wire's cron dialect, read strictly, and its occurrences on real clocks.
+
+croniter finds the dates; it gets them spelled out as plain numbers, in a calendar without daylight saving. What it
+would decide differently from the wire (days of month together with days of week, steps beyond a field's range, clocks
+that jump) is decided here.
+"""
+
+from __future__ import annotations
+
+import re
+import zoneinfo
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta, tzinfo
+from functools import lru_cache
+
+from croniter import croniter
+
+from orchestration_queue.errors import ScheduleError
+
+__all__ = ["HORIZON_YEARS", "CronPattern", "find_zone", "known_zone", "no_occurrences"]
+
+HORIZON_YEARS = 10
+"""How far ahead an occurrence is looked for."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
+_ITEM = re.compile(r"(?:(?P<all>\*)|(?P<low>[0-9]{1,4})(?:-(?P<high>[0-9]{1,4}))?)(?:/(?P<step>[0-9]{1,4}))?")
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    name: str
+    lowest: int
+    highest: int
+
+    def problem(self, text: str, why: str) -> ScheduleError:
+        return ScheduleError(
+            f"The cron pattern's {self.name} {text!r} {why}; "
+            f"use numbers {self.lowest}-{self.highest}, `*`, ranges `a-b`, steps `*/s` or `a-b/s`, and lists of these."
+        )
+
+    def values(self, text: str) -> frozenset[int]:
+        """The numbers that the field stands for."""
+        return frozenset(value for item in text.split(",") for value in self._item(text, item))
+
+    def _item(self, text: str, item: str) -> range:
+        match = _ITEM.fullmatch(item)
+        if match is None:
+            raise self.problem(text, "cannot be read" if item else "has an empty list entry")
+        if match["all"]:
+            low, high = self.lowest, self.highest
+        else:
+            low = int(match["low"])
+            high = int(match["high"] or low)
+            if match["step"] and not match["high"]:
+                raise self.problem(text, "has a step without a range")
+        if not (self.lowest <= low <= self.highest and self.lowest <= high <= self.highest):
+            raise self.problem(text, "is out of range")
+        if low > high:
+            raise self.problem(text, "has a reversed range")
+        step = int(match["step"] or 1)
+        if step == 0:
+            raise self.problem(text, "has a step of 0")
+        return range(low, high + 1, step)
+
+
+_FIELDS = (
+    _Field("minute", 0, 59),
+    _Field("hour", 0, 23),
+    _Field("day of month", 1, 31),
+    _Field("month", 1, 12),
+    _Field("day of week", 0, 6),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CronPattern:
+    """A cron pattern, read.
+
+    Attributes:
+        text: As written.
+        times: The times of day, in order.
+        days: The days of the month, as a list that any cron dialect reads the same way.
+        months: The months, likewise.
+        weekdays: The days of the week, 0 for Sunday. A date must be one of these days, too.
+    """
+
+    text: str
+    times: tuple[time, ...]
+    days: str
+    months: str
+    weekdays: frozenset[int]
+
+    @classmethod
+    def parse(cls, text: str) -> CronPattern:
+        """Read a pattern.
+
+        Raises:
+            ScheduleError: It is not of the wire's dialect; the message names the field.
+        """
+        return _parse(text)
+
+    def next_after(self, after_ms: int, zone: tzinfo) -> int:
+        """The first occurrence strictly after an instant, in epoch milliseconds.
+
+        Local times that a forward jump leaves out do not occur; those that a backward jump repeats occur the first
+        time only.
+
+        Raises:
+            ScheduleError: There is none within the horizon.
+        """
+        try:
+            after = _EPOCH + after_ms * _MILLISECOND
+            wall = after.astimezone(zone).replace(tzinfo=None)
+            for day in self._dates_from(wall.date()):
+                first = bisect_right(self.times, wall.time()) if day == wall.date() else 0
+                for clock in self.times[first:]:
+                    instant = _instant(datetime.combine(day, clock), zone)
+                    if instant is not None and instant > after:
+                        return (instant - _EPOCH) // _MILLISECOND
+        except (OverflowError, ValueError):
+            pass  # the search left the calendar
+        raise no_occurrences(f"{self.text!r} matches no date in the {HORIZON_YEARS} years to come")
+
+    def _dates_from(self, first: date) -> Iterator[date]:
+        """Matching dates from ``first`` to the horizon. croniter is not asked for days of the week: it misses dates."""
+        last = first.replace(year=first.year + HORIZON_YEARS, day=28 if first.month == 2 else first.day)
+        start = datetime.combine(first, time(), UTC) - timedelta(minutes=1)
+        dates = croniter(f"0 0 {self.days} {self.months} *", start, max_years_between_matches=HORIZON_YEARS)
+        while True:
+            try:
+                day = dates.get_next(datetime).date()
+            except ValueError:
+                return
+            if day > last:
+                return
+            if day.isoweekday() % 7 in self.weekdays:
+                yield day
+
+
+@lru_cache(maxsize=1024)
+def _parse(text: str) -> CronPattern:
+    fields = text.split()
+    if len(fields) != len(_FIELDS):
+        raise ScheduleError(
+            f"The cron pattern {text!r} has {len(fields)} fields and needs 5: "
+            "minute, hour, day of month, month and day of week."
+        )
+    minutes, hours, days, months, weekdays = (field.values(words) for field, words in zip(_FIELDS, fields, strict=True))
+    times = tuple(time(hour, minute) for hour in sorted(hours) for minute in sorted(minutes))
+    return CronPattern(text, times, _spelled(days, 31), _spelled(months, 12), weekdays)
+
+
+def _spelled(values: frozenset[int], all_of_them: int) -> str:
+    return "*" if len(values) == all_of_them else ",".join(map(str, sorted(values)))
+
+
+def _instant(wall: datetime, zone: tzinfo) -> datetime | None:
+    """When a local clock shows this time, the first time if twice; None when it never does."""
+    instant = wall.replace(tzinfo=zone, fold=0).astimezone(UTC)
+    return instant if instant.astimezone(zone).replace(tzinfo=None) == wall else None
+
+
+def find_zone(name: str | None) -> tzinfo | None:
+    """The time zone of an IANA name, in any case; UTC without a name; None when this machine knows no such zone."""
+    return UTC if name is None else _zone(name)
+
+
+def known_zone(name: str | None) -> tzinfo:
+    """The same, for those who need one.
+
+    Raises:
+        ScheduleError: This machine knows no such zone.
+    """
+    zone = find_zone(name)
+    if zone is None:
+        raise ScheduleError(
+            f"Invalid timezone {name!r}: no zone of that name is known here; use an IANA name such as 'Europe/Berlin'."
+        )
+    return zone
+
+
+@lru_cache(maxsize=256)
+def _zone(name: str) -> tzinfo | None:
+    for spelling in (name, _known_zones().get(name.casefold())):
+        try:
+            if spelling:
+                return zoneinfo.ZoneInfo(spelling)
+        except (OSError, ValueError, zoneinfo.ZoneInfoNotFoundError):
+            continue  # not there, a directory, or a path out of the database
+    return None
+
+
+@lru_cache(maxsize=1)
+def _known_zones() -> dict[str, str]:
+    return {name.casefold(): name for name in zoneinfo.available_timezones()}
+
+
+def no_occurrences(why: str) -> ScheduleError:
+    """The error of a schedule that never fires."""
+    return ScheduleError(f"Schedule has no occurrences within the configured bounds: {why}; correct the schedule.")

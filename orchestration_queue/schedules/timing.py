@@ -1,0 +1,129 @@
+"""When a schedule runs: the members of a stored entry that decide it, and the wire's arithmetic on them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from orchestration_queue.schedules.cron import CronPattern, known_zone
+
+__all__ = ["MAX_SAFE_INTEGER", "Timing", "positive", "whole"]
+
+MAX_SAFE_INTEGER = 2**53 - 1
+"""The largest integer that every language on this wire counts to."""
+
+
+def whole(value: object) -> int | None:
+    """A JSON number as an integer; None for anything that is no safe integer."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) <= MAX_SAFE_INTEGER:
+        return value
+    return None
+
+
+def positive(value: object) -> int | None:
+    """A JSON number as a positive integer; None for anything else."""
+    number = whole(value)
+    return number if number is not None and number > 0 else None
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """What decides when a schedule runs, in the wire's units. Two equal timings run at the same times.
+
+    Attributes:
+        pattern: A cron pattern.
+        every: Milliseconds between runs.
+        repeat_after_complete: Milliseconds from the end of one job to the next.
+        tz: The IANA name of the pattern's time zone; None for UTC.
+        start_date: No run before, epoch ms.
+        end_date: No run after, epoch ms.
+    """
+
+    pattern: str | None = None
+    every: int | None = None
+    repeat_after_complete: int | None = None
+    tz: str | None = None
+    start_date: int | None = None
+    end_date: int | None = None
+
+    @classmethod
+    def read(cls, members: Mapping[str, object]) -> Timing:
+        """Read a stored entry's members; what cannot decide anything counts as absent."""
+        return cls(
+            pattern=_text(members.get("pattern")),
+            every=positive(members.get("every")),
+            repeat_after_complete=positive(members.get("repeatAfterComplete")),
+            tz=_text(members.get("tz")),
+            start_date=whole(members.get("startDate")),
+            end_date=whole(members.get("endDate")),
+        )
+
+    def members(self) -> dict[str, object]:
+        """The same as members of a stored entry; absent ones are left out."""
+        members = {
+            "pattern": self.pattern,
+            "every": self.every,
+            "repeatAfterComplete": self.repeat_after_complete,
+            "tz": self.tz,
+            "startDate": self.start_date,
+            "endDate": self.end_date,
+        }
+        return {name: value for name, value in members.items() if value is not None}
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether it says when to run at all."""
+        return bool(self.pattern or self.every or self.repeat_after_complete)
+
+    @property
+    def repeats_after_complete(self) -> bool:
+        """Whether the end of one job decides about the next."""
+        return not (self.pattern or self.every) and self.repeat_after_complete is not None
+
+    def ends_before(self, at_ms: int) -> bool:
+        """Whether an instant lies beyond the end."""
+        return self.end_date is not None and at_ms > self.end_date
+
+    def first_run(self, now_ms: int) -> int | None:
+        """The first run of a schedule made now; None when it lies beyond the end.
+
+        Raises:
+            ScheduleError: The pattern or its zone cannot be read, or never occurs.
+        """
+        start_ms = self.start_date
+        if self.pattern:
+            return self._within(self._occurrence_after(max(now_ms, now_ms if start_ms is None else start_ms) - 1))
+        if start_ms is not None and start_ms > now_ms:
+            return self._within(start_ms)
+        if not self.every:
+            return self._within(now_ms)
+        if start_ms is None:
+            return self._within(now_ms + self.every)
+        return self._within(now_ms + (start_ms - now_ms) % self.every)
+
+    def following_run(self, planned_ms: int, after_ms: int) -> int | None:
+        """The run after the one that was planned for ``planned_ms`` and made at ``after_ms``.
+
+        Runs missed in between are left out; ``every`` keeps its phase. None when it lies beyond the end.
+
+        Raises:
+            ScheduleError: The pattern or its zone cannot be read, or never occurs again.
+        """
+        if self.pattern:
+            return self._within(self._occurrence_after(after_ms))
+        if self.every:
+            missed = (after_ms - planned_ms) // self.every + 1 if planned_ms <= after_ms else 0
+            return self._within(planned_ms + missed * self.every)
+        return self._within(after_ms + (self.repeat_after_complete or 0))
+
+    def _occurrence_after(self, after_ms: int) -> int:
+        return CronPattern.parse(self.pattern or "").next_after(after_ms, known_zone(self.tz))
+
+    def _within(self, run_ms: int) -> int | None:
+        return None if self.ends_before(run_ms) else run_ms

@@ -1,0 +1,238 @@
+"""Schedules as people write them: frozen values, checked where they are written."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from datetime import UTC, datetime, timedelta
+from typing import Any, ClassVar
+
+from pydantic import ValidationError, ValidatorFunctionWrapHandler, field_validator, model_validator
+
+from orchestration_queue.errors import InvalidOptionError, ScheduleError
+from orchestration_queue.options import JobOptions, Options, milliseconds
+from orchestration_queue.schedules.cron import CronPattern, known_zone
+from orchestration_queue.schedules.timing import MAX_SAFE_INTEGER, Timing
+
+__all__ = ["Cron", "Every", "JobTemplate", "RepeatAfterComplete", "Schedule"]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def _epoch_ms(at: datetime | None) -> int | None:
+    return None if at is None else milliseconds(at - _EPOCH)
+
+
+class Schedule(Options):
+    """When jobs are made. One of :class:`Cron`, :class:`Every` and :class:`RepeatAfterComplete`."""
+
+    start: datetime | None = None
+    """No run before this instant."""
+    end: datetime | None = None
+    """No run after this instant."""
+    limit: int | None = None
+    """Make this many jobs, then forget the schedule."""
+
+    def __init__(self, **values: Any) -> None:
+        try:
+            super().__init__(**values)
+        except InvalidOptionError as error:
+            raise ScheduleError(str(error)) from None
+
+    @field_validator("start", "end", mode="before")
+    @classmethod
+    def _is_an_instant(cls, value: object, info: Any) -> object:
+        if value is None or (isinstance(value, datetime) and value.tzinfo is not None):
+            return value
+        raise ScheduleError(
+            f"{info.field_name}Date must be a valid Date or timestamp, and {value!r} names no instant; "
+            "pass a datetime with a time zone."
+        )
+
+    @field_validator("limit", mode="before")
+    @classmethod
+    def _is_a_count(cls, value: object) -> object:
+        if value is None or (isinstance(value, int) and not isinstance(value, bool) and value > 0):
+            return value
+        raise ScheduleError(f"limit must be a positive integer, and {value!r} is not; pass None for no limit.")
+
+    @model_validator(mode="after")
+    def _starts_before_it_ends(self) -> Schedule:
+        if self.start is not None and self.end is not None and self.start > self.end:
+            raise ScheduleError(
+                "startDate must be less than or equal to endDate, and "
+                f"{self.start.isoformat()} is after {self.end.isoformat()}; swap them."
+            )
+        return self
+
+    @property
+    @abstractmethod
+    def timing(self) -> Timing:
+        """The same in the wire's units."""
+
+    def next_run(self, after: datetime) -> datetime | None:
+        """The first run strictly after an instant, were the schedule made then; None beyond its end.
+
+        Raises:
+            ScheduleError: It never occurs.
+        """
+        after_ms = milliseconds(after - _EPOCH)
+        run_ms = self.timing.first_run(after_ms)
+        if run_ms is not None and run_ms <= after_ms:
+            run_ms = self.timing.following_run(run_ms, after_ms)
+        return None if run_ms is None else _EPOCH + timedelta(milliseconds=run_ms)
+
+
+class Cron(Schedule):
+    """At the times of a cron pattern: minute, hour, day of month, month, day of week.
+
+    Each field is a list of ``*``, numbers, ranges ``a-b`` and steps ``*/s`` or ``a-b/s``. Days of month and of week
+    must both match; 0 is Sunday.
+
+    Args:
+        pattern: The pattern.
+        tz: The IANA name of the time zone whose clock the pattern means; None for UTC.
+        start: No run before this instant; None for no bound.
+        end: No run after this instant; None for no bound.
+        limit: Make this many jobs; None for no limit.
+
+    Raises:
+        ScheduleError: The pattern cannot be read, or the time zone is unknown here.
+    """
+
+    pattern: str
+    tz: str | None = None
+
+    def __init__(
+        self,
+        pattern: str,
+        tz: str | None = None,
+        start: datetime | None = None,
+        end: datetime | None = None,
+        limit: int | None = None,
+    ) -> None:
+        super().__init__(pattern=pattern, tz=tz, start=start, end=end, limit=limit)
+
+    @field_validator("pattern")
+    @classmethod
+    def _is_a_pattern(cls, value: str) -> str:
+        CronPattern.parse(value)
+        return value
+
+    @field_validator("tz")
+    @classmethod
+    def _is_a_zone(cls, value: str | None) -> str | None:
+        known_zone(value)
+        return value
+
+    @property
+    def timing(self) -> Timing:
+        """The same in the wire's units."""
+        return Timing(pattern=self.pattern, tz=self.tz, start_date=_epoch_ms(self.start), end_date=_epoch_ms(self.end))
+
+
+class _Interval(Schedule):
+    """A schedule that counts time."""
+
+    _wire_name: ClassVar[str]
+
+    interval: timedelta
+
+    def __init__(
+        self,
+        interval: timedelta | float,
+        start: datetime | None = None,
+        end: datetime | None = None,
+        limit: int | None = None,
+    ) -> None:
+        super().__init__(interval=interval, start=start, end=end, limit=limit)
+
+    @field_validator("interval", mode="wrap")
+    @classmethod
+    def _is_positive(cls, value: object, handler: ValidatorFunctionWrapHandler) -> timedelta:
+        try:
+            interval: timedelta = handler(value)
+            if 0 < milliseconds(interval) <= MAX_SAFE_INTEGER:
+                return interval
+        except ValidationError:
+            pass
+        raise ScheduleError(
+            f"{cls._wire_name} must be a positive safe integer of milliseconds, and {value!r} is none; "
+            "pass a timedelta or seconds, 0.001 or more."
+        )
+
+
+class Every(_Interval):
+    """At even distances, counted from ``start`` or from now. Missed runs are left out; the phase is kept.
+
+    Args:
+        interval: The distance, as a duration or in seconds.
+        start: The first run; None for one interval from now.
+        end: No run after this instant; None for no bound.
+        limit: Make this many jobs; None for no limit.
+
+    Raises:
+        ScheduleError: The interval is shorter than a millisecond.
+    """
+
+    _wire_name = "every"
+
+    @property
+    def timing(self) -> Timing:
+        """The same in the wire's units."""
+        return Timing(every=milliseconds(self.interval), start_date=_epoch_ms(self.start), end_date=_epoch_ms(self.end))
+
+
+class RepeatAfterComplete(_Interval):
+    """Once now, and again some time after each job has completed or failed for good, so that runs never overlap.
+
+    Args:
+        interval: The pause between two jobs, as a duration or in seconds.
+        start: The first run; None for now.
+        end: No run after this instant; None for no bound.
+        limit: Make this many jobs; None for no limit.
+
+    Raises:
+        ScheduleError: The interval is shorter than a millisecond.
+    """
+
+    _wire_name = "repeatAfterComplete"
+
+    @property
+    def timing(self) -> Timing:
+        """The same in the wire's units."""
+        return Timing(
+            repeat_after_complete=milliseconds(self.interval),
+            start_date=_epoch_ms(self.start),
+            end_date=_epoch_ms(self.end),
+        )
+
+
+class JobTemplate(Options):
+    """What each run of a schedule adds to the queue.
+
+    Raises:
+        InvalidOptionError: An option is one that the jobs of schedules do not get.
+    """
+
+    name: str | None = None
+    """The job's name; None takes the scheduler's."""
+    data: Any = None
+    """The job's data, any JSON value; None stands for no data, which handlers see as ``{}``."""
+    options: JobOptions = JobOptions()
+
+    @model_validator(mode="after")
+    def _keeps_its_options(self) -> JobTemplate:
+        # Node's leaders place a scheduled job by priority, attempts, ttl and lifo alone. A schedule must not mean
+        # different things depending on who happens to lead.
+        lost = ("job_id", "delay", "ordering", "cost", "deduplication")
+        name = next((name for name in lost if getattr(self.options, name)), None)
+        if name:
+            raise InvalidOptionError(
+                f"A schedule's job template has {name}, which the wire drops when the schedule fires; drop {name}."
+            )
+        return self
+
+    def members(self) -> dict[str, object]:
+        """The template as the wire stores it; absent members are left out."""
+        members = {"name": self.name or None, "data": self.data, "opts": self.options.wire() or None}
+        return {name: value for name, value in members.items() if value is not None}
