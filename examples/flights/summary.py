@@ -1,0 +1,38 @@
+"""What the demo ends with: the tree of all nodes, the worst hours, and where everything lies."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+from rich.console import Console
+
+from examples.flights import settings
+from examples.flights.screen import flow_tree, result_table
+from examples.flights.watch import Snapshot
+
+__all__ = ["show"]
+
+_HEADINGS = {
+    "origin": "origin",
+    "hour": "hour",
+    "flights": "flights",
+    "mean_dep_delay": "mean delay (min)",
+    "late_share": "late",
+}
+
+
+def show(console: Console, snapshot: Snapshot, data: Path) -> None:
+    """Print it."""
+    console.print(flow_tree(snapshot))
+    delays, report = snapshot.node(settings.DELAYS).record, snapshot.node(settings.REPORT).record
+    if delays is None or report is None:
+        return
+    worst = pd.DataFrame(delays.result["worst"]).rename(columns=_HEADINGS)
+    worst["late"] = worst["late"].map("{:.0%}".format)
+    console.print(result_table(worst, "Where and when to expect a late departure (2013)"))
+    console.print(f"freshness_check fired {snapshot.fires} times, every 2 s.", highlight=False)
+    console.print(f"Delay tables (Parquet): {delays.result['path']}", soft_wrap=True, highlight=False)
+    for what, path in sorted(report.result["paths"].items()):
+        console.print(f"{what}: {path}", soft_wrap=True, highlight=False)
+    console.print(f"Clean tables (Parquet): {data / 'clean'}", soft_wrap=True, highlight=False)

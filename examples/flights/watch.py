@@ -1,0 +1,150 @@
+"""What the demo sees while it runs: the flow's nodes, the scheduler's fires, Dagster's runs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import dagster as dg
+
+from examples.flights import settings
+from orchestration_queue.client import Queue
+from orchestration_queue.flows import job_id_of
+from orchestration_queue.protocol.keys import QueueKeys
+from orchestration_queue.protocol.operations import reading
+from orchestration_queue.protocol.record import JobRecord
+from orchestration_queue.server import Connection
+from orchestration_queue.states import JobState
+
+__all__ = ["NodeView", "RunView", "Snapshot", "Watch"]
+
+PREPARE_NODES = (
+    *settings.RAW_NODES.values(),
+    *settings.MONTH_NODES.values(),
+    settings.CLEAN_FLIGHTS,
+    settings.CLEAN_WEATHER,
+)
+REPORT_NODES = (settings.DELAYS, settings.REPORT)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """One node as it stands; ``record`` is None before it was submitted."""
+
+    name: str
+    record: JobRecord | None
+
+    @property
+    def state(self) -> str:
+        """Its job's state; ``-`` before there is one."""
+        return self.record.state.value if self.record else "-"
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it completed."""
+        return self.record is not None and self.record.state is JobState.COMPLETED
+
+    @property
+    def rows(self) -> int | None:
+        """How many rows it reported."""
+        result = self.record.result if self.is_done and self.record else None
+        rows = result.get("rows") if isinstance(result, dict) else None
+        return rows if isinstance(rows, int) else None
+
+
+@dataclass(frozen=True, slots=True)
+class RunView:
+    """One Dagster run as it stands."""
+
+    job: str
+    run_id: str | None
+    status: str
+    sensor: str | None
+    seconds: float | None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it ended, well or not."""
+        return self.status in {"SUCCESS", "FAILURE", "CANCELED"}
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Everything at one moment."""
+
+    elapsed_s: float
+    nodes: tuple[NodeView, ...]
+    runs: tuple[RunView, RunView]
+    fires: int
+
+    @property
+    def done(self) -> int:
+        """Nodes that completed."""
+        return sum(node.is_done for node in self.nodes)
+
+    def node(self, name: str) -> NodeView:
+        """The node of that name."""
+        return next(node for node in self.nodes if node.name == name)
+
+    @property
+    def failed(self) -> tuple[NodeView, ...]:
+        """Nodes that failed for good."""
+        return tuple(node for node in self.nodes if node.record and node.record.state is JobState.FAILED)
+
+
+class Watch:
+    """Looks at queue and Dagster instance.
+
+    Args:
+        connection: The server.
+        instance: The Dagster instance.
+        run_id: Id of the run that prepares the flights.
+    """
+
+    def __init__(self, connection: Connection, instance: dg.DagsterInstance, run_id: str) -> None:
+        self._connection = connection
+        self._keys = QueueKeys(settings.QUEUE)
+        self._queue = Queue(settings.QUEUE, connection=connection)
+        self._instance = instance
+        self._run_id = run_id
+        self._started = time.monotonic()
+
+    def look(self) -> Snapshot:
+        """See everything as it is now."""
+        report = self._report_run()
+        jobs = {name: job_id_of(f"{settings.PREPARE}-{self._run_id}", name) for name in PREPARE_NODES}
+        jobs |= {name: job_id_of(f"{name}-{report.run_id}", name) for name in REPORT_NODES}
+        return Snapshot(
+            elapsed_s=time.monotonic() - self._started,
+            nodes=tuple(self._nodes(jobs)),
+            runs=(self._run(settings.PREPARE, self._run_id), report),
+            fires=self._fires(),
+        )
+
+    def _nodes(self, jobs: Mapping[str, str]) -> Iterator[NodeView]:
+        """All nodes in one trip."""
+        reads = [reading.job(self._keys, job_id) for job_id in jobs.values()]
+        replies = self._connection.pipeline([read.call for read in reads], repeatable=True)
+        for name, read, reply in zip(jobs, reads, replies, strict=True):
+            yield NodeView(name, read.read(reply))
+
+    def _fires(self) -> int:
+        """How many jobs of the repeatable job have run."""
+        entry = self._queue.schedulers.get(settings.FRESHNESS)
+        if entry is None or not entry.iteration_count:
+            return 0
+        return sum(job.record.name == settings.FRESHNESS for job in self._queue.get_jobs(JobState.COMPLETED))
+
+    def _report_run(self) -> RunView:
+        runs = self._instance.get_runs(dg.RunsFilter(job_name=settings.REPORT_JOB), limit=1)
+        return self._run(settings.REPORT_JOB, runs[0].run_id if runs else None)
+
+    def _run(self, job: str, run_id: str | None) -> RunView:
+        record = self._instance.get_run_record_by_id(run_id) if run_id else None
+        if record is None:
+            return RunView(job, run_id, "-", None, None)
+        run = record.dagster_run
+        ended = record.end_time or time.time()
+        seconds = ended - record.start_time if record.start_time else None
+        return RunView(job, run_id, run.status.value, run.tags.get("dagster/sensor_name"), seconds)

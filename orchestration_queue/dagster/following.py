@@ -1,0 +1,83 @@
+"""Following a submitted flow to its end, node by node, from the thread of a Dagster step."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+
+from orchestration_queue.client import Flow
+from orchestration_queue.client.progress import FlowProgress
+from orchestration_queue.client.values import ENDINGS
+from orchestration_queue.flows import Step
+from orchestration_queue.protocol.keys import QueueKeys
+from orchestration_queue.protocol.operations import reading
+from orchestration_queue.protocol.record import JobRecord
+from orchestration_queue.server import Connection
+from orchestration_queue.states import JobState
+
+__all__ = ["Follower"]
+
+_LOOK_AGAIN = timedelta(seconds=2)
+"""The longest pause between two looks at the flow: events may be lost, the jobs' records are not."""
+
+
+class Follower:
+    """Tells the nodes of a flow as they finish.
+
+    Args:
+        flow: The submitted flow.
+        connection: Where to listen.
+
+    Attributes:
+        failed: By node, why it failed for good.
+    """
+
+    def __init__(self, flow: Flow, connection: Connection) -> None:
+        self._flow = flow
+        self._connection = connection
+        self._progress = FlowProgress(flow.plan)
+        self.failed: dict[str, str] = {}
+
+    @property
+    def blocked(self) -> list[str]:
+        """The nodes that will not run, because they wait, near or far, for a failed one."""
+        return self._progress.blocked
+
+    def completed(self) -> Iterator[tuple[Step, JobRecord]]:
+        """Yield each node as it completes, with its job's record; ends when no node will finish any more."""
+        cursors = {keys: self._connection.run(reading.last_event_id(keys), repeatable=True) for keys in self._queues()}
+        while True:
+            yield from self._look()
+            if self._progress.is_settled:
+                return
+            self._await_news(cursors)
+
+    def _queues(self) -> set[QueueKeys]:
+        return {step.keys for step in self._flow.plan.steps.values()}
+
+    def _look(self) -> Iterator[tuple[Step, JobRecord]]:
+        records = self._flow.records()
+        for name, step in self._flow.plan.steps.items():
+            if name not in self._progress.unfinished:
+                continue
+            record = records.get(name)
+            self._progress.looked(step, record)
+            if record is None:
+                self.failed[name] = "its job was removed before it finished"
+            elif record.state is JobState.FAILED:
+                self.failed[name] = record.failed_reason or "it left no reason"
+            elif record.state is JobState.COMPLETED:
+                yield step, record
+
+    def _await_news(self, cursors: dict[QueueKeys, str]) -> None:
+        """Wait until one of the open nodes may have finished, or it is time to look anyway."""
+        open_jobs = {self._flow.plan.steps[name].job_id for name in self._progress.unfinished}
+        deadline = time.monotonic() + _LOOK_AGAIN.total_seconds()
+        while (left_s := deadline - time.monotonic()) > 0:
+            heard = self._connection.run(reading.events_since(cursors, max(1, int(left_s * 1000))), repeatable=True)
+            for keys, events in heard.items():
+                cursors[keys] = events[-1].id
+            news = (event for events in heard.values() for event in events)
+            if any(event.job_id in open_jobs and event.type in ENDINGS for event in news):
+                return
