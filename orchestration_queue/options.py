@@ -54,7 +54,7 @@ def name_problem(name: str) -> str | None:
 class Options(BaseModel):
     """Base of all option values: frozen, strict about unknown names, one-sentence errors."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
 
     def __init__(self, **values: Any) -> None:
         try:
@@ -255,8 +255,8 @@ def retention_from_wire(option: object) -> Retention | None:
     match option:
         case True:
             return Retention(count=0)
-        case int(count) if count > 0:
-            return Retention(count=count)
+        case int(kept) if kept > 0:
+            return Retention(count=kept)
         case dict():
             age_s, most = float(option.get("age") or 0), int(option.get("count") or 0) or None
             return Retention(count=most, age=timedelta(seconds=age_s) if age_s > 0 else None)

@@ -10,7 +10,7 @@ REQUIRED = (
     "orchestration_queue/py.typed",
     "orchestration_queue/protocol/lua/glidemq.lua",
 )
-ALLOWED_SUFFIXES = {".py", ".lua", ".typed"}
+ALLOWED_SUFFIXES = {".lua", ".properties", ".py", ".typed"}
 
 
 def problems(names: list[str]) -> list[str]:

@@ -18,7 +18,7 @@ Word: TypeAlias = str | bytes | int | float
 Reply: TypeAlias = Any
 """A raw RESP2 reply: bytes, int, None, or a list of these."""
 
-T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +46,11 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Operation(Generic[T]):
+class Operation(Generic[T_co]):
     """A call, and how to read what comes back."""
 
     call: Call
-    read: Callable[[Reply], T]
+    read: Callable[[Reply], T_co]
 
 
 def text(reply: Reply) -> str:

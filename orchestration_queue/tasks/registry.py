@@ -90,7 +90,7 @@ class Tasks:
     @overload
     def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
     @overload
-    def task(self, *, name: str | None = None) -> Callable[[Callable[P, R]], Task[P, R]]: ...
+    def task(self, function: None = None, /, *, name: str | None = None) -> Callable[[Callable[P, R]], Task[P, R]]: ...
 
     def task(self, function: Callable[..., Any] | None = None, /, *, name: str | None = None) -> Any:
         """Make a function a task: its jobs' data are its keyword arguments, its result must be JSON.
@@ -127,9 +127,8 @@ class Tasks:
             UnrecoverableError: No task has that name.
         """
         if name not in self._tasks:
-            raise UnrecoverableError(
-                f"This worker has no task {name!r}, so the job cannot run here; it knows {', '.join(sorted(self)) or 'none'}."
-            )
+            known = ", ".join(sorted(self)) or "none"
+            raise UnrecoverableError(f"This worker has no task {name!r}, so the job cannot run here; it knows {known}.")
         return self._tasks[name].handler
 
     def __iter__(self) -> Iterator[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -33,6 +32,7 @@ class Chores:
         consumer: This worker's name.
         connection: Connection for calls.
         options: The worker's options.
+        leader: Fires the queue's repeatable jobs; None leaves that to other workers.
         on_ready: Called when a chore made jobs ready.
         on_tick: Awaited at every promotion tick, before anything else.
         on_register: Awaited to renew the worker's registration.
@@ -45,6 +45,7 @@ class Chores:
         connection: AsyncConnection,
         options: WorkerOptions,
         *,
+        leader: Leader | None,
         on_ready: Callable[[], None],
         on_tick: Callable[[], Awaitable[None]],
         on_register: Callable[[], Awaitable[None]],
@@ -57,7 +58,7 @@ class Chores:
         self._on_tick = on_tick
         self._on_register = on_register
         self._ticks = 0
-        self._leader = Leader(keys, connection, secrets.token_hex(8), options.promotion_interval)
+        self._leader = leader
 
     async def run(self) -> None:
         """Do the chores until cancelled."""
@@ -93,7 +94,7 @@ class Chores:
         for reply in replies:
             if isinstance(reply, Exception):
                 raise reply
-        fired_due_ms = await self._leader.tick() if self._options.run_schedulers else -1
+        fired_due_ms = await self._leader.tick() if self._leader else -1
         if any(replies[:2]):
             self._on_ready()
         due_ms = await self._connection.run(working.next_due(self._keys))

@@ -9,7 +9,7 @@ import time
 from orchestration_queue.errors import OrchestrationQueueError
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import working
-from orchestration_queue.server import Connection
+from orchestration_queue.server import Connection, ServerUrl
 from orchestration_queue.worker.line import now_ms
 
 __all__ = ["Heartbeat"]
@@ -26,7 +26,7 @@ class Heartbeat:
         lease_s: The usual lease in seconds; shorter ones are met too.
     """
 
-    def __init__(self, keys: QueueKeys, url: str, lease_s: float) -> None:
+    def __init__(self, keys: QueueKeys, url: ServerUrl, lease_s: float) -> None:
         self._keys = keys
         self._url = url
         self._tick_s = lease_s / 8

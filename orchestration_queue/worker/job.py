@@ -8,6 +8,7 @@ from collections.abc import Coroutine
 from datetime import datetime
 from typing import Any, TypeVar
 
+from orchestration_queue.flows.plan import split_job_id
 from orchestration_queue.protocol import codec
 from orchestration_queue.protocol.call import optional_text
 from orchestration_queue.protocol.keys import QueueKeys
@@ -106,8 +107,8 @@ class AsyncActiveJob(_Facts):
 
     def _upstream_name(self, member: str) -> str:
         job_id = member.rpartition(":")[2]
-        flow = self.id.rpartition(".")[0]
-        return job_id.removeprefix(flow + ".") if flow else job_id
+        mine, other = split_job_id(self.id), split_job_id(job_id)
+        return other[1] if mine and other and mine[0] == other[0] else job_id
 
 
 class ActiveJob(_Facts):

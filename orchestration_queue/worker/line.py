@@ -10,9 +10,8 @@ from orchestration_queue.errors import ServerError
 from orchestration_queue.protocol.call import Call, Reply, integer
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import working
-from orchestration_queue.protocol.operations.working import Delivery, Failure, Lease, QueueSettings, Refusal
+from orchestration_queue.protocol.operations.working import Delivery, Failure, Lease, QueueSettings, Refusal, Settlement
 from orchestration_queue.server import AsyncConnection
-from orchestration_queue.worker.machine import Exchange
 
 __all__ = ["Line", "now_ms"]
 
@@ -50,19 +49,30 @@ class Line:
             if "BUSYGROUP" not in str(error):
                 raise
 
-    async def exchange(self, step: Exchange) -> tuple[list[Lease], int]:
-        """Make one trip: tell outcomes, return and start deliveries, take more.
+    async def tell(self, settlements: Sequence[Settlement]) -> list[Settlement]:
+        """Tell outcomes; returns those after which nothing more happens to the job."""
+        operations = [working.settle(self.keys, settlement, now_ms()) for settlement in settlements]
+        replies = await self._calls.pipeline([operation.call for operation in operations])
+        final = []
+        for settlement, operation, reply in zip(settlements, operations, replies, strict=True):
+            if isinstance(reply, Exception):
+                log.error("The outcome of job %s was refused: %s", settlement.lease.job_id, reply)
+            elif operation.read(reply):
+                final.append(settlement)
+        return final
+
+    async def hand_back(self, deliveries: Sequence[Delivery]) -> None:
+        """Return delivered jobs to the queue unstarted."""
+        await self._calls.pipeline([working.hand_back(self.keys, delivery) for delivery in deliveries])
+
+    async def start(self, delivered: Sequence[Delivery], want: int) -> tuple[list[Lease], int]:
+        """Start delivered jobs, and up to ``want`` more.
 
         Returns:
             The started jobs, and how many came out of the queue (also those that did not start).
         """
-        calls = [working.settle(self.keys, settlement, now_ms()) for settlement in step.settle]
-        calls += [working.hand_back(self.keys, delivery) for delivery in step.hand_back]
-        for call, reply in zip(calls, await self._calls.pipeline(calls) if calls else (), strict=True):
-            if isinstance(reply, Exception):
-                log.error("The server refused %s: %s", call.name, reply)
-        taken = await self._take(step.want) if step.want else []
-        return await self._start([*step.start, *taken]), len(taken)
+        taken = await self._take(want) if want else []
+        return await self._start([*delivered, *taken]), len(taken)
 
     async def _take(self, want: int) -> list[Delivery]:
         if self.settings.global_concurrency:
@@ -99,7 +109,7 @@ class Line:
         """What remains to be done for a job that does not start."""
         if why is Refusal.REVOKED:
             lease = Lease(working.bare_record(delivery), delivery.entry_id, now_ms())
-            return [working.settle(self.keys, Failure(lease, "revoked"), now_ms())]
+            return [working.settle(self.keys, Failure(lease, "revoked"), now_ms()).call]
         if not delivery.entry_id:
             return [working.give_back(self.keys)]
         return list(working.discard(self.keys, delivery.entry_id)) if why is Refusal.GONE else []

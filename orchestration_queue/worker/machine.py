@@ -108,13 +108,10 @@ class Machine:
         want = max(0, self.free) if taking and self.backlog and not self.listening else 0
         if self.outbox or self.inbox or want:
             settle, delivered = tuple(self.outbox), tuple(self.inbox)
-            self.outbox.clear()
             if self.phase in (Phase.DRAINING, Phase.ABANDONING):
                 return Exchange(settle, hand_back=delivered)
             return Exchange(settle, start=delivered, want=want)
-        if self.phase is Phase.ABANDONING or (
-            self.phase is Phase.DRAINING and not self.running and not self.listening
-        ):
+        if self.phase is Phase.ABANDONING or (self.phase is Phase.DRAINING and not self.running and not self.listening):
             return Leave()
         if taking and self.free > 0 and not self.listening:
             self.listening = self.free
@@ -128,9 +125,9 @@ class Machine:
         if exchange.want:
             self.backlog = taken > 0
 
-    def untold(self, exchange: Exchange) -> None:
-        """The trip failed: keep its outcomes and deliveries for the next one."""
-        self.outbox[:0] = exchange.settle
+    def told(self, settled: int) -> None:
+        """The server knows the first so many outcomes. Until then they are told again with each trip."""
+        del self.outbox[:settled]
 
     def heard(self, deliveries: list[Delivery]) -> None:
         """The wait at the server is over, with these jobs or none."""

@@ -7,8 +7,6 @@ import logging
 import os
 import secrets
 import socket
-import time
-from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
@@ -19,6 +17,7 @@ from orchestration_queue.protocol.operations.working import Delivery, Lease, Set
 from orchestration_queue.server import AsyncConnection
 from orchestration_queue.worker.chores import Chores
 from orchestration_queue.worker.heartbeat import Heartbeat
+from orchestration_queue.worker.leader import Leader
 from orchestration_queue.worker.line import Line, now_ms
 from orchestration_queue.worker.machine import Exchange, Leave, Listen, Machine, Phase, Rest
 from orchestration_queue.worker.runner import Handler, Router, Runner
@@ -67,11 +66,23 @@ class Worker:
         self._machine = Machine(self.options.concurrency)
         self._jobs: dict[str, asyncio.Task[None]] = {}
         self._listener: asyncio.Task[None] | None = None
+        self._waking: set[asyncio.Future[None]] = set()
         self._changed = asyncio.Event()
         self._started_ms = now_ms()
         self._line: Line
+        self._leader: Leader
         self._heartbeat: Heartbeat
         self._runner: Runner
+
+    @property
+    def is_listening(self) -> bool:
+        """Whether it is idle: waiting at the server for the next job."""
+        return self._machine.listening > 0
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether it takes no jobs because the queue is paused."""
+        return self._machine.phase is Phase.PAUSED
 
     def stop(self) -> None:
         """Take no new jobs, finish the running ones within ``options.drain``, and leave. Call it on the loop."""
@@ -99,6 +110,7 @@ class Worker:
         self._line = Line(self.keys, self.id, calls, waits)
         self._heartbeat = Heartbeat(self.keys, calls.url, self.options.lock_duration.total_seconds())
         self._runner = Runner(self._handler, self.keys, calls, executor)
+        self._leader = Leader(self.keys, calls, secrets.token_hex(8), self.options.promotion_interval)
         chores = asyncio.ensure_future(self._chores(calls).run())
         try:
             await self._line.join()
@@ -121,6 +133,7 @@ class Worker:
             self.id,
             calls,
             self.options,
+            leader=self._leader if self.options.run_schedulers else None,
             on_ready=self._look_again,
             on_tick=self._refresh_settings,
             on_register=self._register,
@@ -137,7 +150,6 @@ class Worker:
                         pause_s = _FIRST_PAUSE_S
                     except OrchestrationQueueError as error:
                         log.warning("The server did not answer, trying again in %.2g s: %s", pause_s, error)
-                        self._machine.untold(step)
                         await asyncio.sleep(pause_s)
                         pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
                         await self._recover()
@@ -150,7 +162,14 @@ class Worker:
                     return
 
     async def _exchange(self, step: Exchange) -> None:
-        leases, taken = await self._line.exchange(step)
+        if step.settle:
+            for settlement in await self._line.tell(step.settle):
+                if scheduler := settlement.lease.record.fields.get("schedulerName"):
+                    await self._leader.finished(scheduler)
+            self._machine.told(len(step.settle))
+        if step.hand_back:
+            await self._line.hand_back(step.hand_back)
+        leases, taken = await self._line.start(step.start, step.want)
         self._machine.exchanged(step, len(leases), taken)
         for lease in leases:
             self._jobs[lease.job_id] = asyncio.ensure_future(self._run(lease))
@@ -194,7 +213,9 @@ class Worker:
     def _wake_listener(self) -> None:
         self._changed.set()
         if self._machine.listening:
-            asyncio.ensure_future(self._unblock())
+            waking = asyncio.ensure_future(self._unblock())
+            self._waking.add(waking)
+            waking.add_done_callback(self._waking.discard)
 
     async def _unblock(self) -> None:
         with suppress(OrchestrationQueueError):

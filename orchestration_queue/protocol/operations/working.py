@@ -222,7 +222,7 @@ def activate(keys: QueueKeys, delivery: Delivery, now_ms: int) -> Operation[Leas
     call = glidemq.move_to_active(
         job_key=keys.job(delivery.job_id),
         stream_key=keys.stream,
-        timestamp_ms=now_ms,
+        now_ms=now_ms,
         entry_id=delivery.entry_id,
         group=GROUP,
         job_id=delivery.job_id,
@@ -250,29 +250,39 @@ def hand_back(keys: QueueKeys, delivery: Delivery) -> Call:
     )
 
 
-def settle(keys: QueueKeys, settlement: Settlement, now_ms: int) -> Call:
-    """Tell the outcome of a started job."""
+def settle(keys: QueueKeys, settlement: Settlement, now_ms: int) -> Operation[bool]:
+    """Tell the outcome of a started job; the reply says whether it is the job's last (a retry follows otherwise)."""
+    if isinstance(settlement, Failure):
+        return Operation(_fail(keys, settlement, now_ms), lambda reply: text(reply) == "failed")
+    return Operation(_complete(keys, settlement, now_ms), lambda _reply: True)
+
+
+def _fail(keys: QueueKeys, settlement: Failure, now_ms: int) -> Call:
     lease = settlement.lease
     mode, count, age_s = settlement.retention.wire_arguments
-    if isinstance(settlement, Failure):
-        return glidemq.fail(
-            stream_key=keys.stream,
-            failed_key=keys.failed,
-            scheduled_key=keys.scheduled,
-            events_key=keys.events,
-            job_key=keys.job(lease.job_id),
-            metrics_key=keys.metrics_failed,
-            job_id=lease.job_id,
-            entry_id=lease.entry_id,
-            failed_reason=settlement.reason,
-            timestamp_ms=now_ms,
-            max_attempts=settlement.max_attempts,
-            backoff_ms=settlement.backoff_ms,
-            group=GROUP,
-            remove_mode=mode,
-            remove_count=count,
-            remove_age_s=age_s,
-        )
+    return glidemq.fail(
+        stream_key=keys.stream,
+        failed_key=keys.failed,
+        scheduled_key=keys.scheduled,
+        events_key=keys.events,
+        job_key=keys.job(lease.job_id),
+        metrics_key=keys.metrics_failed,
+        job_id=lease.job_id,
+        entry_id=lease.entry_id,
+        failed_reason=settlement.reason,
+        now_ms=now_ms,
+        max_attempts=settlement.max_attempts,
+        backoff_ms=settlement.backoff_ms,
+        group=GROUP,
+        remove_mode=mode,
+        remove_count=count,
+        remove_age_s=age_s,
+    )
+
+
+def _complete(keys: QueueKeys, settlement: Completion, now_ms: int) -> Call:
+    lease = settlement.lease
+    mode, count, age_s = settlement.retention.wire_arguments
     parent_id, parent_queue = lease.record.parent_id, lease.record.parent_queue
     parent = QueueKeys(parent_queue, keys.prefix) if parent_id and parent_queue else None
     return glidemq.complete(
@@ -288,7 +298,7 @@ def settle(keys: QueueKeys, settlement: Settlement, now_ms: int) -> Call:
         job_id=lease.job_id,
         entry_id=lease.entry_id,
         returnvalue=settlement.result,
-        timestamp_ms=now_ms,
+        now_ms=now_ms,
         group=GROUP,
         remove_mode=mode,
         remove_count=count,
@@ -305,9 +315,7 @@ def renew(keys: QueueKeys, job_id: str, now_ms: int) -> Call:
 
 def promote(keys: QueueKeys, now_ms: int) -> Operation[int]:
     """Make due and prioritized jobs ready; returns how many (at most 1,000 a call)."""
-    call = glidemq.promote(
-        scheduled_key=keys.scheduled, stream_key=keys.stream, events_key=keys.events, now_ms=now_ms
-    )
+    call = glidemq.promote(scheduled_key=keys.scheduled, stream_key=keys.stream, events_key=keys.events, now_ms=now_ms)
     return Operation(call, integer)
 
 
@@ -337,18 +345,18 @@ def reclaim(keys: QueueKeys, consumer: str, idle_ms: int, max_stalled: int, lock
             consumer=consumer,
             min_idle_ms=idle_ms,
             max_stalled_count=max_stalled,
-            timestamp_ms=now_ms,
-            failed_key_name=keys.failed,
-            worker_lock_ms=lock_ms,
+            now_ms=now_ms,
+            failed_key=keys.failed,
+            lock_duration_ms=lock_ms,
         ),
         glidemq.reclaim_stalled_list_jobs(
             stream_key=keys.stream,
             events_key=keys.events,
             min_idle_ms=idle_ms,
             max_stalled_count=max_stalled,
-            timestamp_ms=now_ms,
-            failed_key_name=keys.failed,
-            worker_lock_ms=lock_ms,
+            now_ms=now_ms,
+            failed_key=keys.failed,
+            lock_duration_ms=lock_ms,
         ),
     ]
 
@@ -361,7 +369,7 @@ def sweep_suspended(keys: QueueKeys, now_ms: int) -> Call:
         failed_key=keys.failed,
         metrics_key=keys.metrics_failed,
         now_ms=now_ms,
-        prefix=keys.base + ":",
+        key_prefix=keys.base + ":",
     )
 
 

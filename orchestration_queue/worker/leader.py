@@ -1,0 +1,115 @@
+"""Firing the queue's repeatable jobs: whichever worker holds the lock does it, and a second one can do no harm.
+
+A fire is written together with the entry that says it happened, in one transaction. Its job id is made of the
+schedule's name and the time it was due, so that even two leaders at once add the job once.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+
+from orchestration_queue.options import milliseconds
+from orchestration_queue.protocol.call import Call
+from orchestration_queue.protocol.keys import QueueKeys
+from orchestration_queue.protocol.operations import scheduling
+from orchestration_queue.protocol.placement import add_job
+from orchestration_queue.schedules import SchedulerEntry, TickPlan, evaluate
+from orchestration_queue.server import AsyncConnection
+from orchestration_queue.worker.line import now_ms
+
+__all__ = ["Leader"]
+
+log = logging.getLogger("orchestration_queue.worker")
+
+_SHORTEST_LOCK_MS, _LONGEST_LOCK_MS = 1000, 5000
+
+
+class Leader:
+    """One worker's part in firing repeatable jobs.
+
+    Args:
+        keys: The queue's keys.
+        connection: Connection for calls.
+        token: This worker's claim on the lock.
+        interval: The usual time between two ticks.
+    """
+
+    def __init__(self, keys: QueueKeys, connection: AsyncConnection, token: str, interval: timedelta) -> None:
+        self._keys = keys
+        self._connection = connection
+        self._token = token
+        self._lock_ms = min(_LONGEST_LOCK_MS, max(_SHORTEST_LOCK_MS, 2 * milliseconds(interval)))
+
+    async def tick(self) -> int:
+        """Fire what is due.
+
+        Returns:
+            When the next repeatable job is due, in epoch ms; -1 when none is.
+        """
+        entries = await self._connection.run(scheduling.entries(self._keys), repeatable=True)
+        if not entries:
+            return -1
+        plan = evaluate(entries, now_ms())
+        if not plan.is_empty:
+            async with self._lock() as locked:
+                if locked:
+                    plan = await self._fire()
+        return -1 if plan.next_due_ms is None else plan.next_due_ms
+
+    async def _fire(self) -> TickPlan:
+        """Evaluate the entries again, now that nobody else can change them, and write what follows."""
+        at_ms = now_ms()
+        plan = evaluate(await self._connection.run(scheduling.entries(self._keys)), at_ms)
+        calls = self._calls(plan, at_ms)
+        if not calls:
+            return plan
+        still_ours = await self._connection.run(scheduling.renew_lock(self._keys, self._token, self._lock_ms))
+        if still_ours:
+            await self._connection.pipeline(calls, atomic=True)
+            for fire in plan.fires:
+                log.info("Schedule %s of queue %s fired job %s", fire.name, self._keys.queue, fire.options.job_id)
+        return plan
+
+    def _calls(self, plan: TickPlan, at_ms: int) -> list[Call]:
+        calls = [
+            add_job(
+                self._keys,
+                fire.job_name,
+                fire.data_text,
+                fire.options,
+                at_ms,
+                options_text=fire.options_text,
+                scheduler_name=fire.scheduler_name,
+            )
+            for fire in plan.fires
+        ]
+        calls += [scheduling.put(self._keys, name, entry) for name, entry in plan.updates.items()]
+        return calls + [scheduling.drop(self._keys, name).call for name in plan.deletions]
+
+    async def finished(self, name: str) -> None:
+        """A job of a repeat-after-complete schedule has ended: its next one may follow."""
+        async with self._lock() as locked:
+            stored = await self._connection.run(scheduling.entry(self._keys, name)) if locked else None
+            if stored is None:
+                return
+            entry = SchedulerEntry.parse(stored)
+            if entry is None or not entry.waits_for_completion:
+                return
+            following = entry.completed(now_ms())
+            call = scheduling.drop(self._keys, name).call
+            if following is not None:
+                call = scheduling.put(self._keys, name, following.dump())
+            await self._connection.execute(call)
+
+    @asynccontextmanager
+    async def _lock(self) -> AsyncIterator[bool]:
+        """Hold the schedulers' lock if it is free; says whether it was."""
+        locked = await self._connection.run(scheduling.try_lock(self._keys, self._token, self._lock_ms))
+        try:
+            yield locked
+        finally:
+            if locked:
+                await self._connection.run(scheduling.unlock(self._keys, self._token))

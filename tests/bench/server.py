@@ -1,0 +1,86 @@
+"""A server to measure against, and what it says it has done."""
+
+from __future__ import annotations
+
+import signal
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import redis
+
+from tests.conftest import start_server
+
+__all__ = ["Cost", "Meter", "server"]
+
+
+@contextmanager
+def server() -> Iterator[str]:
+    """A real Valkey of its own process, with the append-only file on; yields its URL."""
+    with tempfile.TemporaryDirectory() as directory:
+        socket = Path(directory) / "valkey.sock"
+        process = start_server(socket, "--appendonly", "yes", "--appendfsync", "no")
+        try:
+            yield f"unix://{socket}"
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(10)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one stretch of work cost.
+
+    Attributes:
+        seconds: Wall time.
+        client_us: CPU of this process, microseconds.
+        server_us: CPU of the server, microseconds.
+        commands: Commands the server ran, those inside functions included.
+        trips: Calls that came over the socket.
+    """
+
+    seconds: float
+    client_us: float
+    server_us: float
+    commands: int
+    trips: int
+
+    def per_job(self, jobs: int) -> dict[str, float]:
+        """The same for one job, with the rate."""
+        return {
+            "jobs_per_s": round(jobs / self.seconds),
+            "client_us": round(self.client_us / jobs, 1),
+            "server_us": round(self.server_us / jobs, 1),
+            "commands": round(self.commands / jobs, 2),
+            "trips": round(self.trips / jobs, 3),
+        }
+
+
+class Meter:
+    """Reads the server's own books before and after."""
+
+    def __init__(self, url: str) -> None:
+        self._client = redis.Redis(unix_socket_path=url.removeprefix("unix://"), decode_responses=True)
+
+    def reset(self) -> None:
+        """Empty the server and its statistics."""
+        self._client.flushall()
+        self._client.config_resetstat()
+
+    def _books(self) -> tuple[float, float, float, int, int]:
+        info = self._client.info()
+        calls = sum(int(stat["calls"]) for stat in self._client.info("commandstats").values())
+        cpu = (float(info["used_cpu_user"]) + float(info["used_cpu_sys"])) * 1e6
+        return (time.perf_counter(), time.process_time() * 1e6, cpu, calls, int(info["total_commands_processed"]))
+
+    @contextmanager
+    def cost(self) -> Iterator[list[Cost]]:
+        """Measure the block; the list holds its cost afterwards."""
+        costs: list[Cost] = []
+        before = self._books()
+        yield costs
+        wall, client, cpu, calls, trips = (b - a for a, b in zip(before, self._books(), strict=True))
+        costs.append(Cost(wall, client, cpu, int(calls), int(trips)))

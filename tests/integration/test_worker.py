@@ -1,0 +1,323 @@
+"""A worker on a real server: every kind of ending, concurrency, leases, retries, takeover, drain."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import threading
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import redis
+
+from orchestration_queue.client import AsyncQueue
+from orchestration_queue.errors import JobFailedError, UnrecoverableError
+from orchestration_queue.options import Backoff, JobOptions, Retention, WorkerOptions
+from orchestration_queue.states import JobState
+from orchestration_queue.worker import ActiveJob, AsyncActiveJob, Handler, Worker
+from tests.waiting import wait_until
+
+QUICK = WorkerOptions(
+    concurrency=4,
+    lock_duration=timedelta(seconds=1),
+    stalled_interval=timedelta(milliseconds=300),
+    promotion_interval=timedelta(milliseconds=100),
+    drain=timedelta(seconds=5),
+)
+
+
+@pytest.fixture
+async def queue(server_url: str, queue_name: str, raw: redis.Redis) -> AsyncIterator[AsyncQueue]:
+    async with AsyncQueue(queue_name, url=server_url) as queue:
+        yield queue
+
+
+@asynccontextmanager
+async def working(queue: AsyncQueue, handler: Handler, url: str, **options: Any) -> AsyncIterator[Worker]:
+    """A worker of the queue, stopped in the end."""
+    worker = Worker(queue.name, handler, url=url, options=QUICK.model_copy(update=options))
+    running = asyncio.ensure_future(worker.run())
+    try:
+        yield worker
+    finally:
+        worker.stop()
+        await asyncio.wait_for(running, 10)
+
+
+async def test_a_coroutine_handler_returns_its_result(queue: AsyncQueue, server_url: str) -> None:
+    async def double(job: AsyncActiveJob) -> int:
+        return int(job.data["n"]) * 2
+
+    async with working(queue, double, server_url):
+        job = await queue.add("double", {"n": 21})
+        assert await job.wait(timedelta(seconds=5)) == 42
+
+
+async def test_a_plain_handler_runs_in_a_thread_and_may_log_and_report(queue: AsyncQueue, server_url: str) -> None:
+    def work(job: ActiveJob) -> str:
+        job.log("half way")
+        job.update_progress({"done": 0.5})
+        return threading.current_thread().name
+
+    async with working(queue, work, server_url):
+        job = await queue.add("work")
+        assert (await job.wait(timedelta(seconds=5))).startswith("oq-job")
+    assert await job.logs() == ["half way"]
+    assert (await job.refresh()).progress == {"done": 0.5}
+
+
+async def test_jobs_run_side_by_side_up_to_the_concurrency(queue: AsyncQueue, server_url: str) -> None:
+    at_once = 0
+    most = 0
+
+    async def work(_: AsyncActiveJob) -> None:
+        nonlocal at_once, most
+        at_once += 1
+        most = max(most, at_once)
+        await asyncio.sleep(0.05)
+        at_once -= 1
+
+    async with working(queue, work, server_url, concurrency=3):
+        jobs = [await queue.add("work") for _ in range(9)]
+        for job in jobs:
+            await job.wait(timedelta(seconds=5))
+    assert most == 3
+
+
+async def test_a_failing_attempt_is_retried_after_its_backoff(queue: AsyncQueue, server_url: str) -> None:
+    starts: list[float] = []
+
+    async def flaky(job: AsyncActiveJob) -> int:
+        starts.append(time.monotonic())
+        if job.attempt < 3:
+            raise ValueError("not yet")
+        return job.attempt
+
+    async with working(queue, flaky, server_url):
+        options = JobOptions(attempts=3, backoff=Backoff(type="fixed", delay=timedelta(milliseconds=150)))
+        job = await queue.add("flaky", options=options)
+        assert await job.wait(timedelta(seconds=5)) == 3
+    assert all(later - earlier >= 0.149 for earlier, later in itertools.pairwise(starts))
+
+
+@pytest.mark.parametrize(
+    ("error", "reason", "attempts"),
+    [
+        (ValueError("bad row 7"), "ValueError: bad row 7", 2),
+        (UnrecoverableError("never again"), "never again", 1),
+        (SystemExit(3), "RuntimeError: the handler called exit (SystemExit(3))", 2),
+    ],
+)
+async def test_a_job_out_of_attempts_fails_with_the_reason(
+    queue: AsyncQueue, server_url: str, error: BaseException, reason: str, attempts: int
+) -> None:
+    async def fail(_: AsyncActiveJob) -> None:
+        raise error
+
+    async with working(queue, fail, server_url):
+        job = await queue.add("fail", options=JobOptions(attempts=2))
+        with pytest.raises(JobFailedError) as failure:
+            await job.wait(timedelta(seconds=5))
+    assert failure.value.reason == reason
+    assert (await job.refresh()).attempts_made == attempts
+
+
+async def test_a_result_that_is_no_json_fails_the_job(queue: AsyncQueue, server_url: str) -> None:
+    async def odd(_: AsyncActiveJob) -> object:
+        return object()
+
+    async with working(queue, odd, server_url):
+        job = await queue.add("odd", options=JobOptions(attempts=5))
+        with pytest.raises(JobFailedError, match="cannot be written as JSON"):
+            await job.wait(timedelta(seconds=5))
+    assert (await job.refresh()).attempts_made == 1
+
+
+async def test_a_coroutine_over_its_time_is_cancelled(queue: AsyncQueue, server_url: str) -> None:
+    cancelled = asyncio.Event()
+
+    async def slow(_: AsyncActiveJob) -> None:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+
+    async with working(queue, slow, server_url):
+        job = await queue.add("slow", options=JobOptions(timeout=timedelta(milliseconds=100)))
+        with pytest.raises(JobFailedError, match="Job timeout exceeded"):
+            await job.wait(timedelta(seconds=5))
+        assert cancelled.is_set()
+
+
+async def test_a_thread_over_its_time_is_told_to_stop_and_keeps_its_place_until_it_does(
+    queue: AsyncQueue, server_url: str
+) -> None:
+    ended = threading.Event()
+    go_on = threading.Event()
+
+    def slow(job: ActiveJob) -> None:
+        if job.name == "quick":
+            return
+        while not (job.should_stop and go_on.is_set()):
+            time.sleep(0.005)
+        ended.set()
+
+    async with working(queue, slow, server_url, concurrency=1):
+        job = await queue.add("slow", options=JobOptions(timeout=timedelta(milliseconds=50)))
+        with pytest.raises(JobFailedError, match="Job timeout exceeded"):
+            await job.wait(timedelta(seconds=5))
+        quick = await queue.add("quick")
+        await asyncio.sleep(0.2)
+        assert (await quick.refresh()).state is JobState.WAITING
+        go_on.set()
+        await quick.wait(timedelta(seconds=5))
+    assert ended.is_set()
+
+
+@pytest.mark.parametrize(
+    ("options", "least"),
+    [
+        (JobOptions(delay=timedelta(milliseconds=300)), 0.3),
+        (JobOptions(priority=5), 0.0),
+        (JobOptions(lifo=True), 0.0),
+    ],
+    ids=["delayed", "prioritized", "lifo"],
+)
+async def test_every_kind_of_placement_reaches_an_idle_worker(
+    queue: AsyncQueue, server_url: str, options: JobOptions, least: float
+) -> None:
+    async def now(_: AsyncActiveJob) -> float:
+        return time.time()
+
+    async with working(queue, now, server_url, block=timedelta(milliseconds=300)) as worker:
+        await wait_until(lambda: worker.is_listening, "the worker to be idle")
+        added = time.time()
+        job = await queue.add("now", options=options)
+        started = await job.wait(timedelta(seconds=5))
+    assert least <= started - added < 2
+
+
+async def test_a_job_longer_than_its_lease_runs_once_even_when_it_blocks_the_loop(
+    queue: AsyncQueue, server_url: str
+) -> None:
+    runs = 0
+
+    async def block(_: AsyncActiveJob) -> None:
+        nonlocal runs
+        runs += 1
+        time.sleep(2.5)  # noqa: ASYNC251  the point of the test: a handler that blocks the event loop
+
+    other_runs: list[str] = []
+
+    def other_worker() -> None:
+        async def note(job: AsyncActiveJob) -> None:
+            other_runs.append(job.id)
+
+        async def run() -> None:
+            worker = Worker(queue.name, note, url=server_url, options=QUICK)
+            running = asyncio.ensure_future(worker.run())
+            await asyncio.to_thread(over.wait)
+            worker.stop()
+            await running
+
+        asyncio.run(run())
+
+    over = threading.Event()
+    thread = threading.Thread(target=other_worker)
+    async with working(queue, block, server_url, concurrency=1):
+        job = await queue.add("block")
+        await wait_until(lambda: runs == 1, "the job to start")
+        thread.start()
+        await job.wait(timedelta(seconds=8))
+    over.set()
+    await asyncio.to_thread(thread.join)
+    assert (runs, other_runs, (await job.refresh()).stalled_count) == (1, [], 0)
+
+
+async def test_a_stop_lets_running_jobs_finish_and_takes_no_new_ones(queue: AsyncQueue, server_url: str) -> None:
+    started = asyncio.Event()
+
+    async def work(_: AsyncActiveJob) -> str:
+        started.set()
+        await asyncio.sleep(0.2)
+        return "done"
+
+    worker = Worker(queue.name, work, url=server_url, options=QUICK.model_copy(update={"concurrency": 1}))
+    running = asyncio.ensure_future(worker.run())
+    first, second = await queue.add("work"), await queue.add("work")
+    await started.wait()
+    worker.stop()
+    await asyncio.wait_for(running, 5)
+    assert (await first.refresh()).state is JobState.COMPLETED
+    assert (await second.refresh()).state is JobState.WAITING
+    assert (await queue.counts()).waiting == 1
+
+
+async def test_a_stopped_worker_leaves_nothing_of_itself_behind(
+    queue: AsyncQueue, server_url: str, raw: redis.Redis
+) -> None:
+    async def work(_: AsyncActiveJob) -> None: ...
+
+    async with working(queue, work, server_url):
+        await (await queue.add("work")).wait(timedelta(seconds=5))
+        base = queue.keys.base
+        assert list(raw.scan_iter(f"{base}:w:*".replace("{", "\\{")))
+    assert raw.xinfo_consumers(f"{base}:stream", "workers") == []
+    assert not list(raw.scan_iter(f"{base}:w:*"))
+
+
+async def test_a_paused_queue_is_left_alone_until_it_is_resumed(queue: AsyncQueue, server_url: str) -> None:
+    async def work(_: AsyncActiveJob) -> None: ...
+
+    await queue.pause()
+    async with working(queue, work, server_url) as worker:
+        await wait_until(lambda: worker.is_paused, "the worker to notice")
+        job = await queue.add("work")
+        await asyncio.sleep(0.2)
+        assert (await job.refresh()).state is JobState.WAITING
+        await queue.resume()
+        await job.wait(timedelta(seconds=5))
+
+
+async def test_finished_jobs_are_kept_as_their_options_say(
+    queue: AsyncQueue, server_url: str, raw: redis.Redis
+) -> None:
+    async def work(_: AsyncActiveJob) -> None: ...
+
+    async with working(queue, work, server_url, concurrency=1):
+        for _ in range(4):
+            await queue.add("work", options=JobOptions(remove_on_complete=Retention(count=2)))
+        await wait_until(
+            lambda: raw.zcard(queue.keys.completed) == 2 and not raw.xlen(queue.keys.stream), "all four to be done"
+        )
+    assert len(list(raw.scan_iter(f"{queue.keys.base}:job:*"))) == 2
+
+
+async def test_a_revoked_job_never_reaches_the_handler(queue: AsyncQueue, server_url: str, raw: redis.Redis) -> None:
+    ran: list[str] = []
+
+    async def work(job: AsyncActiveJob) -> None:
+        ran.append(job.id)
+
+    job = await queue.add("work")
+    raw.hset(queue.keys.job(job.id), "revoked", "1")
+    async with working(queue, work, server_url):
+        with pytest.raises(JobFailedError, match="revoked"):
+            await job.wait(timedelta(seconds=5))
+    assert ran == []
+
+
+async def test_a_removed_job_leaves_no_ghost(queue: AsyncQueue, server_url: str, raw: redis.Redis) -> None:
+    async def work(_: AsyncActiveJob) -> None: ...
+
+    gone = await queue.add("work")
+    raw.delete(queue.keys.job(gone.id))
+    async with working(queue, work, server_url):
+        await (await queue.add("work")).wait(timedelta(seconds=5))
+        await wait_until(lambda: raw.xlen(queue.keys.stream) == 0, "the leftover entry to go")
+    assert not raw.exists(queue.keys.job(gone.id))
