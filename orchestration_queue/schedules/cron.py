@@ -126,7 +126,7 @@ class CronPattern:
 
     def _dates_from(self, first: date) -> Iterator[date]:
         """Matching dates from ``first`` to the horizon. croniter is not asked for days of the week: it misses dates."""
-        last = first.replace(year=first.year + HORIZON_YEARS, day=28 if first.month == 2 else first.day)
+        last = first.replace(year=first.year + HORIZON_YEARS, day=min(first.day, 28) if first.month == 2 else first.day)
         start = datetime.combine(first, time(), UTC) - timedelta(minutes=1)
         dates = croniter(f"0 0 {self.days} {self.months} *", start, max_years_between_matches=HORIZON_YEARS)
         while True:

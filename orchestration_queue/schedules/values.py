@@ -137,15 +137,6 @@ class _Interval(Schedule):
 
     interval: timedelta
 
-    def __init__(
-        self,
-        interval: timedelta | float,
-        start: datetime | None = None,
-        end: datetime | None = None,
-        limit: int | None = None,
-    ) -> None:
-        super().__init__(interval=interval, start=start, end=end, limit=limit)
-
     @field_validator("interval", mode="wrap")
     @classmethod
     def _is_positive(cls, value: object, handler: ValidatorFunctionWrapHandler) -> timedelta:
@@ -176,6 +167,15 @@ class Every(_Interval):
 
     _wire_name = "every"
 
+    def __init__(
+        self,
+        interval: timedelta | float,
+        start: datetime | None = None,
+        end: datetime | None = None,
+        limit: int | None = None,
+    ) -> None:
+        super().__init__(interval=interval, start=start, end=end, limit=limit)
+
     @property
     def timing(self) -> Timing:
         """The same in the wire's units."""
@@ -196,6 +196,15 @@ class RepeatAfterComplete(_Interval):
     """
 
     _wire_name = "repeatAfterComplete"
+
+    def __init__(
+        self,
+        interval: timedelta | float,
+        start: datetime | None = None,
+        end: datetime | None = None,
+        limit: int | None = None,
+    ) -> None:
+        super().__init__(interval=interval, start=start, end=end, limit=limit)
 
     @property
     def timing(self) -> Timing:

@@ -1,0 +1,503 @@
+"""Schedules: what is refused, when they run, and what one tick decides."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from orchestration_queue.errors import InvalidOptionError, OrchestrationQueueError, PayloadError, ScheduleError
+from orchestration_queue.options import Backoff, Deduplication, JobOptions, Ordering, Retention, name_problem
+from orchestration_queue.schedules import (
+    Cron,
+    Every,
+    JobTemplate,
+    RepeatAfterComplete,
+    Schedule,
+    SchedulerEntry,
+    TickPlan,
+    Timing,
+    evaluate,
+    fire_id,
+)
+
+NOW = 1_700_000_000_000  # 2023-11-14 22:13:20 UTC
+MINUTE = 60_000
+SECOND = timedelta(seconds=1)
+
+
+def utc(text: str) -> datetime:
+    return datetime.fromisoformat(text).replace(tzinfo=UTC)
+
+
+def ms(text: str) -> int:
+    return int(utc(text).timestamp() * 1000)
+
+
+def entry_text(**members: Any) -> str:
+    return json.dumps({"nextRun": NOW - 1, "iterationCount": 0, **members})
+
+
+def tick(now_ms: int = NOW, **members: Any) -> TickPlan:
+    return evaluate({"nightly": entry_text(**members)}, now_ms)
+
+
+DAY_1, DAY_2 = utc("2024-01-01"), utc("2024-01-02")
+
+BAD_INPUT: dict[str, tuple[Callable[[], object], type[OrchestrationQueueError], str]] = {
+    "four fields": (lambda: Cron("* * * *"), ScheduleError, "has 4 fields and needs 5"),
+    "seconds": (lambda: Cron("0 * * * * *"), ScheduleError, "has 6 fields"),
+    "empty": (lambda: Cron(""), ScheduleError, "has 0 fields"),
+    "minute": (lambda: Cron("60 * * * *"), ScheduleError, "minute '60' is out of range"),
+    "hour": (lambda: Cron("* 24 * * *"), ScheduleError, "hour '24' is out of range"),
+    "day of month": (lambda: Cron("* * 0 * *"), ScheduleError, "day of month '0' is out of range"),
+    "month": (lambda: Cron("* * * 13 *"), ScheduleError, "month '13' is out of range"),
+    "seven for Sunday": (lambda: Cron("* * * * 7"), ScheduleError, "day of week '7' is out of range"),
+    "name of a month": (lambda: Cron("* * * jan *"), ScheduleError, "month 'jan' cannot be read"),
+    "name of a day": (lambda: Cron("* * * * MON-FRI"), ScheduleError, "day of week 'MON-FRI' cannot be read"),
+    "step of one number": (lambda: Cron("5/10 * * * *"), ScheduleError, "minute '5/10' has a step without a range"),
+    "step of 0": (lambda: Cron("*/0 * * * *"), ScheduleError, "step of 0"),
+    "reversed range": (lambda: Cron("* 9-5 * * *"), ScheduleError, "hour '9-5' has a reversed range"),
+    "range beyond the end": (lambda: Cron("* * 20-32 * *"), ScheduleError, "out of range"),
+    "empty list entry": (lambda: Cron("1,,2 * * * *"), ScheduleError, "empty list entry"),
+    "question mark": (lambda: Cron("* * ? * *"), ScheduleError, "cannot be read"),
+    "last day": (lambda: Cron("* * L * *"), ScheduleError, "cannot be read"),
+    "nth weekday": (lambda: Cron("* * * * 1#2"), ScheduleError, "cannot be read"),
+    "negative": (lambda: Cron("-1 * * * *"), ScheduleError, "cannot be read"),
+    "digits of another script": (lambda: Cron("٣ * * * *"), ScheduleError, "cannot be read"),
+    "pattern that is no text": (lambda: Cron(5), ScheduleError, "Cron.pattern"),  # type: ignore[arg-type]
+    "unknown zone": (lambda: Cron("* * * * *", tz="Mars/Base"), ScheduleError, "Invalid timezone 'Mars/Base'"),
+    "zone that is a directory": (lambda: Cron("* * * * *", tz="Europe"), ScheduleError, "Invalid timezone"),
+    "zone outside the database": (lambda: Cron("* * * * *", tz="../passwd"), ScheduleError, "Invalid timezone"),
+    "no zone": (lambda: Cron("* * * * *", tz=""), ScheduleError, "Invalid timezone"),
+    "no interval": (lambda: Every(0), ScheduleError, "every must be a positive safe integer"),
+    "negative interval": (lambda: Every(-SECOND), ScheduleError, "every must be a positive safe integer"),
+    "interval below a millisecond": (lambda: Every(0.0001), ScheduleError, "every must be a positive safe integer"),
+    "interval that is no number": (
+        lambda: Every("soon"),  # type: ignore[arg-type]
+        ScheduleError,
+        "every must be a positive safe integer",
+    ),
+    "interval beyond all bounds": (lambda: Every(timedelta.max), ScheduleError, "positive safe integer"),
+    "no pause": (lambda: RepeatAfterComplete(0), ScheduleError, "repeatAfterComplete must be a positive safe integer"),
+    "limit of 0": (lambda: Every(1, limit=0), ScheduleError, "limit must be a positive integer"),
+    "limit of True": (lambda: Every(1, limit=True), ScheduleError, "limit must be a positive integer"),
+    "start after end": (
+        lambda: Cron("* * * * *", start=DAY_2, end=DAY_1),
+        ScheduleError,
+        "startDate must be less than or equal to endDate",
+    ),
+    "start without a zone": (
+        lambda: Every(1, start=datetime(2024, 1, 1)),  # noqa: DTZ001 - the mistake to be refused
+        ScheduleError,
+        "startDate must be a valid Date or timestamp",
+    ),
+    "end that is no date": (
+        lambda: Every(1, end="tomorrow"),  # type: ignore[arg-type]
+        ScheduleError,
+        "endDate must be a valid Date or timestamp",
+    ),
+    "date that never comes": (
+        lambda: SchedulerEntry.initial(Cron("0 0 30 2 *"), JobTemplate(), NOW),
+        ScheduleError,
+        "Schedule has no occurrences within the configured bounds: '0 0 30 2 *' matches no date",
+    ),
+    "date beyond the horizon": (
+        lambda: SchedulerEntry.initial(Cron("0 0 29 2 1"), JobTemplate(), ms("2024-01-01")),  # 2044
+        ScheduleError,
+        "Schedule has no occurrences within the configured bounds",
+    ),
+    "over before it begins": (
+        lambda: SchedulerEntry.initial(Every(1, end=DAY_1), JobTemplate(), ms("2024-01-02")),
+        ScheduleError,
+        "Schedule has no occurrences within the configured bounds: the first run would be after the end",
+    ),
+    "data that is no JSON": (
+        lambda: SchedulerEntry.initial(Every(1), JobTemplate(data={1, 2}), NOW),
+        PayloadError,
+        "cannot be written as JSON",
+    ),
+    "half a surrogate pair": (
+        lambda: SchedulerEntry.initial(Every(1), JobTemplate(data="\ud800"), NOW),
+        PayloadError,
+        "cannot be written as JSON",
+    ),
+    "data too large": (
+        lambda: SchedulerEntry.initial(Every(1), JobTemplate(data="ü" * 524_288), NOW),
+        PayloadError,
+        "exceeds maximum size",
+    ),
+    "template with its own id": (
+        lambda: JobTemplate(options=JobOptions(job_id="mine")),
+        InvalidOptionError,
+        "has job_id, which the wire drops",
+    ),
+    "template with a delay": (lambda: JobTemplate(options=JobOptions(delay=SECOND)), InvalidOptionError, "drop delay"),
+    "template with ordering": (
+        lambda: JobTemplate(options=JobOptions(ordering=Ordering(key="k"))),
+        InvalidOptionError,
+        "drop ordering",
+    ),
+    "template with deduplication": (
+        lambda: JobTemplate(options=JobOptions(deduplication=Deduplication(id="d"))),
+        InvalidOptionError,
+        "drop deduplication",
+    ),
+    "template with lifo and ordering": (
+        lambda: JobTemplate(options=JobOptions(lifo=True, ordering=Ordering(key="k"))),
+        InvalidOptionError,
+        "lifo and ordering.key cannot be used together",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD_INPUT)
+def test_bad_input_is_refused_in_one_sentence(case: str) -> None:
+    build, error, message = BAD_INPUT[case]
+    with pytest.raises(error, match=message.replace("*", r"\*")) as caught:
+        build()
+    text = str(caught.value)
+    assert text.endswith(".")
+    assert not text.endswith("..")
+    assert "\n" not in text
+
+
+# --- cron ------------------------------------------------------------------------------------------------
+
+DIALECT = [
+    # pattern, after, the next runs
+    ("* * * * *", "2024-01-01 00:00:30", ["2024-01-01 00:01", "2024-01-01 00:02"]),
+    ("*/25 * * * *", "2024-01-01 00:00", ["2024-01-01 00:25", "2024-01-01 00:50", "2024-01-01 01:00"]),
+    ("*/90 * * * *", "2024-01-01 00:00", ["2024-01-01 01:00", "2024-01-01 02:00"]),
+    ("10-20/5,59 3 * * *", "2024-01-01", [f"2024-01-01 03:{minute}" for minute in (10, 15, 20, 59)]),
+    ("0 0 1-31/10 * *", "2024-01-01", ["2024-01-11", "2024-01-21", "2024-01-31", "2024-02-01"]),
+    ("0 0 31 * *", "2024-01-31", ["2024-03-31", "2024-05-31", "2024-07-31", "2024-08-31"]),
+    ("0 0 29 2 *", "2024-03-01", ["2028-02-29", "2032-02-29"]),
+    ("0 0 29 2 *", "2096-03-01", ["2104-02-29"]),
+    ("59 23 31 12 *", "2024-12-31 23:59", ["2025-12-31 23:59"]),
+    ("0 12 * * 0", "2024-01-01", ["2024-01-07 12:00", "2024-01-14 12:00"]),
+    # Days of month and days of week must both match; croniter alone misses the two last.
+    ("0 0 13 * 5", "2024-01-01", ["2024-09-13", "2024-12-13", "2025-06-13"]),
+    ("0 0 1-7 * 1", "2024-01-01", ["2024-02-05", "2024-03-04"]),
+    ("0 0 29 2 2", "2024-01-01", ["2028-02-29"]),
+    ("0 0 29 2 0", "2024-01-01", ["2032-02-29"]),
+    ("\t05  04 * * *", "2024-01-01", ["2024-01-01 04:05"]),
+]
+
+
+@pytest.mark.parametrize(("pattern", "after", "runs"), DIALECT)
+def test_cron_dialect(pattern: str, after: str, runs: list[str]) -> None:
+    at: datetime | None = utc(after)
+    for run in runs:
+        assert at is not None
+        at = Cron(pattern).next_run(at)
+        assert at == utc(run)
+
+
+TRANSITIONS = [
+    # zone, pattern, after (UTC), the next runs (UTC)
+    # Berlin, 31 March 2024: 02:00 -> 03:00 at 01:00 UTC.
+    ("Europe/Berlin", "30 2 * * *", "2024-03-30 00:00", ["2024-03-30 01:30", "2024-04-01 00:30"]),
+    ("Europe/Berlin", "0 3 * * *", "2024-03-30 12:00", ["2024-03-31 01:00", "2024-04-01 01:00"]),
+    ("Europe/Berlin", "0 * * * *", "2024-03-31 00:00", ["2024-03-31 01:00", "2024-03-31 02:00"]),
+    # Berlin, 27 October 2024: 03:00 -> 02:00 at 01:00 UTC.
+    ("Europe/Berlin", "30 2 * * *", "2024-10-26 12:00", ["2024-10-27 00:30", "2024-10-28 01:30"]),
+    ("Europe/Berlin", "*/30 * * * *", "2024-10-26 23:30", ["2024-10-27 00:00", "2024-10-27 00:30", "2024-10-27 02:00"]),
+    ("Europe/Berlin", "*/30 * * * *", "2024-10-27 01:10", ["2024-10-27 02:00"]),
+    ("europe/berlin", "0 20 * * *", "2024-10-26 22:00", ["2024-10-27 19:00", "2024-10-28 19:00"]),
+    # New York, 10 March and 3 November 2024.
+    ("America/New_York", "30 2 * * *", "2024-03-09 12:00", ["2024-03-11 06:30"]),
+    ("America/New_York", "0 12 * * 0", "2024-03-08 12:00", ["2024-03-10 16:00", "2024-03-17 16:00"]),
+    ("America/New_York", "30 1 * * *", "2024-11-02 12:00", ["2024-11-03 05:30", "2024-11-04 06:30"]),
+    ("America/New_York", "30 1 * * *", "2024-11-03 06:29", ["2024-11-04 06:30"]),
+    # Lord Howe moves by half an hour: 7 April 2024 02:00 -> 01:30, 6 October 2024 02:00 -> 02:30.
+    ("Australia/Lord_Howe", "45 1 * * *", "2024-04-06 00:00", ["2024-04-06 14:45", "2024-04-07 15:15"]),
+    ("Australia/Lord_Howe", "0 * * * *", "2024-04-06 14:30", ["2024-04-06 15:30", "2024-04-06 16:30"]),
+    ("Australia/Lord_Howe", "15 2 * * *", "2024-10-05 00:00", ["2024-10-06 15:15"]),
+    ("Australia/Lord_Howe", "0 * * * *", "2024-10-05 15:00", ["2024-10-05 16:00"]),
+    # São Paulo left out the midnight of 4 November 2018; Samoa left out 30 December 2011.
+    ("America/Sao_Paulo", "0 0 * * *", "2018-11-03 12:00", ["2018-11-05 02:00"]),
+    ("Pacific/Apia", "0 12 * * *", "2011-12-29 23:00", ["2011-12-30 22:00"]),
+    ("Asia/Kolkata", "0 9 * * *", "2024-03-31 00:00", ["2024-03-31 03:30", "2024-04-01 03:30"]),
+    (None, "30 2 * * *", "2024-03-31 00:00", ["2024-03-31 02:30"]),
+]
+
+
+@pytest.mark.parametrize(("tz", "pattern", "after", "runs"), TRANSITIONS)
+def test_clocks_that_jump(tz: str | None, pattern: str, after: str, runs: list[str]) -> None:
+    at: datetime | None = utc(after)
+    for run in runs:
+        assert at is not None
+        at = Cron(pattern, tz=tz).next_run(at)
+        assert at == utc(run)
+
+
+# --- arithmetic ------------------------------------------------------------------------------------------
+
+FIRST_RUNS = [
+    (Timing(every=1000), 4501, 5501),
+    (Timing(every=1000, start_date=9000), 4501, 9000),
+    (Timing(every=1000, start_date=1250), 4501, 5250),
+    (Timing(every=1000, start_date=1500), 4500, 4500),
+    (Timing(every=1000, end_date=5000), 4501, None),
+    (Timing(every=1000, end_date=5501), 4501, 5501),
+    (Timing(repeat_after_complete=700), 4501, 4501),
+    (Timing(repeat_after_complete=700, start_date=9000), 4501, 9000),
+    (Timing(repeat_after_complete=700, start_date=1000), 4501, 4501),
+    (Timing(repeat_after_complete=700, end_date=4500), 4501, None),
+    (Timing(pattern="* * * * *"), 59_999, MINUTE),
+    (Timing(pattern="* * * * *"), MINUTE, MINUTE),  # now itself may be the first
+    (Timing(pattern="* * * * *", start_date=3 * MINUTE), MINUTE, 3 * MINUTE),
+    (Timing(pattern="* * * * *", start_date=3 * MINUTE + 1), MINUTE, 4 * MINUTE),
+    (Timing(pattern="* * * * *", end_date=MINUTE), MINUTE + 1, None),
+]
+
+
+@pytest.mark.parametrize(("timing", "now_ms", "run_ms"), FIRST_RUNS)
+def test_first_run(timing: Timing, now_ms: int, run_ms: int | None) -> None:
+    assert timing.first_run(now_ms) == run_ms
+
+
+FOLLOWING_RUNS = [
+    (Timing(every=1000), 1000, 4501, 5000),  # missed ones are left out, the phase is kept
+    (Timing(every=1000), 1000, 4000, 5000),
+    (Timing(every=1000), 1000, 1000, 2000),
+    (Timing(every=1000), 5000, 4501, 5000),
+    (Timing(every=1000, end_date=4999), 1000, 4501, None),
+    (Timing(repeat_after_complete=700), 1000, 4501, 5201),
+    (Timing(repeat_after_complete=700, end_date=5200), 1000, 4501, None),
+    (Timing(pattern="* * * * *"), MINUTE, 5 * MINUTE, 6 * MINUTE),
+    (Timing(pattern="* * * * *", end_date=6 * MINUTE - 1), MINUTE, 5 * MINUTE, None),
+]
+
+
+@pytest.mark.parametrize(("timing", "planned_ms", "after_ms", "run_ms"), FOLLOWING_RUNS)
+def test_following_run(timing: Timing, planned_ms: int, after_ms: int, run_ms: int | None) -> None:
+    assert timing.following_run(planned_ms, after_ms) == run_ms
+
+
+# --- entries ---------------------------------------------------------------------------------------------
+
+
+def test_entry_is_the_wires_json() -> None:
+    options = JobOptions(attempts=3, backoff=Backoff(delay=2 * SECOND), remove_on_complete=Retention(count=9))
+    entry = SchedulerEntry.initial(
+        Cron("0 3 * * *", tz="Europe/Berlin", start=DAY_1, end=DAY_2, limit=5),
+        JobTemplate(name="load", data={"day": "ü"}, options=options),
+        NOW,
+    )
+    assert entry.dump() == (
+        '{"pattern":"0 3 * * *","tz":"Europe/Berlin","startDate":1704067200000,"endDate":1704153600000,"limit":5,'
+        '"iterationCount":0,"template":{"name":"load","data":{"day":"ü"},"opts":{"attempts":3,"removeOnComplete":9,'
+        '"backoff":{"type":"exponential","delay":2000}}},"nextRun":1704074400000}'
+    )
+    assert SchedulerEntry.parse(entry.dump()) == entry
+
+
+@pytest.mark.parametrize(
+    ("schedule", "text"),
+    [
+        (Every(1.5), f'{{"every":1500,"iterationCount":0,"template":{{}},"nextRun":{NOW + 1500}}}'),
+        (
+            RepeatAfterComplete(timedelta(minutes=1)),
+            f'{{"repeatAfterComplete":60000,"iterationCount":0,"template":{{}},"nextRun":{NOW}}}',
+        ),
+    ],
+)
+def test_entries_of_intervals(schedule: Schedule, text: str) -> None:
+    assert SchedulerEntry.initial(schedule, JobTemplate(), NOW).dump() == text
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", "7", '"x"', '{"nextRun":NaN}', "[" * 100_000])
+def test_malformed_entries_are_none(text: str) -> None:
+    assert SchedulerEntry.parse(text) is None
+
+
+def running(**changes: Any) -> SchedulerEntry:
+    members = {"every": 1000, "limit": 9, "iterationCount": 4, "lastRun": NOW - 700, "nextRun": NOW + 300, **changes}
+    return SchedulerEntry({name: value for name, value in members.items() if value is not None})
+
+
+def test_setting_the_same_schedule_again_goes_on() -> None:
+    again = SchedulerEntry.initial(Every(1, limit=20), JobTemplate(name="new"), NOW, running())
+    assert again.members == {
+        "every": 1000,
+        "limit": 20,
+        "iterationCount": 4,
+        "template": {"name": "new"},
+        "lastRun": NOW - 700,
+        "nextRun": NOW + 300,
+    }
+    assert "limit" not in SchedulerEntry.initial(Every(1), JobTemplate(), NOW, running()).members
+
+
+@pytest.mark.parametrize(
+    ("schedule", "previous"),
+    [
+        (Every(2), running()),
+        (Every(1, start=DAY_1), running()),
+        (Every(1, end=DAY_1), running()),
+        (Every(1), running(tz="Europe/Berlin")),
+        (RepeatAfterComplete(1), running()),
+        (Every(1), running(nextRun=0)),
+        (Every(1), running(nextRun=None)),
+    ],
+)
+def test_setting_another_schedule_begins_anew(schedule: Schedule, previous: SchedulerEntry) -> None:
+    entry = SchedulerEntry.initial(schedule, JobTemplate(), NOW, previous)
+    assert entry == SchedulerEntry.initial(schedule, JobTemplate(), NOW)
+    assert (entry.iteration_count, entry.last_run) == (0, None)
+
+
+# --- ticks -----------------------------------------------------------------------------------------------
+
+
+def test_due_entry_fires_once_however_much_was_missed() -> None:
+    plan = tick(every=1000, nextRun=NOW - 3500, template={"name": "load", "data": [1], "opts": {"attempts": 2}})
+    (fire,) = plan.fires
+    assert (fire.name, fire.job_name, fire.data_text, fire.due_ms) == ("nightly", "load", "[1]", NOW - 3500)
+    assert (fire.options.job_id, fire.options.attempts) == (f"repeat.nightly.{NOW - 3500}", 2)
+    assert (fire.options_text, fire.scheduler_name) == ('{"attempts":2}', "")
+    assert json.loads(plan.updates["nightly"]) == {
+        "every": 1000,
+        "iterationCount": 1,
+        "lastRun": NOW,
+        "nextRun": NOW + 500,
+        "template": {"name": "load", "data": [1], "opts": {"attempts": 2}},
+    }
+    assert plan.deletions == ()
+    assert plan.next_due_ms == NOW + 500
+
+
+def test_template_defaults() -> None:
+    (fire,) = tick(every=1000).fires
+    assert (fire.job_name, fire.data_text, fire.options_text) == ("nightly", "{}", "{}")
+    assert tick(every=1000, template={"data": None}).fires[0].data_text == "null"
+
+
+def test_template_options_of_any_client_are_kept_and_placed() -> None:
+    stored = {"priority": 9999, "attempts": -1, "ttl": 5000, "lifo": True, "delay": 60, "fallbacks": [{"model": "x"}]}
+    (fire,) = tick(every=1000, template={"opts": stored}).fires
+    assert json.loads(fire.options_text) == stored
+    options = fire.options
+    assert (options.priority, options.attempts, options.ttl, options.lifo) == (2048, 0, 5 * SECOND, True)
+    assert options.delay == timedelta(0)
+
+
+def test_members_of_other_clients_survive() -> None:
+    plan = tick(every=1000, color="blue", template={"opts": {"x": 1}, "y": 2})
+    after = json.loads(plan.updates["nightly"])
+    assert (after["color"], after["template"]) == ("blue", {"opts": {"x": 1}, "y": 2})
+
+
+def test_repeat_after_complete_waits_for_its_job() -> None:
+    plan = tick(repeatAfterComplete=1000)
+    assert plan.fires[0].scheduler_name == "nightly"
+    after = SchedulerEntry.parse(plan.updates["nightly"])
+    assert after is not None
+    assert (after.next_run, after.iteration_count) == (0, 1)
+    assert evaluate(plan.updates, NOW + 10**9).is_empty, "until the job has ended"
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"every": 1000, "nextRun": NOW + 1},
+        {"every": 1000, "nextRun": 0},
+        {"every": 1000, "nextRun": None},
+        {"every": 1000, "template": {"data": "x" * 1_048_575}},
+        {"every": 1000, "template": {"data": "\ud800"}},
+        {"every": 1000, "template": {"data": 1e999}},
+        {"pattern": "* * * * *", "tz": "Mars/Base"},
+    ],
+    ids=["later", "in flight", "never set", "data too large", "data no text", "data no number", "zone unknown here"],
+)
+def test_left_as_it_is(members: dict[str, Any]) -> None:
+    text = entry_text(**members).replace("Infinity", "1e999")
+    assert evaluate({"nightly": text}, NOW).is_empty
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {},
+        {"every": -5},
+        {"every": 0},
+        {"every": 1.5},
+        {"every": "1000"},
+        {"every": True},
+        {"repeatAfterComplete": 2**53},
+        {"every": 1000, "limit": 3, "iterationCount": 3},
+        {"every": 1000, "nextRun": NOW - 10, "endDate": NOW - 11},
+        {"pattern": "not a cron"},
+        {"pattern": "0 0 30 2 *"},
+    ],
+    ids=str,
+)
+def test_removed_without_a_job(members: dict[str, Any]) -> None:
+    plan = tick(**members)
+    assert (plan.fires, dict(plan.updates), plan.deletions) == ((), {}, ("nightly",))
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"every": 1000, "limit": 3, "iterationCount": 2},
+        {"repeatAfterComplete": 1000, "limit": 1},
+        {"every": 1000, "endDate": NOW + 10},
+        {"pattern": "* * * * *", "endDate": NOW + 10},
+    ],
+    ids=str,
+)
+def test_the_last_run_removes_the_entry(members: dict[str, Any]) -> None:
+    plan = tick(**members)
+    assert len(plan.fires) == 1
+    assert (dict(plan.updates), plan.deletions) == ({}, ("nightly",))
+
+
+def test_a_broken_entry_does_not_block_others() -> None:
+    entries = {
+        "unreadable": "{",
+        "broken": entry_text(pattern="61 * * * *"),
+        "fine": entry_text(pattern="0 * * * *", nextRun=ms("2023-11-14 22:00")),
+        "later": entry_text(every=1000, nextRun=NOW + 5),
+    }
+    plan = evaluate(entries, NOW)
+    assert [fire.name for fire in plan.fires] == ["fine"]
+    assert plan.deletions == ("broken",)
+    assert json.loads(plan.updates["fine"])["nextRun"] == ms("2023-11-14 23:00")
+    assert plan.next_due_ms == NOW + 5
+
+
+def test_two_leaders_of_one_entry_make_one_job() -> None:
+    entries = {"nightly": entry_text(every=1000, nextRun=NOW - 10)}
+    first, second = evaluate(entries, NOW), evaluate(entries, NOW + 3)
+    assert first.fires[0].options.job_id == second.fires[0].options.job_id
+    later = evaluate(first.updates, NOW + 990)
+    assert later.fires[0].options.job_id != first.fires[0].options.job_id
+
+
+def test_limit_counts_over_ticks() -> None:
+    entries: dict[str, str] = {"nightly": SchedulerEntry.initial(Every(1, limit=3), JobTemplate(), NOW).dump()}
+    fired = 0
+    for second in range(10):
+        plan = evaluate(entries, NOW + second * 1000)
+        fired += len(plan.fires)
+        entries |= plan.updates
+        for name in plan.deletions:
+            del entries[name]
+    assert (fired, entries) == (3, {})
+
+
+NAMES = ["nightly", "a:b", "a%3Ab", "{a}", "a.1", "a", "a\n", "ü", "%", "", "x" * 300, "x" * 301, ":" * 200]
+
+
+def test_fire_ids_are_legal_and_tell_schedulers_apart() -> None:
+    ids = [fire_id(name, due) for name in NAMES for due in (1, NOW)]
+    assert len(set(ids)) == len(ids)
+    assert [name_problem(job_id) for job_id in ids] == [None] * len(ids)
+    assert fire_id("etl.nightly", NOW) == f"repeat.etl.nightly.{NOW}"
+    assert fire_id("a:b", NOW) == f"repeat.a%3Ab.{NOW}"
