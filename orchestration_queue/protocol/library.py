@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from importlib import resources
@@ -36,15 +36,19 @@ class Library:
         name: Its name on the server.
         version: What ours answers.
         version_function: The function that answers it.
+        source: The library's text; None is the one this package ships under the library's name.
     """
 
     name: str
     version: str
     version_function: str
+    source: str | None = field(default=None, repr=False)
 
     @cached_property
     def text(self) -> str:
         """The library as the server loads it."""
+        if self.source is not None:
+            return self.source
         return resources.files("orchestration_queue.protocol").joinpath(f"lua/{self.name}.lua").read_text("utf-8")
 
     @property
@@ -92,9 +96,9 @@ def server_version(info: str) -> tuple[str, int]:
     fields = dict(line.split(":", 1) for line in info.splitlines() if ":" in line)
     product, version = next(
         (
-            (product, fields[field])
-            for product, field in (("Valkey", "valkey_version"), ("Redis", "redis_version"))
-            if field in fields
+            (product, fields[key])
+            for product, key in (("Valkey", "valkey_version"), ("Redis", "redis_version"))
+            if key in fields
         ),
         ("server", "of unknown version"),
     )

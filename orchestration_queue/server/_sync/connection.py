@@ -259,7 +259,7 @@ class Connection:
                 raise refused(self.url, "the connection", error) from None
             except LINK_ERRORS as error:
                 waited = time.monotonic() - started
-                if waited + pause > (_LOADING_PATIENCE_S if isinstance(error, BusyLoadingError) else patience):
+                if waited >= (_LOADING_PATIENCE_S if isinstance(error, BusyLoadingError) else patience):
                     raise unreachable(self.url, waited, reason(error)) from None
             time.sleep(pause)
             pause = min(pause * 2, _LONGEST_PAUSE_S)

