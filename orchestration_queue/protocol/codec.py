@@ -35,11 +35,12 @@ def encode(value: object, what: str = "The job's data") -> str:
     """
     try:
         encoded = dump_json(value)
+        size = len(encoded.encode())  # refuses half a surrogate pair, which is text to Python and to nobody else
     except (TypeError, ValueError, RecursionError) as error:
         raise PayloadError(
             f"{what} cannot be written as JSON ({error}); pass dicts, lists, text, finite numbers, booleans and None."
         ) from None
-    if len(encoded) * 4 > MAX_PAYLOAD_BYTES and (size := len(encoded.encode())) > MAX_PAYLOAD_BYTES:
+    if size > MAX_PAYLOAD_BYTES:
         raise PayloadError(
             f"{what} exceeds maximum size ({size:,} bytes, and {MAX_PAYLOAD_BYTES:,} are allowed); "
             "store it elsewhere and pass its path."

@@ -1,0 +1,184 @@
+"""Options are checked where they are written, against the wire's limits, with one sentence each."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from orchestration_queue.errors import InvalidNameError, InvalidOptionError
+from orchestration_queue.options import (
+    Backoff,
+    Deduplication,
+    JobOptions,
+    Ordering,
+    RateLimit,
+    Retention,
+    TokenBucket,
+    WorkerOptions,
+    backoff_from_wire,
+    retention_from_wire,
+)
+from orchestration_queue.protocol.keys import QueueKeys
+
+BUCKET = TokenBucket(capacity=5, refill_rate=1)
+
+BAD: list[tuple[type[Any], dict[str, Any], str]] = [
+    (JobOptions, {"priority": 2049}, "less than or equal to 2048"),
+    (JobOptions, {"priority": -1}, "greater than or equal to 0"),
+    (JobOptions, {"delay": -1}, "greater than or equal to 0"),
+    (JobOptions, {"delay": "soon"}, "delay"),
+    (JobOptions, {"ttl": timedelta(seconds=-1)}, "ttl"),
+    (JobOptions, {"attempts": -1}, "attempts"),
+    (JobOptions, {"attempts": 1.5}, "attempts"),
+    (JobOptions, {"timeout": 0}, "timeout"),
+    (JobOptions, {"lock_duration": 0.5}, "lock_duration"),
+    (JobOptions, {"lock_duration": timedelta(days=2)}, "lock_duration"),
+    (JobOptions, {"cost": -1}, "cost"),
+    (JobOptions, {"cost": float("nan")}, "cost"),
+    (JobOptions, {"cost": float("inf")}, "cost"),
+    (JobOptions, {"dealy": 1}, "has no option 'dealy'; check its spelling"),
+    (JobOptions, {"job_id": ""}, "is empty"),
+    (JobOptions, {"job_id": "a:b"}, "contains ':'"),
+    (JobOptions, {"job_id": "a{b"}, "contains '{'"),
+    (JobOptions, {"job_id": "a}b"}, "contains '}'"),
+    (JobOptions, {"job_id": "a\nb"}, r"contains '\\n'"),
+    (JobOptions, {"job_id": "a\x7fb"}, "contains"),
+    (JobOptions, {"job_id": "x" * 257}, "longer than 256"),
+    (JobOptions, {"lifo": True, "ordering": Ordering(key="k")}, "lifo and ordering.key cannot be used together"),
+    (JobOptions, {"cost": 6, "ordering": Ordering(key="k", token_bucket=BUCKET)}, "cost exceeds token bucket capacity"),
+    (Ordering, {"key": "__"}, "means 'none' on the wire"),
+    (Ordering, {"key": ""}, "key"),
+    (Ordering, {"key": "x" * 257}, "key"),
+    (Ordering, {"key": "k", "concurrency": 0}, "concurrency"),
+    (RateLimit, {"max": 0, "duration": 1}, "max"),
+    (RateLimit, {"max": 1, "duration": 0}, "duration"),
+    (TokenBucket, {"capacity": 0, "refill_rate": 1}, "capacity"),
+    (TokenBucket, {"capacity": 1, "refill_rate": 0}, "refill_rate"),
+    (TokenBucket, {"capacity": float("inf"), "refill_rate": 1}, "capacity"),
+    (Deduplication, {"id": ""}, "id"),
+    (Deduplication, {"id": "d", "mode": "sometimes"}, "mode"),
+    (Backoff, {"jitter": 2}, "jitter"),
+    (Backoff, {"delay": -1}, "delay"),
+    (Retention, {"count": -1}, "count"),
+    (Retention, {"age": 0}, "age"),
+    (WorkerOptions, {"concurrency": 0}, "concurrency"),
+    (WorkerOptions, {"lock_duration": 0.1}, "lock_duration"),
+]
+
+
+@pytest.mark.parametrize(("options", "values", "says"), BAD, ids=[f"{o.__name__}-{v}"[:50] for o, v, _ in BAD])
+def test_values_beyond_the_limits_are_refused_in_one_sentence(
+    options: type[Any], values: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(InvalidOptionError, match=says) as caught:
+        options(**values)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert message.endswith(".")
+    assert "validation error" not in message
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"priority": 2048},
+        {"priority": 0},
+        {"job_id": "x" * 256},
+        {"job_id": "a.b-c_d e/é"},
+        {"lock_duration": 1},
+        {"lock_duration": timedelta(days=1)},
+        {"delay": 0},
+        {"cost": 5, "ordering": Ordering(key="k", token_bucket=BUCKET)},
+        {"ordering": Ordering(key="with:{anything}")},
+    ],
+)
+def test_values_at_the_limits_are_taken(values: dict[str, Any]) -> None:
+    assert JobOptions(**values)
+
+
+def test_options_are_frozen() -> None:
+    options = JobOptions(priority=1)
+    with pytest.raises(ValueError, match="frozen"):
+        options.priority = 2  # type: ignore[misc]  # what is tested
+
+
+@pytest.mark.parametrize("name", ["", "a:b", "a{b}", "x" * 257, "a\x00b"])
+def test_queue_names_and_prefixes_the_wire_cannot_carry_are_refused(name: str) -> None:
+    with pytest.raises(InvalidNameError, match=r"Queue name .* use letters, digits"):
+        QueueKeys(name)
+    with pytest.raises(InvalidNameError, match=r"Key prefix .* use letters, digits"):
+        QueueKeys("q", name)
+
+
+def test_defaults_are_not_written_to_the_wire() -> None:
+    assert JobOptions().wire() == {}
+
+
+def test_options_are_written_as_node_writes_them() -> None:
+    options = JobOptions(
+        job_id="j-1",
+        delay=1.5,
+        priority=3,
+        attempts=4,
+        backoff=Backoff(type="fixed", delay=0.25, jitter=0.5),
+        timeout=timedelta(minutes=1),
+        ttl=60,
+        lock_duration=2,
+        cost=1.5,
+        ordering=Ordering(
+            key="k",
+            concurrency=2,
+            rate_limit=RateLimit(max=5, duration=1),
+            token_bucket=TokenBucket(capacity=2, refill_rate=0.5),
+        ),
+        deduplication=Deduplication(id="d", mode="throttle", ttl=5),
+        remove_on_complete=Retention(count=0),
+        remove_on_fail=Retention(count=10, age=timedelta(hours=1)),
+    )
+    assert json.loads(json.dumps(options.wire())) == {
+        "jobId": "j-1",
+        "delay": 1500,
+        "priority": 3,
+        "attempts": 4,
+        "backoff": {"type": "fixed", "delay": 250, "jitter": 0.5},
+        "timeout": 60_000,
+        "ttl": 60_000,
+        "lockDuration": 2000,
+        "cost": 1.5,
+        "ordering": {
+            "key": "k",
+            "concurrency": 2,
+            "rateLimit": {"max": 5, "duration": 1000},
+            "tokenBucket": {"capacity": 2, "refillRate": 0.5},
+        },
+        "deduplication": {"id": "d", "mode": "throttle", "ttl": 5000},
+        "removeOnComplete": True,
+        "removeOnFail": {"age": 3600, "count": 10},
+    }
+
+
+@pytest.mark.parametrize(
+    "retention", [Retention(count=0), Retention(count=5), Retention(age=timedelta(hours=1)), Retention(count=2, age=60)]
+)
+def test_retention_reads_back_as_written(retention: Retention) -> None:
+    assert retention_from_wire(retention.wire_option) == retention
+
+
+@pytest.mark.parametrize("stored", [None, False, 0, -1, "soon", []])
+def test_other_stored_retention_means_none(stored: object) -> None:
+    assert retention_from_wire(stored) is None
+
+
+def test_exponential_backoff_doubles_and_jitter_only_adds() -> None:
+    backoff = Backoff(delay=1, jitter=0.5)
+    assert [backoff.wait_ms(failures, chance=0) for failures in (1, 2, 3)] == [1000, 2000, 4000]
+    assert backoff.wait_ms(1, chance=1) == 1500
+
+
+def test_backoff_reads_back_as_written() -> None:
+    backoff = Backoff(type="fixed", delay=0.25, jitter=0.5)
+    assert backoff_from_wire(JobOptions(backoff=backoff).wire()) == backoff
+    assert backoff_from_wire({}) is None
