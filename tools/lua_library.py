@@ -64,7 +64,7 @@ end
 
 local function count_words(fname, keys, keys_wanted, words, words_wanted)
   if keys ~= keys_wanted or words ~= words_wanted then
-    refuse(fname, ("takes %d keys and %d arguments, not %d and %d"):format(keys_wanted, words_wanted, keys, words))
+    refuse(fname, ("takes %d keys and %.0f arguments, not %d and %d"):format(keys_wanted, words_wanted, keys, words))
   end
 end
 
@@ -145,12 +145,14 @@ def _queue_line(contract: Contract, body: str) -> Iterator[str]:
     if position is None:
         yield f"local queue = {name}"
         return
-    key = f"KEYS[{position}]"
+    key = f"({_key_value(contract, contract.keys[position - 1], str(position))})"
+    record = next((argument.record for argument in contract.arguments if argument.name == "job_id"), None)
+    job_id = f"{record}.job_id" if record else "job_id"
     if checked:
-        own = '"job:" .. job_id' if name == "job" else f'":{name}"'
+        own = f'"job:" .. {job_id}' if name == "job" else f'":{name}"'
         yield f'local queue = queue_of("{contract.name}", {key}, {own})' + ("" if name == "job" else ' .. ":"')
     elif name == "job":
-        yield f"local queue = {key}:sub(1, -#job_id - 5)"
+        yield f"local queue = {key}:sub(1, -#{job_id} - 5)"
     else:
         yield f"local queue = {key}:sub(1, -{len(name) + 1})"
 

@@ -32,3 +32,54 @@
 --- @arg*  extra_deps           text         further members the parent waits for
 --- @returns json array of the parent's and the children's ids; `["duplicate"]`; `["ERR:ID_EXHAUSTED"]`; or the bare text `ERR:COST_EXCEEDS_CAPACITY`; only with ids was anything written
 --- @cost    O(log N) per child
+
+local creation = require("creation")
+local events = require("events")
+local graph = require("graph")
+local ids = require("ids")
+
+local parent = graph.parent({
+  job_name = parent_name,
+  data = parent_data,
+  opts = parent_opts,
+  timestamp_ms = timestamp_ms,
+  delay_ms = parent_delay_ms,
+  priority = parent_priority,
+  max_attempts = parent_max_attempts,
+  custom_id = parent_custom_id,
+})
+for _, child in ipairs(children) do
+  graph.child(child, timestamp_ms)
+end
+
+-- All that can be wrong is found out before the first record is written; only the counters of ids may have moved.
+if parent.custom_id ~= "" and ids.exists(queue, parent.custom_id) then
+  return '["duplicate"]'
+end
+local parent_id = ids.take(queue, parent.custom_id)
+if not parent_id then
+  return '["ERR:ID_EXHAUSTED"]'
+end
+local problem, chosen = graph.problem(queue .. "job:" .. parent_id, parent, children)
+if problem then
+  return problem
+end
+local job_ids = graph.take_ids(parent_id, children, chosen)
+if not job_ids then
+  return '["ERR:ID_EXHAUSTED"]'
+end
+
+creation.write(queue, parent_id, parent, "waiting-children")
+local deps_key = queue .. "deps:" .. parent_id
+for index, child in ipairs(children) do
+  local child_id = job_ids[index + 1]
+  child.parent_id = parent_id
+  creation.write(child.queue, child_id, child)
+  redis.call("SADD", deps_key, child.queue .. child_id)
+  events.emit(child.queue, "added", child_id, "name", child.job_name)
+end
+for _, member in ipairs(extra_deps) do
+  redis.call("SADD", deps_key, member)
+end
+events.emit(queue, "added", parent_id, "name", parent.job_name)
+return cjson.encode(job_ids)

@@ -31,3 +31,19 @@
 --- @returns text the id, `duplicate`, `ERR:COST_EXCEEDS_CAPACITY` or `ERR:ID_EXHAUSTED`; only with an id was anything written
 --- @error   the id key does not end in `:id`
 --- @cost    O(log N) for a delayed or prioritized job, else O(1)
+
+local creation = require("creation")
+local events = require("events")
+
+local problem = creation.problem(queue, job)
+if problem then
+  return problem
+end
+local job_id, exhausted = creation.job(queue, job, parent_deps_key)
+if not job_id then
+  return exhausted
+end
+if not skip_events then
+  events.emit(queue, "added", job_id, "name", job.job_name)
+end
+return job_id

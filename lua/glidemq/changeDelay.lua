@@ -10,3 +10,7 @@
 --- @arg   group                text         consumer group of its entry
 --- @returns text `ok`, `no_op`, `error:invalid_delay`, `error:not_found`, `error:not_in_stream`, `error:not_in_scheduled` or `error:invalid_state`
 --- @cost    O(log N); O(N) for a job waiting on the stream
+
+local reschedule = require("reschedule")
+
+return reschedule.delay(queue, job_id, group, delay_ms, now_ms)

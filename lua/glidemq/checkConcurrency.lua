@@ -6,3 +6,7 @@
 --- @arg   group                text         consumer group
 --- @returns int -1 without a limit, else at least 0
 --- @cost    O(1)
+
+local concurrency = require("concurrency")
+
+return concurrency.room(meta_key, stream_key, queue, group) or -1

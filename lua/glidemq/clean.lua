@@ -7,3 +7,18 @@
 --- @arg   limit                int =0       most jobs to remove; 0 removes none
 --- @returns texts ids of the removed jobs, oldest first
 --- @cost    O(log N + M) for M removed jobs
+
+local events = require("events")
+local purge = require("purge")
+
+if limit <= 0 then
+  return {}
+end
+local job_ids = redis.call("ZRANGE", finished_key, "-inf", string.format("%.0f", cutoff_ms), "BYSCORE", "LIMIT", 0, limit)
+if not job_ids[1] then
+  return {}
+end
+purge.jobs(queue, job_ids)
+purge.members(finished_key, job_ids)
+events.emit(queue, "cleaned", #job_ids)
+return job_ids

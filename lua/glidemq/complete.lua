@@ -9,6 +9,7 @@
 --- @key?  parent_job           hash         the parent
 --- @key?  parent_stream        stream       the parent's queue
 --- @key?  parent_events        stream       the parent's queue
+--- @record  done the arguments that follow are its fields
 --- @arg   job_id               text         the job
 --- @arg   entry_id             text         its stream entry; empty when it came from a list
 --- @arg   returnvalue          text         its result, as the serializer wrote it
@@ -20,6 +21,14 @@
 --- @arg   deps_member          text =       the job's name among what its parent waits for; empty without a parent
 --- @arg   parent_id            text =       the parent; empty without one
 --- @arg   broadcast            flag =0      leave the entry on the stream and retain everything
+--- @end     done
 --- @returns int 1, also for a job that is gone
 --- @error   the job key does not end in `job:` and the id
 --- @cost    O(log N), and O(1) per removed or notified job
+
+local completion = require("completion")
+local record = require("record")
+
+local known = record.load(queue, done.job_id) or {}
+completion.settle(queue, done, known, parent_job_key)
+return 1

@@ -9,6 +9,7 @@
 --- @key?  parent_job           hash         the parent
 --- @key?  parent_stream        stream       the parent's queue
 --- @key?  parent_events        stream       the parent's queue
+--- @record  done the arguments that follow are its fields
 --- @arg   job_id               text         the job that completed
 --- @arg   entry_id             text         its stream entry; empty when it came from a list
 --- @arg   returnvalue          text         its result, as the serializer wrote it
@@ -28,5 +29,15 @@
 --- @arg   has_parents          text =       ignored: a parent may have been registered while the job ran
 --- @arg   skip_events          flag =0      emit no `completed`, `active` or `failed` event
 --- @arg   skip_metrics         flag =0      count nothing
+--- @end     done
 --- @returns texts `NEXT_NONE`, job id; or `NEXT_REVOKED`, job id, next id, its entry id; or `NEXT_HASH`, job id, next id, its entry id (empty from a list), field, value, ...
 --- @cost    O(log N), and O(1) per removed, notified or skipped job
+
+local completion = require("completion")
+local fetch = require("fetch")
+
+completion.settle(queue, done, completion.known(queue, done), parent_job_key)
+if done.broadcast then
+  return { "NEXT_NONE", done.job_id }
+end
+return fetch.next(queue, done)

@@ -7,3 +7,9 @@
 --- @arg   parent_id            text         the parent
 --- @returns int members still awaited; telling it twice changes nothing
 --- @cost    O(1)
+
+local flows = require("flows")
+
+flows.notify(flows.queue_of(parent_job_key, parent_id), parent_id, deps_member)
+local done = tonumber(redis.call("HGET", parent_job_key, "depsCompleted")) or 0
+return redis.call("SCARD", parent_deps_key) - done

@@ -33,3 +33,29 @@
 --- @arg   skip_events          flag =0      emit no `added` and `removed` event
 --- @returns text the id, `skipped`, `duplicate`, `ERR:COST_EXCEEDS_CAPACITY` or `ERR:ID_EXHAUSTED`; only with an id was anything written
 --- @cost    O(log N) for a delayed or prioritized job, else O(1)
+
+local creation = require("creation")
+local dedup = require("dedup")
+local events = require("events")
+
+local standing = dedup.standing(queue, dedup_key, dedup_id)
+if dedup.stands_in(standing, mode, job.timestamp_ms, dedup_ttl_ms) then
+  return "skipped"
+end
+local replaced = dedup.is_replaced(standing, mode)
+local problem = creation.problem(queue, job, replaced and standing.id)
+if problem then
+  return problem
+end
+if replaced then
+  dedup.remove(queue, standing, job.timestamp_ms, skip_events)
+end
+local job_id, exhausted = creation.job(queue, job, parent_deps_key)
+if not job_id then
+  return exhausted
+end
+redis.call("HSET", dedup_key, dedup_id, job_id .. ":" .. string.format("%.0f", job.timestamp_ms))
+if not skip_events then
+  events.emit(queue, "added", job_id, "name", job.job_name)
+end
+return job_id

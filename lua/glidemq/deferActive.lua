@@ -9,3 +9,16 @@
 --- @arg   broadcast            flag =0      leave the entry on the stream
 --- @returns int 1, or 0 when the job is gone
 --- @cost    O(1)
+
+local active = require("active")
+local record = require("record")
+local stream = require("stream")
+
+local job = record.load(queue, job_id)
+active.leave(queue, job_id, entry_id, group, broadcast)
+if not job then
+  return 0
+end
+redis.call("HSET", job_key, "state", "waiting")
+stream.push(queue, job_id, job.name)
+return 1

@@ -10,3 +10,16 @@
 --- @arg   group                text =workers consumer group; what it holds is active and stays
 --- @returns int jobs removed
 --- @cost    O(N)
+
+local draining = require("draining")
+local events = require("events")
+
+local removed = draining.stream(queue, group)
+if drain_delayed then
+  removed = removed + draining.scheduled(queue)
+end
+removed = removed + draining.list(queue, lifo_key) + draining.list(queue, priority_key)
+if removed > 0 then
+  events.emit(queue, "drained", removed)
+end
+return removed

@@ -6,6 +6,7 @@
 --- @key   events               stream       lifecycle events
 --- @key   job                  hash         the job; must end in `job:` and its id
 --- @key   metrics              hash         failures per minute
+--- @record  attempt the arguments that follow are its fields
 --- @arg   job_id               text         the job
 --- @arg   entry_id             text         its stream entry; empty when it came from a list
 --- @arg   failed_reason        text         why
@@ -17,6 +18,24 @@
 --- @arg   remove_count         int =0       failed jobs to keep
 --- @arg   remove_age_s         int =0       seconds to keep them
 --- @arg   broadcast            flag =0      leave the entry on the stream, count attempts per consumer group and retain everything
+--- @end     attempt
 --- @returns text `retrying` or `failed`; `failed` also for a job that is gone
 --- @error   the job key does not end in `job:` and the id
 --- @cost    O(log N)
+
+local active = require("active")
+local record = require("record")
+local retry = require("retry")
+
+local job = record.load(queue, attempt.job_id)
+active.leave(queue, attempt.job_id, attempt.entry_id, attempt.group, attempt.broadcast)
+if not job then
+  return "failed"
+end
+local attempts = retry.count(queue, attempt)
+if attempt.max_attempts > 0 and attempts < attempt.max_attempts then
+  retry.schedule(queue, attempt, job, attempts)
+  return "retrying"
+end
+retry.give_up(queue, attempt, job)
+return "failed"

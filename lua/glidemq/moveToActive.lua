@@ -9,3 +9,9 @@
 --- @arg   broadcast            flag =0      leave the entry on the stream
 --- @returns texts field, value, ... of the active job; or one text: empty (no such job), `REVOKED`, `EXPIRED`, `GROUP_ORDERED`, `GROUP_FULL`, `GROUP_TOKEN_LIMITED`, `GROUP_RATE_LIMITED`, `ERR:COST_EXCEEDS_CAPACITY`
 --- @cost    O(1), O(log N) in a group
+
+local activation = require("activation")
+
+local entry = { id = entry_id, group = stream_key and group or "", broadcast = broadcast }
+local flat, verdict = activation.try(queue, job_id, entry, now_ms)
+return flat or verdict

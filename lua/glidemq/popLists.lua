@@ -5,3 +5,10 @@
 --- @arg   count                int =1       most jobs to take
 --- @returns texts job ids, possibly none; the caller adds their number to `list-active`
 --- @cost    O(count)
+
+local lists = require("lists")
+
+if count <= 0 then
+  return {}
+end
+return lists.taken(queue, lists.pop(queue, count))

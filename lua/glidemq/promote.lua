@@ -6,3 +6,7 @@
 --- @arg   now_ms               int          epoch ms
 --- @returns int members consumed, at most 1000; call again when it is 1000
 --- @cost    O(log N) per member
+
+local promotion = require("promotion")
+
+return promotion.due(queue, now_ms)

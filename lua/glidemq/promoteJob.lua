@@ -7,3 +7,19 @@
 --- @arg   job_id               text         the job
 --- @returns text `ok`, `error:not_found` or `error:not_delayed`
 --- @cost    O(log N)
+
+local events = require("events")
+local place = require("place")
+local record = require("record")
+
+local job = record.load(queue, job_id)
+if not job then
+  return "error:not_found"
+elseif job.state ~= "delayed" then
+  return "error:not_delayed"
+end
+redis.call("ZREM", scheduled_key, job_id)
+redis.call("HSET", job_key, "state", "waiting", "delay", 0)
+place.ready(queue, job_id, job)
+events.emit(queue, "promoted", job_id)
+return "ok"

@@ -5,3 +5,15 @@
 --- @arg   now_ms               int          epoch ms
 --- @returns int jobs moved to the stream
 --- @cost    O(log N) per moved job; at most 100 groups
+
+local groups = require("groups")
+local release = require("release")
+
+local most_groups = 100
+local due = redis.call("ZRANGE", ratelimited_key, 0, string.format("%.0f", now_ms), "BYSCORE", "LIMIT", 0, most_groups)
+local promoted = 0
+for _, name in ipairs(due) do
+  redis.call("ZREM", ratelimited_key, name)
+  promoted = promoted + release.promote(queue, name, groups.load(queue, name), now_ms)
+end
+return promoted

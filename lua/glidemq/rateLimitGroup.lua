@@ -13,3 +13,22 @@
 --- @arg   extend               text =max    `max` keeps a later end already set, `replace` does not
 --- @returns text epoch ms at which the group goes on, `error:not_active` or `error:no_group`
 --- @cost    O(log N)
+
+local hold = require("hold")
+local record = require("record")
+
+local job = record.load(queue, job_id)
+if not job or job.state ~= "active" then
+  return "error:not_active"
+elseif not job.groupKey or job.groupKey == "" then
+  return "error:no_group"
+end
+hold.put_down(queue, job_id, job, {
+  entry_id = entry_id,
+  group = group,
+  now_ms = now_ms,
+  broadcast = broadcast,
+  current_job = current_job,
+  requeue_position = requeue_position,
+})
+return tostring(hold.group(queue, job.groupKey, job_id, duration_ms, now_ms, extend))

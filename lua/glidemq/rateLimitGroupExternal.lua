@@ -8,3 +8,7 @@
 --- @arg   extend               text =max    `max` keeps a later end already set, `replace` does not
 --- @returns int epoch ms at which the group goes on
 --- @cost    O(log N)
+
+local hold = require("hold")
+
+return hold.group(queue, group_key, "", duration_ms, now_ms, extend)

@@ -11,3 +11,17 @@
 --- @arg   deps_member          text         the child's name among what the parent waits for
 --- @returns text `ok`, `already_completed` or `error:child_not_found`
 --- @cost    O(1)
+
+local flows = require("flows")
+
+local child = redis.call("HMGET", job_key, "state", "id")
+if not child[1] and not child[2] and redis.call("EXISTS", job_key) == 0 then
+  return "error:child_not_found"
+end
+redis.call("SADD", parents_key, parent_queue .. ":" .. parent_id)
+redis.call("SADD", parent_deps_key, deps_member)
+if child[1] ~= "completed" then
+  return "ok"
+end
+flows.notify(flows.queue_of(parent_job_key, parent_id), parent_id, deps_member)
+return "already_completed"

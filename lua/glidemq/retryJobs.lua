@@ -9,3 +9,15 @@
 --- @returns int jobs retried
 --- @error   invalid timestamp
 --- @cost    O(log N) per job
+
+local events = require("events")
+local retry = require("retry")
+
+if not now_ms then
+  return redis.error_reply("invalid timestamp")
+end
+local retried = retry.failed(queue, count, now_ms)
+if retried > 0 then
+  events.emit(queue, "retried", retried)
+end
+return retried

@@ -10,3 +10,33 @@
 --- @arg   group                text         consumer group of its entry
 --- @returns text `revoked`, `flagged` or `not_found`
 --- @cost    O(N) for a job waiting on the stream or a list
+
+local events = require("events")
+local lists = require("lists")
+local failure = require("failure")
+local record = require("record")
+local release = require("release")
+local stream = require("stream")
+
+local waits = { waiting = true, delayed = true, prioritized = true, ["group-waiting"] = true }
+
+local job = record.load(queue, job_id)
+if not job then
+  return "not_found"
+end
+redis.call("HSET", job_key, "revoked", 1)
+if not waits[job.state] then
+  events.emit(queue, "revoked", job_id)
+  return "flagged"
+end
+if job.state == "group-waiting" then
+  redis.call("ZREM", queue .. "groupq:" .. job.groupKey, job_id)
+else
+  redis.call("ZREM", scheduled_key, job_id)
+  stream.withdraw(queue, group, job_id)
+  lists.remove(queue, job_id, job)
+end
+failure.record(queue, job_id, "revoked", now_ms)
+release.forfeit(queue, job, now_ms)
+events.emit(queue, "revoked", job_id)
+return "revoked"

@@ -7,3 +7,7 @@
 --- @arg   key_prefix           text         what every key of the queue begins with, trailing colon included
 --- @returns texts job ids
 --- @cost    O(N) until the limit is reached
+
+local search = require("search")
+
+return search.by_name(queue, jobs_key, state_type, name, limit)

@@ -4,3 +4,5 @@
 --- @arg   ttl_ms               int =1000    the lock falls free after this
 --- @returns int 1 when taken, else 0
 --- @cost    O(1)
+
+return redis.call("SET", lock_key, token, "PX", ttl_ms, "NX") and 1 or 0

@@ -1508,7 +1508,7 @@ def reclaim_stalled(
         min_idle_ms: Entries idle for less are left alone.
         max_stalled_count: Stalls forgiven per job.
         now_ms: Epoch ms.
-        failed_key: Failed jobs by time.
+        failed_key: Ignored: the key of failed jobs, which follows from the stream's.
         broadcast: Leave entries on the stream.
         lock_duration_ms: Silence forgiven when the job names none; 0 means min_idle_ms.
 
@@ -1555,7 +1555,7 @@ def reclaim_stalled_list_jobs(
         min_idle_ms: Silence forgiven when neither job nor worker name one.
         max_stalled_count: Stalls forgiven per job.
         now_ms: Epoch ms.
-        failed_key: Failed jobs by time.
+        failed_key: Ignored: the key of failed jobs, which follows from the stream's.
         lock_duration_ms: Silence forgiven when the job names none; 0 means min_idle_ms.
 
     Returns:

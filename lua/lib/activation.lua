@@ -1,0 +1,73 @@
+--- The one way in which a job becomes active.
+
+local gates = require("gates")
+local lists = require("lists")
+local record = require("record")
+local release = require("release")
+local stream = require("stream")
+
+local activation = {}
+
+--- Take a job that did not become active off whoever fetched it. The caller keeps the list count.
+local function put_down(queue, job_id, entry)
+  if entry.id == "" then
+    lists.forget(queue, job_id)
+  else
+    stream.settle(queue, entry.group, entry.id, entry.broadcast)
+  end
+end
+
+--- The flat record with its new values: each field once.
+local function stamped(flat, job, now)
+  local fresh = { state = "active", processedOn = tostring(now), lastActive = tostring(now) }
+  for index = 1, #flat, 2 do
+    flat[index + 1] = fresh[flat[index]] or flat[index + 1]
+  end
+  for name, value in pairs(fresh) do
+    if not job[name] then
+      flat[#flat + 1], flat[#flat + 2] = name, value
+    end
+  end
+  return flat
+end
+
+--- Only where the job's options mislead about it is it noted whence an active job came.
+local function taken_from(job, entry)
+  local source = entry.id == "" and "list" or "stream"
+  local implied = (job.lifo == "1" or record.priority(job) > 0) and "list" or "stream"
+  if (job.takenFrom or implied) ~= source then
+    return "takenFrom", source
+  end
+end
+
+--- Activate one job. `entry` has `id` (empty from a list), `group` and `broadcast`.
+--- @return the flat record; or nil and why not: empty (no such job), `REVOKED`, `EXPIRED` or a verdict of the gates
+function activation.try(queue, job_id, entry, now, skip_events)
+  local key = queue .. "job:" .. job_id
+  local flat = redis.call("HGETALL", key)
+  if #flat == 0 then
+    return nil, ""
+  end
+  local job = record.from_flat(flat)
+  if job.revoked == "1" then
+    return nil, "REVOKED"
+  end
+  local verdict
+  if (tonumber(job.expireAt) or 0) > 0 and now > tonumber(job.expireAt) then
+    release.expire(queue, job_id, job, now)
+    verdict = "EXPIRED"
+  elseif job.groupKey and job.groupKey ~= "" then
+    verdict = gates.enter(queue, job_id, job, now, skip_events)
+  end
+  if verdict then
+    put_down(queue, job_id, entry)
+    return nil, verdict
+  end
+  redis.call("HSET", key, "state", "active", "processedOn", now, "lastActive", now, taken_from(job, entry))
+  if entry.id == "" then
+    lists.activated(queue, job_id, now)
+  end
+  return stamped(flat, job, now)
+end
+
+return activation

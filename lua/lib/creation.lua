@@ -1,0 +1,62 @@
+--- The one way in which a job comes into being.
+
+local ids = require("ids")
+local membership = require("membership")
+local place = require("place")
+
+local creation = {}
+
+--- Why the job cannot be created; nil when it can. Nothing is written. `replaced_id` is as good as gone.
+function creation.problem(queue, job, replaced_id)
+  if job.custom_id ~= "" and job.custom_id ~= replaced_id and ids.exists(queue, job.custom_id) then
+    return "duplicate"
+  elseif job.ordering_key ~= "" and membership.too_expensive(job) then
+    return "ERR:COST_EXCEEDS_CAPACITY"
+  end
+  return nil
+end
+
+local function fields_of(job_id, job, sequence, state)
+  local fields = {
+    "id", job_id, "name", job.job_name, "data", job.data, "opts", job.opts, "timestamp", job.timestamp_ms,
+    "attemptsMade", 0, "delay", job.delay_ms, "priority", job.priority, "maxAttempts", job.max_attempts,
+    "state", state,
+  }
+  local function add(condition, ...)
+    if condition then
+      for _, word in ipairs({ ... }) do
+        fields[#fields + 1] = word
+      end
+    end
+  end
+  add(sequence, "groupKey", job.ordering_key, "orderingSeq", sequence)
+  add(job.cost > 0, "cost", job.cost)
+  add(job.ttl_ms > 0, "expireAt", job.timestamp_ms + job.ttl_ms)
+  add(job.parent_id ~= "", "parentId", job.parent_id)
+  add(job.parent_id ~= "" and job.parent_queue ~= "", "parentQueue", job.parent_queue)
+  add(job.scheduler_name and job.scheduler_name ~= "", "schedulerName", job.scheduler_name)
+  add(job.lifo, "lifo", 1)
+  return fields
+end
+
+--- Write a job whose id is taken. With a `state` it gets no place: somebody else releases it.
+function creation.write(queue, job_id, job, state)
+  local sequence = job.ordering_key ~= "" and membership.join(queue, job) or nil
+  state = state or place.new(queue, job_id, job)
+  redis.call("HSET", queue .. "job:" .. job_id, unpack(fields_of(job_id, job, sequence, state)))
+end
+
+--- Create a job without a problem; returns its id, or the reply when there is no id left for it.
+function creation.job(queue, job, parent_deps_key)
+  local job_id = ids.take(queue, job.custom_id)
+  if not job_id then
+    return nil, "ERR:ID_EXHAUSTED"
+  end
+  if job.parent_id ~= "" and job.parent_queue and job.parent_queue ~= "" and parent_deps_key then
+    redis.call("SADD", parent_deps_key, queue .. job_id)
+  end
+  creation.write(queue, job_id, job)
+  return job_id
+end
+
+return creation

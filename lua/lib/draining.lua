@@ -1,0 +1,77 @@
+--- Removes jobs that have not started.
+
+local purge = require("purge")
+local record = require("record")
+local release = require("release")
+local stream = require("stream")
+
+local draining = {}
+
+local PAGE = 1000
+local PENDING_PAGE = 10000
+
+--- Remove jobs; those of a group no longer hold up the ones behind them.
+local function remove(queue, job_ids)
+  local grouped = {}
+  for _, job_id in ipairs(job_ids) do
+    local job = record.load(queue, job_id)
+    if job and job.groupKey then
+      grouped[#grouped + 1] = job
+    end
+  end
+  purge.jobs(queue, job_ids)
+  for _, job in ipairs(grouped) do
+    release.forfeit(queue, job, 0)
+  end
+end
+
+--- Ids of the entries the group holds.
+local function pending(queue, group)
+  local held, from = {}, "-"
+  repeat
+    local page = redis.pcall("XPENDING", queue .. "stream", group, from, "+", PENDING_PAGE)
+    if page.err then
+      break
+    end
+    for _, entry in ipairs(page) do
+      held[entry[1]] = true
+    end
+    from = page[1] and "(" .. page[#page][1]
+  until #page < PENDING_PAGE
+  return held
+end
+
+--- Remove the jobs of all entries that nobody holds; returns how many.
+function draining.stream(queue, group)
+  local held = pending(queue, group)
+  local entry_ids, job_ids = {}, {}
+  stream.walk(queue .. "stream", function(entry_id, fields)
+    if not held[entry_id] then
+      entry_ids[#entry_ids + 1] = entry_id
+      job_ids[#job_ids + 1] = stream.field(fields, "jobId")
+    end
+  end)
+  for first = 1, #entry_ids, PAGE do
+    redis.call("XDEL", queue .. "stream", unpack(entry_ids, first, math.min(first + PAGE - 1, #entry_ids)))
+  end
+  remove(queue, job_ids)
+  return #job_ids
+end
+
+--- Remove all scheduled jobs; returns how many members there were.
+function draining.scheduled(queue)
+  local members = redis.call("ZRANGE", queue .. "scheduled", 0, -1)
+  redis.call("UNLINK", queue .. "scheduled")
+  remove(queue, members)
+  return #members
+end
+
+--- Remove all jobs of a list; returns how many.
+function draining.list(queue, key)
+  local job_ids = redis.call("LRANGE", key, 0, -1)
+  redis.call("UNLINK", key)
+  remove(queue, job_ids)
+  return #job_ids
+end
+
+return draining

@@ -1,0 +1,37 @@
+--- How a job fails for good without a worker's word: the record, the event, the count.
+
+local events = require("events")
+local metrics = require("metrics")
+
+local failure = {}
+
+--- Enter the job among the failed; what follows `now` are further fields and values of its record.
+function failure.record(queue, job_id, reason, now, ...)
+  redis.call("ZADD", queue .. "failed", now, job_id)
+  redis.call(
+    "HSET", queue .. "job:" .. job_id,
+    "state", "failed", "failedReason", reason, "finishedOn", now, ...
+  )
+end
+
+--- Tell of a failure, and count it.
+function failure.announce(queue, job_id, reason, now, processed_on, skip_events)
+  if not skip_events then
+    events.emit(queue, "failed", job_id, "failedReason", reason)
+  end
+  metrics.record(queue, "failed", now, processed_on)
+end
+
+--- Fail a job whose time to live is over.
+function failure.expire(queue, job_id, now, processed_on)
+  failure.record(queue, job_id, "expired", now)
+  events.emit(queue, "expired", job_id)
+  metrics.record(queue, "failed", now, processed_on)
+end
+
+function failure.has_expired(job, now)
+  local expire_at = tonumber(job.expireAt) or 0
+  return expire_at > 0 and now > expire_at
+end
+
+return failure

@@ -1,0 +1,46 @@
+--- Jobs that wait for others: counted on the waiting job, each child once.
+
+local events = require("events")
+local stream = require("stream")
+
+local flows = {}
+
+--- What every key of the parent's queue begins with.
+function flows.queue_of(parent_job_key, parent_id)
+  return parent_job_key:sub(1, -#parent_id - 5)
+end
+
+--- Make a waiting job ready, all it waited for being done.
+function flows.resume(queue, job_id, name)
+  redis.call("HSET", queue .. "job:" .. job_id, "state", "waiting")
+  stream.push(queue, job_id, name)
+  events.emit(queue, "active", job_id)
+end
+
+--- Tell a parent that the child `member` has completed. A parent that is gone stays gone.
+function flows.notify(queue, parent_id, member)
+  local key = queue .. "job:" .. parent_id
+  local parent = redis.call("HMGET", key, "state", "name")
+  if not parent[1] and redis.call("EXISTS", key) == 0 then
+    return
+  end
+  if redis.call("HSETNX", key, "depdone:" .. member, 1) == 0 then
+    return
+  end
+  local done = redis.call("HINCRBY", key, "depsCompleted", 1)
+  if parent[1] == "waiting-children" and done >= redis.call("SCARD", queue .. "deps:" .. parent_id) then
+    flows.resume(queue, parent_id, parent[2])
+  end
+end
+
+--- Tell all further parents in the child's own queue; those elsewhere are on other slots.
+function flows.notify_registered(queue, job_id)
+  for _, parent in ipairs(redis.call("SMEMBERS", queue .. "parents:" .. job_id)) do
+    local parent_queue, parent_id = parent:match("^(.*:)([^:]*)$")
+    if parent_queue == queue then
+      flows.notify(queue, parent_id, queue .. job_id)
+    end
+  end
+end
+
+return flows

@@ -1,0 +1,119 @@
+--- State of one group: its limits, its slots, its sequence, and the jobs parked before its gates.
+
+local tokens = require("tokens")
+
+local groups = {}
+
+local FIELDS = {
+  "maxConcurrency", "active", "nextSeq",
+  "rateMax", "rateDuration", "rateWindowStart", "rateCount",
+  "tbCapacity", "tbRefillRate", "tbTokens", "tbLastRefill", "tbRefillRemainder",
+}
+local MOST_SKIPS = 10000
+
+local function hash(queue, name)
+  return queue .. "group:" .. name
+end
+
+function groups.parked_key(queue, name)
+  return queue .. "groupq:" .. name
+end
+
+--- The group's numbers.
+function groups.load(queue, name)
+  local values = redis.call("HMGET", hash(queue, name), unpack(FIELDS))
+  return {
+    max_concurrency = tonumber(values[1]) or 0,
+    active = tonumber(values[2]) or 0,
+    next_seq = tonumber(values[3]) or 0,
+    rate_max = tonumber(values[4]) or 0,
+    rate_duration = tonumber(values[5]) or 0,
+    window_start = tonumber(values[6]) or 0,
+    rate_count = tonumber(values[7]) or 0,
+    capacity = tonumber(values[8]) or 0,
+    refill_rate = tonumber(values[9]) or 0,
+    tokens = tonumber(values[10]),
+    last_refill = tonumber(values[11]),
+    remainder = tonumber(values[12]),
+  }
+end
+
+function groups.write(queue, name, ...)
+  redis.call("HSET", hash(queue, name), ...)
+end
+
+function groups.write_absent(queue, name, field, value)
+  redis.call("HSETNX", hash(queue, name), field, value)
+end
+
+function groups.forget(queue, name, ...)
+  redis.call("HDEL", hash(queue, name), ...)
+end
+
+--- Refill the bucket and remember it; returns the tokens there.
+function groups.refill(queue, name, group, now)
+  local level, last, remainder = tokens.refill(group, now)
+  if level ~= group.tokens or last ~= group.last_refill or remainder ~= group.remainder then
+    groups.write(queue, name, "tbTokens", level, "tbLastRefill", last, "tbRefillRemainder", remainder)
+    group.tokens, group.last_refill, group.remainder = level, last, remainder
+  end
+  return level
+end
+
+--- Whether the group's rate window is running and what is left in it; nil when it has none or it is over.
+function groups.window_room(group, now)
+  if group.rate_max > 0 and group.rate_duration > 0 and now - group.window_start < group.rate_duration then
+    return math.max(group.rate_max - group.rate_count, 0)
+  end
+  return nil
+end
+
+--- Say that a sequence number will never activate.
+function groups.skip(queue, name, seq)
+  groups.write(queue, name, string.format("skip:%.0f", seq), 1)
+end
+
+--- Step over the sequence numbers that will never activate; returns whether there were any.
+function groups.advance(queue, name, group)
+  local seq, key = group.next_seq, hash(queue, name)
+  if seq <= 0 then
+    return false
+  end
+  while redis.call("HDEL", key, string.format("skip:%.0f", seq)) == 1 do
+    seq = seq + 1
+    if seq - group.next_seq == MOST_SKIPS then
+      groups.wake_soon(queue, name)
+      break
+    end
+  end
+  if seq == group.next_seq then
+    return false
+  end
+  group.next_seq = seq
+  groups.write(queue, name, "nextSeq", seq)
+  return true
+end
+
+--- Park a job before the gates.
+function groups.park(queue, name, job_id, score)
+  redis.call("ZADD", groups.parked_key(queue, name), score, job_id)
+  redis.call("HSET", queue .. "job:" .. job_id, "state", "group-waiting")
+end
+
+--- Where a job stands among the parked.
+function groups.park_score(job_id, job)
+  local seq = tonumber(job.orderingSeq) or 0
+  return seq > 0 and seq or tonumber(job_id) or tonumber(job.timestamp) or 0
+end
+
+--- Leave the group alone until a given time.
+function groups.hold_until(queue, name, due)
+  redis.call("ZADD", queue .. "ratelimited", due, name)
+end
+
+--- Have the group looked at by the next promotion, unless it is being held back.
+function groups.wake_soon(queue, name)
+  redis.call("ZADD", queue .. "ratelimited", "NX", 0, name)
+end
+
+return groups

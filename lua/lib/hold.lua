@@ -1,0 +1,57 @@
+--- Holds a group back for a while at run time.
+
+local active = require("active")
+local events = require("events")
+local failure = require("failure")
+local groups = require("groups")
+local record = require("record")
+
+local hold = {}
+
+local REASON = "group rate limited"
+
+--- Where a held job stands among the parked: before all others in its sequence, or behind them.
+local function score_of(queue, name, job_id, job, position)
+  local seq = record.sequence(job)
+  if position ~= "back" then
+    return seq
+  end
+  local last = redis.call("ZRANGE", groups.parked_key(queue, name), 0, 0, "REV", "WITHSCORES")
+  if last[2] then
+    return tonumber(last[2]) + 1
+  end
+  return seq > 0 and seq or tonumber(job_id) or 0
+end
+
+--- Take the active job that met the limit off its worker: parked, or failed.
+function hold.put_down(queue, job_id, job, how)
+  local name, now = job.groupKey, how.now_ms
+  active.leave(queue, job_id, how.entry_id, how.group, how.broadcast)
+  local slots = groups.load(queue, name).active
+  if slots > 0 then
+    groups.write(queue, name, "active", slots - 1)
+  end
+  if how.current_job == "fail" then
+    failure.record(queue, job_id, REASON, now, "processedOn", job.processedOn or now)
+    failure.announce(queue, job_id, REASON, now, job.processedOn)
+  else
+    groups.park(queue, name, job_id, score_of(queue, name, job_id, job, how.requeue_position))
+  end
+end
+
+--- Hold a group back; returns until when. `extend` says whether an end already set stays when it is later.
+function hold.group(queue, name, job_id, duration, now, extend)
+  local resume_at = now + duration
+  if extend == "max" then
+    local standing = tonumber(redis.call("ZSCORE", queue .. "ratelimited", name)) or 0
+    resume_at = math.max(resume_at, standing)
+  end
+  groups.hold_until(queue, name, resume_at)
+  events.emit(
+    queue, "group-rate-limited", job_id,
+    "groupKey", name, "duration", duration, "resumeAt", resume_at
+  )
+  return resume_at
+end
+
+return hold

@@ -1,0 +1,82 @@
+--- Where a job that is not active goes.
+
+local lists = require("lists")
+local record = require("record")
+local scheduled = require("scheduled")
+local stream = require("stream")
+
+local place = {}
+
+local function runs_before(list, index, queue, priority)
+  local other = redis.call("LINDEX", list, index)
+  return priority < (tonumber(redis.call("HGET", queue .. "job:" .. other, "priority")) or 0), other
+end
+
+--- Enter a job into the priority list, which runs from its right end: behind its equals, before all it precedes.
+local function enlist(queue, job_id, priority)
+  local list = queue .. "priority"
+  local low, high = 0, redis.call("LLEN", list)
+  -- Mostly it belongs to the very end, the left: then the first look is the last.
+  if high == 0 or not runs_before(list, 0, queue, priority) then
+    redis.call("LPUSH", list, job_id)
+    return
+  end
+  local follower
+  while low < high do
+    local middle = math.floor((low + high) / 2)
+    local before, other = runs_before(list, middle, queue, priority)
+    if before then
+      low = middle + 1
+    else
+      high, follower = middle, other
+    end
+  end
+  if follower then
+    redis.call("LINSERT", list, "BEFORE", follower, job_id)
+  else
+    redis.call("RPUSH", list, job_id)
+  end
+end
+
+--- Make a job ready. What follows `job` goes into its stream entry.
+function place.ready(queue, job_id, job, ...)
+  local priority = record.priority(job)
+  if job.lifo == "1" then
+    redis.call("RPUSH", queue .. "lifo", job_id)
+  elseif priority > 0 then
+    enlist(queue, job_id, priority)
+  else
+    stream.push(queue, job_id, job.name, ...)
+  end
+end
+
+--- Set a job aside until a time.
+function place.later(queue, member, job, due)
+  scheduled.add(queue, member, record.priority(job), due)
+end
+
+--- Give a new job its place; returns the state that goes with it.
+function place.new(queue, job_id, job)
+  if job.delay_ms > 0 then
+    scheduled.add(queue, job_id, job.priority, job.timestamp_ms + job.delay_ms)
+    return "delayed"
+  elseif job.priority > 0 then
+    scheduled.add(queue, job_id, job.priority, 0)
+    return "prioritized"
+  end
+  place.ready(queue, job_id, { lifo = job.lifo and "1" or nil, name = job.job_name })
+  return "waiting"
+end
+
+--- Put a job that was popped but never activated back, unless it is on its list already.
+function place.back(queue, job_id, job)
+  for _, list in ipairs({ "priority", "lifo" }) do
+    if redis.call("LPOS", queue .. list, job_id) then
+      return
+    end
+  end
+  lists.leave(queue, job_id)
+  place.ready(queue, job_id, job)
+end
+
+return place

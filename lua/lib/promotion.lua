@@ -1,0 +1,55 @@
+--- Makes delayed and prioritized jobs ready when their time has come.
+
+local events = require("events")
+local failure = require("failure")
+local place = require("place")
+local record = require("record")
+local release = require("release")
+local scheduled = require("scheduled")
+local stream = require("stream")
+
+local promotion = {}
+
+local MOST_MEMBERS = 1000
+
+--- Promote one member: a job id, or `id||group` for the retry of one consumer group of a broadcast.
+local function promote(queue, member, now)
+  local job_id, retry_group = member:match("^(.-)||(.*)$")
+  job_id = job_id or member
+  local job = record.load(queue, job_id)
+  if not job then
+    return
+  elseif failure.has_expired(job, now) then
+    release.expire(queue, job_id, job, now)
+    return
+  end
+  redis.call("HSET", queue .. "job:" .. job_id, "state", "waiting")
+  if retry_group then
+    stream.push(queue, job_id, job.name, "retryGroup", retry_group)
+  else
+    place.ready(queue, job_id, job)
+  end
+  events.emit(queue, "promoted", job_id)
+end
+
+--- Promote what is due in every priority band; returns how many members that were.
+function promotion.due(queue, now)
+  local key = queue .. "scheduled"
+  local consumed = 0
+  local band = scheduled.first(key)
+  while band and consumed < MOST_MEMBERS do
+    local from, to = scheduled.bound(band, 0), scheduled.bound(band, now)
+    local members = redis.call("ZRANGE", key, from, to, "BYSCORE", "LIMIT", 0, MOST_MEMBERS - consumed)
+    if members[1] then
+      redis.call("ZREM", key, unpack(members))
+    end
+    for _, member in ipairs(members) do
+      promote(queue, member, now)
+    end
+    consumed = consumed + #members
+    band = scheduled.first(key, band + 1)
+  end
+  return consumed
+end
+
+return promotion

@@ -1,0 +1,99 @@
+--- Takes jobs back from workers that fell silent. `sweep` has now_ms, min_idle_ms, lock_duration_ms, most_stalls,
+--- and for the stream also group and broadcast.
+
+local lists = require("lists")
+local failure = require("failure")
+local place = require("place")
+local record = require("record")
+local release = require("release")
+local stall = require("stall")
+local stream = require("stream")
+
+local reclaim = {}
+
+local MOST_PAGES = 100
+
+--- Look at one idle entry: drop it, leave it, or run its job again.
+local function entry(queue, entry_id, job_id, sweep)
+  local now = sweep.now_ms
+  local job = job_id and record.load(queue, job_id)
+  if job and failure.has_expired(job, now) then
+    release.expire(queue, job_id, job, now)
+  elseif job then
+    if job.lastActive and not stall.is_silent(queue, job_id, job, sweep) then
+      return
+    end
+    local failed = stall.strike(queue, job_id, job, sweep.most_stalls, now)
+    if sweep.broadcast and not failed then
+      redis.call("HSET", queue .. "job:" .. job_id, "state", "active")
+      return
+    elseif not failed then
+      stall.reset(queue, job_id)
+      stream.push(queue, job_id, job.name)
+    end
+  end
+  stream.settle(queue, sweep.group, entry_id, sweep.broadcast)
+end
+
+--- Look at all entries idle for too long, page by page; returns how many.
+function reclaim.entries(queue, consumer, sweep)
+  local cursor, seen = "0-0", 0
+  for _ = 1, MOST_PAGES do
+    local page = redis.call("XAUTOCLAIM", queue .. "stream", sweep.group, consumer, sweep.min_idle_ms, cursor)
+    for _, claimed in ipairs(page[2]) do
+      if claimed then
+        entry(queue, claimed[1], stream.field(claimed[2], "jobId"), sweep)
+        seen = seen + 1
+      end
+    end
+    cursor = page[1]
+    if cursor == "0-0" then
+      break
+    end
+  end
+  return seen
+end
+
+--- Look at one active list job; returns whether it was taken back.
+local function list_job(queue, job_id, job, sweep)
+  local now = sweep.now_ms
+  if not job.lastActive or not stall.is_silent(queue, job_id, job, sweep) then
+    return false
+  end
+  lists.leave(queue, job_id)
+  if failure.has_expired(job, now) then
+    release.expire(queue, job_id, job, now)
+    return true
+  end
+  redis.call("HSET", queue .. "job:" .. job_id, "lastActive", now)
+  if not stall.strike(queue, job_id, job, sweep.most_stalls, now) then
+    stall.reset(queue, job_id)
+    place.ready(queue, job_id, job)
+  end
+  return true
+end
+
+--- Take back list jobs whose worker fell silent, and those popped by one that died before it activated them.
+function reclaim.list_jobs(queue, sweep)
+  if lists.is_idle(queue) then
+    return 0
+  end
+  local reclaimed = 0
+  local active, taken = lists.all(queue)
+  for _, found in ipairs(active) do
+    if list_job(queue, found.id, found.job, sweep) then
+      reclaimed = reclaimed + 1
+    end
+  end
+  for _, found in ipairs(taken) do
+    if found.is_new then
+      lists.seen_taken(queue, found.id, sweep.now_ms)
+    elseif stall.has_passed(found.since, sweep) then
+      place.back(queue, found.id, found.job)
+      reclaimed = reclaimed + 1
+    end
+  end
+  return reclaimed
+end
+
+return reclaim

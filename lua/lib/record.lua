@@ -1,0 +1,44 @@
+--- The job's hash, read.
+
+local record = {}
+
+--- What decides about a job: everything but its payloads.
+local CONTROL = {
+  "state", "name", "groupKey", "orderingSeq", "orderingKey", "expireAt", "processedOn", "lastActive",
+  "lifo", "priority", "takenFrom", "cost", "timestamp", "revoked", "depsCompleted",
+}
+
+--- The control fields as a table without the absent ones; nil when there is no such job.
+function record.load(queue, job_id)
+  local key = queue .. "job:" .. job_id
+  local values = redis.call("HMGET", key, unpack(CONTROL))
+  local job, found = {}, false
+  for index, name in ipairs(CONTROL) do
+    if values[index] then
+      job[name], found = values[index], true
+    end
+  end
+  if found or redis.call("EXISTS", key) == 1 then
+    return job
+  end
+  return nil
+end
+
+--- A flat field/value reply as a table.
+function record.from_flat(flat)
+  local job = {}
+  for index = 1, #flat, 2 do
+    job[flat[index]] = flat[index + 1]
+  end
+  return job
+end
+
+function record.sequence(job)
+  return tonumber(job.orderingSeq) or 0
+end
+
+function record.priority(job)
+  return tonumber(job.priority) or 0
+end
+
+return record

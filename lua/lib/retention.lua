@@ -1,0 +1,39 @@
+--- How many finished jobs stay, and how long.
+
+local purge = require("purge")
+
+local retention = {}
+
+local MOST_PER_CALL = 1000
+
+local function remove_oldest(queue, set, number)
+  if number <= 0 then
+    return
+  end
+  local popped = redis.call("ZPOPMIN", queue .. set, math.min(number, MOST_PER_CALL))
+  local ids = {}
+  for index = 1, #popped, 2 do
+    ids[#ids + 1] = popped[index]
+  end
+  purge.jobs(queue, ids)
+end
+
+--- Remove what the rule does not keep of a set, `completed` or `failed`, which `job_id` has just entered.
+function retention.apply(queue, set, job_id, now, rule)
+  if rule.broadcast then
+    return
+  elseif rule.remove_mode == "true" then
+    redis.call("ZREM", queue .. set, job_id)
+    purge.jobs(queue, { job_id })
+    return
+  end
+  if rule.remove_mode == "age_count" and rule.remove_age_s > 0 then
+    local cutoff = string.format("%.0f", now - rule.remove_age_s * 1000)
+    remove_oldest(queue, set, redis.call("ZCOUNT", queue .. set, 0, cutoff))
+  end
+  if (rule.remove_mode == "age_count" or rule.remove_mode == "count") and rule.remove_count > 0 then
+    remove_oldest(queue, set, redis.call("ZCARD", queue .. set) - rule.remove_count)
+  end
+end
+
+return retention

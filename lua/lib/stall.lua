@@ -1,0 +1,57 @@
+--- What happens to an active job whose worker fell silent.
+
+local events = require("events")
+local failure = require("failure")
+local release = require("release")
+
+local stall = {}
+
+local REASON = "job stalled more than maxStalledCount"
+local SHORTEST_MS, LONGEST_MS = 1000, 86400000
+
+--- The lease the job's own options name; nil when they name none.
+local function own_lease(queue, job_id)
+  local opts = redis.call("HGET", queue .. "job:" .. job_id, "opts")
+  if not opts or not opts:find('"lockDuration"', 1, true) then
+    return nil
+  end
+  local readable, decoded = pcall(cjson.decode, opts)
+  local lease = readable and type(decoded) == "table" and tonumber(decoded.lockDuration)
+  return lease and lease >= SHORTEST_MS and lease <= LONGEST_MS and lease or nil
+end
+
+--- Whether so much time has passed as the sweep forgives where a job names no lease of its own.
+function stall.has_passed(since, sweep)
+  return sweep.now_ms - since >= (sweep.lock_duration_ms > 0 and sweep.lock_duration_ms or sweep.min_idle_ms)
+end
+
+--- Whether the job, which was heard of before, has been silent for as long as is forgiven.
+function stall.is_silent(queue, job_id, job, sweep)
+  local last, lease = tonumber(job.lastActive) or 0, own_lease(queue, job_id)
+  if lease then
+    return sweep.now_ms - last >= lease
+  end
+  return stall.has_passed(last, sweep)
+end
+
+--- Count one stall. Returns true when it was one too many and the job has failed.
+function stall.strike(queue, job_id, job, most, now)
+  local key = queue .. "job:" .. job_id
+  if redis.call("HINCRBY", key, "stalledCount", 1) <= most then
+    events.emit(queue, "stalled", job_id)
+    return false
+  end
+  failure.record(queue, job_id, REASON, now)
+  release.forfeit(queue, job, now)
+  failure.announce(queue, job_id, REASON, now, job.processedOn)
+  return true
+end
+
+--- The job runs again from the beginning.
+function stall.reset(queue, job_id)
+  local key = queue .. "job:" .. job_id
+  redis.call("HSET", key, "state", "waiting")
+  redis.call("HDEL", key, "processedOn", "lastActive")
+end
+
+return stall

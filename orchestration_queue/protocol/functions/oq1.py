@@ -1,0 +1,468 @@
+"""The server functions of the library `orchestration_queue_1`, a call each.
+
+Generated from the headers in lua/orchestration_queue_1/; do not edit. Regenerate with: python tools/bundle_lua.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from orchestration_queue.protocol.call import Call
+
+__all__ = [
+    "Delivered",
+    "EntryUpdate",
+    "HandBack",
+    "Held",
+    "NewJob",
+    "Settled",
+    "add_bulk",
+    "exchange",
+    "fire",
+    "renew",
+    "version",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewJob:
+    """A job to create.
+
+    Attributes:
+        job_name: What kind of job it is.
+        data: Payload, as the serializer wrote it.
+        opts: The caller's options, stored verbatim.
+        timestamp_ms: When it was created, epoch ms.
+        delay_ms: How long it waits before it is ready.
+        priority: 0 stands outside the order; otherwise lower runs first.
+        parent_id: Id of the job that waits for it.
+        max_attempts: Attempts allowed; 0 means one.
+        ordering_key: Group it belongs to; empty for none.
+        group_concurrency: Jobs of the group that may be active at once; 0 means one.
+        group_rate_max: Jobs of the group per window; 0 for no limit.
+        group_rate_duration_ms: Length of that window.
+        tb_capacity: Size of the group's token bucket, millitokens; 0 for none.
+        tb_refill_rate: Millitokens per second that flow in.
+        cost: Millitokens the job takes; 0 means 1000.
+        ttl_ms: How long after creation it may still start; 0 for ever.
+        custom_id: The caller's id; empty for an automatic one.
+        lifo: Put it on the LIFO list.
+        parent_queue: Name of the parent's queue.
+        scheduler_name: Repeat-after-complete scheduler that created it.
+    """
+
+    job_name: str
+    data: str
+    opts: str
+    timestamp_ms: int
+    delay_ms: int = 0
+    priority: int = 0
+    parent_id: str = ""
+    max_attempts: int = 0
+    ordering_key: str = ""
+    group_concurrency: int = 0
+    group_rate_max: int = 0
+    group_rate_duration_ms: int = 0
+    tb_capacity: int = 0
+    tb_refill_rate: int = 0
+    cost: int = 0
+    ttl_ms: int = 0
+    custom_id: str = ""
+    lifo: bool = False
+    parent_queue: str = ""
+    scheduler_name: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settled:
+    """An attempt that ended.
+
+    Attributes:
+        kind: `c` completed, `f` failed.
+        job_id: The job.
+        entry_id: Its stream entry; empty when it came from a list.
+        taken_ms: Its `processedOn`, as its activation wrote it.
+        payload: Its result, as the serializer wrote it; or why it failed.
+        max_attempts: Attempts allowed; 0 and 1 both mean no retry.
+        backoff_ms: How long before the retry.
+        remove_mode: Retention: `true`, `count`, `age_count`, or `0` to keep all.
+        remove_count: Jobs with this outcome to keep.
+        remove_age_s: Seconds to keep them.
+    """
+
+    kind: str
+    job_id: str
+    entry_id: str
+    taken_ms: int
+    payload: str
+    max_attempts: int
+    backoff_ms: int
+    remove_mode: str
+    remove_count: int
+    remove_age_s: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandBack:
+    """A delivered job to return to the end of the stream, unstarted.
+
+    Attributes:
+        job_id: The job.
+        entry_id: Its stream entry.
+    """
+
+    job_id: str
+    entry_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivered:
+    """A delivered job to start.
+
+    Attributes:
+        job_id: The job.
+        entry_id: Its stream entry.
+    """
+
+    job_id: str
+    entry_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntryUpdate:
+    """An entry to store.
+
+    Attributes:
+        name: The scheduler.
+        entry: Its entry.
+    """
+
+    name: str
+    entry: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """A lease to renew.
+
+    Attributes:
+        job_id: The job.
+        taken_ms: Its `processedOn`, as its activation wrote it.
+    """
+
+    job_id: str
+    taken_ms: int
+
+
+def add_bulk(
+    *,
+    id_key: str,
+    stream_key: str,
+    scheduled_key: str,
+    events_key: str,
+    jobs: Sequence[NewJob] = (),
+    skip_events: bool,
+) -> Call:
+    """Create jobs of one queue, each as `glidemq_addJob` does.
+
+    Args:
+        id_key: String; counter of automatic ids; must end in `:id`.
+        stream_key: Stream; ready jobs.
+        scheduled_key: Zset; delayed and prioritized jobs.
+        events_key: Stream; lifecycle events.
+        jobs: Each a job to create.
+        skip_events: Emit no `added` event.
+
+    Returns:
+        The call. Its reply (texts): per job its id, `duplicate`, `ERR:COST_EXCEEDS_CAPACITY` or `ERR:ID_EXHAUSTED`;
+        only with an id was that job written.
+
+    The server refuses it when the id key does not end in `:id`.
+
+    Cost: O(log N) per delayed or prioritized job, else O(1) per job.
+    """
+    return Call(
+        "oq1_addBulk",
+        (
+            id_key,
+            stream_key,
+            scheduled_key,
+            events_key,
+        ),
+        (
+            int(skip_events),
+            len(jobs),
+            *(
+                word
+                for item in jobs
+                for word in (
+                    item.job_name,
+                    item.data,
+                    item.opts,
+                    item.timestamp_ms,
+                    item.delay_ms,
+                    item.priority,
+                    item.parent_id,
+                    item.max_attempts,
+                    item.ordering_key,
+                    item.group_concurrency,
+                    item.group_rate_max,
+                    item.group_rate_duration_ms,
+                    item.tb_capacity,
+                    item.tb_refill_rate,
+                    item.cost,
+                    item.ttl_ms,
+                    item.custom_id,
+                    int(item.lifo),
+                    item.parent_queue,
+                    item.scheduler_name,
+                )
+            ),
+        ),
+        is_function=True,
+    )
+
+
+def exchange(
+    *,
+    stream_key: str,
+    completed_key: str,
+    failed_key: str,
+    scheduled_key: str,
+    events_key: str,
+    metrics_completed_key: str,
+    metrics_failed_key: str,
+    priority_key: str,
+    lifo_key: str,
+    list_active_key: str,
+    ratelimited_key: str,
+    meta_key: str,
+    settlements: Sequence[Settled] = (),
+    hand_backs: Sequence[HandBack] = (),
+    deliveries: Sequence[Delivered] = (),
+    now_ms: int,
+    group: str,
+    consumer: str,
+    want: int,
+    honour_pause: bool,
+    cluster: bool,
+) -> Call:
+    """Make one trip for a worker: settle what ended, return what shall not start, start what was delivered, take more.
+
+    Args:
+        stream_key: Stream; ready jobs.
+        completed_key: Zset; completed jobs by time.
+        failed_key: Zset; failed jobs by time.
+        scheduled_key: Zset; delayed and prioritized jobs.
+        events_key: Stream; lifecycle events.
+        metrics_completed_key: Hash; completions per minute.
+        metrics_failed_key: Hash; failures per minute.
+        priority_key: List; promoted prioritized jobs.
+        lifo_key: List; LIFO jobs.
+        list_active_key: String; how many active jobs came from a list.
+        ratelimited_key: Zset; groups that wait for their limits.
+        meta_key: Hash; settings of the queue.
+        settlements: Each an attempt that ended.
+        hand_backs: Each a delivered job to return to the end of the stream, unstarted.
+        deliveries: Each a delivered job to start.
+        now_ms: Epoch ms.
+        group: Consumer group.
+        consumer: Who takes jobs.
+        want: Jobs to start beyond the delivered ones.
+        honour_pause: Start nothing while the queue is paused; deliveries go back.
+        cluster: Keys of other queues may be on other servers: tell their jobs by notices.
+
+    Returns:
+        The call. Its reply (array): 1: a letter per settlement, `c` completed, `r` to be retried, `f` failed, `l` lease
+        lost and nothing changed; 2: job id, entry id (empty from a list), [field, value, ...] per started job; 3:
+        queue, parent id, deps member per parent to be told through `glidemq_completeChild`; 4: why no more jobs were
+        taken: `enough` (there may be more), `empty`, `full` (global concurrency), `paused`, or empty text when no more
+        were wanted.
+
+    The server refuses it when the stream key does not end in `:stream`; or when a kind, an entry id or a retention mode
+    is none.
+
+    Cost: O(log N) per job, and O(1) per removed, notified or skipped job; it looks at most at 3 * want + 10 jobs.
+    """
+    return Call(
+        "oq1_exchange",
+        (
+            stream_key,
+            completed_key,
+            failed_key,
+            scheduled_key,
+            events_key,
+            metrics_completed_key,
+            metrics_failed_key,
+            priority_key,
+            lifo_key,
+            list_active_key,
+            ratelimited_key,
+            meta_key,
+        ),
+        (
+            now_ms,
+            group,
+            consumer,
+            want,
+            int(honour_pause),
+            int(cluster),
+            len(settlements),
+            len(hand_backs),
+            len(deliveries),
+            *(
+                word
+                for item in settlements
+                for word in (
+                    item.kind,
+                    item.job_id,
+                    item.entry_id,
+                    item.taken_ms,
+                    item.payload,
+                    item.max_attempts,
+                    item.backoff_ms,
+                    item.remove_mode,
+                    item.remove_count,
+                    item.remove_age_s,
+                )
+            ),
+            *(word for item in hand_backs for word in (item.job_id, item.entry_id)),
+            *(word for item in deliveries for word in (item.job_id, item.entry_id)),
+        ),
+        is_function=True,
+    )
+
+
+def fire(
+    *,
+    lock_key: str,
+    schedulers_key: str,
+    id_key: str,
+    stream_key: str,
+    scheduled_key: str,
+    events_key: str,
+    jobs: Sequence[NewJob] = (),
+    updates: Sequence[EntryUpdate] = (),
+    token: str,
+    drops: Sequence[str] = (),
+) -> Call:
+    """Write what a tick of the schedulers decided, if it still holds their lock: jobs, changed entries and dropped
+    ones.
+
+    Args:
+        lock_key: String; the schedulers' lock.
+        schedulers_key: Hash; entries by name.
+        id_key: String; counter of automatic ids; must end in `:id`.
+        stream_key: Stream; ready jobs.
+        scheduled_key: Zset; delayed and prioritized jobs.
+        events_key: Stream; lifecycle events.
+        jobs: Each a job to create.
+        updates: Each an entry to store.
+        token: What the holder wrote into the lock.
+        drops: Schedulers whose entries are dropped.
+
+    Returns:
+        The call. Its reply (texts): per job what `glidemq_addJob` replies; or the one text `lost` when another holds
+        the lock, and nothing was written.
+
+    The server refuses it when the id key does not end in `:id`.
+
+    Cost: O(log N) per job, O(1) per entry.
+    """
+    return Call(
+        "oq1_fire",
+        (
+            lock_key,
+            schedulers_key,
+            id_key,
+            stream_key,
+            scheduled_key,
+            events_key,
+        ),
+        (
+            token,
+            len(jobs),
+            len(updates),
+            len(drops),
+            *(
+                word
+                for item in jobs
+                for word in (
+                    item.job_name,
+                    item.data,
+                    item.opts,
+                    item.timestamp_ms,
+                    item.delay_ms,
+                    item.priority,
+                    item.parent_id,
+                    item.max_attempts,
+                    item.ordering_key,
+                    item.group_concurrency,
+                    item.group_rate_max,
+                    item.group_rate_duration_ms,
+                    item.tb_capacity,
+                    item.tb_refill_rate,
+                    item.cost,
+                    item.ttl_ms,
+                    item.custom_id,
+                    int(item.lifo),
+                    item.parent_queue,
+                    item.scheduler_name,
+                )
+            ),
+            *(word for item in updates for word in (item.name, item.entry)),
+            *drops,
+        ),
+        is_function=True,
+    )
+
+
+def renew(
+    *,
+    stream_key: str,
+    leases: Sequence[Held] = (),
+    now_ms: int,
+) -> Call:
+    """Renew the leases of running jobs, each only for who holds it.
+
+    Args:
+        stream_key: Stream; ready jobs.
+        leases: Each a lease to renew.
+        now_ms: Epoch ms.
+
+    Returns:
+        The call. Its reply (ints): per lease 1 renewed, 2 renewed but the job is revoked, 0 lost: the job is gone,
+        ended or with somebody else.
+
+    The server refuses it when the stream key does not end in `:stream`.
+
+    Cost: O(1) per lease.
+    """
+    return Call(
+        "oq1_renew",
+        (stream_key,),
+        (
+            now_ms,
+            len(leases),
+            *(word for item in leases for word in (item.job_id, item.taken_ms)),
+        ),
+        is_function=True,
+    )
+
+
+def version(
+) -> Call:
+    """Say which revision of this library answers. The major version is in its name.
+
+    Returns:
+        The call. Its reply (text): `1`, growing with every change of the library.
+
+    Cost: O(1).
+    """
+    return Call(
+        "oq1_version",
+        (),
+        (),
+        is_function=True,
+    )

@@ -1,0 +1,3416 @@
+#!lua name=glidemq
+-- Generated from lua/glidemq/ and lua/lib/; do not edit. Regenerate with: python tools/bundle_lua.py
+
+local modules = {}
+
+local function require(name)
+  return modules[name]
+end
+
+
+--- Refuse a call whose key or argument is absent or no number, before anything is written.
+local function missing(fname, word)
+  error("ERR glidemq_" .. fname .. ": '" .. word .. "' is missing or malformed", 0)
+end
+
+--- What every key of the queue begins with, from a key whose own name comes last.
+local function queue_of(fname, key, name)
+  if key:sub(-#name) ~= name then
+    error("ERR glidemq_" .. fname .. ": the key '" .. key .. "' must end in '" .. name .. "'", 0)
+  end
+  return key:sub(1, -#name - 1)
+end
+
+modules.ids = (function()
+--- Job ids: the caller's own, or the next of the queue's counter.
+
+local ids = {}
+
+local MOST_COLLISIONS = 1000
+-- Above this a double, and so this library, cannot tell neighbours apart.
+local LARGEST = 2 ^ 53 - 1
+
+function ids.exists(queue, job_id)
+  return redis.call("EXISTS", queue .. "job:" .. job_id) == 1
+end
+
+--- Keep automatic ids clear of a caller's numeric one.
+local function advance(queue, custom_id)
+  local number = custom_id:match("^%d+$") and tonumber(custom_id)
+  if number and number > 0 and number <= LARGEST then
+    if number > (tonumber(redis.call("GET", queue .. "id")) or 0) then
+      redis.call("SET", queue .. "id", string.format("%.0f", number))
+    end
+  end
+end
+
+--- Take an id for a new job: `custom_id`, which must be free, or an automatic one that is neither in use nor in
+--- `reserved`, a set of job keys. nil when a thousand in a row are.
+function ids.take(queue, custom_id, reserved)
+  if custom_id ~= "" then
+    advance(queue, custom_id)
+    return custom_id
+  end
+  for _ = 0, MOST_COLLISIONS do
+    local job_id = string.format("%.0f", redis.call("INCR", queue .. "id"))
+    if not ids.exists(queue, job_id) and not (reserved and reserved[queue .. "job:" .. job_id]) then
+      return job_id
+    end
+  end
+  return nil
+end
+
+return ids
+end)()
+
+modules.tokens = (function()
+--- Arithmetic of the token bucket. Pure: no command is issued here.
+--- Tokens count in thousandths; the remainder carries what a refill rounded off, in thousandths of those.
+
+local tokens = {}
+
+tokens.DEFAULT_COST = 1000
+
+--- Refill a bucket. `bucket` has capacity, refill_rate, and perhaps tokens, last_refill and remainder.
+--- @return tokens, last refill, remainder
+function tokens.refill(bucket, now)
+  local capacity, rate = bucket.capacity, bucket.refill_rate
+  local level = bucket.tokens or capacity
+  -- A full bucket gains nothing, and the idle time is not saved up for the next deduction.
+  if level >= capacity then
+    return capacity, now, 0
+  end
+  local last = bucket.last_refill or now
+  local elapsed = now - last
+  if elapsed <= 0 or rate <= 0 then
+    return level, last, bucket.remainder or 0
+  end
+  local enough = math.ceil(capacity * 1000 / rate)
+  local raw = math.min(elapsed, enough) * rate + (bucket.remainder or 0)
+  return math.min(capacity, level + math.floor(raw / 1000)), now, raw % 1000
+end
+
+--- How long until `cost` is there.
+function tokens.wait_ms(cost, level, refill_rate)
+  return math.ceil((cost - level) * 1000 / math.max(refill_rate, 1))
+end
+
+return tokens
+end)()
+
+modules.groups = (function()
+--- State of one group: its limits, its slots, its sequence, and the jobs parked before its gates.
+
+local tokens = require("tokens")
+
+local groups = {}
+
+local FIELDS = {
+  "maxConcurrency", "active", "nextSeq",
+  "rateMax", "rateDuration", "rateWindowStart", "rateCount",
+  "tbCapacity", "tbRefillRate", "tbTokens", "tbLastRefill", "tbRefillRemainder",
+}
+local MOST_SKIPS = 10000
+
+local function hash(queue, name)
+  return queue .. "group:" .. name
+end
+
+function groups.parked_key(queue, name)
+  return queue .. "groupq:" .. name
+end
+
+--- The group's numbers.
+function groups.load(queue, name)
+  local values = redis.call("HMGET", hash(queue, name), unpack(FIELDS))
+  return {
+    max_concurrency = tonumber(values[1]) or 0,
+    active = tonumber(values[2]) or 0,
+    next_seq = tonumber(values[3]) or 0,
+    rate_max = tonumber(values[4]) or 0,
+    rate_duration = tonumber(values[5]) or 0,
+    window_start = tonumber(values[6]) or 0,
+    rate_count = tonumber(values[7]) or 0,
+    capacity = tonumber(values[8]) or 0,
+    refill_rate = tonumber(values[9]) or 0,
+    tokens = tonumber(values[10]),
+    last_refill = tonumber(values[11]),
+    remainder = tonumber(values[12]),
+  }
+end
+
+function groups.write(queue, name, ...)
+  redis.call("HSET", hash(queue, name), ...)
+end
+
+function groups.write_absent(queue, name, field, value)
+  redis.call("HSETNX", hash(queue, name), field, value)
+end
+
+function groups.forget(queue, name, ...)
+  redis.call("HDEL", hash(queue, name), ...)
+end
+
+--- Refill the bucket and remember it; returns the tokens there.
+function groups.refill(queue, name, group, now)
+  local level, last, remainder = tokens.refill(group, now)
+  if level ~= group.tokens or last ~= group.last_refill or remainder ~= group.remainder then
+    groups.write(queue, name, "tbTokens", level, "tbLastRefill", last, "tbRefillRemainder", remainder)
+    group.tokens, group.last_refill, group.remainder = level, last, remainder
+  end
+  return level
+end
+
+--- Whether the group's rate window is running and what is left in it; nil when it has none or it is over.
+function groups.window_room(group, now)
+  if group.rate_max > 0 and group.rate_duration > 0 and now - group.window_start < group.rate_duration then
+    return math.max(group.rate_max - group.rate_count, 0)
+  end
+  return nil
+end
+
+--- Say that a sequence number will never activate.
+function groups.skip(queue, name, seq)
+  groups.write(queue, name, string.format("skip:%.0f", seq), 1)
+end
+
+--- Step over the sequence numbers that will never activate; returns whether there were any.
+function groups.advance(queue, name, group)
+  local seq, key = group.next_seq, hash(queue, name)
+  if seq <= 0 then
+    return false
+  end
+  while redis.call("HDEL", key, string.format("skip:%.0f", seq)) == 1 do
+    seq = seq + 1
+    if seq - group.next_seq == MOST_SKIPS then
+      groups.wake_soon(queue, name)
+      break
+    end
+  end
+  if seq == group.next_seq then
+    return false
+  end
+  group.next_seq = seq
+  groups.write(queue, name, "nextSeq", seq)
+  return true
+end
+
+--- Park a job before the gates.
+function groups.park(queue, name, job_id, score)
+  redis.call("ZADD", groups.parked_key(queue, name), score, job_id)
+  redis.call("HSET", queue .. "job:" .. job_id, "state", "group-waiting")
+end
+
+--- Where a job stands among the parked.
+function groups.park_score(job_id, job)
+  local seq = tonumber(job.orderingSeq) or 0
+  return seq > 0 and seq or tonumber(job_id) or tonumber(job.timestamp) or 0
+end
+
+--- Leave the group alone until a given time.
+function groups.hold_until(queue, name, due)
+  redis.call("ZADD", queue .. "ratelimited", due, name)
+end
+
+--- Have the group looked at by the next promotion, unless it is being held back.
+function groups.wake_soon(queue, name)
+  redis.call("ZADD", queue .. "ratelimited", "NX", 0, name)
+end
+
+return groups
+end)()
+
+modules.membership = (function()
+--- How a new job joins its group: its sequence number, and the limits it brings along.
+
+local groups = require("groups")
+local tokens = require("tokens")
+
+local membership = {}
+
+--- Whether the job can never have the tokens it costs.
+function membership.too_expensive(job)
+  local cost = job.cost > 0 and job.cost or tokens.DEFAULT_COST
+  return job.tb_capacity > 0 and cost > job.tb_capacity
+end
+
+--- The fields of the group that the job's limits change.
+local function changes(group, job)
+  local fields = {}
+  local function set(field, value, current)
+    if value ~= current then
+      fields[#fields + 1], fields[#fields + 2] = field, value
+    end
+  end
+  if not (job.keeps_concurrency and group.max_concurrency > 0) then
+    set("maxConcurrency", math.max(job.group_concurrency, 1), group.max_concurrency)
+  end
+  if group.next_seq <= 0 then
+    set("nextSeq", 1)
+  end
+  if job.group_rate_max > 0 then
+    set("rateMax", job.group_rate_max, group.rate_max)
+    set("rateDuration", job.group_rate_duration_ms, group.rate_duration)
+  end
+  if job.tb_capacity > 0 then
+    set("tbCapacity", job.tb_capacity, group.capacity)
+    set("tbRefillRate", job.tb_refill_rate, group.refill_rate)
+    if group.capacity <= 0 then
+      set("tbTokens", job.tb_capacity)
+      set("tbLastRefill", job.timestamp_ms)
+      set("tbRefillRemainder", 0)
+    end
+  end
+  return fields
+end
+
+--- Join the group of `job.ordering_key`; returns the job's sequence number.
+--- A flow's job may only add limits (`keeps_limits`), and its children keep the concurrency in force.
+function membership.join(queue, job)
+  local name = job.ordering_key
+  local group = groups.load(queue, name)
+  local fields = changes(group, job)
+  if fields[1] then
+    groups.write(queue, name, unpack(fields))
+  end
+  if job.keeps_limits then
+    groups.write_absent(queue, name, "active", 0)
+  else
+    if job.group_rate_max <= 0 and group.rate_max > 0 then
+      groups.forget(queue, name, "rateMax", "rateDuration", "rateWindowStart", "rateCount")
+    end
+    if job.tb_capacity <= 0 and group.capacity > 0 then
+      groups.forget(queue, name, "tbCapacity", "tbRefillRate", "tbTokens", "tbLastRefill", "tbRefillRemainder")
+    end
+  end
+  return redis.call("HINCRBY", queue .. "ordering", name, 1)
+end
+
+return membership
+end)()
+
+modules.record = (function()
+--- The job's hash, read.
+
+local record = {}
+
+--- What decides about a job: everything but its payloads.
+local CONTROL = {
+  "state", "name", "groupKey", "orderingSeq", "orderingKey", "expireAt", "processedOn", "lastActive",
+  "lifo", "priority", "takenFrom", "cost", "timestamp", "revoked", "depsCompleted",
+}
+
+--- The control fields as a table without the absent ones; nil when there is no such job.
+function record.load(queue, job_id)
+  local key = queue .. "job:" .. job_id
+  local values = redis.call("HMGET", key, unpack(CONTROL))
+  local job, found = {}, false
+  for index, name in ipairs(CONTROL) do
+    if values[index] then
+      job[name], found = values[index], true
+    end
+  end
+  if found or redis.call("EXISTS", key) == 1 then
+    return job
+  end
+  return nil
+end
+
+--- A flat field/value reply as a table.
+function record.from_flat(flat)
+  local job = {}
+  for index = 1, #flat, 2 do
+    job[flat[index]] = flat[index + 1]
+  end
+  return job
+end
+
+function record.sequence(job)
+  return tonumber(job.orderingSeq) or 0
+end
+
+function record.priority(job)
+  return tonumber(job.priority) or 0
+end
+
+return record
+end)()
+
+modules.lists = (function()
+--- Jobs taken from the priority and LIFO lists. No consumer group knows who holds them, so we keep
+---   `list-active`        how many are taken, as the wire has it, and
+---   `list-active:jobs`   which: scored by when they were activated, negative while they are only taken.
+--- Another library keeps the count alone. Where the index names fewer jobs than are counted, the keys are scanned.
+
+local record = require("record")
+
+local lists = {}
+
+local TAKEN = -1
+local SCAN_PAGE = 500
+local MOST_SCANS = 1000
+
+local function index_key(queue)
+  return queue .. "list-active:jobs"
+end
+
+local function counter_key(queue)
+  return queue .. "list-active"
+end
+
+function lists.counted(queue)
+  return tonumber(redis.call("GET", counter_key(queue))) or 0
+end
+
+--- Note that jobs were popped: should their worker die before it activates them, they can be found.
+function lists.taken(queue, job_ids)
+  local members = {}
+  for _, job_id in ipairs(job_ids) do
+    members[#members + 1], members[#members + 2] = TAKEN, job_id
+  end
+  if members[1] then
+    redis.call("ZADD", index_key(queue), unpack(members))
+  end
+  return job_ids
+end
+
+--- Pop up to `count` jobs, from the LIFO list only when nobody has priority.
+function lists.pop(queue, count)
+  local popped = redis.call("LMPOP", 2, queue .. "priority", queue .. "lifo", "RIGHT", "COUNT", count)
+  return popped and popped[2] or {}
+end
+
+function lists.activated(queue, job_id, now)
+  redis.call("ZADD", index_key(queue), now, job_id)
+end
+
+--- Forget that a job was taken, without a change to the count.
+function lists.forget(queue, job_id)
+  redis.call("ZREM", index_key(queue), job_id)
+end
+
+--- A job taken from a list is in no worker's hands any more. The count never falls below zero.
+function lists.leave(queue, job_id)
+  lists.forget(queue, job_id)
+  if lists.counted(queue) > 0 then
+    redis.call("DECR", counter_key(queue))
+  end
+end
+
+--- Whether an active job was taken from a list. Only jobs activated by this library say so themselves.
+function lists.holds(job)
+  if job.takenFrom then
+    return job.takenFrom == "list"
+  end
+  return job.lifo == "1" or record.priority(job) > 0
+end
+
+--- Find active list jobs by looking at every key of the queue; false when there are too many keys.
+local function scan(queue, visit)
+  local prefix = queue .. "job:"
+  local pattern = prefix:gsub("[%*%?%[%]%^\\]", "\\%0") .. "*"
+  local cursor = "0"
+  for _ = 1, MOST_SCANS do
+    local page = redis.call("SCAN", cursor, "MATCH", pattern, "COUNT", SCAN_PAGE, "TYPE", "hash")
+    for _, key in ipairs(page[2]) do
+      local job_id = key:sub(#prefix + 1)
+      -- No id has a colon: what has one is a key below a job's.
+      if not job_id:find(":", 1, true) then
+        visit(job_id)
+      end
+    end
+    cursor = page[1]
+    if cursor == "0" then
+      return true
+    end
+  end
+  return false
+end
+
+--- Read the index and drop what no longer belongs there. Returns the active jobs, each `{ id, job }`, and those
+--- only taken, each `{ id, since }`.
+local function indexed(queue)
+  local active, taken = {}, {}
+  local members = redis.call("ZRANGE", index_key(queue), 0, -1, "WITHSCORES")
+  for index = 1, #members, 2 do
+    local job_id, score = members[index], tonumber(members[index + 1])
+    local job = record.load(queue, job_id)
+    if job and job.state == "active" and lists.holds(job) then
+      active[#active + 1] = { id = job_id, job = job }
+    elseif job and job.state == "waiting" and score < 0 then
+      taken[#taken + 1] = { id = job_id, job = job, since = -score, is_new = score == TAKEN }
+    else
+      lists.forget(queue, job_id)
+    end
+  end
+  return active, taken
+end
+
+--- All jobs taken from a list: those active, those only taken, and whether these are all.
+function lists.all(queue)
+  local active, taken = indexed(queue)
+  if #active + #taken >= lists.counted(queue) then
+    return active, taken, true
+  end
+  local known = {}
+  for _, entry in ipairs(active) do
+    known[entry.id] = true
+  end
+  local complete = scan(queue, function(job_id)
+    local job = not known[job_id] and record.load(queue, job_id)
+    if job and job.state == "active" and lists.holds(job) then
+      known[job_id] = true
+      active[#active + 1] = { id = job_id, job = job }
+      lists.activated(queue, job_id, tonumber(job.lastActive) or 0)
+    end
+  end)
+  return active, taken, complete
+end
+
+--- Remember when a job was first seen taken but not active.
+function lists.seen_taken(queue, job_id, now)
+  redis.call("ZADD", index_key(queue), -now, job_id)
+end
+
+--- Whether no list job is in anybody's hands.
+function lists.is_idle(queue)
+  return lists.counted(queue) <= 0 and redis.call("EXISTS", index_key(queue)) == 0
+end
+
+--- Take a job that waits on a list off it.
+function lists.remove(queue, job_id, job)
+  if job.lifo == "1" then
+    redis.call("LREM", queue .. "lifo", 1, job_id)
+  elseif record.priority(job) > 0 then
+    redis.call("LREM", queue .. "priority", 1, job_id)
+  end
+end
+
+--- Correct the count; returns by how much it was too high.
+function lists.heal(queue)
+  local counted = lists.counted(queue)
+  if counted <= 0 then
+    if counted < 0 then
+      redis.call("SET", counter_key(queue), 0)
+    end
+    return 0
+  end
+  local active, taken, complete = lists.all(queue)
+  local drift = counted - #active - #taken
+  if not complete then
+    return 0
+  end
+  if drift > 0 then
+    redis.call("DECRBY", counter_key(queue), drift)
+  end
+  return drift
+end
+
+return lists
+end)()
+
+modules.scheduled = (function()
+--- The `scheduled` set: a score carries the priority band and the due time, so both order it.
+
+local scheduled = {}
+
+local SHIFT = 2 ^ 42
+
+function scheduled.add(queue, member, priority, due)
+  redis.call("ZADD", queue .. "scheduled", priority * SHIFT + due, member)
+end
+
+--- Priority band and due time of a score.
+function scheduled.split(score)
+  local band = math.floor(score / SHIFT)
+  return band, score - band * SHIFT
+end
+
+--- The score as an exact range bound.
+function scheduled.bound(band, due)
+  return string.format("%.0f", band * SHIFT + due)
+end
+
+--- Band and due time of the lowest member that is in no band below `band`; nil when there is none.
+function scheduled.first(key, band)
+  local from = band and scheduled.bound(band, 0) or "-inf"
+  local lowest = redis.call("ZRANGE", key, from, "+inf", "BYSCORE", "LIMIT", 0, 1, "WITHSCORES")
+  if lowest[2] then
+    return scheduled.split(tonumber(lowest[2]))
+  end
+  return nil
+end
+
+return scheduled
+end)()
+
+modules.stream = (function()
+--- The `stream`: ready jobs in order of arrival, and what the consumer group holds of them.
+
+local stream = {}
+
+local PAGE = 1000
+
+function stream.push(queue, job_id, name, ...)
+  redis.call("XADD", queue .. "stream", "*", "jobId", job_id, "name", name or "", ...)
+end
+
+--- The value of one field of an entry; nil when absent.
+function stream.field(fields, name)
+  for index = 1, #fields, 2 do
+    if fields[index] == name then
+      return fields[index + 1]
+    end
+  end
+  return nil
+end
+
+--- Take an entry off the group's hands, and off the stream unless other groups read it, too.
+function stream.settle(queue, group, entry_id, broadcast)
+  if entry_id == "" or group == "" then
+    return
+  end
+  redis.call("XACK", queue .. "stream", group, entry_id)
+  if not broadcast then
+    redis.call("XDEL", queue .. "stream", entry_id)
+  end
+end
+
+--- Call `visit(entry_id, fields)` for each entry, oldest first, until it returns true.
+function stream.walk(key, visit)
+  local from = "-"
+  while true do
+    local page = redis.call("XRANGE", key, from, "+", "COUNT", PAGE)
+    for _, entry in ipairs(page) do
+      if visit(entry[1], entry[2]) then
+        return
+      end
+    end
+    if #page < PAGE then
+      return
+    end
+    from = "(" .. page[#page][1]
+  end
+end
+
+--- Take the job's entry off the stream; false when it has none.
+function stream.withdraw(queue, group, job_id)
+  local found = false
+  stream.walk(queue .. "stream", function(entry_id, fields)
+    if stream.field(fields, "jobId") == job_id then
+      stream.settle(queue, group, entry_id)
+      found = true
+    end
+    return found
+  end)
+  return found
+end
+
+--- Entries the group holds; 0 when there is no such group.
+function stream.pending(key, group)
+  local summary = redis.pcall("XPENDING", key, group)
+  return summary.err and 0 or tonumber(summary[1]) or 0
+end
+
+return stream
+end)()
+
+modules.place = (function()
+--- Where a job that is not active goes.
+
+local lists = require("lists")
+local record = require("record")
+local scheduled = require("scheduled")
+local stream = require("stream")
+
+local place = {}
+
+local function runs_before(list, index, queue, priority)
+  local other = redis.call("LINDEX", list, index)
+  return priority < (tonumber(redis.call("HGET", queue .. "job:" .. other, "priority")) or 0), other
+end
+
+--- Enter a job into the priority list, which runs from its right end: behind its equals, before all it precedes.
+local function enlist(queue, job_id, priority)
+  local list = queue .. "priority"
+  local low, high = 0, redis.call("LLEN", list)
+  -- Mostly it belongs to the very end, the left: then the first look is the last.
+  if high == 0 or not runs_before(list, 0, queue, priority) then
+    redis.call("LPUSH", list, job_id)
+    return
+  end
+  local follower
+  while low < high do
+    local middle = math.floor((low + high) / 2)
+    local before, other = runs_before(list, middle, queue, priority)
+    if before then
+      low = middle + 1
+    else
+      high, follower = middle, other
+    end
+  end
+  if follower then
+    redis.call("LINSERT", list, "BEFORE", follower, job_id)
+  else
+    redis.call("RPUSH", list, job_id)
+  end
+end
+
+--- Make a job ready. What follows `job` goes into its stream entry.
+function place.ready(queue, job_id, job, ...)
+  local priority = record.priority(job)
+  if job.lifo == "1" then
+    redis.call("RPUSH", queue .. "lifo", job_id)
+  elseif priority > 0 then
+    enlist(queue, job_id, priority)
+  else
+    stream.push(queue, job_id, job.name, ...)
+  end
+end
+
+--- Set a job aside until a time.
+function place.later(queue, member, job, due)
+  scheduled.add(queue, member, record.priority(job), due)
+end
+
+--- Give a new job its place; returns the state that goes with it.
+function place.new(queue, job_id, job)
+  if job.delay_ms > 0 then
+    scheduled.add(queue, job_id, job.priority, job.timestamp_ms + job.delay_ms)
+    return "delayed"
+  elseif job.priority > 0 then
+    scheduled.add(queue, job_id, job.priority, 0)
+    return "prioritized"
+  end
+  place.ready(queue, job_id, { lifo = job.lifo and "1" or nil, name = job.job_name })
+  return "waiting"
+end
+
+--- Put a job that was popped but never activated back, unless it is on its list already.
+function place.back(queue, job_id, job)
+  for _, list in ipairs({ "priority", "lifo" }) do
+    if redis.call("LPOS", queue .. list, job_id) then
+      return
+    end
+  end
+  lists.leave(queue, job_id)
+  place.ready(queue, job_id, job)
+end
+
+return place
+end)()
+
+modules.creation = (function()
+--- The one way in which a job comes into being.
+
+local ids = require("ids")
+local membership = require("membership")
+local place = require("place")
+
+local creation = {}
+
+--- Why the job cannot be created; nil when it can. Nothing is written. `replaced_id` is as good as gone.
+function creation.problem(queue, job, replaced_id)
+  if job.custom_id ~= "" and job.custom_id ~= replaced_id and ids.exists(queue, job.custom_id) then
+    return "duplicate"
+  elseif job.ordering_key ~= "" and membership.too_expensive(job) then
+    return "ERR:COST_EXCEEDS_CAPACITY"
+  end
+  return nil
+end
+
+local function fields_of(job_id, job, sequence, state)
+  local fields = {
+    "id", job_id, "name", job.job_name, "data", job.data, "opts", job.opts, "timestamp", job.timestamp_ms,
+    "attemptsMade", 0, "delay", job.delay_ms, "priority", job.priority, "maxAttempts", job.max_attempts,
+    "state", state,
+  }
+  local function add(condition, ...)
+    if condition then
+      for _, word in ipairs({ ... }) do
+        fields[#fields + 1] = word
+      end
+    end
+  end
+  add(sequence, "groupKey", job.ordering_key, "orderingSeq", sequence)
+  add(job.cost > 0, "cost", job.cost)
+  add(job.ttl_ms > 0, "expireAt", job.timestamp_ms + job.ttl_ms)
+  add(job.parent_id ~= "", "parentId", job.parent_id)
+  add(job.parent_id ~= "" and job.parent_queue ~= "", "parentQueue", job.parent_queue)
+  add(job.scheduler_name and job.scheduler_name ~= "", "schedulerName", job.scheduler_name)
+  add(job.lifo, "lifo", 1)
+  return fields
+end
+
+--- Write a job whose id is taken. With a `state` it gets no place: somebody else releases it.
+function creation.write(queue, job_id, job, state)
+  local sequence = job.ordering_key ~= "" and membership.join(queue, job) or nil
+  state = state or place.new(queue, job_id, job)
+  redis.call("HSET", queue .. "job:" .. job_id, unpack(fields_of(job_id, job, sequence, state)))
+end
+
+--- Create a job without a problem; returns its id, or the reply when there is no id left for it.
+function creation.job(queue, job, parent_deps_key)
+  local job_id = ids.take(queue, job.custom_id)
+  if not job_id then
+    return nil, "ERR:ID_EXHAUSTED"
+  end
+  if job.parent_id ~= "" and job.parent_queue and job.parent_queue ~= "" and parent_deps_key then
+    redis.call("SADD", parent_deps_key, queue .. job_id)
+  end
+  creation.write(queue, job_id, job)
+  return job_id
+end
+
+return creation
+end)()
+
+modules.events = (function()
+--- Lifecycle events: one stream per queue, trimmed to about the last thousand.
+
+local events = {}
+
+function events.emit(queue, type, job_id, ...)
+  redis.call("XADD", queue .. "events", "MAXLEN", "~", 1000, "*", "event", type, "jobId", job_id, ...)
+end
+
+return events
+end)()
+
+modules.graph = (function()
+--- A parent and its children, described by what addFlow is given: options are read and ids taken here.
+
+local ids = require("ids")
+local membership = require("membership")
+
+local graph = {}
+
+local function section(options, name)
+  return type(options[name]) == "table" and options[name] or {}
+end
+
+local function number(value)
+  return tonumber(value) or 0
+end
+
+--- The job that a name, a payload and the JSON text of options describe.
+local function describe(spec)
+  local readable, options = pcall(cjson.decode, spec.opts)
+  options = readable and type(options) == "table" and options or {}
+  local ordering = section(options, "ordering")
+  local rate, bucket = section(ordering, "rateLimit"), section(ordering, "tokenBucket")
+  spec.ordering_key = type(ordering.key) == "string" and ordering.key or ""
+  spec.group_concurrency = number(ordering.concurrency)
+  spec.group_rate_max = number(rate.max)
+  spec.group_rate_duration_ms = number(rate.duration)
+  spec.tb_capacity = math.floor(number(bucket.capacity) * 1000)
+  spec.tb_refill_rate = math.floor(number(bucket.refillRate) * 1000)
+  spec.cost = math.floor(number(options.cost) * 1000)
+  spec.ttl_ms = number(options.ttl)
+  spec.lifo = options.lifo == true
+  spec.keeps_limits = true
+  return spec
+end
+
+function graph.parent(spec)
+  spec.parent_id, spec.parent_queue = "", ""
+  return describe(spec)
+end
+
+function graph.child(spec, timestamp)
+  spec.job_name, spec.timestamp_ms = spec.name, timestamp
+  spec.queue = spec.queue_prefix .. ":"
+  spec.keeps_concurrency = true
+  return describe(spec)
+end
+
+--- Why these jobs cannot be created together; nil when they can.
+--- Also returns the job keys that callers chose, which automatic ids must keep clear of.
+function graph.problem(parent_key, parent, children)
+  local chosen = { [parent_key] = true }
+  for _, child in ipairs(children) do
+    local key = child.queue .. "job:" .. child.custom_id
+    if child.custom_id ~= "" then
+      if chosen[key] or ids.exists(child.queue, child.custom_id) then
+        return '["duplicate"]'
+      end
+      chosen[key] = true
+    end
+  end
+  for _, job in ipairs({ parent, unpack(children) }) do
+    if membership.too_expensive(job) then
+      return "ERR:COST_EXCEEDS_CAPACITY"
+    end
+  end
+  return nil, chosen
+end
+
+--- Take an id for each child; returns all ids, the parent's first, or nil when a queue has none left.
+function graph.take_ids(parent_id, children, chosen)
+  local taken = { parent_id }
+  for index, child in ipairs(children) do
+    local child_id = ids.take(child.queue, child.custom_id, chosen)
+    if not child_id then
+      return nil
+    end
+    taken[index + 1] = child_id
+  end
+  return taken
+end
+
+return graph
+end)()
+
+modules.reschedule = (function()
+--- Changes when a job that has not started runs: its priority, or its delay.
+
+local events = require("events")
+local record = require("record")
+local scheduled = require("scheduled")
+local stream = require("stream")
+
+local reschedule = {}
+
+local function update(queue, job_id, ...)
+  redis.call("HSET", queue .. "job:" .. job_id, ...)
+end
+
+--- Take a scheduled job to the stream.
+local function make_ready(queue, job_id, job)
+  redis.call("ZREM", queue .. "scheduled", job_id)
+  stream.push(queue, job_id, job.name)
+end
+
+local by_priority = {}
+
+function by_priority.waiting(queue, job_id, job, group, priority)
+  if priority == 0 then
+    return "no_op"
+  elseif not stream.withdraw(queue, group, job_id) then
+    return "error:not_in_stream"
+  end
+  scheduled.add(queue, job_id, priority, 0)
+  update(queue, job_id, "state", "prioritized", "priority", priority)
+end
+
+function by_priority.prioritized(queue, job_id, job, _, priority)
+  if priority == 0 then
+    make_ready(queue, job_id, job)
+    update(queue, job_id, "state", "waiting", "priority", 0)
+  else
+    scheduled.add(queue, job_id, priority, 0)
+    update(queue, job_id, "priority", priority)
+  end
+end
+
+function by_priority.delayed(queue, job_id, _, _, priority)
+  local score = redis.call("ZSCORE", queue .. "scheduled", job_id)
+  if not score then
+    return "error:not_in_scheduled"
+  end
+  local _, due = scheduled.split(tonumber(score))
+  scheduled.add(queue, job_id, priority, due)
+  update(queue, job_id, "priority", priority)
+end
+
+local by_delay = {}
+
+function by_delay.waiting(queue, job_id, job, group, delay, now)
+  if delay == 0 then
+    return "no_op"
+  elseif not stream.withdraw(queue, group, job_id) then
+    return "error:not_in_stream"
+  end
+  scheduled.add(queue, job_id, record.priority(job), now + delay)
+  update(queue, job_id, "state", "delayed", "delay", delay)
+end
+
+function by_delay.prioritized(queue, job_id, _, _, delay, now)
+  if delay == 0 then
+    return "no_op"
+  end
+  return by_delay.delayed(queue, job_id, nil, nil, delay, now)
+end
+
+function by_delay.delayed(queue, job_id, job, _, delay, now)
+  local score = redis.call("ZSCORE", queue .. "scheduled", job_id)
+  if not score then
+    return "error:not_in_scheduled"
+  end
+  local band = scheduled.split(tonumber(score))
+  if delay > 0 then
+    scheduled.add(queue, job_id, band, now + delay)
+    update(queue, job_id, "state", "delayed", "delay", delay)
+  elseif band > 0 then
+    scheduled.add(queue, job_id, band, 0)
+    update(queue, job_id, "state", "prioritized", "delay", 0)
+  else
+    make_ready(queue, job_id, job)
+    update(queue, job_id, "state", "waiting", "delay", 0)
+  end
+end
+
+--- Apply the change that fits the job's state and tell of it; returns the reply.
+local function apply(changes, event, field, queue, job_id, group, value, now)
+  local job = record.load(queue, job_id)
+  if not job then
+    return "error:not_found"
+  end
+  local change = changes[job.state]
+  if not change then
+    return "error:invalid_state"
+  end
+  local refusal = change(queue, job_id, job, group, value, now)
+  if refusal then
+    return refusal
+  end
+  events.emit(queue, event, job_id, field, value)
+  return "ok"
+end
+
+function reschedule.priority(queue, job_id, group, priority)
+  if not priority or priority < 0 then
+    return "error:invalid_priority"
+  end
+  return apply(by_priority, "priority-changed", "priority", queue, job_id, group, priority)
+end
+
+function reschedule.delay(queue, job_id, group, delay, now)
+  if not delay or delay < 0 then
+    return "error:invalid_delay"
+  end
+  return apply(by_delay, "delay-changed", "delay", queue, job_id, group, delay, now)
+end
+
+return reschedule
+end)()
+
+modules.concurrency = (function()
+--- The queue's own limit on active jobs, over all workers.
+
+local lists = require("lists")
+local stream = require("stream")
+
+local concurrency = {}
+
+--- How many more jobs may be active; nil when there is no limit.
+function concurrency.room(meta_key, stream_key, queue, group)
+  local limit = tonumber(redis.call("HGET", meta_key, "globalConcurrency")) or 0
+  if limit <= 0 then
+    return nil
+  end
+  return math.max(limit - stream.pending(stream_key, group) - lists.counted(queue), 0)
+end
+
+return concurrency
+end)()
+
+modules.purge = (function()
+--- Removes jobs with all they left behind.
+
+local purge = {}
+
+local PARTS = { "job:", "log:", "deps:", "parents:", "jstream:", "signals:" }
+local JOBS_PER_COMMAND = 100
+local MEMBERS_PER_COMMAND = 1000
+
+function purge.jobs(queue, job_ids)
+  for first = 1, #job_ids, JOBS_PER_COMMAND do
+    local keys = {}
+    for index = first, math.min(first + JOBS_PER_COMMAND - 1, #job_ids) do
+      for _, part in ipairs(PARTS) do
+        keys[#keys + 1] = queue .. part .. job_ids[index]
+      end
+    end
+    redis.call("UNLINK", unpack(keys))
+  end
+end
+
+--- Take jobs out of a sorted set.
+function purge.members(key, job_ids)
+  for first = 1, #job_ids, MEMBERS_PER_COMMAND do
+    redis.call("ZREM", key, unpack(job_ids, first, math.min(first + MEMBERS_PER_COMMAND - 1, #job_ids)))
+  end
+end
+
+return purge
+end)()
+
+modules.metrics = (function()
+--- Counts of finished jobs and their durations, a pair of fields per minute, kept for a day.
+
+local metrics = {}
+
+local MINUTE_MS = 60000
+local DAY_MS = 86400000
+local PRUNE_EVERY = 1000
+local CHUNK = 1000
+
+local function prune(key, oldest_minute)
+  local old = {}
+  for _, field in ipairs(redis.call("HKEYS", key)) do
+    local minute = tonumber(field:match("^m:(%d+):"))
+    if minute and minute < oldest_minute then
+      old[#old + 1] = field
+    end
+  end
+  for first = 1, #old, CHUNK do
+    redis.call("HDEL", key, unpack(old, first, math.min(first + CHUNK - 1, #old)))
+  end
+end
+
+--- Count one job; `outcome` is `completed` or `failed`, `processed_on` is nil when it never started.
+function metrics.record(queue, outcome, now, processed_on)
+  local key = queue .. "metrics:" .. outcome
+  local minute = now - now % MINUTE_MS
+  local bucket = string.format("m:%.0f:", minute)
+  local duration = now - (tonumber(processed_on) or now)
+  local count = redis.call("HINCRBY", key, bucket .. "c", 1)
+  if duration > 0 then
+    redis.call("HINCRBY", key, bucket .. "d", duration)
+  end
+  if count % PRUNE_EVERY == 0 then
+    prune(key, minute - DAY_MS)
+  end
+end
+
+return metrics
+end)()
+
+modules.failure = (function()
+--- How a job fails for good without a worker's word: the record, the event, the count.
+
+local events = require("events")
+local metrics = require("metrics")
+
+local failure = {}
+
+--- Enter the job among the failed; what follows `now` are further fields and values of its record.
+function failure.record(queue, job_id, reason, now, ...)
+  redis.call("ZADD", queue .. "failed", now, job_id)
+  redis.call(
+    "HSET", queue .. "job:" .. job_id,
+    "state", "failed", "failedReason", reason, "finishedOn", now, ...
+  )
+end
+
+--- Tell of a failure, and count it.
+function failure.announce(queue, job_id, reason, now, processed_on, skip_events)
+  if not skip_events then
+    events.emit(queue, "failed", job_id, "failedReason", reason)
+  end
+  metrics.record(queue, "failed", now, processed_on)
+end
+
+--- Fail a job whose time to live is over.
+function failure.expire(queue, job_id, now, processed_on)
+  failure.record(queue, job_id, "expired", now)
+  events.emit(queue, "expired", job_id)
+  metrics.record(queue, "failed", now, processed_on)
+end
+
+function failure.has_expired(job, now)
+  local expire_at = tonumber(job.expireAt) or 0
+  return expire_at > 0 and now > expire_at
+end
+
+return failure
+end)()
+
+modules.ordering = (function()
+--- Finished sequence numbers of jobs made by libraries older than 93, which carry an `orderingKey`.
+
+local ordering = {}
+
+--- Note that a sequence number of a key has finished, and move the contiguous mark as far as it goes.
+function ordering.done(queue, key, sequence)
+  local seq = tonumber(sequence) or 0
+  if not key or key == "" or seq <= 0 then
+    return
+  end
+  local mark = "orderdone:" .. key
+  local pending = queue .. "orderdone:pending:" .. key
+  local last = tonumber(redis.call("HGET", queue .. "meta", mark)) or 0
+  if seq <= last then
+    redis.call("HDEL", pending, seq)
+    return
+  end
+  redis.call("HSET", pending, seq, 1)
+  local reached = last
+  while redis.call("HDEL", pending, reached + 1) == 1 do
+    reached = reached + 1
+  end
+  if reached > last then
+    redis.call("HSET", queue .. "meta", mark, reached)
+  end
+end
+
+return ordering
+end)()
+
+modules.release = (function()
+--- Lets parked jobs of a group go on: when a slot falls free, a limit has passed, or a job before them is gone.
+
+local failure = require("failure")
+local groups = require("groups")
+local ordering = require("ordering")
+local record = require("record")
+local stream = require("stream")
+local tokens = require("tokens")
+
+local release = {}
+
+local MOST_PROMOTED = 1000
+local SPARE_POPS = 20
+local MOST_HEADS = 100
+
+local COST_REASON = "cost exceeds token bucket capacity"
+
+--- Fail a job that costs more than its group's bucket ever holds.
+function release.reject(queue, job_id, now, processed_on, skip_events)
+  failure.record(queue, job_id, COST_REASON, now)
+  failure.announce(queue, job_id, COST_REASON, now, processed_on, skip_events)
+end
+
+--- Drop a parked job that will not run, so that its sequence number holds nobody up.
+local function drop(queue, name, group, seq)
+  if group.next_seq > 0 and seq >= group.next_seq then
+    groups.skip(queue, name, seq)
+  end
+end
+
+--- Whether the bucket has what the first parked job costs. Heads that are gone or cost too much leave.
+local function bucket_allows(queue, name, group, now)
+  if now <= 0 or group.capacity <= 0 then
+    return true
+  end
+  local parked = groups.parked_key(queue, name)
+  local level = groups.refill(queue, name, group, now)
+  for _ = 1, MOST_HEADS do
+    local head = redis.call("ZRANGE", parked, 0, 0, "WITHSCORES")
+    if not head[1] then
+      return false
+    end
+    local job = record.load(queue, head[1])
+    local cost = job and (tonumber(job.cost) or tokens.DEFAULT_COST)
+    if job and cost <= level then
+      return true
+    elseif job and cost <= group.capacity then
+      groups.hold_until(queue, name, now + tokens.wait_ms(cost, level, group.refill_rate))
+      return false
+    end
+    redis.call("ZREM", parked, head[1])
+    drop(queue, name, group, tonumber(head[2]))
+    if job then
+      release.reject(queue, head[1], now, job.processedOn)
+    end
+  end
+  groups.wake_soon(queue, name)
+  return false
+end
+
+--- How many jobs the group may start now; a running window that is used up is waited for.
+local function room(queue, name, group, now)
+  local free = MOST_PROMOTED
+  if group.max_concurrency > 0 then
+    free = math.min(free, group.max_concurrency - group.active)
+  end
+  if now > 0 and group.rate_max > 0 and free > 0 then
+    local window = groups.window_room(group, now)
+    if window == 0 then
+      groups.hold_until(queue, name, group.window_start + group.rate_duration)
+    end
+    free = math.min(free, window or group.rate_max)
+  end
+  return free
+end
+
+--- Move one popped job on. Returns `promoted`, `dropped`, or `blocked` when it has to wait for its turn.
+local function move_on(queue, name, group, job_id, score, now)
+  local job = record.load(queue, job_id)
+  if not job then
+    drop(queue, name, group, score)
+    return "dropped", score
+  end
+  local seq = record.sequence(job)
+  if job.state ~= "group-waiting" then
+    return "dropped", 0
+  elseif now > 0 and failure.has_expired(job, now) then
+    failure.expire(queue, job_id, now, job.processedOn)
+    drop(queue, name, group, seq)
+    return "dropped", seq
+  elseif group.next_seq > 0 and seq > group.next_seq then
+    return "blocked", seq
+  end
+  redis.call("HSET", queue .. "job:" .. job_id, "state", "waiting")
+  stream.push(queue, job_id, job.name)
+  return "promoted", seq
+end
+
+--- Move parked jobs to the stream, as many as all limits allow; returns how many.
+--- The stored sequence is not moved: activation does that. `now` 0 leaves the rate limits to activation.
+function release.promote(queue, name, group, now)
+  local parked = groups.parked_key(queue, name)
+  if redis.call("ZCARD", parked) == 0 then
+    return 0
+  end
+  local free = room(queue, name, group, now)
+  if free <= 0 or not bucket_allows(queue, name, group, now) then
+    return 0
+  end
+  groups.advance(queue, name, group)
+  local promoted = 0
+  for _ = 1, free + SPARE_POPS do
+    local popped = promoted < free and redis.call("ZPOPMIN", parked) or {}
+    if not popped[1] then
+      return promoted
+    end
+    local outcome, seq = move_on(queue, name, group, popped[1], tonumber(popped[2]), now)
+    if outcome == "blocked" then
+      redis.call("ZADD", parked, seq, popped[1])
+      return promoted
+    elseif outcome == "promoted" then
+      promoted = promoted + 1
+    end
+    if seq == group.next_seq and seq > 0 then
+      group.next_seq = seq + 1
+    end
+  end
+  if promoted == 0 then
+    groups.wake_soon(queue, name)
+  end
+  return promoted
+end
+
+--- Give a slot of a group back.
+function release.slot(queue, name, now)
+  if not name or name == "" then
+    return
+  end
+  local group = groups.load(queue, name)
+  if group.active > 0 then
+    group.active = group.active - 1
+    groups.write(queue, name, "active", group.active)
+  end
+  release.promote(queue, name, group, now)
+end
+
+--- A job leaves for good from wherever it was: give its slot back, or step over its turn.
+function release.forfeit(queue, job, now)
+  local name, seq = job.groupKey, record.sequence(job)
+  ordering.done(queue, job.orderingKey, job.orderingSeq)
+  if not name or name == "" then
+    return
+  end
+  if job.state == "active" then
+    release.slot(queue, name, now)
+    return
+  end
+  if seq <= 0 or job.state == "completed" or job.state == "failed" then
+    return
+  end
+  local group = groups.load(queue, name)
+  if seq >= group.next_seq then
+    drop(queue, name, group, seq)
+    release.promote(queue, name, group, now)
+  elseif job.state ~= "group-waiting" then
+    -- A job that has been active keeps its slot between attempts, except while it is parked.
+    release.slot(queue, name, now)
+  end
+end
+
+--- Expire a job, whatever its state.
+function release.expire(queue, job_id, job, now)
+  if job.state == "failed" then
+    return
+  end
+  failure.expire(queue, job_id, now, job.processedOn)
+  release.forfeit(queue, job, now)
+end
+
+return release
+end)()
+
+modules.active = (function()
+--- What an active job does short of finishing: it leaves its worker, and its record says where to.
+
+local lists = require("lists")
+local record = require("record")
+local release = require("release")
+local stream = require("stream")
+
+local active = {}
+
+--- Take a job off its worker: acknowledge its entry, or count a list job out.
+function active.leave(queue, job_id, entry_id, group, broadcast)
+  if entry_id == "" then
+    lists.leave(queue, job_id)
+  else
+    stream.settle(queue, group, entry_id, broadcast)
+  end
+end
+
+--- Load a job that must be active; nil and the reply when it is not.
+function active.load(queue, job_id)
+  local job = record.load(queue, job_id)
+  if not job then
+    return nil, "error:not_found"
+  elseif job.state ~= "active" then
+    return nil, "error:not_active"
+  end
+  return job
+end
+
+--- A job with a sequence number keeps its slot while it is away, so that its followers wait; others give it back.
+function active.pause_slot(queue, job, now)
+  if record.sequence(job) <= 0 then
+    release.slot(queue, job.groupKey, now)
+  end
+end
+
+return active
+end)()
+
+modules.flows = (function()
+--- Jobs that wait for others: counted on the waiting job, each child once.
+
+local events = require("events")
+local stream = require("stream")
+
+local flows = {}
+
+--- What every key of the parent's queue begins with.
+function flows.queue_of(parent_job_key, parent_id)
+  return parent_job_key:sub(1, -#parent_id - 5)
+end
+
+--- Make a waiting job ready, all it waited for being done.
+function flows.resume(queue, job_id, name)
+  redis.call("HSET", queue .. "job:" .. job_id, "state", "waiting")
+  stream.push(queue, job_id, name)
+  events.emit(queue, "active", job_id)
+end
+
+--- Tell a parent that the child `member` has completed. A parent that is gone stays gone.
+function flows.notify(queue, parent_id, member)
+  local key = queue .. "job:" .. parent_id
+  local parent = redis.call("HMGET", key, "state", "name")
+  if not parent[1] and redis.call("EXISTS", key) == 0 then
+    return
+  end
+  if redis.call("HSETNX", key, "depdone:" .. member, 1) == 0 then
+    return
+  end
+  local done = redis.call("HINCRBY", key, "depsCompleted", 1)
+  if parent[1] == "waiting-children" and done >= redis.call("SCARD", queue .. "deps:" .. parent_id) then
+    flows.resume(queue, parent_id, parent[2])
+  end
+end
+
+--- Tell all further parents in the child's own queue; those elsewhere are on other slots.
+function flows.notify_registered(queue, job_id)
+  for _, parent in ipairs(redis.call("SMEMBERS", queue .. "parents:" .. job_id)) do
+    local parent_queue, parent_id = parent:match("^(.*:)([^:]*)$")
+    if parent_queue == queue then
+      flows.notify(queue, parent_id, queue .. job_id)
+    end
+  end
+end
+
+return flows
+end)()
+
+modules.retention = (function()
+--- How many finished jobs stay, and how long.
+
+local purge = require("purge")
+
+local retention = {}
+
+local MOST_PER_CALL = 1000
+
+local function remove_oldest(queue, set, number)
+  if number <= 0 then
+    return
+  end
+  local popped = redis.call("ZPOPMIN", queue .. set, math.min(number, MOST_PER_CALL))
+  local ids = {}
+  for index = 1, #popped, 2 do
+    ids[#ids + 1] = popped[index]
+  end
+  purge.jobs(queue, ids)
+end
+
+--- Remove what the rule does not keep of a set, `completed` or `failed`, which `job_id` has just entered.
+function retention.apply(queue, set, job_id, now, rule)
+  if rule.broadcast then
+    return
+  elseif rule.remove_mode == "true" then
+    redis.call("ZREM", queue .. set, job_id)
+    purge.jobs(queue, { job_id })
+    return
+  end
+  if rule.remove_mode == "age_count" and rule.remove_age_s > 0 then
+    local cutoff = string.format("%.0f", now - rule.remove_age_s * 1000)
+    remove_oldest(queue, set, redis.call("ZCOUNT", queue .. set, 0, cutoff))
+  end
+  if (rule.remove_mode == "age_count" or rule.remove_mode == "count") and rule.remove_count > 0 then
+    remove_oldest(queue, set, redis.call("ZCARD", queue .. set) - rule.remove_count)
+  end
+end
+
+return retention
+end)()
+
+modules.completion = (function()
+--- The one way in which a job completes.
+
+local active = require("active")
+local events = require("events")
+local flows = require("flows")
+local metrics = require("metrics")
+local ordering = require("ordering")
+local record = require("record")
+local release = require("release")
+local retention = require("retention")
+
+local completion = {}
+
+-- A hint that says the job is known to have none.
+local ABSENT = "__"
+
+--- What is known of the job: the caller's hints where it gave them all, else the record.
+function completion.known(queue, done)
+  local group, key, processed_on = done.group_key_hint, done.ordering_key_hint, done.processed_on_hint
+  if group ~= "" and key ~= "" and processed_on ~= "" then
+    return {
+      groupKey = group ~= ABSENT and group,
+      orderingKey = key ~= ABSENT and key,
+      orderingSeq = done.ordering_seq_hint,
+      processedOn = processed_on,
+    }
+  end
+  local job = record.load(queue, done.job_id) or {}
+  return {
+    groupKey = group ~= ABSENT and (group ~= "" and group or job.groupKey),
+    orderingKey = key ~= ABSENT and (key ~= "" and key or job.orderingKey),
+    orderingSeq = done.ordering_seq_hint ~= "" and done.ordering_seq_hint or job.orderingSeq,
+    processedOn = processed_on ~= "" and processed_on or job.processedOn,
+  }
+end
+
+--- Write the result; false when there is no such job, which a record made here would pretend.
+local function write(queue, done)
+  local key = queue .. "job:" .. done.job_id
+  local added = redis.call(
+    "HSET", key,
+    "state", "completed", "returnvalue", done.returnvalue, "finishedOn", done.now_ms
+  )
+  if added == 3 and redis.call("HLEN", key) == 3 then
+    redis.call("UNLINK", key)
+    return false
+  end
+  return true
+end
+
+--- Complete `done.job_id`. `known` says what is known of it: groupKey, orderingKey, orderingSeq, processedOn.
+function completion.settle(queue, done, known, parent_job_key)
+  active.leave(queue, done.job_id, done.entry_id, done.group, done.broadcast)
+  local exists = write(queue, done)
+  if exists then
+    ordering.done(queue, known.orderingKey, known.orderingSeq)
+    release.slot(queue, known.groupKey, done.now_ms)
+    if not done.skip_events then
+      events.emit(queue, "completed", done.job_id, "returnvalue", done.returnvalue)
+    end
+    if not done.skip_metrics then
+      metrics.record(queue, "completed", done.now_ms, known.processedOn)
+    end
+  end
+  if done.deps_member ~= "" and done.parent_id ~= "" and parent_job_key then
+    flows.notify(flows.queue_of(parent_job_key, done.parent_id), done.parent_id, done.deps_member)
+  end
+  if exists then
+    flows.notify_registered(queue, done.job_id)
+    redis.call("ZADD", queue .. "completed", done.now_ms, done.job_id)
+    retention.apply(queue, "completed", done.job_id, done.now_ms, done)
+  end
+end
+
+return completion
+end)()
+
+modules.gates = (function()
+--- What a job of a group passes before it is activated: its turn, a free slot, tokens, the rate window.
+
+local groups = require("groups")
+local record = require("record")
+local release = require("release")
+local tokens = require("tokens")
+
+local gates = {}
+
+local function park(queue, name, job_id, job, verdict)
+  groups.park(queue, name, job_id, groups.park_score(job_id, job))
+  return verdict
+end
+
+--- Park the job until the tokens it costs are there and the window has room; nil when both hold now.
+local function limited(queue, name, group, job_id, job, cost, now)
+  local level = group.capacity > 0 and groups.refill(queue, name, group, now)
+  local token_wait = level and level < cost and tokens.wait_ms(cost, level, group.refill_rate)
+  local window_wait = groups.window_room(group, now) == 0 and group.window_start + group.rate_duration - now
+  if not token_wait and not window_wait then
+    return nil
+  end
+  groups.hold_until(queue, name, now + math.max(token_wait or 0, window_wait or 0))
+  return park(queue, name, job_id, job, token_wait and "GROUP_TOKEN_LIMITED" or "GROUP_RATE_LIMITED")
+end
+
+--- Take what the activation uses up.
+local function admit(queue, name, group, seq, returning, cost, now)
+  local changes = {}
+  local function set(field, value)
+    changes[#changes + 1], changes[#changes + 2] = field, value
+  end
+  if group.capacity > 0 then
+    set("tbTokens", (group.tokens or group.capacity) - cost)
+  end
+  if group.rate_max > 0 and group.rate_duration > 0 then
+    local running = groups.window_room(group, now)
+    set("rateWindowStart", running and group.window_start or now)
+    set("rateCount", running and group.rate_count + 1 or 1)
+  end
+  if not returning then
+    set("active", group.active + 1)
+    if seq > 0 then
+      set("nextSeq", seq + 1)
+    end
+  end
+  if changes[1] then
+    groups.write(queue, name, unpack(changes))
+  end
+end
+
+--- Let one job in. Returns nil, or why not: the job is then parked, or failed when it costs too much.
+--- A job that was active before still has its slot; limits make it pay, but not wait.
+function gates.enter(queue, job_id, job, now, skip_events)
+  local name, seq = job.groupKey, record.sequence(job)
+  local group = groups.load(queue, name)
+  local advanced = seq > 0 and groups.advance(queue, name, group)
+  local in_sequence = seq > 0 and group.next_seq > 0
+  local returning = in_sequence and seq < group.next_seq
+  if in_sequence and seq > group.next_seq then
+    park(queue, name, job_id, job)
+    if advanced then
+      release.promote(queue, name, group, now)
+    end
+    return "GROUP_ORDERED"
+  end
+  if not returning and group.max_concurrency > 0 and group.active >= group.max_concurrency then
+    return park(queue, name, job_id, job, "GROUP_FULL")
+  end
+  local cost = tonumber(job.cost) or tokens.DEFAULT_COST
+  if group.capacity > 0 and cost > group.capacity then
+    release.reject(queue, job_id, now, job.processedOn, skip_events)
+    release.forfeit(queue, job, now)
+    return "ERR:COST_EXCEEDS_CAPACITY"
+  end
+  local verdict = not returning and limited(queue, name, group, job_id, job, cost, now)
+  if verdict then
+    return verdict
+  end
+  admit(queue, name, group, seq, returning, cost, now)
+  if seq > 0 then
+    redis.call("ZREM", groups.parked_key(queue, name), job_id)
+  end
+  return nil
+end
+
+return gates
+end)()
+
+modules.activation = (function()
+--- The one way in which a job becomes active.
+
+local gates = require("gates")
+local lists = require("lists")
+local record = require("record")
+local release = require("release")
+local stream = require("stream")
+
+local activation = {}
+
+--- Take a job that did not become active off whoever fetched it. The caller keeps the list count.
+local function put_down(queue, job_id, entry)
+  if entry.id == "" then
+    lists.forget(queue, job_id)
+  else
+    stream.settle(queue, entry.group, entry.id, entry.broadcast)
+  end
+end
+
+--- The flat record with its new values: each field once.
+local function stamped(flat, job, now)
+  local fresh = { state = "active", processedOn = tostring(now), lastActive = tostring(now) }
+  for index = 1, #flat, 2 do
+    flat[index + 1] = fresh[flat[index]] or flat[index + 1]
+  end
+  for name, value in pairs(fresh) do
+    if not job[name] then
+      flat[#flat + 1], flat[#flat + 2] = name, value
+    end
+  end
+  return flat
+end
+
+--- Only where the job's options mislead about it is it noted whence an active job came.
+local function taken_from(job, entry)
+  local source = entry.id == "" and "list" or "stream"
+  local implied = (job.lifo == "1" or record.priority(job) > 0) and "list" or "stream"
+  if (job.takenFrom or implied) ~= source then
+    return "takenFrom", source
+  end
+end
+
+--- Activate one job. `entry` has `id` (empty from a list), `group` and `broadcast`.
+--- @return the flat record; or nil and why not: empty (no such job), `REVOKED`, `EXPIRED` or a verdict of the gates
+function activation.try(queue, job_id, entry, now, skip_events)
+  local key = queue .. "job:" .. job_id
+  local flat = redis.call("HGETALL", key)
+  if #flat == 0 then
+    return nil, ""
+  end
+  local job = record.from_flat(flat)
+  if job.revoked == "1" then
+    return nil, "REVOKED"
+  end
+  local verdict
+  if (tonumber(job.expireAt) or 0) > 0 and now > tonumber(job.expireAt) then
+    release.expire(queue, job_id, job, now)
+    verdict = "EXPIRED"
+  elseif job.groupKey and job.groupKey ~= "" then
+    verdict = gates.enter(queue, job_id, job, now, skip_events)
+  end
+  if verdict then
+    put_down(queue, job_id, entry)
+    return nil, verdict
+  end
+  redis.call("HSET", key, "state", "active", "processedOn", now, "lastActive", now, taken_from(job, entry))
+  if entry.id == "" then
+    lists.activated(queue, job_id, now)
+  end
+  return stamped(flat, job, now)
+end
+
+return activation
+end)()
+
+modules.fetch = (function()
+--- Finds the next job for a worker that has just completed one.
+
+local activation = require("activation")
+local events = require("events")
+local lists = require("lists")
+local stream = require("stream")
+
+local fetch = {}
+
+local MOST_POPS = 6
+local MOST_ENTRIES = 3
+
+local function activated(completed_id, job_id, entry_id, flat)
+  local reply = { "NEXT_HASH", completed_id, job_id, entry_id }
+  for index = 1, #flat do
+    reply[index + 4] = flat[index]
+  end
+  return reply
+end
+
+local function from_lists(queue, done)
+  local entry = { id = "" }
+  for _ = 1, MOST_POPS do
+    local job_id = lists.pop(queue, 1)[1]
+    if not job_id then
+      return nil
+    end
+    local flat = activation.try(queue, job_id, entry, done.now_ms, done.skip_events)
+    if flat then
+      redis.call("INCR", queue .. "list-active")
+      if not done.skip_events then
+        events.emit(queue, "active", job_id)
+      end
+      return activated(done.job_id, job_id, "", flat)
+    end
+  end
+end
+
+--- The next entry of the stream, id and job id; the job id is nil when it has none.
+local function read(queue, group, consumer)
+  local reply = redis.pcall(
+    "XREADGROUP", "GROUP", group, consumer, "COUNT", 1, "STREAMS", queue .. "stream", ">"
+  )
+  -- Without the stream or its group nothing is waiting; the worker's own read will say so.
+  if not reply or reply.err then
+    return nil
+  end
+  local entry = reply[1][2][1]
+  return entry[1], stream.field(entry[2], "jobId")
+end
+
+local function from_stream(queue, done)
+  for _ = 1, MOST_ENTRIES do
+    local entry_id, job_id = read(queue, done.group, done.consumer)
+    if not entry_id then
+      break
+    end
+    local flat, verdict
+    if job_id then
+      local entry = { id = entry_id, group = done.group }
+      flat, verdict = activation.try(queue, job_id, entry, done.now_ms, done.skip_events)
+    end
+    if flat then
+      return activated(done.job_id, job_id, entry_id, flat)
+    elseif verdict == "REVOKED" then
+      return { "NEXT_REVOKED", done.job_id, job_id, entry_id }
+    elseif not job_id or verdict == "" then
+      stream.settle(queue, done.group, entry_id)
+    elseif verdict ~= "EXPIRED" then
+      break
+    end
+  end
+  return { "NEXT_NONE", done.job_id }
+end
+
+--- Activate the next job for `done.consumer`; returns the reply of glidemq_completeAndFetchNext.
+function fetch.next(queue, done)
+  return from_lists(queue, done) or from_stream(queue, done)
+end
+
+return fetch
+end)()
+
+modules.dedup = (function()
+--- Deduplication: one job stands in for others of the same deduplication id.
+
+local events = require("events")
+local purge = require("purge")
+local record = require("record")
+local release = require("release")
+
+local dedup = {}
+
+--- The job that was last created under the id: its `id`, `created_ms`, and `job` unless that is gone. nil for none.
+function dedup.standing(queue, dedup_key, dedup_id)
+  local stored = redis.call("HGET", dedup_key, dedup_id)
+  local job_id, created = (stored or ""):match("^([^:]*):(.*)$")
+  if not job_id then
+    return nil
+  end
+  return { id = job_id, created_ms = tonumber(created) or 0, job = record.load(queue, job_id) }
+end
+
+local function unfinished(standing)
+  local state = standing.job and standing.job.state
+  return state and state ~= "completed" and state ~= "failed"
+end
+
+--- Whether a new job takes the place of the standing one, which has not become ready yet.
+function dedup.is_replaced(standing, mode)
+  local state = standing and standing.job and standing.job.state
+  return mode == "debounce" and (state == "delayed" or state == "prioritized")
+end
+
+--- Whether the standing job makes a new one superfluous.
+function dedup.stands_in(standing, mode, now, ttl_ms)
+  if not standing then
+    return false
+  elseif mode == "throttle" then
+    return ttl_ms > 0 and now - standing.created_ms < ttl_ms
+  elseif mode == "simple" or mode == "debounce" then
+    return unfinished(standing) and not dedup.is_replaced(standing, mode)
+  end
+  return false
+end
+
+--- Remove the standing job for the one that replaces it.
+function dedup.remove(queue, standing, now, skip_events)
+  redis.call("ZREM", queue .. "scheduled", standing.id)
+  release.forfeit(queue, standing.job, now)
+  purge.jobs(queue, { standing.id })
+  if not skip_events then
+    events.emit(queue, "removed", standing.id)
+  end
+end
+
+return dedup
+end)()
+
+modules.draining = (function()
+--- Removes jobs that have not started.
+
+local purge = require("purge")
+local record = require("record")
+local release = require("release")
+local stream = require("stream")
+
+local draining = {}
+
+local PAGE = 1000
+local PENDING_PAGE = 10000
+
+--- Remove jobs; those of a group no longer hold up the ones behind them.
+local function remove(queue, job_ids)
+  local grouped = {}
+  for _, job_id in ipairs(job_ids) do
+    local job = record.load(queue, job_id)
+    if job and job.groupKey then
+      grouped[#grouped + 1] = job
+    end
+  end
+  purge.jobs(queue, job_ids)
+  for _, job in ipairs(grouped) do
+    release.forfeit(queue, job, 0)
+  end
+end
+
+--- Ids of the entries the group holds.
+local function pending(queue, group)
+  local held, from = {}, "-"
+  repeat
+    local page = redis.pcall("XPENDING", queue .. "stream", group, from, "+", PENDING_PAGE)
+    if page.err then
+      break
+    end
+    for _, entry in ipairs(page) do
+      held[entry[1]] = true
+    end
+    from = page[1] and "(" .. page[#page][1]
+  until #page < PENDING_PAGE
+  return held
+end
+
+--- Remove the jobs of all entries that nobody holds; returns how many.
+function draining.stream(queue, group)
+  local held = pending(queue, group)
+  local entry_ids, job_ids = {}, {}
+  stream.walk(queue .. "stream", function(entry_id, fields)
+    if not held[entry_id] then
+      entry_ids[#entry_ids + 1] = entry_id
+      job_ids[#job_ids + 1] = stream.field(fields, "jobId")
+    end
+  end)
+  for first = 1, #entry_ids, PAGE do
+    redis.call("XDEL", queue .. "stream", unpack(entry_ids, first, math.min(first + PAGE - 1, #entry_ids)))
+  end
+  remove(queue, job_ids)
+  return #job_ids
+end
+
+--- Remove all scheduled jobs; returns how many members there were.
+function draining.scheduled(queue)
+  local members = redis.call("ZRANGE", queue .. "scheduled", 0, -1)
+  redis.call("UNLINK", queue .. "scheduled")
+  remove(queue, members)
+  return #members
+end
+
+--- Remove all jobs of a list; returns how many.
+function draining.list(queue, key)
+  local job_ids = redis.call("LRANGE", key, 0, -1)
+  redis.call("UNLINK", key)
+  remove(queue, job_ids)
+  return #job_ids
+end
+
+return draining
+end)()
+
+modules.retry = (function()
+--- What follows a failed attempt: another one, or the end.
+
+local active = require("active")
+local events = require("events")
+local failure = require("failure")
+local place = require("place")
+local record = require("record")
+local release = require("release")
+local retention = require("retention")
+
+local retry = {}
+
+local SUBSCRIPTION_TTL_S = 86400
+local PAGE = 1000
+
+--- Count the attempt; returns how many there were, in a broadcast of this consumer group.
+function retry.count(queue, attempt)
+  local key = queue .. "job:" .. attempt.job_id
+  if not attempt.broadcast then
+    return redis.call("HINCRBY", key, "attemptsMade", 1)
+  end
+  key = key .. ":sub:" .. attempt.group
+  local attempts = redis.call("HINCRBY", key, "a", 1)
+  redis.call("EXPIRE", key, SUBSCRIPTION_TTL_S)
+  return attempts
+end
+
+--- Schedule the next attempt.
+function retry.schedule(queue, attempt, job, attempts)
+  local job_id, now, reason = attempt.job_id, attempt.now_ms, attempt.failed_reason
+  local key = queue .. "job:" .. job_id
+  local opts = redis.call("HGET", key, "opts")
+  if opts and opts:find('"fallbacks"', 1, true) then
+    redis.call("HINCRBY", key, "fallbackIndex", 1)
+  end
+  local member = attempt.broadcast and job_id .. "||" .. attempt.group or job_id
+  place.later(queue, member, job, now + attempt.backoff_ms)
+  redis.call("HSET", key, "state", "delayed", "failedReason", reason, "processedOn", now)
+  active.pause_slot(queue, job, now)
+  events.emit(
+    queue, "retrying", job_id,
+    "failedReason", reason, "attemptsMade", attempts, "delay", attempt.backoff_ms
+  )
+end
+
+--- Fail the job for good.
+function retry.give_up(queue, attempt, job)
+  local job_id, now, reason = attempt.job_id, attempt.now_ms, attempt.failed_reason
+  failure.record(queue, job_id, reason, now, "processedOn", now)
+  release.forfeit(queue, job, now)
+  failure.announce(queue, job_id, reason, now, job.processedOn)
+  retention.apply(queue, "failed", job_id, now, attempt)
+end
+
+--- Schedule up to `count` failed jobs again, oldest first, or all when it is 0; returns how many.
+function retry.failed(queue, count, now)
+  local retried = 0
+  while count <= 0 or retried < count do
+    local wanted = count > 0 and math.min(count - retried, PAGE) or PAGE
+    local popped = redis.call("ZPOPMIN", queue .. "failed", wanted)
+    if not popped[1] then
+      break
+    end
+    for index = 1, #popped, 2 do
+      local job_id = popped[index]
+      local job = record.load(queue, job_id)
+      if job then
+        place.later(queue, job_id, job, now)
+        redis.call(
+          "HSET", queue .. "job:" .. job_id,
+          "state", "delayed", "attemptsMade", 0, "failedReason", "", "finishedOn", ""
+        )
+        retried = retried + 1
+      end
+    end
+  end
+  return retried
+end
+
+return retry
+end)()
+
+modules.promotion = (function()
+--- Makes delayed and prioritized jobs ready when their time has come.
+
+local events = require("events")
+local failure = require("failure")
+local place = require("place")
+local record = require("record")
+local release = require("release")
+local scheduled = require("scheduled")
+local stream = require("stream")
+
+local promotion = {}
+
+local MOST_MEMBERS = 1000
+
+--- Promote one member: a job id, or `id||group` for the retry of one consumer group of a broadcast.
+local function promote(queue, member, now)
+  local job_id, retry_group = member:match("^(.-)||(.*)$")
+  job_id = job_id or member
+  local job = record.load(queue, job_id)
+  if not job then
+    return
+  elseif failure.has_expired(job, now) then
+    release.expire(queue, job_id, job, now)
+    return
+  end
+  redis.call("HSET", queue .. "job:" .. job_id, "state", "waiting")
+  if retry_group then
+    stream.push(queue, job_id, job.name, "retryGroup", retry_group)
+  else
+    place.ready(queue, job_id, job)
+  end
+  events.emit(queue, "promoted", job_id)
+end
+
+--- Promote what is due in every priority band; returns how many members that were.
+function promotion.due(queue, now)
+  local key = queue .. "scheduled"
+  local consumed = 0
+  local band = scheduled.first(key)
+  while band and consumed < MOST_MEMBERS do
+    local from, to = scheduled.bound(band, 0), scheduled.bound(band, now)
+    local members = redis.call("ZRANGE", key, from, to, "BYSCORE", "LIMIT", 0, MOST_MEMBERS - consumed)
+    if members[1] then
+      redis.call("ZREM", key, unpack(members))
+    end
+    for _, member in ipairs(members) do
+      promote(queue, member, now)
+    end
+    consumed = consumed + #members
+    band = scheduled.first(key, band + 1)
+  end
+  return consumed
+end
+
+return promotion
+end)()
+
+modules.hold = (function()
+--- Holds a group back for a while at run time.
+
+local active = require("active")
+local events = require("events")
+local failure = require("failure")
+local groups = require("groups")
+local record = require("record")
+
+local hold = {}
+
+local REASON = "group rate limited"
+
+--- Where a held job stands among the parked: before all others in its sequence, or behind them.
+local function score_of(queue, name, job_id, job, position)
+  local seq = record.sequence(job)
+  if position ~= "back" then
+    return seq
+  end
+  local last = redis.call("ZRANGE", groups.parked_key(queue, name), 0, 0, "REV", "WITHSCORES")
+  if last[2] then
+    return tonumber(last[2]) + 1
+  end
+  return seq > 0 and seq or tonumber(job_id) or 0
+end
+
+--- Take the active job that met the limit off its worker: parked, or failed.
+function hold.put_down(queue, job_id, job, how)
+  local name, now = job.groupKey, how.now_ms
+  active.leave(queue, job_id, how.entry_id, how.group, how.broadcast)
+  local slots = groups.load(queue, name).active
+  if slots > 0 then
+    groups.write(queue, name, "active", slots - 1)
+  end
+  if how.current_job == "fail" then
+    failure.record(queue, job_id, REASON, now, "processedOn", job.processedOn or now)
+    failure.announce(queue, job_id, REASON, now, job.processedOn)
+  else
+    groups.park(queue, name, job_id, score_of(queue, name, job_id, job, how.requeue_position))
+  end
+end
+
+--- Hold a group back; returns until when. `extend` says whether an end already set stays when it is later.
+function hold.group(queue, name, job_id, duration, now, extend)
+  local resume_at = now + duration
+  if extend == "max" then
+    local standing = tonumber(redis.call("ZSCORE", queue .. "ratelimited", name)) or 0
+    resume_at = math.max(resume_at, standing)
+  end
+  groups.hold_until(queue, name, resume_at)
+  events.emit(
+    queue, "group-rate-limited", job_id,
+    "groupKey", name, "duration", duration, "resumeAt", resume_at
+  )
+  return resume_at
+end
+
+return hold
+end)()
+
+modules.stall = (function()
+--- What happens to an active job whose worker fell silent.
+
+local events = require("events")
+local failure = require("failure")
+local release = require("release")
+
+local stall = {}
+
+local REASON = "job stalled more than maxStalledCount"
+local SHORTEST_MS, LONGEST_MS = 1000, 86400000
+
+--- The lease the job's own options name; nil when they name none.
+local function own_lease(queue, job_id)
+  local opts = redis.call("HGET", queue .. "job:" .. job_id, "opts")
+  if not opts or not opts:find('"lockDuration"', 1, true) then
+    return nil
+  end
+  local readable, decoded = pcall(cjson.decode, opts)
+  local lease = readable and type(decoded) == "table" and tonumber(decoded.lockDuration)
+  return lease and lease >= SHORTEST_MS and lease <= LONGEST_MS and lease or nil
+end
+
+--- Whether so much time has passed as the sweep forgives where a job names no lease of its own.
+function stall.has_passed(since, sweep)
+  return sweep.now_ms - since >= (sweep.lock_duration_ms > 0 and sweep.lock_duration_ms or sweep.min_idle_ms)
+end
+
+--- Whether the job, which was heard of before, has been silent for as long as is forgiven.
+function stall.is_silent(queue, job_id, job, sweep)
+  local last, lease = tonumber(job.lastActive) or 0, own_lease(queue, job_id)
+  if lease then
+    return sweep.now_ms - last >= lease
+  end
+  return stall.has_passed(last, sweep)
+end
+
+--- Count one stall. Returns true when it was one too many and the job has failed.
+function stall.strike(queue, job_id, job, most, now)
+  local key = queue .. "job:" .. job_id
+  if redis.call("HINCRBY", key, "stalledCount", 1) <= most then
+    events.emit(queue, "stalled", job_id)
+    return false
+  end
+  failure.record(queue, job_id, REASON, now)
+  release.forfeit(queue, job, now)
+  failure.announce(queue, job_id, REASON, now, job.processedOn)
+  return true
+end
+
+--- The job runs again from the beginning.
+function stall.reset(queue, job_id)
+  local key = queue .. "job:" .. job_id
+  redis.call("HSET", key, "state", "waiting")
+  redis.call("HDEL", key, "processedOn", "lastActive")
+end
+
+return stall
+end)()
+
+modules.reclaim = (function()
+--- Takes jobs back from workers that fell silent. `sweep` has now_ms, min_idle_ms, lock_duration_ms, most_stalls,
+--- and for the stream also group and broadcast.
+
+local lists = require("lists")
+local failure = require("failure")
+local place = require("place")
+local record = require("record")
+local release = require("release")
+local stall = require("stall")
+local stream = require("stream")
+
+local reclaim = {}
+
+local MOST_PAGES = 100
+
+--- Look at one idle entry: drop it, leave it, or run its job again.
+local function entry(queue, entry_id, job_id, sweep)
+  local now = sweep.now_ms
+  local job = job_id and record.load(queue, job_id)
+  if job and failure.has_expired(job, now) then
+    release.expire(queue, job_id, job, now)
+  elseif job then
+    if job.lastActive and not stall.is_silent(queue, job_id, job, sweep) then
+      return
+    end
+    local failed = stall.strike(queue, job_id, job, sweep.most_stalls, now)
+    if sweep.broadcast and not failed then
+      redis.call("HSET", queue .. "job:" .. job_id, "state", "active")
+      return
+    elseif not failed then
+      stall.reset(queue, job_id)
+      stream.push(queue, job_id, job.name)
+    end
+  end
+  stream.settle(queue, sweep.group, entry_id, sweep.broadcast)
+end
+
+--- Look at all entries idle for too long, page by page; returns how many.
+function reclaim.entries(queue, consumer, sweep)
+  local cursor, seen = "0-0", 0
+  for _ = 1, MOST_PAGES do
+    local page = redis.call("XAUTOCLAIM", queue .. "stream", sweep.group, consumer, sweep.min_idle_ms, cursor)
+    for _, claimed in ipairs(page[2]) do
+      if claimed then
+        entry(queue, claimed[1], stream.field(claimed[2], "jobId"), sweep)
+        seen = seen + 1
+      end
+    end
+    cursor = page[1]
+    if cursor == "0-0" then
+      break
+    end
+  end
+  return seen
+end
+
+--- Look at one active list job; returns whether it was taken back.
+local function list_job(queue, job_id, job, sweep)
+  local now = sweep.now_ms
+  if not job.lastActive or not stall.is_silent(queue, job_id, job, sweep) then
+    return false
+  end
+  lists.leave(queue, job_id)
+  if failure.has_expired(job, now) then
+    release.expire(queue, job_id, job, now)
+    return true
+  end
+  redis.call("HSET", queue .. "job:" .. job_id, "lastActive", now)
+  if not stall.strike(queue, job_id, job, sweep.most_stalls, now) then
+    stall.reset(queue, job_id)
+    place.ready(queue, job_id, job)
+  end
+  return true
+end
+
+--- Take back list jobs whose worker fell silent, and those popped by one that died before it activated them.
+function reclaim.list_jobs(queue, sweep)
+  if lists.is_idle(queue) then
+    return 0
+  end
+  local reclaimed = 0
+  local active, taken = lists.all(queue)
+  for _, found in ipairs(active) do
+    if list_job(queue, found.id, found.job, sweep) then
+      reclaimed = reclaimed + 1
+    end
+  end
+  for _, found in ipairs(taken) do
+    if found.is_new then
+      lists.seen_taken(queue, found.id, sweep.now_ms)
+    elseif stall.has_passed(found.since, sweep) then
+      place.back(queue, found.id, found.job)
+      reclaimed = reclaimed + 1
+    end
+  end
+  return reclaimed
+end
+
+return reclaim
+end)()
+
+modules.budgets = (function()
+--- What a flow may spend: running sums and their limits, all on one hash.
+
+local budgets = {}
+
+local function decoded(text)
+  local readable, value = pcall(cjson.decode, text)
+  return readable and type(value) == "table" and value or {}
+end
+
+--- Add one kind of usage: to the total, and by category. Text is sent, which keeps the decimals as they were written.
+local function add(key, field, total, by_category)
+  if total > 0 then
+    redis.call("HINCRBYFLOAT", key, field, tostring(total))
+  end
+  for category, amount in pairs(decoded(by_category)) do
+    local used = tonumber(amount) or 0
+    if used > 0 then
+      redis.call("HINCRBYFLOAT", key, field .. ":" .. category, tostring(used))
+    end
+  end
+end
+
+local function is_over(key, field, limit)
+  local most = tonumber(limit) or 0
+  return most > 0 and (tonumber(redis.call("HGET", key, field)) or 0) > most
+end
+
+local function any_over(key, field, limits)
+  for category, limit in pairs(decoded(limits)) do
+    if is_over(key, field .. ":" .. category, limit) then
+      return true
+    end
+  end
+  return false
+end
+
+function budgets.record(key, usage)
+  add(key, "usedTokens", usage.weighted_tokens, usage.tokens)
+  add(key, "usedCost", usage.total_cost, usage.costs)
+end
+
+--- Whether a limit is passed, of the budget itself or of those given by category.
+function budgets.exceeded(key, max_tokens, max_costs)
+  local limits = redis.call("HMGET", key, "maxTotalTokens", "maxTotalCost")
+  return is_over(key, "usedTokens", limits[1])
+    or is_over(key, "usedCost", limits[2])
+    or any_over(key, "usedTokens", max_tokens)
+    or any_over(key, "usedCost", max_costs)
+end
+
+return budgets
+end)()
+
+modules.search = (function()
+--- Finds jobs by their name.
+
+local stream = require("stream")
+
+local search = {}
+
+local PAGE = 1000
+
+local function walk_set(key, visit)
+  local first = 0
+  while true do
+    local page = redis.call("ZRANGE", key, first, first + PAGE - 1)
+    for _, job_id in ipairs(page) do
+      if visit(job_id) then
+        return
+      end
+    end
+    if #page < PAGE then
+      return
+    end
+    first = first + PAGE
+  end
+end
+
+--- Ids of up to `limit` jobs with exactly this name, in the order of the `zset` or `stream` at `key`.
+function search.by_name(queue, key, state_type, name, limit)
+  local found = {}
+  local function visit(job_id)
+    if #found < limit and job_id and redis.call("HGET", queue .. "job:" .. job_id, "name") == name then
+      found[#found + 1] = job_id
+    end
+    return #found >= limit
+  end
+  if state_type == "stream" then
+    stream.walk(key, function(_, fields)
+      return visit(stream.field(fields, "jobId"))
+    end)
+  else
+    walk_set(key, visit)
+  end
+  return found
+end
+
+return search
+end)()
+
+do -- addFlow
+  local creation = require("creation")
+  local events = require("events")
+  local graph = require("graph")
+  local ids = require("ids")
+  redis.register_function("glidemq_addFlow", function(KEYS, ARGV)
+    local parent_name = ARGV[1] or missing("addFlow", "parent_name")
+    local parent_data = ARGV[2] or missing("addFlow", "parent_data")
+    local parent_opts = ARGV[3] or missing("addFlow", "parent_opts")
+    local timestamp_ms = tonumber(ARGV[4]) or missing("addFlow", "timestamp_ms")
+    local parent_delay_ms = tonumber(ARGV[5]) or 0
+    local parent_priority = tonumber(ARGV[6]) or 0
+    local parent_max_attempts = tonumber(ARGV[7]) or 0
+    local child_count = tonumber(ARGV[8]) or missing("addFlow", "child_count")
+    local parent_custom_id = ARGV[9] or ""
+    local children = {}
+    for index = 1, child_count do
+      local key = 4 + (index - 1) * 4
+      local arg = 9 + (index - 1) * 9
+      children[index] = {
+        id_key = KEYS[key + 1] or missing("addFlow", "id"),
+        stream_key = KEYS[key + 2] or missing("addFlow", "stream"),
+        scheduled_key = KEYS[key + 3] or missing("addFlow", "scheduled"),
+        events_key = KEYS[key + 4] or missing("addFlow", "events"),
+        name = ARGV[arg + 1] or missing("addFlow", "name"),
+        data = ARGV[arg + 2] or missing("addFlow", "data"),
+        opts = ARGV[arg + 3] or missing("addFlow", "opts"),
+        delay_ms = tonumber(ARGV[arg + 4]) or 0,
+        priority = tonumber(ARGV[arg + 5]) or 0,
+        max_attempts = tonumber(ARGV[arg + 6]) or 0,
+        queue_prefix = ARGV[arg + 7] or missing("addFlow", "queue_prefix"),
+        parent_queue = ARGV[arg + 8] or missing("addFlow", "parent_queue"),
+        custom_id = ARGV[arg + 9] or "",
+      }
+    end
+    local extra_dep_count = tonumber(ARGV[10 + 9 * #children]) or missing("addFlow", "extra_dep_count")
+    local extra_deps = {}
+    for index = 1, extra_dep_count do
+      extra_deps[index] = ARGV[10 + 9 * #children + index]
+    end
+    local queue = (KEYS[1] or missing("addFlow", "id")):sub(1, -3)
+    local parent = graph.parent({
+      job_name = parent_name,
+      data = parent_data,
+      opts = parent_opts,
+      timestamp_ms = timestamp_ms,
+      delay_ms = parent_delay_ms,
+      priority = parent_priority,
+      max_attempts = parent_max_attempts,
+      custom_id = parent_custom_id,
+    })
+    for _, child in ipairs(children) do
+      graph.child(child, timestamp_ms)
+    end
+
+    -- All that can be wrong is found out before the first record is written; only the counters of ids may have moved.
+    if parent.custom_id ~= "" and ids.exists(queue, parent.custom_id) then
+      return '["duplicate"]'
+    end
+    local parent_id = ids.take(queue, parent.custom_id)
+    if not parent_id then
+      return '["ERR:ID_EXHAUSTED"]'
+    end
+    local problem, chosen = graph.problem(queue .. "job:" .. parent_id, parent, children)
+    if problem then
+      return problem
+    end
+    local job_ids = graph.take_ids(parent_id, children, chosen)
+    if not job_ids then
+      return '["ERR:ID_EXHAUSTED"]'
+    end
+
+    creation.write(queue, parent_id, parent, "waiting-children")
+    local deps_key = queue .. "deps:" .. parent_id
+    for index, child in ipairs(children) do
+      local child_id = job_ids[index + 1]
+      child.parent_id = parent_id
+      creation.write(child.queue, child_id, child)
+      redis.call("SADD", deps_key, child.queue .. child_id)
+      events.emit(child.queue, "added", child_id, "name", child.job_name)
+    end
+    for _, member in ipairs(extra_deps) do
+      redis.call("SADD", deps_key, member)
+    end
+    events.emit(queue, "added", parent_id, "name", parent.job_name)
+    return cjson.encode(job_ids)
+  end)
+end
+
+do -- addJob
+  local creation = require("creation")
+  local events = require("events")
+  redis.register_function("glidemq_addJob", function(KEYS, ARGV)
+    local parent_deps_key = KEYS[5]
+    local job = {
+      job_name = ARGV[1] or missing("addJob", "job_name"),
+      data = ARGV[2] or missing("addJob", "data"),
+      opts = ARGV[3] or missing("addJob", "opts"),
+      timestamp_ms = tonumber(ARGV[4]) or missing("addJob", "timestamp_ms"),
+      delay_ms = tonumber(ARGV[5]) or 0,
+      priority = tonumber(ARGV[6]) or 0,
+      parent_id = ARGV[7] or "",
+      max_attempts = tonumber(ARGV[8]) or 0,
+      ordering_key = ARGV[9] or "",
+      group_concurrency = tonumber(ARGV[10]) or 0,
+      group_rate_max = tonumber(ARGV[11]) or 0,
+      group_rate_duration_ms = tonumber(ARGV[12]) or 0,
+      tb_capacity = tonumber(ARGV[13]) or 0,
+      tb_refill_rate = tonumber(ARGV[14]) or 0,
+      cost = tonumber(ARGV[15]) or 0,
+      ttl_ms = tonumber(ARGV[16]) or 0,
+      custom_id = ARGV[17] or "",
+      lifo = ARGV[18] == "1",
+      parent_queue = ARGV[19] or "",
+      scheduler_name = ARGV[20] or "",
+    }
+    local skip_events = ARGV[21] == "1"
+    local queue = queue_of("addJob", (KEYS[1] or missing("addJob", "id")), ":id") .. ":"
+    local problem = creation.problem(queue, job)
+    if problem then
+      return problem
+    end
+    local job_id, exhausted = creation.job(queue, job, parent_deps_key)
+    if not job_id then
+      return exhausted
+    end
+    if not skip_events then
+      events.emit(queue, "added", job_id, "name", job.job_name)
+    end
+    return job_id
+  end)
+end
+
+do -- changeDelay
+  local reschedule = require("reschedule")
+  redis.register_function("glidemq_changeDelay", function(KEYS, ARGV)
+    local job_id = ARGV[1] or missing("changeDelay", "job_id")
+    local delay_ms = tonumber(ARGV[2])
+    local now_ms = tonumber(ARGV[3]) or missing("changeDelay", "now_ms")
+    local group = ARGV[4] or missing("changeDelay", "group")
+    local queue = (KEYS[1] or missing("changeDelay", "job")):sub(1, -#job_id - 5)
+    return reschedule.delay(queue, job_id, group, delay_ms, now_ms)
+  end)
+end
+
+do -- changePriority
+  local reschedule = require("reschedule")
+  redis.register_function("glidemq_changePriority", function(KEYS, ARGV)
+    local job_id = ARGV[1] or missing("changePriority", "job_id")
+    local priority = tonumber(ARGV[2])
+    local group = ARGV[3] or missing("changePriority", "group")
+    local queue = (KEYS[1] or missing("changePriority", "job")):sub(1, -#job_id - 5)
+    return reschedule.priority(queue, job_id, group, priority)
+  end)
+end
+
+do -- checkBudget
+  redis.register_function("glidemq_checkBudget", function(KEYS, ARGV)
+    local budget_key = KEYS[1] or missing("checkBudget", "budget")
+    local exceeded = redis.call("HGET", budget_key, "exceeded")
+    if exceeded == "1" then
+      return "exceeded"
+    elseif not exceeded and redis.call("EXISTS", budget_key) == 0 then
+      return "no_budget"
+    end
+    return "ok"
+  end)
+end
+
+do -- checkConcurrency
+  local concurrency = require("concurrency")
+  redis.register_function("glidemq_checkConcurrency", function(KEYS, ARGV)
+    local meta_key = KEYS[1] or missing("checkConcurrency", "meta")
+    local stream_key = KEYS[2] or missing("checkConcurrency", "stream")
+    local group = ARGV[1] or missing("checkConcurrency", "group")
+    local queue = (KEYS[1] or missing("checkConcurrency", "meta")):sub(1, -5)
+    return concurrency.room(meta_key, stream_key, queue, group) or -1
+  end)
+end
+
+do -- clean
+  local events = require("events")
+  local purge = require("purge")
+  redis.register_function("glidemq_clean", function(KEYS, ARGV)
+    local finished_key = KEYS[1] or missing("clean", "finished")
+    local cutoff_ms = tonumber(ARGV[1]) or missing("clean", "cutoff_ms")
+    local limit = tonumber(ARGV[2]) or 0
+    local queue = (KEYS[3] or missing("clean", "id")):sub(1, -3)
+    if limit <= 0 then
+      return {}
+    end
+    local job_ids = redis.call("ZRANGE", finished_key, "-inf", string.format("%.0f", cutoff_ms), "BYSCORE", "LIMIT", 0, limit)
+    if not job_ids[1] then
+      return {}
+    end
+    purge.jobs(queue, job_ids)
+    purge.members(finished_key, job_ids)
+    events.emit(queue, "cleaned", #job_ids)
+    return job_ids
+  end)
+end
+
+do -- complete
+  local completion = require("completion")
+  local record = require("record")
+  redis.register_function("glidemq_complete", function(KEYS, ARGV)
+    local parent_job_key = KEYS[7]
+    local done = {
+      job_id = ARGV[1] or missing("complete", "job_id"),
+      entry_id = ARGV[2] or missing("complete", "entry_id"),
+      returnvalue = ARGV[3] or missing("complete", "returnvalue"),
+      now_ms = tonumber(ARGV[4]) or missing("complete", "now_ms"),
+      group = ARGV[5] or missing("complete", "group"),
+      remove_mode = ARGV[6] or "0",
+      remove_count = tonumber(ARGV[7]) or 0,
+      remove_age_s = tonumber(ARGV[8]) or 0,
+      deps_member = ARGV[9] or "",
+      parent_id = ARGV[10] or "",
+      broadcast = ARGV[11] == "1",
+    }
+    local queue = queue_of("complete", (KEYS[4] or missing("complete", "job")), "job:" .. done.job_id)
+    local known = record.load(queue, done.job_id) or {}
+    completion.settle(queue, done, known, parent_job_key)
+    return 1
+  end)
+end
+
+do -- completeAndFetchNext
+  local completion = require("completion")
+  local fetch = require("fetch")
+  redis.register_function("glidemq_completeAndFetchNext", function(KEYS, ARGV)
+    local parent_job_key = KEYS[7]
+    local done = {
+      job_id = ARGV[1] or missing("completeAndFetchNext", "job_id"),
+      entry_id = ARGV[2] or missing("completeAndFetchNext", "entry_id"),
+      returnvalue = ARGV[3] or missing("completeAndFetchNext", "returnvalue"),
+      now_ms = tonumber(ARGV[4]) or missing("completeAndFetchNext", "now_ms"),
+      group = ARGV[5] or missing("completeAndFetchNext", "group"),
+      consumer = ARGV[6] or missing("completeAndFetchNext", "consumer"),
+      remove_mode = ARGV[7] or "0",
+      remove_count = tonumber(ARGV[8]) or 0,
+      remove_age_s = tonumber(ARGV[9]) or 0,
+      deps_member = ARGV[10] or "",
+      parent_id = ARGV[11] or "",
+      ordering_key_hint = ARGV[12] or "",
+      ordering_seq_hint = ARGV[13] or "",
+      group_key_hint = ARGV[14] or "",
+      broadcast = ARGV[15] == "1",
+      processed_on_hint = ARGV[16] or "",
+      has_parents = ARGV[17] or "",
+      skip_events = ARGV[18] == "1",
+      skip_metrics = ARGV[19] == "1",
+    }
+    local queue = (KEYS[4] or missing("completeAndFetchNext", "job")):sub(1, -#done.job_id - 5)
+    completion.settle(queue, done, completion.known(queue, done), parent_job_key)
+    if done.broadcast then
+      return { "NEXT_NONE", done.job_id }
+    end
+    return fetch.next(queue, done)
+  end)
+end
+
+do -- completeChild
+  local flows = require("flows")
+  redis.register_function("glidemq_completeChild", function(KEYS, ARGV)
+    local parent_deps_key = KEYS[1] or missing("completeChild", "parent_deps")
+    local parent_job_key = KEYS[2] or missing("completeChild", "parent_job")
+    local deps_member = ARGV[1] or missing("completeChild", "deps_member")
+    local parent_id = ARGV[2] or missing("completeChild", "parent_id")
+    flows.notify(flows.queue_of(parent_job_key, parent_id), parent_id, deps_member)
+    local done = tonumber(redis.call("HGET", parent_job_key, "depsCompleted")) or 0
+    return redis.call("SCARD", parent_deps_key) - done
+  end)
+end
+
+do -- dedup
+  local creation = require("creation")
+  local dedup = require("dedup")
+  local events = require("events")
+  redis.register_function("glidemq_dedup", function(KEYS, ARGV)
+    local dedup_key = KEYS[1] or missing("dedup", "dedup")
+    local parent_deps_key = KEYS[6]
+    local dedup_id = ARGV[1] or missing("dedup", "dedup_id")
+    local dedup_ttl_ms = tonumber(ARGV[2]) or 0
+    local mode = ARGV[3] or missing("dedup", "mode")
+    local job = {
+      job_name = ARGV[4] or missing("dedup", "job_name"),
+      data = ARGV[5] or missing("dedup", "data"),
+      opts = ARGV[6] or missing("dedup", "opts"),
+      timestamp_ms = tonumber(ARGV[7]) or missing("dedup", "timestamp_ms"),
+      delay_ms = tonumber(ARGV[8]) or 0,
+      priority = tonumber(ARGV[9]) or 0,
+      parent_id = ARGV[10] or "",
+      max_attempts = tonumber(ARGV[11]) or 0,
+      ordering_key = ARGV[12] or "",
+      group_concurrency = tonumber(ARGV[13]) or 0,
+      group_rate_max = tonumber(ARGV[14]) or 0,
+      group_rate_duration_ms = tonumber(ARGV[15]) or 0,
+      tb_capacity = tonumber(ARGV[16]) or 0,
+      tb_refill_rate = tonumber(ARGV[17]) or 0,
+      cost = tonumber(ARGV[18]) or 0,
+      ttl_ms = tonumber(ARGV[19]) or 0,
+      custom_id = ARGV[20] or "",
+      lifo = ARGV[21] == "1",
+      parent_queue = ARGV[22] or "",
+    }
+    local skip_events = ARGV[23] == "1"
+    local queue = (KEYS[2] or missing("dedup", "id")):sub(1, -3)
+    local standing = dedup.standing(queue, dedup_key, dedup_id)
+    if dedup.stands_in(standing, mode, job.timestamp_ms, dedup_ttl_ms) then
+      return "skipped"
+    end
+    local replaced = dedup.is_replaced(standing, mode)
+    local problem = creation.problem(queue, job, replaced and standing.id)
+    if problem then
+      return problem
+    end
+    if replaced then
+      dedup.remove(queue, standing, job.timestamp_ms, skip_events)
+    end
+    local job_id, exhausted = creation.job(queue, job, parent_deps_key)
+    if not job_id then
+      return exhausted
+    end
+    redis.call("HSET", dedup_key, dedup_id, job_id .. ":" .. string.format("%.0f", job.timestamp_ms))
+    if not skip_events then
+      events.emit(queue, "added", job_id, "name", job.job_name)
+    end
+    return job_id
+  end)
+end
+
+do -- deferActive
+  local active = require("active")
+  local record = require("record")
+  local stream = require("stream")
+  redis.register_function("glidemq_deferActive", function(KEYS, ARGV)
+    local job_key = KEYS[2] or missing("deferActive", "job")
+    local job_id = ARGV[1] or missing("deferActive", "job_id")
+    local entry_id = ARGV[2] or missing("deferActive", "entry_id")
+    local group = ARGV[3] or missing("deferActive", "group")
+    local broadcast = ARGV[4] == "1"
+    local queue = (KEYS[2] or missing("deferActive", "job")):sub(1, -#job_id - 5)
+    local job = record.load(queue, job_id)
+    active.leave(queue, job_id, entry_id, group, broadcast)
+    if not job then
+      return 0
+    end
+    redis.call("HSET", job_key, "state", "waiting")
+    stream.push(queue, job_id, job.name)
+    return 1
+  end)
+end
+
+do -- drain
+  local draining = require("draining")
+  local events = require("events")
+  redis.register_function("glidemq_drain", function(KEYS, ARGV)
+    local lifo_key = KEYS[5] or missing("drain", "lifo")
+    local priority_key = KEYS[6] or missing("drain", "priority")
+    local drain_delayed = ARGV[1] == "1"
+    local group = ARGV[2] or "workers"
+    local queue = (KEYS[4] or missing("drain", "id")):sub(1, -3)
+    local removed = draining.stream(queue, group)
+    if drain_delayed then
+      removed = removed + draining.scheduled(queue)
+    end
+    removed = removed + draining.list(queue, lifo_key) + draining.list(queue, priority_key)
+    if removed > 0 then
+      events.emit(queue, "drained", removed)
+    end
+    return removed
+  end)
+end
+
+do -- fail
+  local active = require("active")
+  local record = require("record")
+  local retry = require("retry")
+  redis.register_function("glidemq_fail", function(KEYS, ARGV)
+    local attempt = {
+      job_id = ARGV[1] or missing("fail", "job_id"),
+      entry_id = ARGV[2] or missing("fail", "entry_id"),
+      failed_reason = ARGV[3] or missing("fail", "failed_reason"),
+      now_ms = tonumber(ARGV[4]) or missing("fail", "now_ms"),
+      max_attempts = tonumber(ARGV[5]) or 0,
+      backoff_ms = tonumber(ARGV[6]) or 0,
+      group = ARGV[7] or "workers",
+      remove_mode = ARGV[8] or "0",
+      remove_count = tonumber(ARGV[9]) or 0,
+      remove_age_s = tonumber(ARGV[10]) or 0,
+      broadcast = ARGV[11] == "1",
+    }
+    local queue = queue_of("fail", (KEYS[5] or missing("fail", "job")), "job:" .. attempt.job_id)
+    local job = record.load(queue, attempt.job_id)
+    active.leave(queue, attempt.job_id, attempt.entry_id, attempt.group, attempt.broadcast)
+    if not job then
+      return "failed"
+    end
+    local attempts = retry.count(queue, attempt)
+    if attempt.max_attempts > 0 and attempts < attempt.max_attempts then
+      retry.schedule(queue, attempt, job, attempts)
+      return "retrying"
+    end
+    retry.give_up(queue, attempt, job)
+    return "failed"
+  end)
+end
+
+do -- getActiveListJobIds
+  local lists = require("lists")
+  redis.register_function("glidemq_getActiveListJobIds", function(KEYS, ARGV)
+    local start = tonumber(ARGV[1]) or 0
+    local stop = tonumber(ARGV[2]) or -1
+    local queue = (KEYS[1] or missing("getActiveListJobIds", "id")):sub(1, -3)
+    local active = lists.all(queue)
+    local last = stop < 0 and #active or stop + 1
+    local job_ids = {}
+    for index = start + 1, math.min(last, #active) do
+      job_ids[#job_ids + 1] = active[index].id
+    end
+    return job_ids
+  end)
+end
+
+do -- healListActive
+  local lists = require("lists")
+  redis.register_function("glidemq_healListActive", function(KEYS, ARGV)
+    local queue = (KEYS[1] or missing("healListActive", "id")):sub(1, -3)
+    return lists.heal(queue)
+  end)
+end
+
+do -- moveActiveToDelayed
+  local active = require("active")
+  local events = require("events")
+  local place = require("place")
+  redis.register_function("glidemq_moveActiveToDelayed", function(KEYS, ARGV)
+    local job_key = KEYS[1] or missing("moveActiveToDelayed", "job")
+    local job_id = ARGV[1] or missing("moveActiveToDelayed", "job_id")
+    local entry_id = ARGV[2] or missing("moveActiveToDelayed", "entry_id")
+    local now_ms = tonumber(ARGV[3]) or missing("moveActiveToDelayed", "now_ms")
+    local delayed_until_ms = tonumber(ARGV[4]) or 0
+    local group = ARGV[5] or "workers"
+    local new_data = ARGV[6] or ""
+    local broadcast = ARGV[7] == "1"
+    local queue = (KEYS[1] or missing("moveActiveToDelayed", "job")):sub(1, -#job_id - 5)
+    local job, problem = active.load(queue, job_id)
+    if not job then
+      return problem
+    end
+    local due = math.max(delayed_until_ms, now_ms)
+    active.leave(queue, job_id, entry_id, group, broadcast)
+    place.later(queue, job_id, job, due)
+    redis.call("HSET", job_key, "state", "delayed", "delay", due - now_ms)
+    if new_data ~= "" then
+      redis.call("HSET", job_key, "data", new_data)
+    end
+    active.pause_slot(queue, job, now_ms)
+    events.emit(queue, "delay-changed", job_id, "delay", due - now_ms)
+    return "ok"
+  end)
+end
+
+do -- moveToActive
+  local activation = require("activation")
+  redis.register_function("glidemq_moveToActive", function(KEYS, ARGV)
+    local stream_key = KEYS[2]
+    local now_ms = tonumber(ARGV[1]) or missing("moveToActive", "now_ms")
+    local entry_id = ARGV[2] or ""
+    local group = ARGV[3] or ""
+    local job_id = ARGV[4] or ""
+    local broadcast = ARGV[5] == "1"
+    local queue = (KEYS[1] or missing("moveToActive", "job")):sub(1, -#job_id - 5)
+    local entry = { id = entry_id, group = stream_key and group or "", broadcast = broadcast }
+    local flat, verdict = activation.try(queue, job_id, entry, now_ms)
+    return flat or verdict
+  end)
+end
+
+do -- moveToWaitingChildren
+  local active = require("active")
+  local events = require("events")
+  local flows = require("flows")
+  redis.register_function("glidemq_moveToWaitingChildren", function(KEYS, ARGV)
+    local job_key = KEYS[1] or missing("moveToWaitingChildren", "job")
+    local job_id = ARGV[1] or missing("moveToWaitingChildren", "job_id")
+    local entry_id = ARGV[2] or missing("moveToWaitingChildren", "entry_id")
+    local group = ARGV[3] or missing("moveToWaitingChildren", "group")
+    local now_ms = tonumber(ARGV[4]) or missing("moveToWaitingChildren", "now_ms")
+    local broadcast = ARGV[5] == "1"
+    local queue = (KEYS[1] or missing("moveToWaitingChildren", "job")):sub(1, -#job_id - 5)
+    local job, problem = active.load(queue, job_id)
+    if not job then
+      return problem
+    end
+    active.leave(queue, job_id, entry_id, group, broadcast)
+    active.pause_slot(queue, job, now_ms)
+    local children = redis.call("SCARD", queue .. "deps:" .. job_id)
+    if children > 0 and (tonumber(job.depsCompleted) or 0) >= children then
+      flows.resume(queue, job_id, job.name)
+      return "completed"
+    end
+    redis.call("HSET", job_key, "state", "waiting-children")
+    events.emit(queue, "waiting-children", job_id)
+    return "ok"
+  end)
+end
+
+do -- nextDue
+  local scheduled = require("scheduled")
+  redis.register_function("glidemq_nextDue", function(KEYS, ARGV)
+    local scheduled_key = KEYS[1] or missing("nextDue", "scheduled")
+    local ratelimited_key = KEYS[2] or missing("nextDue", "ratelimited")
+    local earliest
+    local band, due = scheduled.first(scheduled_key)
+    while band do
+      earliest = math.min(earliest or due, due)
+      band, due = scheduled.first(scheduled_key, band + 1)
+    end
+    local group = redis.call("ZRANGE", ratelimited_key, 0, 0, "WITHSCORES")
+    if group[2] then
+      earliest = math.min(earliest or math.huge, tonumber(group[2]))
+    end
+    return earliest or -1
+  end)
+end
+
+do -- pause
+  local events = require("events")
+  redis.register_function("glidemq_pause", function(KEYS, ARGV)
+    local meta_key = KEYS[1] or missing("pause", "meta")
+    local queue = (KEYS[1] or missing("pause", "meta")):sub(1, -5)
+    redis.call("HSET", meta_key, "paused", 1)
+    events.emit(queue, "paused", 0)
+    return 1
+  end)
+end
+
+do -- popLists
+  local lists = require("lists")
+  redis.register_function("glidemq_popLists", function(KEYS, ARGV)
+    local count = tonumber(ARGV[1]) or 1
+    local queue = (KEYS[1] or missing("popLists", "priority")):sub(1, -9)
+    if count <= 0 then
+      return {}
+    end
+    return lists.taken(queue, lists.pop(queue, count))
+  end)
+end
+
+do -- promote
+  local promotion = require("promotion")
+  redis.register_function("glidemq_promote", function(KEYS, ARGV)
+    local now_ms = tonumber(ARGV[1]) or missing("promote", "now_ms")
+    local queue = (KEYS[1] or missing("promote", "scheduled")):sub(1, -10)
+    return promotion.due(queue, now_ms)
+  end)
+end
+
+do -- promoteJob
+  local events = require("events")
+  local place = require("place")
+  local record = require("record")
+  redis.register_function("glidemq_promoteJob", function(KEYS, ARGV)
+    local job_key = KEYS[1] or missing("promoteJob", "job")
+    local scheduled_key = KEYS[3] or missing("promoteJob", "scheduled")
+    local job_id = ARGV[1] or missing("promoteJob", "job_id")
+    local queue = (KEYS[1] or missing("promoteJob", "job")):sub(1, -#job_id - 5)
+    local job = record.load(queue, job_id)
+    if not job then
+      return "error:not_found"
+    elseif job.state ~= "delayed" then
+      return "error:not_delayed"
+    end
+    redis.call("ZREM", scheduled_key, job_id)
+    redis.call("HSET", job_key, "state", "waiting", "delay", 0)
+    place.ready(queue, job_id, job)
+    events.emit(queue, "promoted", job_id)
+    return "ok"
+  end)
+end
+
+do -- promoteRateLimited
+  local groups = require("groups")
+  local release = require("release")
+  redis.register_function("glidemq_promoteRateLimited", function(KEYS, ARGV)
+    local ratelimited_key = KEYS[1] or missing("promoteRateLimited", "ratelimited")
+    local now_ms = tonumber(ARGV[1]) or missing("promoteRateLimited", "now_ms")
+    local queue = (KEYS[1] or missing("promoteRateLimited", "ratelimited")):sub(1, -12)
+    local most_groups = 100
+    local due = redis.call("ZRANGE", ratelimited_key, 0, string.format("%.0f", now_ms), "BYSCORE", "LIMIT", 0, most_groups)
+    local promoted = 0
+    for _, name in ipairs(due) do
+      redis.call("ZREM", ratelimited_key, name)
+      promoted = promoted + release.promote(queue, name, groups.load(queue, name), now_ms)
+    end
+    return promoted
+  end)
+end
+
+do -- rateLimit
+  redis.register_function("glidemq_rateLimit", function(KEYS, ARGV)
+    local rate_key = KEYS[1] or missing("rateLimit", "rate")
+    local meta_key = KEYS[2] or missing("rateLimit", "meta")
+    local max_starts = tonumber(ARGV[1]) or missing("rateLimit", "max_starts")
+    local window_ms = tonumber(ARGV[2]) or missing("rateLimit", "window_ms")
+    local now_ms = tonumber(ARGV[3]) or missing("rateLimit", "now_ms")
+    if max_starts <= 0 then
+      local setting = redis.call("HMGET", meta_key, "rateLimitMax", "rateLimitDuration")
+      max_starts, window_ms = tonumber(setting[1]) or 0, tonumber(setting[2]) or 0
+    end
+    if max_starts <= 0 or window_ms <= 0 then
+      return 0
+    end
+    local window = redis.call("HMGET", rate_key, "windowStart", "count")
+    local elapsed = now_ms - (tonumber(window[1]) or 0)
+    if elapsed >= window_ms then
+      redis.call("HSET", rate_key, "windowStart", now_ms, "count", 1)
+      return 0
+    end
+    if (tonumber(window[2]) or 0) >= max_starts then
+      return window_ms - elapsed
+    end
+    redis.call("HINCRBY", rate_key, "count", 1)
+    return 0
+  end)
+end
+
+do -- rateLimitGroup
+  local hold = require("hold")
+  local record = require("record")
+  redis.register_function("glidemq_rateLimitGroup", function(KEYS, ARGV)
+    local job_id = ARGV[1] or missing("rateLimitGroup", "job_id")
+    local entry_id = ARGV[2] or missing("rateLimitGroup", "entry_id")
+    local group = ARGV[3] or missing("rateLimitGroup", "group")
+    local duration_ms = tonumber(ARGV[4]) or missing("rateLimitGroup", "duration_ms")
+    local now_ms = tonumber(ARGV[5]) or missing("rateLimitGroup", "now_ms")
+    local broadcast = ARGV[6] == "1"
+    local current_job = ARGV[7] or "requeue"
+    local requeue_position = ARGV[8] or "front"
+    local extend = ARGV[9] or "max"
+    local queue = (KEYS[1] or missing("rateLimitGroup", "job")):sub(1, -#job_id - 5)
+    local job = record.load(queue, job_id)
+    if not job or job.state ~= "active" then
+      return "error:not_active"
+    elseif not job.groupKey or job.groupKey == "" then
+      return "error:no_group"
+    end
+    hold.put_down(queue, job_id, job, {
+      entry_id = entry_id,
+      group = group,
+      now_ms = now_ms,
+      broadcast = broadcast,
+      current_job = current_job,
+      requeue_position = requeue_position,
+    })
+    return tostring(hold.group(queue, job.groupKey, job_id, duration_ms, now_ms, extend))
+  end)
+end
+
+do -- rateLimitGroupExternal
+  local hold = require("hold")
+  redis.register_function("glidemq_rateLimitGroupExternal", function(KEYS, ARGV)
+    local group_key = ARGV[1] or missing("rateLimitGroupExternal", "group_key")
+    local duration_ms = tonumber(ARGV[2]) or missing("rateLimitGroupExternal", "duration_ms")
+    local now_ms = tonumber(ARGV[3]) or missing("rateLimitGroupExternal", "now_ms")
+    local extend = ARGV[4] or "max"
+    local queue = (KEYS[1] or missing("rateLimitGroupExternal", "ratelimited")):sub(1, -12)
+    return hold.group(queue, group_key, "", duration_ms, now_ms, extend)
+  end)
+end
+
+do -- reclaimStalled
+  local reclaim = require("reclaim")
+  redis.register_function("glidemq_reclaimStalled", function(KEYS, ARGV)
+    local group = ARGV[1] or missing("reclaimStalled", "group")
+    local consumer = ARGV[2] or missing("reclaimStalled", "consumer")
+    local min_idle_ms = tonumber(ARGV[3]) or missing("reclaimStalled", "min_idle_ms")
+    local max_stalled_count = tonumber(ARGV[4]) or 1
+    local now_ms = tonumber(ARGV[5]) or missing("reclaimStalled", "now_ms")
+    local broadcast = ARGV[7] == "1"
+    local lock_duration_ms = tonumber(ARGV[8]) or 0
+    local queue = (KEYS[1] or missing("reclaimStalled", "stream")):sub(1, -7)
+    return reclaim.entries(queue, consumer, {
+      group = group,
+      min_idle_ms = min_idle_ms,
+      lock_duration_ms = lock_duration_ms,
+      most_stalls = max_stalled_count,
+      now_ms = now_ms,
+      broadcast = broadcast,
+    })
+  end)
+end
+
+do -- reclaimStalledListJobs
+  local reclaim = require("reclaim")
+  redis.register_function("glidemq_reclaimStalledListJobs", function(KEYS, ARGV)
+    local min_idle_ms = tonumber(ARGV[1])
+    local max_stalled_count = tonumber(ARGV[2]) or 1
+    local now_ms = tonumber(ARGV[3])
+    local lock_duration_ms = tonumber(ARGV[5]) or 0
+    local queue = (KEYS[1] or missing("reclaimStalledListJobs", "stream")):sub(1, -7)
+    if not min_idle_ms or not now_ms then
+      return 0
+    end
+    return reclaim.list_jobs(queue, {
+      min_idle_ms = min_idle_ms,
+      lock_duration_ms = lock_duration_ms,
+      most_stalls = max_stalled_count,
+      now_ms = now_ms,
+    })
+  end)
+end
+
+do -- recordUsageAndCheckBudget
+  local budgets = require("budgets")
+  redis.register_function("glidemq_recordUsageAndCheckBudget", function(KEYS, ARGV)
+    local budget_key = KEYS[1] or missing("recordUsageAndCheckBudget", "budget")
+    local usage = {
+      tokens = ARGV[1] or "{}",
+      costs = ARGV[2] or "{}",
+      weighted_tokens = tonumber(ARGV[3]) or 0,
+      total_cost = tonumber(ARGV[4]) or 0,
+    }
+    local max_tokens = ARGV[5] or "{}"
+    local max_costs = ARGV[6] or "{}"
+    if redis.call("EXISTS", budget_key) == 0 then
+      return "no_budget"
+    end
+    budgets.record(budget_key, usage)
+    if not budgets.exceeded(budget_key, max_tokens, max_costs) then
+      return "ok"
+    end
+    redis.call("HSET", budget_key, "exceeded", 1)
+    return "exceeded"
+  end)
+end
+
+do -- registerParent
+  local flows = require("flows")
+  redis.register_function("glidemq_registerParent", function(KEYS, ARGV)
+    local job_key = KEYS[1] or missing("registerParent", "job")
+    local parents_key = KEYS[2] or missing("registerParent", "parents")
+    local parent_deps_key = KEYS[3] or missing("registerParent", "parent_deps")
+    local parent_job_key = KEYS[4] or missing("registerParent", "parent_job")
+    local parent_id = ARGV[2] or missing("registerParent", "parent_id")
+    local parent_queue = ARGV[3] or missing("registerParent", "parent_queue")
+    local deps_member = ARGV[4] or missing("registerParent", "deps_member")
+    local child = redis.call("HMGET", job_key, "state", "id")
+    if not child[1] and not child[2] and redis.call("EXISTS", job_key) == 0 then
+      return "error:child_not_found"
+    end
+    redis.call("SADD", parents_key, parent_queue .. ":" .. parent_id)
+    redis.call("SADD", parent_deps_key, deps_member)
+    if child[1] ~= "completed" then
+      return "ok"
+    end
+    flows.notify(flows.queue_of(parent_job_key, parent_id), parent_id, deps_member)
+    return "already_completed"
+  end)
+end
+
+do -- removeJob
+  local events = require("events")
+  local lists = require("lists")
+  local purge = require("purge")
+  local record = require("record")
+  local release = require("release")
+  redis.register_function("glidemq_removeJob", function(KEYS, ARGV)
+    local scheduled_key = KEYS[3] or missing("removeJob", "scheduled")
+    local completed_key = KEYS[4] or missing("removeJob", "completed")
+    local failed_key = KEYS[5] or missing("removeJob", "failed")
+    local job_id = ARGV[1] or missing("removeJob", "job_id")
+    local queue = (KEYS[1] or missing("removeJob", "job")):sub(1, -#job_id - 5)
+    local job = record.load(queue, job_id)
+    if not job then
+      return 0
+    end
+    if job.state == "active" and lists.holds(job) then
+      lists.leave(queue, job_id)
+    elseif job.state == "waiting" then
+      lists.remove(queue, job_id, job)
+    elseif job.state == "group-waiting" then
+      redis.call("ZREM", queue .. "groupq:" .. (job.groupKey or ""), job_id)
+    end
+    for _, key in ipairs({ scheduled_key, completed_key, failed_key, queue .. "suspended" }) do
+      redis.call("ZREM", key, job_id)
+    end
+    release.forfeit(queue, job, 0)
+    purge.jobs(queue, { job_id })
+    events.emit(queue, "removed", job_id)
+    return 1
+  end)
+end
+
+do -- renewLock
+  redis.register_function("glidemq_renewLock", function(KEYS, ARGV)
+    local lock_key = KEYS[1] or missing("renewLock", "lock")
+    local token = ARGV[1] or missing("renewLock", "token")
+    local ttl_ms = tonumber(ARGV[2]) or 1000
+    if redis.call("GET", lock_key) ~= token then
+      return 0
+    end
+    return redis.call("PEXPIRE", lock_key, ttl_ms)
+  end)
+end
+
+do -- resume
+  local events = require("events")
+  redis.register_function("glidemq_resume", function(KEYS, ARGV)
+    local meta_key = KEYS[1] or missing("resume", "meta")
+    local queue = (KEYS[1] or missing("resume", "meta")):sub(1, -5)
+    redis.call("HSET", meta_key, "paused", 0)
+    events.emit(queue, "resumed", 0)
+    return 1
+  end)
+end
+
+do -- retryJobs
+  local events = require("events")
+  local retry = require("retry")
+  redis.register_function("glidemq_retryJobs", function(KEYS, ARGV)
+    local count = tonumber(ARGV[1]) or 0
+    local now_ms = tonumber(ARGV[2])
+    local queue = (KEYS[4] or missing("retryJobs", "id")):sub(1, -3)
+    if not now_ms then
+      return redis.error_reply("invalid timestamp")
+    end
+    local retried = retry.failed(queue, count, now_ms)
+    if retried > 0 then
+      events.emit(queue, "retried", retried)
+    end
+    return retried
+  end)
+end
+
+do -- revoke
+  local events = require("events")
+  local lists = require("lists")
+  local failure = require("failure")
+  local record = require("record")
+  local release = require("release")
+  local stream = require("stream")
+  redis.register_function("glidemq_revoke", function(KEYS, ARGV)
+    local job_key = KEYS[1] or missing("revoke", "job")
+    local scheduled_key = KEYS[3] or missing("revoke", "scheduled")
+    local job_id = ARGV[1] or missing("revoke", "job_id")
+    local now_ms = tonumber(ARGV[2]) or missing("revoke", "now_ms")
+    local group = ARGV[3] or missing("revoke", "group")
+    local queue = (KEYS[1] or missing("revoke", "job")):sub(1, -#job_id - 5)
+    local waits = { waiting = true, delayed = true, prioritized = true, ["group-waiting"] = true }
+
+    local job = record.load(queue, job_id)
+    if not job then
+      return "not_found"
+    end
+    redis.call("HSET", job_key, "revoked", 1)
+    if not waits[job.state] then
+      events.emit(queue, "revoked", job_id)
+      return "flagged"
+    end
+    if job.state == "group-waiting" then
+      redis.call("ZREM", queue .. "groupq:" .. job.groupKey, job_id)
+    else
+      redis.call("ZREM", scheduled_key, job_id)
+      stream.withdraw(queue, group, job_id)
+      lists.remove(queue, job_id, job)
+    end
+    failure.record(queue, job_id, "revoked", now_ms)
+    release.forfeit(queue, job, now_ms)
+    events.emit(queue, "revoked", job_id)
+    return "revoked"
+  end)
+end
+
+do -- rpopAndReserve
+  local concurrency = require("concurrency")
+  local lists = require("lists")
+  redis.register_function("glidemq_rpopAndReserve", function(KEYS, ARGV)
+    local meta_key = KEYS[1] or missing("rpopAndReserve", "meta")
+    local stream_key = KEYS[2] or missing("rpopAndReserve", "stream")
+    local list_active_key = KEYS[3] or missing("rpopAndReserve", "list_active")
+    local list_key = KEYS[4] or missing("rpopAndReserve", "list")
+    local group = ARGV[1] or missing("rpopAndReserve", "group")
+    local count = tonumber(ARGV[2]) or 1
+    local queue = (KEYS[1] or missing("rpopAndReserve", "meta")):sub(1, -5)
+    local room = concurrency.room(meta_key, stream_key, queue, group)
+    local most = math.min(count, room or count)
+    if most <= 0 then
+      return {}
+    end
+    local job_ids = redis.call("RPOP", list_key, most) or {}
+    if job_ids[1] then
+      redis.call("INCRBY", list_active_key, #job_ids)
+    end
+    return lists.taken(queue, job_ids)
+  end)
+end
+
+do -- searchByName
+  local search = require("search")
+  redis.register_function("glidemq_searchByName", function(KEYS, ARGV)
+    local jobs_key = KEYS[1] or missing("searchByName", "jobs")
+    local state_type = ARGV[1] or missing("searchByName", "state_type")
+    local name = ARGV[2] or missing("searchByName", "name")
+    local limit = tonumber(ARGV[3]) or 100
+    local queue = key_prefix
+    return search.by_name(queue, jobs_key, state_type, name, limit)
+  end)
+end
+
+do -- signal
+  local events = require("events")
+  local stream = require("stream")
+  redis.register_function("glidemq_signal", function(KEYS, ARGV)
+    local job_key = KEYS[1] or missing("signal", "job")
+    local suspended_key = KEYS[4] or missing("signal", "suspended")
+    local signals_key = KEYS[5] or missing("signal", "signals")
+    local job_id = ARGV[1] or missing("signal", "job_id")
+    local signal_name = ARGV[2] or missing("signal", "signal_name")
+    local signal_data = ARGV[3] or ""
+    local now_ms = tonumber(ARGV[4]) or missing("signal", "now_ms")
+    local queue = (KEYS[1] or missing("signal", "job")):sub(1, -#job_id - 5)
+    local job = redis.call("HMGET", job_key, "state", "name")
+    if job[1] ~= "suspended" then
+      return "not_suspended"
+    end
+    redis.call("RPUSH", signals_key, cjson.encode({ name = signal_name, data = signal_data, receivedAt = now_ms }))
+    local all = "[" .. table.concat(redis.call("LRANGE", signals_key, 0, -1), ",") .. "]"
+    redis.call("HSET", job_key, "signals", all, "state", "waiting")
+    redis.call("ZREM", suspended_key, job_id)
+    stream.push(queue, job_id, job[2])
+    events.emit(queue, "resumed", job_id, "signal", signal_name)
+    return "ok"
+  end)
+end
+
+do -- suspend
+  local active = require("active")
+  local events = require("events")
+  redis.register_function("glidemq_suspend", function(KEYS, ARGV)
+    local job_key = KEYS[1] or missing("suspend", "job")
+    local suspended_key = KEYS[4] or missing("suspend", "suspended")
+    local job_id = ARGV[1] or missing("suspend", "job_id")
+    local entry_id = ARGV[2] or missing("suspend", "entry_id")
+    local group = ARGV[3] or missing("suspend", "group")
+    local now_ms = tonumber(ARGV[4]) or missing("suspend", "now_ms")
+    local reason = ARGV[5] or ""
+    local timeout_ms = tonumber(ARGV[6]) or 0
+    local broadcast = ARGV[7] == "1"
+    local queue = (KEYS[1] or missing("suspend", "job")):sub(1, -#job_id - 5)
+    local no_deadline = 9999999999999
+
+    local job, problem = active.load(queue, job_id)
+    if not job then
+      return problem
+    end
+    active.leave(queue, job_id, entry_id, group, broadcast)
+    redis.call("HSET", job_key, "state", "suspended", "suspendedAt", now_ms)
+    if reason ~= "" then
+      redis.call("HSET", job_key, "suspendReason", reason)
+    end
+    if timeout_ms > 0 then
+      redis.call("HSET", job_key, "suspendTimeout", timeout_ms)
+    end
+    redis.call("ZADD", suspended_key, timeout_ms > 0 and now_ms + timeout_ms or no_deadline, job_id)
+    active.pause_slot(queue, job, now_ms)
+    events.emit(queue, "suspended", job_id)
+    return "ok"
+  end)
+end
+
+do -- sweepSuspended
+  local failure = require("failure")
+  local record = require("record")
+  local release = require("release")
+  redis.register_function("glidemq_sweepSuspended", function(KEYS, ARGV)
+    local suspended_key = KEYS[1] or missing("sweepSuspended", "suspended")
+    local now_ms = tonumber(ARGV[1]) or missing("sweepSuspended", "now_ms")
+    local queue = key_prefix
+    local most_jobs, reason = 100, "Suspend timeout exceeded"
+
+    local failed = 0
+    local now_text = string.format("%.0f", now_ms)
+    for _, job_id in ipairs(redis.call("ZRANGE", suspended_key, 0, now_text, "BYSCORE", "LIMIT", 0, most_jobs)) do
+      local job = record.load(queue, job_id)
+      redis.call("ZREM", suspended_key, job_id)
+      if job and job.state == "suspended" then
+        failure.record(queue, job_id, reason, now_ms, "processedOn", now_ms)
+        release.forfeit(queue, job, now_ms)
+        failure.announce(queue, job_id, reason, now_ms, job.processedOn)
+        failed = failed + 1
+      end
+    end
+    return failed
+  end)
+end
+
+do -- tryLock
+  redis.register_function("glidemq_tryLock", function(KEYS, ARGV)
+    local lock_key = KEYS[1] or missing("tryLock", "lock")
+    local token = ARGV[1] or missing("tryLock", "token")
+    local ttl_ms = tonumber(ARGV[2]) or 1000
+    return redis.call("SET", lock_key, token, "PX", ttl_ms, "NX") and 1 or 0
+  end)
+end
+
+do -- unlock
+  redis.register_function("glidemq_unlock", function(KEYS, ARGV)
+    local lock_key = KEYS[1] or missing("unlock", "lock")
+    local token = ARGV[1] or missing("unlock", "token")
+    if redis.call("GET", lock_key) ~= token then
+      return 0
+    end
+    return redis.call("DEL", lock_key)
+  end)
+end
+
+do -- version
+  redis.register_function("glidemq_version", function(KEYS, ARGV)
+    return "93"
+  end)
+end
