@@ -140,10 +140,11 @@ def flow_completed_sensor(
         flow_id, node = split_job_id(event.job_id) or ("", "")
         if node not in last or not flow_id.startswith(f"{flow}-"):
             return None
-        client = resource.queue(queue)
-        others = (client.get_job(job_id_of(flow_id, other)) for other in sorted(last - {node}))
-        if any(other is None or other.record.state is not JobState.COMPLETED for other in others):
-            return None
+        keys = QueueKeys(queue, resource.prefix)
+        for other in last - {node}:
+            record = resource.connection.run(reading.job(keys, job_id_of(flow_id, other)), repeatable=True)
+            if record is None or record.state is not JobState.COMPLETED:
+                return None
         return dg.RunRequest(run_key=flow_id, tags={"orchestration_queue/flow_id": flow_id})
 
     return queue_event_sensor(

@@ -1,0 +1,1 @@
+"""Real Dagster instances on real servers and workers."""

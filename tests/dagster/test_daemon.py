@@ -1,0 +1,74 @@
+"""A real daemon, a real instance: the flow's end becomes a run."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from tests.waiting import wait_until_sync
+
+pytestmark = [pytest.mark.dagster, pytest.mark.timeout(180)]
+
+ROOT = Path(__file__).parents[2]
+BIN = Path(sys.executable).parent
+LOCATION = ("-m", "tests.dagster.location", "-d", str(ROOT))
+INSTANCE = """\
+telemetry: {enabled: false}
+sensors: {use_threads: true, num_workers: 2}
+"""
+
+
+@contextmanager
+def in_own_group(*command: str, environment: dict[str, str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A process whose whole group is gone afterwards."""
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command, env=environment, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+        )
+    try:
+        yield process
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait(10)
+
+
+def test_the_end_of_a_flow_becomes_one_run(
+    server_url: str, queue_name: str, tmp_path: Path, worker: subprocess.Popen[bytes]
+) -> None:
+    (tmp_path / "dagster.yaml").write_text(INSTANCE)
+    environment = {
+        **os.environ,
+        "DAGSTER_HOME": str(tmp_path),
+        "OQ_URL": server_url,
+        "TEST_QUEUE": queue_name,
+        "TEST_SCRATCH": str(tmp_path),
+    }
+    with (
+        dg.DagsterInstance.from_config(str(tmp_path)) as instance,
+        in_own_group(
+            str(BIN / "dagster-daemon"), "run", *LOCATION, environment=environment, log=tmp_path / "daemon.log"
+        ),
+    ):
+        materialize = (str(BIN / "dagster"), "job", "execute", *LOCATION, "-j", "load_job")
+        with in_own_group(*materialize, environment=environment, log=tmp_path / "load.log") as load:
+            assert load.wait(60) == 0, (tmp_path / "load.log").read_text()
+
+        def requested() -> list[dg.DagsterRun]:
+            return list(instance.get_runs(dg.RunsFilter(job_name="summary_job")))
+
+        wait_until_sync(
+            lambda: any(run.is_finished for run in requested()), (tmp_path / "daemon.log").read_text(), seconds=60
+        )
+        (run,) = requested()
+        assert run.is_success
+        assert run.tags["dagster/sensor_name"] == "loaded"
+        (flow,) = instance.get_runs(dg.RunsFilter(job_name="load_job"))
+        assert run.tags["dagster/run_key"] == run.tags["orchestration_queue/flow_id"] == f"load-{flow.run_id}"

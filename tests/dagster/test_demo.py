@@ -1,0 +1,49 @@
+"""The demo, as a user runs it, with a worker killed on the way."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+pytestmark = [pytest.mark.dagster, pytest.mark.spark, pytest.mark.chaos, pytest.mark.timeout(300)]
+
+ROOT = Path(__file__).parents[2]
+
+
+def demo(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "examples.flights.demo", "--directory", str(directory), *arguments]
+    environment = {name: value for name, value in os.environ.items() if name not in {"OQ_URL", "DAGSTER_HOME"}}
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=240)
+
+
+def test_the_demo_ends_well_though_a_worker_is_killed(tmp_path: Path) -> None:
+    directory = tmp_path / "demo"
+    done = demo(directory, "--kill-worker")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "worker-1 is killed (SIGKILL) while it is at flights_2013_" in done.stdout
+    assert "taken over from a lost worker" in done.stdout
+    assert done.stdout.count("flights_2013_") >= 12
+    assert "336,776 rows" in done.stdout
+    assert "requested by sensor flights_prepared" in done.stdout
+    assert "All is well" in done.stdout
+    assert (directory / "data" / "report" / "delays.png").read_bytes().startswith(b"\x89PNG")
+    assert "<html" in (directory / "data" / "report" / "index.html").read_text()
+    hours = pd.read_parquet(directory / "data" / "delays" / "by_origin_hour")
+    assert hours["flights"].sum() == 336_776
+    clean = list((directory / "data" / "clean" / "flights").glob("month=*/flights.parquet"))
+    assert len(clean) == 12
+
+
+def test_two_demos_in_one_directory_do_not_get_in_each_others_way(tmp_path: Path) -> None:
+    (tmp_path / "demo").mkdir()
+    with (tmp_path / "demo" / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        done = demo(tmp_path / "demo")
+    assert done.returncode == 1
+    assert "Another demo is running in" in done.stdout

@@ -1,0 +1,243 @@
+"""Assets that are one flow: what Dagster shows is what the workers did."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+
+import dagster as dg
+import pytest
+import redis
+
+from orchestration_queue.client import Queue
+from orchestration_queue.dagster import AssetTask, QueueResource, queue_flow_assets, queue_task_asset
+from orchestration_queue.errors import CycleError
+from orchestration_queue.options import JobOptions
+from tests.waiting import wait_until_sync
+
+pytestmark = pytest.mark.dagster
+
+
+def diamond(
+    queue: str, scratch: str, retry_policy: dg.RetryPolicy | None = None, **tasks: AssetTask
+) -> dg.AssetsDefinition:
+    """source -> left, right -> join; any of them may be replaced."""
+    usual = {
+        "source": AssetTask("source", "produce", {"scratch": scratch, "name": "source", "rows": 7}),
+        "left": AssetTask(
+            dg.AssetSpec("left", deps=["source"]), "produce", {"scratch": scratch, "name": "left", "rows": 3}
+        ),
+        "right": AssetTask(
+            dg.AssetSpec("right", deps=["source"]), "produce", {"scratch": scratch, "name": "right", "rows": 4}
+        ),
+        "join": AssetTask(dg.AssetSpec("join", deps=["left", "right"]), "total"),
+    }
+    return queue_flow_assets(list((usual | tasks).values()), name="diamond", queue=queue, retry_policy=retry_policy)
+
+
+def materialized(result: dg.ExecuteInProcessResult) -> dict[str, Mapping[str, object]]:
+    """What was materialized, in order, with the values of its metadata."""
+    events = result.get_asset_materialization_events()
+    return {
+        event.materialization.asset_key.to_user_string(): {
+            name: value.value for name, value in event.materialization.metadata.items()
+        }
+        for event in events
+    }
+
+
+def job_ids(raw: redis.Redis, queue: str) -> set[str]:
+    return {str(key).partition(":job:")[2] for key in raw.keys(f"glide:{{{queue}}}:job:*")}
+
+
+def test_a_run_is_a_flow_and_its_nodes_are_materializations(
+    instance: dg.DagsterInstance,
+    resource: QueueResource,
+    queue_name: str,
+    scratch: str,
+    worker: subprocess.Popen[bytes],
+) -> None:
+    result = dg.materialize([diamond(queue_name, scratch)], instance=instance, resources={"queue": resource})
+    assert result.success
+    seen = materialized(result)
+    assert next(iter(seen)) == "source"
+    assert list(seen)[-1] == "join"
+    assert set(seen) == {"source", "left", "right", "join"}
+    source = seen["source"]
+    flow_id = f"diamond-{result.run_id}"
+    assert source["rows"] == source["dagster/row_count"] == 7
+    assert source["path"] == str(Path(scratch, "source"))
+    assert source["ratio"] == 0.5
+    assert source["parts"] == [1, 2]
+    assert source["owner"] == "tests"
+    assert source["orchestration_queue/queue"] == queue_name
+    assert source["orchestration_queue/task"] == "produce"
+    assert source["orchestration_queue/flow_id"] == flow_id
+    assert source["orchestration_queue/job_id"] == f"{flow_id}.source"
+    assert source["orchestration_queue/attempts"] == 1
+    assert source["orchestration_queue/workers_lost"] == 0
+    assert isinstance(source["orchestration_queue/seconds"], float)
+    assert source["orchestration_queue/log"] == "```\nmaking source\nmade 7 rows\n```"
+    assert seen["join"]["result"] == 7
+    logged = [event.user_message for event in instance.all_logs(result.run_id)]
+    assert f"Submitted flow {flow_id}: 4 nodes in {queue_name}" in logged
+    assert "left: made 3 rows" in logged
+
+
+def test_the_ui_is_told_that_the_queue_does_the_work(queue_name: str, scratch: str) -> None:
+    assets = diamond(queue_name, scratch)
+    assert all("queue" in spec.kinds for spec in assets.specs)
+    assert assets.op.tags["orchestration_queue/queue"] == queue_name
+
+
+def test_a_subset_submits_only_its_nodes(
+    instance: dg.DagsterInstance,
+    resource: QueueResource,
+    queue_name: str,
+    scratch: str,
+    worker: subprocess.Popen[bytes],
+    raw: redis.Redis,
+) -> None:
+    result = dg.materialize(
+        [diamond(queue_name, scratch)],
+        instance=instance,
+        resources={"queue": resource},
+        selection=["left", "join"],
+    )
+    assert result.success
+    assert list(materialized(result)) == ["left", "join"]
+    assert materialized(result)["join"]["result"] == 3
+    assert job_ids(raw, queue_name) == {f"diamond-{result.run_id}.{node}" for node in ("left", "join")}
+
+
+def test_a_failed_node_fails_the_step_and_names_what_could_not_run(
+    instance: dg.DagsterInstance,
+    resource: QueueResource,
+    queue_name: str,
+    scratch: str,
+    worker: subprocess.Popen[bytes],
+    raw: redis.Redis,
+) -> None:
+    broken = AssetTask(dg.AssetSpec("left", deps=["source"]), "fail")
+    result = dg.materialize(
+        [diamond(queue_name, scratch, left=broken)],
+        instance=instance,
+        resources={"queue": resource},
+        raise_on_error=False,
+    )
+    assert not result.success
+    assert set(materialized(result)) == {"source", "right"}
+    failure = result.failure_data_for_node("diamond")
+    assert failure is not None
+    assert failure.user_failure_data is not None
+    flow_id = f"diamond-{result.run_id}"
+    assert failure.user_failure_data.description == (
+        f"Flow {flow_id}: node 'left' failed: the source is gone. Not run, because they depend on it: join."
+    )
+    told = failure.user_failure_data.metadata
+    assert told["orchestration_queue/failed"].value == {"left": "the source is gone"}
+    assert told["orchestration_queue/not_run"].value == ["join"]
+    assert f"{flow_id}.join" not in job_ids(raw, queue_name), "nothing may wait for ever for what failed"
+
+
+def test_a_step_tried_again_joins_its_flow_and_repeats_only_what_failed(
+    instance: dg.DagsterInstance,
+    resource: QueueResource,
+    queue_name: str,
+    scratch: str,
+    worker: subprocess.Popen[bytes],
+    raw: redis.Redis,
+) -> None:
+    flaky = AssetTask(
+        dg.AssetSpec("left", deps=["source"]), "fail_until", {"scratch": scratch, "name": "left", "attempts": 2}
+    )
+    joined = AssetTask(dg.AssetSpec("join", deps=["left", "right"]), "produce", {"scratch": scratch, "name": "join"})
+    assets = diamond(queue_name, scratch, dg.RetryPolicy(max_retries=1), left=flaky, join=joined)
+    result = dg.materialize([assets], instance=instance, resources={"queue": resource})
+    assert result.success
+    assert materialized(result)["left"]["result"] == "try 2"
+    assert set(materialized(result)) == {"source", "left", "right", "join"}
+    assert Path(scratch, "source.runs").read_text().splitlines() == [f"diamond-{result.run_id}.source"]
+    assert Path(scratch, "join.runs").read_text().splitlines() == [f"diamond-{result.run_id}.join"]
+    logged = [event.user_message for event in instance.all_logs(result.run_id)]
+    assert any(line.startswith(f"Joined flow diamond-{result.run_id}") for line in logged)
+    assert any(line.startswith("Retrying node left, which failed before:") for line in logged)
+    assert len(job_ids(raw, queue_name)) == 4
+
+
+def test_the_jobs_own_attempts_are_told(
+    instance: dg.DagsterInstance,
+    resource: QueueResource,
+    queue_name: str,
+    scratch: str,
+    worker: subprocess.Popen[bytes],
+) -> None:
+    task = AssetTask(
+        "flaky",
+        "fail_until",
+        {"scratch": scratch, "name": "flaky", "attempts": 3},
+        options=JobOptions(attempts=3),
+    )
+    result = dg.materialize(
+        [queue_task_asset(task, queue=queue_name)], instance=instance, resources={"queue": resource}
+    )
+    assert materialized(result)["flaky"]["orchestration_queue/attempts"] == 3
+    assert materialized(result)["flaky"]["result"] == "try 3"
+
+
+def test_cancelling_the_run_cancels_the_flow(
+    instance: dg.DagsterInstance,
+    resource: QueueResource,
+    queue_name: str,
+    scratch: str,
+    worker: subprocess.Popen[bytes],
+    raw: redis.Redis,
+) -> None:
+    long = AssetTask("source", "wait_for", {"scratch": scratch, "name": "go"})
+
+    def cancel() -> None:
+        wait_until_sync(Path(scratch, "go.started").exists, "the node to start", 20)
+        os.kill(os.getpid(), signal.SIGINT)  # as Dagster's run worker does when a run is terminated
+
+    canceller = threading.Thread(target=cancel)
+    canceller.start()
+    with pytest.raises(dg.DagsterExecutionInterruptedError):
+        dg.materialize([diamond(queue_name, scratch, source=long)], instance=instance, resources={"queue": resource})
+    canceller.join()
+    (run,) = instance.get_runs()
+    assert job_ids(raw, queue_name) == {f"diamond-{run.run_id}.source"}, "what had not started was withdrawn"
+    Path(scratch, "go").touch()
+    with Queue(queue_name, connection=resource.connection) as queue:
+        queue.get_job(f"diamond-{run.run_id}.source").wait(10)
+
+
+def test_arguments_may_depend_on_the_partition(
+    instance: dg.DagsterInstance,
+    resource: QueueResource,
+    queue_name: str,
+    scratch: str,
+    worker: subprocess.Popen[bytes],
+) -> None:
+    assets = queue_flow_assets(
+        [AssetTask("daily", "produce", lambda context: {"scratch": scratch, "name": context.partition_key})],
+        name="daily_flow",
+        queue=queue_name,
+        partitions_def=dg.StaticPartitionsDefinition(["mon", "tue"]),
+    )
+    result = dg.materialize([assets], instance=instance, resources={"queue": resource}, partition_key="tue")
+    assert materialized(result)["daily"]["path"] == str(Path(scratch, "tue"))
+    (event,) = result.get_asset_materialization_events()
+    assert event.partition == "tue"
+
+
+def test_assets_that_could_never_run_are_refused_where_they_are_written(queue_name: str) -> None:
+    with pytest.raises(CycleError, match=r"(a -> b -> a|b -> a -> b)"):
+        queue_flow_assets(
+            [AssetTask(dg.AssetSpec("a", deps=["b"]), "produce"), AssetTask(dg.AssetSpec("b", deps=["a"]), "produce")],
+            name="circle",
+            queue=queue_name,
+        )

@@ -1,0 +1,212 @@
+"""Sensors on the queue's events: met as they happen, each once, and a loss is told."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from datetime import timedelta
+
+import dagster as dg
+import pytest
+import redis
+from dagster._core.definitions.sensor_definition import SensorExecutionData
+
+from orchestration_queue.dagster import QueueResource, flow_completed_sensor, queue_event_sensor
+from orchestration_queue.dagster.listening import BEGINNING, listen
+from orchestration_queue.errors import InvalidNameError, InvalidOptionError
+from orchestration_queue.protocol.events import Event
+from orchestration_queue.protocol.keys import QueueKeys
+from tests.waiting import wait_until_sync
+
+pytestmark = pytest.mark.dagster
+
+SHORT = timedelta(seconds=0.2)
+
+
+@dg.op
+def nothing() -> None:
+    """Do nothing."""
+
+
+@dg.job
+def target() -> None:
+    """What the sensors request."""
+    nothing()
+
+
+def happened(raw: redis.Redis, queue: str, event: str, job_id: str) -> str:
+    """Put an event into the stream, as the server's functions do."""
+    added = raw.xadd(f"glide:{{{queue}}}:events", {"event": event, "jobId": job_id})
+    assert isinstance(added, str)
+    return added
+
+
+class Lines(logging.Handler):
+    """Keeps what a tick logs; Dagster's logger of a tick stands outside the tree that pytest watches."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.seen.append(record.getMessage())
+
+
+def tick(
+    sensor: dg.SensorDefinition, resource: QueueResource, cursor: str | None, lines: Lines | None = None
+) -> SensorExecutionData:
+    with dg.build_sensor_context(cursor=cursor, resources={"queue": resource}) as context:
+        context.log.addHandler(lines or Lines())
+        return sensor.evaluate_tick(context)
+
+
+@pytest.fixture
+def completions(queue_name: str) -> dg.SensorDefinition:
+    """A run for each completed job."""
+    return queue_event_sensor(
+        lambda event, _: dg.RunRequest(tags={"job": event.job_id}),
+        name="completions",
+        queue=queue_name,
+        job=target,
+        start="oldest",
+        wait=SHORT,
+    )
+
+
+def test_each_event_asks_for_one_run_and_its_id_is_the_run_key(
+    completions: dg.SensorDefinition,
+    resource: QueueResource,
+    queue_name: str,
+    raw: redis.Redis,
+) -> None:
+    ids = [happened(raw, queue_name, "completed", name) for name in ("1", "2")]
+    happened(raw, queue_name, "failed", "3")
+    last = happened(raw, queue_name, "added", "4")
+    first = tick(completions, resource, None)
+    assert [request.run_key for request in first.run_requests or ()] == ids
+    assert [request.tags["job"] for request in first.run_requests or ()] == ["1", "2"]
+    assert first.cursor == last
+    second = tick(completions, resource, first.cursor)
+    assert not second.run_requests
+    assert second.cursor == last
+    assert f"0 events went by in queue {queue_name}" in (second.skip_message or "")
+
+
+def test_an_event_is_met_while_the_tick_listens(resource: QueueResource, queue_name: str, raw: redis.Redis) -> None:
+    sensor = queue_event_sensor(
+        lambda event, _: dg.RunRequest(run_key=f"mine-{event.job_id}") if event.job_id == "wanted" else None,
+        name="patient",
+        queue=queue_name,
+        job=target,
+        wait=timedelta(seconds=45),
+    )
+    results: list[SensorExecutionData] = []
+    ticking = threading.Thread(target=lambda: results.append(tick(sensor, resource, None)))
+    ticking.start()
+    wait_until_sync(lambda: any(client["cmd"] == "xread" for client in raw.client_list()), "the tick to listen")
+    happened(raw, queue_name, "completed", "wanted")
+    ticking.join(10)
+    assert not ticking.is_alive(), "the tick should end with the event, not with its time"
+    assert [request.run_key for request in results[0].run_requests or ()] == ["mine-wanted"]
+
+
+def test_a_sensor_that_starts_now_leaves_the_past_alone(
+    resource: QueueResource, queue_name: str, raw: redis.Redis
+) -> None:
+    past = happened(raw, queue_name, "completed", "1")
+    sensor = queue_event_sensor(
+        lambda _event, _resource: dg.RunRequest(), name="fresh", queue=queue_name, job=target, wait=SHORT
+    )
+    result = tick(sensor, resource, None)
+    assert not result.run_requests
+    assert result.cursor == past
+
+
+def test_events_that_the_server_dropped_unheard_are_reported(
+    completions: dg.SensorDefinition,
+    resource: QueueResource,
+    queue_name: str,
+    raw: redis.Redis,
+) -> None:
+    heard = happened(raw, queue_name, "completed", "1")
+    for number in range(2, 7):
+        happened(raw, queue_name, "completed", str(number))
+    raw.xtrim(f"glide:{{{queue_name}}}:events", maxlen=2, approximate=False)
+    lines = Lines()
+    result = tick(completions, resource, heard, lines)
+    assert [request.tags["job"] for request in result.run_requests or ()] == ["5", "6"]
+    assert [f"Queue {queue_name!r} has dropped events after {heard}" in line for line in lines.seen] == [True]
+
+
+@pytest.mark.parametrize(
+    ("trimmed_to", "cursor", "is_lost"),
+    [
+        (None, "first", False),
+        (None, BEGINNING, False),
+        (2, "first", True),
+        (2, BEGINNING, True),
+        (2, "last", False),
+    ],
+)
+def test_a_loss_is_told_from_a_quiet_time(
+    resource: QueueResource, queue_name: str, raw: redis.Redis, trimmed_to: int | None, cursor: str, is_lost: bool
+) -> None:
+    ids = [happened(raw, queue_name, "completed", str(number)) for number in range(5)]
+    if trimmed_to:
+        raw.xtrim(f"glide:{{{queue_name}}}:events", maxlen=trimmed_to, approximate=False)
+    place = {"first": ids[0], "last": ids[-1]}.get(cursor, cursor)
+    heard = listen(resource.connection, QueueKeys(queue_name), place, interesting=lambda _: True, wait=SHORT, limit=100)
+    assert heard.lost_after == (place if is_lost else None)
+
+
+def complete(raw: redis.Redis, queue: str, job_id: str) -> None:
+    raw.hset(f"glide:{{{queue}}}:job:{job_id}", mapping={"id": job_id, "state": "completed"})
+    happened(raw, queue, "completed", job_id)
+
+
+def test_a_flow_is_complete_when_all_its_last_nodes_are(
+    resource: QueueResource, queue_name: str, raw: redis.Redis
+) -> None:
+    sensor = flow_completed_sensor(
+        "load", last_nodes=["a", "b"], name="loaded", queue=queue_name, job=target, start="oldest", wait=SHORT
+    )
+    for job_id in ("load-1.first", "load-1.a", "loadless-1.a", "loadless-1.b", "load-2.b", "17"):
+        complete(raw, queue_name, job_id)
+    early = tick(sensor, resource, None)
+    assert not early.run_requests
+    complete(raw, queue_name, "load-1.b")
+    result = tick(sensor, resource, early.cursor)
+    (request,) = result.run_requests or ()
+    assert request.run_key == "load-1"
+    assert request.tags["orchestration_queue/flow_id"] == "load-1"
+
+
+def test_a_flow_whose_last_nodes_are_met_together_fires_once(
+    resource: QueueResource, queue_name: str, raw: redis.Redis
+) -> None:
+    sensor = flow_completed_sensor(
+        "load", last_nodes=["a", "b"], name="loaded", queue=queue_name, job=target, start="oldest", wait=SHORT
+    )
+    for job_id in ("load-1.a", "load-1.b"):
+        complete(raw, queue_name, job_id)
+    result = tick(sensor, resource, None)
+    assert [request.run_key for request in result.run_requests or ()] == ["load-1"]
+
+
+@pytest.mark.parametrize("seconds", [0, -1, 51])
+def test_a_wait_that_dagster_would_cut_is_refused(seconds: int) -> None:
+    with pytest.raises(InvalidOptionError, match="above 0 and at most 50 s"):
+        queue_event_sensor(
+            lambda _event, _resource: None, name="s", queue="q", job=target, wait=timedelta(seconds=seconds)
+        )
+
+
+def test_bad_sensors_are_refused_where_they_are_written() -> None:
+    with pytest.raises(InvalidOptionError, match="no last_nodes"):
+        flow_completed_sensor("load", last_nodes=[], name="s", queue="q", job=target)
+
+    def never(_event: Event, _resource: QueueResource) -> None:
+        return None
+
+    with pytest.raises(InvalidNameError):
+        queue_event_sensor(never, name="s", queue="a:b", job=target)
