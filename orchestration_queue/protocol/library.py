@@ -61,7 +61,10 @@ class Library:
         return Call("FUNCTION", args=("LOAD", *(("REPLACE",) if replace else ()), self.text))
 
 
-LIBRARIES: tuple[Library, ...] = (Library("glidemq", "93", "glidemq_version"),)
+LIBRARIES: tuple[Library, ...] = (
+    Library("glidemq", "93", "glidemq_version"),
+    Library("orchestration_queue_1", "1", "oq1_version"),
+)
 """Every library a connection sees to."""
 
 

@@ -7,30 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from orchestration_queue.errors import PayloadError
+from orchestration_queue.protocol.codec import dump_json, encode
 from orchestration_queue.schedules.cron import no_occurrences
 from orchestration_queue.schedules.timing import Timing, positive, whole
 from orchestration_queue.schedules.values import JobTemplate, Schedule
 
-__all__ = ["SchedulerEntry", "dump"]
-
-_MAX_DATA_BYTES = 1_048_576
-
-
-def dump(value: object, what: str) -> str:
-    """Compact JSON that any language reads.
-
-    Raises:
-        PayloadError: It cannot be written as JSON.
-    """
-    try:
-        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-        text.encode()  # half a surrogate pair is text to Python, and to nobody else
-    except (TypeError, ValueError, RecursionError) as error:
-        raise PayloadError(
-            f"{what} cannot be written as JSON ({error}); use dicts, lists, text, finite numbers, booleans and None."
-        ) from None
-    return text
+__all__ = ["SchedulerEntry"]
 
 
 def _refuse(constant: str) -> object:
@@ -57,12 +39,8 @@ class SchedulerEntry:
         return cls(members) if isinstance(members, dict) else None
 
     def dump(self) -> str:
-        """The entry as it is stored.
-
-        Raises:
-            PayloadError: It cannot be written as JSON.
-        """
-        return dump(self.members, "The schedule")
+        """The entry as it is stored."""
+        return dump_json(self.members)
 
     @classmethod
     def initial(
@@ -146,13 +124,7 @@ class SchedulerEntry:
         """
         if "data" not in self.template:
             return "{}"
-        text = dump(self.template["data"], "The data of a schedule's jobs")
-        if (size := len(text.encode())) > _MAX_DATA_BYTES:
-            raise PayloadError(
-                f"The data of a schedule's jobs exceeds maximum size ({size:,} bytes, and {_MAX_DATA_BYTES:,} are "
-                "allowed); store it elsewhere and pass its path."
-            )
-        return text
+        return encode(self.template["data"], "The data of a schedule's jobs")
 
     @property
     def job_options(self) -> Mapping[str, Any]:

@@ -9,8 +9,9 @@ from datetime import timedelta
 
 from orchestration_queue.errors import PayloadError, ScheduleError
 from orchestration_queue.options import FORBIDDEN_IN_NAMES, MAX_NAME_LENGTH, MAX_PRIORITY, JobOptions
+from orchestration_queue.protocol.codec import dump_json
 from orchestration_queue.schedules.cron import find_zone
-from orchestration_queue.schedules.entry import SchedulerEntry, dump
+from orchestration_queue.schedules.entry import SchedulerEntry
 from orchestration_queue.schedules.timing import whole
 
 __all__ = ["Fire", "TickPlan", "evaluate", "fire_id"]
@@ -138,7 +139,7 @@ def _fire(name: str, entry: SchedulerEntry) -> Fire:
         job_name=entry.job_name(name),
         data_text=entry.data_text(),
         options=options,
-        options_text=dump(stored, "The options of a schedule's jobs"),
+        options_text=dump_json(stored),
         scheduler_name=name if entry.timing.repeats_after_complete else "",
         due_ms=entry.next_run,
     )

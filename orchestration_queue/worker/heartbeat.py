@@ -5,10 +5,13 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from orchestration_queue.errors import OrchestrationQueueError
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import working
+from orchestration_queue.protocol.operations.working import Lease, Renewal
 from orchestration_queue.server import Connection, ServerUrl
 from orchestration_queue.worker.line import now_ms
 
@@ -24,21 +27,25 @@ class Heartbeat:
         keys: The queue's keys.
         url: Where the server is; the thread has a connection of its own.
         lease_s: The usual lease in seconds; shorter ones are met too.
+        on_end: Called, in this thread, with a lease that was lost, or whose job was revoked.
     """
 
-    def __init__(self, keys: QueueKeys, url: ServerUrl, lease_s: float) -> None:
+    def __init__(
+        self, keys: QueueKeys, url: ServerUrl, lease_s: float, on_end: Callable[[Lease, Renewal], object]
+    ) -> None:
+        self._on_end = on_end
         self._keys = keys
         self._url = url
         self._tick_s = lease_s / 8
-        self._jobs: dict[str, tuple[float, float]] = {}  # job id -> (seconds between renewals, time of the next)
+        self._jobs: dict[str, _Kept] = {}
         self._wake = threading.Event()
         self._over = False
         self._thread = threading.Thread(target=self._run, name="oq-heartbeat", daemon=True)
         self._thread.start()
 
-    def keep(self, job_id: str, lease_s: float) -> None:
+    def keep(self, lease: Lease, lease_s: float) -> None:
         """Renew this job's lease from now on."""
-        self._jobs[job_id] = (lease_s / 2, time.monotonic() + lease_s / 2)
+        self._jobs[lease.job_id] = _Kept(lease, lease_s / 2, time.monotonic() + lease_s / 2)
         if lease_s / 8 < self._tick_s:
             self._tick_s = lease_s / 8
             self._wake.set()
@@ -62,19 +69,27 @@ class Heartbeat:
                 continue
             try:
                 connection = connection or Connection.open(self._url)
-                connection.pipeline([working.renew(self._keys, job_id, now_ms()) for job_id in due])
+                answers = connection.run(working.renew(self._keys, [kept.lease for kept in due], now_ms()))
             except OrchestrationQueueError as error:
                 log.warning("Could not renew the leases of %d jobs, trying again soon: %s", len(due), error)
                 continue
-            for job_id in due:
-                self._renewed(job_id)
+            for kept, answer in zip(due, answers, strict=True):
+                kept.next_at = time.monotonic() + kept.interval_s
+                if answer is not Renewal.RENEWED:
+                    self.drop(kept.lease.job_id)
+                    self._on_end(kept.lease, answer)
         if connection is not None:
             connection.close()
 
-    def _due(self) -> list[str]:
+    def _due(self) -> list[_Kept]:
         now = time.monotonic()
-        return [job_id for job_id, (_, at) in list(self._jobs.items()) if at <= now]
+        return [kept for kept in list(self._jobs.values()) if kept.next_at <= now]
 
-    def _renewed(self, job_id: str) -> None:
-        if kept := self._jobs.get(job_id):
-            self._jobs[job_id] = (kept[0], time.monotonic() + kept[0])
+
+@dataclass(slots=True)
+class _Kept:
+    """A lease, and when to renew it next."""
+
+    lease: Lease
+    interval_s: float
+    next_at: float

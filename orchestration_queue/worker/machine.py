@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from orchestration_queue.protocol.operations.working import Delivery, Settlement
+from orchestration_queue.protocol.operations.working import Delivery, Settlement, Why
 
 __all__ = ["Exchange", "Leave", "Listen", "Machine", "Phase", "Rest", "Step"]
 
@@ -118,16 +118,18 @@ class Machine:
             return Listen(self.listening)
         return Rest()
 
-    def exchanged(self, exchange: Exchange, started: int, taken: int) -> None:
-        """The trip is over: so many handlers were started, so many jobs came out of the queue."""
+    def exchanged(self, exchange: Exchange, started: int, why: Why) -> None:
+        """The trip is over: so many handlers were started, and that is why there were no more.
+
+        A trip that failed is not reported; what it carried goes along with the next one.
+        """
+        del self.outbox[: len(exchange.settle)]
         del self.inbox[: len(exchange.start) + len(exchange.hand_back)]
         self.running += started
         if exchange.want:
-            self.backlog = taken > 0
-
-    def told(self, settled: int) -> None:
-        """The server knows the first so many outcomes. Until then they are told again with each trip."""
-        del self.outbox[:settled]
+            self.backlog = why is Why.ENOUGH
+        if why is Why.PAUSED:
+            self.pause()
 
     def heard(self, deliveries: list[Delivery]) -> None:
         """The wait at the server is over, with these jobs or none."""

@@ -75,7 +75,7 @@ class Runner:
                 return
         except asyncio.CancelledError:
             job.request_stop()
-            running.cancel()
+            await self._end(running)
             raise
         tell(self._outcome_of(lease, running))
 

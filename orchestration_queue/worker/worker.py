@@ -10,10 +10,10 @@ import socket
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
-from orchestration_queue.errors import OrchestrationQueueError
+from orchestration_queue.errors import LeaseLostError, OrchestrationQueueError
 from orchestration_queue.options import WorkerOptions, milliseconds
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX, QueueKeys
-from orchestration_queue.protocol.operations.working import Delivery, Lease, Settlement
+from orchestration_queue.protocol.operations.working import Delivery, Failure, Lease, Renewal, Settlement, Verdict
 from orchestration_queue.server import AsyncConnection
 from orchestration_queue.worker.chores import Chores
 from orchestration_queue.worker.heartbeat import Heartbeat
@@ -107,8 +107,14 @@ class Worker:
         calls = await AsyncConnection.open(self._url)
         waits = await calls.duplicate()
         executor = ThreadPoolExecutor(self.options.concurrency, thread_name_prefix="oq-job")
-        self._line = Line(self.keys, self.id, calls, waits)
-        self._heartbeat = Heartbeat(self.keys, calls.url, self.options.lock_duration.total_seconds())
+        self._line = Line(self.keys, self.id, calls, waits, honour_pause=self.options.honour_pause)
+        loop = asyncio.get_running_loop()
+        self._heartbeat = Heartbeat(
+            self.keys,
+            calls.url,
+            self.options.lock_duration.total_seconds(),
+            on_end=lambda lease, why: loop.call_soon_threadsafe(self._give_up, lease, why),
+        )
         self._runner = Runner(self._handler, self.keys, calls, executor)
         self._leader = Leader(self.keys, calls, secrets.token_hex(8), self.options.promotion_interval)
         chores = asyncio.ensure_future(self._chores(calls).run())
@@ -135,7 +141,7 @@ class Worker:
             self.options,
             leader=self._leader if self.options.run_schedulers else None,
             on_ready=self._look_again,
-            on_tick=self._refresh_settings,
+            on_tick=self._look_whether_paused,
             on_register=self._register,
         )
 
@@ -149,7 +155,7 @@ class Worker:
                         await self._exchange(step)
                         pause_s = _FIRST_PAUSE_S
                     except OrchestrationQueueError as error:
-                        log.warning("The server did not answer, trying again in %.2g s: %s", pause_s, error)
+                        log.warning("A trip to the server failed, trying again in %.2g s: %s", pause_s, error)
                         await asyncio.sleep(pause_s)
                         pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
                         await self._recover()
@@ -162,22 +168,20 @@ class Worker:
                     return
 
     async def _exchange(self, step: Exchange) -> None:
-        if step.settle:
-            for settlement in await self._line.tell(step.settle):
-                if scheduler := settlement.lease.record.fields.get("schedulerName"):
-                    await self._leader.finished(scheduler)
-            self._machine.told(len(step.settle))
-        if step.hand_back:
-            await self._line.hand_back(step.hand_back)
-        leases, taken = await self._line.start(step.start, step.want)
-        self._machine.exchanged(step, len(leases), taken)
-        for lease in leases:
+        trip = await self._line.exchange(step)
+        self._machine.exchanged(step, len(trip.started), trip.why)
+        for lease in trip.started:
             self._jobs[lease.job_id] = asyncio.ensure_future(self._run(lease))
+        for settlement, verdict in zip(step.settle, trip.verdicts, strict=True):
+            if verdict is Verdict.LOST:
+                log.warning("%s", LeaseLostError(self.keys.queue, settlement.lease.job_id))
+            elif verdict is not Verdict.RETRYING and (scheduler := settlement.lease.scheduler):
+                await self._leader.finished(scheduler)
 
     async def _run(self, lease: Lease) -> None:
         """Run one job under its lease; whatever happens, its place becomes free again."""
         lock_ms = lease.record.options.get("lockDuration") or milliseconds(self.options.lock_duration)
-        self._heartbeat.keep(lease.job_id, lock_ms / 1000)
+        self._heartbeat.keep(lease, lock_ms / 1000)
         try:
             await self._runner.run(lease, self._tell)
         finally:
@@ -185,6 +189,15 @@ class Worker:
             self._jobs.pop(lease.job_id, None)
             self._machine.finished()
             self._changed.set()
+
+    def _give_up(self, lease: Lease, why: Renewal) -> None:
+        """Stop a job that is no longer ours to run."""
+        if task := self._jobs.get(lease.job_id):
+            if why is Renewal.REVOKED:
+                self._tell(Failure(lease, "revoked"))
+            else:
+                log.warning("%s", LeaseLostError(self.keys.queue, lease.job_id))
+            task.cancel()
 
     def _tell(self, settlement: Settlement) -> None:
         self._heartbeat.drop(settlement.lease.job_id)
@@ -225,17 +238,14 @@ class Worker:
         self._machine.look_again()
         self._wake_listener()
 
-    async def _refresh_settings(self) -> None:
-        settings = await self._line.refresh_settings()
-        if not self.options.honour_pause:
-            return
+    async def _look_whether_paused(self) -> None:
         was = self._machine.phase
-        if settings.paused:
+        if await self._line.is_paused():
             self._machine.pause()
         else:
             self._machine.resume()
         if self._machine.phase is not was:
-            log.info("Queue %s is %s", self.keys.queue, "paused" if settings.paused else "running again")
+            log.info("Queue %s is %s", self.keys.queue, "paused" if self.is_paused else "running again")
             self._wake_listener()
 
     async def _register(self) -> None:

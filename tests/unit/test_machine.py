@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestration_queue.protocol.operations.working import Completion, Delivery, Lease
+from orchestration_queue.protocol.operations.working import Completion, Delivery, Lease, Why
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.worker.machine import Exchange, Leave, Listen, Machine, Phase, Rest
 
 
 def outcome(job_id: str) -> Completion:
-    return Completion(Lease(JobRecord(job_id, {}), "1-1", 0), "null")
+    return Completion(Lease(JobRecord(job_id, {}), "1-1"), "null")
 
 
 def test_it_first_asks_for_as_many_jobs_as_it_has_places() -> None:
@@ -21,14 +21,14 @@ def test_it_first_asks_for_as_many_jobs_as_it_has_places() -> None:
 
 def test_it_listens_when_the_queue_is_empty() -> None:
     machine = Machine(3)
-    machine.exchanged(Exchange(want=3), started=0, taken=0)
+    machine.exchanged(Exchange(want=3), started=0, why=Why.EMPTY)
     assert machine.step() == Listen(3)
     assert machine.step() == Rest()
 
 
 def test_it_tells_outcomes_and_takes_more_in_one_trip_while_there_is_a_backlog() -> None:
     machine = Machine(2)
-    machine.exchanged(Exchange(want=2), started=2, taken=2)
+    machine.exchanged(Exchange(want=2), started=2, why=Why.ENOUGH)
     machine.tell(outcome("1"))
     machine.finished()
     assert machine.step() == Exchange(settle=(outcome("1"),), want=1)
@@ -59,12 +59,12 @@ def test_draining_hands_back_what_has_not_started_and_leaves_when_all_is_told() 
     machine.drain()
     step = machine.step()
     assert step == Exchange(hand_back=(Delivery("7", "1-1"),))
-    machine.exchanged(step, started=0, taken=0)
+    machine.exchanged(step, started=0, why=Why.EMPTY)
     assert machine.step() == Rest()
     machine.tell(outcome("1"))
     machine.finished()
     assert machine.step() == Exchange(settle=(outcome("1"),))
-    machine.told(1)
+    machine.exchanged(Exchange(settle=(outcome("1"),)), started=0, why=Why.UNASKED)
     assert machine.step() == Leave()
 
 
@@ -73,6 +73,13 @@ def test_abandoning_does_not_wait_for_what_runs() -> None:
     machine.running = 2
     machine.abandon()
     assert machine.step() == Leave()
+
+
+def test_a_pause_that_a_trip_reports_stops_the_taking() -> None:
+    machine = Machine(1)
+    machine.exchanged(Exchange(want=1), started=0, why=Why.PAUSED)
+    assert machine.phase is Phase.PAUSED
+    assert machine.step() == Rest()
 
 
 def test_a_paused_worker_takes_nothing_and_looks_again_when_resumed() -> None:
@@ -105,8 +112,7 @@ def test_it_never_runs_more_than_it_has_places_for_and_tells_every_outcome_once(
                 fresh = [delivery.job_id for delivery in start] + [str(made + i) for i in range(taken)]
                 made += taken
                 running += fresh
-                machine.told(len(settle))
-                machine.exchanged(step, len(fresh), taken)
+                machine.exchanged(step, len(fresh), Why.ENOUGH if taken == want else Why.EMPTY)
             case Listen(want):
                 heard = [Delivery(str(made + i), "1-1") for i in range(min(want, chance))]
                 made += len(heard)
@@ -124,9 +130,8 @@ def test_it_never_runs_more_than_it_has_places_for_and_tells_every_outcome_once(
     while not isinstance(step := machine.step(), Leave):
         assert isinstance(step, Exchange)
         told += [settlement.lease.job_id for settlement in step.settle]
-        machine.told(len(step.settle))
         handed_back = len(step.hand_back)
-        machine.exchanged(step, 0, 0)
+        machine.exchanged(step, 0, Why.UNASKED)
         made -= handed_back
     assert sorted(told, key=int) == sorted(set(told), key=int)
     assert len(told) == made

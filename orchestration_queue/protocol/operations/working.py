@@ -1,15 +1,15 @@
-"""What a worker says to the server: take jobs, start them, keep them, settle them."""
+"""What a worker says to the server: take jobs, keep them, tell how they ended."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import Enum
 
-from orchestration_queue.errors import ServerError
 from orchestration_queue.options import Retention
 from orchestration_queue.protocol.call import Call, Operation, Reply, integer, text, texts
 from orchestration_queue.protocol.codec import dump_json
-from orchestration_queue.protocol.functions import glidemq
+from orchestration_queue.protocol.functions import glidemq, oq1
 from orchestration_queue.protocol.keys import GROUP, QueueKeys
 from orchestration_queue.protocol.record import JobRecord, pairs
 
@@ -19,21 +19,18 @@ __all__ = [
     "Delivery",
     "Failure",
     "Lease",
-    "QueueSettings",
-    "Refusal",
+    "Renewal",
     "Settlement",
-    "activate",
-    "bare_record",
+    "Trip",
+    "Verdict",
+    "Why",
     "create_group",
-    "discard",
-    "free_places",
-    "give_back",
-    "hand_back",
+    "exchange",
     "heal_list_active",
+    "is_paused",
     "leave_group",
     "log_line",
     "next_due",
-    "pop_lists",
     "promote",
     "promote_rate_limited",
     "read_group",
@@ -42,9 +39,6 @@ __all__ = [
     "register",
     "renew",
     "report_progress",
-    "reserve",
-    "settings",
-    "settle",
     "sweep_suspended",
     "unregister",
     "upstream_members",
@@ -59,37 +53,38 @@ _EVENTS_LENGTH = 1000
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """A job handed to this worker that has not started: its entry in the stream, or '' when a list gave it."""
+    """A job handed to this worker that has not started, and its entry in the stream."""
 
     job_id: str
-    entry_id: str = ""
+    entry_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A started job in this worker's hands."""
+    """A started job in this worker's hands.
+
+    Attributes:
+        record: The job as it started.
+        entry_id: Its entry in the stream; '' when it came from a list.
+    """
 
     record: JobRecord
     entry_id: str
-    taken_ms: int
 
     @property
     def job_id(self) -> str:
         """The job's id."""
         return self.record.id
 
+    @property
+    def scheduler(self) -> str | None:
+        """The repeat-after-complete schedule that waits for its end, if any."""
+        return self.record.fields.get("schedulerName")
 
-class Refusal(StrEnum):
-    """Why a delivered job does not start. The values are the wire's."""
-
-    GONE = ""
-    REVOKED = "REVOKED"
-    EXPIRED = "EXPIRED"
-    GROUP_ORDERED = "GROUP_ORDERED"
-    GROUP_FULL = "GROUP_FULL"
-    GROUP_TOKEN_LIMITED = "GROUP_TOKEN_LIMITED"  # noqa: S105  a state, not a secret
-    GROUP_RATE_LIMITED = "GROUP_RATE_LIMITED"
-    TOO_EXPENSIVE = "ERR:COST_EXCEEDS_CAPACITY"
+    @property
+    def taken_ms(self) -> int:
+        """When it started, as the server has it. Whoever takes the job later has another time: this fences us off."""
+        return int(self.record.fields["processedOn"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +110,127 @@ class Failure:
 Settlement = Completion | Failure
 
 
+class Verdict(Enum):
+    """What became of an outcome we told."""
+
+    COMPLETED = "c"
+    RETRYING = "r"
+    FAILED = "f"
+    LOST = "l"
+    """The job was no longer ours; nothing was changed."""
+
+
+class Why(Enum):
+    """Why a trip brought no more jobs."""
+
+    UNASKED = ""
+    ENOUGH = "enough"
+    """It brought all we wanted; there may be more."""
+    EMPTY = "empty"
+    FULL = "full"
+    """The queue's global concurrency is used up."""
+    PAUSED = "paused"
+
+
+@dataclass(frozen=True, slots=True)
+class Trip:
+    """What came of one trip to the server.
+
+    Attributes:
+        verdicts: What became of each outcome, in order.
+        started: The jobs that started.
+        notices: Calls that remain to be made for parents on other servers of a cluster.
+        why: Why it brought no more.
+    """
+
+    verdicts: tuple[Verdict, ...]
+    started: tuple[Lease, ...]
+    notices: tuple[Call, ...]
+    why: Why
+
+
+def exchange(
+    keys: QueueKeys,
+    consumer: str,
+    now_ms: int,
+    *,
+    settle: Sequence[Settlement] = (),
+    hand_back: Sequence[Delivery] = (),
+    start: Sequence[Delivery] = (),
+    want: int = 0,
+    honour_pause: bool = True,
+) -> Operation[Trip]:
+    """Tell outcomes, return jobs unstarted, start delivered ones, and take up to ``want`` more: all in one trip."""
+    call = oq1.exchange(
+        stream_key=keys.stream,
+        completed_key=keys.completed,
+        failed_key=keys.failed,
+        scheduled_key=keys.scheduled,
+        events_key=keys.events,
+        metrics_completed_key=keys.metrics_completed,
+        metrics_failed_key=keys.metrics_failed,
+        priority_key=keys.priority,
+        lifo_key=keys.lifo,
+        list_active_key=keys.list_active,
+        ratelimited_key=keys.ratelimited,
+        meta_key=keys.meta,
+        settlements=[_settled(settlement) for settlement in settle],
+        hand_backs=[oq1.HandBack(job_id=back.job_id, entry_id=back.entry_id) for back in hand_back],
+        deliveries=[oq1.Delivered(job_id=delivery.job_id, entry_id=delivery.entry_id) for delivery in start],
+        now_ms=now_ms,
+        group=GROUP,
+        consumer=consumer,
+        want=want,
+        honour_pause=honour_pause,
+        cluster=False,
+    )
+    return Operation(call, lambda reply: _read_trip(keys, reply))
+
+
+def _settled(settlement: Settlement) -> oq1.Settled:
+    lease = settlement.lease
+    failure = settlement if isinstance(settlement, Failure) else None
+    mode, count, age_s = settlement.retention.wire_arguments
+    return oq1.Settled(
+        kind="f" if failure else "c",
+        job_id=lease.job_id,
+        entry_id=lease.entry_id,
+        taken_ms=lease.taken_ms,
+        payload=settlement.reason if isinstance(settlement, Failure) else settlement.result,
+        max_attempts=failure.max_attempts if failure else 0,
+        backoff_ms=failure.backoff_ms if failure else 0,
+        remove_mode=mode,
+        remove_count=count,
+        remove_age_s=age_s,
+    )
+
+
+def _read_trip(keys: QueueKeys, reply: Reply) -> Trip:
+    letters, started, notices, why = reply
+    jobs = iter(started)
+    return Trip(
+        tuple(Verdict(text(letter)) for letter in letters),
+        tuple(
+            Lease(JobRecord(text(job_id), pairs(fields)), text(entry_id))
+            for job_id, entry_id, fields in zip(jobs, jobs, jobs, strict=True)
+        ),
+        tuple(_notice(keys, *notice) for notice in zip(*[iter(texts(notices))] * 3, strict=True)),
+        Why(text(why)),
+    )
+
+
+def _notice(keys: QueueKeys, parent_queue: str, parent_id: str, member: str) -> Call:
+    parent = QueueKeys(parent_queue, keys.prefix)
+    return glidemq.complete_child(
+        parent_deps_key=parent.deps(parent_id),
+        parent_job_key=parent.job(parent_id),
+        parent_stream_key=parent.stream,
+        parent_events_key=parent.events,
+        deps_member=member,
+        parent_id=parent_id,
+    )
+
+
 def create_group(keys: QueueKeys) -> Call:
     """Make the workers' group; the server says BUSYGROUP when it is there already."""
     return Call("XGROUP", args=("CREATE", keys.stream, GROUP, "0", "MKSTREAM"))
@@ -138,54 +254,21 @@ def unregister(keys: QueueKeys, consumer: str) -> Call:
     return Call("DEL", (keys.worker(consumer),))
 
 
-@dataclass(frozen=True, slots=True)
-class QueueSettings:
-    """What a queue asks of all its workers."""
-
-    paused: bool = False
-    global_concurrency: int = 0
-    """Most jobs at a time over all workers; 0 sets no bound."""
+def is_paused(keys: QueueKeys) -> Operation[bool]:
+    """Whether the queue asks its workers to take nothing."""
+    return Operation(Call("HGET", (keys.meta,), ("paused",)), lambda reply: reply == b"1")
 
 
-def settings(keys: QueueKeys) -> Operation[QueueSettings]:
-    """Read what the queue asks of its workers."""
-
-    def read(reply: Reply) -> QueueSettings:
-        paused, concurrency = reply
-        return QueueSettings(paused == b"1", int(concurrency or 0))
-
-    return Operation(Call("HMGET", (keys.meta,), ("paused", "globalConcurrency")), read)
+def read_group(keys: QueueKeys, consumer: str, count: int, block_ms: int) -> Operation[list[Delivery]]:
+    """Take up to ``count`` ready jobs of the stream, waiting up to ``block_ms`` for the first."""
+    read = ("GROUP", GROUP, consumer, "COUNT", count, "BLOCK", block_ms, "STREAMS", keys.stream, ">")
+    return Operation(Call("XREADGROUP", args=read), _read_deliveries)
 
 
-def pop_lists(keys: QueueKeys, count: int) -> Operation[list[str]]:
-    """Take ready jobs from the priority list, else from the LIFO list. :func:`reserve` must follow."""
-    call = glidemq.pop_lists(priority_key=keys.priority, lifo_key=keys.lifo, count=count)
-    return Operation(call, texts)
-
-
-def reserve(keys: QueueKeys, count: int) -> Call:
-    """Count jobs popped from a list as in a worker's hands."""
-    return Call("INCRBY", (keys.list_active,), (count,))
-
-
-def give_back(keys: QueueKeys) -> Call:
-    """Undo :func:`reserve` for one job that did not start."""
-    return Call("DECRBY", (keys.list_active,), (1,))
-
-
-def free_places(keys: QueueKeys) -> Operation[int]:
-    """How many more jobs the queue's global concurrency lets start; -1 when it sets no bound."""
-    call = glidemq.check_concurrency(
-        meta_key=keys.meta, stream_key=keys.stream, list_active_key=keys.list_active, group=GROUP
-    )
-    return Operation(call, integer)
-
-
-def read_group(keys: QueueKeys, consumer: str, count: int, block_ms: int | None = None) -> Operation[list[Delivery]]:
-    """Take up to ``count`` ready jobs of the stream, waiting up to ``block_ms`` for the first (None: not at all)."""
-    blocking = () if block_ms is None else ("BLOCK", block_ms)
-    call = Call("XREADGROUP", args=("GROUP", GROUP, consumer, "COUNT", count, *blocking, "STREAMS", keys.stream, ">"))
-    return Operation(call, _read_deliveries)
+def read_pending(keys: QueueKeys, consumer: str, count: int = 1000) -> Operation[list[Delivery]]:
+    """The stream's jobs that were handed to this consumer and are neither settled nor taken away."""
+    read = ("GROUP", GROUP, consumer, "COUNT", count, "STREAMS", keys.stream, "0")
+    return Operation(Call("XREADGROUP", args=read), _read_deliveries)
 
 
 def _read_deliveries(reply: Reply) -> list[Delivery]:
@@ -194,123 +277,21 @@ def _read_deliveries(reply: Reply) -> list[Delivery]:
     return [Delivery(pairs(fields or ()).get("jobId", ""), text(entry_id)) for entry_id, fields in entries]
 
 
-def read_pending(keys: QueueKeys, consumer: str, count: int = 1000) -> Operation[list[Delivery]]:
-    """The stream's jobs that were handed to this consumer and are neither settled nor taken away."""
-    call = Call("XREADGROUP", args=("GROUP", GROUP, consumer, "COUNT", count, "STREAMS", keys.stream, "0"))
-    return Operation(call, _read_deliveries)
+class Renewal(Enum):
+    """What became of a lease we renewed."""
+
+    LOST = 0
+    """The job is gone, ended, or with another worker."""
+    RENEWED = 1
+    REVOKED = 2
+    """Renewed; but somebody wants the job stopped."""
 
 
-def bare_record(delivery: Delivery) -> JobRecord:
-    """The record of a job of which nothing but its id is known."""
-    return JobRecord(delivery.job_id, {})
-
-
-def activate(keys: QueueKeys, delivery: Delivery, now_ms: int) -> Operation[Lease | Refusal]:
-    """Start a delivered job, or learn why it does not start."""
-
-    def read(reply: Reply) -> Lease | Refusal:
-        if isinstance(reply, list):
-            return Lease(JobRecord(delivery.job_id, pairs(reply)), delivery.entry_id, now_ms)
-        try:
-            return Refusal(text(reply))
-        except ValueError:
-            raise ServerError(
-                f"The server answered {reply!r} when job {delivery.job_id!r} was to start, which protocol 93 does not "
-                "know; check the server's function library with `oq library status`."
-            ) from None
-
-    call = glidemq.move_to_active(
-        job_key=keys.job(delivery.job_id),
-        stream_key=keys.stream,
-        now_ms=now_ms,
-        entry_id=delivery.entry_id,
-        group=GROUP,
-        job_id=delivery.job_id,
-    )
-    return Operation(call, read)
-
-
-def discard(keys: QueueKeys, entry_id: str) -> tuple[Call, Call]:
-    """Drop a stream entry whose job is gone, without leaving a trace of the job."""
-    return (
-        Call("XACK", (keys.stream,), (GROUP, entry_id)),
-        Call("XDEL", (keys.stream,), (entry_id,)),
-    )
-
-
-def hand_back(keys: QueueKeys, delivery: Delivery) -> Call:
-    """Return a delivered job to the end of the queue, unstarted."""
-    return glidemq.defer_active(
-        stream_key=keys.stream,
-        job_key=keys.job(delivery.job_id),
-        list_active_key=keys.list_active,
-        job_id=delivery.job_id,
-        entry_id=delivery.entry_id,
-        group=GROUP,
-    )
-
-
-def settle(keys: QueueKeys, settlement: Settlement, now_ms: int) -> Operation[bool]:
-    """Tell the outcome of a started job; the reply says whether it is the job's last (a retry follows otherwise)."""
-    if isinstance(settlement, Failure):
-        return Operation(_fail(keys, settlement, now_ms), lambda reply: text(reply) == "failed")
-    return Operation(_complete(keys, settlement, now_ms), lambda _reply: True)
-
-
-def _fail(keys: QueueKeys, settlement: Failure, now_ms: int) -> Call:
-    lease = settlement.lease
-    mode, count, age_s = settlement.retention.wire_arguments
-    return glidemq.fail(
-        stream_key=keys.stream,
-        failed_key=keys.failed,
-        scheduled_key=keys.scheduled,
-        events_key=keys.events,
-        job_key=keys.job(lease.job_id),
-        metrics_key=keys.metrics_failed,
-        job_id=lease.job_id,
-        entry_id=lease.entry_id,
-        failed_reason=settlement.reason,
-        now_ms=now_ms,
-        max_attempts=settlement.max_attempts,
-        backoff_ms=settlement.backoff_ms,
-        group=GROUP,
-        remove_mode=mode,
-        remove_count=count,
-        remove_age_s=age_s,
-    )
-
-
-def _complete(keys: QueueKeys, settlement: Completion, now_ms: int) -> Call:
-    lease = settlement.lease
-    mode, count, age_s = settlement.retention.wire_arguments
-    parent_id, parent_queue = lease.record.parent_id, lease.record.parent_queue
-    parent = QueueKeys(parent_queue, keys.prefix) if parent_id and parent_queue else None
-    return glidemq.complete(
-        stream_key=keys.stream,
-        completed_key=keys.completed,
-        events_key=keys.events,
-        job_key=keys.job(lease.job_id),
-        metrics_key=keys.metrics_completed,
-        parent_deps_key=parent.deps(parent_id) if parent and parent_id else None,
-        parent_job_key=parent.job(parent_id) if parent and parent_id else None,
-        parent_stream_key=parent.stream if parent else None,
-        parent_events_key=parent.events if parent else None,
-        job_id=lease.job_id,
-        entry_id=lease.entry_id,
-        returnvalue=settlement.result,
-        now_ms=now_ms,
-        group=GROUP,
-        remove_mode=mode,
-        remove_count=count,
-        remove_age_s=age_s,
-        deps_member=keys.member(lease.job_id) if parent else "",
-        parent_id=parent_id if parent and parent_id else "",
-    )
-
-
-def renew(keys: QueueKeys, job_id: str, now_ms: int) -> Call:
-    """Say that a started job is still being worked on."""
-    return Call("HSET", (keys.job(job_id),), ("lastActive", now_ms))
+def renew(keys: QueueKeys, leases: Sequence[Lease], now_ms: int) -> Operation[list[Renewal]]:
+    """Say that started jobs are still being worked on."""
+    held = [oq1.Held(job_id=lease.job_id, taken_ms=lease.taken_ms) for lease in leases]
+    call = oq1.renew(stream_key=keys.stream, leases=held, now_ms=now_ms)
+    return Operation(call, lambda reply: [Renewal(integer(answer)) for answer in reply])
 
 
 def promote(keys: QueueKeys, now_ms: int) -> Operation[int]:
@@ -380,14 +361,8 @@ def log_line(keys: QueueKeys, job_id: str, line: str) -> Call:
 
 def report_progress(keys: QueueKeys, job_id: str, progress: str) -> list[Call]:
     """Store the job's progress and tell those who listen."""
-    return [
-        Call("HSET", (keys.job(job_id),), ("progress", progress)),
-        Call(
-            "XADD",
-            (keys.events,),
-            ("MAXLEN", "~", _EVENTS_LENGTH, "*", "event", "progress", "jobId", job_id, "data", progress),
-        ),
-    ]
+    told = ("MAXLEN", "~", _EVENTS_LENGTH, "*", "event", "progress", "jobId", job_id, "data", progress)
+    return [Call("HSET", (keys.job(job_id),), ("progress", progress)), Call("XADD", (keys.events,), told)]
 
 
 def upstream_members(keys: QueueKeys, job_id: str) -> Operation[list[str]]:
