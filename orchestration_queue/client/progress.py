@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from orchestration_queue.client.values import FlowNode, event_outcome, outcome
 from orchestration_queue.errors import FlowFailedError, JobFailedError
-from orchestration_queue.flows import FlowPlan, Step
+from orchestration_queue.flows import FlowPlan, Step, kahn
 from orchestration_queue.protocol.events import Event
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.states import JobState
 
-__all__ = ["PROGRESS_FIELDS", "TREE_FIELDS", "FlowProgress", "flow_node"]
+__all__ = ["PROGRESS_FIELDS", "TREE_FIELDS", "FlowProgress", "flow_node", "found_nodes"]
 
 PROGRESS_FIELDS = ("state", "returnvalue", "failedReason")
 """What of a job's record says whether and how it finished."""
@@ -92,15 +93,46 @@ class FlowProgress:
 
 def flow_node(step: Step, record: JobRecord | None) -> FlowNode:
     """A node as it stands."""
-    begun = record is not None and record.state in (JobState.ACTIVE, JobState.COMPLETED)
+    return _node(step.node.name, step.job_id, step.keys.queue, step.level, tuple(step.node.deps), record)
+
+
+def found_nodes(
+    flow_id: str,
+    graph: Mapping[tuple[str, str], Sequence[tuple[str, str]]],
+    records: Mapping[tuple[str, str], JobRecord | None],
+) -> list[FlowNode]:
+    """The nodes of a flow that was found on the server, dependencies before dependents.
+
+    Args:
+        flow_id: The submission's id.
+        graph: By queue and job id, the queues and ids of the jobs it waits for.
+        records: Their records, as far as they are there.
+    """
+
+    def node_name(job_id: str) -> str:
+        return job_id.removeprefix(flow_id + ".")
+
+    by_name = {node_name(job[1]): job for job in graph}
+    deps = {name: tuple(node_name(job_id) for _, job_id in graph[job]) for name, job in by_name.items()}
+    return [
+        _node(name, by_name[name][1], by_name[name][0], depth, deps[name], records[by_name[name]])
+        for depth, level in enumerate(kahn.levels(deps.items()))
+        for name in level
+    ]
+
+
+def _node(name: str, job_id: str, queue: str, depth: int, deps: tuple[str, ...], record: JobRecord | None) -> FlowNode:
+    if record is None:
+        return FlowNode(name, job_id, queue, depth, deps)
+    begun = record.state in (JobState.ACTIVE, JobState.COMPLETED)
     return FlowNode(
-        name=step.node.name,
-        job_id=step.job_id,
-        queue=step.keys.queue,
-        depth=step.level,
-        deps=tuple(step.node.deps),
-        state=record.state if record else None,
-        seconds=record.seconds if record else None,
-        attempts=record.attempts_made + begun if record else 0,
-        failed_reason=record.failed_reason if record else None,
+        name,
+        job_id,
+        queue,
+        depth,
+        deps,
+        state=record.state,
+        seconds=record.seconds,
+        attempts=record.attempts_made + begun,
+        failed_reason=record.failed_reason,
     )

@@ -7,10 +7,13 @@ import secrets
 
 from orchestration_queue.client._async.channel import AsyncChannel, AsyncClient
 from orchestration_queue.client._async.flow import AsyncFlow
-from orchestration_queue.client.values import now_ms
+from orchestration_queue.client.progress import TREE_FIELDS, found_nodes
+from orchestration_queue.client.values import FlowNode, now_ms
+from orchestration_queue.errors import JobNotFoundError
 from orchestration_queue.flows import Dag, compile  # noqa: A004
-from orchestration_queue.protocol.keys import DEFAULT_PREFIX
+from orchestration_queue.protocol.keys import DEFAULT_PREFIX, QueueKeys
 from orchestration_queue.protocol.operations import adding, reading
+from orchestration_queue.protocol.operations.searching import flow_dependencies
 from orchestration_queue.server import AsyncConnection
 
 __all__ = ["AsyncFlowProducer"]
@@ -69,6 +72,27 @@ class AsyncFlowProducer(AsyncClient):
             for each, reply in zip(planned, replies[len(queues) :], strict=True)
         ]
         return AsyncFlow(self._channel, plan, cursors, is_new=not any(old))
+
+    async def tree(self, queue: str, flow_id: str) -> list[FlowNode]:
+        """The nodes of a flow as they stand, dependencies before dependents; of any submission, by anybody.
+
+        Walks all keys of the server. The flow that :meth:`submit` returned tells the same by itself.
+
+        Args:
+            queue: The queue of the flow, or of the nodes that nothing waits for.
+            flow_id: The submission's id.
+
+        Raises:
+            InvalidNameError: The wire cannot carry the queue's name.
+            JobNotFoundError: No job of the queue belongs to such a flow.
+        """
+        keys = QueueKeys(queue, self.prefix)
+        graph = await self._channel.follow(flow_dependencies(keys, flow_id))
+        if not graph:
+            raise JobNotFoundError(queue, f"{flow_id}.*")
+        wanted = [(QueueKeys(name, self.prefix), job_id) for name, job_id in graph]
+        records = await self._channel.follow(reading.jobs(wanted, TREE_FIELDS))
+        return found_nodes(flow_id, graph, dict(zip(graph, records, strict=True)))
 
 
 def _new_id(dag: Dag) -> str:

@@ -19,6 +19,7 @@ from orchestration_queue.protocol.keys import DEFAULT_PREFIX, QueueKeys
 from orchestration_queue.protocol.operations import adding, control, reading
 from orchestration_queue.protocol.operations.adding import Added
 from orchestration_queue.protocol.operations.reading import JobCounts
+from orchestration_queue.protocol.operations.searching import queue_names
 from orchestration_queue.protocol.operations.steps import chunks
 from orchestration_queue.protocol.placement import ParentRef
 from orchestration_queue.protocol.record import JobRecord
@@ -68,6 +69,17 @@ class Queue(Client):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"
+
+    @classmethod
+    def names(
+        cls, *, url: str | None = None, connection: Connection | None = None, prefix: str = DEFAULT_PREFIX
+    ) -> list[str]:
+        """Names of all queues that were ever used under a key prefix, sorted. Walks all keys of the server."""
+        channel = Channel(url, connection)
+        try:
+            return channel.follow(queue_names(prefix))
+        finally:
+            channel.close()
 
     def add(
         self, name: str, data: Any = None, options: JobOptions | None = None, *, parent: ParentRef | None = None

@@ -1,0 +1,93 @@
+"""What all commands share: their common options, and how they speak."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+__all__ = [
+    "JsonFlag",
+    "Prefix",
+    "Url",
+    "fail",
+    "seconds_text",
+    "show_fields",
+    "show_json",
+    "show_table",
+    "state_text",
+    "time_text",
+]
+
+Url = Annotated[
+    str | None,
+    typer.Option("--url", envvar="OQ_URL", help="The server; default an embedded one in .oq/ of this directory."),
+]
+Prefix = Annotated[str, typer.Option("--prefix", envvar="OQ_PREFIX", help="First part of every key.")]
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+
+_COLOURS = {
+    "completed": "green",
+    "failed": "red",
+    "active": "cyan",
+    "waiting": "yellow",
+    "delayed": "yellow",
+    "prioritized": "yellow",
+}
+
+
+def show_json(value: object) -> None:
+    """Print a value as JSON."""
+    typer.echo(json.dumps(value, ensure_ascii=False, indent=2, default=_plain))
+
+
+def _plain(value: object) -> object:
+    return value.isoformat() if isinstance(value, datetime) else str(value)
+
+
+def show_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print rows under a heading; numbers stand to the right."""
+    rows = list(rows)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for place, column in enumerate(columns):
+        is_number = bool(rows) and all(row[place].replace(".", "").isdecimal() or row[place] == "-" for row in rows)
+        table.add_column(column, justify="right" if is_number else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    Console().print(table)
+
+
+def show_fields(fields: Mapping[str, Any]) -> None:
+    """Print names and values, one pair to a line; those without a value are left out."""
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(style="bold")
+    table.add_column(overflow="fold")
+    for name, value in fields.items():
+        if value not in (None, "", [], ()):
+            table.add_row(name, value)
+    Console().print(table)
+
+
+def state_text(state: str | None) -> str:
+    """A state, in its colour."""
+    return f"[{_COLOURS.get(state, 'magenta')}]{state}[/]" if state else "[dim]gone[/]"
+
+
+def seconds_text(seconds: float | None) -> str:
+    """A duration."""
+    return "-" if seconds is None else f"{seconds:.2f}"
+
+
+def time_text(at: datetime | None) -> str | None:
+    """A time, in this machine's zone."""
+    return None if at is None else at.astimezone().isoformat(" ", "milliseconds")
+
+
+def fail(message: str) -> None:
+    """Print one red sentence to stderr."""
+    Console(stderr=True, soft_wrap=True, highlight=False).print(message, style="red", markup=False)

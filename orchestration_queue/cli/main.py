@@ -1,0 +1,89 @@
+"""The command's entry: its nouns, and what becomes of errors."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, NoReturn
+
+import typer
+from typer.core import TyperGroup
+
+from orchestration_queue import __version__
+from orchestration_queue.cli import flow, job, library, queue, worker
+from orchestration_queue.cli.common import fail
+from orchestration_queue.errors import OrchestrationQueueError, ServerError, StateError, TransportError, UsageError
+
+__all__ = ["app", "main"]
+
+_EXIT_CODES: tuple[tuple[type[Exception], int], ...] = (
+    (UsageError, 2),
+    (StateError, 3),
+    (ServerError, 4),
+    (TransportError, 4),
+    (OrchestrationQueueError, 1),
+    (TimeoutError, 1),
+)
+
+
+class _Commands(TyperGroup):
+    """The commands; whatever a user can mend ends in one sentence and an exit code that says whose turn it is."""
+
+    def main(self, *args: Any, **options: Any) -> NoReturn:
+        try:
+            code = super().main(*args, **{**options, "standalone_mode": False})
+        except (OrchestrationQueueError, TimeoutError) as error:
+            fail(str(error))
+            sys.exit(next(code for kind, code in _EXIT_CODES if isinstance(error, kind)))
+        except typer.Abort:
+            sys.exit(1)
+        except Exception as error:
+            # Typer brings its own copy of click in some versions; only the shape of their errors is common.
+            if not hasattr(error, "format_message") or not hasattr(error, "exit_code"):
+                raise
+            _explain(error)
+            sys.exit(2)
+        sys.exit(code if isinstance(code, int) else 0)
+
+
+def _explain(error: Any) -> None:
+    """Say in one sentence what is wrong with a command line; without any command, show the help."""
+    context = getattr(error, "ctx", None)
+    if type(error).__name__ == "NoArgsIsHelpError":
+        error.show()
+        return
+    sentence = " ".join(error.format_message().split()).rstrip(".")
+    fail(f"{sentence}; see `{context.command_path if context else 'oq'} --help`.")
+
+
+app = typer.Typer(
+    cls=_Commands,
+    help="Queues, jobs, flows and workers of orchestration_queue.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _show_version(value: bool) -> None:
+    if value:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: bool = typer.Option(False, "--version", callback=_show_version, is_eager=True, help="Print the version."),
+) -> None:
+    pass
+
+
+app.add_typer(queue.app, name="queue")
+app.add_typer(job.app, name="job")
+app.add_typer(flow.app, name="flow")
+app.add_typer(library.app, name="library")
+app.command("worker")(worker.work)
+
+
+def main() -> None:
+    """Run the command."""
+    app()

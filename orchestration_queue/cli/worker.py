@@ -1,0 +1,116 @@
+"""`oq worker`: run jobs until told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from typing import Annotated
+
+import typer
+
+from orchestration_queue.cli.common import Prefix, Url
+from orchestration_queue.errors import UsageError
+from orchestration_queue.options import WorkerOptions
+from orchestration_queue.protocol.keys import DEFAULT_PREFIX
+from orchestration_queue.worker import Handler, Router, Worker
+
+__all__ = ["work"]
+
+_IDLE_THREADS_LEAVE_S = 1.0
+
+
+def work(
+    target: Annotated[str, typer.Argument(help="What runs the jobs, as module:object: tasks, or one function.")],
+    queue: Annotated[str, typer.Option(envvar="OQ_QUEUE", help="The queue whose jobs to run.")],
+    concurrency: Annotated[int, typer.Option(envvar="OQ_CONCURRENCY", help="Jobs at a time.")] = 1,
+    lock_duration: Annotated[
+        float, typer.Option(help="Seconds without a sign of life after which another worker takes a job.")
+    ] = 30,
+    stalled_interval: Annotated[float, typer.Option(help="Seconds between two looks for such jobs.")] = 30,
+    promotion_interval: Annotated[float, typer.Option(help="Most seconds between two looks at delayed jobs.")] = 5,
+    drain: Annotated[float, typer.Option(help="Seconds that running jobs get to finish when told to stop.")] = 30,
+    log_level: Annotated[str, typer.Option(envvar="OQ_LOG_LEVEL", help="debug, info, warning or error.")] = "info",
+    url: Url = None,
+    prefix: Prefix = DEFAULT_PREFIX,
+) -> None:
+    """Run a queue's jobs until SIGTERM or SIGINT: then finish what runs. A second signal leaves at once."""
+    _log_to_stderr(log_level)
+    options = WorkerOptions(
+        concurrency=concurrency,
+        lock_duration=lock_duration,
+        stalled_interval=stalled_interval,
+        promotion_interval=promotion_interval,
+        drain=drain,
+    )
+    worker = Worker(queue, _load(target), url=url, options=options, prefix=prefix)
+    told_twice = asyncio.run(_run(worker))
+    if told_twice or _jobs_linger():
+        # Threads cannot be stopped, and the interpreter would wait for them.
+        logging.shutdown()
+        sys.stdout.flush()
+        os._exit(1)
+
+
+def _log_to_stderr(level: str) -> None:
+    known = logging.getLevelNamesMapping()
+    if level.upper() not in known:
+        raise UsageError(f"There is no log level {level!r}; use debug, info, warning or error.")
+    logging.basicConfig(level=known[level.upper()], format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+
+
+def _load(target: str) -> Handler | Router:
+    """The object that a `module:object` names; modules of the working directory come first."""
+    module_name, colon, name = target.partition(":")
+    if not (module_name and colon and name):
+        raise UsageError(f"{target!r} names nothing that runs jobs; write module:object, like pipeline:tasks.")
+    if (here := os.getcwd()) not in sys.path:  # noqa: PTH109  sys.path holds text
+        sys.path.insert(0, here)
+    try:
+        found: object = importlib.import_module(module_name)
+        for part in name.split("."):
+            found = getattr(found, part)
+    except ImportError as error:
+        raise UsageError(
+            f"The module {module_name!r} cannot be imported ({error}); run from its directory, or install it."
+        ) from error
+    except AttributeError:
+        raise UsageError(f"The module {module_name!r} has no {name!r}; check the name after the colon.") from None
+    if isinstance(found, Router) or callable(found):
+        return found
+    raise UsageError(
+        f"{target!r} is a {type(found).__name__}, which runs no jobs; name a Tasks or a function of a job."
+    )
+
+
+async def _run(worker: Worker) -> bool:
+    """Work until told to stop; whether it was told twice."""
+    told = 0
+
+    def stop() -> None:
+        nonlocal told
+        told += 1
+        if told == 1:
+            worker.stop()
+        else:
+            worker.kill()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+    await worker.run()
+    return told > 1
+
+
+def _jobs_linger() -> bool:
+    """Whether functions still run that did not finish in time."""
+    deadline = time.monotonic() + _IDLE_THREADS_LEAVE_S
+    threads = [thread for thread in threading.enumerate() if thread.name.startswith("oq-job")]
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
+    return any(thread.is_alive() for thread in threads)

@@ -1,0 +1,62 @@
+"""Finding what no key lists, by walking all keys of the server: for people who look around, not for programs."""
+
+from __future__ import annotations
+
+import re
+
+from orchestration_queue.protocol.call import Call, text, texts
+from orchestration_queue.protocol.keys import QueueKeys
+from orchestration_queue.protocol.operations.steps import Steps, all_good, chunks
+
+__all__ = ["flow_dependencies", "queue_names"]
+
+_QUEUE_KEYS = ("id", "stream", "meta", "schedulers")
+"""Each queue that was ever used has one of these."""
+
+
+def _scan(pattern: str) -> Steps[list[str]]:
+    found: set[str] = set()
+    cursor = "0"
+    while True:
+        (reply,) = all_good((yield [Call("SCAN", args=(cursor, "MATCH", pattern, "COUNT", 1000))]))
+        cursor = text(reply[0])
+        found.update(texts(reply[1]))
+        if cursor == "0":
+            return sorted(found)
+
+
+def _literal(word: str) -> str:
+    """The word as a pattern that matches nothing else."""
+    return re.sub(r"([*?\[\]^\\-])", r"\\\1", word)
+
+
+def queue_names(prefix: str) -> Steps[list[str]]:
+    """Names of all queues under a key prefix. Walks all keys."""
+    keys = yield from _scan(f"{_literal(prefix)}:{{*}}:[ims]*")
+    shape = re.compile(re.escape(prefix) + r":\{([^{}]*)\}:(?:" + "|".join(_QUEUE_KEYS) + ")")
+    return sorted({match[1] for key in keys if (match := shape.fullmatch(key))})
+
+
+def flow_dependencies(keys: QueueKeys, flow_id: str) -> Steps[dict[tuple[str, str], list[tuple[str, str]]]]:
+    """Which jobs of a flow wait for which, found from the part of it in one queue. Walks all keys.
+
+    Returns:
+        By queue and job id, the queues and ids of the jobs it waits for.
+    """
+    start = len(keys.job(""))
+    found = yield from _scan(f"{_literal(keys.job(flow_id))}.*")
+    todo = [(keys.queue, key[start:]) for key in found if ":" not in key[start:]]
+    graph: dict[tuple[str, str], list[tuple[str, str]]] = {}
+    while todo:
+        for piece in chunks(todo):
+            replies = yield [Call("SMEMBERS", (QueueKeys(queue, keys.prefix).deps(job_id),)) for queue, job_id in piece]
+            for job, reply in zip(piece, all_good(replies), strict=True):
+                members = sorted(texts(reply))
+                graph[job] = [_queue_and_id(member) for member in members if f":{flow_id}." in member]
+        todo = sorted({dep for deps in graph.values() for dep in deps} - graph.keys())
+    return graph
+
+
+def _queue_and_id(member: str) -> tuple[str, str]:
+    base, _, job_id = member.rpartition(":")
+    return base.partition("{")[2].rstrip("}"), job_id
