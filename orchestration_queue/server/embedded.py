@@ -55,14 +55,19 @@ class EmbeddedServer:
 
         Raises:
             EmbeddedServerError: The directory cannot be used, or the server is not installed.
+            ConnectionRefusedError: The keeper is just leaving; call again in a moment.
         """
         with self._mutex, self._explained():
             self._binary = self._binary or _binary()
             self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             socket = _socket_path(self._directory)
-            if self._is_counted() or self._count_us():
+            is_counted = self._is_counted() or self._count_us()
+            if is_counted:
                 self._start_keeper_if_there_is_none(socket)
-            return socket
+        if not is_counted:
+            # Its server may still answer, but would break the connection a moment later.
+            raise ConnectionRefusedError("the embedded server is just ending")
+        return socket
 
     def leave(self) -> None:
         """Be counted as a user no longer."""

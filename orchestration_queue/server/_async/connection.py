@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Sequence
 from datetime import timedelta
+from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -249,9 +250,8 @@ class AsyncConnection:
         started = time.monotonic()
         pause = _PAUSE_S
         while True:
-            socket_path = self._embedded.ensure() if self._embedded else self.url.path
-            link = AsyncLink(self.url, "" if self.url.kind in ("tcp", "tls") else str(socket_path), patience)
             try:
+                link = AsyncLink(self.url, self._socket_path(), patience)
                 await link.connect()
                 return link
             except REFUSALS as error:
@@ -262,6 +262,11 @@ class AsyncConnection:
                     raise unreachable(self.url, waited, reason(error)) from None
             await asyncio.sleep(pause)
             pause = min(pause * 2, _LONGEST_PAUSE_S)
+
+    def _socket_path(self) -> Path | None:
+        if self._embedded:
+            return self._embedded.ensure()
+        return self.url.path if self.url.kind == "unix" else None
 
     async def aclose(self) -> None:
         """Close every socket. An embedded server stops when its last user in any process has left."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any, Protocol, cast
 
 import redis.asyncio as driver
@@ -47,12 +48,12 @@ class AsyncLink:
     """One socket to the server.
 
     Args:
-        url: Where the server is. An embedded server is reached through the socket in ``socket_path``.
-        socket_path: The unix socket, for ``unix`` and ``embedded``.
+        url: Where the server is.
+        socket_path: The unix socket it answers at; None is TCP, as the URL says.
         patience: Most seconds the connecting itself may take.
     """
 
-    def __init__(self, url: ServerUrl, socket_path: str, patience: float) -> None:
+    def __init__(self, url: ServerUrl, socket_path: Path | None, patience: float) -> None:
         options: dict[str, Any] = {
             "db": url.db,
             "username": url.username,
@@ -64,7 +65,7 @@ class AsyncLink:
         }
         drivers: Any = driver  # redis-py's types are incomplete, and differ from version to version
         if socket_path:
-            made = drivers.UnixDomainSocketConnection(path=socket_path, **options)
+            made = drivers.UnixDomainSocketConnection(path=str(socket_path), **options)
         else:
             options |= {"host": url.host, "port": url.port}
             options |= {"socket_keepalive": True, "socket_keepalive_options": _KEEPALIVE}

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Sequence
 from datetime import timedelta
+from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -250,9 +251,8 @@ class Connection:
         started = time.monotonic()
         pause = _PAUSE_S
         while True:
-            socket_path = self._embedded.ensure() if self._embedded else self.url.path
-            link = Link(self.url, "" if self.url.kind in ("tcp", "tls") else str(socket_path), patience)
             try:
+                link = Link(self.url, self._socket_path(), patience)
                 link.connect()
                 return link
             except REFUSALS as error:
@@ -263,6 +263,11 @@ class Connection:
                     raise unreachable(self.url, waited, reason(error)) from None
             time.sleep(pause)
             pause = min(pause * 2, _LONGEST_PAUSE_S)
+
+    def _socket_path(self) -> Path | None:
+        if self._embedded:
+            return self._embedded.ensure()
+        return self.url.path if self.url.kind == "unix" else None
 
     def close(self) -> None:
         """Close every socket. An embedded server stops when its last user in any process has left."""

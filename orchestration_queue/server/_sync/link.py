@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any, Protocol, cast
 
 import redis as driver
@@ -48,12 +49,12 @@ class Link:
     """One socket to the server.
 
     Args:
-        url: Where the server is. An embedded server is reached through the socket in ``socket_path``.
-        socket_path: The unix socket, for ``unix`` and ``embedded``.
+        url: Where the server is.
+        socket_path: The unix socket it answers at; None is TCP, as the URL says.
         patience: Most seconds the connecting itself may take.
     """
 
-    def __init__(self, url: ServerUrl, socket_path: str, patience: float) -> None:
+    def __init__(self, url: ServerUrl, socket_path: Path | None, patience: float) -> None:
         options: dict[str, Any] = {
             "db": url.db,
             "username": url.username,
@@ -65,7 +66,7 @@ class Link:
         }
         drivers: Any = driver  # redis-py's types are incomplete, and differ from version to version
         if socket_path:
-            made = drivers.UnixDomainSocketConnection(path=socket_path, **options)
+            made = drivers.UnixDomainSocketConnection(path=str(socket_path), **options)
         else:
             options |= {"host": url.host, "port": url.port}
             options |= {"socket_keepalive": True, "socket_keepalive_options": _KEEPALIVE}
