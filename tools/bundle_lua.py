@@ -21,7 +21,7 @@ def outputs() -> dict[Path, str]:
     Raises:
         HeaderError: A source breaks the grammar or its own contract.
     """
-    modules = {path.stem: path.read_text() for path in sorted((ROOT / "lua" / "lib").glob("*.lua"))}
+    shared = _modules(ROOT / "lua" / "lib")
     files = {PROTOCOL / "functions" / "__init__.py": '"""The server\'s functions as typed calls. Generated."""\n'}
     for library, prefix in LIBRARIES.items():
         contracts = [read_contract(path) for path in sorted((ROOT / "lua" / library).glob("*.lua"))]
@@ -29,8 +29,13 @@ def outputs() -> dict[Path, str]:
             continue
         files[PROTOCOL / "functions" / f"{prefix[:-1]}.py"] = write_module(library, prefix, contracts)
         if all(contract.body for contract in contracts):
+            modules = shared | _modules(ROOT / "lua" / library / "lib")
             files[PROTOCOL / "lua" / f"{library}.lua"] = write_library(library, prefix, contracts, modules)
     return files
+
+
+def _modules(folder: Path) -> dict[str, str]:
+    return {path.stem: path.read_text() for path in sorted(folder.glob("*.lua"))}
 
 
 def main(arguments: list[str]) -> int:

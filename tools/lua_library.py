@@ -120,11 +120,11 @@ def _function(contract: Contract, prefix: str, *, strict: bool) -> str:
     body = contract.body + "\n"
     requires = "".join(f"  {match[0]}" for match in _REQUIRE.finditer(body))
     body = _REQUIRE.sub("", body).strip("\n")
-    # `queue` is derived from a key, and from the job's id, so it comes last.
     unpacked = _Unpacking(contract, body, strict=strict).lines()
-    lines = [*([] if strict else _key_lines(contract, body)), *unpacked, *_queue_line(contract, body)]
-    if strict:
-        lines.extend(_key_lines(contract, body))
+    # `queue` is derived from a key, and from the job's id; how many keys there are is checked with the arguments.
+    lines = [*unpacked, *_queue_line(contract, body, strict=strict)]
+    keys = _key_lines(contract, body, strict=strict)
+    lines = [*lines, *keys] if strict else [*keys, *lines]
     unpack = "".join(f"    {line}\n" for line in lines)
     indented = "".join(f"    {line}\n" if line else "\n" for line in body.splitlines())
     return (
@@ -137,7 +137,7 @@ def _uses(body: str, name: str) -> bool:
     return re.search(rf"\b{name}\b", body) is not None
 
 
-def _queue_line(contract: Contract, body: str) -> Iterator[str]:
+def _queue_line(contract: Contract, body: str, *, strict: bool) -> Iterator[str]:
     if not contract.queue or not _uses(body, "queue"):
         return
     name, checked = contract.queue.rstrip("!"), contract.queue.endswith("!")
@@ -145,7 +145,7 @@ def _queue_line(contract: Contract, body: str) -> Iterator[str]:
     if position is None:
         yield f"local queue = {name}"
         return
-    key = f"({_key_value(contract, contract.keys[position - 1], str(position))})"
+    key = f"({_key_value(contract, contract.keys[position - 1], str(position), strict=strict)})"
     record = next((argument.record for argument in contract.arguments if argument.name == "job_id"), None)
     job_id = f"{record}.job_id" if record else "job_id"
     if checked:
@@ -157,14 +157,15 @@ def _queue_line(contract: Contract, body: str) -> Iterator[str]:
         yield f"local queue = {key}:sub(1, -{len(name) + 1})"
 
 
-def _key_lines(contract: Contract, body: str) -> Iterator[str]:
+def _key_lines(contract: Contract, body: str, *, strict: bool) -> Iterator[str]:
     for position, key in enumerate(contract.keys, 1):
         if _uses(body, f"{key.name}_key"):
-            yield f"local {key.name}_key = {_key_value(contract, key, str(position))}"
+            yield f"local {key.name}_key = {_key_value(contract, key, str(position), strict=strict)}"
 
 
-def _key_value(contract: Contract, key: Key, position: str) -> str:
-    return f"KEYS[{position}]" + ("" if key.optional else f' or missing("{contract.name}", "{key.name}")')
+def _key_value(contract: Contract, key: Key, position: str, *, strict: bool) -> str:
+    required = not (key.optional or strict)
+    return f"KEYS[{position}]" + (f' or missing("{contract.name}", "{key.name}")' if required else "")
 
 
 @dataclass
@@ -196,10 +197,11 @@ class _Unpacking:
 
     def _argument(self, argument: Argument, index: int) -> Iterator[str]:
         contract = self.contract
-        for_queue = contract.queue is not None and contract.queue.startswith("job") and _uses(self.body, "queue")
-        if argument.counts or _uses(self.body, argument.name) or (for_queue and argument.name == "job_id"):
+        source = (contract.queue or "").rstrip("!")
+        for_queue = _uses(self.body, "queue") and argument.name == {"job": "job_id"}.get(source, source)
+        if argument.counts or for_queue or _uses(self.body, argument.name):
             yield f"local {argument.name} = {self._value(argument, f'{index + 1}{self.offset}')}"
-        elif not argument.what.startswith("ignored") and argument.name != contract.queue:
+        elif not argument.what.startswith("ignored"):
             raise HeaderError(f"{contract.name}: the argument {argument.name} is declared but not used")
 
     def _rest(self, argument: Argument, index: int) -> Iterator[str]:
@@ -225,7 +227,7 @@ class _Unpacking:
         yield f"  local arg = {index}{self.offset} + (index - 1) * {len(items.arguments)}"
         yield f"  {items.name}[index] = {{"
         for number, key in enumerate(items.keys, 1):
-            yield f"    {key.name}_key = {_key_value(self.contract, key, f'key + {number}')},"
+            yield f"    {key.name}_key = {_key_value(self.contract, key, f'key + {number}', strict=self.strict)},"
         for number, argument in enumerate(items.arguments, 1):
             yield f"    {argument.name} = {self._value(argument, f'arg + {number}')},"
         yield "  }"

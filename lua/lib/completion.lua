@@ -35,7 +35,7 @@ function completion.known(queue, done)
 end
 
 --- Write the result; false when there is no such job, which a record made here would pretend.
-local function write(queue, done)
+function completion.write(queue, done)
   local key = queue .. "job:" .. done.job_id
   local added = redis.call(
     "HSET", key,
@@ -48,16 +48,21 @@ local function write(queue, done)
   return true
 end
 
+--- What a job that completed sets free, and the word of it.
+function completion.free(queue, done, known)
+  ordering.done(queue, known.orderingKey, known.orderingSeq)
+  release.slot(queue, known.groupKey, done.now_ms)
+  if not done.skip_events then
+    events.emit(queue, "completed", done.job_id, "returnvalue", done.returnvalue)
+  end
+end
+
 --- Complete `done.job_id`. `known` says what is known of it: groupKey, orderingKey, orderingSeq, processedOn.
 function completion.settle(queue, done, known, parent_job_key)
   active.leave(queue, done.job_id, done.entry_id, done.group, done.broadcast)
-  local exists = write(queue, done)
+  local exists = completion.write(queue, done)
   if exists then
-    ordering.done(queue, known.orderingKey, known.orderingSeq)
-    release.slot(queue, known.groupKey, done.now_ms)
-    if not done.skip_events then
-      events.emit(queue, "completed", done.job_id, "returnvalue", done.returnvalue)
-    end
+    completion.free(queue, done, known)
     if not done.skip_metrics then
       metrics.record(queue, "completed", done.now_ms, known.processedOn)
     end
@@ -68,7 +73,7 @@ function completion.settle(queue, done, known, parent_job_key)
   if exists then
     flows.notify_registered(queue, done.job_id)
     redis.call("ZADD", queue .. "completed", done.now_ms, done.job_id)
-    retention.apply(queue, "completed", done.job_id, done.now_ms, done)
+    retention.apply(queue, "completed", { done.job_id }, done.now_ms, done)
   end
 end
 

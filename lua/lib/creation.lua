@@ -47,8 +47,9 @@ function creation.write(queue, job_id, job, state)
 end
 
 --- Create a job without a problem; returns its id, or the reply when there is no id left for it.
-function creation.job(queue, job, parent_deps_key)
-  local job_id = ids.take(queue, job.custom_id)
+--- `taken_id` is an id that was taken for it before.
+function creation.job(queue, job, parent_deps_key, taken_id)
+  local job_id = taken_id or ids.take(queue, job.custom_id)
   if not job_id then
     return nil, "ERR:ID_EXHAUSTED"
   end

@@ -33,14 +33,23 @@ function flows.notify(queue, parent_id, member)
   end
 end
 
---- Tell all further parents in the child's own queue; those elsewhere are on other slots.
-function flows.notify_registered(queue, job_id)
+--- Call `visit(parent_queue, parent_id)` for all further parents of a job.
+function flows.each_registered(queue, job_id, visit)
   for _, parent in ipairs(redis.call("SMEMBERS", queue .. "parents:" .. job_id)) do
     local parent_queue, parent_id = parent:match("^(.*:)([^:]*)$")
+    if parent_queue then
+      visit(parent_queue, parent_id)
+    end
+  end
+end
+
+--- Tell all further parents in the child's own queue; those elsewhere are on other slots.
+function flows.notify_registered(queue, job_id)
+  flows.each_registered(queue, job_id, function(parent_queue, parent_id)
     if parent_queue == queue then
       flows.notify(queue, parent_id, queue .. job_id)
     end
-  end
+  end)
 end
 
 return flows

@@ -1,5 +1,7 @@
 --- Job ids: the caller's own, or the next of the queue's counter.
 
+local many = require("many")
+
 local ids = {}
 
 local MOST_COLLISIONS = 1000
@@ -34,6 +36,25 @@ function ids.take(queue, custom_id, reserved)
     end
   end
   return nil
+end
+
+--- Take automatic ids for `count` new jobs at once; fewer when some of the next ones are in use.
+function ids.take_many(queue, count)
+  local last = redis.call("INCRBY", queue .. "id", count)
+  local taken, keys, free = {}, {}, {}
+  for index = 1, count do
+    taken[index] = string.format("%.0f", last - count + index)
+    keys[index] = queue .. "job:" .. taken[index]
+  end
+  if not many.any_exist(keys) then
+    return taken
+  end
+  for _, job_id in ipairs(taken) do
+    if not ids.exists(queue, job_id) then
+      free[#free + 1] = job_id
+    end
+  end
+  return free
 end
 
 return ids

@@ -50,11 +50,19 @@ function lists.forget(queue, job_id)
   redis.call("ZREM", index_key(queue), job_id)
 end
 
---- A job taken from a list is in no worker's hands any more. The count never falls below zero.
-function lists.leave(queue, job_id)
-  lists.forget(queue, job_id)
-  if lists.counted(queue) > 0 then
-    redis.call("DECR", counter_key(queue))
+--- Count jobs popped from a list as in a worker's hands.
+function lists.count_in(queue, number)
+  if number > 0 then
+    redis.call("INCRBY", counter_key(queue), number)
+  end
+end
+
+--- Jobs taken from a list, named by what follows, are in no worker's hands any more. The count never falls below zero.
+function lists.leave(queue, ...)
+  redis.call("ZREM", index_key(queue), ...)
+  local left = math.min(lists.counted(queue), select("#", ...))
+  if left > 0 then
+    redis.call("DECRBY", counter_key(queue), left)
   end
 end
 

@@ -20,19 +20,28 @@ local function prune(key, oldest_minute)
   end
 end
 
---- Count one job; `outcome` is `completed` or `failed`, `processed_on` is nil when it never started.
-function metrics.record(queue, outcome, now, processed_on)
+--- How long a job has run; 0 when it never started or clocks disagree.
+function metrics.duration(now, processed_on)
+  return math.max(0, now - (tonumber(processed_on) or now))
+end
+
+--- Count jobs and the sum of their durations; `outcome` is `completed` or `failed`.
+function metrics.add(queue, outcome, now, jobs, duration)
   local key = queue .. "metrics:" .. outcome
   local minute = now - now % MINUTE_MS
   local bucket = string.format("m:%.0f:", minute)
-  local duration = now - (tonumber(processed_on) or now)
-  local count = redis.call("HINCRBY", key, bucket .. "c", 1)
+  local count = redis.call("HINCRBY", key, bucket .. "c", jobs)
   if duration > 0 then
     redis.call("HINCRBY", key, bucket .. "d", duration)
   end
-  if count % PRUNE_EVERY == 0 then
+  if count % PRUNE_EVERY < jobs then
     prune(key, minute - DAY_MS)
   end
+end
+
+--- Count one job; `processed_on` is nil when it never started.
+function metrics.record(queue, outcome, now, processed_on)
+  metrics.add(queue, outcome, now, 1, metrics.duration(now, processed_on))
 end
 
 return metrics

@@ -18,13 +18,13 @@ local function remove_oldest(queue, set, number)
   purge.jobs(queue, ids)
 end
 
---- Remove what the rule does not keep of a set, `completed` or `failed`, which `job_id` has just entered.
-function retention.apply(queue, set, job_id, now, rule)
+--- Remove what the rule does not keep of a set, `completed` or `failed`, which these jobs have just entered.
+function retention.apply(queue, set, job_ids, now, rule)
   if rule.broadcast then
     return
   elseif rule.remove_mode == "true" then
-    redis.call("ZREM", queue .. set, job_id)
-    purge.jobs(queue, { job_id })
+    purge.members(queue .. set, job_ids)
+    purge.jobs(queue, job_ids)
     return
   end
   if rule.remove_mode == "age_count" and rule.remove_age_s > 0 then

@@ -49,7 +49,7 @@ function retry.give_up(queue, attempt, job)
   failure.record(queue, job_id, reason, now, "processedOn", now)
   release.forfeit(queue, job, now)
   failure.announce(queue, job_id, reason, now, job.processedOn)
-  retention.apply(queue, "failed", job_id, now, attempt)
+  retention.apply(queue, "failed", { job_id }, now, attempt)
 end
 
 --- Schedule up to `count` failed jobs again, oldest first, or all when it is 0; returns how many.

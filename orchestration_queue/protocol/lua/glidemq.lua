@@ -21,8 +21,42 @@ local function queue_of(fname, key, name)
   return key:sub(1, -#name - 1)
 end
 
+modules.many = (function()
+--- Commands with more words than the stack of a script holds, sent in pieces.
+
+local many = {}
+
+local WORDS = 1000
+
+--- Whether any of the keys exists.
+function many.any_exist(keys)
+  for first = 1, #keys, WORDS do
+    if redis.call("EXISTS", unpack(keys, first, math.min(first + WORDS - 1, #keys))) > 0 then
+      return true
+    end
+  end
+  return false
+end
+
+--- Send a command with words of a list behind the given ones.
+function many.call(words, ...)
+  local head = { ... }
+  for first = 1, #words, WORDS do
+    local command = { unpack(head) }
+    for index = first, math.min(first + WORDS - 1, #words) do
+      command[#command + 1] = words[index]
+    end
+    redis.call(unpack(command))
+  end
+end
+
+return many
+end)()
+
 modules.ids = (function()
 --- Job ids: the caller's own, or the next of the queue's counter.
+
+local many = require("many")
 
 local ids = {}
 
@@ -58,6 +92,25 @@ function ids.take(queue, custom_id, reserved)
     end
   end
   return nil
+end
+
+--- Take automatic ids for `count` new jobs at once; fewer when some of the next ones are in use.
+function ids.take_many(queue, count)
+  local last = redis.call("INCRBY", queue .. "id", count)
+  local taken, keys, free = {}, {}, {}
+  for index = 1, count do
+    taken[index] = string.format("%.0f", last - count + index)
+    keys[index] = queue .. "job:" .. taken[index]
+  end
+  if not many.any_exist(keys) then
+    return taken
+  end
+  for _, job_id in ipairs(taken) do
+    if not ids.exists(queue, job_id) then
+      free[#free + 1] = job_id
+    end
+  end
+  return free
 end
 
 return ids
@@ -389,11 +442,19 @@ function lists.forget(queue, job_id)
   redis.call("ZREM", index_key(queue), job_id)
 end
 
---- A job taken from a list is in no worker's hands any more. The count never falls below zero.
-function lists.leave(queue, job_id)
-  lists.forget(queue, job_id)
-  if lists.counted(queue) > 0 then
-    redis.call("DECR", counter_key(queue))
+--- Count jobs popped from a list as in a worker's hands.
+function lists.count_in(queue, number)
+  if number > 0 then
+    redis.call("INCRBY", counter_key(queue), number)
+  end
+end
+
+--- Jobs taken from a list, named by what follows, are in no worker's hands any more. The count never falls below zero.
+function lists.leave(queue, ...)
+  redis.call("ZREM", index_key(queue), ...)
+  local left = math.min(lists.counted(queue), select("#", ...))
+  if left > 0 then
+    redis.call("DECRBY", counter_key(queue), left)
   end
 end
 
@@ -750,8 +811,9 @@ function creation.write(queue, job_id, job, state)
 end
 
 --- Create a job without a problem; returns its id, or the reply when there is no id left for it.
-function creation.job(queue, job, parent_deps_key)
-  local job_id = ids.take(queue, job.custom_id)
+--- `taken_id` is an id that was taken for it before.
+function creation.job(queue, job, parent_deps_key, taken_id)
+  local job_id = taken_id or ids.take(queue, job.custom_id)
   if not job_id then
     return nil, "ERR:ID_EXHAUSTED"
   end
@@ -1059,19 +1121,28 @@ local function prune(key, oldest_minute)
   end
 end
 
---- Count one job; `outcome` is `completed` or `failed`, `processed_on` is nil when it never started.
-function metrics.record(queue, outcome, now, processed_on)
+--- How long a job has run; 0 when it never started or clocks disagree.
+function metrics.duration(now, processed_on)
+  return math.max(0, now - (tonumber(processed_on) or now))
+end
+
+--- Count jobs and the sum of their durations; `outcome` is `completed` or `failed`.
+function metrics.add(queue, outcome, now, jobs, duration)
   local key = queue .. "metrics:" .. outcome
   local minute = now - now % MINUTE_MS
   local bucket = string.format("m:%.0f:", minute)
-  local duration = now - (tonumber(processed_on) or now)
-  local count = redis.call("HINCRBY", key, bucket .. "c", 1)
+  local count = redis.call("HINCRBY", key, bucket .. "c", jobs)
   if duration > 0 then
     redis.call("HINCRBY", key, bucket .. "d", duration)
   end
-  if count % PRUNE_EVERY == 0 then
+  if count % PRUNE_EVERY < jobs then
     prune(key, minute - DAY_MS)
   end
+end
+
+--- Count one job; `processed_on` is nil when it never started.
+function metrics.record(queue, outcome, now, processed_on)
+  metrics.add(queue, outcome, now, 1, metrics.duration(now, processed_on))
 end
 
 return metrics
@@ -1407,14 +1478,23 @@ function flows.notify(queue, parent_id, member)
   end
 end
 
---- Tell all further parents in the child's own queue; those elsewhere are on other slots.
-function flows.notify_registered(queue, job_id)
+--- Call `visit(parent_queue, parent_id)` for all further parents of a job.
+function flows.each_registered(queue, job_id, visit)
   for _, parent in ipairs(redis.call("SMEMBERS", queue .. "parents:" .. job_id)) do
     local parent_queue, parent_id = parent:match("^(.*:)([^:]*)$")
+    if parent_queue then
+      visit(parent_queue, parent_id)
+    end
+  end
+end
+
+--- Tell all further parents in the child's own queue; those elsewhere are on other slots.
+function flows.notify_registered(queue, job_id)
+  flows.each_registered(queue, job_id, function(parent_queue, parent_id)
     if parent_queue == queue then
       flows.notify(queue, parent_id, queue .. job_id)
     end
-  end
+  end)
 end
 
 return flows
@@ -1441,13 +1521,13 @@ local function remove_oldest(queue, set, number)
   purge.jobs(queue, ids)
 end
 
---- Remove what the rule does not keep of a set, `completed` or `failed`, which `job_id` has just entered.
-function retention.apply(queue, set, job_id, now, rule)
+--- Remove what the rule does not keep of a set, `completed` or `failed`, which these jobs have just entered.
+function retention.apply(queue, set, job_ids, now, rule)
   if rule.broadcast then
     return
   elseif rule.remove_mode == "true" then
-    redis.call("ZREM", queue .. set, job_id)
-    purge.jobs(queue, { job_id })
+    purge.members(queue .. set, job_ids)
+    purge.jobs(queue, job_ids)
     return
   end
   if rule.remove_mode == "age_count" and rule.remove_age_s > 0 then
@@ -1500,7 +1580,7 @@ function completion.known(queue, done)
 end
 
 --- Write the result; false when there is no such job, which a record made here would pretend.
-local function write(queue, done)
+function completion.write(queue, done)
   local key = queue .. "job:" .. done.job_id
   local added = redis.call(
     "HSET", key,
@@ -1513,16 +1593,21 @@ local function write(queue, done)
   return true
 end
 
+--- What a job that completed sets free, and the word of it.
+function completion.free(queue, done, known)
+  ordering.done(queue, known.orderingKey, known.orderingSeq)
+  release.slot(queue, known.groupKey, done.now_ms)
+  if not done.skip_events then
+    events.emit(queue, "completed", done.job_id, "returnvalue", done.returnvalue)
+  end
+end
+
 --- Complete `done.job_id`. `known` says what is known of it: groupKey, orderingKey, orderingSeq, processedOn.
 function completion.settle(queue, done, known, parent_job_key)
   active.leave(queue, done.job_id, done.entry_id, done.group, done.broadcast)
-  local exists = write(queue, done)
+  local exists = completion.write(queue, done)
   if exists then
-    ordering.done(queue, known.orderingKey, known.orderingSeq)
-    release.slot(queue, known.groupKey, done.now_ms)
-    if not done.skip_events then
-      events.emit(queue, "completed", done.job_id, "returnvalue", done.returnvalue)
-    end
+    completion.free(queue, done, known)
     if not done.skip_metrics then
       metrics.record(queue, "completed", done.now_ms, known.processedOn)
     end
@@ -1533,7 +1618,7 @@ function completion.settle(queue, done, known, parent_job_key)
   if exists then
     flows.notify_registered(queue, done.job_id)
     redis.call("ZADD", queue .. "completed", done.now_ms, done.job_id)
-    retention.apply(queue, "completed", done.job_id, done.now_ms, done)
+    retention.apply(queue, "completed", { done.job_id }, done.now_ms, done)
   end
 end
 
@@ -1978,7 +2063,7 @@ function retry.give_up(queue, attempt, job)
   failure.record(queue, job_id, reason, now, "processedOn", now)
   release.forfeit(queue, job, now)
   failure.announce(queue, job_id, reason, now, job.processedOn)
-  retention.apply(queue, "failed", job_id, now, attempt)
+  retention.apply(queue, "failed", { job_id }, now, attempt)
 end
 
 --- Schedule up to `count` failed jobs again, oldest first, or all when it is 0; returns how many.
@@ -3297,6 +3382,7 @@ do -- searchByName
     local state_type = ARGV[1] or missing("searchByName", "state_type")
     local name = ARGV[2] or missing("searchByName", "name")
     local limit = tonumber(ARGV[3]) or 100
+    local key_prefix = ARGV[4] or missing("searchByName", "key_prefix")
     local queue = key_prefix
     return search.by_name(queue, jobs_key, state_type, name, limit)
   end)
@@ -3370,6 +3456,7 @@ do -- sweepSuspended
   redis.register_function("glidemq_sweepSuspended", function(KEYS, ARGV)
     local suspended_key = KEYS[1] or missing("sweepSuspended", "suspended")
     local now_ms = tonumber(ARGV[1]) or missing("sweepSuspended", "now_ms")
+    local key_prefix = ARGV[2] or missing("sweepSuspended", "key_prefix")
     local queue = key_prefix
     local most_jobs, reason = 100, "Suspend timeout exceeded"
 

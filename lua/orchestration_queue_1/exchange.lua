@@ -1,0 +1,63 @@
+--- Make one trip for a worker: settle what ended, return what shall not start, start what was delivered, take more.
+--- @queue   stream!
+--- @key   stream               stream       ready jobs
+--- @key   completed            zset         completed jobs by time
+--- @key   failed               zset         failed jobs by time
+--- @key   scheduled            zset         delayed and prioritized jobs
+--- @key   events               stream       lifecycle events
+--- @key   metrics_completed    hash         completions per minute
+--- @key   metrics_failed       hash         failures per minute
+--- @key   priority             list         promoted prioritized jobs
+--- @key   lifo                 list         LIFO jobs
+--- @key   list_active          string       how many active jobs came from a list
+--- @key   ratelimited          zset         groups that wait for their limits
+--- @key   meta                 hash         settings of the queue
+--- @arg   now_ms               int          epoch ms
+--- @arg   group                text         consumer group
+--- @arg   consumer             text         who takes jobs
+--- @arg   want                 int          jobs to start beyond the delivered ones
+--- @arg   honour_pause         flag         start nothing while the queue is paused; deliveries go back
+--- @arg   cluster              flag         keys of other queues may be on other servers: tell their jobs by notices
+--- @arg   settlement_count     int #settlements how many follow
+--- @arg   hand_back_count      int #hand_backs how many follow
+--- @arg   delivery_count       int #deliveries how many follow
+--- @each    settlements Settled: an attempt that ended
+--- @arg   kind                 text         `c` completed, `f` failed
+--- @arg   job_id               text         the job
+--- @arg   entry_id             text         its stream entry; empty when it came from a list
+--- @arg   taken_ms             int          its `processedOn`, as its activation wrote it
+--- @arg   payload              text         its result, as the serializer wrote it; or why it failed
+--- @arg   max_attempts         int          attempts allowed; 0 and 1 both mean no retry
+--- @arg   backoff_ms           int          how long before the retry
+--- @arg   remove_mode          text         retention: `true`, `count`, `age_count`, or `0` to keep all
+--- @arg   remove_count         int          jobs with this outcome to keep
+--- @arg   remove_age_s         int          seconds to keep them
+--- @end     settlements
+--- @each    hand_backs HandBack: a delivered job to return to the end of the stream, unstarted
+--- @arg   job_id               text         the job
+--- @arg   entry_id             text         its stream entry
+--- @end     hand_backs
+--- @each    deliveries Delivered: a delivered job to start
+--- @arg   job_id               text         the job
+--- @arg   entry_id             text         its stream entry
+--- @end     deliveries
+--- @returns array 1: a letter per settlement, `c` completed, `r` to be retried, `f` failed, `l` lease lost and nothing changed; 2: job id, entry id (empty from a list), [field, value, ...] per started job; 3: queue, parent id, deps member per parent to be told through `glidemq_completeChild`; 4: why no more jobs were taken: `enough` (there may be more), `empty`, `full` (global concurrency), `paused`, or empty text when no more were wanted
+--- @error   the stream key does not end in `:stream`; or when a kind, an entry id or a retention mode is none
+--- @cost    O(log N) per job, and O(1) per removed, notified or skipped job; it looks at most at 3 * want + 10 jobs
+
+local outcomes = require("outcomes")
+local taking = require("taking")
+local trip = require("trip")
+local words = require("words")
+
+words.check(settlements, hand_backs, deliveries)
+local journey = trip.new(queue, group, consumer, now_ms, cluster)
+local letters = outcomes.settle(journey, settlements)
+outcomes.hand_back(journey, hand_backs, 1)
+trip.flush(journey)
+local stopped = ""
+if want > 0 or deliveries[1] then
+  stopped = taking.serve(journey, deliveries, want, honour_pause)
+  trip.flush(journey)
+end
+return { letters, journey.started, journey.notices, stopped }

@@ -1,0 +1,21 @@
+--- The fence: a job belongs to whoever activated it, until it leaves the active state or is activated again.
+
+local lease = {}
+
+lease.RENEWAL = { "state", "processedOn", "revoked" }
+lease.COMPLETION = {
+  "state", "processedOn", "groupKey", "orderingSeq", "orderingKey", "parentId", "parentQueue",
+}
+lease.FAILURE = { "state", "processedOn", "groupKey", "orderingSeq", "priority" }
+
+--- Some fields of the job, and whether its last activation was the one of `taken_ms`.
+function lease.look(queue, job_id, taken_ms, fields)
+  local values = redis.call("HMGET", queue .. "job:" .. job_id, unpack(fields))
+  local job = {}
+  for index, name in ipairs(fields) do
+    job[name] = values[index] or nil
+  end
+  return job, tonumber(job.processedOn) == taken_ms
+end
+
+return lease

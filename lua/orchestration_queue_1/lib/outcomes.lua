@@ -1,0 +1,129 @@
+--- What became of started jobs: told under their leases, with the effects of glidemq_complete and glidemq_fail.
+
+local completion = require("completion")
+local entries = require("entries")
+local flows = require("flows")
+local lease = require("lease")
+local many = require("many")
+local record = require("record")
+local retry = require("retry")
+local stream = require("stream")
+local trip = require("trip")
+
+local outcomes = {}
+
+local function ended(job)
+  return job.state == "completed" or job.state == "failed"
+end
+
+--- What every key of another queue with our prefix begins with.
+local function sibling(queue, name)
+  return queue:sub(1, queue:find("{", 1, true)) .. name .. "}:"
+end
+
+--- Tell the jobs that wait for this one; those of other queues in a cluster are left to the caller.
+local function notify_parents(self, job_id, job, registered)
+  local queue = self.queue
+  local member = queue .. job_id
+  local function notify(parent_queue, parent_id)
+    if parent_queue == queue or not self.cluster then
+      flows.notify(parent_queue, parent_id, member)
+    else
+      trip.note(self, parent_queue:match("{(.*)}:$"), parent_id, member)
+    end
+  end
+  if (job.parentId or "") ~= "" and (job.parentQueue or "") ~= "" then
+    notify(sibling(queue, job.parentQueue), job.parentId)
+  end
+  if registered then
+    flows.each_registered(queue, job_id, function(parent_queue, parent_id)
+      -- Anything but a queue of ours is a name that other clients keep there.
+      if parent_queue == sibling(queue, parent_queue:match("{(.*)}:$") or "") then
+        notify(parent_queue, parent_id)
+      end
+    end)
+  end
+end
+
+--- A settlement that comes too late changes nothing, but takes the entry of an ended job out of the way.
+--- A completion that was told before, and whose reply was lost, is confirmed.
+local function late(self, done, job, same, registered)
+  if done.entry_id ~= "" and (not job.state or ended(job)) then
+    trip.leave(self, done.job_id, done.entry_id)
+  end
+  if done.kind == "c" and same and job.state == "completed" then
+    notify_parents(self, done.job_id, job, registered)
+    return "c"
+  end
+  return "l"
+end
+
+local function complete(self, done, job, registered)
+  done.returnvalue, done.now_ms = done.payload, self.now
+  completion.write(self.queue, done)
+  completion.free(self.queue, done, job)
+  notify_parents(self, done.job_id, job, registered)
+  trip.completed(self, done, job.processedOn)
+  return "c"
+end
+
+local function fail(self, done, job)
+  done.failed_reason, done.now_ms = done.payload, self.now
+  local attempts = retry.count(self.queue, done)
+  if done.max_attempts > 0 and attempts < done.max_attempts then
+    retry.schedule(self.queue, done, job, attempts)
+    return "r"
+  end
+  retry.give_up(self.queue, done, job)
+  return "f"
+end
+
+--- Fail a job that was revoked before it started.
+function outcomes.fail_revoked(self, job_id)
+  local job = record.load(self.queue, job_id)
+  if not ended(job) then
+    fail(self, { job_id = job_id, payload = "revoked", max_attempts = 0, remove_mode = "0" }, job)
+  end
+end
+
+--- Return delivered jobs from the `first` on to the end of the stream. One that was returned before stays there.
+function outcomes.hand_back(self, deliveries, first)
+  for index = first, #deliveries do
+    local job_id, entry_id = deliveries[index].job_id, deliveries[index].entry_id
+    if entries.drop(self.queue, self.group, entry_id) then
+      local job = record.load(self.queue, job_id)
+      if job and not ended(job) then
+        redis.call("HSET", self.queue .. "job:" .. job_id, "state", "waiting")
+        stream.push(self.queue, job_id, job.name)
+      end
+    end
+  end
+end
+
+--- Whether registered parents wait for any of the jobs. Mostly none does, and one look serves all.
+local function any_registered(queue, settlements)
+  local keys = {}
+  for index, done in ipairs(settlements) do
+    keys[index] = queue .. "parents:" .. done.job_id
+  end
+  return many.any_exist(keys)
+end
+
+--- Tell outcomes; returns a letter for each.
+function outcomes.settle(self, settlements)
+  local letters = {}
+  local registered = any_registered(self.queue, settlements)
+  for index, done in ipairs(settlements) do
+    local fields = done.kind == "c" and lease.COMPLETION or lease.FAILURE
+    local job, same = lease.look(self.queue, done.job_id, done.taken_ms, fields)
+    if not same or job.state ~= "active" then
+      letters[index] = late(self, done, job, same, registered)
+    else
+      trip.leave(self, done.job_id, done.entry_id)
+      letters[index] = done.kind == "c" and complete(self, done, job, registered) or fail(self, done, job)
+    end
+  end
+  return table.concat(letters)
+end
+
+return outcomes

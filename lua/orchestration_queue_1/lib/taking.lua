@@ -1,0 +1,118 @@
+--- Starts jobs for a worker: those delivered to it, then as many more as it wants.
+
+local activation = require("activation")
+local entries = require("entries")
+local lists = require("lists")
+local outcomes = require("outcomes")
+local stream = require("stream")
+local trip = require("trip")
+
+local taking = {}
+
+--- How many candidates are looked at for `want` jobs: some are gone, expired or have to wait for their group.
+local LOOKS_PER_JOB, SPARE_LOOKS = 3, 10
+
+--- Start one job; returns 1 when it runs now. What does not run is off the worker's hands.
+local function start(self, job_id, entry_id)
+  local flat, verdict = activation.try(self.queue, job_id, { id = entry_id, group = self.group }, self.now)
+  if flat then
+    local started = self.started
+    local size = #started
+    started[size + 1], started[size + 2], started[size + 3] = job_id, entry_id, flat
+    return 1
+  end
+  if verdict == "REVOKED" then
+    outcomes.fail_revoked(self, job_id)
+  end
+  if entry_id ~= "" and (verdict == "REVOKED" or verdict == "") then
+    trip.leave(self, job_id, entry_id)
+  end
+  return 0
+end
+
+--- Start the delivered jobs up to `last`, if their entries are still in the group's hands.
+local function start_delivered(self, deliveries, last)
+  local entry_ids = {}
+  for index = 1, last do
+    entry_ids[index] = deliveries[index].entry_id
+  end
+  local held = entries.claim(self.queue, self.group, self.consumer, entry_ids)
+  for index = 1, last do
+    local delivery = deliveries[index]
+    if held[delivery.entry_id] then
+      start(self, delivery.job_id, delivery.entry_id)
+    end
+  end
+end
+
+local function from_lists(self, want, looks)
+  local found = 0
+  while found < want and looks > 0 do
+    local job_ids = lists.pop(self.queue, math.min(want - found, looks))
+    if not job_ids[1] then
+      break
+    end
+    for _, job_id in ipairs(job_ids) do
+      found = found + start(self, job_id, "")
+    end
+    looks = looks - #job_ids
+  end
+  lists.count_in(self.queue, found)
+  return found, looks
+end
+
+local function from_stream(self, want, looks)
+  local found = 0
+  while found < want and looks > 0 do
+    local batch = entries.read(self.queue, self.group, self.consumer, math.min(want - found, looks))
+    if not batch[1] then
+      return "empty"
+    end
+    for _, entry in ipairs(batch) do
+      local job_id = stream.field(entry[2], "jobId")
+      if job_id then
+        found = found + start(self, job_id, entry[1])
+      else
+        trip.leave(self, "", entry[1])
+      end
+    end
+    looks = looks - #batch
+  end
+  return "enough"
+end
+
+--- How many more jobs the queue lets start now; nil while it is paused. Delivered ones are counted as started.
+local function places(self, honour_pause)
+  local settings = redis.call("HMGET", self.queue .. "meta", "paused", "globalConcurrency")
+  if honour_pause and settings[1] == "1" then
+    return nil
+  end
+  local most = tonumber(settings[2]) or 0
+  if most <= 0 then
+    return math.huge
+  end
+  return most - stream.pending(self.queue .. "stream", self.group) - lists.counted(self.queue)
+end
+
+--- Start what was delivered and up to `want` jobs more, as far as the queue allows; the rest of the delivered jobs
+--- goes back. Returns why no more were taken.
+function taking.serve(self, deliveries, want, honour_pause)
+  local free = places(self, honour_pause)
+  local kept = free and #deliveries - math.min(#deliveries, math.max(0, -free)) or 0
+  outcomes.hand_back(self, deliveries, kept + 1)
+  if not free then
+    return "paused"
+  end
+  if kept > 0 then
+    start_delivered(self, deliveries, kept)
+  end
+  local most = math.min(want, math.max(0, free))
+  local listed, looks = from_lists(self, most, want * LOOKS_PER_JOB + SPARE_LOOKS)
+  local stopped = from_stream(self, most - listed, looks)
+  if most < want and stopped == "enough" or kept < #deliveries then
+    return "full"
+  end
+  return want > 0 and stopped or ""
+end
+
+return taking

@@ -1,0 +1,77 @@
+--- One worker's trip: what many jobs need the same command for is collected here and sent once.
+
+local entries = require("entries")
+local lists = require("lists")
+local metrics = require("metrics")
+local retention = require("retention")
+
+local trip = {}
+
+--- @return a trip for `consumer` of `group` at `now`; in a cluster, parents in other queues are left to the caller
+function trip.new(queue, group, consumer, now, cluster)
+  return {
+    queue = queue, group = group, consumer = consumer, now = now, cluster = cluster,
+    started = {}, notices = {}, entries = {}, listed = {}, finished = {}, count = 0, duration = 0,
+  }
+end
+
+--- Take a job off the worker: acknowledge its entry, or count a list job out.
+function trip.leave(self, job_id, entry_id)
+  if entry_id == "" then
+    self.listed[#self.listed + 1] = job_id
+  else
+    self.entries[#self.entries + 1] = entry_id
+  end
+end
+
+--- Leave it to the caller to tell a parent that `member` has completed.
+function trip.note(self, parent_queue, parent_id, member)
+  local notices = self.notices
+  local size = #notices
+  notices[size + 1], notices[size + 2], notices[size + 3] = parent_queue, parent_id, member
+end
+
+local function enter_finished(self)
+  local members = {}
+  for index, job_id in ipairs(self.finished) do
+    members[2 * index - 1], members[2 * index] = self.now, job_id
+  end
+  if members[1] then
+    redis.call("ZADD", self.queue .. "completed", unpack(members))
+    retention.apply(self.queue, "completed", self.finished, self.now, self.rule)
+    self.finished = {}
+  end
+end
+
+local function same_rule(one, other)
+  return one.remove_mode == other.remove_mode
+    and one.remove_count == other.remove_count
+    and one.remove_age_s == other.remove_age_s
+end
+
+--- Count a completed job and enter it among its like, under the rule of retention that came with it.
+function trip.completed(self, done, processed_on)
+  if self.rule and (not same_rule(self.rule, done) or #self.finished == 1000) then
+    enter_finished(self)
+  end
+  self.rule = done
+  self.finished[#self.finished + 1] = done.job_id
+  self.count = self.count + 1
+  self.duration = self.duration + metrics.duration(self.now, processed_on)
+end
+
+--- Send what was collected.
+function trip.flush(self)
+  enter_finished(self)
+  if self.count > 0 then
+    metrics.add(self.queue, "completed", self.now, self.count, self.duration)
+    self.count, self.duration = 0, 0
+  end
+  entries.settle(self.queue, self.group, self.entries)
+  if self.listed[1] then
+    lists.leave(self.queue, unpack(self.listed))
+  end
+  self.entries, self.listed = {}, {}
+end
+
+return trip

@@ -1,0 +1,35 @@
+--- Refuses what would fail half-way through an exchange.
+
+local words = {}
+
+local KINDS = { c = true, f = true }
+local RETENTION_MODES = { ["0"] = true, ["true"] = true, count = true, age_count = true }
+
+local function bad(why)
+  error({ err = "OQ_BAD_ARGUMENT oq1_exchange: " .. why })
+end
+
+local function check_entry(entry_id)
+  if not entry_id:find("^%d+%-%d+$") then
+    bad("'" .. entry_id .. "' is not the id of a stream entry")
+  end
+end
+
+function words.check(settlements, hand_backs, deliveries)
+  for _, done in ipairs(settlements) do
+    if not KINDS[done.kind] then
+      bad("a settlement is of kind 'c' or 'f', not '" .. done.kind .. "'")
+    elseif not RETENTION_MODES[done.remove_mode] then
+      bad("'" .. done.remove_mode .. "' is no mode of retention")
+    elseif done.entry_id ~= "" then
+      check_entry(done.entry_id)
+    end
+  end
+  for _, list in ipairs({ hand_backs, deliveries }) do
+    for _, delivery in ipairs(list) do
+      check_entry(delivery.entry_id)
+    end
+  end
+end
+
+return words

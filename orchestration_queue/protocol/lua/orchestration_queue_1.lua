@@ -1,0 +1,2371 @@
+#!lua name=orchestration_queue_1
+-- Generated from lua/orchestration_queue_1/ and lua/lib/; do not edit. Regenerate with: python tools/bundle_lua.py
+
+local modules = {}
+
+local function require(name)
+  return modules[name]
+end
+
+
+--- Refuse a call, before anything is written.
+local function refuse(fname, why)
+  error({ err = "OQ_BAD_ARGUMENT oq1_" .. fname .. ": " .. why })
+end
+
+local function count_words(fname, keys, keys_wanted, words, words_wanted)
+  if keys ~= keys_wanted or words ~= words_wanted then
+    refuse(fname, ("takes %d keys and %.0f arguments, not %d and %d"):format(keys_wanted, words_wanted, keys, words))
+  end
+end
+
+--- A whole number from 0 to 2^53.
+local function whole(word, fname, name)
+  if word == "0" then
+    return 0
+  end
+  local number = word and word:find("^%d+$") and tonumber(word)
+  if not number or number > 9007199254740992 then
+    refuse(fname, "'" .. name .. "' is not a whole number from 0 to 2^53")
+  end
+  return number
+end
+
+local function flag(word, fname, name)
+  if word ~= "0" and word ~= "1" then
+    refuse(fname, "'" .. name .. "' is neither 0 nor 1")
+  end
+  return word == "1"
+end
+
+--- What every key of the queue begins with, from a key whose own name comes last.
+local function queue_of(fname, key, name)
+  if key:sub(-#name) ~= name then
+    refuse(fname, "the key '" .. key .. "' does not end in '" .. name .. "'")
+  end
+  return key:sub(1, -#name - 1)
+end
+
+modules.many = (function()
+--- Commands with more words than the stack of a script holds, sent in pieces.
+
+local many = {}
+
+local WORDS = 1000
+
+--- Whether any of the keys exists.
+function many.any_exist(keys)
+  for first = 1, #keys, WORDS do
+    if redis.call("EXISTS", unpack(keys, first, math.min(first + WORDS - 1, #keys))) > 0 then
+      return true
+    end
+  end
+  return false
+end
+
+--- Send a command with words of a list behind the given ones.
+function many.call(words, ...)
+  local head = { ... }
+  for first = 1, #words, WORDS do
+    local command = { unpack(head) }
+    for index = first, math.min(first + WORDS - 1, #words) do
+      command[#command + 1] = words[index]
+    end
+    redis.call(unpack(command))
+  end
+end
+
+return many
+end)()
+
+modules.ids = (function()
+--- Job ids: the caller's own, or the next of the queue's counter.
+
+local many = require("many")
+
+local ids = {}
+
+local MOST_COLLISIONS = 1000
+-- Above this a double, and so this library, cannot tell neighbours apart.
+local LARGEST = 2 ^ 53 - 1
+
+function ids.exists(queue, job_id)
+  return redis.call("EXISTS", queue .. "job:" .. job_id) == 1
+end
+
+--- Keep automatic ids clear of a caller's numeric one.
+local function advance(queue, custom_id)
+  local number = custom_id:match("^%d+$") and tonumber(custom_id)
+  if number and number > 0 and number <= LARGEST then
+    if number > (tonumber(redis.call("GET", queue .. "id")) or 0) then
+      redis.call("SET", queue .. "id", string.format("%.0f", number))
+    end
+  end
+end
+
+--- Take an id for a new job: `custom_id`, which must be free, or an automatic one that is neither in use nor in
+--- `reserved`, a set of job keys. nil when a thousand in a row are.
+function ids.take(queue, custom_id, reserved)
+  if custom_id ~= "" then
+    advance(queue, custom_id)
+    return custom_id
+  end
+  for _ = 0, MOST_COLLISIONS do
+    local job_id = string.format("%.0f", redis.call("INCR", queue .. "id"))
+    if not ids.exists(queue, job_id) and not (reserved and reserved[queue .. "job:" .. job_id]) then
+      return job_id
+    end
+  end
+  return nil
+end
+
+--- Take automatic ids for `count` new jobs at once; fewer when some of the next ones are in use.
+function ids.take_many(queue, count)
+  local last = redis.call("INCRBY", queue .. "id", count)
+  local taken, keys, free = {}, {}, {}
+  for index = 1, count do
+    taken[index] = string.format("%.0f", last - count + index)
+    keys[index] = queue .. "job:" .. taken[index]
+  end
+  if not many.any_exist(keys) then
+    return taken
+  end
+  for _, job_id in ipairs(taken) do
+    if not ids.exists(queue, job_id) then
+      free[#free + 1] = job_id
+    end
+  end
+  return free
+end
+
+return ids
+end)()
+
+modules.tokens = (function()
+--- Arithmetic of the token bucket. Pure: no command is issued here.
+--- Tokens count in thousandths; the remainder carries what a refill rounded off, in thousandths of those.
+
+local tokens = {}
+
+tokens.DEFAULT_COST = 1000
+
+--- Refill a bucket. `bucket` has capacity, refill_rate, and perhaps tokens, last_refill and remainder.
+--- @return tokens, last refill, remainder
+function tokens.refill(bucket, now)
+  local capacity, rate = bucket.capacity, bucket.refill_rate
+  local level = bucket.tokens or capacity
+  -- A full bucket gains nothing, and the idle time is not saved up for the next deduction.
+  if level >= capacity then
+    return capacity, now, 0
+  end
+  local last = bucket.last_refill or now
+  local elapsed = now - last
+  if elapsed <= 0 or rate <= 0 then
+    return level, last, bucket.remainder or 0
+  end
+  local enough = math.ceil(capacity * 1000 / rate)
+  local raw = math.min(elapsed, enough) * rate + (bucket.remainder or 0)
+  return math.min(capacity, level + math.floor(raw / 1000)), now, raw % 1000
+end
+
+--- How long until `cost` is there.
+function tokens.wait_ms(cost, level, refill_rate)
+  return math.ceil((cost - level) * 1000 / math.max(refill_rate, 1))
+end
+
+return tokens
+end)()
+
+modules.groups = (function()
+--- State of one group: its limits, its slots, its sequence, and the jobs parked before its gates.
+
+local tokens = require("tokens")
+
+local groups = {}
+
+local FIELDS = {
+  "maxConcurrency", "active", "nextSeq",
+  "rateMax", "rateDuration", "rateWindowStart", "rateCount",
+  "tbCapacity", "tbRefillRate", "tbTokens", "tbLastRefill", "tbRefillRemainder",
+}
+local MOST_SKIPS = 10000
+
+local function hash(queue, name)
+  return queue .. "group:" .. name
+end
+
+function groups.parked_key(queue, name)
+  return queue .. "groupq:" .. name
+end
+
+--- The group's numbers.
+function groups.load(queue, name)
+  local values = redis.call("HMGET", hash(queue, name), unpack(FIELDS))
+  return {
+    max_concurrency = tonumber(values[1]) or 0,
+    active = tonumber(values[2]) or 0,
+    next_seq = tonumber(values[3]) or 0,
+    rate_max = tonumber(values[4]) or 0,
+    rate_duration = tonumber(values[5]) or 0,
+    window_start = tonumber(values[6]) or 0,
+    rate_count = tonumber(values[7]) or 0,
+    capacity = tonumber(values[8]) or 0,
+    refill_rate = tonumber(values[9]) or 0,
+    tokens = tonumber(values[10]),
+    last_refill = tonumber(values[11]),
+    remainder = tonumber(values[12]),
+  }
+end
+
+function groups.write(queue, name, ...)
+  redis.call("HSET", hash(queue, name), ...)
+end
+
+function groups.write_absent(queue, name, field, value)
+  redis.call("HSETNX", hash(queue, name), field, value)
+end
+
+function groups.forget(queue, name, ...)
+  redis.call("HDEL", hash(queue, name), ...)
+end
+
+--- Refill the bucket and remember it; returns the tokens there.
+function groups.refill(queue, name, group, now)
+  local level, last, remainder = tokens.refill(group, now)
+  if level ~= group.tokens or last ~= group.last_refill or remainder ~= group.remainder then
+    groups.write(queue, name, "tbTokens", level, "tbLastRefill", last, "tbRefillRemainder", remainder)
+    group.tokens, group.last_refill, group.remainder = level, last, remainder
+  end
+  return level
+end
+
+--- Whether the group's rate window is running and what is left in it; nil when it has none or it is over.
+function groups.window_room(group, now)
+  if group.rate_max > 0 and group.rate_duration > 0 and now - group.window_start < group.rate_duration then
+    return math.max(group.rate_max - group.rate_count, 0)
+  end
+  return nil
+end
+
+--- Say that a sequence number will never activate.
+function groups.skip(queue, name, seq)
+  groups.write(queue, name, string.format("skip:%.0f", seq), 1)
+end
+
+--- Step over the sequence numbers that will never activate; returns whether there were any.
+function groups.advance(queue, name, group)
+  local seq, key = group.next_seq, hash(queue, name)
+  if seq <= 0 then
+    return false
+  end
+  while redis.call("HDEL", key, string.format("skip:%.0f", seq)) == 1 do
+    seq = seq + 1
+    if seq - group.next_seq == MOST_SKIPS then
+      groups.wake_soon(queue, name)
+      break
+    end
+  end
+  if seq == group.next_seq then
+    return false
+  end
+  group.next_seq = seq
+  groups.write(queue, name, "nextSeq", seq)
+  return true
+end
+
+--- Park a job before the gates.
+function groups.park(queue, name, job_id, score)
+  redis.call("ZADD", groups.parked_key(queue, name), score, job_id)
+  redis.call("HSET", queue .. "job:" .. job_id, "state", "group-waiting")
+end
+
+--- Where a job stands among the parked.
+function groups.park_score(job_id, job)
+  local seq = tonumber(job.orderingSeq) or 0
+  return seq > 0 and seq or tonumber(job_id) or tonumber(job.timestamp) or 0
+end
+
+--- Leave the group alone until a given time.
+function groups.hold_until(queue, name, due)
+  redis.call("ZADD", queue .. "ratelimited", due, name)
+end
+
+--- Have the group looked at by the next promotion, unless it is being held back.
+function groups.wake_soon(queue, name)
+  redis.call("ZADD", queue .. "ratelimited", "NX", 0, name)
+end
+
+return groups
+end)()
+
+modules.membership = (function()
+--- How a new job joins its group: its sequence number, and the limits it brings along.
+
+local groups = require("groups")
+local tokens = require("tokens")
+
+local membership = {}
+
+--- Whether the job can never have the tokens it costs.
+function membership.too_expensive(job)
+  local cost = job.cost > 0 and job.cost or tokens.DEFAULT_COST
+  return job.tb_capacity > 0 and cost > job.tb_capacity
+end
+
+--- The fields of the group that the job's limits change.
+local function changes(group, job)
+  local fields = {}
+  local function set(field, value, current)
+    if value ~= current then
+      fields[#fields + 1], fields[#fields + 2] = field, value
+    end
+  end
+  if not (job.keeps_concurrency and group.max_concurrency > 0) then
+    set("maxConcurrency", math.max(job.group_concurrency, 1), group.max_concurrency)
+  end
+  if group.next_seq <= 0 then
+    set("nextSeq", 1)
+  end
+  if job.group_rate_max > 0 then
+    set("rateMax", job.group_rate_max, group.rate_max)
+    set("rateDuration", job.group_rate_duration_ms, group.rate_duration)
+  end
+  if job.tb_capacity > 0 then
+    set("tbCapacity", job.tb_capacity, group.capacity)
+    set("tbRefillRate", job.tb_refill_rate, group.refill_rate)
+    if group.capacity <= 0 then
+      set("tbTokens", job.tb_capacity)
+      set("tbLastRefill", job.timestamp_ms)
+      set("tbRefillRemainder", 0)
+    end
+  end
+  return fields
+end
+
+--- Join the group of `job.ordering_key`; returns the job's sequence number.
+--- A flow's job may only add limits (`keeps_limits`), and its children keep the concurrency in force.
+function membership.join(queue, job)
+  local name = job.ordering_key
+  local group = groups.load(queue, name)
+  local fields = changes(group, job)
+  if fields[1] then
+    groups.write(queue, name, unpack(fields))
+  end
+  if job.keeps_limits then
+    groups.write_absent(queue, name, "active", 0)
+  else
+    if job.group_rate_max <= 0 and group.rate_max > 0 then
+      groups.forget(queue, name, "rateMax", "rateDuration", "rateWindowStart", "rateCount")
+    end
+    if job.tb_capacity <= 0 and group.capacity > 0 then
+      groups.forget(queue, name, "tbCapacity", "tbRefillRate", "tbTokens", "tbLastRefill", "tbRefillRemainder")
+    end
+  end
+  return redis.call("HINCRBY", queue .. "ordering", name, 1)
+end
+
+return membership
+end)()
+
+modules.record = (function()
+--- The job's hash, read.
+
+local record = {}
+
+--- What decides about a job: everything but its payloads.
+local CONTROL = {
+  "state", "name", "groupKey", "orderingSeq", "orderingKey", "expireAt", "processedOn", "lastActive",
+  "lifo", "priority", "takenFrom", "cost", "timestamp", "revoked", "depsCompleted",
+}
+
+--- The control fields as a table without the absent ones; nil when there is no such job.
+function record.load(queue, job_id)
+  local key = queue .. "job:" .. job_id
+  local values = redis.call("HMGET", key, unpack(CONTROL))
+  local job, found = {}, false
+  for index, name in ipairs(CONTROL) do
+    if values[index] then
+      job[name], found = values[index], true
+    end
+  end
+  if found or redis.call("EXISTS", key) == 1 then
+    return job
+  end
+  return nil
+end
+
+--- A flat field/value reply as a table.
+function record.from_flat(flat)
+  local job = {}
+  for index = 1, #flat, 2 do
+    job[flat[index]] = flat[index + 1]
+  end
+  return job
+end
+
+function record.sequence(job)
+  return tonumber(job.orderingSeq) or 0
+end
+
+function record.priority(job)
+  return tonumber(job.priority) or 0
+end
+
+return record
+end)()
+
+modules.lists = (function()
+--- Jobs taken from the priority and LIFO lists. No consumer group knows who holds them, so we keep
+---   `list-active`        how many are taken, as the wire has it, and
+---   `list-active:jobs`   which: scored by when they were activated, negative while they are only taken.
+--- Another library keeps the count alone. Where the index names fewer jobs than are counted, the keys are scanned.
+
+local record = require("record")
+
+local lists = {}
+
+local TAKEN = -1
+local SCAN_PAGE = 500
+local MOST_SCANS = 1000
+
+local function index_key(queue)
+  return queue .. "list-active:jobs"
+end
+
+local function counter_key(queue)
+  return queue .. "list-active"
+end
+
+function lists.counted(queue)
+  return tonumber(redis.call("GET", counter_key(queue))) or 0
+end
+
+--- Note that jobs were popped: should their worker die before it activates them, they can be found.
+function lists.taken(queue, job_ids)
+  local members = {}
+  for _, job_id in ipairs(job_ids) do
+    members[#members + 1], members[#members + 2] = TAKEN, job_id
+  end
+  if members[1] then
+    redis.call("ZADD", index_key(queue), unpack(members))
+  end
+  return job_ids
+end
+
+--- Pop up to `count` jobs, from the LIFO list only when nobody has priority.
+function lists.pop(queue, count)
+  local popped = redis.call("LMPOP", 2, queue .. "priority", queue .. "lifo", "RIGHT", "COUNT", count)
+  return popped and popped[2] or {}
+end
+
+function lists.activated(queue, job_id, now)
+  redis.call("ZADD", index_key(queue), now, job_id)
+end
+
+--- Forget that a job was taken, without a change to the count.
+function lists.forget(queue, job_id)
+  redis.call("ZREM", index_key(queue), job_id)
+end
+
+--- Count jobs popped from a list as in a worker's hands.
+function lists.count_in(queue, number)
+  if number > 0 then
+    redis.call("INCRBY", counter_key(queue), number)
+  end
+end
+
+--- Jobs taken from a list, named by what follows, are in no worker's hands any more. The count never falls below zero.
+function lists.leave(queue, ...)
+  redis.call("ZREM", index_key(queue), ...)
+  local left = math.min(lists.counted(queue), select("#", ...))
+  if left > 0 then
+    redis.call("DECRBY", counter_key(queue), left)
+  end
+end
+
+--- Whether an active job was taken from a list. Only jobs activated by this library say so themselves.
+function lists.holds(job)
+  if job.takenFrom then
+    return job.takenFrom == "list"
+  end
+  return job.lifo == "1" or record.priority(job) > 0
+end
+
+--- Find active list jobs by looking at every key of the queue; false when there are too many keys.
+local function scan(queue, visit)
+  local prefix = queue .. "job:"
+  local pattern = prefix:gsub("[%*%?%[%]%^\\]", "\\%0") .. "*"
+  local cursor = "0"
+  for _ = 1, MOST_SCANS do
+    local page = redis.call("SCAN", cursor, "MATCH", pattern, "COUNT", SCAN_PAGE, "TYPE", "hash")
+    for _, key in ipairs(page[2]) do
+      local job_id = key:sub(#prefix + 1)
+      -- No id has a colon: what has one is a key below a job's.
+      if not job_id:find(":", 1, true) then
+        visit(job_id)
+      end
+    end
+    cursor = page[1]
+    if cursor == "0" then
+      return true
+    end
+  end
+  return false
+end
+
+--- Read the index and drop what no longer belongs there. Returns the active jobs, each `{ id, job }`, and those
+--- only taken, each `{ id, since }`.
+local function indexed(queue)
+  local active, taken = {}, {}
+  local members = redis.call("ZRANGE", index_key(queue), 0, -1, "WITHSCORES")
+  for index = 1, #members, 2 do
+    local job_id, score = members[index], tonumber(members[index + 1])
+    local job = record.load(queue, job_id)
+    if job and job.state == "active" and lists.holds(job) then
+      active[#active + 1] = { id = job_id, job = job }
+    elseif job and job.state == "waiting" and score < 0 then
+      taken[#taken + 1] = { id = job_id, job = job, since = -score, is_new = score == TAKEN }
+    else
+      lists.forget(queue, job_id)
+    end
+  end
+  return active, taken
+end
+
+--- All jobs taken from a list: those active, those only taken, and whether these are all.
+function lists.all(queue)
+  local active, taken = indexed(queue)
+  if #active + #taken >= lists.counted(queue) then
+    return active, taken, true
+  end
+  local known = {}
+  for _, entry in ipairs(active) do
+    known[entry.id] = true
+  end
+  local complete = scan(queue, function(job_id)
+    local job = not known[job_id] and record.load(queue, job_id)
+    if job and job.state == "active" and lists.holds(job) then
+      known[job_id] = true
+      active[#active + 1] = { id = job_id, job = job }
+      lists.activated(queue, job_id, tonumber(job.lastActive) or 0)
+    end
+  end)
+  return active, taken, complete
+end
+
+--- Remember when a job was first seen taken but not active.
+function lists.seen_taken(queue, job_id, now)
+  redis.call("ZADD", index_key(queue), -now, job_id)
+end
+
+--- Whether no list job is in anybody's hands.
+function lists.is_idle(queue)
+  return lists.counted(queue) <= 0 and redis.call("EXISTS", index_key(queue)) == 0
+end
+
+--- Take a job that waits on a list off it.
+function lists.remove(queue, job_id, job)
+  if job.lifo == "1" then
+    redis.call("LREM", queue .. "lifo", 1, job_id)
+  elseif record.priority(job) > 0 then
+    redis.call("LREM", queue .. "priority", 1, job_id)
+  end
+end
+
+--- Correct the count; returns by how much it was too high.
+function lists.heal(queue)
+  local counted = lists.counted(queue)
+  if counted <= 0 then
+    if counted < 0 then
+      redis.call("SET", counter_key(queue), 0)
+    end
+    return 0
+  end
+  local active, taken, complete = lists.all(queue)
+  local drift = counted - #active - #taken
+  if not complete then
+    return 0
+  end
+  if drift > 0 then
+    redis.call("DECRBY", counter_key(queue), drift)
+  end
+  return drift
+end
+
+return lists
+end)()
+
+modules.scheduled = (function()
+--- The `scheduled` set: a score carries the priority band and the due time, so both order it.
+
+local scheduled = {}
+
+local SHIFT = 2 ^ 42
+
+function scheduled.add(queue, member, priority, due)
+  redis.call("ZADD", queue .. "scheduled", priority * SHIFT + due, member)
+end
+
+--- Priority band and due time of a score.
+function scheduled.split(score)
+  local band = math.floor(score / SHIFT)
+  return band, score - band * SHIFT
+end
+
+--- The score as an exact range bound.
+function scheduled.bound(band, due)
+  return string.format("%.0f", band * SHIFT + due)
+end
+
+--- Band and due time of the lowest member that is in no band below `band`; nil when there is none.
+function scheduled.first(key, band)
+  local from = band and scheduled.bound(band, 0) or "-inf"
+  local lowest = redis.call("ZRANGE", key, from, "+inf", "BYSCORE", "LIMIT", 0, 1, "WITHSCORES")
+  if lowest[2] then
+    return scheduled.split(tonumber(lowest[2]))
+  end
+  return nil
+end
+
+return scheduled
+end)()
+
+modules.stream = (function()
+--- The `stream`: ready jobs in order of arrival, and what the consumer group holds of them.
+
+local stream = {}
+
+local PAGE = 1000
+
+function stream.push(queue, job_id, name, ...)
+  redis.call("XADD", queue .. "stream", "*", "jobId", job_id, "name", name or "", ...)
+end
+
+--- The value of one field of an entry; nil when absent.
+function stream.field(fields, name)
+  for index = 1, #fields, 2 do
+    if fields[index] == name then
+      return fields[index + 1]
+    end
+  end
+  return nil
+end
+
+--- Take an entry off the group's hands, and off the stream unless other groups read it, too.
+function stream.settle(queue, group, entry_id, broadcast)
+  if entry_id == "" or group == "" then
+    return
+  end
+  redis.call("XACK", queue .. "stream", group, entry_id)
+  if not broadcast then
+    redis.call("XDEL", queue .. "stream", entry_id)
+  end
+end
+
+--- Call `visit(entry_id, fields)` for each entry, oldest first, until it returns true.
+function stream.walk(key, visit)
+  local from = "-"
+  while true do
+    local page = redis.call("XRANGE", key, from, "+", "COUNT", PAGE)
+    for _, entry in ipairs(page) do
+      if visit(entry[1], entry[2]) then
+        return
+      end
+    end
+    if #page < PAGE then
+      return
+    end
+    from = "(" .. page[#page][1]
+  end
+end
+
+--- Take the job's entry off the stream; false when it has none.
+function stream.withdraw(queue, group, job_id)
+  local found = false
+  stream.walk(queue .. "stream", function(entry_id, fields)
+    if stream.field(fields, "jobId") == job_id then
+      stream.settle(queue, group, entry_id)
+      found = true
+    end
+    return found
+  end)
+  return found
+end
+
+--- Entries the group holds; 0 when there is no such group.
+function stream.pending(key, group)
+  local summary = redis.pcall("XPENDING", key, group)
+  return summary.err and 0 or tonumber(summary[1]) or 0
+end
+
+return stream
+end)()
+
+modules.place = (function()
+--- Where a job that is not active goes.
+
+local lists = require("lists")
+local record = require("record")
+local scheduled = require("scheduled")
+local stream = require("stream")
+
+local place = {}
+
+local function runs_before(list, index, queue, priority)
+  local other = redis.call("LINDEX", list, index)
+  return priority < (tonumber(redis.call("HGET", queue .. "job:" .. other, "priority")) or 0), other
+end
+
+--- Enter a job into the priority list, which runs from its right end: behind its equals, before all it precedes.
+local function enlist(queue, job_id, priority)
+  local list = queue .. "priority"
+  local low, high = 0, redis.call("LLEN", list)
+  -- Mostly it belongs to the very end, the left: then the first look is the last.
+  if high == 0 or not runs_before(list, 0, queue, priority) then
+    redis.call("LPUSH", list, job_id)
+    return
+  end
+  local follower
+  while low < high do
+    local middle = math.floor((low + high) / 2)
+    local before, other = runs_before(list, middle, queue, priority)
+    if before then
+      low = middle + 1
+    else
+      high, follower = middle, other
+    end
+  end
+  if follower then
+    redis.call("LINSERT", list, "BEFORE", follower, job_id)
+  else
+    redis.call("RPUSH", list, job_id)
+  end
+end
+
+--- Make a job ready. What follows `job` goes into its stream entry.
+function place.ready(queue, job_id, job, ...)
+  local priority = record.priority(job)
+  if job.lifo == "1" then
+    redis.call("RPUSH", queue .. "lifo", job_id)
+  elseif priority > 0 then
+    enlist(queue, job_id, priority)
+  else
+    stream.push(queue, job_id, job.name, ...)
+  end
+end
+
+--- Set a job aside until a time.
+function place.later(queue, member, job, due)
+  scheduled.add(queue, member, record.priority(job), due)
+end
+
+--- Give a new job its place; returns the state that goes with it.
+function place.new(queue, job_id, job)
+  if job.delay_ms > 0 then
+    scheduled.add(queue, job_id, job.priority, job.timestamp_ms + job.delay_ms)
+    return "delayed"
+  elseif job.priority > 0 then
+    scheduled.add(queue, job_id, job.priority, 0)
+    return "prioritized"
+  end
+  place.ready(queue, job_id, { lifo = job.lifo and "1" or nil, name = job.job_name })
+  return "waiting"
+end
+
+--- Put a job that was popped but never activated back, unless it is on its list already.
+function place.back(queue, job_id, job)
+  for _, list in ipairs({ "priority", "lifo" }) do
+    if redis.call("LPOS", queue .. list, job_id) then
+      return
+    end
+  end
+  lists.leave(queue, job_id)
+  place.ready(queue, job_id, job)
+end
+
+return place
+end)()
+
+modules.creation = (function()
+--- The one way in which a job comes into being.
+
+local ids = require("ids")
+local membership = require("membership")
+local place = require("place")
+
+local creation = {}
+
+--- Why the job cannot be created; nil when it can. Nothing is written. `replaced_id` is as good as gone.
+function creation.problem(queue, job, replaced_id)
+  if job.custom_id ~= "" and job.custom_id ~= replaced_id and ids.exists(queue, job.custom_id) then
+    return "duplicate"
+  elseif job.ordering_key ~= "" and membership.too_expensive(job) then
+    return "ERR:COST_EXCEEDS_CAPACITY"
+  end
+  return nil
+end
+
+local function fields_of(job_id, job, sequence, state)
+  local fields = {
+    "id", job_id, "name", job.job_name, "data", job.data, "opts", job.opts, "timestamp", job.timestamp_ms,
+    "attemptsMade", 0, "delay", job.delay_ms, "priority", job.priority, "maxAttempts", job.max_attempts,
+    "state", state,
+  }
+  local function add(condition, ...)
+    if condition then
+      for _, word in ipairs({ ... }) do
+        fields[#fields + 1] = word
+      end
+    end
+  end
+  add(sequence, "groupKey", job.ordering_key, "orderingSeq", sequence)
+  add(job.cost > 0, "cost", job.cost)
+  add(job.ttl_ms > 0, "expireAt", job.timestamp_ms + job.ttl_ms)
+  add(job.parent_id ~= "", "parentId", job.parent_id)
+  add(job.parent_id ~= "" and job.parent_queue ~= "", "parentQueue", job.parent_queue)
+  add(job.scheduler_name and job.scheduler_name ~= "", "schedulerName", job.scheduler_name)
+  add(job.lifo, "lifo", 1)
+  return fields
+end
+
+--- Write a job whose id is taken. With a `state` it gets no place: somebody else releases it.
+function creation.write(queue, job_id, job, state)
+  local sequence = job.ordering_key ~= "" and membership.join(queue, job) or nil
+  state = state or place.new(queue, job_id, job)
+  redis.call("HSET", queue .. "job:" .. job_id, unpack(fields_of(job_id, job, sequence, state)))
+end
+
+--- Create a job without a problem; returns its id, or the reply when there is no id left for it.
+--- `taken_id` is an id that was taken for it before.
+function creation.job(queue, job, parent_deps_key, taken_id)
+  local job_id = taken_id or ids.take(queue, job.custom_id)
+  if not job_id then
+    return nil, "ERR:ID_EXHAUSTED"
+  end
+  if job.parent_id ~= "" and job.parent_queue and job.parent_queue ~= "" and parent_deps_key then
+    redis.call("SADD", parent_deps_key, queue .. job_id)
+  end
+  creation.write(queue, job_id, job)
+  return job_id
+end
+
+return creation
+end)()
+
+modules.events = (function()
+--- Lifecycle events: one stream per queue, trimmed to about the last thousand.
+
+local events = {}
+
+function events.emit(queue, type, job_id, ...)
+  redis.call("XADD", queue .. "events", "MAXLEN", "~", 1000, "*", "event", type, "jobId", job_id, ...)
+end
+
+return events
+end)()
+
+modules.bulk = (function()
+--- Creates many jobs of one queue, each as glidemq_addJob does, with what they can share done once.
+
+local creation = require("creation")
+local events = require("events")
+local ids = require("ids")
+
+local bulk = {}
+
+--- How many of the jobs need an automatic id; nil when one brings its own, for that may move the counter.
+local function automatic(queue, jobs)
+  local count = 0
+  for _, job in ipairs(jobs) do
+    if job.custom_id ~= "" then
+      return nil
+    elseif not creation.problem(queue, job) then
+      count = count + 1
+    end
+  end
+  return count
+end
+
+--- Where the parent keeps what it waits for, if it is of this queue; the caller tells one of another.
+local function parent_deps_key(queue, job)
+  local end_of_queue = "{" .. job.parent_queue .. "}:"
+  return job.parent_id ~= "" and queue:sub(-#end_of_queue) == end_of_queue and queue .. "deps:" .. job.parent_id
+end
+
+local function add(queue, job, taken_id, skip_events)
+  local job_id, exhausted = creation.job(queue, job, parent_deps_key(queue, job), taken_id)
+  if job_id and not skip_events then
+    events.emit(queue, "added", job_id, "name", job.job_name)
+  end
+  return job_id or exhausted
+end
+
+--- Create the jobs in order; returns for each what glidemq_addJob would reply.
+function bulk.add(queue, jobs, skip_events)
+  local count = automatic(queue, jobs) or 0
+  local free = count > 0 and ids.take_many(queue, count) or {}
+  local replies, used = {}, 0
+  for index, job in ipairs(jobs) do
+    replies[index] = creation.problem(queue, job)
+    if not replies[index] then
+      used = used + 1
+      replies[index] = add(queue, job, free[used], skip_events)
+    end
+  end
+  return replies
+end
+
+return bulk
+end)()
+
+modules.metrics = (function()
+--- Counts of finished jobs and their durations, a pair of fields per minute, kept for a day.
+
+local metrics = {}
+
+local MINUTE_MS = 60000
+local DAY_MS = 86400000
+local PRUNE_EVERY = 1000
+local CHUNK = 1000
+
+local function prune(key, oldest_minute)
+  local old = {}
+  for _, field in ipairs(redis.call("HKEYS", key)) do
+    local minute = tonumber(field:match("^m:(%d+):"))
+    if minute and minute < oldest_minute then
+      old[#old + 1] = field
+    end
+  end
+  for first = 1, #old, CHUNK do
+    redis.call("HDEL", key, unpack(old, first, math.min(first + CHUNK - 1, #old)))
+  end
+end
+
+--- How long a job has run; 0 when it never started or clocks disagree.
+function metrics.duration(now, processed_on)
+  return math.max(0, now - (tonumber(processed_on) or now))
+end
+
+--- Count jobs and the sum of their durations; `outcome` is `completed` or `failed`.
+function metrics.add(queue, outcome, now, jobs, duration)
+  local key = queue .. "metrics:" .. outcome
+  local minute = now - now % MINUTE_MS
+  local bucket = string.format("m:%.0f:", minute)
+  local count = redis.call("HINCRBY", key, bucket .. "c", jobs)
+  if duration > 0 then
+    redis.call("HINCRBY", key, bucket .. "d", duration)
+  end
+  if count % PRUNE_EVERY < jobs then
+    prune(key, minute - DAY_MS)
+  end
+end
+
+--- Count one job; `processed_on` is nil when it never started.
+function metrics.record(queue, outcome, now, processed_on)
+  metrics.add(queue, outcome, now, 1, metrics.duration(now, processed_on))
+end
+
+return metrics
+end)()
+
+modules.failure = (function()
+--- How a job fails for good without a worker's word: the record, the event, the count.
+
+local events = require("events")
+local metrics = require("metrics")
+
+local failure = {}
+
+--- Enter the job among the failed; what follows `now` are further fields and values of its record.
+function failure.record(queue, job_id, reason, now, ...)
+  redis.call("ZADD", queue .. "failed", now, job_id)
+  redis.call(
+    "HSET", queue .. "job:" .. job_id,
+    "state", "failed", "failedReason", reason, "finishedOn", now, ...
+  )
+end
+
+--- Tell of a failure, and count it.
+function failure.announce(queue, job_id, reason, now, processed_on, skip_events)
+  if not skip_events then
+    events.emit(queue, "failed", job_id, "failedReason", reason)
+  end
+  metrics.record(queue, "failed", now, processed_on)
+end
+
+--- Fail a job whose time to live is over.
+function failure.expire(queue, job_id, now, processed_on)
+  failure.record(queue, job_id, "expired", now)
+  events.emit(queue, "expired", job_id)
+  metrics.record(queue, "failed", now, processed_on)
+end
+
+function failure.has_expired(job, now)
+  local expire_at = tonumber(job.expireAt) or 0
+  return expire_at > 0 and now > expire_at
+end
+
+return failure
+end)()
+
+modules.ordering = (function()
+--- Finished sequence numbers of jobs made by libraries older than 93, which carry an `orderingKey`.
+
+local ordering = {}
+
+--- Note that a sequence number of a key has finished, and move the contiguous mark as far as it goes.
+function ordering.done(queue, key, sequence)
+  local seq = tonumber(sequence) or 0
+  if not key or key == "" or seq <= 0 then
+    return
+  end
+  local mark = "orderdone:" .. key
+  local pending = queue .. "orderdone:pending:" .. key
+  local last = tonumber(redis.call("HGET", queue .. "meta", mark)) or 0
+  if seq <= last then
+    redis.call("HDEL", pending, seq)
+    return
+  end
+  redis.call("HSET", pending, seq, 1)
+  local reached = last
+  while redis.call("HDEL", pending, reached + 1) == 1 do
+    reached = reached + 1
+  end
+  if reached > last then
+    redis.call("HSET", queue .. "meta", mark, reached)
+  end
+end
+
+return ordering
+end)()
+
+modules.release = (function()
+--- Lets parked jobs of a group go on: when a slot falls free, a limit has passed, or a job before them is gone.
+
+local failure = require("failure")
+local groups = require("groups")
+local ordering = require("ordering")
+local record = require("record")
+local stream = require("stream")
+local tokens = require("tokens")
+
+local release = {}
+
+local MOST_PROMOTED = 1000
+local SPARE_POPS = 20
+local MOST_HEADS = 100
+
+local COST_REASON = "cost exceeds token bucket capacity"
+
+--- Fail a job that costs more than its group's bucket ever holds.
+function release.reject(queue, job_id, now, processed_on, skip_events)
+  failure.record(queue, job_id, COST_REASON, now)
+  failure.announce(queue, job_id, COST_REASON, now, processed_on, skip_events)
+end
+
+--- Drop a parked job that will not run, so that its sequence number holds nobody up.
+local function drop(queue, name, group, seq)
+  if group.next_seq > 0 and seq >= group.next_seq then
+    groups.skip(queue, name, seq)
+  end
+end
+
+--- Whether the bucket has what the first parked job costs. Heads that are gone or cost too much leave.
+local function bucket_allows(queue, name, group, now)
+  if now <= 0 or group.capacity <= 0 then
+    return true
+  end
+  local parked = groups.parked_key(queue, name)
+  local level = groups.refill(queue, name, group, now)
+  for _ = 1, MOST_HEADS do
+    local head = redis.call("ZRANGE", parked, 0, 0, "WITHSCORES")
+    if not head[1] then
+      return false
+    end
+    local job = record.load(queue, head[1])
+    local cost = job and (tonumber(job.cost) or tokens.DEFAULT_COST)
+    if job and cost <= level then
+      return true
+    elseif job and cost <= group.capacity then
+      groups.hold_until(queue, name, now + tokens.wait_ms(cost, level, group.refill_rate))
+      return false
+    end
+    redis.call("ZREM", parked, head[1])
+    drop(queue, name, group, tonumber(head[2]))
+    if job then
+      release.reject(queue, head[1], now, job.processedOn)
+    end
+  end
+  groups.wake_soon(queue, name)
+  return false
+end
+
+--- How many jobs the group may start now; a running window that is used up is waited for.
+local function room(queue, name, group, now)
+  local free = MOST_PROMOTED
+  if group.max_concurrency > 0 then
+    free = math.min(free, group.max_concurrency - group.active)
+  end
+  if now > 0 and group.rate_max > 0 and free > 0 then
+    local window = groups.window_room(group, now)
+    if window == 0 then
+      groups.hold_until(queue, name, group.window_start + group.rate_duration)
+    end
+    free = math.min(free, window or group.rate_max)
+  end
+  return free
+end
+
+--- Move one popped job on. Returns `promoted`, `dropped`, or `blocked` when it has to wait for its turn.
+local function move_on(queue, name, group, job_id, score, now)
+  local job = record.load(queue, job_id)
+  if not job then
+    drop(queue, name, group, score)
+    return "dropped", score
+  end
+  local seq = record.sequence(job)
+  if job.state ~= "group-waiting" then
+    return "dropped", 0
+  elseif now > 0 and failure.has_expired(job, now) then
+    failure.expire(queue, job_id, now, job.processedOn)
+    drop(queue, name, group, seq)
+    return "dropped", seq
+  elseif group.next_seq > 0 and seq > group.next_seq then
+    return "blocked", seq
+  end
+  redis.call("HSET", queue .. "job:" .. job_id, "state", "waiting")
+  stream.push(queue, job_id, job.name)
+  return "promoted", seq
+end
+
+--- Move parked jobs to the stream, as many as all limits allow; returns how many.
+--- The stored sequence is not moved: activation does that. `now` 0 leaves the rate limits to activation.
+function release.promote(queue, name, group, now)
+  local parked = groups.parked_key(queue, name)
+  if redis.call("ZCARD", parked) == 0 then
+    return 0
+  end
+  local free = room(queue, name, group, now)
+  if free <= 0 or not bucket_allows(queue, name, group, now) then
+    return 0
+  end
+  groups.advance(queue, name, group)
+  local promoted = 0
+  for _ = 1, free + SPARE_POPS do
+    local popped = promoted < free and redis.call("ZPOPMIN", parked) or {}
+    if not popped[1] then
+      return promoted
+    end
+    local outcome, seq = move_on(queue, name, group, popped[1], tonumber(popped[2]), now)
+    if outcome == "blocked" then
+      redis.call("ZADD", parked, seq, popped[1])
+      return promoted
+    elseif outcome == "promoted" then
+      promoted = promoted + 1
+    end
+    if seq == group.next_seq and seq > 0 then
+      group.next_seq = seq + 1
+    end
+  end
+  if promoted == 0 then
+    groups.wake_soon(queue, name)
+  end
+  return promoted
+end
+
+--- Give a slot of a group back.
+function release.slot(queue, name, now)
+  if not name or name == "" then
+    return
+  end
+  local group = groups.load(queue, name)
+  if group.active > 0 then
+    group.active = group.active - 1
+    groups.write(queue, name, "active", group.active)
+  end
+  release.promote(queue, name, group, now)
+end
+
+--- A job leaves for good from wherever it was: give its slot back, or step over its turn.
+function release.forfeit(queue, job, now)
+  local name, seq = job.groupKey, record.sequence(job)
+  ordering.done(queue, job.orderingKey, job.orderingSeq)
+  if not name or name == "" then
+    return
+  end
+  if job.state == "active" then
+    release.slot(queue, name, now)
+    return
+  end
+  if seq <= 0 or job.state == "completed" or job.state == "failed" then
+    return
+  end
+  local group = groups.load(queue, name)
+  if seq >= group.next_seq then
+    drop(queue, name, group, seq)
+    release.promote(queue, name, group, now)
+  elseif job.state ~= "group-waiting" then
+    -- A job that has been active keeps its slot between attempts, except while it is parked.
+    release.slot(queue, name, now)
+  end
+end
+
+--- Expire a job, whatever its state.
+function release.expire(queue, job_id, job, now)
+  if job.state == "failed" then
+    return
+  end
+  failure.expire(queue, job_id, now, job.processedOn)
+  release.forfeit(queue, job, now)
+end
+
+return release
+end)()
+
+modules.active = (function()
+--- What an active job does short of finishing: it leaves its worker, and its record says where to.
+
+local lists = require("lists")
+local record = require("record")
+local release = require("release")
+local stream = require("stream")
+
+local active = {}
+
+--- Take a job off its worker: acknowledge its entry, or count a list job out.
+function active.leave(queue, job_id, entry_id, group, broadcast)
+  if entry_id == "" then
+    lists.leave(queue, job_id)
+  else
+    stream.settle(queue, group, entry_id, broadcast)
+  end
+end
+
+--- Load a job that must be active; nil and the reply when it is not.
+function active.load(queue, job_id)
+  local job = record.load(queue, job_id)
+  if not job then
+    return nil, "error:not_found"
+  elseif job.state ~= "active" then
+    return nil, "error:not_active"
+  end
+  return job
+end
+
+--- A job with a sequence number keeps its slot while it is away, so that its followers wait; others give it back.
+function active.pause_slot(queue, job, now)
+  if record.sequence(job) <= 0 then
+    release.slot(queue, job.groupKey, now)
+  end
+end
+
+return active
+end)()
+
+modules.flows = (function()
+--- Jobs that wait for others: counted on the waiting job, each child once.
+
+local events = require("events")
+local stream = require("stream")
+
+local flows = {}
+
+--- What every key of the parent's queue begins with.
+function flows.queue_of(parent_job_key, parent_id)
+  return parent_job_key:sub(1, -#parent_id - 5)
+end
+
+--- Make a waiting job ready, all it waited for being done.
+function flows.resume(queue, job_id, name)
+  redis.call("HSET", queue .. "job:" .. job_id, "state", "waiting")
+  stream.push(queue, job_id, name)
+  events.emit(queue, "active", job_id)
+end
+
+--- Tell a parent that the child `member` has completed. A parent that is gone stays gone.
+function flows.notify(queue, parent_id, member)
+  local key = queue .. "job:" .. parent_id
+  local parent = redis.call("HMGET", key, "state", "name")
+  if not parent[1] and redis.call("EXISTS", key) == 0 then
+    return
+  end
+  if redis.call("HSETNX", key, "depdone:" .. member, 1) == 0 then
+    return
+  end
+  local done = redis.call("HINCRBY", key, "depsCompleted", 1)
+  if parent[1] == "waiting-children" and done >= redis.call("SCARD", queue .. "deps:" .. parent_id) then
+    flows.resume(queue, parent_id, parent[2])
+  end
+end
+
+--- Call `visit(parent_queue, parent_id)` for all further parents of a job.
+function flows.each_registered(queue, job_id, visit)
+  for _, parent in ipairs(redis.call("SMEMBERS", queue .. "parents:" .. job_id)) do
+    local parent_queue, parent_id = parent:match("^(.*:)([^:]*)$")
+    if parent_queue then
+      visit(parent_queue, parent_id)
+    end
+  end
+end
+
+--- Tell all further parents in the child's own queue; those elsewhere are on other slots.
+function flows.notify_registered(queue, job_id)
+  flows.each_registered(queue, job_id, function(parent_queue, parent_id)
+    if parent_queue == queue then
+      flows.notify(queue, parent_id, queue .. job_id)
+    end
+  end)
+end
+
+return flows
+end)()
+
+modules.purge = (function()
+--- Removes jobs with all they left behind.
+
+local purge = {}
+
+local PARTS = { "job:", "log:", "deps:", "parents:", "jstream:", "signals:" }
+local JOBS_PER_COMMAND = 100
+local MEMBERS_PER_COMMAND = 1000
+
+function purge.jobs(queue, job_ids)
+  for first = 1, #job_ids, JOBS_PER_COMMAND do
+    local keys = {}
+    for index = first, math.min(first + JOBS_PER_COMMAND - 1, #job_ids) do
+      for _, part in ipairs(PARTS) do
+        keys[#keys + 1] = queue .. part .. job_ids[index]
+      end
+    end
+    redis.call("UNLINK", unpack(keys))
+  end
+end
+
+--- Take jobs out of a sorted set.
+function purge.members(key, job_ids)
+  for first = 1, #job_ids, MEMBERS_PER_COMMAND do
+    redis.call("ZREM", key, unpack(job_ids, first, math.min(first + MEMBERS_PER_COMMAND - 1, #job_ids)))
+  end
+end
+
+return purge
+end)()
+
+modules.retention = (function()
+--- How many finished jobs stay, and how long.
+
+local purge = require("purge")
+
+local retention = {}
+
+local MOST_PER_CALL = 1000
+
+local function remove_oldest(queue, set, number)
+  if number <= 0 then
+    return
+  end
+  local popped = redis.call("ZPOPMIN", queue .. set, math.min(number, MOST_PER_CALL))
+  local ids = {}
+  for index = 1, #popped, 2 do
+    ids[#ids + 1] = popped[index]
+  end
+  purge.jobs(queue, ids)
+end
+
+--- Remove what the rule does not keep of a set, `completed` or `failed`, which these jobs have just entered.
+function retention.apply(queue, set, job_ids, now, rule)
+  if rule.broadcast then
+    return
+  elseif rule.remove_mode == "true" then
+    purge.members(queue .. set, job_ids)
+    purge.jobs(queue, job_ids)
+    return
+  end
+  if rule.remove_mode == "age_count" and rule.remove_age_s > 0 then
+    local cutoff = string.format("%.0f", now - rule.remove_age_s * 1000)
+    remove_oldest(queue, set, redis.call("ZCOUNT", queue .. set, 0, cutoff))
+  end
+  if (rule.remove_mode == "age_count" or rule.remove_mode == "count") and rule.remove_count > 0 then
+    remove_oldest(queue, set, redis.call("ZCARD", queue .. set) - rule.remove_count)
+  end
+end
+
+return retention
+end)()
+
+modules.completion = (function()
+--- The one way in which a job completes.
+
+local active = require("active")
+local events = require("events")
+local flows = require("flows")
+local metrics = require("metrics")
+local ordering = require("ordering")
+local record = require("record")
+local release = require("release")
+local retention = require("retention")
+
+local completion = {}
+
+-- A hint that says the job is known to have none.
+local ABSENT = "__"
+
+--- What is known of the job: the caller's hints where it gave them all, else the record.
+function completion.known(queue, done)
+  local group, key, processed_on = done.group_key_hint, done.ordering_key_hint, done.processed_on_hint
+  if group ~= "" and key ~= "" and processed_on ~= "" then
+    return {
+      groupKey = group ~= ABSENT and group,
+      orderingKey = key ~= ABSENT and key,
+      orderingSeq = done.ordering_seq_hint,
+      processedOn = processed_on,
+    }
+  end
+  local job = record.load(queue, done.job_id) or {}
+  return {
+    groupKey = group ~= ABSENT and (group ~= "" and group or job.groupKey),
+    orderingKey = key ~= ABSENT and (key ~= "" and key or job.orderingKey),
+    orderingSeq = done.ordering_seq_hint ~= "" and done.ordering_seq_hint or job.orderingSeq,
+    processedOn = processed_on ~= "" and processed_on or job.processedOn,
+  }
+end
+
+--- Write the result; false when there is no such job, which a record made here would pretend.
+function completion.write(queue, done)
+  local key = queue .. "job:" .. done.job_id
+  local added = redis.call(
+    "HSET", key,
+    "state", "completed", "returnvalue", done.returnvalue, "finishedOn", done.now_ms
+  )
+  if added == 3 and redis.call("HLEN", key) == 3 then
+    redis.call("UNLINK", key)
+    return false
+  end
+  return true
+end
+
+--- What a job that completed sets free, and the word of it.
+function completion.free(queue, done, known)
+  ordering.done(queue, known.orderingKey, known.orderingSeq)
+  release.slot(queue, known.groupKey, done.now_ms)
+  if not done.skip_events then
+    events.emit(queue, "completed", done.job_id, "returnvalue", done.returnvalue)
+  end
+end
+
+--- Complete `done.job_id`. `known` says what is known of it: groupKey, orderingKey, orderingSeq, processedOn.
+function completion.settle(queue, done, known, parent_job_key)
+  active.leave(queue, done.job_id, done.entry_id, done.group, done.broadcast)
+  local exists = completion.write(queue, done)
+  if exists then
+    completion.free(queue, done, known)
+    if not done.skip_metrics then
+      metrics.record(queue, "completed", done.now_ms, known.processedOn)
+    end
+  end
+  if done.deps_member ~= "" and done.parent_id ~= "" and parent_job_key then
+    flows.notify(flows.queue_of(parent_job_key, done.parent_id), done.parent_id, done.deps_member)
+  end
+  if exists then
+    flows.notify_registered(queue, done.job_id)
+    redis.call("ZADD", queue .. "completed", done.now_ms, done.job_id)
+    retention.apply(queue, "completed", { done.job_id }, done.now_ms, done)
+  end
+end
+
+return completion
+end)()
+
+modules.entries = (function()
+--- Many entries of the stream at a time: read, claimed, and taken off the group's hands.
+
+local many = require("many")
+
+local entries = {}
+
+--- Read up to `count` new entries for a consumer. A stream that was deleted gets its group again.
+function entries.read(queue, group, consumer, count)
+  local key = queue .. "stream"
+  local function read()
+    return redis.pcall("XREADGROUP", "GROUP", group, consumer, "COUNT", count, "STREAMS", key, ">")
+  end
+  local reply = read()
+  if reply and reply.err and reply.err:find("NOGROUP", 1, true) then
+    redis.call("XGROUP", "CREATE", key, group, "0", "MKSTREAM")
+    reply = read()
+  end
+  if not reply then
+    return {}
+  end
+  return reply.err and error(reply) or reply[1][2]
+end
+
+--- Which of these entries are still in the group's hands, as a set; they are now in this consumer's.
+function entries.claim(queue, group, consumer, entry_ids)
+  local held = {}
+  for _, entry_id in ipairs(entry_ids) do
+    local claimed = redis.pcall("XCLAIM", queue .. "stream", group, consumer, 0, entry_id, "JUSTID")
+    held[entry_id] = not claimed.err and claimed[1] ~= nil
+  end
+  return held
+end
+
+--- Take one entry off the group's hands and off the stream; false when it was in nobody's hands.
+function entries.drop(queue, group, entry_id)
+  local held = redis.call("XACK", queue .. "stream", group, entry_id) == 1
+  redis.call("XDEL", queue .. "stream", entry_id)
+  return held
+end
+
+--- Take entries off the group's hands and off the stream.
+function entries.settle(queue, group, entry_ids)
+  local key = queue .. "stream"
+  many.call(entry_ids, "XACK", key, group)
+  many.call(entry_ids, "XDEL", key)
+end
+
+return entries
+end)()
+
+modules.lease = (function()
+--- The fence: a job belongs to whoever activated it, until it leaves the active state or is activated again.
+
+local lease = {}
+
+lease.RENEWAL = { "state", "processedOn", "revoked" }
+lease.COMPLETION = {
+  "state", "processedOn", "groupKey", "orderingSeq", "orderingKey", "parentId", "parentQueue",
+}
+lease.FAILURE = { "state", "processedOn", "groupKey", "orderingSeq", "priority" }
+
+--- Some fields of the job, and whether its last activation was the one of `taken_ms`.
+function lease.look(queue, job_id, taken_ms, fields)
+  local values = redis.call("HMGET", queue .. "job:" .. job_id, unpack(fields))
+  local job = {}
+  for index, name in ipairs(fields) do
+    job[name] = values[index] or nil
+  end
+  return job, tonumber(job.processedOn) == taken_ms
+end
+
+return lease
+end)()
+
+modules.retry = (function()
+--- What follows a failed attempt: another one, or the end.
+
+local active = require("active")
+local events = require("events")
+local failure = require("failure")
+local place = require("place")
+local record = require("record")
+local release = require("release")
+local retention = require("retention")
+
+local retry = {}
+
+local SUBSCRIPTION_TTL_S = 86400
+local PAGE = 1000
+
+--- Count the attempt; returns how many there were, in a broadcast of this consumer group.
+function retry.count(queue, attempt)
+  local key = queue .. "job:" .. attempt.job_id
+  if not attempt.broadcast then
+    return redis.call("HINCRBY", key, "attemptsMade", 1)
+  end
+  key = key .. ":sub:" .. attempt.group
+  local attempts = redis.call("HINCRBY", key, "a", 1)
+  redis.call("EXPIRE", key, SUBSCRIPTION_TTL_S)
+  return attempts
+end
+
+--- Schedule the next attempt.
+function retry.schedule(queue, attempt, job, attempts)
+  local job_id, now, reason = attempt.job_id, attempt.now_ms, attempt.failed_reason
+  local key = queue .. "job:" .. job_id
+  local opts = redis.call("HGET", key, "opts")
+  if opts and opts:find('"fallbacks"', 1, true) then
+    redis.call("HINCRBY", key, "fallbackIndex", 1)
+  end
+  local member = attempt.broadcast and job_id .. "||" .. attempt.group or job_id
+  place.later(queue, member, job, now + attempt.backoff_ms)
+  redis.call("HSET", key, "state", "delayed", "failedReason", reason, "processedOn", now)
+  active.pause_slot(queue, job, now)
+  events.emit(
+    queue, "retrying", job_id,
+    "failedReason", reason, "attemptsMade", attempts, "delay", attempt.backoff_ms
+  )
+end
+
+--- Fail the job for good.
+function retry.give_up(queue, attempt, job)
+  local job_id, now, reason = attempt.job_id, attempt.now_ms, attempt.failed_reason
+  failure.record(queue, job_id, reason, now, "processedOn", now)
+  release.forfeit(queue, job, now)
+  failure.announce(queue, job_id, reason, now, job.processedOn)
+  retention.apply(queue, "failed", { job_id }, now, attempt)
+end
+
+--- Schedule up to `count` failed jobs again, oldest first, or all when it is 0; returns how many.
+function retry.failed(queue, count, now)
+  local retried = 0
+  while count <= 0 or retried < count do
+    local wanted = count > 0 and math.min(count - retried, PAGE) or PAGE
+    local popped = redis.call("ZPOPMIN", queue .. "failed", wanted)
+    if not popped[1] then
+      break
+    end
+    for index = 1, #popped, 2 do
+      local job_id = popped[index]
+      local job = record.load(queue, job_id)
+      if job then
+        place.later(queue, job_id, job, now)
+        redis.call(
+          "HSET", queue .. "job:" .. job_id,
+          "state", "delayed", "attemptsMade", 0, "failedReason", "", "finishedOn", ""
+        )
+        retried = retried + 1
+      end
+    end
+  end
+  return retried
+end
+
+return retry
+end)()
+
+modules.trip = (function()
+--- One worker's trip: what many jobs need the same command for is collected here and sent once.
+
+local entries = require("entries")
+local lists = require("lists")
+local metrics = require("metrics")
+local retention = require("retention")
+
+local trip = {}
+
+--- @return a trip for `consumer` of `group` at `now`; in a cluster, parents in other queues are left to the caller
+function trip.new(queue, group, consumer, now, cluster)
+  return {
+    queue = queue, group = group, consumer = consumer, now = now, cluster = cluster,
+    started = {}, notices = {}, entries = {}, listed = {}, finished = {}, count = 0, duration = 0,
+  }
+end
+
+--- Take a job off the worker: acknowledge its entry, or count a list job out.
+function trip.leave(self, job_id, entry_id)
+  if entry_id == "" then
+    self.listed[#self.listed + 1] = job_id
+  else
+    self.entries[#self.entries + 1] = entry_id
+  end
+end
+
+--- Leave it to the caller to tell a parent that `member` has completed.
+function trip.note(self, parent_queue, parent_id, member)
+  local notices = self.notices
+  local size = #notices
+  notices[size + 1], notices[size + 2], notices[size + 3] = parent_queue, parent_id, member
+end
+
+local function enter_finished(self)
+  local members = {}
+  for index, job_id in ipairs(self.finished) do
+    members[2 * index - 1], members[2 * index] = self.now, job_id
+  end
+  if members[1] then
+    redis.call("ZADD", self.queue .. "completed", unpack(members))
+    retention.apply(self.queue, "completed", self.finished, self.now, self.rule)
+    self.finished = {}
+  end
+end
+
+local function same_rule(one, other)
+  return one.remove_mode == other.remove_mode
+    and one.remove_count == other.remove_count
+    and one.remove_age_s == other.remove_age_s
+end
+
+--- Count a completed job and enter it among its like, under the rule of retention that came with it.
+function trip.completed(self, done, processed_on)
+  if self.rule and (not same_rule(self.rule, done) or #self.finished == 1000) then
+    enter_finished(self)
+  end
+  self.rule = done
+  self.finished[#self.finished + 1] = done.job_id
+  self.count = self.count + 1
+  self.duration = self.duration + metrics.duration(self.now, processed_on)
+end
+
+--- Send what was collected.
+function trip.flush(self)
+  enter_finished(self)
+  if self.count > 0 then
+    metrics.add(self.queue, "completed", self.now, self.count, self.duration)
+    self.count, self.duration = 0, 0
+  end
+  entries.settle(self.queue, self.group, self.entries)
+  if self.listed[1] then
+    lists.leave(self.queue, unpack(self.listed))
+  end
+  self.entries, self.listed = {}, {}
+end
+
+return trip
+end)()
+
+modules.outcomes = (function()
+--- What became of started jobs: told under their leases, with the effects of glidemq_complete and glidemq_fail.
+
+local completion = require("completion")
+local entries = require("entries")
+local flows = require("flows")
+local lease = require("lease")
+local many = require("many")
+local record = require("record")
+local retry = require("retry")
+local stream = require("stream")
+local trip = require("trip")
+
+local outcomes = {}
+
+local function ended(job)
+  return job.state == "completed" or job.state == "failed"
+end
+
+--- What every key of another queue with our prefix begins with.
+local function sibling(queue, name)
+  return queue:sub(1, queue:find("{", 1, true)) .. name .. "}:"
+end
+
+--- Tell the jobs that wait for this one; those of other queues in a cluster are left to the caller.
+local function notify_parents(self, job_id, job, registered)
+  local queue = self.queue
+  local member = queue .. job_id
+  local function notify(parent_queue, parent_id)
+    if parent_queue == queue or not self.cluster then
+      flows.notify(parent_queue, parent_id, member)
+    else
+      trip.note(self, parent_queue:match("{(.*)}:$"), parent_id, member)
+    end
+  end
+  if (job.parentId or "") ~= "" and (job.parentQueue or "") ~= "" then
+    notify(sibling(queue, job.parentQueue), job.parentId)
+  end
+  if registered then
+    flows.each_registered(queue, job_id, function(parent_queue, parent_id)
+      -- Anything but a queue of ours is a name that other clients keep there.
+      if parent_queue == sibling(queue, parent_queue:match("{(.*)}:$") or "") then
+        notify(parent_queue, parent_id)
+      end
+    end)
+  end
+end
+
+--- A settlement that comes too late changes nothing, but takes the entry of an ended job out of the way.
+--- A completion that was told before, and whose reply was lost, is confirmed.
+local function late(self, done, job, same, registered)
+  if done.entry_id ~= "" and (not job.state or ended(job)) then
+    trip.leave(self, done.job_id, done.entry_id)
+  end
+  if done.kind == "c" and same and job.state == "completed" then
+    notify_parents(self, done.job_id, job, registered)
+    return "c"
+  end
+  return "l"
+end
+
+local function complete(self, done, job, registered)
+  done.returnvalue, done.now_ms = done.payload, self.now
+  completion.write(self.queue, done)
+  completion.free(self.queue, done, job)
+  notify_parents(self, done.job_id, job, registered)
+  trip.completed(self, done, job.processedOn)
+  return "c"
+end
+
+local function fail(self, done, job)
+  done.failed_reason, done.now_ms = done.payload, self.now
+  local attempts = retry.count(self.queue, done)
+  if done.max_attempts > 0 and attempts < done.max_attempts then
+    retry.schedule(self.queue, done, job, attempts)
+    return "r"
+  end
+  retry.give_up(self.queue, done, job)
+  return "f"
+end
+
+--- Fail a job that was revoked before it started.
+function outcomes.fail_revoked(self, job_id)
+  local job = record.load(self.queue, job_id)
+  if not ended(job) then
+    fail(self, { job_id = job_id, payload = "revoked", max_attempts = 0, remove_mode = "0" }, job)
+  end
+end
+
+--- Return delivered jobs from the `first` on to the end of the stream. One that was returned before stays there.
+function outcomes.hand_back(self, deliveries, first)
+  for index = first, #deliveries do
+    local job_id, entry_id = deliveries[index].job_id, deliveries[index].entry_id
+    if entries.drop(self.queue, self.group, entry_id) then
+      local job = record.load(self.queue, job_id)
+      if job and not ended(job) then
+        redis.call("HSET", self.queue .. "job:" .. job_id, "state", "waiting")
+        stream.push(self.queue, job_id, job.name)
+      end
+    end
+  end
+end
+
+--- Whether registered parents wait for any of the jobs. Mostly none does, and one look serves all.
+local function any_registered(queue, settlements)
+  local keys = {}
+  for index, done in ipairs(settlements) do
+    keys[index] = queue .. "parents:" .. done.job_id
+  end
+  return many.any_exist(keys)
+end
+
+--- Tell outcomes; returns a letter for each.
+function outcomes.settle(self, settlements)
+  local letters = {}
+  local registered = any_registered(self.queue, settlements)
+  for index, done in ipairs(settlements) do
+    local fields = done.kind == "c" and lease.COMPLETION or lease.FAILURE
+    local job, same = lease.look(self.queue, done.job_id, done.taken_ms, fields)
+    if not same or job.state ~= "active" then
+      letters[index] = late(self, done, job, same, registered)
+    else
+      trip.leave(self, done.job_id, done.entry_id)
+      letters[index] = done.kind == "c" and complete(self, done, job, registered) or fail(self, done, job)
+    end
+  end
+  return table.concat(letters)
+end
+
+return outcomes
+end)()
+
+modules.gates = (function()
+--- What a job of a group passes before it is activated: its turn, a free slot, tokens, the rate window.
+
+local groups = require("groups")
+local record = require("record")
+local release = require("release")
+local tokens = require("tokens")
+
+local gates = {}
+
+local function park(queue, name, job_id, job, verdict)
+  groups.park(queue, name, job_id, groups.park_score(job_id, job))
+  return verdict
+end
+
+--- Park the job until the tokens it costs are there and the window has room; nil when both hold now.
+local function limited(queue, name, group, job_id, job, cost, now)
+  local level = group.capacity > 0 and groups.refill(queue, name, group, now)
+  local token_wait = level and level < cost and tokens.wait_ms(cost, level, group.refill_rate)
+  local window_wait = groups.window_room(group, now) == 0 and group.window_start + group.rate_duration - now
+  if not token_wait and not window_wait then
+    return nil
+  end
+  groups.hold_until(queue, name, now + math.max(token_wait or 0, window_wait or 0))
+  return park(queue, name, job_id, job, token_wait and "GROUP_TOKEN_LIMITED" or "GROUP_RATE_LIMITED")
+end
+
+--- Take what the activation uses up.
+local function admit(queue, name, group, seq, returning, cost, now)
+  local changes = {}
+  local function set(field, value)
+    changes[#changes + 1], changes[#changes + 2] = field, value
+  end
+  if group.capacity > 0 then
+    set("tbTokens", (group.tokens or group.capacity) - cost)
+  end
+  if group.rate_max > 0 and group.rate_duration > 0 then
+    local running = groups.window_room(group, now)
+    set("rateWindowStart", running and group.window_start or now)
+    set("rateCount", running and group.rate_count + 1 or 1)
+  end
+  if not returning then
+    set("active", group.active + 1)
+    if seq > 0 then
+      set("nextSeq", seq + 1)
+    end
+  end
+  if changes[1] then
+    groups.write(queue, name, unpack(changes))
+  end
+end
+
+--- Let one job in. Returns nil, or why not: the job is then parked, or failed when it costs too much.
+--- A job that was active before still has its slot; limits make it pay, but not wait.
+function gates.enter(queue, job_id, job, now, skip_events)
+  local name, seq = job.groupKey, record.sequence(job)
+  local group = groups.load(queue, name)
+  local advanced = seq > 0 and groups.advance(queue, name, group)
+  local in_sequence = seq > 0 and group.next_seq > 0
+  local returning = in_sequence and seq < group.next_seq
+  if in_sequence and seq > group.next_seq then
+    park(queue, name, job_id, job)
+    if advanced then
+      release.promote(queue, name, group, now)
+    end
+    return "GROUP_ORDERED"
+  end
+  if not returning and group.max_concurrency > 0 and group.active >= group.max_concurrency then
+    return park(queue, name, job_id, job, "GROUP_FULL")
+  end
+  local cost = tonumber(job.cost) or tokens.DEFAULT_COST
+  if group.capacity > 0 and cost > group.capacity then
+    release.reject(queue, job_id, now, job.processedOn, skip_events)
+    release.forfeit(queue, job, now)
+    return "ERR:COST_EXCEEDS_CAPACITY"
+  end
+  local verdict = not returning and limited(queue, name, group, job_id, job, cost, now)
+  if verdict then
+    return verdict
+  end
+  admit(queue, name, group, seq, returning, cost, now)
+  if seq > 0 then
+    redis.call("ZREM", groups.parked_key(queue, name), job_id)
+  end
+  return nil
+end
+
+return gates
+end)()
+
+modules.activation = (function()
+--- The one way in which a job becomes active.
+
+local gates = require("gates")
+local lists = require("lists")
+local record = require("record")
+local release = require("release")
+local stream = require("stream")
+
+local activation = {}
+
+--- Take a job that did not become active off whoever fetched it. The caller keeps the list count.
+local function put_down(queue, job_id, entry)
+  if entry.id == "" then
+    lists.forget(queue, job_id)
+  else
+    stream.settle(queue, entry.group, entry.id, entry.broadcast)
+  end
+end
+
+--- The flat record with its new values: each field once.
+local function stamped(flat, job, now)
+  local fresh = { state = "active", processedOn = tostring(now), lastActive = tostring(now) }
+  for index = 1, #flat, 2 do
+    flat[index + 1] = fresh[flat[index]] or flat[index + 1]
+  end
+  for name, value in pairs(fresh) do
+    if not job[name] then
+      flat[#flat + 1], flat[#flat + 2] = name, value
+    end
+  end
+  return flat
+end
+
+--- Only where the job's options mislead about it is it noted whence an active job came.
+local function taken_from(job, entry)
+  local source = entry.id == "" and "list" or "stream"
+  local implied = (job.lifo == "1" or record.priority(job) > 0) and "list" or "stream"
+  if (job.takenFrom or implied) ~= source then
+    return "takenFrom", source
+  end
+end
+
+--- Activate one job. `entry` has `id` (empty from a list), `group` and `broadcast`.
+--- @return the flat record; or nil and why not: empty (no such job), `REVOKED`, `EXPIRED` or a verdict of the gates
+function activation.try(queue, job_id, entry, now, skip_events)
+  local key = queue .. "job:" .. job_id
+  local flat = redis.call("HGETALL", key)
+  if #flat == 0 then
+    return nil, ""
+  end
+  local job = record.from_flat(flat)
+  if job.revoked == "1" then
+    return nil, "REVOKED"
+  end
+  local verdict
+  if (tonumber(job.expireAt) or 0) > 0 and now > tonumber(job.expireAt) then
+    release.expire(queue, job_id, job, now)
+    verdict = "EXPIRED"
+  elseif job.groupKey and job.groupKey ~= "" then
+    verdict = gates.enter(queue, job_id, job, now, skip_events)
+  end
+  if verdict then
+    put_down(queue, job_id, entry)
+    return nil, verdict
+  end
+  redis.call("HSET", key, "state", "active", "processedOn", now, "lastActive", now, taken_from(job, entry))
+  if entry.id == "" then
+    lists.activated(queue, job_id, now)
+  end
+  return stamped(flat, job, now)
+end
+
+return activation
+end)()
+
+modules.taking = (function()
+--- Starts jobs for a worker: those delivered to it, then as many more as it wants.
+
+local activation = require("activation")
+local entries = require("entries")
+local lists = require("lists")
+local outcomes = require("outcomes")
+local stream = require("stream")
+local trip = require("trip")
+
+local taking = {}
+
+--- How many candidates are looked at for `want` jobs: some are gone, expired or have to wait for their group.
+local LOOKS_PER_JOB, SPARE_LOOKS = 3, 10
+
+--- Start one job; returns 1 when it runs now. What does not run is off the worker's hands.
+local function start(self, job_id, entry_id)
+  local flat, verdict = activation.try(self.queue, job_id, { id = entry_id, group = self.group }, self.now)
+  if flat then
+    local started = self.started
+    local size = #started
+    started[size + 1], started[size + 2], started[size + 3] = job_id, entry_id, flat
+    return 1
+  end
+  if verdict == "REVOKED" then
+    outcomes.fail_revoked(self, job_id)
+  end
+  if entry_id ~= "" and (verdict == "REVOKED" or verdict == "") then
+    trip.leave(self, job_id, entry_id)
+  end
+  return 0
+end
+
+--- Start the delivered jobs up to `last`, if their entries are still in the group's hands.
+local function start_delivered(self, deliveries, last)
+  local entry_ids = {}
+  for index = 1, last do
+    entry_ids[index] = deliveries[index].entry_id
+  end
+  local held = entries.claim(self.queue, self.group, self.consumer, entry_ids)
+  for index = 1, last do
+    local delivery = deliveries[index]
+    if held[delivery.entry_id] then
+      start(self, delivery.job_id, delivery.entry_id)
+    end
+  end
+end
+
+local function from_lists(self, want, looks)
+  local found = 0
+  while found < want and looks > 0 do
+    local job_ids = lists.pop(self.queue, math.min(want - found, looks))
+    if not job_ids[1] then
+      break
+    end
+    for _, job_id in ipairs(job_ids) do
+      found = found + start(self, job_id, "")
+    end
+    looks = looks - #job_ids
+  end
+  lists.count_in(self.queue, found)
+  return found, looks
+end
+
+local function from_stream(self, want, looks)
+  local found = 0
+  while found < want and looks > 0 do
+    local batch = entries.read(self.queue, self.group, self.consumer, math.min(want - found, looks))
+    if not batch[1] then
+      return "empty"
+    end
+    for _, entry in ipairs(batch) do
+      local job_id = stream.field(entry[2], "jobId")
+      if job_id then
+        found = found + start(self, job_id, entry[1])
+      else
+        trip.leave(self, "", entry[1])
+      end
+    end
+    looks = looks - #batch
+  end
+  return "enough"
+end
+
+--- How many more jobs the queue lets start now; nil while it is paused. Delivered ones are counted as started.
+local function places(self, honour_pause)
+  local settings = redis.call("HMGET", self.queue .. "meta", "paused", "globalConcurrency")
+  if honour_pause and settings[1] == "1" then
+    return nil
+  end
+  local most = tonumber(settings[2]) or 0
+  if most <= 0 then
+    return math.huge
+  end
+  return most - stream.pending(self.queue .. "stream", self.group) - lists.counted(self.queue)
+end
+
+--- Start what was delivered and up to `want` jobs more, as far as the queue allows; the rest of the delivered jobs
+--- goes back. Returns why no more were taken.
+function taking.serve(self, deliveries, want, honour_pause)
+  local free = places(self, honour_pause)
+  local kept = free and #deliveries - math.min(#deliveries, math.max(0, -free)) or 0
+  outcomes.hand_back(self, deliveries, kept + 1)
+  if not free then
+    return "paused"
+  end
+  if kept > 0 then
+    start_delivered(self, deliveries, kept)
+  end
+  local most = math.min(want, math.max(0, free))
+  local listed, looks = from_lists(self, most, want * LOOKS_PER_JOB + SPARE_LOOKS)
+  local stopped = from_stream(self, most - listed, looks)
+  if most < want and stopped == "enough" or kept < #deliveries then
+    return "full"
+  end
+  return want > 0 and stopped or ""
+end
+
+return taking
+end)()
+
+modules.words = (function()
+--- Refuses what would fail half-way through an exchange.
+
+local words = {}
+
+local KINDS = { c = true, f = true }
+local RETENTION_MODES = { ["0"] = true, ["true"] = true, count = true, age_count = true }
+
+local function bad(why)
+  error({ err = "OQ_BAD_ARGUMENT oq1_exchange: " .. why })
+end
+
+local function check_entry(entry_id)
+  if not entry_id:find("^%d+%-%d+$") then
+    bad("'" .. entry_id .. "' is not the id of a stream entry")
+  end
+end
+
+function words.check(settlements, hand_backs, deliveries)
+  for _, done in ipairs(settlements) do
+    if not KINDS[done.kind] then
+      bad("a settlement is of kind 'c' or 'f', not '" .. done.kind .. "'")
+    elseif not RETENTION_MODES[done.remove_mode] then
+      bad("'" .. done.remove_mode .. "' is no mode of retention")
+    elseif done.entry_id ~= "" then
+      check_entry(done.entry_id)
+    end
+  end
+  for _, list in ipairs({ hand_backs, deliveries }) do
+    for _, delivery in ipairs(list) do
+      check_entry(delivery.entry_id)
+    end
+  end
+end
+
+return words
+end)()
+
+do -- addBulk
+  local bulk = require("bulk")
+  redis.register_function("oq1_addBulk", function(KEYS, ARGV)
+    local skip_events = flag(ARGV[1], "addBulk", "skip_events")
+    local job_count = whole(ARGV[2], "addBulk", "job_count")
+    count_words("addBulk", #KEYS, 4, #ARGV, 2 + 20 * job_count)
+    local jobs = {}
+    for index = 1, job_count do
+      local arg = 2 + (index - 1) * 20
+      jobs[index] = {
+        job_name = ARGV[arg + 1],
+        data = ARGV[arg + 2],
+        opts = ARGV[arg + 3],
+        timestamp_ms = whole(ARGV[arg + 4], "addBulk", "timestamp_ms"),
+        delay_ms = whole(ARGV[arg + 5], "addBulk", "delay_ms"),
+        priority = whole(ARGV[arg + 6], "addBulk", "priority"),
+        parent_id = ARGV[arg + 7],
+        max_attempts = whole(ARGV[arg + 8], "addBulk", "max_attempts"),
+        ordering_key = ARGV[arg + 9],
+        group_concurrency = whole(ARGV[arg + 10], "addBulk", "group_concurrency"),
+        group_rate_max = whole(ARGV[arg + 11], "addBulk", "group_rate_max"),
+        group_rate_duration_ms = whole(ARGV[arg + 12], "addBulk", "group_rate_duration_ms"),
+        tb_capacity = whole(ARGV[arg + 13], "addBulk", "tb_capacity"),
+        tb_refill_rate = whole(ARGV[arg + 14], "addBulk", "tb_refill_rate"),
+        cost = whole(ARGV[arg + 15], "addBulk", "cost"),
+        ttl_ms = whole(ARGV[arg + 16], "addBulk", "ttl_ms"),
+        custom_id = ARGV[arg + 17],
+        lifo = flag(ARGV[arg + 18], "addBulk", "lifo"),
+        parent_queue = ARGV[arg + 19],
+        scheduler_name = ARGV[arg + 20],
+      }
+    end
+    local queue = queue_of("addBulk", (KEYS[1]), ":id") .. ":"
+    return bulk.add(queue, jobs, skip_events)
+  end)
+end
+
+do -- exchange
+  local outcomes = require("outcomes")
+  local taking = require("taking")
+  local trip = require("trip")
+  local words = require("words")
+  redis.register_function("oq1_exchange", function(KEYS, ARGV)
+    local now_ms = whole(ARGV[1], "exchange", "now_ms")
+    local group = ARGV[2]
+    local consumer = ARGV[3]
+    local want = whole(ARGV[4], "exchange", "want")
+    local honour_pause = flag(ARGV[5], "exchange", "honour_pause")
+    local cluster = flag(ARGV[6], "exchange", "cluster")
+    local settlement_count = whole(ARGV[7], "exchange", "settlement_count")
+    local hand_back_count = whole(ARGV[8], "exchange", "hand_back_count")
+    local delivery_count = whole(ARGV[9], "exchange", "delivery_count")
+    count_words("exchange", #KEYS, 12, #ARGV, 9 + 10 * settlement_count + 2 * hand_back_count + 2 * delivery_count)
+    local settlements = {}
+    for index = 1, settlement_count do
+      local arg = 9 + (index - 1) * 10
+      settlements[index] = {
+        kind = ARGV[arg + 1],
+        job_id = ARGV[arg + 2],
+        entry_id = ARGV[arg + 3],
+        taken_ms = whole(ARGV[arg + 4], "exchange", "taken_ms"),
+        payload = ARGV[arg + 5],
+        max_attempts = whole(ARGV[arg + 6], "exchange", "max_attempts"),
+        backoff_ms = whole(ARGV[arg + 7], "exchange", "backoff_ms"),
+        remove_mode = ARGV[arg + 8],
+        remove_count = whole(ARGV[arg + 9], "exchange", "remove_count"),
+        remove_age_s = whole(ARGV[arg + 10], "exchange", "remove_age_s"),
+      }
+    end
+    local hand_backs = {}
+    for index = 1, hand_back_count do
+      local arg = 9 + 10 * #settlements + (index - 1) * 2
+      hand_backs[index] = {
+        job_id = ARGV[arg + 1],
+        entry_id = ARGV[arg + 2],
+      }
+    end
+    local deliveries = {}
+    for index = 1, delivery_count do
+      local arg = 9 + 10 * #settlements + 2 * #hand_backs + (index - 1) * 2
+      deliveries[index] = {
+        job_id = ARGV[arg + 1],
+        entry_id = ARGV[arg + 2],
+      }
+    end
+    local queue = queue_of("exchange", (KEYS[1]), ":stream") .. ":"
+    words.check(settlements, hand_backs, deliveries)
+    local journey = trip.new(queue, group, consumer, now_ms, cluster)
+    local letters = outcomes.settle(journey, settlements)
+    outcomes.hand_back(journey, hand_backs, 1)
+    trip.flush(journey)
+    local stopped = ""
+    if want > 0 or deliveries[1] then
+      stopped = taking.serve(journey, deliveries, want, honour_pause)
+      trip.flush(journey)
+    end
+    return { letters, journey.started, journey.notices, stopped }
+  end)
+end
+
+do -- fire
+  local bulk = require("bulk")
+  redis.register_function("oq1_fire", function(KEYS, ARGV)
+    local token = ARGV[1]
+    local job_count = whole(ARGV[2], "fire", "job_count")
+    local update_count = whole(ARGV[3], "fire", "update_count")
+    local drop_count = whole(ARGV[4], "fire", "drop_count")
+    count_words("fire", #KEYS, 6, #ARGV, 4 + 20 * job_count + 2 * update_count + drop_count)
+    local jobs = {}
+    for index = 1, job_count do
+      local arg = 4 + (index - 1) * 20
+      jobs[index] = {
+        job_name = ARGV[arg + 1],
+        data = ARGV[arg + 2],
+        opts = ARGV[arg + 3],
+        timestamp_ms = whole(ARGV[arg + 4], "fire", "timestamp_ms"),
+        delay_ms = whole(ARGV[arg + 5], "fire", "delay_ms"),
+        priority = whole(ARGV[arg + 6], "fire", "priority"),
+        parent_id = ARGV[arg + 7],
+        max_attempts = whole(ARGV[arg + 8], "fire", "max_attempts"),
+        ordering_key = ARGV[arg + 9],
+        group_concurrency = whole(ARGV[arg + 10], "fire", "group_concurrency"),
+        group_rate_max = whole(ARGV[arg + 11], "fire", "group_rate_max"),
+        group_rate_duration_ms = whole(ARGV[arg + 12], "fire", "group_rate_duration_ms"),
+        tb_capacity = whole(ARGV[arg + 13], "fire", "tb_capacity"),
+        tb_refill_rate = whole(ARGV[arg + 14], "fire", "tb_refill_rate"),
+        cost = whole(ARGV[arg + 15], "fire", "cost"),
+        ttl_ms = whole(ARGV[arg + 16], "fire", "ttl_ms"),
+        custom_id = ARGV[arg + 17],
+        lifo = flag(ARGV[arg + 18], "fire", "lifo"),
+        parent_queue = ARGV[arg + 19],
+        scheduler_name = ARGV[arg + 20],
+      }
+    end
+    local updates = {}
+    for index = 1, update_count do
+      local arg = 4 + 20 * #jobs + (index - 1) * 2
+      updates[index] = {
+        name = ARGV[arg + 1],
+        entry = ARGV[arg + 2],
+      }
+    end
+    local drops = {}
+    for index = 1, drop_count do
+      drops[index] = ARGV[4 + 20 * #jobs + 2 * #updates + index]
+    end
+    local queue = queue_of("fire", (KEYS[3]), ":id") .. ":"
+    local lock_key = KEYS[1]
+    local schedulers_key = KEYS[2]
+    if redis.call("GET", lock_key) ~= token then
+      return "lost"
+    end
+    local replies = bulk.add(queue, jobs, false)
+    for _, update in ipairs(updates) do
+      redis.call("HSET", schedulers_key, update.name, update.entry)
+    end
+    for _, name in ipairs(drops) do
+      redis.call("HDEL", schedulers_key, name)
+    end
+    return replies
+  end)
+end
+
+do -- renew
+  local lease = require("lease")
+  redis.register_function("oq1_renew", function(KEYS, ARGV)
+    local now_ms = whole(ARGV[1], "renew", "now_ms")
+    local lease_count = whole(ARGV[2], "renew", "lease_count")
+    count_words("renew", #KEYS, 1, #ARGV, 2 + 2 * lease_count)
+    local leases = {}
+    for index = 1, lease_count do
+      local arg = 2 + (index - 1) * 2
+      leases[index] = {
+        job_id = ARGV[arg + 1],
+        taken_ms = whole(ARGV[arg + 2], "renew", "taken_ms"),
+      }
+    end
+    local queue = queue_of("renew", (KEYS[1]), ":stream") .. ":"
+    local outcomes = {}
+    for index, held in ipairs(leases) do
+      local job, same = lease.look(queue, held.job_id, held.taken_ms, lease.RENEWAL)
+      if same and job.state == "active" then
+        redis.call("HSET", queue .. "job:" .. held.job_id, "lastActive", now_ms)
+        outcomes[index] = job.revoked == "1" and 2 or 1
+      else
+        outcomes[index] = 0
+      end
+    end
+    return outcomes
+  end)
+end
+
+do -- version
+  redis.register_function("oq1_version", function(KEYS, ARGV)
+    count_words("version", #KEYS, 0, #ARGV, 0)
+    return "1"
+  end)
+end

@@ -1,0 +1,172 @@
+"""The library `orchestration_queue_1` on a queue: its generated calls, sent raw."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import redis
+
+from orchestration_queue.protocol.call import Call
+from orchestration_queue.protocol.functions import oq1
+from orchestration_queue.protocol.functions.oq1 import Delivered, EntryUpdate, HandBack, Held, NewJob, Settled
+from tests.lua.signatures import NOW
+from tests.lua.wire import WORKERS, Wire, Word, as_hash
+
+LIBRARY: Final = Path(__file__).parents[2] / "orchestration_queue" / "protocol" / "lua" / "orchestration_queue_1.lua"
+
+
+def load_own_library(client: redis.Redis) -> None:
+    """Put our own library of this checkout on the server."""
+    client.function_load(LIBRARY.read_text(), replace=True)
+
+
+@dataclass(frozen=True)
+class Started:
+    """A job that an exchange handed over."""
+
+    job_id: str
+    entry_id: str
+    fields: dict[str, str]
+
+    @property
+    def taken_ms(self) -> int:
+        """When its lease began."""
+        return int(self.fields["processedOn"])
+
+
+@dataclass(frozen=True)
+class Exchanged:
+    """The reply of an exchange."""
+
+    outcomes: str
+    started: list[Started]
+    notices: list[tuple[str, ...]]
+    stopped: str
+
+    @property
+    def ids(self) -> list[str]:
+        """The started jobs."""
+        return [job.job_id for job in self.started]
+
+
+def completed(job: Started, payload: str = "null", **changes: Any) -> Settled:
+    """The news that a job is done."""
+    return _settled("c", job, payload, changes)
+
+
+def failed(job: Started, payload: str = "boom", **changes: Any) -> Settled:
+    """The news that an attempt failed."""
+    return _settled("f", job, payload, changes)
+
+
+def _settled(kind: str, job: Started, payload: str, changes: dict[str, Any]) -> Settled:
+    known: dict[str, Any] = {
+        "kind": kind,
+        "job_id": job.job_id,
+        "entry_id": job.entry_id,
+        "taken_ms": job.taken_ms,
+        "payload": payload,
+        "max_attempts": 0,
+        "backoff_ms": 0,
+        "remove_mode": "0",
+        "remove_count": 0,
+        "remove_age_s": 0,
+    }
+    return Settled(**(known | changes))
+
+
+def new_job(name: str = "task", **changes: Any) -> NewJob:
+    """A job to add."""
+    known: dict[str, Any] = {"job_name": name, "data": "{}", "opts": "{}", "timestamp_ms": NOW}
+    return NewJob(**(known | changes))
+
+
+class Own:
+    """Our own library, on the queue of a :class:`Wire`."""
+
+    def __init__(self, wire: Wire) -> None:
+        self.wire = wire
+
+    def send(self, call: Call) -> Any:
+        """One call, as it goes over the wire."""
+        return self.wire.ask(*(word if isinstance(word, (str, int)) else str(word) for word in call.words))
+
+    def refused(self, function: str, keys: Sequence[str], args: Sequence[Word], why: str) -> None:
+        """The call must be refused as malformed and leave no trace."""
+        match = f"^OQ_BAD_ARGUMENT oq1_{function}: .*{re.escape(why)}"
+        with self.wire.unchanged(), pytest.raises(redis.ResponseError, match=match):
+            self.wire.ask("FCALL", f"oq1_{function}", len(keys), *keys, *args)
+
+    def exchange_call(
+        self,
+        *settlements: Settled,
+        want: int = 0,
+        hand_backs: Sequence[HandBack] = (),
+        deliveries: Sequence[Delivered] = (),
+        now: int = NOW,
+        consumer: str = "w-1",
+        honour_pause: bool = True,
+        cluster: bool = False,
+    ) -> Call:
+        """The call of one trip."""
+        names = ("stream", "completed", "failed", "scheduled", "events", "priority", "lifo", "ratelimited", "meta")
+        keys = {f"{name}_key": self.wire.key(name) for name in names}
+        return oq1.exchange(
+            **keys,
+            metrics_completed_key=self.wire.key("metrics:completed"),
+            metrics_failed_key=self.wire.key("metrics:failed"),
+            list_active_key=self.wire.key("list-active"),
+            now_ms=now,
+            group=WORKERS,
+            consumer=consumer,
+            want=want,
+            honour_pause=honour_pause,
+            cluster=cluster,
+            settlements=settlements,
+            hand_backs=hand_backs,
+            deliveries=deliveries,
+        )
+
+    def exchange(self, *settlements: Settled, **values: Any) -> Exchanged:
+        """Make one trip."""
+        return self.read(self.send(self.exchange_call(*settlements, **values)))
+
+    @staticmethod
+    def read(reply: Any) -> Exchanged:
+        """The reply of a trip."""
+        outcomes, started, notices, stopped = reply
+        jobs = zip(started[::3], started[1::3], started[2::3], strict=True)
+        told = zip(notices[::3], notices[1::3], notices[2::3], strict=True)
+        return Exchanged(outcomes, [Started(i, e, as_hash(f)) for i, e, f in jobs], list(told), stopped)
+
+    def take(self, count: int = 1, **values: Any) -> list[Started]:
+        """Start exactly so many jobs."""
+        jobs = self.exchange(want=count, **values).started
+        assert len(jobs) == count, jobs
+        return jobs
+
+    def renew(self, *leases: tuple[str, int], now: int = NOW) -> list[int]:
+        """Renew leases."""
+        held = [Held(job_id=job_id, taken_ms=taken_ms) for job_id, taken_ms in leases]
+        reply: list[int] = self.send(oq1.renew(stream_key=self.wire.key("stream"), now_ms=now, leases=held))
+        return reply
+
+    def add(self, *jobs: NewJob, skip_events: bool = False) -> list[str]:
+        """Add jobs in one call."""
+        keys = {f"{name}_key": self.wire.key(name) for name in ("id", "stream", "scheduled", "events")}
+        reply: list[str] = self.send(oq1.add_bulk(**keys, jobs=jobs, skip_events=skip_events))
+        return reply
+
+    def fire(
+        self, token: str, jobs: Sequence[NewJob] = (), updates: dict[str, str] | None = None, drops: Sequence[str] = ()
+    ) -> Any:
+        """Write what a tick of the schedulers decided."""
+        keys = {f"{name}_key": self.wire.key(name) for name in ["schedulers", "id", "stream", "scheduled", "events"]}
+        entries = [EntryUpdate(name=name, entry=entry) for name, entry in (updates or {}).items()]
+        lock = self.wire.key("schedulers:lock:__tick__")
+        return self.send(oq1.fire(**keys, lock_key=lock, token=token, jobs=jobs, updates=entries, drops=drops))
