@@ -19,8 +19,8 @@ import pytest
 import redis
 
 from orchestration_queue.errors import ServerError, TransportError, UnsupportedServerError, UsageError
-from orchestration_queue.protocol.call import Call, Operation, integer
-from orchestration_queue.protocol.library import Library
+from orchestration_queue.protocol.call import Call, Operation, integer, text
+from orchestration_queue.protocol.library import LIBRARIES, Library
 from orchestration_queue.server import AsyncConnection, Connection
 from tests.conftest import start_server
 from tests.waiting import wait_until_sync
@@ -31,12 +31,12 @@ SOON = timedelta(milliseconds=300)
 
 def library(version: str, name: str = "demo") -> Library:
     """A small library: it says its version, and counts."""
-    text = (
+    source = (
         f"#!lua name={name}\n"
         f"redis.register_function('{name}_version', function() return '{version}' end)\n"
         f"redis.register_function('{name}_count', function(keys) return redis.call('INCR', keys[1]) end)\n"
     )
-    return Library(name, version, f"{name}_version", text)
+    return Library(name, version, f"{name}_version", source)
 
 
 DEMO = library("5")
@@ -76,10 +76,10 @@ def connection(url: str) -> Iterator[Connection]:
 
 
 def one_sentence(error: BaseException) -> str:
-    text = str(error)
-    assert "\n" not in text
-    assert ". " not in text
-    return text
+    message = str(error)
+    assert "\n" not in message
+    assert ". " not in message
+    return message
 
 
 # Calls and replies
@@ -302,11 +302,11 @@ def test_an_unreachable_server_is_named_without_its_secret() -> None:
         Connection.open("redis://anna:topsecret@127.0.0.1:1", connect_timeout=SOON)
     assert time.monotonic() - started < 2
     assert not caught.value.maybe_applied
-    text = str(caught.value)
-    assert "redis://anna:***@127.0.0.1:1/0" in text
-    assert "onnect" in text
-    assert "check that the server runs" in text
-    assert "topsecret" not in text
+    message = str(caught.value)
+    assert "redis://anna:***@127.0.0.1:1/0" in message
+    assert "onnect" in message
+    assert "check that the server runs" in message
+    assert "topsecret" not in message
 
 
 async def test_an_unreachable_socket_is_named(tmp_path: Path) -> None:
@@ -355,9 +355,9 @@ def test_a_server_without_functions_is_refused_with_its_version(start: StartServ
     url, _ = start(binary=str(Path(package.origin).parent / "bin/redis-server"))
     with pytest.raises(UnsupportedServerError) as caught:
         Connection.open(url, libraries=(DEMO,))
-    text = one_sentence(caught.value)
-    assert "is Redis 6.2." in text
-    assert "Redis 7 or newer" in text
+    message = one_sentence(caught.value)
+    assert "is Redis 6.2." in message
+    assert "Redis 7 or newer" in message
 
 
 # Function libraries
@@ -365,6 +365,13 @@ def test_a_server_without_functions_is_refused_with_its_version(start: StartServ
 
 def loaded_version(raw: redis.Redis, name: str = "demo") -> object:
     return raw.fcall(f"{name}_version", 0)
+
+
+def test_our_own_libraries_are_loaded_and_answer_the_versions_by_which_we_judge_them(start: StartServer) -> None:
+    url, _ = start()
+    with Connection.open(url) as connection:
+        answers = [connection.run(Operation(library.ask, text)) for library in LIBRARIES]
+    assert answers == [library.version for library in LIBRARIES]
 
 
 def test_a_missing_library_is_loaded(raw: redis.Redis, url: str) -> None:
