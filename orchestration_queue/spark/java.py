@@ -122,7 +122,9 @@ def _probe(binary: Path, _changed: int) -> Java | None:
     major = re.search(r"^\s*java\.specification\.version = (?:1\.)?(\d+)", said, re.MULTILINE)
     if not home or not major:
         return None
-    return Java(Path(home[1].strip()), int(major[1]), re.search(rf"^{_VECTOR_MODULE}(@|$)", said, re.MULTILINE) is not None)
+    return Java(
+        Path(home[1].strip()), int(major[1]), re.search(rf"^{_VECTOR_MODULE}(@|$)", said, re.MULTILINE) is not None
+    )
 
 
 def _binaries() -> Iterator[Path]:

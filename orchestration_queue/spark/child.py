@@ -1,0 +1,123 @@
+"""The process in which Spark work runs. :func:`~orchestration_queue.spark.run.run_spark` starts it; nobody else does.
+
+It reads its request as JSON from standard input, and writes its reply as JSON to a pipe of its own, so that whatever
+the work prints goes to the job's log and nothing else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import json
+import os
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from pydantic import TypeAdapter
+from pydantic_core import to_jsonable_python
+
+from orchestration_queue.errors import UnrecoverableError
+from orchestration_queue.protocol import codec
+from orchestration_queue.spark.failure import Failure, how_it_ended
+from orchestration_queue.spark.process import die_with_parent
+from orchestration_queue.spark.registry import registered
+
+_JAVA_LEAVES_S = 5.0
+"""How long Spark's Java process may take to leave once it was asked to."""
+
+
+def main(parent: int, channel: int) -> int:
+    """Run one request; returns the exit code."""
+    die_with_parent(parent)
+    os.set_inheritable(channel, False)
+    request = json.load(sys.stdin)
+    with os.fdopen(channel, "w", encoding="utf-8") as reply:
+        try:
+            answer, code = _run(request), 0
+        except SystemExit as error:
+            code = error.code if isinstance(error.code, int) else 1 if error.code else 0
+            answer = json.dumps({"exit_code": code, "said": error.code if isinstance(error.code, str) else ""})
+        except BaseException as error:
+            answer, code = _failed(error), 1
+        _stop_spark()
+        reply.write(answer)
+    return code
+
+
+def _run(request: dict[str, Any]) -> str:
+    if "script" in request:
+        result = _run_script(Path(request["script"]), request["arguments"])
+    else:
+        result = _run_function(request["function"], request["arguments"])
+    return '{"result":' + codec.encode(to_jsonable_python(result), "The result of the Spark work") + "}"
+
+
+def _run_function(name: str, arguments: dict[str, Any]) -> Any:
+    module_name, _, qualified = name.partition(":")
+    function: Any = importlib.import_module(module_name)
+    for part in qualified.split("."):
+        function = getattr(function, part)
+    # The name may by now stand for a task of the worker; what is wanted is the function that was decorated.
+    function = registered(name) or function
+    typed = _typed(function, arguments)
+
+    from pyspark.sql import SparkSession
+
+    return function(SparkSession.builder.getOrCreate(), **typed)
+
+
+def _typed(function: Any, arguments: dict[str, Any]) -> dict[str, Any]:
+    """JSON as the types that the function declares: text becomes a date or a path again."""
+    bare = functools.wraps(function)(lambda: None)
+    # Without the session's type, which may be imported for type checkers only.
+    bare.__annotations__ = {name: hint for name, hint in bare.__annotations__.items() if name in arguments}
+    hints = get_type_hints(bare, include_extras=True)
+    return {
+        name: TypeAdapter(hints[name]).validate_python(value) if name in hints else value
+        for name, value in arguments.items()
+    }
+
+
+def _run_script(script: Path, arguments: list[str]) -> Any:
+    sys.argv = [str(script), *arguments]
+    sys.path.insert(0, str(script.parent))
+    return runpy.run_path(str(script), run_name="__main__").get("result")
+
+
+def _failed(error: BaseException) -> str:
+    failure = Failure.of(error)
+    if (java := _java()) and (code := java.poll()) is not None:
+        failure = Failure("SparkError", f"Spark's Java process {how_it_ended(code)} while the work ran")
+    print(failure, *(f"  at {frame}" for frame in reversed(failure.frames)), sep="\n", flush=True)  # noqa: T201
+    return json.dumps(
+        {"kind": failure.kind, "reason": str(failure), "unrecoverable": isinstance(error, UnrecoverableError)}
+    )
+
+
+def _java() -> subprocess.Popen[bytes] | None:
+    """Spark's Java process; None when none was started."""
+    if (context := sys.modules.get("pyspark.core.context")) is None:
+        return None
+    process: subprocess.Popen[bytes] | None = getattr(context.SparkContext._gateway, "proc", None)
+    return process
+
+
+def _stop_spark() -> None:
+    """Stop the application, and see its Java process off: left alone, that ends a second or so after this one."""
+    if (java := _java()) is None:
+        return
+    with contextlib.suppress(Exception):  # the work is over; how Spark leaves is no part of it
+        if java.poll() is None and (active := sys.modules["pyspark.core.context"].SparkContext._active_spark_context):
+            active.stop()
+    if java.stdin:
+        java.stdin.close()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        java.wait(_JAVA_LEAVES_S)
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[-2]), int(sys.argv[-1])))

@@ -1,0 +1,104 @@
+"""From an exception of PySpark, which may carry two hundred lines of Java, to what a person needs to read. Pure."""
+
+from __future__ import annotations
+
+import re
+import signal
+import traceback
+from dataclasses import dataclass
+
+__all__ = ["Failure", "how_it_ended", "is_noise"]
+
+_MESSAGE_LENGTH = 1_000
+_FRAMES = 5
+
+_NOISE = re.compile(
+    r"\s+at [\w.$/@<>]+\(.*\)$"  # one frame of a Java stack
+    r"|\s+\.\.\. \d+ more$"
+    r"|WARNING: (Using incubator modules|package sun\.security\.action not in java\.base)"
+    r"|WARNING: .*(sun\.misc\.Unsafe|restricted method|native access|terminally deprecated|java\.lang\.System::load)"
+    r"|WARNING: (Please consider reporting|Use --enable-native-access|Restricted methods will be blocked)"
+    r"|Setting default log level to"
+    r"|To adjust logging level use"
+    r"|\{.*\"logger\": \"DataFrameQueryContextLogger\""  # the exception that PySpark is about to raise, as JSON
+)
+_PYTHON_FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>\S+)')
+_NOT_THE_USERS = re.compile(r"/(pyspark|py4j|orchestration_queue/spark)/|^<frozen|pyspark\.zip/|/runpy\.py$")
+
+
+def is_noise(line: str) -> bool:
+    """Whether a line of Spark's output tells nothing: frames of Java stacks, greetings."""
+    return not line.strip() or _NOISE.match(line) is not None
+
+
+def how_it_ended(exit_code: int) -> str:
+    """An exit code in words, to follow a process's name."""
+    if exit_code >= 0:
+        return f"ended itself with exit code {exit_code}"
+    return f"was killed by {signal.Signals(-exit_code).name} (if nobody did that, the machine was out of memory)"
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a run ended badly.
+
+    Attributes:
+        kind: The exception's type: ``ValueError``, ``AnalysisException``.
+        message: What it says, without Java stacks.
+        frames: Where in the user's code it arose, innermost last, each as ``file:line in function``.
+    """
+
+    kind: str
+    message: str
+    frames: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, error: BaseException) -> Failure:
+        """Read an exception of the user's code, of PySpark, or of Java."""
+        frames = _frames(traceback.format_list(traceback.extract_tb(error.__traceback__)))
+        text = str(error).strip()
+        if not _comes_from_spark(error):
+            return cls(type(error).__name__, _cut(text), frames)
+        if "Traceback (most recent call last):" in text:
+            return cls._of_worker(text, frames)
+        return cls(type(error).__name__, _cut(_first_line(text)), frames)
+
+    @classmethod
+    def _of_worker(cls, text: str, frames: tuple[str, ...]) -> Failure:
+        """An exception inside a Python function that ran in one of Spark's own workers: that one is the cause."""
+        lines = text.rpartition("Traceback (most recent call last):")[2].strip("\n").splitlines()
+        body = next((at for at, line in enumerate(lines) if line and not line.startswith(" ")), len(lines) - 1)
+        kind, _, message = lines[body].partition(":")
+        # PySpark may have put the worker's frames at the end of the driver's already.
+        all_frames = tuple(dict.fromkeys((*frames, *_frames(lines[:body]))))
+        return cls(kind.rpartition(".")[2], _cut(message.strip()), all_frames[-_FRAMES:])
+
+    def __str__(self) -> str:
+        """One line: type, message, place."""
+        text = f"{self.kind}: {self.message}" if self.message else self.kind
+        return f"{text} ({self.frames[-1]})" if self.frames else text
+
+
+def _comes_from_spark(error: BaseException) -> bool:
+    return any(base.__module__.partition(".")[0] in {"pyspark", "py4j"} for base in type(error).__mro__)
+
+
+def _frames(lines: list[str]) -> tuple[str, ...]:
+    found = (_PYTHON_FRAME.search(line) for line in lines)
+    return tuple(
+        f"{match['file'].rpartition('/')[2]}:{match['line']} in {match['function']}"
+        for match in found
+        if match and not _NOT_THE_USERS.search(match["file"])
+    )[-_FRAMES:]
+
+
+def _first_line(text: str) -> str:
+    """What was said: before the Java stack, the SQL text and the plan, and after py4j's preface."""
+    lines = [line for line in text.splitlines() if not is_noise(line)]
+    if len(lines) > 1 and lines[0].startswith("An error occurred while calling"):
+        return lines[1].removeprefix(": ")
+    return lines[0] if lines else ""
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _MESSAGE_LENGTH else text[:_MESSAGE_LENGTH] + "..."

@@ -1,0 +1,86 @@
+"""How Spark work runs, as one frozen value, and how that value reads as Spark's own configuration. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from orchestration_queue.options import Options
+
+__all__ = ["JOB_PROPERTY", "SparkOptions", "properties_text"]
+
+JOB_PROPERTY = "spark.orchestration_queue.job"
+"""The property by which an application is known to belong to a job. Its name will not do: code may change that."""
+
+_LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
+
+
+class SparkOptions(Options):
+    """How Spark work runs."""
+
+    master: Annotated[str, Field(min_length=1)] = "local[*]"
+    """Where: ``local[N]`` in the process's own JVM, or a cluster's URL."""
+    app_name: str | None = None
+    """The application's name; by default that of the function or script."""
+    memory: Annotated[str, Field(pattern=r"^\d+[kmgt]?$")] = "1g"
+    """The driver's heap; in local mode, all there is."""
+    shuffle_partitions: Annotated[int, Field(ge=1)] | None = None
+    """Parts of a shuffle; by default 8 in local mode, where Spark's own 200 only cost time."""
+    conf: Mapping[str, str] = {}
+    """Any of Spark's properties; these win over all that is said here otherwise."""
+    env: Mapping[str, str] = {}
+    """Environment variables to add."""
+    python: Path | None = None
+    """The interpreter that runs the work; by default the worker's own. It needs this package, too."""
+    java_home: Path | None = None
+    """The Java to run on; by default whatever :func:`~orchestration_queue.spark.java.java_home` finds."""
+    quick_start: bool = True
+    """In local mode, let Java compile quickly rather than well; turn it off for work that computes for minutes."""
+    timeout: Annotated[timedelta, Field(gt=timedelta(0))] | None = None
+    """The longest the whole run may take, Spark's start included; by default, any time."""
+    grace: Annotated[timedelta, Field(ge=timedelta(0))] = timedelta(seconds=5)
+    """How long processes may take to leave after being asked, before they are killed."""
+
+    @property
+    def is_local(self) -> bool:
+        """Whether Spark runs inside one process, with no cluster."""
+        return self.master.startswith("local")
+
+    def properties(self, scratch: Path, name: str, job_id: str | None) -> dict[str, str]:
+        """All of Spark's properties for one run.
+
+        Args:
+            scratch: A directory that the run has for itself.
+            name: The application's name, unless the options say another.
+            job_id: The job it is for.
+        """
+        java = [f'-Dlog4j2.configurationFile="{_LOG_SETTINGS}"', f'-Dderby.system.home="{scratch}"']
+        properties = {
+            "spark.master": self.master,
+            "spark.app.name": self.app_name or name,
+            "spark.driver.memory": self.memory,
+            "spark.ui.enabled": "false",
+            "spark.ui.showConsoleProgress": "false",
+        }
+        if self.is_local:
+            properties["spark.sql.warehouse.dir"] = str(scratch / "warehouse")
+            java += ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"] if self.quick_start else []
+        if partitions := self.shuffle_partitions or (8 if self.is_local else None):
+            properties["spark.sql.shuffle.partitions"] = str(partitions)
+        properties |= self.conf
+        # Spark knows this property only once, and the user's part of it must come last to win.
+        theirs = self.conf.get("spark.driver.extraJavaOptions", "")
+        properties["spark.driver.extraJavaOptions"] = " ".join([*java, theirs]).rstrip()
+        return properties | ({JOB_PROPERTY: job_id} if job_id else {})
+
+
+_ESCAPES = str.maketrans({"\\": "\\\\", "\n": "\\n", "\r": "\\r"})
+
+
+def properties_text(properties: Mapping[str, str]) -> str:
+    """Properties as a file of Java's format."""
+    return "".join(f"{name}={value.translate(_ESCAPES)}\n" for name, value in properties.items())

@@ -1,0 +1,215 @@
+"""A child process that cannot outlive its purpose: a group of its own, followed, and ended whole."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import IO, Literal
+
+__all__ = ["Ended", "die_with_parent", "run_child"]
+
+_LOOK_S = 0.2
+"""How often to ask whether to stop."""
+_LAST_WAIT_S = 5.0
+"""How long the kernel may take to remove what was killed."""
+_LINE_BYTES = 16_384
+"""A longer line is logged in pieces, so that output without an end costs no memory."""
+_PR_SET_PDEATHSIG = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a child ended.
+
+    Attributes:
+        reply: What it wrote to its reply channel.
+        exit_code: Its exit code; negative for a signal.
+        stopped: Why we stopped it; None when it ended by itself.
+    """
+
+    reply: bytes
+    exit_code: int
+    stopped: Literal["timeout", "cancelled"] | None
+
+
+def run_child(
+    words: Sequence[str],
+    request: bytes,
+    *,
+    env: Mapping[str, str],
+    log: Callable[[str], None],
+    should_stop: Callable[[], bool],
+    timeout: timedelta | None,
+    grace: timedelta,
+) -> Ended:
+    """Run a command to its end, and leave none of its processes behind.
+
+    The command gets two more words, our process id (for :func:`die_with_parent`) and the descriptor of a pipe for its
+    reply. The thread that calls must live as long as the child, as it does here, for Linux ends the child with it.
+
+    Args:
+        words: The command.
+        request: Its standard input.
+        env: Its whole environment.
+        log: Receives every line it, or a process of its group, prints.
+        should_stop: Asked a few times a second; true stops it.
+        timeout: Stops it after this long.
+        grace: How long its processes may take to leave before they are killed.
+    """
+    read_end, write_end = os.pipe()
+    # A file rather than a pipe, so that a child that never reads its request cannot hold us up.
+    with tempfile.TemporaryFile() as stdin, os.fdopen(read_end, "rb", buffering=0) as reply:
+        try:
+            stdin.write(request)
+            stdin.seek(0)
+            process = subprocess.Popen(
+                [*words, str(os.getpid()), str(write_end)],
+                stdin=stdin,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                bufsize=0,
+                env=dict(env),
+                pass_fds=(write_end,),
+                start_new_session=True,
+            )
+        finally:
+            os.close(write_end)
+        assert process.stdout is not None  # noqa: S101 (it is a pipe, as asked for above)
+        with process.stdout as output:
+            following = _Following(output, reply, log)
+            try:
+                stopped = following.until_done(should_stop, timeout, grace)
+            finally:
+                _end_group(process, grace)
+            following.drain()
+    return Ended(bytes(following.received), process.returncode, stopped)
+
+
+class _Following:
+    """Reads a child's two pipes as they fill."""
+
+    def __init__(self, output: IO[bytes], reply: IO[bytes], log: Callable[[str], None]) -> None:
+        self.received = bytearray()
+        self._line = bytearray()
+        self._log = log
+        self._output, self._reply = output, reply
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(output, selectors.EVENT_READ)
+        self._selector.register(reply, selectors.EVENT_READ)
+
+    def until_done(
+        self, should_stop: Callable[[], bool], timeout: timedelta | None, grace: timedelta
+    ) -> Literal["timeout", "cancelled"] | None:
+        """Follow until every process has closed its output, or the work is over and the grace, too."""
+        deadline = time.monotonic() + timeout.total_seconds() if timeout else None
+        leave_by: float | None = None
+        while self._selector.get_map():
+            now = time.monotonic()
+            if leave_by is None and self._reply not in self._open():
+                leave_by = now + grace.total_seconds()
+            if leave_by is not None and now >= leave_by:
+                return None
+            if leave_by is None and deadline is not None and now >= deadline:
+                return "timeout"
+            if leave_by is None and should_stop():
+                return "cancelled"
+            self._read(_LOOK_S)
+        return None
+
+    def drain(self) -> None:
+        """Take what is left, without waiting."""
+        while self._selector.get_map() and self._read(0):
+            pass
+        self._emit(self._line)
+        self._selector.close()
+
+    def _open(self) -> set[object]:
+        return {key.fileobj for key in self._selector.get_map().values()}
+
+    def _read(self, wait_s: float) -> bool:
+        ready = self._selector.select(wait_s)
+        for key, _ in ready:
+            chunk = os.read(key.fd, 65_536)
+            if not chunk:
+                self._selector.unregister(key.fileobj)
+            elif key.fileobj is self._reply:
+                self.received += chunk
+            else:
+                self._split(chunk)
+        return bool(ready)
+
+    def _split(self, chunk: bytes) -> None:
+        *lines, rest = (self._line + chunk).replace(b"\r", b"\n").split(b"\n")
+        for line in lines:
+            self._emit(line)
+        while len(rest) > _LINE_BYTES:
+            self._emit(rest[:_LINE_BYTES])
+            rest = rest[_LINE_BYTES:]
+        self._line = rest
+
+    def _emit(self, line: bytes | bytearray) -> None:
+        if line:
+            self._log(line.decode("utf-8", "replace"))
+
+
+def _end_group(process: subprocess.Popen[bytes], grace: timedelta) -> None:
+    """End what is left of the child's group: ask, wait, kill."""
+    for number, patience_s in ((signal.SIGTERM, grace.total_seconds()), (signal.SIGKILL, _LAST_WAIT_S)):
+        if _is_gone(process):
+            break
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        give_up = time.monotonic() + patience_s
+        while not _is_gone(process) and time.monotonic() < give_up:
+            time.sleep(0.02)
+    process.wait()
+
+
+def _is_gone(process: subprocess.Popen[bytes]) -> bool:
+    if process.poll() is None:
+        return False
+    try:
+        os.killpg(process.pid, 0)
+    except ProcessLookupError:
+        return True
+    return not _has_living_members(process.pid)
+
+
+def _has_living_members(group: int) -> bool:
+    """Whether anybody in the group still runs: an orphan that ended stays in it until process 1 cares to look."""
+    if not (proc := Path("/proc")).is_dir():
+        return True
+    for entry in proc.iterdir():
+        if entry.name.isdecimal():
+            with contextlib.suppress(OSError):
+                # After the command, which stands in brackets and may hold any text: state, parent, group.
+                state, _, its_group = (entry / "stat").read_text("utf-8", "replace").rpartition(")")[2].split()[:3]
+                if int(its_group) == group and state not in "ZX":
+                    return True
+    return False
+
+
+def die_with_parent(parent: int) -> None:
+    """Have the kernel kill this process when its parent ends, however that ends.
+
+    Called by the child itself, first thing: doing it between fork and exec would run Python in a process that may have
+    inherited locked locks. A parent that died before the call is noticed by its changed id.
+
+    Args:
+        parent: The parent's process id, as the parent itself knows it.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(128 + signal.SIGKILL)

@@ -1,0 +1,153 @@
+"""Run a PySpark function or script in a process of its own, and return what it returns."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shlex
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic_core import to_jsonable_python
+
+from orchestration_queue.errors import (
+    InvalidOptionError,
+    SparkCancelledError,
+    SparkFailedError,
+    SparkTimeoutError,
+    UnrecoverableError,
+)
+from orchestration_queue.protocol import codec
+from orchestration_queue.spark.failure import how_it_ended, is_noise
+from orchestration_queue.spark.java import java_home
+from orchestration_queue.spark.options import SparkOptions, properties_text
+from orchestration_queue.spark.process import Ended, run_child
+from orchestration_queue.spark.registry import reference
+
+__all__ = ["run_spark"]
+
+_logger = logging.getLogger("orchestration_queue.spark")
+
+_ELSEWHERE = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "SPARK_API_MODE", "PYSPARK_GATEWAY_PORT")
+"""Variables by which an outer Spark would take over the inner one."""
+
+
+def run_spark(
+    target: Callable[..., Any] | str | Path,
+    arguments: Mapping[str, Any] | Sequence[str] = (),
+    options: SparkOptions | None = None,
+    *,
+    log: Callable[[str], None] = _logger.info,
+    should_stop: Callable[[], bool] = lambda: False,
+    job_id: str | None = None,
+) -> Any:
+    """Run PySpark work in a fresh process, and wait for it.
+
+    The process has its own process group, dies with this one, and takes every process it started with it, whichever
+    way the run ends.
+
+    Args:
+        target: A module's function ``f(spark, **arguments)``, or its name ``"module:function"``; or the path of a
+            script, whose result is what it leaves in a variable named ``result``.
+        arguments: A function's keyword arguments, of JSON; a script's words, as ``sys.argv[1:]``.
+        options: How it runs.
+        log: Receives the lines it prints, and Spark's warnings.
+        should_stop: Asked a few times a second; true stops the work.
+        job_id: The job it is for, which the application carries as the property ``spark.orchestration_queue.job``.
+
+    Returns:
+        What the function returned, by way of JSON.
+
+    Raises:
+        SparkFailedError: The work raised, or its process ended without a result.
+        SparkTimeoutError: It took longer than ``options.timeout``.
+        SparkCancelledError: ``should_stop`` said so.
+        UnrecoverableError: The work raised that.
+        JavaNotFoundError: There is no Java for it.
+        UsageError: The target or its arguments cannot be handed over.
+    """
+    options = options or SparkOptions()
+    name, request = _request(target, arguments)
+    with tempfile.TemporaryDirectory(prefix="oq-spark-", ignore_cleanup_errors=True) as directory:
+        scratch = Path(directory)
+        properties = scratch / "spark.properties"
+        properties.touch(mode=0o600)
+        properties.write_text(properties_text(options.properties(scratch, name, job_id)), encoding="utf-8")
+        ended = run_child(
+            [str(options.python or sys.executable), "-m", "orchestration_queue.spark.child"],
+            request,
+            env=_environment(options, properties),
+            log=lambda line: None if is_noise(line) else log(line),
+            should_stop=should_stop,
+            timeout=options.timeout,
+            grace=options.grace,
+        )
+    return _result(name, ended, options)
+
+
+def _request(target: Callable[..., Any] | str | Path, arguments: object) -> tuple[str, bytes]:
+    """The run's name, and what the child reads."""
+    if callable(target):
+        target = reference(target)
+    if isinstance(target, str) and ":" in target:
+        if not isinstance(arguments, Mapping) and arguments != ():
+            raise InvalidOptionError(f"The function {target} takes its arguments by name; pass them as a mapping.")
+        named = to_jsonable_python(dict(arguments or {}))
+        return _request_of(target.rpartition(":")[2], {"function": target, "arguments": named})
+    if isinstance(arguments, (str, Mapping)) or not isinstance(arguments, Sequence):
+        raise InvalidOptionError(f"The script {target} takes words; pass its arguments as a list of text.")
+    script = Path(target).absolute()
+    if not script.is_file():
+        raise InvalidOptionError(f"There is no script {script}; correct the path, or name a 'module:function'.")
+    return _request_of(script.stem, {"script": str(script), "arguments": [str(word) for word in arguments]})
+
+
+def _request_of(name: str, request: dict[str, Any]) -> tuple[str, bytes]:
+    return name, codec.encode(request, "The arguments of the Spark work").encode()
+
+
+def _environment(options: SparkOptions, properties: Path) -> dict[str, str]:
+    environment = {name: value for name, value in os.environ.items() if name not in _ELSEWHERE}
+    if options.is_local:
+        # Otherwise Spark listens on every interface, and warns when the host's name means loopback.
+        environment.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        if "spark.local.dir" not in options.conf:
+            environment.setdefault("SPARK_LOCAL_DIRS", str(properties.parent / "local"))
+        environment["PYSPARK_PYTHON"] = str(options.python or sys.executable)
+    if options.python is None:
+        # What is importable here is importable there, and in Spark's own Python workers.
+        paths = [str(Path(entry).absolute()) for entry in sys.path]
+        environment["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
+    environment |= {
+        "JAVA_HOME": str(options.java_home or java_home()),
+        "PYTHONUNBUFFERED": "1",
+        "PYSPARK_SUBMIT_ARGS": shlex.join(
+            ["--load-spark-defaults", "--properties-file", str(properties), "pyspark-shell"]
+        ),
+    }
+    return environment | dict(options.env)
+
+
+def _result(name: str, ended: Ended, options: SparkOptions) -> Any:
+    if ended.stopped == "timeout":
+        raise SparkTimeoutError(
+            f"Spark work {name!r} took longer than {options.timeout} and was stopped with all its processes; "
+            "raise SparkOptions.timeout if it may take longer.",
+            exit_code=ended.exit_code,
+        )
+    if ended.stopped == "cancelled":
+        raise SparkCancelledError(
+            f"Spark work {name!r} was told to stop, and was stopped with all its processes.", exit_code=ended.exit_code
+        )
+    reply = json.loads(ended.reply) if ended.reply else {}
+    if "result" in reply or reply.get("exit_code") == 0:
+        return reply.get("result")
+    if reply.get("unrecoverable"):
+        raise UnrecoverableError(reply["reason"])
+    said = f", saying {reply['said']!r}" if reply.get("said") else ""
+    reason = reply.get("reason") or f"Spark work {name!r} {how_it_ended(ended.exit_code)} without a result{said}."
+    raise SparkFailedError(reason, kind=reply.get("kind", ""), exit_code=ended.exit_code)
