@@ -16,7 +16,7 @@ from orchestration_queue.errors import JobNotFoundError, ServerError, UsageError
 from orchestration_queue.options import JobOptions, milliseconds
 from orchestration_queue.protocol.call import Call, Operation
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX, QueueKeys
-from orchestration_queue.protocol.operations import adding, control, reading
+from orchestration_queue.protocol.operations import adding, control, reading, working
 from orchestration_queue.protocol.operations.adding import Added
 from orchestration_queue.protocol.operations.reading import JobCounts
 from orchestration_queue.protocol.operations.searching import queue_names
@@ -213,7 +213,7 @@ class Queue(Client):
 
     def is_paused(self) -> bool:
         """Whether the queue is paused."""
-        return self._channel.look(control.is_paused(self.keys))
+        return self._channel.look(working.is_paused(self.keys))
 
     def remove(self, job_id: str) -> bool:
         """Remove a job, wherever it is; False when there is none. A running handler is not stopped."""

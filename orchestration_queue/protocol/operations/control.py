@@ -17,7 +17,6 @@ __all__ = [
     "change_priority",
     "clean",
     "drain",
-    "is_paused",
     "pause",
     "promote_job",
     "remove",
@@ -49,11 +48,6 @@ def pause(keys: QueueKeys) -> Operation[None]:
 def resume(keys: QueueKeys) -> Operation[None]:
     """Let the workers take jobs again."""
     return Operation(glidemq.resume(meta_key=keys.meta, events_key=keys.events), _nothing)
-
-
-def is_paused(keys: QueueKeys) -> Operation[bool]:
-    """Whether the queue is paused."""
-    return Operation(Call("HGET", (keys.meta,), ("paused",)), lambda reply: reply == b"1")
 
 
 def _nothing(_reply: Reply) -> None:
