@@ -196,7 +196,11 @@ class Demo:
             time.sleep(LOOK_EVERY_S)
 
 
-WORKER_OPTIONS = ("--queue", settings.QUEUE, "--concurrency", "1", "--lock", "6", "--stalled-interval", "2")
+WORKER_OPTIONS = (
+    *("--queue", settings.QUEUE, "--concurrency", "1"),
+    # A lost worker is to be noticed within seconds here; the defaults (30 s) suit production.
+    *("--lock-duration", "6", "--stalled-interval", "2", "--promotion-interval", "1"),
+)
 
 
 @contextmanager

@@ -31,8 +31,12 @@ def show(console: Console, snapshot: Snapshot, data: Path) -> None:
     worst = pd.DataFrame(delays.result["worst"]).rename(columns=_HEADINGS)
     worst["late"] = worst["late"].map("{:.0%}".format)
     console.print(result_table(worst, "Where and when to expect a late departure (2013)"))
-    console.print(f"freshness_check fired {snapshot.fires} times, every 2 s.", highlight=False)
-    console.print(f"Delay tables (Parquet): {delays.result['path']}", soft_wrap=True, highlight=False)
-    for what, path in sorted(report.result["paths"].items()):
-        console.print(f"{what}: {path}", soft_wrap=True, highlight=False)
-    console.print(f"Clean tables (Parquet): {data / 'clean'}", soft_wrap=True, highlight=False)
+    places = {
+        "Clean tables": str(data / "clean"),
+        "Delay tables": delays.result["path"],
+        "Picture": report.result["picture_path"],
+        "Report": report.result["path"],
+    }
+    for what, path in places.items():
+        console.print(f"{what + ':':<14}{path}", soft_wrap=True, highlight=False)
+    console.print(f"The repeatable job {settings.FRESHNESS} ran {snapshot.fires} times.", highlight=False)

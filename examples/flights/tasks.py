@@ -79,7 +79,9 @@ def write_report(job: ActiveJob, data_dir: str) -> dict[str, Any]:
     """The chart and the page."""
     from examples.flights.report import write_report as write  # matplotlib takes a second to load
 
-    return dict(write(data_dir))
+    page = write(data_dir)
+    job.log(f"wrote {page['path']} and {page['picture']} in {page['seconds']:.2f} s")
+    return {"seconds": page["seconds"], "path": page["path"], "picture_path": page["picture"]}
 
 
 @tasks.task
