@@ -277,8 +277,8 @@ class WorkerOptions(Options):
     """How often a job may be taken over before it fails."""
     promotion_interval: Annotated[timedelta, Field(ge=timedelta(milliseconds=50))] = timedelta(seconds=5)
     """The longest pause between two looks at delayed jobs and schedules; due ones are met earlier."""
-    block: Annotated[timedelta, Field(gt=timedelta(0))] = timedelta(seconds=5)
-    """The longest single wait for a new job."""
+    block: Annotated[timedelta, Field(gt=timedelta(0))] = timedelta(seconds=1)
+    """The longest single wait for a new job. LIFO jobs, which end no wait, start within this time on an idle worker."""
     drain: _NonNegative = timedelta(seconds=30)
     """On shutdown, how long running jobs may take to finish before they are left to another worker."""
     honour_pause: bool = True

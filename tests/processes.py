@@ -15,10 +15,15 @@ OQ = str(Path(sys.executable).with_name("oq"))
 
 
 @contextmanager
-def worker_process(target: str, queue: str, url: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-    """An `oq worker` of its own process group; killed in the end if it still lives."""
+def worker_process(
+    target: str, queue: str, url: str, *arguments: str, log: Path | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
+    """An `oq worker` of its own process group, its log in a file if one is given; killed in the end if it lives."""
     command = [OQ, "worker", target, "--queue", queue, *arguments]
-    process = subprocess.Popen(command, env={**os.environ, "OQ_URL": url}, start_new_session=True)
+    with (log or Path(os.devnull)).open("wb") as errors:
+        process = subprocess.Popen(
+            command, env={**os.environ, "OQ_URL": url}, stderr=errors if log else None, start_new_session=True
+        )
     try:
         yield process
     finally:

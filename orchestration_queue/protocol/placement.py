@@ -12,10 +12,10 @@ from orchestration_queue.errors import InvalidOptionError
 from orchestration_queue.options import JobOptions, milliseconds
 from orchestration_queue.protocol import codec
 from orchestration_queue.protocol.call import Call
-from orchestration_queue.protocol.functions import glidemq
+from orchestration_queue.protocol.functions import glidemq, oq1
 from orchestration_queue.protocol.keys import QueueKeys
 
-__all__ = ["ParentRef", "add_job"]
+__all__ = ["ParentRef", "add_job", "new_job"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +124,23 @@ def add_job(
         skip_events=skip_events,
         **record,
     )
+
+
+def new_job(
+    name: str,
+    data_text: str,
+    options: JobOptions,
+    now_ms: int,
+    *,
+    parent: ParentRef | None = None,
+    options_text: str | None = None,
+    scheduler_name: str = "",
+) -> oq1.NewJob:
+    """One job of a call that adds many; arguments as for :func:`add_job`.
+
+    Such a call knows no deduplication, and tells no parent: the caller sees to both.
+    """
+    return oq1.NewJob(**_record(name, data_text, options, now_ms, parent, options_text), scheduler_name=scheduler_name)
 
 
 def _record(

@@ -1,7 +1,7 @@
 """Firing the queue's repeatable jobs: whichever worker holds the lock does it, and a second one can do no harm.
 
-A fire is written together with the entry that says it happened, in one transaction. Its job id is made of the
-schedule's name and the time it was due, so that even two leaders at once add the job once.
+A fire is written together with the entry that says it happened, and only while the lock is ours. Its job id is made
+of the schedule's name and the time it was due, so that even two leaders at once add the job once.
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 
 from orchestration_queue.options import milliseconds
-from orchestration_queue.protocol.call import Call
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import scheduling
-from orchestration_queue.protocol.placement import add_job
+from orchestration_queue.protocol.placement import new_job
 from orchestration_queue.schedules import SchedulerEntry, TickPlan, evaluate
 from orchestration_queue.server import AsyncConnection
 from orchestration_queue.worker.line import now_ms
@@ -63,20 +62,8 @@ class Leader:
         """Evaluate the entries again, now that nobody else can change them, and write what follows."""
         at_ms = now_ms()
         plan = evaluate(await self._connection.run(scheduling.entries(self._keys)), at_ms)
-        calls = self._calls(plan, at_ms)
-        if not calls:
-            return plan
-        still_ours = await self._connection.run(scheduling.renew_lock(self._keys, self._token, self._lock_ms))
-        if still_ours:
-            await self._connection.pipeline(calls, atomic=True)
-            for fire in plan.fires:
-                log.info("Schedule %s of queue %s fired job %s", fire.name, self._keys.queue, fire.options.job_id)
-        return plan
-
-    def _calls(self, plan: TickPlan, at_ms: int) -> list[Call]:
-        calls = [
-            add_job(
-                self._keys,
+        jobs = [
+            new_job(
                 fire.job_name,
                 fire.data_text,
                 fire.options,
@@ -86,8 +73,12 @@ class Leader:
             )
             for fire in plan.fires
         ]
-        calls += [scheduling.put(self._keys, name, entry) for name, entry in plan.updates.items()]
-        return calls + [scheduling.drop(self._keys, name).call for name in plan.deletions]
+        write = scheduling.fire(self._keys, self._token, jobs, plan.updates, plan.deletions)
+        if plan.is_empty or not await self._connection.run(write):
+            return plan
+        for fire in plan.fires:
+            log.info("Schedule %s of queue %s fired job %s", fire.name, self._keys.queue, fire.options.job_id)
+        return plan
 
     async def finished(self, name: str) -> None:
         """A job of a repeat-after-complete schedule has ended: its next one may follow."""

@@ -132,9 +132,13 @@ class Machine:
             self.pause()
 
     def heard(self, deliveries: list[Delivery]) -> None:
-        """The wait at the server is over, with these jobs or none."""
+        """The wait at the server is over, with these jobs or none.
+
+        The wait hears only of the stream. So when it brought nothing, the next trip looks into the lists.
+        """
         self.inbox.extend(deliveries)
         self.listening = 0
+        self.backlog = self.backlog or not deliveries
 
     def found(self, deliveries: list[Delivery]) -> None:
         """Jobs turned up that had been delivered to us without our knowing."""

@@ -239,13 +239,13 @@ class Worker:
         self._wake_listener()
 
     async def _look_whether_paused(self) -> None:
-        was = self._machine.phase
+        was = self.is_paused
         if await self._line.is_paused():
             self._machine.pause()
         else:
             self._machine.resume()
-        if self._machine.phase is not was:
-            log.info("Queue %s is %s", self.keys.queue, "paused" if self.is_paused else "running again")
+        if self.is_paused is not was:
+            log.info("Queue %s is %s", self.keys.queue, "running again" if was else "paused")
             self._wake_listener()
 
     async def _register(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+from collections.abc import Coroutine
 from datetime import timedelta
 from typing import Any
 
@@ -309,7 +310,7 @@ async def test_steering_at_the_wrong_time_says_why(face: Face, queue_name: str, 
             with pytest.raises(StateError, match="has started, or waits for other jobs"):
                 await attempt
         await job.remove()
-        for attempt in (
+        attempts: list[Coroutine[Any, Any, object]] = [
             job.promote(),
             job.retry(),
             job.change_priority(1),
@@ -318,9 +319,10 @@ async def test_steering_at_the_wrong_time_says_why(face: Face, queue_name: str, 
             job.update_data(1),
             job.refresh(),
             job.wait(0),
-        ):
+        ]
+        for gone in attempts:
             with pytest.raises(JobNotFoundError):
-                await attempt
+                await gone
     assert not raw.exists(queue.keys.job("1"))
 
 

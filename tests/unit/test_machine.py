@@ -41,6 +41,13 @@ def test_it_starts_what_it_heard_of_before_it_listens_again() -> None:
     assert machine.step() == Exchange(start=(Delivery("7", "1-1"),))
 
 
+def test_it_looks_into_the_lists_when_a_wait_brought_nothing() -> None:
+    machine = Machine(1, backlog=False)
+    assert machine.step() == Listen(1)
+    machine.heard([])
+    assert machine.step() == Exchange(want=1)
+
+
 def test_an_exchange_that_failed_is_told_again_in_the_same_order() -> None:
     machine = Machine(1, backlog=False)
     machine.listening = 1

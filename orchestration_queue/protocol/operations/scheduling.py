@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from orchestration_queue.protocol.call import Call, Operation, Reply, integer, optional_text
-from orchestration_queue.protocol.functions import glidemq
+from orchestration_queue.protocol.functions import glidemq, oq1
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.record import pairs
 
-__all__ = ["EDIT_LOCK_MS", "drop", "entries", "entry", "put", "renew_lock", "try_lock", "unlock"]
+__all__ = ["EDIT_LOCK_MS", "drop", "entries", "entry", "fire", "put", "renew_lock", "try_lock", "unlock"]
 
 EDIT_LOCK_MS = 5000
 """How long the lock of an edit holds, should its holder die."""
@@ -28,6 +30,29 @@ def renew_lock(keys: QueueKeys, token: str, ttl_ms: int = EDIT_LOCK_MS) -> Opera
 def unlock(keys: QueueKeys, token: str) -> Operation[bool]:
     """Give the lock back; False when it was no longer ours."""
     return Operation(glidemq.unlock(lock_key=keys.schedulers_lock, token=token), _is_one)
+
+
+def fire(
+    keys: QueueKeys,
+    token: str,
+    jobs: Sequence[oq1.NewJob],
+    updates: Mapping[str, str],
+    drops: Sequence[str],
+) -> Operation[bool]:
+    """Add a tick's jobs, store and drop its entries: all of it while the lock is ours, else nothing and False."""
+    call = oq1.fire(
+        lock_key=keys.schedulers_lock,
+        schedulers_key=keys.schedulers,
+        id_key=keys.id,
+        stream_key=keys.stream,
+        scheduled_key=keys.scheduled,
+        events_key=keys.events,
+        jobs=jobs,
+        updates=[oq1.EntryUpdate(name=name, entry=entry) for name, entry in updates.items()],
+        drops=drops,
+        token=token,
+    )
+    return Operation(call, lambda reply: reply != b"lost")
 
 
 def _is_one(reply: Reply) -> bool:

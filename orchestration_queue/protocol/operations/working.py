@@ -209,7 +209,7 @@ def _read_trip(keys: QueueKeys, reply: Reply) -> Trip:
     letters, started, notices, why = reply
     jobs = iter(started)
     return Trip(
-        tuple(Verdict(text(letter)) for letter in letters),
+        tuple(Verdict(letter) for letter in text(letters)),
         tuple(
             Lease(JobRecord(text(job_id), pairs(fields)), text(entry_id))
             for job_id, entry_id, fields in zip(jobs, jobs, jobs, strict=True)

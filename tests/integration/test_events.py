@@ -1,0 +1,110 @@
+"""Listening: nothing is missed, nothing is told twice, and a break can be bridged."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from orchestration_queue.client import QueueEvents
+from orchestration_queue.errors import UsageError
+from orchestration_queue.protocol.events import Event
+from tests.by_hand import HandWorker
+from tests.faces import Face
+
+
+def kinds(events: list[Event]) -> list[tuple[str, str]]:
+    return [(event.type, event.job_id) for event in events]
+
+
+async def test_events_come_in_order_with_their_fields(face: Face, queue_name: str, raw: Any, hand: HandWorker) -> None:
+    async with face.queue(queue_name) as queue, queue.events() as events:
+        await queue.add("work")
+        hand.complete(hand.take(), {"rows": 3})
+        added, completed = await events.read(2)
+        assert kinds([added, completed]) == [("added", "1"), ("completed", "1")]
+        assert (added.fields, completed.result) == ({"name": "work"}, {"rows": 3})
+        assert await events.read(0) == []
+
+
+async def test_nothing_is_missed_between_entering_and_the_first_read(face: Face, queue_name: str, raw: Any) -> None:
+    async with face.queue(queue_name) as queue:
+        await queue.add("before")
+        async with queue.events() as events:
+            await queue.add("after")
+            assert kinds(await events.read(2)) == [("added", "2")]
+            await queue.add("between reads")
+            assert kinds(await events.read(2)) == [("added", "3")]
+
+
+async def test_a_listener_resumes_after_the_last_event_it_saw(face: Face, queue_name: str, raw: Any) -> None:
+    async with face.queue(queue_name) as queue:
+        for _ in range(3):
+            await queue.add("work")
+        async with face.events(queue_name, after="0") as events:
+            seen = await events.read(2)
+        assert kinds(seen) == [("added", "1"), ("added", "2"), ("added", "3")]
+        async with face.events(queue_name, after=seen[1].id) as events:
+            assert kinds(await events.read(2)) == [("added", "3")]
+
+
+async def test_iteration_goes_through_many_pages_once(face: Face, queue_name: str, raw: Any) -> None:
+    async with face.queue(queue_name) as queue:
+        jobs = [await queue.add("work") for _ in range(250)]
+        seen = []
+        async with queue.events("0") as events:
+            async for event in events:
+                seen.append(event.job_id)
+                if len(seen) == 250:
+                    break
+    assert seen == [job.id for job in jobs]
+
+
+async def test_read_hands_out_what_iteration_had_fetched_ahead(face: Face, queue_name: str, raw: Any) -> None:
+    async with face.queue(queue_name) as queue:
+        for _ in range(3):
+            await queue.add("work")
+        async with queue.events("0") as events:
+            async for event in events:
+                assert event.job_id == "1"
+                break
+            assert kinds(await events.read(0)) == [("added", "2"), ("added", "3")]
+
+
+async def test_a_read_waits_for_the_first_event_and_not_longer(face: Face, queue_name: str, raw: Any) -> None:
+    async with face.queue(queue_name) as queue, queue.events() as events:
+        reading = asyncio.ensure_future(events.read(10))
+        await asyncio.sleep(0)
+        await queue.pause()
+        assert kinds(await asyncio.wait_for(reading, 5)) == [("paused", "0")]
+
+
+async def test_a_restarted_listener_has_a_connection_of_its_own(face: Face, queue_name: str, raw: Any) -> None:
+    before = len(raw.client_list())
+    async with face.queue(queue_name) as queue:
+        async with queue.events() as events:
+            await events.read(0)
+            await asyncio.gather(*(queue.counts() for _ in range(3)))
+        assert (await queue.counts()).waiting == 0
+    assert len(raw.client_list()) == before
+
+
+@pytest.mark.parametrize("after", ["", "soon", "1-", "-1", "1-x", "1-1-1"])
+async def test_what_is_no_event_id_is_refused_before_connecting(face: Face, queue_name: str, after: str) -> None:
+    with pytest.raises(UsageError, match=r"is no event id; pass the `id` of an event"):
+        face.events(queue_name, after=after, url="redis://localhost:1")
+
+
+async def test_listening_writes_nothing(face: Face, queue_name: str, raw: Any) -> None:
+    async with face.events(queue_name) as events:
+        assert await events.read(0.01) == []
+    assert raw.dbsize() == 0
+
+
+def test_events_iterate_in_a_plain_for_loop(server_url: str, queue_name: str, raw: Any, hand: HandWorker) -> None:
+    raw.xadd(hand.keys.events, {"event": "added", "jobId": "7"})
+    with QueueEvents(queue_name, url=server_url, after="0") as events:
+        for event in events:
+            assert (event.type, event.job_id) == ("added", "7")
+            break

@@ -1,0 +1,129 @@
+"""The trip of a worker as glide-mq's workers make it: one function of the wire per job. What an exchange must equal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from orchestration_queue.protocol.functions.oq1 import Delivered, HandBack, Settled
+from tests.lua.oq1 import Exchanged, Started
+from tests.lua.signatures import NOW
+from tests.lua.wire import WORKERS, Wire, as_hash
+
+ENDED = ("completed", "failed")
+
+
+class OneByOne:
+    """Makes the trips of one consumer on a queue, call by call."""
+
+    def __init__(self, wire: Wire) -> None:
+        self.wire = wire
+
+    def exchange(
+        self,
+        *settlements: Settled,
+        want: int = 0,
+        hand_backs: Sequence[HandBack] = (),
+        deliveries: Sequence[Delivered] = (),
+        now: int = NOW,
+    ) -> Exchanged:
+        """Settle, return, start and take."""
+        letters = "".join(self._settle(told, now) for told in settlements)
+        for returned in hand_backs:
+            self._hand_back(returned)
+        if not (want or deliveries):
+            return Exchanged(letters, [], [], "")
+        room = self._room()
+        kept = len(deliveries) - min(len(deliveries), max(0, -room))
+        for delivery in deliveries[kept:]:
+            self._hand_back(delivery)
+        started = [self._start(d.job_id, d.entry_id, now) for d in deliveries[:kept] if self._is_held(d.entry_id)]
+        taken = self._take(min(want, max(0, room)), now)
+        return Exchanged(letters, [job for job in started if job] + taken, [], "")
+
+    def fetch(self, count: int) -> list[tuple[str, str]]:
+        """Read up to so many new entries: entry id and job id."""
+        streams: dict[Any, Any] = {self.wire.key("stream"): ">"}
+        reply: Any = self.wire.client.xreadgroup(WORKERS, "w-1", streams, count)
+        return [(entry_id, fields["jobId"]) for entry_id, fields in reply[0][1]] if reply else []
+
+    def pending(self) -> list[str]:
+        """Entries in the group's hands."""
+        rows: Any = self.wire.client.xpending_range(self.wire.key("stream"), WORKERS, "-", "+", 1000)
+        return [row["message_id"] for row in rows]
+
+    def _settle(self, told: Settled, now: int) -> str:
+        job = self.wire.job(told.job_id)
+        if job.get("state") != "active" or job.get("processedOn") != str(told.taken_ms):
+            if told.entry_id and job.get("state", "failed") in ENDED:
+                self._drop(told.entry_id)
+            same = job.get("processedOn") == str(told.taken_ms)
+            return "c" if told.kind == "c" and same and job.get("state") == "completed" else "l"
+        values: dict[str, Any] = {
+            "jobId": told.job_id,
+            "entryId": told.entry_id,
+            "timestamp": now,
+            "removeMode": told.remove_mode,
+            "removeCount": told.remove_count,
+            "removeAge": told.remove_age_s,
+        }
+        if told.kind == "f":
+            attempts = {"maxAttempts": told.max_attempts, "backoffDelay": told.backoff_ms}
+            reply: str = self.wire.call("fail", failedReason=told.payload, **attempts, **values)
+            return reply[0]
+        values["returnvalue"] = told.payload
+        if (parent := job.get("parentId")) and (parent_queue := job.get("parentQueue")):
+            keys = self.wire.sibling(parent_queue).parent_keys(parent)
+            member = self.wire.key(told.job_id)
+            self.wire.call("complete", *keys, depsMember=member, parentId=parent, **values)
+        else:
+            self.wire.call("complete", **values)
+        return "c"
+
+    def _hand_back(self, delivery: Delivered | HandBack) -> None:
+        if not self._is_held(delivery.entry_id):
+            return
+        if self.wire.state(delivery.job_id) in ENDED:
+            self._drop(delivery.entry_id)
+        else:
+            self.wire.call("deferActive", jobId=delivery.job_id, entryId=delivery.entry_id)
+
+    def _room(self) -> int:
+        meta = self.wire.hash("meta")
+        most = int(meta.get("globalConcurrency", 0))
+        if meta.get("paused") == "1":
+            return -1_000_000
+        return most - len(self.pending()) - self.wire.list_active() if most else 1_000_000
+
+    def _take(self, want: int, now: int) -> list[Started]:
+        taken: list[Started] = []
+        while len(taken) < want and (ids := self.wire.call("popLists", count=want - len(taken))):
+            for job_id in ids:
+                self.wire.ask("INCRBY", self.wire.key("list-active"), 1)
+                if job := self._start(job_id, "", now):
+                    taken.append(job)
+        while len(taken) < want and (entries := self.fetch(want - len(taken))):
+            for entry_id, job_id in entries:
+                if job := self._start(job_id, entry_id, now):
+                    taken.append(job)
+        return taken
+
+    def _start(self, job_id: str, entry_id: str, now: int) -> Started | None:
+        reply = self.wire.call("moveToActive", jobId=job_id, entryId=entry_id, timestamp=now)
+        if isinstance(reply, list):
+            return Started(job_id, entry_id, as_hash(reply))
+        if reply == "REVOKED" and self.wire.state(job_id) not in ENDED:
+            self.wire.call("fail", jobId=job_id, entryId=entry_id, failedReason="revoked", timestamp=now)
+        elif not entry_id:
+            self.wire.ask("DECRBY", self.wire.key("list-active"), 1)
+            self.wire.ask("ZREM", self.wire.key("list-active:jobs"), job_id)
+        elif reply in ("", "REVOKED"):
+            self._drop(entry_id)
+        return None
+
+    def _is_held(self, entry_id: str) -> bool:
+        return entry_id in self.pending()
+
+    def _drop(self, entry_id: str) -> None:
+        self.wire.ask("XACK", self.wire.key("stream"), WORKERS, entry_id)
+        self.wire.ask("XDEL", self.wire.key("stream"), entry_id)

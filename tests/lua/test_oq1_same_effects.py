@@ -1,0 +1,201 @@
+"""An exchange leaves exactly what the wire's own functions leave when a worker calls them one by one.
+
+Random histories are played on two queues of one server: on one, trips are exchanges; on the other, the same trips
+are made call by call. After every step both queues must hold the same, but for the ids of stream entries.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from orchestration_queue.protocol.functions.oq1 import Delivered, HandBack, Settled
+from tests.lua.oq1 import Own, Started, completed, failed, load_own_library
+from tests.lua.oq1_reference import OneByOne
+from tests.lua.wire import NOW, Wire, Word
+
+JOBS: dict[str, dict[str, Word]] = {
+    "plain": {},
+    "urgent": {"priority": 2},
+    "lifo": {"lifo": 1},
+    "delayed": {"delay": 40},
+    "short-lived": {"ttl": 60},
+    "ordered": {"orderingKey": "o"},
+    "paired": {"orderingKey": "p", "groupConcurrency": 2},
+    "windowed": {"orderingKey": "w", "groupConcurrency": 3, "groupRateMax": 2, "groupRateDuration": 70},
+    "metered": {"orderingKey": "m", "groupConcurrency": 3, "tbCapacity": 3000, "tbRefillRate": 9000, "cost": 2000},
+    "urgent ordered": {"orderingKey": "o", "priority": 1},
+}
+RETENTION: tuple[dict[str, Any], ...] = ({}, {"remove_mode": "true"}, {"remove_mode": "count", "remove_count": 2})
+
+outcome = st.tuples(
+    st.integers(0, 7), st.sampled_from(["c", "c", "f", "retry"]), st.sampled_from(RETENTION), st.booleans()
+)
+step = st.one_of(
+    st.tuples(st.just("add"), st.sampled_from(sorted(JOBS)), st.integers(1, 3)),
+    st.tuples(st.just("add flow"), st.integers(1, 3), st.booleans()),
+    st.tuples(st.just("trip"), st.lists(outcome, max_size=4), st.integers(0, 4)),
+    st.tuples(st.just("trip"), st.lists(outcome, max_size=4), st.integers(0, 4)),
+    st.tuples(st.just("read"), st.integers(1, 3)),
+    st.tuples(st.just("return"), st.integers(1, 2)),
+    st.tuples(st.just("later"), st.sampled_from([1, 30, 50, 200])),
+    st.tuples(st.just("promote")),
+    st.tuples(st.just("revoke"), st.integers(0, 9)),
+    st.tuples(st.just("remove"), st.integers(0, 9)),
+    st.tuples(st.just("reclaim")),
+    st.tuples(st.just("limit"), st.integers(0, 3)),
+    st.tuples(st.just("pause"), st.booleans()),
+)
+
+
+class Side:
+    """One of the two queues, and the worker that holds its jobs."""
+
+    def __init__(self, wire: Wire, worker: Own | OneByOne) -> None:
+        self.wire = wire
+        self.worker = worker
+        self.now = NOW
+        self.ids: list[str] = []
+        self.held: list[Started] = []
+        self.told: list[Settled] = []
+        self.delivered: list[Delivered] = []
+        wire.open_group()
+
+    def play(self, action: str, *args: Any) -> Any:
+        """Do one step; what it answers must be the same on both sides."""
+        return getattr(self, "_" + action.replace(" ", "_"))(*args)
+
+    def _add(self, kind: str, count: int) -> None:
+        self.ids += [self.wire.add(kind, timestamp=self.now, **JOBS[kind]) for _ in range(count)]
+
+    def _add_flow(self, children: int, registered: bool) -> None:
+        first, *others = self.wire.flow_ids(*({} for _ in range(children)), timestamp=self.now)
+        self.ids += [first, *others]
+        if registered:
+            (other,) = self.wire.flow_ids(timestamp=self.now)
+            self.ids.append(other)
+            member = self.wire.key(others[0])
+            self.wire.call("registerParent", childJobId=others[0], parentId=other, depsMember=member)
+
+    def _trip(self, outcomes: list[tuple[int, str, dict[str, Any], bool]], want: int) -> Any:
+        settlements = [self._outcome(*outcome) for outcome in outcomes if self.held or self.told]
+        deliveries, self.delivered = self.delivered, []
+        return self._exchanged(*settlements, want=want, deliveries=deliveries)
+
+    def _exchanged(self, *settlements: Settled, **values: Any) -> Any:
+        reply = self.worker.exchange(*settlements, now=self.now, **values)
+        self.held += reply.started
+        started = [(job.job_id, bool(job.entry_id), _renamed(job.fields, self.wire)) for job in reply.started]
+        return reply.outcomes, started
+
+    def _outcome(self, index: int, kind: str, retention: dict[str, Any], again: bool) -> Settled:
+        if self.told and (again or not self.held):
+            # A reply was lost, or a lease: the same is told again later.
+            return self.told[index % len(self.told)]
+        job = self.held.pop(index % len(self.held))
+        if kind == "c":
+            self.told.append(completed(job, f'"{job.job_id}"', **retention))
+        else:
+            attempts = 3 if kind == "retry" else 0
+            self.told.append(failed(job, max_attempts=attempts, backoff_ms=20, **retention))
+        return self.told[-1]
+
+    def _read(self, count: int) -> None:
+        entries = OneByOne(self.wire).fetch(count)
+        self.delivered += [Delivered(job_id=job_id, entry_id=entry_id) for entry_id, job_id in entries]
+
+    def _return(self, count: int) -> Any:
+        back, self.delivered = self.delivered[:count], self.delivered[count:]
+        returned = [HandBack(job_id=delivery.job_id, entry_id=delivery.entry_id) for delivery in back]
+        return self._exchanged(hand_backs=[*returned, *returned])
+
+    def _later(self, ms: int) -> None:
+        self.now += ms
+
+    def _promote(self) -> Any:
+        return self.wire.call("promote", now=self.now), self.wire.call("promoteRateLimited", now=self.now)
+
+    def _revoke(self, index: int) -> Any:
+        return self.wire.call("revoke", jobId=self._id(index), timestamp=self.now)
+
+    def _remove(self, index: int) -> Any:
+        return self.wire.call("removeJob", jobId=self._id(index))
+
+    def _id(self, index: int) -> str:
+        return self.ids[index % len(self.ids)] if self.ids else "none"
+
+    def _reclaim(self) -> Any:
+        names = {"minIdleMs": 0, "maxStalledCount": 1, "timestamp": self.now}
+        return (
+            self.wire.call("reclaimStalled", workerLockDuration=100, **names),
+            self.wire.call("reclaimStalledListJobs", workerLockDuration=100, **names),
+        )
+
+    def _limit(self, most: int) -> None:
+        self.wire.ask("HSET", self.wire.key("meta"), "globalConcurrency", most)
+
+    def _pause(self, paused: bool) -> None:
+        self.wire.call("pause" if paused else "resume")
+
+    def snapshot(self) -> dict[str, Any]:
+        """All keys of the queue, free of the ids of entries."""
+        pending = set(OneByOne(self.wire).pending())
+        found: dict[str, Any] = {}
+        for key in self.wire.client.scan_iter(f"{self.wire.base}*"):
+            value = _read(self.wire.client, key)
+            if key == self.wire.key("stream"):
+                value = [(entry, entry_id in pending) for entry_id, entry in value]
+            elif key == self.wire.key("events"):
+                value = [entry for _, entry in value]
+            found[key] = _renamed(value, self.wire)
+        if found.get(self.wire.key("list-active")) == "0":
+            del found[self.wire.key("list-active")]
+        return {_renamed(key, self.wire): value for key, value in found.items()}
+
+
+def _read(client: Any, key: str) -> Any:
+    """What a key holds."""
+    match client.type(key):
+        case "string":
+            return client.get(key)
+        case "hash":
+            return client.hgetall(key)
+        case "set":
+            return client.smembers(key)
+        case "list":
+            return client.lrange(key, 0, -1)
+        case "zset":
+            return client.zrange(key, 0, -1, withscores=True)
+        case "stream":
+            return [(entry_id, list(fields.items())) for entry_id, fields in client.xrange(key)]
+    raise AssertionError(key)
+
+
+def _renamed(value: Any, wire: Wire) -> Any:
+    """The same with the queue's name taken out of what is stored."""
+    if isinstance(value, str):
+        return "Q" if value == wire.queue else value.replace(wire.base, "P")
+    if isinstance(value, dict):
+        return {_renamed(name, wire): _renamed(item, wire) for name, item in value.items()}
+    if isinstance(value, (list, tuple, set)):
+        return type(value)(_renamed(item, wire) for item in value)
+    return value
+
+
+@pytest.fixture
+def pair(wire: Wire) -> tuple[Wire, Wire]:
+    load_own_library(wire.client)
+    return wire.sibling("left"), wire.sibling("right")
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(history=st.lists(step, max_size=25))
+def test_random_histories_end_alike(pair: tuple[Wire, Wire], history: list[tuple[Any, ...]]) -> None:
+    pair[0].client.flushall()
+    own, reference = Side(pair[0], Own(pair[0])), Side(pair[1], OneByOne(pair[1]))
+    for action, *args in history:
+        assert own.play(action, *args) == reference.play(action, *args), (action, args)
+        assert own.snapshot() == reference.snapshot(), (action, args)

@@ -1,0 +1,24 @@
+"""`glidemq_version`: who the library is."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.lua.signatures import SIGNATURES
+from tests.lua.wire import Wire
+
+
+@pytest.mark.parametrize("keys", [[], ["{glidemq}:_"]], ids=["no key", "one dummy key, as cluster clients send"])
+def test_answers_93_as_text_and_touches_nothing(wire: Wire, keys: list[str]) -> None:
+    with wire.unchanged():
+        assert wire.fcall("version", keys, []) == "93"
+
+
+def test_registers_exactly_the_45_functions_without_flags(wire: Wire) -> None:
+    (library,) = wire.client.function_list(library="glidemq")
+    fields = dict(zip(library[::2], library[1::2], strict=True))
+    functions = [dict(zip(row[::2], row[1::2], strict=True)) for row in fields["functions"]]
+    assert fields["library_name"] == "glidemq"
+    assert {row["name"] for row in functions} == {f"glidemq_{name}" for name in SIGNATURES}
+    assert len(functions) == 45
+    assert {row["name"]: list(row["flags"]) for row in functions if row["flags"]} == {}

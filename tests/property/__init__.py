@@ -1,0 +1,1 @@
+"""Promises checked over random histories."""

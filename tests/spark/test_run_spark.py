@@ -1,0 +1,156 @@
+"""Spark work as jobs: what it returns, how it fails, and that nothing of it is ever left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+import redis
+
+from orchestration_queue.client import AsyncQueue
+from orchestration_queue.errors import SparkCancelledError, SparkFailedError, SparkTimeoutError
+from orchestration_queue.spark import SparkOptions, bundled_java_home, run_spark
+from orchestration_queue.worker import Worker
+from tests.spark import work
+from tests.waiting import wait_until_sync
+
+pytestmark = pytest.mark.spark
+
+MARK = "OQ_TEST_RUN"
+
+
+class Marked:
+    """Everything that one test starts, found by a variable in its environment, whichever group or parent it has."""
+
+    def __init__(self) -> None:
+        self.id = uuid.uuid4().hex
+        self.options = SparkOptions(master="local[2]", env={MARK: self.id}, grace=timedelta(seconds=10))
+
+    def processes(self) -> dict[int, str]:
+        """The living ones: process id and command."""
+        found = {}
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdecimal():
+                try:
+                    if f"{MARK}={self.id}".encode() in (entry / "environ").read_bytes():
+                        found[int(entry.name)] = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()[:120]
+                except OSError:  # it ended while we looked
+                    continue
+        return found
+
+
+@pytest.fixture
+def marked() -> Iterator[Marked]:
+    """A mark whose processes are all gone when the test ends, as the test should have made sure."""
+    marked = Marked()
+    yield marked
+    left = marked.processes()
+    for process in left:
+        os.kill(process, signal.SIGKILL)
+    assert left == {}
+
+
+async def test_a_decorated_function_runs_as_a_queue_job(
+    server_url: str, queue_name: str, raw: redis.Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    async with AsyncQueue(queue_name, url=server_url) as queue:
+        worker = Worker(queue_name, work.tasks, url=server_url)
+        running = asyncio.ensure_future(worker.run())
+        job = await queue.add("count_words", {"words": ["a", "b", "a"], "day": "2013-07-04"})
+        result = await job.wait(timedelta(seconds=60))
+        logs = await job.logs()
+        worker.stop()
+        await running
+    host = result.pop("host")
+    assert result == {
+        "times": {"a": 2, "b": 1},
+        "day": "2013-07-01",
+        "job": job.id,
+        "name": "count_words",
+        "zone": "UTC",
+        "partitions": "8",
+        "ui": None,
+    }
+    assert host in ("127.0.0.1", "localhost")
+    assert logs == ["counting 3 words"], "Spark has nothing to add to what the job says"
+    assert list(tmp_path.iterdir()) == [], "no warehouse, metastore or log where the worker stands"
+
+
+def test_a_script_runs_on_the_java_of_the_wheel(marked: Marked) -> None:
+    options = marked.options.model_copy(update={"java_home": bundled_java_home()})
+    lines: list[str] = []
+    result = run_spark(Path(__file__).with_name("script.py"), ["5", "two words"], options, log=lines.append)
+    assert result["sum"] == 10
+    assert result["file"] == "__main__"
+    assert result["java"].split(".")[0] == Path(bundled_java_home()).name.split("-")[1].split(".")[0]
+    assert lines == ["words: 5 two words"]
+    assert marked.processes() == {}
+
+
+def test_an_exception_in_sparks_own_worker_becomes_one_line(marked: Marked) -> None:
+    lines: list[str] = []
+    with pytest.raises(SparkFailedError) as failed:
+        run_spark(work.fail_in_a_worker, {"word": "seven"}, marked.options, log=lines.append)
+    assert str(failed.value).startswith("ValueError: seven is no number (work.py:")
+    assert str(failed.value).endswith(" in explode)")
+    assert (failed.value.kind, failed.value.exit_code) == ("ValueError", 1)
+    assert not [line for line in lines if line.startswith("\tat ")], "no Java stack in the log either"
+
+
+def test_a_killed_process_says_so_and_takes_its_java_along(marked: Marked) -> None:
+    with pytest.raises(SparkFailedError, match=r"'end_itself' was killed by SIGKILL .*without a result") as failed:
+        run_spark(work.end_itself, {}, marked.options)
+    assert failed.value.exit_code == -signal.SIGKILL
+    assert marked.processes() == {}
+
+
+def test_a_cancelled_run_leaves_nobody(marked: Marked, tmp_path: Path) -> None:
+    sign = tmp_path / "at-work"
+    seen: dict[int, str] = {}
+
+    def stop_once_at_work() -> bool:
+        if sign.exists():
+            seen.update(marked.processes())
+        return bool(seen)
+
+    with pytest.raises(SparkCancelledError, match="'never_end' was told to stop"):
+        run_spark(work.never_end, {"sign": str(sign)}, marked.options, should_stop=stop_once_at_work)
+    assert marked.processes() == {}
+    commands = " ".join(seen.values())
+    assert "java" in commands, "there was a Java process to end"
+    assert "pyspark.daemon" in commands, "and a Python worker of Spark's"
+
+
+def test_a_run_over_its_time_leaves_nobody(marked: Marked, tmp_path: Path) -> None:
+    options = marked.options.model_copy(update={"timeout": timedelta(seconds=4)})
+    started = time.monotonic()
+    with pytest.raises(SparkTimeoutError, match=r"'never_end' took longer than 0:00:04 .* raise SparkOptions\.timeout"):
+        run_spark(work.never_end, {"sign": str(tmp_path / "x")}, options)
+    assert time.monotonic() - started >= 4
+    assert marked.processes() == {}
+
+
+def test_spark_dies_with_its_worker(marked: Marked, tmp_path: Path) -> None:
+    sign = tmp_path / "at-work"
+    program = (
+        "from orchestration_queue.spark import run_spark\n"
+        f"run_spark('tests.spark.work:never_end', {{'sign': {str(sign)!r}}})"
+    )
+    worker = subprocess.Popen([sys.executable, "-c", program], env=os.environ | {MARK: marked.id})
+    try:
+        wait_until_sync(sign.exists, "Spark to be at work", 60)
+        assert len(marked.processes()) >= 4, "the worker, its child, Java and Spark's Python worker"
+    finally:
+        worker.kill()
+        worker.wait()
+    wait_until_sync(lambda: not marked.processes(), "all of them to be gone", 20)
