@@ -39,14 +39,14 @@ class Cost:
         client_us: CPU of this process, microseconds.
         server_us: CPU of the server, microseconds.
         commands: Commands the server ran, those inside functions included.
-        trips: Calls that came over the socket.
+        reads: How often the server read from a socket: many commands may come with one.
     """
 
     seconds: float
     client_us: float
     server_us: float
     commands: int
-    trips: int
+    reads: int
 
     def per_job(self, jobs: int) -> dict[str, float]:
         """The same for one job, with the rate."""
@@ -55,7 +55,7 @@ class Cost:
             "client_us": round(self.client_us / jobs, 1),
             "server_us": round(self.server_us / jobs, 1),
             "commands": round(self.commands / jobs, 2),
-            "trips": round(self.trips / jobs, 3),
+            "reads": round(self.reads / jobs, 3),
         }
 
 
@@ -74,7 +74,7 @@ class Meter:
         info = self._client.info()
         calls = sum(int(stat["calls"]) for stat in self._client.info("commandstats").values())
         cpu = (float(info["used_cpu_user"]) + float(info["used_cpu_sys"])) * 1e6
-        return (time.perf_counter(), time.process_time() * 1e6, cpu, calls, int(info["total_commands_processed"]))
+        return (time.perf_counter(), time.process_time() * 1e6, cpu, calls, int(info["total_reads_processed"]))
 
     @contextmanager
     def cost(self) -> Iterator[list[Cost]]:
@@ -82,5 +82,5 @@ class Meter:
         costs: list[Cost] = []
         before = self._books()
         yield costs
-        wall, client, cpu, calls, trips = (b - a for a, b in zip(before, self._books(), strict=True))
-        costs.append(Cost(wall, client, cpu, int(calls), int(trips)))
+        wall, client, cpu, calls, reads = (b - a for a, b in zip(before, self._books(), strict=True))
+        costs.append(Cost(wall, client, cpu, int(calls), int(reads)))
