@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeAlias
 
 from orchestration_queue.client._async.channel import AsyncChannel
 from orchestration_queue.client._async.events import AsyncEventReader
@@ -20,6 +20,8 @@ from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.states import JobState
 
 __all__ = ["AsyncFlow"]
+
+_Listener: TypeAlias = Callable[[Event], None] | None
 
 
 class AsyncFlow:
@@ -37,6 +39,7 @@ class AsyncFlow:
         self._channel = channel
         self._cursors = cursors
         self._steps = list(plan.steps.values())
+        self._by_job = {(step.keys, step.job_id): step for step in self._steps}
         self.id = plan.flow_id
         self.plan = plan
         self.is_new = is_new
@@ -60,7 +63,7 @@ class AsyncFlow:
         self,
         timeout: timedelta | float | None = None,  # noqa: ASYNC109  both faces have it
         *,
-        on_event: Callable[[Event], None] | None = None,
+        on_event: _Listener = None,
     ) -> dict[str, Any]:
         """Wait until every node has finished, or those that have not never will.
 
@@ -81,39 +84,53 @@ class AsyncFlow:
         deadline = Deadline(timeout)
         progress = FlowProgress(self.plan)
         async with AsyncEventReader(self._channel, self._cursors) as events:
-            await self._look(progress, self._steps)
+            await self._look(progress, self._steps, events, on_event)
             turn = Deadline(deadline.left)
             while not progress.is_settled:
                 if deadline.has_passed:
-                    left = sorted(progress.unfinished)
-                    raise TimeoutError(
-                        f"Flow {self.id!r} has {len(left)} unfinished nodes after {deadline.seconds:g} s "
-                        f"({', '.join(left[:5])}{', ...' if len(left) > 5 else ''}); wait longer, or check that "
-                        "workers serve its queues."
-                    )
-                named = await self._listen(progress, events, turn, on_event)
+                    raise self._overdue(progress, deadline)
+                named = self._hear(progress, await events.read(turn.left), on_event)
                 if turn.has_passed:
                     named = [step for step in self._steps if step.node.name in progress.unfinished]
                     turn = Deadline(deadline.left)
-                await self._look(progress, named)
+                await self._look(progress, named, events, on_event)
+            await self._catch_up(progress, events, on_event)
         return progress.results()
 
-    async def _look(self, progress: FlowProgress, steps: Iterable[Step]) -> None:
-        for step, record in await self._read(list(steps), PROGRESS_FIELDS):
-            progress.looked(step, record)
+    def _overdue(self, progress: FlowProgress, deadline: Deadline) -> TimeoutError:
+        left = sorted(progress.unfinished)
+        named = ", ".join(left[:5]) + (", ..." if len(left) > 5 else "")
+        return TimeoutError(
+            f"Flow {self.id!r} has {len(left)} unfinished nodes after {deadline.seconds:g} s ({named}); "
+            "wait longer, or check that workers serve its queues."
+        )
 
-    async def _listen(
-        self,
-        progress: FlowProgress,
-        events: AsyncEventReader,
-        turn: Deadline,
-        on_event: Callable[[Event], None] | None,
+    async def _look(
+        self, progress: FlowProgress, steps: Sequence[Step], events: AsyncEventReader, on_event: _Listener
+    ) -> None:
+        gone = []
+        for step, record in await self._read(steps, PROGRESS_FIELDS):
+            if record is None:
+                gone.append(step)
+            else:
+                progress.looked(step, record)
+        if gone:
+            # Of a job that is not kept, only its events tell how it ended.
+            await self._catch_up(progress, events, on_event)
+        for step in gone:
+            progress.looked(step, None)
+
+    async def _catch_up(self, progress: FlowProgress, events: AsyncEventReader, on_event: _Listener) -> None:
+        while happened := await events.read(0):
+            self._hear(progress, happened, on_event)
+
+    def _hear(
+        self, progress: FlowProgress, happened: Sequence[tuple[QueueKeys, Event]], on_event: _Listener
     ) -> list[Step]:
-        """Wait for events; returns the nodes to look at because of them."""
-        by_job = {(step.keys, step.job_id): step for step in self._steps}
+        """Learn from events; returns the nodes to look at because of them."""
         to_look_at: dict[str, Step] = {}
-        for keys, event in await events.read(turn.left):
-            step = by_job.get((keys, event.job_id))
+        for keys, event in happened:
+            step = self._by_job.get((keys, event.job_id))
             if step is None:
                 continue
             if on_event is not None:

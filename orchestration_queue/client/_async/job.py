@@ -94,11 +94,15 @@ class AsyncJob:
 
     async def _follow(self, events: AsyncEventReader, deadline: Deadline) -> Any:
         while True:
-            ending = await self._next_ending(events, deadline)
+            ending = await self._next_ending(events, Deadline(deadline.left))
             record = await self._channel.look(reading.job(self._keys, self.id))
-            if record is None and ending is not None:
+            if record is None:
+                # Of a job that is not kept, only its events tell how it ended.
+                ending = ending or await self._next_ending(events, Deadline(0))
+                if ending is None:
+                    raise JobNotFoundError(self.queue, self.id)
                 return event_outcome(self.queue, ending)
-            self.record = self._found(record)
+            self.record = record
             if self.record.is_finished:
                 return outcome(self.queue, self.record)
             if deadline.has_passed:
@@ -107,15 +111,15 @@ class AsyncJob:
                     f"after {deadline.seconds:g} s; wait longer, or check that a worker serves the queue."
                 )
 
-    async def _next_ending(self, events: AsyncEventReader, deadline: Deadline) -> Event | None:
-        """The next event that may have finished the job; None when it is time to look without one."""
-        look = Deadline(deadline.left)
-        while not look.has_passed:
-            mine = [event for _, event in await events.read(look.left) if event.job_id == self.id]
+    async def _next_ending(self, events: AsyncEventReader, wait: Deadline) -> Event | None:
+        """The next event that may have finished the job; None when the wait is over without one."""
+        while True:
+            mine = [event for _, event in await events.read(wait.left) if event.job_id == self.id]
             if endings := [event for event in mine if event.type in ENDINGS]:
                 # A job may be removed after its outcome was told; the outcome is what counts.
                 return next((event for event in reversed(endings) if event.type != "removed"), endings[-1])
-        return None
+            if wait.has_passed:
+                return None
 
     async def logs(self, start: int = 0, end: int = -1) -> list[str]:
         """The lines its handlers logged, ``start`` to ``end`` inclusive; -1 stands for the last."""

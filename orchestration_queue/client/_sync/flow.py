@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeAlias
 
 from orchestration_queue.client._sync.channel import Channel
 from orchestration_queue.client._sync.events import EventReader
@@ -22,6 +22,8 @@ from orchestration_queue.states import JobState
 
 __all__ = ["Flow"]
 
+_Listener: TypeAlias = Callable[[Event], None] | None
+
 
 class Flow:
     """A flow that was submitted. Flow producers make these; there is no need to.
@@ -36,6 +38,7 @@ class Flow:
         self._channel = channel
         self._cursors = cursors
         self._steps = list(plan.steps.values())
+        self._by_job = {(step.keys, step.job_id): step for step in self._steps}
         self.id = plan.flow_id
         self.plan = plan
         self.is_new = is_new
@@ -59,7 +62,7 @@ class Flow:
         self,
         timeout: timedelta | float | None = None,  # noqa: ASYNC109  both faces have it
         *,
-        on_event: Callable[[Event], None] | None = None,
+        on_event: _Listener = None,
     ) -> dict[str, Any]:
         """Wait until every node has finished, or those that have not never will.
 
@@ -80,39 +83,51 @@ class Flow:
         deadline = Deadline(timeout)
         progress = FlowProgress(self.plan)
         with EventReader(self._channel, self._cursors) as events:
-            self._look(progress, self._steps)
+            self._look(progress, self._steps, events, on_event)
             turn = Deadline(deadline.left)
             while not progress.is_settled:
                 if deadline.has_passed:
-                    left = sorted(progress.unfinished)
-                    raise TimeoutError(
-                        f"Flow {self.id!r} has {len(left)} unfinished nodes after {deadline.seconds:g} s "
-                        f"({', '.join(left[:5])}{', ...' if len(left) > 5 else ''}); wait longer, or check that "
-                        "workers serve its queues."
-                    )
-                named = self._listen(progress, events, turn, on_event)
+                    raise self._overdue(progress, deadline)
+                named = self._hear(progress, events.read(turn.left), on_event)
                 if turn.has_passed:
                     named = [step for step in self._steps if step.node.name in progress.unfinished]
                     turn = Deadline(deadline.left)
-                self._look(progress, named)
+                self._look(progress, named, events, on_event)
+            self._catch_up(progress, events, on_event)
         return progress.results()
 
-    def _look(self, progress: FlowProgress, steps: Iterable[Step]) -> None:
-        for step, record in self._read(list(steps), PROGRESS_FIELDS):
-            progress.looked(step, record)
+    def _overdue(self, progress: FlowProgress, deadline: Deadline) -> TimeoutError:
+        left = sorted(progress.unfinished)
+        named = ", ".join(left[:5]) + (", ..." if len(left) > 5 else "")
+        return TimeoutError(
+            f"Flow {self.id!r} has {len(left)} unfinished nodes after {deadline.seconds:g} s ({named}); "
+            "wait longer, or check that workers serve its queues."
+        )
 
-    def _listen(
-        self,
-        progress: FlowProgress,
-        events: EventReader,
-        turn: Deadline,
-        on_event: Callable[[Event], None] | None,
+    def _look(self, progress: FlowProgress, steps: Sequence[Step], events: EventReader, on_event: _Listener) -> None:
+        gone = []
+        for step, record in self._read(steps, PROGRESS_FIELDS):
+            if record is None:
+                gone.append(step)
+            else:
+                progress.looked(step, record)
+        if gone:
+            # Of a job that is not kept, only its events tell how it ended.
+            self._catch_up(progress, events, on_event)
+        for step in gone:
+            progress.looked(step, None)
+
+    def _catch_up(self, progress: FlowProgress, events: EventReader, on_event: _Listener) -> None:
+        while happened := events.read(0):
+            self._hear(progress, happened, on_event)
+
+    def _hear(
+        self, progress: FlowProgress, happened: Sequence[tuple[QueueKeys, Event]], on_event: _Listener
     ) -> list[Step]:
-        """Wait for events; returns the nodes to look at because of them."""
-        by_job = {(step.keys, step.job_id): step for step in self._steps}
+        """Learn from events; returns the nodes to look at because of them."""
         to_look_at: dict[str, Step] = {}
-        for keys, event in events.read(turn.left):
-            step = by_job.get((keys, event.job_id))
+        for keys, event in happened:
+            step = self._by_job.get((keys, event.job_id))
             if step is None:
                 continue
             if on_event is not None:
