@@ -47,6 +47,12 @@ local function missing(fname, word)
   error("ERR {prefix}" .. fname .. ": '" .. word .. "' is missing or malformed", 0)
 end
 
+--- A number; nil when the word is none, as when it is absent. Lua would take `nan` and `inf` for numbers.
+local function numeric(word)
+  local number = tonumber(word)
+  return number and number - number == 0 and number or nil
+end
+
 --- What every key of the queue begins with, from a key whose own name comes last.
 local function queue_of(fname, key, name)
   if key:sub(-#name) ~= name then
@@ -122,9 +128,9 @@ def _function(contract: Contract, prefix: str, *, strict: bool) -> str:
     body = _REQUIRE.sub("", body).strip("\n")
     unpacked = _Unpacking(contract, body, strict=strict).lines()
     # `queue` is derived from a key, and from the job's id; how many keys there are is checked with the arguments.
-    lines = [*unpacked, *_queue_line(contract, body, strict=strict)]
-    keys = _key_lines(contract, body, strict=strict)
-    lines = [*lines, *keys] if strict else [*keys, *lines]
+    lines = [*unpacked, *_queue_line(contract, body)]
+    keys = _key_lines(contract, body)
+    lines = [*lines, *keys] if strict else [*_key_count(contract), *keys, *lines]
     unpack = "".join(f"    {line}\n" for line in lines)
     indented = "".join(f"    {line}\n" if line else "\n" for line in body.splitlines())
     return (
@@ -137,7 +143,7 @@ def _uses(body: str, name: str) -> bool:
     return re.search(rf"\b{name}\b", body) is not None
 
 
-def _queue_line(contract: Contract, body: str, *, strict: bool) -> Iterator[str]:
+def _queue_line(contract: Contract, body: str) -> Iterator[str]:
     if not contract.queue or not _uses(body, "queue"):
         return
     name, checked = contract.queue.rstrip("!"), contract.queue.endswith("!")
@@ -145,7 +151,7 @@ def _queue_line(contract: Contract, body: str, *, strict: bool) -> Iterator[str]
     if position is None:
         yield f"local queue = {name}"
         return
-    key = f"({_key_value(contract, contract.keys[position - 1], str(position), strict=strict)})"
+    key = f"KEYS[{position}]"
     record = next((argument.record for argument in contract.arguments if argument.name == "job_id"), None)
     job_id = f"{record}.job_id" if record else "job_id"
     if checked:
@@ -157,15 +163,22 @@ def _queue_line(contract: Contract, body: str, *, strict: bool) -> Iterator[str]
         yield f"local queue = {key}:sub(1, -{len(name) + 1})"
 
 
-def _key_lines(contract: Contract, body: str, *, strict: bool) -> Iterator[str]:
+def _key_count(contract: Contract) -> Iterator[str]:
+    required = [key.name for key in contract.keys if not key.optional]
+    if required:
+        yield f"if #KEYS < {len(required)} then"
+        yield f'  missing("{contract.name}", "{required[-1]}")'
+        yield "end"
+
+
+def _key_lines(contract: Contract, body: str) -> Iterator[str]:
     for position, key in enumerate(contract.keys, 1):
         if _uses(body, f"{key.name}_key"):
-            yield f"local {key.name}_key = {_key_value(contract, key, str(position), strict=strict)}"
+            yield f"local {key.name}_key = KEYS[{position}]"
 
 
-def _key_value(contract: Contract, key: Key, position: str, *, strict: bool) -> str:
-    required = not (key.optional or strict)
-    return f"KEYS[{position}]" + (f' or missing("{contract.name}", "{key.name}")' if required else "")
+def _item_key(contract: Contract, key: Key, position: str, *, strict: bool) -> str:
+    return f"KEYS[{position}]" + ("" if strict else f' or missing("{contract.name}", "{key.name}")')
 
 
 @dataclass
@@ -208,7 +221,7 @@ class _Unpacking:
         yield from self._word_count()
         yield f"local {argument.name} = {{}}"
         yield f"for index = 1, {self.contract.counter(argument.name).name} do"
-        yield f"  {argument.name}[index] = ARGV[{index}{self.offset} + index]"
+        yield f"  {argument.name}[index] = {self._value(argument, f'{index}{self.offset} + index')}"
         yield "end"
 
     def _lists(self, index: int) -> Iterator[str]:
@@ -227,7 +240,7 @@ class _Unpacking:
         yield f"  local arg = {index}{self.offset} + (index - 1) * {len(items.arguments)}"
         yield f"  {items.name}[index] = {{"
         for number, key in enumerate(items.keys, 1):
-            yield f"    {key.name}_key = {_key_value(self.contract, key, f'key + {number}', strict=self.strict)},"
+            yield f"    {key.name}_key = {_item_key(self.contract, key, f'key + {number}', strict=self.strict)},"
         for number, argument in enumerate(items.arguments, 1):
             yield f"    {argument.name} = {self._value(argument, f'arg + {number}')},"
         yield "  }"
@@ -253,9 +266,9 @@ class _Unpacking:
         if argument.type == "flag":
             return f'{word} == "1"'
         if number:
-            word = f"tonumber({word})"
+            word = f"numeric({word})"
         if argument.maybe:
-            return word
+            return word if number else f'{word} or ""'
         if argument.default is None:
             return f"{word} or missing({names})"
         return f"{word} or {argument.default}" if number else f'{word} or "{argument.default}"'

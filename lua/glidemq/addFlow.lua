@@ -36,7 +36,6 @@
 local creation = require("creation")
 local events = require("events")
 local graph = require("graph")
-local ids = require("ids")
 
 local parent = graph.parent({
   job_name = parent_name,
@@ -52,22 +51,16 @@ for _, child in ipairs(children) do
   graph.child(child, timestamp_ms)
 end
 
--- All that can be wrong is found out before the first record is written; only the counters of ids may have moved.
-if parent.custom_id ~= "" and ids.exists(queue, parent.custom_id) then
-  return '["duplicate"]'
-end
-local parent_id = ids.take(queue, parent.custom_id)
-if not parent_id then
-  return '["ERR:ID_EXHAUSTED"]'
-end
-local problem, chosen = graph.problem(queue .. "job:" .. parent_id, parent, children)
+-- All that can be wrong is found out before the first record is written.
+local problem, chosen = graph.problem(queue, parent, children)
 if problem then
   return problem
 end
-local job_ids = graph.take_ids(parent_id, children, chosen)
+local job_ids, no_ids = graph.take_ids(queue, parent, children, chosen)
 if not job_ids then
-  return '["ERR:ID_EXHAUSTED"]'
+  return no_ids
 end
+local parent_id = job_ids[1]
 
 creation.write(queue, parent_id, parent, "waiting-children")
 local deps_key = queue .. "deps:" .. parent_id

@@ -3,7 +3,7 @@
 --- @key   finished             zset         `completed` or `failed` jobs by time
 --- @key   events               stream       lifecycle events
 --- @key   id                   string       counter of automatic ids
---- @arg   cutoff_ms            int          remove what finished at this epoch ms or before
+--- @arg   cutoff_ms            int?         remove what finished at this epoch ms or before
 --- @arg   limit                int =0       most jobs to remove; 0 removes none
 --- @returns texts ids of the removed jobs, oldest first
 --- @cost    O(log N + M) for M removed jobs
@@ -11,7 +11,7 @@
 local events = require("events")
 local purge = require("purge")
 
-if limit <= 0 then
+if limit <= 0 or not cutoff_ms then
   return {}
 end
 local job_ids = redis.call("ZRANGE", finished_key, "-inf", string.format("%.0f", cutoff_ms), "BYSCORE", "LIMIT", 0, limit)

@@ -27,34 +27,45 @@ local function describe(spec)
   spec.tb_refill_rate = math.floor(number(bucket.refillRate) * 1000)
   spec.cost = math.floor(number(options.cost) * 1000)
   spec.ttl_ms = number(options.ttl)
-  spec.lifo = options.lifo == true
   spec.keeps_limits = true
-  return spec
+  return spec, options
 end
 
 function graph.parent(spec)
   spec.parent_id, spec.parent_queue = "", ""
-  return describe(spec)
+  return (describe(spec))
 end
 
 function graph.child(spec, timestamp)
   spec.job_name, spec.timestamp_ms = spec.name, timestamp
   spec.queue = spec.queue_prefix .. ":"
   spec.keeps_concurrency = true
-  return describe(spec)
+  local _, options = describe(spec)
+  spec.lifo = options.lifo == true
+  return spec
 end
+
+local DUPLICATE, EXHAUSTED = '["duplicate"]', '["ERR:ID_EXHAUSTED"]'
 
 --- Why these jobs cannot be created together; nil when they can.
 --- Also returns the job keys that callers chose, which automatic ids must keep clear of.
-function graph.problem(parent_key, parent, children)
-  local chosen = { [parent_key] = true }
+function graph.problem(queue, parent, children)
+  local chosen = {}
+  local function is_taken(job_queue, job_id)
+    if job_id == "" then
+      return false
+    end
+    local key = job_queue .. "job:" .. job_id
+    local taken = chosen[key] or ids.exists(job_queue, job_id)
+    chosen[key] = true
+    return taken
+  end
+  if is_taken(queue, parent.custom_id) then
+    return DUPLICATE
+  end
   for _, child in ipairs(children) do
-    local key = child.queue .. "job:" .. child.custom_id
-    if child.custom_id ~= "" then
-      if chosen[key] or ids.exists(child.queue, child.custom_id) then
-        return '["duplicate"]'
-      end
-      chosen[key] = true
+    if is_taken(child.queue, child.custom_id) then
+      return DUPLICATE
     end
   end
   for _, job in ipairs({ parent, unpack(children) }) do
@@ -65,13 +76,19 @@ function graph.problem(parent_key, parent, children)
   return nil, chosen
 end
 
---- Take an id for each child; returns all ids, the parent's first, or nil when a queue has none left.
-function graph.take_ids(parent_id, children, chosen)
+--- Take an id for each job; returns them, the parent's first. nil and the reply when that is impossible.
+function graph.take_ids(queue, parent, children, chosen)
+  local parent_id = ids.take(queue, parent.custom_id)
+  if not parent_id then
+    return nil, EXHAUSTED
+  elseif parent.custom_id == "" and chosen[queue .. "job:" .. parent_id] then
+    return nil, DUPLICATE
+  end
   local taken = { parent_id }
   for index, child in ipairs(children) do
     local child_id = ids.take(child.queue, child.custom_id, chosen)
     if not child_id then
-      return nil
+      return nil, EXHAUSTED
     end
     taken[index + 1] = child_id
   end

@@ -37,9 +37,12 @@ end
 
 --- Look at all entries idle for too long, page by page; returns how many.
 function reclaim.entries(queue, consumer, sweep)
-  local cursor, seen = "0-0", 0
+  local key, cursor, seen = queue .. "stream", "0-0", 0
+  if not redis.call("XPENDING", key, sweep.group, "IDLE", sweep.min_idle_ms, "-", "+", 1)[1] then
+    return 0
+  end
   for _ = 1, MOST_PAGES do
-    local page = redis.call("XAUTOCLAIM", queue .. "stream", sweep.group, consumer, sweep.min_idle_ms, cursor)
+    local page = redis.call("XAUTOCLAIM", key, sweep.group, consumer, sweep.min_idle_ms, cursor)
     for _, claimed in ipairs(page[2]) do
       if claimed then
         entry(queue, claimed[1], stream.field(claimed[2], "jobId"), sweep)

@@ -24,6 +24,11 @@ function record.load(queue, job_id)
   return nil
 end
 
+--- The queue and the id that a job's key names.
+function record.locate(job_key)
+  return job_key:match("^(.*:)job:([^:]*)$")
+end
+
 --- A flat field/value reply as a table.
 function record.from_flat(flat)
   local job = {}

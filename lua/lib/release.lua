@@ -161,7 +161,10 @@ function release.forfeit(queue, job, now)
   local group = groups.load(queue, name)
   if seq >= group.next_seq then
     drop(queue, name, group, seq)
-    release.promote(queue, name, group, now)
+    -- Only those whose turn this makes it are woken; nobody may be parked, and then the gates advance later.
+    if redis.call("EXISTS", groups.parked_key(queue, name)) == 1 and groups.advance(queue, name, group) then
+      release.promote(queue, name, group, now)
+    end
   elseif job.state ~= "group-waiting" then
     -- A job that has been active keeps its slot between attempts, except while it is parked.
     release.slot(queue, name, now)

@@ -114,6 +114,8 @@ end
 function reschedule.delay(queue, job_id, group, delay, now)
   if not delay or delay < 0 then
     return "error:invalid_delay"
+  elseif not now then
+    error("ERR glidemq_changeDelay: 'now_ms' is missing or malformed", 0)
   end
   return apply(by_delay, "delay-changed", "delay", queue, job_id, group, delay, now)
 end

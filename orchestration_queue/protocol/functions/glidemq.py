@@ -1101,7 +1101,7 @@ def move_to_active(
         now_ms: Epoch ms.
         entry_id: Its stream entry; empty when it came from a list.
         group: Consumer group of the entry.
-        job_id: The job.
+        job_id: The job; empty to read it off the key.
         broadcast: Leave the entry on the stream.
 
     Returns:
@@ -2044,8 +2044,8 @@ def sweep_suspended(
     *,
     suspended_key: str,
     events_key: str,
-    failed_key: str | None = None,
-    metrics_key: str | None = None,
+    failed_key: str,
+    metrics_key: str,
     now_ms: int,
     key_prefix: str,
 ) -> Call:
@@ -2069,8 +2069,8 @@ def sweep_suspended(
         (
             suspended_key,
             events_key,
-            *(() if failed_key is None else (failed_key,)),
-            *(() if metrics_key is None else (metrics_key,)),
+            failed_key,
+            metrics_key,
         ),
         (
             now_ms,

@@ -13,6 +13,12 @@ local function missing(fname, word)
   error("ERR glidemq_" .. fname .. ": '" .. word .. "' is missing or malformed", 0)
 end
 
+--- A number; nil when the word is none, as when it is absent. Lua would take `nan` and `inf` for numbers.
+local function numeric(word)
+  local number = tonumber(word)
+  return number and number - number == 0 and number or nil
+end
+
 --- What every key of the queue begins with, from a key whose own name comes last.
 local function queue_of(fname, key, name)
   if key:sub(-#name) ~= name then
@@ -367,6 +373,11 @@ function record.load(queue, job_id)
     return job
   end
   return nil
+end
+
+--- The queue and the id that a job's key names.
+function record.locate(job_key)
+  return job_key:match("^(.*:)job:([^:]*)$")
 end
 
 --- A flat field/value reply as a table.
@@ -869,34 +880,45 @@ local function describe(spec)
   spec.tb_refill_rate = math.floor(number(bucket.refillRate) * 1000)
   spec.cost = math.floor(number(options.cost) * 1000)
   spec.ttl_ms = number(options.ttl)
-  spec.lifo = options.lifo == true
   spec.keeps_limits = true
-  return spec
+  return spec, options
 end
 
 function graph.parent(spec)
   spec.parent_id, spec.parent_queue = "", ""
-  return describe(spec)
+  return (describe(spec))
 end
 
 function graph.child(spec, timestamp)
   spec.job_name, spec.timestamp_ms = spec.name, timestamp
   spec.queue = spec.queue_prefix .. ":"
   spec.keeps_concurrency = true
-  return describe(spec)
+  local _, options = describe(spec)
+  spec.lifo = options.lifo == true
+  return spec
 end
+
+local DUPLICATE, EXHAUSTED = '["duplicate"]', '["ERR:ID_EXHAUSTED"]'
 
 --- Why these jobs cannot be created together; nil when they can.
 --- Also returns the job keys that callers chose, which automatic ids must keep clear of.
-function graph.problem(parent_key, parent, children)
-  local chosen = { [parent_key] = true }
+function graph.problem(queue, parent, children)
+  local chosen = {}
+  local function is_taken(job_queue, job_id)
+    if job_id == "" then
+      return false
+    end
+    local key = job_queue .. "job:" .. job_id
+    local taken = chosen[key] or ids.exists(job_queue, job_id)
+    chosen[key] = true
+    return taken
+  end
+  if is_taken(queue, parent.custom_id) then
+    return DUPLICATE
+  end
   for _, child in ipairs(children) do
-    local key = child.queue .. "job:" .. child.custom_id
-    if child.custom_id ~= "" then
-      if chosen[key] or ids.exists(child.queue, child.custom_id) then
-        return '["duplicate"]'
-      end
-      chosen[key] = true
+    if is_taken(child.queue, child.custom_id) then
+      return DUPLICATE
     end
   end
   for _, job in ipairs({ parent, unpack(children) }) do
@@ -907,13 +929,19 @@ function graph.problem(parent_key, parent, children)
   return nil, chosen
 end
 
---- Take an id for each child; returns all ids, the parent's first, or nil when a queue has none left.
-function graph.take_ids(parent_id, children, chosen)
+--- Take an id for each job; returns them, the parent's first. nil and the reply when that is impossible.
+function graph.take_ids(queue, parent, children, chosen)
+  local parent_id = ids.take(queue, parent.custom_id)
+  if not parent_id then
+    return nil, EXHAUSTED
+  elseif parent.custom_id == "" and chosen[queue .. "job:" .. parent_id] then
+    return nil, DUPLICATE
+  end
   local taken = { parent_id }
   for index, child in ipairs(children) do
     local child_id = ids.take(child.queue, child.custom_id, chosen)
     if not child_id then
-      return nil
+      return nil, EXHAUSTED
     end
     taken[index + 1] = child_id
   end
@@ -1040,6 +1068,8 @@ end
 function reschedule.delay(queue, job_id, group, delay, now)
   if not delay or delay < 0 then
     return "error:invalid_delay"
+  elseif not now then
+    error("ERR glidemq_changeDelay: 'now_ms' is missing or malformed", 0)
   end
   return apply(by_delay, "delay-changed", "delay", queue, job_id, group, delay, now)
 end
@@ -1383,7 +1413,10 @@ function release.forfeit(queue, job, now)
   local group = groups.load(queue, name)
   if seq >= group.next_seq then
     drop(queue, name, group, seq)
-    release.promote(queue, name, group, now)
+    -- Only those whose turn this makes it are woken; nobody may be parked, and then the gates advance later.
+    if redis.call("EXISTS", groups.parked_key(queue, name)) == 1 and groups.advance(queue, name, group) then
+      release.promote(queue, name, group, now)
+    end
   elseif job.state ~= "group-waiting" then
     -- A job that has been active keeps its slot between attempts, except while it is parked.
     release.slot(queue, name, now)
@@ -2312,9 +2345,12 @@ end
 
 --- Look at all entries idle for too long, page by page; returns how many.
 function reclaim.entries(queue, consumer, sweep)
-  local cursor, seen = "0-0", 0
+  local key, cursor, seen = queue .. "stream", "0-0", 0
+  if not redis.call("XPENDING", key, sweep.group, "IDLE", sweep.min_idle_ms, "-", "+", 1)[1] then
+    return 0
+  end
   for _ = 1, MOST_PAGES do
-    local page = redis.call("XAUTOCLAIM", queue .. "stream", sweep.group, consumer, sweep.min_idle_ms, cursor)
+    local page = redis.call("XAUTOCLAIM", key, sweep.group, consumer, sweep.min_idle_ms, cursor)
     for _, claimed in ipairs(page[2]) do
       if claimed then
         entry(queue, claimed[1], stream.field(claimed[2], "jobId"), sweep)
@@ -2479,16 +2515,18 @@ do -- addFlow
   local creation = require("creation")
   local events = require("events")
   local graph = require("graph")
-  local ids = require("ids")
   redis.register_function("glidemq_addFlow", function(KEYS, ARGV)
+    if #KEYS < 4 then
+      missing("addFlow", "events")
+    end
     local parent_name = ARGV[1] or missing("addFlow", "parent_name")
     local parent_data = ARGV[2] or missing("addFlow", "parent_data")
     local parent_opts = ARGV[3] or missing("addFlow", "parent_opts")
-    local timestamp_ms = tonumber(ARGV[4]) or missing("addFlow", "timestamp_ms")
-    local parent_delay_ms = tonumber(ARGV[5]) or 0
-    local parent_priority = tonumber(ARGV[6]) or 0
-    local parent_max_attempts = tonumber(ARGV[7]) or 0
-    local child_count = tonumber(ARGV[8]) or missing("addFlow", "child_count")
+    local timestamp_ms = numeric(ARGV[4]) or missing("addFlow", "timestamp_ms")
+    local parent_delay_ms = numeric(ARGV[5]) or 0
+    local parent_priority = numeric(ARGV[6]) or 0
+    local parent_max_attempts = numeric(ARGV[7]) or 0
+    local child_count = numeric(ARGV[8]) or missing("addFlow", "child_count")
     local parent_custom_id = ARGV[9] or ""
     local children = {}
     for index = 1, child_count do
@@ -2502,20 +2540,20 @@ do -- addFlow
         name = ARGV[arg + 1] or missing("addFlow", "name"),
         data = ARGV[arg + 2] or missing("addFlow", "data"),
         opts = ARGV[arg + 3] or missing("addFlow", "opts"),
-        delay_ms = tonumber(ARGV[arg + 4]) or 0,
-        priority = tonumber(ARGV[arg + 5]) or 0,
-        max_attempts = tonumber(ARGV[arg + 6]) or 0,
+        delay_ms = numeric(ARGV[arg + 4]) or 0,
+        priority = numeric(ARGV[arg + 5]) or 0,
+        max_attempts = numeric(ARGV[arg + 6]) or 0,
         queue_prefix = ARGV[arg + 7] or missing("addFlow", "queue_prefix"),
         parent_queue = ARGV[arg + 8] or missing("addFlow", "parent_queue"),
         custom_id = ARGV[arg + 9] or "",
       }
     end
-    local extra_dep_count = tonumber(ARGV[10 + 9 * #children]) or missing("addFlow", "extra_dep_count")
+    local extra_dep_count = numeric(ARGV[10 + 9 * #children]) or missing("addFlow", "extra_dep_count")
     local extra_deps = {}
     for index = 1, extra_dep_count do
-      extra_deps[index] = ARGV[10 + 9 * #children + index]
+      extra_deps[index] = ARGV[10 + 9 * #children + index] or missing("addFlow", "extra_deps")
     end
-    local queue = (KEYS[1] or missing("addFlow", "id")):sub(1, -3)
+    local queue = KEYS[1]:sub(1, -3)
     local parent = graph.parent({
       job_name = parent_name,
       data = parent_data,
@@ -2530,22 +2568,16 @@ do -- addFlow
       graph.child(child, timestamp_ms)
     end
 
-    -- All that can be wrong is found out before the first record is written; only the counters of ids may have moved.
-    if parent.custom_id ~= "" and ids.exists(queue, parent.custom_id) then
-      return '["duplicate"]'
-    end
-    local parent_id = ids.take(queue, parent.custom_id)
-    if not parent_id then
-      return '["ERR:ID_EXHAUSTED"]'
-    end
-    local problem, chosen = graph.problem(queue .. "job:" .. parent_id, parent, children)
+    -- All that can be wrong is found out before the first record is written.
+    local problem, chosen = graph.problem(queue, parent, children)
     if problem then
       return problem
     end
-    local job_ids = graph.take_ids(parent_id, children, chosen)
+    local job_ids, no_ids = graph.take_ids(queue, parent, children, chosen)
     if not job_ids then
-      return '["ERR:ID_EXHAUSTED"]'
+      return no_ids
     end
+    local parent_id = job_ids[1]
 
     creation.write(queue, parent_id, parent, "waiting-children")
     local deps_key = queue .. "deps:" .. parent_id
@@ -2568,31 +2600,34 @@ do -- addJob
   local creation = require("creation")
   local events = require("events")
   redis.register_function("glidemq_addJob", function(KEYS, ARGV)
+    if #KEYS < 4 then
+      missing("addJob", "events")
+    end
     local parent_deps_key = KEYS[5]
     local job = {
       job_name = ARGV[1] or missing("addJob", "job_name"),
       data = ARGV[2] or missing("addJob", "data"),
       opts = ARGV[3] or missing("addJob", "opts"),
-      timestamp_ms = tonumber(ARGV[4]) or missing("addJob", "timestamp_ms"),
-      delay_ms = tonumber(ARGV[5]) or 0,
-      priority = tonumber(ARGV[6]) or 0,
+      timestamp_ms = numeric(ARGV[4]) or missing("addJob", "timestamp_ms"),
+      delay_ms = numeric(ARGV[5]) or 0,
+      priority = numeric(ARGV[6]) or 0,
       parent_id = ARGV[7] or "",
-      max_attempts = tonumber(ARGV[8]) or 0,
+      max_attempts = numeric(ARGV[8]) or 0,
       ordering_key = ARGV[9] or "",
-      group_concurrency = tonumber(ARGV[10]) or 0,
-      group_rate_max = tonumber(ARGV[11]) or 0,
-      group_rate_duration_ms = tonumber(ARGV[12]) or 0,
-      tb_capacity = tonumber(ARGV[13]) or 0,
-      tb_refill_rate = tonumber(ARGV[14]) or 0,
-      cost = tonumber(ARGV[15]) or 0,
-      ttl_ms = tonumber(ARGV[16]) or 0,
+      group_concurrency = numeric(ARGV[10]) or 0,
+      group_rate_max = numeric(ARGV[11]) or 0,
+      group_rate_duration_ms = numeric(ARGV[12]) or 0,
+      tb_capacity = numeric(ARGV[13]) or 0,
+      tb_refill_rate = numeric(ARGV[14]) or 0,
+      cost = numeric(ARGV[15]) or 0,
+      ttl_ms = numeric(ARGV[16]) or 0,
       custom_id = ARGV[17] or "",
       lifo = ARGV[18] == "1",
       parent_queue = ARGV[19] or "",
       scheduler_name = ARGV[20] or "",
     }
     local skip_events = ARGV[21] == "1"
-    local queue = queue_of("addJob", (KEYS[1] or missing("addJob", "id")), ":id") .. ":"
+    local queue = queue_of("addJob", KEYS[1], ":id") .. ":"
     local problem = creation.problem(queue, job)
     if problem then
       return problem
@@ -2611,11 +2646,14 @@ end
 do -- changeDelay
   local reschedule = require("reschedule")
   redis.register_function("glidemq_changeDelay", function(KEYS, ARGV)
-    local job_id = ARGV[1] or missing("changeDelay", "job_id")
-    local delay_ms = tonumber(ARGV[2])
-    local now_ms = tonumber(ARGV[3]) or missing("changeDelay", "now_ms")
-    local group = ARGV[4] or missing("changeDelay", "group")
-    local queue = (KEYS[1] or missing("changeDelay", "job")):sub(1, -#job_id - 5)
+    if #KEYS < 4 then
+      missing("changeDelay", "events")
+    end
+    local job_id = ARGV[1] or ""
+    local delay_ms = numeric(ARGV[2])
+    local now_ms = numeric(ARGV[3])
+    local group = ARGV[4] or ""
+    local queue = KEYS[1]:sub(1, -#job_id - 5)
     return reschedule.delay(queue, job_id, group, delay_ms, now_ms)
   end)
 end
@@ -2623,17 +2661,23 @@ end
 do -- changePriority
   local reschedule = require("reschedule")
   redis.register_function("glidemq_changePriority", function(KEYS, ARGV)
-    local job_id = ARGV[1] or missing("changePriority", "job_id")
-    local priority = tonumber(ARGV[2])
-    local group = ARGV[3] or missing("changePriority", "group")
-    local queue = (KEYS[1] or missing("changePriority", "job")):sub(1, -#job_id - 5)
+    if #KEYS < 4 then
+      missing("changePriority", "events")
+    end
+    local job_id = ARGV[1] or ""
+    local priority = numeric(ARGV[2])
+    local group = ARGV[3] or ""
+    local queue = KEYS[1]:sub(1, -#job_id - 5)
     return reschedule.priority(queue, job_id, group, priority)
   end)
 end
 
 do -- checkBudget
   redis.register_function("glidemq_checkBudget", function(KEYS, ARGV)
-    local budget_key = KEYS[1] or missing("checkBudget", "budget")
+    if #KEYS < 1 then
+      missing("checkBudget", "budget")
+    end
+    local budget_key = KEYS[1]
     local exceeded = redis.call("HGET", budget_key, "exceeded")
     if exceeded == "1" then
       return "exceeded"
@@ -2647,10 +2691,13 @@ end
 do -- checkConcurrency
   local concurrency = require("concurrency")
   redis.register_function("glidemq_checkConcurrency", function(KEYS, ARGV)
-    local meta_key = KEYS[1] or missing("checkConcurrency", "meta")
-    local stream_key = KEYS[2] or missing("checkConcurrency", "stream")
+    if #KEYS < 3 then
+      missing("checkConcurrency", "list_active")
+    end
+    local meta_key = KEYS[1]
+    local stream_key = KEYS[2]
     local group = ARGV[1] or missing("checkConcurrency", "group")
-    local queue = (KEYS[1] or missing("checkConcurrency", "meta")):sub(1, -5)
+    local queue = KEYS[1]:sub(1, -5)
     return concurrency.room(meta_key, stream_key, queue, group) or -1
   end)
 end
@@ -2659,11 +2706,14 @@ do -- clean
   local events = require("events")
   local purge = require("purge")
   redis.register_function("glidemq_clean", function(KEYS, ARGV)
-    local finished_key = KEYS[1] or missing("clean", "finished")
-    local cutoff_ms = tonumber(ARGV[1]) or missing("clean", "cutoff_ms")
-    local limit = tonumber(ARGV[2]) or 0
-    local queue = (KEYS[3] or missing("clean", "id")):sub(1, -3)
-    if limit <= 0 then
+    if #KEYS < 3 then
+      missing("clean", "id")
+    end
+    local finished_key = KEYS[1]
+    local cutoff_ms = numeric(ARGV[1])
+    local limit = numeric(ARGV[2]) or 0
+    local queue = KEYS[3]:sub(1, -3)
+    if limit <= 0 or not cutoff_ms then
       return {}
     end
     local job_ids = redis.call("ZRANGE", finished_key, "-inf", string.format("%.0f", cutoff_ms), "BYSCORE", "LIMIT", 0, limit)
@@ -2681,21 +2731,24 @@ do -- complete
   local completion = require("completion")
   local record = require("record")
   redis.register_function("glidemq_complete", function(KEYS, ARGV)
+    if #KEYS < 5 then
+      missing("complete", "metrics")
+    end
     local parent_job_key = KEYS[7]
     local done = {
       job_id = ARGV[1] or missing("complete", "job_id"),
       entry_id = ARGV[2] or missing("complete", "entry_id"),
       returnvalue = ARGV[3] or missing("complete", "returnvalue"),
-      now_ms = tonumber(ARGV[4]) or missing("complete", "now_ms"),
+      now_ms = numeric(ARGV[4]) or missing("complete", "now_ms"),
       group = ARGV[5] or missing("complete", "group"),
       remove_mode = ARGV[6] or "0",
-      remove_count = tonumber(ARGV[7]) or 0,
-      remove_age_s = tonumber(ARGV[8]) or 0,
+      remove_count = numeric(ARGV[7]) or 0,
+      remove_age_s = numeric(ARGV[8]) or 0,
       deps_member = ARGV[9] or "",
       parent_id = ARGV[10] or "",
       broadcast = ARGV[11] == "1",
     }
-    local queue = queue_of("complete", (KEYS[4] or missing("complete", "job")), "job:" .. done.job_id)
+    local queue = queue_of("complete", KEYS[4], "job:" .. done.job_id)
     local known = record.load(queue, done.job_id) or {}
     completion.settle(queue, done, known, parent_job_key)
     return 1
@@ -2706,17 +2759,20 @@ do -- completeAndFetchNext
   local completion = require("completion")
   local fetch = require("fetch")
   redis.register_function("glidemq_completeAndFetchNext", function(KEYS, ARGV)
+    if #KEYS < 5 then
+      missing("completeAndFetchNext", "metrics")
+    end
     local parent_job_key = KEYS[7]
     local done = {
       job_id = ARGV[1] or missing("completeAndFetchNext", "job_id"),
       entry_id = ARGV[2] or missing("completeAndFetchNext", "entry_id"),
       returnvalue = ARGV[3] or missing("completeAndFetchNext", "returnvalue"),
-      now_ms = tonumber(ARGV[4]) or missing("completeAndFetchNext", "now_ms"),
+      now_ms = numeric(ARGV[4]) or missing("completeAndFetchNext", "now_ms"),
       group = ARGV[5] or missing("completeAndFetchNext", "group"),
       consumer = ARGV[6] or missing("completeAndFetchNext", "consumer"),
       remove_mode = ARGV[7] or "0",
-      remove_count = tonumber(ARGV[8]) or 0,
-      remove_age_s = tonumber(ARGV[9]) or 0,
+      remove_count = numeric(ARGV[8]) or 0,
+      remove_age_s = numeric(ARGV[9]) or 0,
       deps_member = ARGV[10] or "",
       parent_id = ARGV[11] or "",
       ordering_key_hint = ARGV[12] or "",
@@ -2728,7 +2784,7 @@ do -- completeAndFetchNext
       skip_events = ARGV[18] == "1",
       skip_metrics = ARGV[19] == "1",
     }
-    local queue = (KEYS[4] or missing("completeAndFetchNext", "job")):sub(1, -#done.job_id - 5)
+    local queue = KEYS[4]:sub(1, -#done.job_id - 5)
     completion.settle(queue, done, completion.known(queue, done), parent_job_key)
     if done.broadcast then
       return { "NEXT_NONE", done.job_id }
@@ -2740,8 +2796,11 @@ end
 do -- completeChild
   local flows = require("flows")
   redis.register_function("glidemq_completeChild", function(KEYS, ARGV)
-    local parent_deps_key = KEYS[1] or missing("completeChild", "parent_deps")
-    local parent_job_key = KEYS[2] or missing("completeChild", "parent_job")
+    if #KEYS < 4 then
+      missing("completeChild", "parent_events")
+    end
+    local parent_deps_key = KEYS[1]
+    local parent_job_key = KEYS[2]
     local deps_member = ARGV[1] or missing("completeChild", "deps_member")
     local parent_id = ARGV[2] or missing("completeChild", "parent_id")
     flows.notify(flows.queue_of(parent_job_key, parent_id), parent_id, deps_member)
@@ -2755,34 +2814,37 @@ do -- dedup
   local dedup = require("dedup")
   local events = require("events")
   redis.register_function("glidemq_dedup", function(KEYS, ARGV)
-    local dedup_key = KEYS[1] or missing("dedup", "dedup")
+    if #KEYS < 5 then
+      missing("dedup", "events")
+    end
+    local dedup_key = KEYS[1]
     local parent_deps_key = KEYS[6]
     local dedup_id = ARGV[1] or missing("dedup", "dedup_id")
-    local dedup_ttl_ms = tonumber(ARGV[2]) or 0
+    local dedup_ttl_ms = numeric(ARGV[2]) or 0
     local mode = ARGV[3] or missing("dedup", "mode")
     local job = {
       job_name = ARGV[4] or missing("dedup", "job_name"),
       data = ARGV[5] or missing("dedup", "data"),
       opts = ARGV[6] or missing("dedup", "opts"),
-      timestamp_ms = tonumber(ARGV[7]) or missing("dedup", "timestamp_ms"),
-      delay_ms = tonumber(ARGV[8]) or 0,
-      priority = tonumber(ARGV[9]) or 0,
+      timestamp_ms = numeric(ARGV[7]) or missing("dedup", "timestamp_ms"),
+      delay_ms = numeric(ARGV[8]) or 0,
+      priority = numeric(ARGV[9]) or 0,
       parent_id = ARGV[10] or "",
-      max_attempts = tonumber(ARGV[11]) or 0,
+      max_attempts = numeric(ARGV[11]) or 0,
       ordering_key = ARGV[12] or "",
-      group_concurrency = tonumber(ARGV[13]) or 0,
-      group_rate_max = tonumber(ARGV[14]) or 0,
-      group_rate_duration_ms = tonumber(ARGV[15]) or 0,
-      tb_capacity = tonumber(ARGV[16]) or 0,
-      tb_refill_rate = tonumber(ARGV[17]) or 0,
-      cost = tonumber(ARGV[18]) or 0,
-      ttl_ms = tonumber(ARGV[19]) or 0,
+      group_concurrency = numeric(ARGV[13]) or 0,
+      group_rate_max = numeric(ARGV[14]) or 0,
+      group_rate_duration_ms = numeric(ARGV[15]) or 0,
+      tb_capacity = numeric(ARGV[16]) or 0,
+      tb_refill_rate = numeric(ARGV[17]) or 0,
+      cost = numeric(ARGV[18]) or 0,
+      ttl_ms = numeric(ARGV[19]) or 0,
       custom_id = ARGV[20] or "",
       lifo = ARGV[21] == "1",
       parent_queue = ARGV[22] or "",
     }
     local skip_events = ARGV[23] == "1"
-    local queue = (KEYS[2] or missing("dedup", "id")):sub(1, -3)
+    local queue = KEYS[2]:sub(1, -3)
     local standing = dedup.standing(queue, dedup_key, dedup_id)
     if dedup.stands_in(standing, mode, job.timestamp_ms, dedup_ttl_ms) then
       return "skipped"
@@ -2812,12 +2874,15 @@ do -- deferActive
   local record = require("record")
   local stream = require("stream")
   redis.register_function("glidemq_deferActive", function(KEYS, ARGV)
-    local job_key = KEYS[2] or missing("deferActive", "job")
+    if #KEYS < 3 then
+      missing("deferActive", "list_active")
+    end
+    local job_key = KEYS[2]
     local job_id = ARGV[1] or missing("deferActive", "job_id")
     local entry_id = ARGV[2] or missing("deferActive", "entry_id")
     local group = ARGV[3] or missing("deferActive", "group")
     local broadcast = ARGV[4] == "1"
-    local queue = (KEYS[2] or missing("deferActive", "job")):sub(1, -#job_id - 5)
+    local queue = KEYS[2]:sub(1, -#job_id - 5)
     local job = record.load(queue, job_id)
     active.leave(queue, job_id, entry_id, group, broadcast)
     if not job then
@@ -2833,11 +2898,14 @@ do -- drain
   local draining = require("draining")
   local events = require("events")
   redis.register_function("glidemq_drain", function(KEYS, ARGV)
-    local lifo_key = KEYS[5] or missing("drain", "lifo")
-    local priority_key = KEYS[6] or missing("drain", "priority")
+    if #KEYS < 6 then
+      missing("drain", "priority")
+    end
+    local lifo_key = KEYS[5]
+    local priority_key = KEYS[6]
     local drain_delayed = ARGV[1] == "1"
     local group = ARGV[2] or "workers"
-    local queue = (KEYS[4] or missing("drain", "id")):sub(1, -3)
+    local queue = KEYS[4]:sub(1, -3)
     local removed = draining.stream(queue, group)
     if drain_delayed then
       removed = removed + draining.scheduled(queue)
@@ -2855,20 +2923,23 @@ do -- fail
   local record = require("record")
   local retry = require("retry")
   redis.register_function("glidemq_fail", function(KEYS, ARGV)
+    if #KEYS < 6 then
+      missing("fail", "metrics")
+    end
     local attempt = {
       job_id = ARGV[1] or missing("fail", "job_id"),
       entry_id = ARGV[2] or missing("fail", "entry_id"),
       failed_reason = ARGV[3] or missing("fail", "failed_reason"),
-      now_ms = tonumber(ARGV[4]) or missing("fail", "now_ms"),
-      max_attempts = tonumber(ARGV[5]) or 0,
-      backoff_ms = tonumber(ARGV[6]) or 0,
+      now_ms = numeric(ARGV[4]) or missing("fail", "now_ms"),
+      max_attempts = numeric(ARGV[5]) or 0,
+      backoff_ms = numeric(ARGV[6]) or 0,
       group = ARGV[7] or "workers",
       remove_mode = ARGV[8] or "0",
-      remove_count = tonumber(ARGV[9]) or 0,
-      remove_age_s = tonumber(ARGV[10]) or 0,
+      remove_count = numeric(ARGV[9]) or 0,
+      remove_age_s = numeric(ARGV[10]) or 0,
       broadcast = ARGV[11] == "1",
     }
-    local queue = queue_of("fail", (KEYS[5] or missing("fail", "job")), "job:" .. attempt.job_id)
+    local queue = queue_of("fail", KEYS[5], "job:" .. attempt.job_id)
     local job = record.load(queue, attempt.job_id)
     active.leave(queue, attempt.job_id, attempt.entry_id, attempt.group, attempt.broadcast)
     if not job then
@@ -2887,9 +2958,12 @@ end
 do -- getActiveListJobIds
   local lists = require("lists")
   redis.register_function("glidemq_getActiveListJobIds", function(KEYS, ARGV)
-    local start = tonumber(ARGV[1]) or 0
-    local stop = tonumber(ARGV[2]) or -1
-    local queue = (KEYS[1] or missing("getActiveListJobIds", "id")):sub(1, -3)
+    if #KEYS < 1 then
+      missing("getActiveListJobIds", "id")
+    end
+    local start = numeric(ARGV[1]) or 0
+    local stop = numeric(ARGV[2]) or -1
+    local queue = KEYS[1]:sub(1, -3)
     local active = lists.all(queue)
     local last = stop < 0 and #active or stop + 1
     local job_ids = {}
@@ -2903,7 +2977,10 @@ end
 do -- healListActive
   local lists = require("lists")
   redis.register_function("glidemq_healListActive", function(KEYS, ARGV)
-    local queue = (KEYS[1] or missing("healListActive", "id")):sub(1, -3)
+    if #KEYS < 1 then
+      missing("healListActive", "id")
+    end
+    local queue = KEYS[1]:sub(1, -3)
     return lists.heal(queue)
   end)
 end
@@ -2913,15 +2990,18 @@ do -- moveActiveToDelayed
   local events = require("events")
   local place = require("place")
   redis.register_function("glidemq_moveActiveToDelayed", function(KEYS, ARGV)
-    local job_key = KEYS[1] or missing("moveActiveToDelayed", "job")
+    if #KEYS < 4 then
+      missing("moveActiveToDelayed", "events")
+    end
+    local job_key = KEYS[1]
     local job_id = ARGV[1] or missing("moveActiveToDelayed", "job_id")
     local entry_id = ARGV[2] or missing("moveActiveToDelayed", "entry_id")
-    local now_ms = tonumber(ARGV[3]) or missing("moveActiveToDelayed", "now_ms")
-    local delayed_until_ms = tonumber(ARGV[4]) or 0
+    local now_ms = numeric(ARGV[3]) or missing("moveActiveToDelayed", "now_ms")
+    local delayed_until_ms = numeric(ARGV[4]) or 0
     local group = ARGV[5] or "workers"
     local new_data = ARGV[6] or ""
     local broadcast = ARGV[7] == "1"
-    local queue = (KEYS[1] or missing("moveActiveToDelayed", "job")):sub(1, -#job_id - 5)
+    local queue = KEYS[1]:sub(1, -#job_id - 5)
     local job, problem = active.load(queue, job_id)
     if not job then
       return problem
@@ -2941,16 +3021,21 @@ end
 
 do -- moveToActive
   local activation = require("activation")
+  local record = require("record")
   redis.register_function("glidemq_moveToActive", function(KEYS, ARGV)
+    if #KEYS < 1 then
+      missing("moveToActive", "job")
+    end
+    local job_key = KEYS[1]
     local stream_key = KEYS[2]
-    local now_ms = tonumber(ARGV[1]) or missing("moveToActive", "now_ms")
+    local now_ms = numeric(ARGV[1]) or missing("moveToActive", "now_ms")
     local entry_id = ARGV[2] or ""
     local group = ARGV[3] or ""
     local job_id = ARGV[4] or ""
     local broadcast = ARGV[5] == "1"
-    local queue = (KEYS[1] or missing("moveToActive", "job")):sub(1, -#job_id - 5)
+    local queue, named = record.locate(job_key)
     local entry = { id = entry_id, group = stream_key and group or "", broadcast = broadcast }
-    local flat, verdict = activation.try(queue, job_id, entry, now_ms)
+    local flat, verdict = activation.try(queue, job_id ~= "" and job_id or named, entry, now_ms)
     return flat or verdict
   end)
 end
@@ -2960,13 +3045,16 @@ do -- moveToWaitingChildren
   local events = require("events")
   local flows = require("flows")
   redis.register_function("glidemq_moveToWaitingChildren", function(KEYS, ARGV)
-    local job_key = KEYS[1] or missing("moveToWaitingChildren", "job")
+    if #KEYS < 3 then
+      missing("moveToWaitingChildren", "events")
+    end
+    local job_key = KEYS[1]
     local job_id = ARGV[1] or missing("moveToWaitingChildren", "job_id")
     local entry_id = ARGV[2] or missing("moveToWaitingChildren", "entry_id")
     local group = ARGV[3] or missing("moveToWaitingChildren", "group")
-    local now_ms = tonumber(ARGV[4]) or missing("moveToWaitingChildren", "now_ms")
+    local now_ms = numeric(ARGV[4]) or missing("moveToWaitingChildren", "now_ms")
     local broadcast = ARGV[5] == "1"
-    local queue = (KEYS[1] or missing("moveToWaitingChildren", "job")):sub(1, -#job_id - 5)
+    local queue = KEYS[1]:sub(1, -#job_id - 5)
     local job, problem = active.load(queue, job_id)
     if not job then
       return problem
@@ -2987,8 +3075,11 @@ end
 do -- nextDue
   local scheduled = require("scheduled")
   redis.register_function("glidemq_nextDue", function(KEYS, ARGV)
-    local scheduled_key = KEYS[1] or missing("nextDue", "scheduled")
-    local ratelimited_key = KEYS[2] or missing("nextDue", "ratelimited")
+    if #KEYS < 2 then
+      missing("nextDue", "ratelimited")
+    end
+    local scheduled_key = KEYS[1]
+    local ratelimited_key = KEYS[2]
     local earliest
     local band, due = scheduled.first(scheduled_key)
     while band do
@@ -3006,8 +3097,11 @@ end
 do -- pause
   local events = require("events")
   redis.register_function("glidemq_pause", function(KEYS, ARGV)
-    local meta_key = KEYS[1] or missing("pause", "meta")
-    local queue = (KEYS[1] or missing("pause", "meta")):sub(1, -5)
+    if #KEYS < 2 then
+      missing("pause", "events")
+    end
+    local meta_key = KEYS[1]
+    local queue = KEYS[1]:sub(1, -5)
     redis.call("HSET", meta_key, "paused", 1)
     events.emit(queue, "paused", 0)
     return 1
@@ -3017,8 +3111,11 @@ end
 do -- popLists
   local lists = require("lists")
   redis.register_function("glidemq_popLists", function(KEYS, ARGV)
-    local count = tonumber(ARGV[1]) or 1
-    local queue = (KEYS[1] or missing("popLists", "priority")):sub(1, -9)
+    if #KEYS < 2 then
+      missing("popLists", "lifo")
+    end
+    local count = numeric(ARGV[1]) or 1
+    local queue = KEYS[1]:sub(1, -9)
     if count <= 0 then
       return {}
     end
@@ -3029,8 +3126,11 @@ end
 do -- promote
   local promotion = require("promotion")
   redis.register_function("glidemq_promote", function(KEYS, ARGV)
-    local now_ms = tonumber(ARGV[1]) or missing("promote", "now_ms")
-    local queue = (KEYS[1] or missing("promote", "scheduled")):sub(1, -10)
+    if #KEYS < 3 then
+      missing("promote", "events")
+    end
+    local now_ms = numeric(ARGV[1]) or missing("promote", "now_ms")
+    local queue = KEYS[1]:sub(1, -10)
     return promotion.due(queue, now_ms)
   end)
 end
@@ -3040,10 +3140,13 @@ do -- promoteJob
   local place = require("place")
   local record = require("record")
   redis.register_function("glidemq_promoteJob", function(KEYS, ARGV)
-    local job_key = KEYS[1] or missing("promoteJob", "job")
-    local scheduled_key = KEYS[3] or missing("promoteJob", "scheduled")
+    if #KEYS < 4 then
+      missing("promoteJob", "events")
+    end
+    local job_key = KEYS[1]
+    local scheduled_key = KEYS[3]
     local job_id = ARGV[1] or missing("promoteJob", "job_id")
-    local queue = (KEYS[1] or missing("promoteJob", "job")):sub(1, -#job_id - 5)
+    local queue = KEYS[1]:sub(1, -#job_id - 5)
     local job = record.load(queue, job_id)
     if not job then
       return "error:not_found"
@@ -3062,9 +3165,12 @@ do -- promoteRateLimited
   local groups = require("groups")
   local release = require("release")
   redis.register_function("glidemq_promoteRateLimited", function(KEYS, ARGV)
-    local ratelimited_key = KEYS[1] or missing("promoteRateLimited", "ratelimited")
-    local now_ms = tonumber(ARGV[1]) or missing("promoteRateLimited", "now_ms")
-    local queue = (KEYS[1] or missing("promoteRateLimited", "ratelimited")):sub(1, -12)
+    if #KEYS < 2 then
+      missing("promoteRateLimited", "stream")
+    end
+    local ratelimited_key = KEYS[1]
+    local now_ms = numeric(ARGV[1]) or missing("promoteRateLimited", "now_ms")
+    local queue = KEYS[1]:sub(1, -12)
     local most_groups = 100
     local due = redis.call("ZRANGE", ratelimited_key, 0, string.format("%.0f", now_ms), "BYSCORE", "LIMIT", 0, most_groups)
     local promoted = 0
@@ -3078,11 +3184,14 @@ end
 
 do -- rateLimit
   redis.register_function("glidemq_rateLimit", function(KEYS, ARGV)
-    local rate_key = KEYS[1] or missing("rateLimit", "rate")
-    local meta_key = KEYS[2] or missing("rateLimit", "meta")
-    local max_starts = tonumber(ARGV[1]) or missing("rateLimit", "max_starts")
-    local window_ms = tonumber(ARGV[2]) or missing("rateLimit", "window_ms")
-    local now_ms = tonumber(ARGV[3]) or missing("rateLimit", "now_ms")
+    if #KEYS < 2 then
+      missing("rateLimit", "meta")
+    end
+    local rate_key = KEYS[1]
+    local meta_key = KEYS[2]
+    local max_starts = numeric(ARGV[1]) or missing("rateLimit", "max_starts")
+    local window_ms = numeric(ARGV[2]) or missing("rateLimit", "window_ms")
+    local now_ms = numeric(ARGV[3]) or missing("rateLimit", "now_ms")
     if max_starts <= 0 then
       local setting = redis.call("HMGET", meta_key, "rateLimitMax", "rateLimitDuration")
       max_starts, window_ms = tonumber(setting[1]) or 0, tonumber(setting[2]) or 0
@@ -3108,16 +3217,19 @@ do -- rateLimitGroup
   local hold = require("hold")
   local record = require("record")
   redis.register_function("glidemq_rateLimitGroup", function(KEYS, ARGV)
+    if #KEYS < 2 then
+      missing("rateLimitGroup", "stream")
+    end
     local job_id = ARGV[1] or missing("rateLimitGroup", "job_id")
     local entry_id = ARGV[2] or missing("rateLimitGroup", "entry_id")
     local group = ARGV[3] or missing("rateLimitGroup", "group")
-    local duration_ms = tonumber(ARGV[4]) or missing("rateLimitGroup", "duration_ms")
-    local now_ms = tonumber(ARGV[5]) or missing("rateLimitGroup", "now_ms")
+    local duration_ms = numeric(ARGV[4]) or missing("rateLimitGroup", "duration_ms")
+    local now_ms = numeric(ARGV[5]) or missing("rateLimitGroup", "now_ms")
     local broadcast = ARGV[6] == "1"
     local current_job = ARGV[7] or "requeue"
     local requeue_position = ARGV[8] or "front"
     local extend = ARGV[9] or "max"
-    local queue = (KEYS[1] or missing("rateLimitGroup", "job")):sub(1, -#job_id - 5)
+    local queue = KEYS[1]:sub(1, -#job_id - 5)
     local job = record.load(queue, job_id)
     if not job or job.state ~= "active" then
       return "error:not_active"
@@ -3139,11 +3251,14 @@ end
 do -- rateLimitGroupExternal
   local hold = require("hold")
   redis.register_function("glidemq_rateLimitGroupExternal", function(KEYS, ARGV)
+    if #KEYS < 2 then
+      missing("rateLimitGroupExternal", "events")
+    end
     local group_key = ARGV[1] or missing("rateLimitGroupExternal", "group_key")
-    local duration_ms = tonumber(ARGV[2]) or missing("rateLimitGroupExternal", "duration_ms")
-    local now_ms = tonumber(ARGV[3]) or missing("rateLimitGroupExternal", "now_ms")
+    local duration_ms = numeric(ARGV[2]) or missing("rateLimitGroupExternal", "duration_ms")
+    local now_ms = numeric(ARGV[3]) or missing("rateLimitGroupExternal", "now_ms")
     local extend = ARGV[4] or "max"
-    local queue = (KEYS[1] or missing("rateLimitGroupExternal", "ratelimited")):sub(1, -12)
+    local queue = KEYS[1]:sub(1, -12)
     return hold.group(queue, group_key, "", duration_ms, now_ms, extend)
   end)
 end
@@ -3151,14 +3266,17 @@ end
 do -- reclaimStalled
   local reclaim = require("reclaim")
   redis.register_function("glidemq_reclaimStalled", function(KEYS, ARGV)
+    if #KEYS < 2 then
+      missing("reclaimStalled", "events")
+    end
     local group = ARGV[1] or missing("reclaimStalled", "group")
     local consumer = ARGV[2] or missing("reclaimStalled", "consumer")
-    local min_idle_ms = tonumber(ARGV[3]) or missing("reclaimStalled", "min_idle_ms")
-    local max_stalled_count = tonumber(ARGV[4]) or 1
-    local now_ms = tonumber(ARGV[5]) or missing("reclaimStalled", "now_ms")
+    local min_idle_ms = numeric(ARGV[3]) or missing("reclaimStalled", "min_idle_ms")
+    local max_stalled_count = numeric(ARGV[4]) or 1
+    local now_ms = numeric(ARGV[5]) or missing("reclaimStalled", "now_ms")
     local broadcast = ARGV[7] == "1"
-    local lock_duration_ms = tonumber(ARGV[8]) or 0
-    local queue = (KEYS[1] or missing("reclaimStalled", "stream")):sub(1, -7)
+    local lock_duration_ms = numeric(ARGV[8]) or 0
+    local queue = KEYS[1]:sub(1, -7)
     return reclaim.entries(queue, consumer, {
       group = group,
       min_idle_ms = min_idle_ms,
@@ -3173,11 +3291,14 @@ end
 do -- reclaimStalledListJobs
   local reclaim = require("reclaim")
   redis.register_function("glidemq_reclaimStalledListJobs", function(KEYS, ARGV)
-    local min_idle_ms = tonumber(ARGV[1])
-    local max_stalled_count = tonumber(ARGV[2]) or 1
-    local now_ms = tonumber(ARGV[3])
-    local lock_duration_ms = tonumber(ARGV[5]) or 0
-    local queue = (KEYS[1] or missing("reclaimStalledListJobs", "stream")):sub(1, -7)
+    if #KEYS < 2 then
+      missing("reclaimStalledListJobs", "events")
+    end
+    local min_idle_ms = numeric(ARGV[1])
+    local max_stalled_count = numeric(ARGV[2]) or 1
+    local now_ms = numeric(ARGV[3])
+    local lock_duration_ms = numeric(ARGV[5]) or 0
+    local queue = KEYS[1]:sub(1, -7)
     if not min_idle_ms or not now_ms then
       return 0
     end
@@ -3193,12 +3314,15 @@ end
 do -- recordUsageAndCheckBudget
   local budgets = require("budgets")
   redis.register_function("glidemq_recordUsageAndCheckBudget", function(KEYS, ARGV)
-    local budget_key = KEYS[1] or missing("recordUsageAndCheckBudget", "budget")
+    if #KEYS < 1 then
+      missing("recordUsageAndCheckBudget", "budget")
+    end
+    local budget_key = KEYS[1]
     local usage = {
       tokens = ARGV[1] or "{}",
       costs = ARGV[2] or "{}",
-      weighted_tokens = tonumber(ARGV[3]) or 0,
-      total_cost = tonumber(ARGV[4]) or 0,
+      weighted_tokens = numeric(ARGV[3]) or 0,
+      total_cost = numeric(ARGV[4]) or 0,
     }
     local max_tokens = ARGV[5] or "{}"
     local max_costs = ARGV[6] or "{}"
@@ -3217,10 +3341,13 @@ end
 do -- registerParent
   local flows = require("flows")
   redis.register_function("glidemq_registerParent", function(KEYS, ARGV)
-    local job_key = KEYS[1] or missing("registerParent", "job")
-    local parents_key = KEYS[2] or missing("registerParent", "parents")
-    local parent_deps_key = KEYS[3] or missing("registerParent", "parent_deps")
-    local parent_job_key = KEYS[4] or missing("registerParent", "parent_job")
+    if #KEYS < 6 then
+      missing("registerParent", "parent_events")
+    end
+    local job_key = KEYS[1]
+    local parents_key = KEYS[2]
+    local parent_deps_key = KEYS[3]
+    local parent_job_key = KEYS[4]
     local parent_id = ARGV[2] or missing("registerParent", "parent_id")
     local parent_queue = ARGV[3] or missing("registerParent", "parent_queue")
     local deps_member = ARGV[4] or missing("registerParent", "deps_member")
@@ -3245,11 +3372,14 @@ do -- removeJob
   local record = require("record")
   local release = require("release")
   redis.register_function("glidemq_removeJob", function(KEYS, ARGV)
-    local scheduled_key = KEYS[3] or missing("removeJob", "scheduled")
-    local completed_key = KEYS[4] or missing("removeJob", "completed")
-    local failed_key = KEYS[5] or missing("removeJob", "failed")
+    if #KEYS < 7 then
+      missing("removeJob", "log")
+    end
+    local scheduled_key = KEYS[3]
+    local completed_key = KEYS[4]
+    local failed_key = KEYS[5]
     local job_id = ARGV[1] or missing("removeJob", "job_id")
-    local queue = (KEYS[1] or missing("removeJob", "job")):sub(1, -#job_id - 5)
+    local queue = KEYS[1]:sub(1, -#job_id - 5)
     local job = record.load(queue, job_id)
     if not job then
       return 0
@@ -3273,9 +3403,12 @@ end
 
 do -- renewLock
   redis.register_function("glidemq_renewLock", function(KEYS, ARGV)
-    local lock_key = KEYS[1] or missing("renewLock", "lock")
+    if #KEYS < 1 then
+      missing("renewLock", "lock")
+    end
+    local lock_key = KEYS[1]
     local token = ARGV[1] or missing("renewLock", "token")
-    local ttl_ms = tonumber(ARGV[2]) or 1000
+    local ttl_ms = numeric(ARGV[2]) or 1000
     if redis.call("GET", lock_key) ~= token then
       return 0
     end
@@ -3286,8 +3419,11 @@ end
 do -- resume
   local events = require("events")
   redis.register_function("glidemq_resume", function(KEYS, ARGV)
-    local meta_key = KEYS[1] or missing("resume", "meta")
-    local queue = (KEYS[1] or missing("resume", "meta")):sub(1, -5)
+    if #KEYS < 2 then
+      missing("resume", "events")
+    end
+    local meta_key = KEYS[1]
+    local queue = KEYS[1]:sub(1, -5)
     redis.call("HSET", meta_key, "paused", 0)
     events.emit(queue, "resumed", 0)
     return 1
@@ -3298,9 +3434,12 @@ do -- retryJobs
   local events = require("events")
   local retry = require("retry")
   redis.register_function("glidemq_retryJobs", function(KEYS, ARGV)
-    local count = tonumber(ARGV[1]) or 0
-    local now_ms = tonumber(ARGV[2])
-    local queue = (KEYS[4] or missing("retryJobs", "id")):sub(1, -3)
+    if #KEYS < 4 then
+      missing("retryJobs", "id")
+    end
+    local count = numeric(ARGV[1]) or 0
+    local now_ms = numeric(ARGV[2])
+    local queue = KEYS[4]:sub(1, -3)
     if not now_ms then
       return redis.error_reply("invalid timestamp")
     end
@@ -3320,12 +3459,15 @@ do -- revoke
   local release = require("release")
   local stream = require("stream")
   redis.register_function("glidemq_revoke", function(KEYS, ARGV)
-    local job_key = KEYS[1] or missing("revoke", "job")
-    local scheduled_key = KEYS[3] or missing("revoke", "scheduled")
+    if #KEYS < 5 then
+      missing("revoke", "events")
+    end
+    local job_key = KEYS[1]
+    local scheduled_key = KEYS[3]
     local job_id = ARGV[1] or missing("revoke", "job_id")
-    local now_ms = tonumber(ARGV[2]) or missing("revoke", "now_ms")
+    local now_ms = numeric(ARGV[2]) or missing("revoke", "now_ms")
     local group = ARGV[3] or missing("revoke", "group")
-    local queue = (KEYS[1] or missing("revoke", "job")):sub(1, -#job_id - 5)
+    local queue = KEYS[1]:sub(1, -#job_id - 5)
     local waits = { waiting = true, delayed = true, prioritized = true, ["group-waiting"] = true }
 
     local job = record.load(queue, job_id)
@@ -3355,13 +3497,16 @@ do -- rpopAndReserve
   local concurrency = require("concurrency")
   local lists = require("lists")
   redis.register_function("glidemq_rpopAndReserve", function(KEYS, ARGV)
-    local meta_key = KEYS[1] or missing("rpopAndReserve", "meta")
-    local stream_key = KEYS[2] or missing("rpopAndReserve", "stream")
-    local list_active_key = KEYS[3] or missing("rpopAndReserve", "list_active")
-    local list_key = KEYS[4] or missing("rpopAndReserve", "list")
+    if #KEYS < 4 then
+      missing("rpopAndReserve", "list")
+    end
+    local meta_key = KEYS[1]
+    local stream_key = KEYS[2]
+    local list_active_key = KEYS[3]
+    local list_key = KEYS[4]
     local group = ARGV[1] or missing("rpopAndReserve", "group")
-    local count = tonumber(ARGV[2]) or 1
-    local queue = (KEYS[1] or missing("rpopAndReserve", "meta")):sub(1, -5)
+    local count = numeric(ARGV[2]) or 1
+    local queue = KEYS[1]:sub(1, -5)
     local room = concurrency.room(meta_key, stream_key, queue, group)
     local most = math.min(count, room or count)
     if most <= 0 then
@@ -3378,10 +3523,13 @@ end
 do -- searchByName
   local search = require("search")
   redis.register_function("glidemq_searchByName", function(KEYS, ARGV)
-    local jobs_key = KEYS[1] or missing("searchByName", "jobs")
+    if #KEYS < 1 then
+      missing("searchByName", "jobs")
+    end
+    local jobs_key = KEYS[1]
     local state_type = ARGV[1] or missing("searchByName", "state_type")
     local name = ARGV[2] or missing("searchByName", "name")
-    local limit = tonumber(ARGV[3]) or 100
+    local limit = numeric(ARGV[3]) or 100
     local key_prefix = ARGV[4] or missing("searchByName", "key_prefix")
     local queue = key_prefix
     return search.by_name(queue, jobs_key, state_type, name, limit)
@@ -3392,14 +3540,17 @@ do -- signal
   local events = require("events")
   local stream = require("stream")
   redis.register_function("glidemq_signal", function(KEYS, ARGV)
-    local job_key = KEYS[1] or missing("signal", "job")
-    local suspended_key = KEYS[4] or missing("signal", "suspended")
-    local signals_key = KEYS[5] or missing("signal", "signals")
+    if #KEYS < 5 then
+      missing("signal", "signals")
+    end
+    local job_key = KEYS[1]
+    local suspended_key = KEYS[4]
+    local signals_key = KEYS[5]
     local job_id = ARGV[1] or missing("signal", "job_id")
     local signal_name = ARGV[2] or missing("signal", "signal_name")
     local signal_data = ARGV[3] or ""
-    local now_ms = tonumber(ARGV[4]) or missing("signal", "now_ms")
-    local queue = (KEYS[1] or missing("signal", "job")):sub(1, -#job_id - 5)
+    local now_ms = numeric(ARGV[4]) or missing("signal", "now_ms")
+    local queue = KEYS[1]:sub(1, -#job_id - 5)
     local job = redis.call("HMGET", job_key, "state", "name")
     if job[1] ~= "suspended" then
       return "not_suspended"
@@ -3418,16 +3569,19 @@ do -- suspend
   local active = require("active")
   local events = require("events")
   redis.register_function("glidemq_suspend", function(KEYS, ARGV)
-    local job_key = KEYS[1] or missing("suspend", "job")
-    local suspended_key = KEYS[4] or missing("suspend", "suspended")
+    if #KEYS < 4 then
+      missing("suspend", "suspended")
+    end
+    local job_key = KEYS[1]
+    local suspended_key = KEYS[4]
     local job_id = ARGV[1] or missing("suspend", "job_id")
     local entry_id = ARGV[2] or missing("suspend", "entry_id")
     local group = ARGV[3] or missing("suspend", "group")
-    local now_ms = tonumber(ARGV[4]) or missing("suspend", "now_ms")
+    local now_ms = numeric(ARGV[4]) or missing("suspend", "now_ms")
     local reason = ARGV[5] or ""
-    local timeout_ms = tonumber(ARGV[6]) or 0
+    local timeout_ms = numeric(ARGV[6]) or 0
     local broadcast = ARGV[7] == "1"
-    local queue = (KEYS[1] or missing("suspend", "job")):sub(1, -#job_id - 5)
+    local queue = KEYS[1]:sub(1, -#job_id - 5)
     local no_deadline = 9999999999999
 
     local job, problem = active.load(queue, job_id)
@@ -3454,8 +3608,11 @@ do -- sweepSuspended
   local record = require("record")
   local release = require("release")
   redis.register_function("glidemq_sweepSuspended", function(KEYS, ARGV)
-    local suspended_key = KEYS[1] or missing("sweepSuspended", "suspended")
-    local now_ms = tonumber(ARGV[1]) or missing("sweepSuspended", "now_ms")
+    if #KEYS < 4 then
+      missing("sweepSuspended", "metrics")
+    end
+    local suspended_key = KEYS[1]
+    local now_ms = numeric(ARGV[1]) or missing("sweepSuspended", "now_ms")
     local key_prefix = ARGV[2] or missing("sweepSuspended", "key_prefix")
     local queue = key_prefix
     local most_jobs, reason = 100, "Suspend timeout exceeded"
@@ -3478,16 +3635,22 @@ end
 
 do -- tryLock
   redis.register_function("glidemq_tryLock", function(KEYS, ARGV)
-    local lock_key = KEYS[1] or missing("tryLock", "lock")
+    if #KEYS < 1 then
+      missing("tryLock", "lock")
+    end
+    local lock_key = KEYS[1]
     local token = ARGV[1] or missing("tryLock", "token")
-    local ttl_ms = tonumber(ARGV[2]) or 1000
+    local ttl_ms = numeric(ARGV[2]) or 1000
     return redis.call("SET", lock_key, token, "PX", ttl_ms, "NX") and 1 or 0
   end)
 end
 
 do -- unlock
   redis.register_function("glidemq_unlock", function(KEYS, ARGV)
-    local lock_key = KEYS[1] or missing("unlock", "lock")
+    if #KEYS < 1 then
+      missing("unlock", "lock")
+    end
+    local lock_key = KEYS[1]
     local token = ARGV[1] or missing("unlock", "token")
     if redis.call("GET", lock_key) ~= token then
       return 0

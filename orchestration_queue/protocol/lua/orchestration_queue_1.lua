@@ -394,6 +394,11 @@ function record.load(queue, job_id)
   return nil
 end
 
+--- The queue and the id that a job's key names.
+function record.locate(job_key)
+  return job_key:match("^(.*:)job:([^:]*)$")
+end
+
 --- A flat field/value reply as a table.
 function record.from_flat(flat)
   local job = {}
@@ -1203,7 +1208,10 @@ function release.forfeit(queue, job, now)
   local group = groups.load(queue, name)
   if seq >= group.next_seq then
     drop(queue, name, group, seq)
-    release.promote(queue, name, group, now)
+    -- Only those whose turn this makes it are woken; nobody may be parked, and then the gates advance later.
+    if redis.call("EXISTS", groups.parked_key(queue, name)) == 1 and groups.advance(queue, name, group) then
+      release.promote(queue, name, group, now)
+    end
   elseif job.state ~= "group-waiting" then
     -- A job that has been active keeps its slot between attempts, except while it is parked.
     release.slot(queue, name, now)
@@ -2203,7 +2211,7 @@ do -- addBulk
         scheduler_name = ARGV[arg + 20],
       }
     end
-    local queue = queue_of("addBulk", (KEYS[1]), ":id") .. ":"
+    local queue = queue_of("addBulk", KEYS[1], ":id") .. ":"
     return bulk.add(queue, jobs, skip_events)
   end)
 end
@@ -2256,7 +2264,7 @@ do -- exchange
         entry_id = ARGV[arg + 2],
       }
     end
-    local queue = queue_of("exchange", (KEYS[1]), ":stream") .. ":"
+    local queue = queue_of("exchange", KEYS[1], ":stream") .. ":"
     words.check(settlements, hand_backs, deliveries)
     local journey = trip.new(queue, group, consumer, now_ms, cluster)
     local letters = outcomes.settle(journey, settlements)
@@ -2317,7 +2325,7 @@ do -- fire
     for index = 1, drop_count do
       drops[index] = ARGV[4 + 20 * #jobs + 2 * #updates + index]
     end
-    local queue = queue_of("fire", (KEYS[3]), ":id") .. ":"
+    local queue = queue_of("fire", KEYS[3], ":id") .. ":"
     local lock_key = KEYS[1]
     local schedulers_key = KEYS[2]
     if redis.call("GET", lock_key) ~= token then
@@ -2348,7 +2356,7 @@ do -- renew
         taken_ms = whole(ARGV[arg + 2], "renew", "taken_ms"),
       }
     end
-    local queue = queue_of("renew", (KEYS[1]), ":stream") .. ":"
+    local queue = queue_of("renew", KEYS[1], ":stream") .. ":"
     local outcomes = {}
     for index, held in ipairs(leases) do
       local job, same = lease.look(queue, held.job_id, held.taken_ms, lease.RENEWAL)
