@@ -81,7 +81,9 @@ class Side:
             self.wire.call("registerParent", childJobId=others[0], parentId=other, depsMember=member)
 
     def _trip(self, outcomes: list[tuple[int, str, dict[str, Any], bool]], want: int) -> Any:
-        settlements = [self._outcome(*outcome) for outcome in outcomes if self.held or self.told]
+        before = tuple(self.told)
+        told = [self._outcome(before, *outcome) for outcome in outcomes]
+        settlements = dict.fromkeys(settlement for settlement in told if settlement)
         deliveries, self.delivered = self.delivered, []
         return self._exchanged(*settlements, want=want, deliveries=deliveries)
 
@@ -91,10 +93,12 @@ class Side:
         started = [(job.job_id, bool(job.entry_id), _renamed(job.fields, self.wire)) for job in reply.started]
         return reply.outcomes, started
 
-    def _outcome(self, index: int, kind: str, retention: dict[str, Any], again: bool) -> Settled:
-        if self.told and (again or not self.held):
-            # A reply was lost, or a lease: the same is told again later.
-            return self.told[index % len(self.told)]
+    def _outcome(
+        self, before: tuple[Settled, ...], index: int, kind: str, retention: dict[str, Any], again: bool
+    ) -> Settled | None:
+        if again or not self.held:
+            # A reply was lost: the same is told again on a later trip.
+            return before[index % len(before)] if before else None
         job = self.held.pop(index % len(self.held))
         if kind == "c":
             self.told.append(completed(job, f'"{job.job_id}"', **retention))
