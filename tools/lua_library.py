@@ -133,9 +133,10 @@ def _function(contract: Contract, prefix: str, *, strict: bool) -> str:
     lines = [*lines, *keys] if strict else [*_key_count(contract), *keys, *lines]
     unpack = "".join(f"    {line}\n" for line in lines)
     indented = "".join(f"    {line}\n" if line else "\n" for line in body.splitlines())
+    words = "KEYS, ARGV" if "ARGV" in unpack else "KEYS" if "KEYS" in unpack else ""
     return (
         f"do -- {contract.name}\n{requires}"
-        f'  redis.register_function("{prefix}{contract.name}", function(KEYS, ARGV)\n{unpack}{indented}  end)\nend\n'
+        f'  redis.register_function("{prefix}{contract.name}", function({words})\n{unpack}{indented}  end)\nend\n'
     )
 
 

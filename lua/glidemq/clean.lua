@@ -14,7 +14,8 @@ local purge = require("purge")
 if limit <= 0 or not cutoff_ms then
   return {}
 end
-local job_ids = redis.call("ZRANGE", finished_key, "-inf", string.format("%.0f", cutoff_ms), "BYSCORE", "LIMIT", 0, limit)
+local cutoff = string.format("%.0f", cutoff_ms)
+local job_ids = redis.call("ZRANGE", finished_key, "-inf", cutoff, "BYSCORE", "LIMIT", 0, limit)
 if not job_ids[1] then
   return {}
 end

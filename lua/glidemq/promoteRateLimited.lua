@@ -10,9 +10,10 @@ local groups = require("groups")
 local release = require("release")
 
 local most_groups = 100
-local due = redis.call("ZRANGE", ratelimited_key, 0, string.format("%.0f", now_ms), "BYSCORE", "LIMIT", 0, most_groups)
+
 local promoted = 0
-for _, name in ipairs(due) do
+local now_text = string.format("%.0f", now_ms)
+for _, name in ipairs(redis.call("ZRANGE", ratelimited_key, 0, now_text, "BYSCORE", "LIMIT", 0, most_groups)) do
   redis.call("ZREM", ratelimited_key, name)
   promoted = promoted + release.promote(queue, name, groups.load(queue, name), now_ms)
 end

@@ -19,7 +19,7 @@ end
 
 local by_priority = {}
 
-function by_priority.waiting(queue, job_id, job, group, priority)
+function by_priority.waiting(queue, job_id, _, group, priority)
   if priority == 0 then
     return "no_op"
   elseif not stream.withdraw(queue, group, job_id) then

@@ -973,7 +973,7 @@ end
 
 local by_priority = {}
 
-function by_priority.waiting(queue, job_id, job, group, priority)
+function by_priority.waiting(queue, job_id, _, group, priority)
   if priority == 0 then
     return "no_op"
   elseif not stream.withdraw(queue, group, job_id) then
@@ -2673,7 +2673,7 @@ do -- changePriority
 end
 
 do -- checkBudget
-  redis.register_function("glidemq_checkBudget", function(KEYS, ARGV)
+  redis.register_function("glidemq_checkBudget", function(KEYS)
     if #KEYS < 1 then
       missing("checkBudget", "budget")
     end
@@ -2716,7 +2716,8 @@ do -- clean
     if limit <= 0 or not cutoff_ms then
       return {}
     end
-    local job_ids = redis.call("ZRANGE", finished_key, "-inf", string.format("%.0f", cutoff_ms), "BYSCORE", "LIMIT", 0, limit)
+    local cutoff = string.format("%.0f", cutoff_ms)
+    local job_ids = redis.call("ZRANGE", finished_key, "-inf", cutoff, "BYSCORE", "LIMIT", 0, limit)
     if not job_ids[1] then
       return {}
     end
@@ -2976,7 +2977,7 @@ end
 
 do -- healListActive
   local lists = require("lists")
-  redis.register_function("glidemq_healListActive", function(KEYS, ARGV)
+  redis.register_function("glidemq_healListActive", function(KEYS)
     if #KEYS < 1 then
       missing("healListActive", "id")
     end
@@ -3074,7 +3075,7 @@ end
 
 do -- nextDue
   local scheduled = require("scheduled")
-  redis.register_function("glidemq_nextDue", function(KEYS, ARGV)
+  redis.register_function("glidemq_nextDue", function(KEYS)
     if #KEYS < 2 then
       missing("nextDue", "ratelimited")
     end
@@ -3096,7 +3097,7 @@ end
 
 do -- pause
   local events = require("events")
-  redis.register_function("glidemq_pause", function(KEYS, ARGV)
+  redis.register_function("glidemq_pause", function(KEYS)
     if #KEYS < 2 then
       missing("pause", "events")
     end
@@ -3172,9 +3173,10 @@ do -- promoteRateLimited
     local now_ms = numeric(ARGV[1]) or missing("promoteRateLimited", "now_ms")
     local queue = KEYS[1]:sub(1, -12)
     local most_groups = 100
-    local due = redis.call("ZRANGE", ratelimited_key, 0, string.format("%.0f", now_ms), "BYSCORE", "LIMIT", 0, most_groups)
+
     local promoted = 0
-    for _, name in ipairs(due) do
+    local now_text = string.format("%.0f", now_ms)
+    for _, name in ipairs(redis.call("ZRANGE", ratelimited_key, 0, now_text, "BYSCORE", "LIMIT", 0, most_groups)) do
       redis.call("ZREM", ratelimited_key, name)
       promoted = promoted + release.promote(queue, name, groups.load(queue, name), now_ms)
     end
@@ -3418,7 +3420,7 @@ end
 
 do -- resume
   local events = require("events")
-  redis.register_function("glidemq_resume", function(KEYS, ARGV)
+  redis.register_function("glidemq_resume", function(KEYS)
     if #KEYS < 2 then
       missing("resume", "events")
     end
@@ -3660,7 +3662,7 @@ do -- unlock
 end
 
 do -- version
-  redis.register_function("glidemq_version", function(KEYS, ARGV)
+  redis.register_function("glidemq_version", function()
     return "93"
   end)
 end
