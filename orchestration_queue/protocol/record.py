@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
@@ -15,14 +15,10 @@ from orchestration_queue.states import TERMINAL, JobState
 __all__ = ["JobRecord", "pairs", "when"]
 
 
-def pairs(flat: Iterable[bytes | str]) -> dict[str, str]:
+def pairs(flat: Sequence[bytes]) -> dict[str, str]:
     """A flat field/value reply as a mapping. Bytes that are no text (vectors) survive as surrogates."""
-    items = iter(flat)
-    return {_text(name): _text(value) for name, value in zip(items, items, strict=True)}
-
-
-def _text(word: bytes | str) -> str:
-    return word.decode("utf-8", "surrogateescape") if isinstance(word, bytes) else word
+    words = [word.decode("utf-8", "surrogateescape") for word in flat]
+    return dict(zip(words[::2], words[1::2], strict=True))
 
 
 def when(milliseconds: str | int | None) -> datetime | None:
@@ -72,8 +68,11 @@ class JobRecord:
     @cached_property
     def options(self) -> dict[str, Any]:
         """The options as stored, in the wire's names; empty when unreadable."""
+        stored = self.fields.get("opts", "{}")
+        if stored == "{}":
+            return {}
         try:
-            options = json.loads(self.fields.get("opts") or "{}")
+            options = json.loads(stored)
         except ValueError:
             return {}
         return options if isinstance(options, dict) else {}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Coroutine
 from datetime import datetime
 from typing import Any, TypeVar
@@ -27,7 +26,7 @@ class _Facts:
     def __init__(self, record: JobRecord, queue: str) -> None:
         self.record = record
         self.queue = queue
-        self._stop = threading.Event()
+        self._must_stop = False
 
     @property
     def id(self) -> str:
@@ -57,11 +56,11 @@ class _Facts:
     @property
     def should_stop(self) -> bool:
         """True once the worker gave the job up (its time is over, or the worker must leave): end soon."""
-        return self._stop.is_set()
+        return self._must_stop
 
     def request_stop(self) -> None:
         """Ask the handler to end soon."""
-        self._stop.set()
+        self._must_stop = True
 
 
 class AsyncActiveJob(_Facts):
@@ -116,9 +115,13 @@ class ActiveJob(_Facts):
 
     def __init__(self, job: AsyncActiveJob, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(job.record, job.queue)
-        self._stop = job._stop
         self._job = job
         self._loop = loop
+
+    @property
+    def should_stop(self) -> bool:
+        """As :attr:`AsyncActiveJob.should_stop`."""
+        return self._job.should_stop
 
     def _wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()

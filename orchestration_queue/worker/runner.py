@@ -9,7 +9,6 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
-from orchestration_queue.errors import UnrecoverableError
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations.working import Lease, Settlement
 from orchestration_queue.server import AsyncConnection
@@ -57,57 +56,74 @@ class Runner:
 
         These are two moments for a plain function that outlives its time: the outcome is told at once, and the
         place stays taken until the thread comes back.
+
+        Raises:
+            asyncio.CancelledError: The worker gave the job up; there is no outcome to tell.
         """
         job = AsyncActiveJob(lease.record, self._keys, self._connection)
-        timeout_ms = lease.record.options.get("timeout")
         try:
             handler = self._find(lease.record.name)
-            running = asyncio.ensure_future(self._start(handler, job))
-        except UnrecoverableError as error:
-            tell(outcome.failed(lease, error, 0.0))
+            run = self._on_loop if inspect.iscoroutinefunction(handler) else self._in_thread
+            settlement = outcome.completed(lease, await run(handler, job, _timeout_s(lease)))
+        except _OvertimeError as overtime:
+            job.request_stop()
+            tell(outcome.failed(lease, TimeoutError("Job timeout exceeded"), _chance()))
+            await overtime.until_ended()
             return
-        try:
-            done, _ = await asyncio.wait({running}, timeout=timeout_ms / 1000 if timeout_ms else None)
-            if not done:
-                job.request_stop()
-                tell(outcome.failed(lease, TimeoutError("Job timeout exceeded"), random.random()))  # noqa: S311
-                await self._end(running)
-                return
         except asyncio.CancelledError:
             job.request_stop()
-            await self._end(running)
-            raise
-        tell(self._outcome_of(lease, running))
-
-    @staticmethod
-    def _outcome_of(lease: Lease, running: asyncio.Future[Any]) -> Settlement:
-        if running.cancelled():
-            return outcome.failed(lease, RuntimeError("the handler was cancelled"), 0.0)
-        error = running.exception()
-        if error is None:
-            return outcome.completed(lease, running.result())
-        return outcome.failed(lease, error, random.random())  # noqa: S311  jitter, not a secret
-
-    @staticmethod
-    async def _end(running: asyncio.Future[Any]) -> None:
-        """Cancel a coroutine; wait for a thread, which nothing can stop. Its late outcome is of no use."""
-        running.cancel()
-        await asyncio.wait({running})
-
-    async def _start(self, handler: Handler, job: AsyncActiveJob) -> Any:
-        try:
-            if inspect.iscoroutinefunction(handler):
-                return await handler(job)
-            return await self._in_thread(handler, job)
+            if (task := asyncio.current_task()) and task.cancelling():
+                raise
+            settlement = outcome.failed(lease, RuntimeError("the handler was cancelled"), _chance())
         except (SystemExit, KeyboardInterrupt) as exit_:
             # Passed on, it would end the worker together with this job.
-            raise RuntimeError(f"the handler called exit ({exit_!r})") from exit_
+            settlement = outcome.failed(lease, RuntimeError(f"the handler called exit ({exit_!r})"), _chance())
+        except BaseException as error:
+            settlement = outcome.failed(lease, error, _chance())
+        tell(settlement)
 
-    async def _in_thread(self, handler: Handler, job: AsyncActiveJob) -> Any:
+    @staticmethod
+    async def _on_loop(handler: Handler, job: AsyncActiveJob, timeout_s: float | None) -> Any:
+        if timeout_s is None:
+            return await handler(job)
+        try:
+            async with asyncio.timeout(timeout_s) as limit:
+                return await handler(job)
+        except TimeoutError:
+            if limit.expired():
+                raise _OvertimeError from None
+            raise
+
+    async def _in_thread(self, handler: Handler, job: AsyncActiveJob, timeout_s: float | None) -> Any:
         loop = asyncio.get_running_loop()
         thread = loop.run_in_executor(self._executor, handler, ActiveJob(job, loop))
         try:
-            return await asyncio.shield(thread)
+            done, _ = await asyncio.wait({thread}, timeout=timeout_s)
         except asyncio.CancelledError:
+            job.request_stop()
             await asyncio.wait({thread})
             raise
+        if not done:
+            raise _OvertimeError(thread)
+        return thread.result()
+
+
+class _OvertimeError(Exception):
+    """The handler is over its time, and its thread, if it has one, has not come back."""
+
+    def __init__(self, thread: asyncio.Future[Any] | None = None) -> None:
+        self._thread = thread
+
+    async def until_ended(self) -> None:
+        """Wait for the thread, which nothing can stop. Its late outcome is of no use."""
+        if self._thread is not None:
+            await asyncio.wait({self._thread})
+
+
+def _timeout_s(lease: Lease) -> float | None:
+    timeout_ms = lease.record.options.get("timeout")
+    return timeout_ms / 1000 if isinstance(timeout_ms, (int, float)) and timeout_ms > 0 else None
+
+
+def _chance() -> float:
+    return random.random()  # noqa: S311  jitter, not a secret

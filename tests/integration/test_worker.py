@@ -266,7 +266,7 @@ async def test_a_stopped_worker_leaves_nothing_of_itself_behind(
     async with working(queue, work, server_url):
         await (await queue.add("work")).wait(timedelta(seconds=5))
         base = queue.keys.base
-        assert list(raw.scan_iter(f"{base}:w:*".replace("{", "\\{")))
+        await wait_until(lambda: list(raw.scan_iter(f"{base}:w:*")), "the worker to register")
     assert raw.xinfo_consumers(f"{base}:stream", "workers") == []
     assert not list(raw.scan_iter(f"{base}:w:*"))
 
