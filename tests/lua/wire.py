@@ -284,7 +284,7 @@ class Wire:
             command, *rest = readers[kind]
             found[key] = self.ask(command, key, *rest)
             if kind == "stream":
-                groups = [(group["name"], group["pending"]) for group in self.ask("XINFO", "GROUPS", key)]
+                groups = [(group["name"], group["pending"]) for group in self.driver.xinfo_groups(key)]
                 found[key] = (found[key], groups)
         return found
 
@@ -294,7 +294,8 @@ class Wire:
         before = self.dump()
         yield
         after = self.dump()
-        assert {key: after.get(key) for key in {**before, **after} if after.get(key) != before.get(key)} == {}
+        changed = {key: after.get(key) for key in {**before, **after} if after.get(key) != before.get(key)}
+        assert not changed, f"changed: {changed}"
 
     def refused(self, function: str, keys: Sequence[str], args: Sequence[Word], match: str | None = None) -> None:
         """The call must end in an error reply and leave no trace."""
