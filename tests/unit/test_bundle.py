@@ -1,0 +1,152 @@
+"""The bundler: one contract per function, written in Lua, and everything else made from it."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from orchestration_queue.protocol.functions import glidemq
+
+ROOT = Path(__file__).parents[2]
+TEXT = ROOT / "orchestration_queue" / "protocol" / "lua" / "glidemq.lua"
+
+
+def bundle(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(root / "tools" / "bundle_lua.py"), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """The sources alone, to be broken."""
+    for folder in ("tools", "lua"):
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    return tmp_path
+
+
+class TestOutputs:
+    def test_what_is_committed_is_what_the_sources_say(self) -> None:
+        result = bundle(ROOT, "--check")
+        assert (result.returncode, result.stderr) == (0, "")
+
+    def test_absent_and_stale_outputs_are_told_in_one_line_and_not_touched(self, copy: Path) -> None:
+        assert bundle(copy, "--check").returncode == 1
+        assert bundle(copy).returncode == 0
+        assert bundle(copy, "--check").returncode == 0
+        text = copy / "orchestration_queue" / "protocol" / "lua" / "glidemq.lua"
+        text.write_text(text.read_text() + "-- edited\n")
+        result = bundle(copy, "--check")
+        assert (result.returncode, result.stderr.count("\n")) == (1, 1)
+        assert "glidemq.lua" in result.stderr
+        assert "python tools/bundle_lua.py" in result.stderr
+        assert text.read_text().endswith("-- edited\n")
+
+    def test_writing_restores_them_byte_for_byte(self, copy: Path) -> None:
+        bundle(copy)
+        for path in (copy / "orchestration_queue").rglob("*.*"):
+            assert path.read_bytes() == (ROOT / path.relative_to(copy)).read_bytes(), path.name
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("old", "new", "complaint"),
+        [
+            ("--- @cost    O(1)\n", "", "@cost"),
+            ("@returns", "@replies", "unknown @replies"),
+            ("--- @key   lock ", "--- @key   Lock ", "cannot read the key"),
+            ("text         names this holder", "word         names this holder", "cannot read the argument"),
+            ('"PX", ttl_ms', '"PX", 1000', "ttl_ms is declared but not used"),
+            ("return redis", 'local locks = require("locks")\n\nreturn redis', "there is no module lua/lib/locks.lua"),
+        ],
+    )
+    def test_a_broken_source_is_told_in_one_line(self, copy: Path, old: str, new: str, complaint: str) -> None:
+        source = copy / "lua" / "glidemq" / "tryLock.lua"
+        assert old in source.read_text()
+        source.write_text(source.read_text().replace(old, new))
+        result = bundle(copy)
+        assert (result.returncode, result.stderr.count("\n")) == (1, 1)
+        assert complaint in result.stderr
+        assert "tryLock" in result.stderr
+        assert not (copy / "orchestration_queue").exists()
+
+
+class TestLibrary:
+    def test_it_names_itself_in_its_first_line(self) -> None:
+        assert TEXT.read_text().splitlines()[0] == "#!lua name=glidemq"
+
+    def test_each_function_file_is_registered_once_and_has_a_call(self) -> None:
+        registered = re.findall(r'register_function\("glidemq_(\w+)"', TEXT.read_text())
+        assert sorted(registered) == sorted(path.stem for path in (ROOT / "lua" / "glidemq").glob("*.lua"))
+        assert len(registered) == 45
+        snake = {re.sub(r"(?=[A-Z])", "_", name).lower() for name in registered}
+        assert snake == {name for name in glidemq.__all__ if name.islower()}
+
+    def test_it_speaks_to_either_server(self) -> None:
+        assert "server." not in TEXT.read_text()
+
+
+class TestCalls:
+    def test_keys_and_arguments_come_in_wire_order(self) -> None:
+        call = glidemq.try_lock(lock_key="glide:{q}:lock", token="mine", ttl_ms=5000)
+        assert call.words == ("FCALL", "glidemq_tryLock", 1, "glide:{q}:lock", "mine", 5000)
+
+    def test_defaults_are_sent_and_absent_keys_are_not(self) -> None:
+        call = glidemq.move_to_active(job_key="glide:{q}:job:7", now_ms=1)
+        assert call.words == ("FCALL", "glidemq_moveToActive", 1, "glide:{q}:job:7", 1, "", "", "", 0)
+
+    @pytest.mark.parametrize(("flag", "word"), [(True, 1), (False, 0)])
+    def test_a_flag_is_one_or_zero(self, flag: bool, word: int) -> None:
+        call = glidemq.drain(
+            stream_key="s",
+            scheduled_key="z",
+            events_key="e",
+            id_key="i",
+            lifo_key="l",
+            priority_key="p",
+            drain_delayed=flag,
+        )
+        assert call.args == (word, "workers")
+        assert type(call.args[0]) is int
+
+    @pytest.mark.parametrize("count", [0, 1, 2])
+    def test_lists_carry_their_lengths(self, count: int) -> None:
+        child = glidemq.FlowChild(
+            id_key="ci",
+            stream_key="cs",
+            scheduled_key="cz",
+            events_key="ce",
+            name="child",
+            data="{}",
+            opts="{}",
+            queue_prefix="glide:{c}",
+            parent_queue="q",
+        )
+        call = glidemq.add_flow(
+            id_key="i",
+            stream_key="s",
+            scheduled_key="z",
+            events_key="e",
+            children=[child] * count,
+            parent_name="parent",
+            parent_data="{}",
+            parent_opts="{}",
+            timestamp_ms=1,
+            extra_deps=["a"] * count,
+        )
+        assert call.keys == ("i", "s", "z", "e") + ("ci", "cs", "cz", "ce") * count
+        child_words = ("child", "{}", "{}", 0, 0, 0, "glide:{c}", "q", "")
+        head = ("parent", "{}", "{}", 1, 0, 0, 0, count, "")
+        assert call.args == head + child_words * count + (count,) + ("a",) * count
+
+    def test_every_call_is_made_by_name_and_documented(self) -> None:
+        for name in glidemq.__all__:
+            function = getattr(glidemq, name)
+            assert inspect.getdoc(function), name
+            kinds = {parameter.kind for parameter in inspect.signature(function).parameters.values()}
+            assert kinds <= {inspect.Parameter.KEYWORD_ONLY}, name
