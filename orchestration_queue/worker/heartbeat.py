@@ -37,7 +37,7 @@ class Heartbeat:
         self._keys = keys
         self._url = url
         self._tick_s = lease_s / 8
-        self._jobs: dict[str, _Kept] = {}
+        self._kept: dict[tuple[str, int], _Kept] = {}
         self._wake = threading.Event()
         self._over = False
         self._thread = threading.Thread(target=self._run, name="oq-heartbeat", daemon=True)
@@ -45,14 +45,14 @@ class Heartbeat:
 
     def keep(self, lease: Lease, lease_s: float) -> None:
         """Renew this job's lease from now on."""
-        self._jobs[lease.job_id] = _Kept(lease, lease_s / 2, time.monotonic() + lease_s / 2)
+        self._kept[lease.token] = _Kept(lease, lease_s / 2, time.monotonic() + lease_s / 2)
         if lease_s / 8 < self._tick_s:
             self._tick_s = lease_s / 8
             self._wake.set()
 
-    def drop(self, job_id: str) -> None:
-        """Stop renewing this job's lease."""
-        self._jobs.pop(job_id, None)
+    def drop(self, lease: Lease) -> None:
+        """Stop renewing this lease."""
+        self._kept.pop(lease.token, None)
 
     def close(self) -> None:
         """Stop, and wait for the thread to end."""
@@ -76,14 +76,14 @@ class Heartbeat:
             for kept, answer in zip(due, answers, strict=True):
                 kept.next_at = time.monotonic() + kept.interval_s
                 if answer is not Renewal.RENEWED:
-                    self.drop(kept.lease.job_id)
+                    self.drop(kept.lease)
                     self._on_end(kept.lease, answer)
         if connection is not None:
             connection.close()
 
     def _due(self) -> list[_Kept]:
         now = time.monotonic()
-        return [kept for kept in list(self._jobs.values()) if kept.next_at <= now]
+        return [kept for kept in list(self._kept.values()) if kept.next_at <= now]
 
 
 @dataclass(slots=True)

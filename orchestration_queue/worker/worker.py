@@ -64,7 +64,7 @@ class Worker:
         self._handler = handler
         self._url = url
         self._machine = Machine(self.options.concurrency)
-        self._jobs: dict[str, asyncio.Task[None]] = {}
+        self._jobs: dict[tuple[str, int], asyncio.Future[None]] = {}
         self._listener: asyncio.Task[None] | None = None
         self._waking: set[asyncio.Future[None]] = set()
         self._changed = asyncio.Event()
@@ -171,7 +171,7 @@ class Worker:
         trip = await self._line.exchange(step)
         self._machine.exchanged(step, len(trip.started), trip.why)
         for lease in trip.started:
-            self._jobs[lease.job_id] = asyncio.ensure_future(self._run(lease))
+            self._jobs[lease.token] = asyncio.ensure_future(self._run(lease))
         for settlement, verdict in zip(step.settle, trip.verdicts, strict=True):
             if verdict is Verdict.LOST:
                 log.warning("%s", LeaseLostError(self.keys.queue, settlement.lease.job_id))
@@ -185,14 +185,14 @@ class Worker:
         try:
             await self._runner.run(lease, self._tell)
         finally:
-            self._heartbeat.drop(lease.job_id)
-            self._jobs.pop(lease.job_id, None)
+            self._heartbeat.drop(lease)
+            self._jobs.pop(lease.token, None)
             self._machine.finished()
             self._changed.set()
 
     def _give_up(self, lease: Lease, why: Renewal) -> None:
         """Stop a job that is no longer ours to run."""
-        if task := self._jobs.get(lease.job_id):
+        if task := self._jobs.get(lease.token):
             if why is Renewal.REVOKED:
                 self._tell(Failure(lease, "revoked"))
             else:
@@ -200,7 +200,7 @@ class Worker:
             task.cancel()
 
     def _tell(self, settlement: Settlement) -> None:
-        self._heartbeat.drop(settlement.lease.job_id)
+        self._heartbeat.drop(settlement.lease)
         self._machine.tell(settlement)
         self._changed.set()
 
@@ -220,7 +220,7 @@ class Worker:
     async def _recover(self) -> None:
         """Take up again what an outage interrupted; when it lasts, the next round tries again."""
         with suppress(OrchestrationQueueError):
-            held = {*self._jobs, *self._machine.held}
+            held = {job_id for job_id, _ in self._jobs} | self._machine.held
             self._machine.found(await self._line.recover(held))
 
     def _wake_listener(self) -> None:

@@ -321,3 +321,50 @@ async def test_a_removed_job_leaves_no_ghost(queue: AsyncQueue, server_url: str,
         await (await queue.add("work")).wait(timedelta(seconds=5))
         await wait_until(lambda: raw.xlen(queue.keys.stream) == 0, "the leftover entry to go")
     assert not raw.exists(queue.keys.job(gone.id))
+
+
+async def test_a_worker_that_lost_its_lease_cannot_settle_the_job(
+    queue: AsyncQueue, server_url: str, raw: redis.Redis
+) -> None:
+    runs: list[asyncio.Event] = []
+
+    async def work(_: AsyncActiveJob) -> int:
+        runs.append(asyncio.Event())
+        number = len(runs)
+        await runs[-1].wait()
+        return number
+
+    slow = QUICK.model_copy(update={"lock_duration": timedelta(seconds=60), "stalled_interval": timedelta(seconds=60)})
+    async with working(queue, work, server_url, **slow.model_dump()):
+        job = await queue.add("work")
+        await wait_until(lambda: len(runs) == 1, "the job to start")
+        later = str(int(time.time() * 1000) + 120_000)
+        keys = queue.keys
+        arguments = ("workers", "thief", "0", "9", later, keys.failed, "0", "0")
+        raw.fcall("glidemq_reclaimStalled", 2, keys.stream, keys.events, *arguments)
+        await wait_until(lambda: len(runs) == 2, "the job to start again")
+        runs[0].set()
+        await asyncio.sleep(0.1)
+        assert (await job.refresh()).state is JobState.ACTIVE
+        runs[1].set()
+        assert await job.wait(timedelta(seconds=5)) == 2
+    assert raw.zcard(keys.completed) == 1
+
+
+async def test_a_running_job_that_is_revoked_is_stopped(queue: AsyncQueue, server_url: str) -> None:
+    started, stopped = asyncio.Event(), asyncio.Event()
+
+    async def work(_: AsyncActiveJob) -> None:
+        started.set()
+        try:
+            await asyncio.sleep(60)
+        finally:
+            stopped.set()
+
+    async with working(queue, work, server_url):
+        job = await queue.add("work", options=JobOptions(attempts=3))
+        await started.wait()
+        await job.revoke()
+        with pytest.raises(JobFailedError, match="revoked"):
+            await job.wait(timedelta(seconds=5))
+    assert stopped.is_set()

@@ -58,8 +58,8 @@ def job(keys: QueueKeys, job_id: str, fields: Sequence[str] = ()) -> Operation[J
         return JobRecord(job_id, pairs(reply)) if reply else None
 
     def read_some(reply: Reply) -> JobRecord | None:
-        present = [word for pair in zip(fields, reply, strict=True) if pair[1] is not None for word in pair]
-        return read(present)
+        present = zip(fields, reply, strict=True)
+        return read([word for name, value in present if value is not None for word in (name.encode(), value)])
 
     if fields:
         return Operation(Call("HMGET", (keys.job(job_id),), tuple(fields)), read_some)
@@ -171,9 +171,9 @@ def _waiting_ids(keys: QueueKeys, start: int, end: int) -> Steps[list[str]]:
     return _slice(ids, start, end)
 
 
-def _plain(groups: Reply) -> list[list[bytes | str]]:
+def _plain(groups: Reply) -> list[list[bytes]]:
     """Groups as flat text; some of their values are numbers, or absent."""
-    return [[word if isinstance(word, bytes | str) else str(word) for word in group] for group in groups]
+    return [[word if isinstance(word, bytes) else str(word).encode() for word in group] for group in groups]
 
 
 def _active_ids(keys: QueueKeys, start: int, end: int) -> Steps[list[str]]:

@@ -77,6 +77,11 @@ class Lease:
         return self.record.id
 
     @property
+    def token(self) -> tuple[str, int]:
+        """What tells this lease from another of the same job."""
+        return self.job_id, self.taken_ms
+
+    @property
     def scheduler(self) -> str | None:
         """The repeat-after-complete schedule that waits for its end, if any."""
         return self.record.fields.get("schedulerName")
