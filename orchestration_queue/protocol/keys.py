@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from orchestration_queue.errors import InvalidNameError
 from orchestration_queue.options import name_problem
 
-__all__ = ["DEFAULT_PREFIX", "GROUP", "QueueKeys"]
+__all__ = ["DEFAULT_PREFIX", "GROUP", "PERMANENT_KEYS", "QueueKeys"]
 
 DEFAULT_PREFIX = "glide"
 GROUP = "workers"
@@ -158,3 +158,35 @@ class QueueKeys:
     def member(self, job_id: str) -> str:
         """The job's name inside another job's ``deps``: it says queue and id."""
         return f"{self.base}:{job_id}"
+
+
+PERMANENT_KEYS = {
+    "id": "counter of automatic job ids",
+    "stream": "ready jobs",
+    "events": "what happened, about the last 1,000 events",
+    "scheduled": "jobs due later",
+    "completed": "finished jobs by time, until retention or `clean` removes them",
+    "failed": "failed jobs by time, likewise",
+    "meta": "settings",
+    "dedup": "deduplication ids",
+    "rate": "window of the rate limit",
+    "schedulers": "repeatable jobs",
+    "ordering": "sequence numbers by ordering key",
+    "ratelimited": "groups that wait for their limit",
+    "metrics:*": "a day of counters per minute",
+    "lifo": "ready jobs, newest first",
+    "priority": "ready jobs with a priority",
+    "list-active": "how many active jobs came from a list",
+    "list-active:jobs": "which these are",
+    "suspended": "suspended jobs by deadline",
+    "job:*": "a job, until it is removed",
+    "log:*": "its log, likewise",
+    "deps:*": "what it waits for, likewise",
+    "parents:*": "what waits for it, likewise",
+    "jstream:*": "its output, likewise",
+    "signals:*": "its signals, likewise",
+    "budget:*": "a flow's budget",
+    "group:*": "state of an ordering group",
+    "groupq:*": "parked jobs of an ordering group",
+}
+"""Keys that stay until somebody removes them, after the queue's own part, with ``*`` for ids; and what they hold."""
