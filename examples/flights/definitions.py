@@ -47,7 +47,7 @@ def _month(month: int, node: str) -> AssetTask:
     )
 
 
-prepare_flights = queue_flow_assets(
+tables = queue_flow_assets(
     [
         *(_raw(table, node) for table, node in settings.RAW_NODES.items()),
         *(_month(month, node) for month, node in settings.MONTH_NODES.items()),
@@ -74,7 +74,7 @@ prepare_flights = queue_flow_assets(
             options=TWICE,
         ),
     ],
-    name=settings.PREPARE,
+    name=settings.FLOW,
     queue=settings.QUEUE,
 )
 
@@ -109,14 +109,14 @@ report = queue_task_asset(
 
 # Each run is one process. A process per step, Dagster's default, would cost seconds for steps that only wait.
 prepare_job = dg.define_asset_job(
-    settings.PREPARE, selection=dg.AssetSelection.assets(prepare_flights), executor_def=dg.in_process_executor
+    settings.PREPARE_JOB, selection=dg.AssetSelection.assets(tables), executor_def=dg.in_process_executor
 )
 report_job = dg.define_asset_job(
     settings.REPORT_JOB, selection=dg.AssetSelection.assets(delays, report), executor_def=dg.in_process_executor
 )
 
 flights_prepared = flow_completed_sensor(
-    settings.PREPARE,
+    settings.FLOW,
     last_nodes=[
         settings.CLEAN_FLIGHTS,
         settings.CLEAN_WEATHER,
@@ -130,7 +130,7 @@ flights_prepared = flow_completed_sensor(
 )
 
 defs = dg.Definitions(
-    assets=[prepare_flights, delays, report],
+    assets=[tables, delays, report],
     jobs=[prepare_job, report_job],
     sensors=[flights_prepared],
     resources={"queue": QueueResource(url=dg.EnvVar("OQ_URL"))},

@@ -18,7 +18,7 @@ import sys
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from types import FrameType
@@ -137,19 +137,17 @@ class Demo:
         Raises:
             DemoError: It did not end well.
         """
+        screen = self._stack.enter_context(closing(screen_for(self.console)))
+        screen.say("Starting an embedded server, two workers and a Dagster daemon ...")
         self.start_workers()
         instance = self.open_instance()
         location = ("-m", DEFINITIONS, "-d", str(ROOT))
         run_id = str(uuid.uuid4())
         self.fleet.start("daemon", str(BIN / "dagster-daemon"), "run", *location)
-        launch = ("job", "launch", *location, "-j", settings.PREPARE, "--run-id", run_id)
+        launch = ("job", "launch", *location, "-j", settings.PREPARE_JOB, "--run-id", run_id)
         self.fleet.start("launch", str(BIN / "dagster"), *launch, expected_to_end=True)
-        killer = WorkerKiller(self.connection, self.fleet, WORKERS[0]) if kill_worker else None
-        screen = screen_for(self.console)
-        try:
-            return self._follow(Watch(self.connection, instance, run_id), screen, killer)
-        finally:
-            screen.close()
+        killer = WorkerKiller(self.connection, self.fleet, WORKERS) if kill_worker else None
+        return self._follow(Watch(self.connection, instance, run_id), screen, killer)
 
     def _follow(self, watch: Watch, screen: Screen, killer: WorkerKiller | None) -> Snapshot:
         deadline = time.monotonic() + TIME_LIMIT_S
@@ -163,17 +161,16 @@ class Demo:
             for run in snapshot.runs:
                 if run.is_over and run.status != "SUCCESS":
                     raise DemoError(f"The Dagster run of {run.job} ended as {run.status}.")
-            if killer and killer.try_once(snapshot):
-                screen.say(
-                    f"{snapshot.elapsed_s:6.1f} s  {WORKERS[0]} is killed (SIGKILL) while it is at {killer.lost_node}"
-                )
             if all(run.is_over for run in snapshot.runs) and snapshot.fires:
-                if killer and not killer.lost_node:
-                    raise DemoError(f"{WORKERS[0]} was never caught with a month in its hands, so it was not killed.")
+                if killer and not killer.victim:
+                    raise DemoError("No worker was ever caught with a month in its hands, so none was killed.")
                 return snapshot
             if time.monotonic() > deadline:
                 raise DemoError(f"It was not over after {TIME_LIMIT_S:.0f} s: {snapshot.done} nodes are done.")
-            time.sleep(LOOK_EVERY_S)
+            if killer is None or killer.victim:
+                time.sleep(LOOK_EVERY_S)
+            elif killer.watch(LOOK_EVERY_S):
+                screen.say(f"          {killer.victim} is killed (SIGKILL) while it is at {killer.lost_node}")
 
     def serve(self, port: int) -> None:
         """Show the same pipeline in the browser until Ctrl-C.
@@ -190,7 +187,9 @@ class Demo:
         while _is_free(port):
             self.fleet.check()
             time.sleep(LOOK_EVERY_S)
-        self.console.print(f"Open [bold]http://127.0.0.1:{port}[/] and launch the job {settings.PREPARE}; Ctrl-C ends.")
+        self.console.print(
+            f"Open [bold]http://127.0.0.1:{port}[/] and launch the job {settings.PREPARE_JOB}; Ctrl-C ends."
+        )
         while True:
             self.fleet.check()
             time.sleep(LOOK_EVERY_S)
@@ -243,6 +242,8 @@ def main(arguments: list[str] | None = None) -> int:
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
     console = Console()
+    if not console.is_terminal:
+        console = Console(width=120)
     directory: Path = options.directory.absolute()
     started = time.monotonic()
     try:

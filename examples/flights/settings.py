@@ -12,9 +12,10 @@ __all__ = [
     "CLEAN_WEATHER",
     "DELAYS",
     "FLIGHTS_IN_2013",
+    "FLOW",
     "FRESHNESS",
     "MONTH_NODES",
-    "PREPARE",
+    "PREPARE_JOB",
     "QUEUE",
     "RAW_NODES",
     "REPORT",
@@ -28,8 +29,11 @@ QUEUE = "flights"
 FLIGHTS_IN_2013 = 336_776
 """Rows of the flights table, at every stage."""
 
-PREPARE = "prepare_flights"
-"""The flow, and the Dagster job, that makes the clean tables."""
+FLOW = "tables"
+"""The flow that makes the raw and clean tables."""
+
+PREPARE_JOB = "prepare_flights"
+"""The Dagster job that runs the flow."""
 
 REPORT_JOB = "delay_report"
 """The Dagster job that makes the delay table and the report."""

@@ -113,12 +113,12 @@ class Watch:
     def look(self) -> Snapshot:
         """See everything as it is now."""
         report = self._report_run()
-        jobs = {name: job_id_of(f"{settings.PREPARE}-{self._run_id}", name) for name in PREPARE_NODES}
+        jobs = {name: job_id_of(f"{settings.FLOW}-{self._run_id}", name) for name in PREPARE_NODES}
         jobs |= {name: job_id_of(f"{name}-{report.run_id}", name) for name in REPORT_NODES}
         return Snapshot(
             elapsed_s=time.monotonic() - self._started,
             nodes=tuple(self._nodes(jobs)),
-            runs=(self._run(settings.PREPARE, self._run_id), report),
+            runs=(self._run(settings.PREPARE_JOB, self._run_id), report),
             fires=self._fires(),
         )
 

@@ -26,7 +26,7 @@ def test_the_demo_ends_well_though_a_worker_is_killed(tmp_path: Path) -> None:
     directory = tmp_path / "demo"
     done = demo(directory, "--kill-worker")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "worker-1 is killed (SIGKILL) while it is at flights_2013_" in done.stdout
+    assert " is killed (SIGKILL) while it is at flights_2013_" in done.stdout
     assert "taken over from a lost worker" in done.stdout
     assert done.stdout.count("flights_2013_") >= 12
     assert "336,776 rows" in done.stdout
