@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from datetime import timedelta
 from typing import Annotated, Any
 
 import typer
@@ -44,7 +43,7 @@ def add(
     as_json: JsonFlag = False,
 ) -> None:
     """Add a job."""
-    options = JobOptions(job_id=job_id, delay=timedelta(seconds=delay), priority=priority, attempts=attempts)
+    options = JobOptions(job_id=job_id, delay=delay, priority=priority, attempts=attempts)
     with Queue(queue, url=url, prefix=prefix) as client:
         job = client.add(name, _parsed(data), options)
         added: dict[str, Any] = {"queue": queue, "id": job.id, "is_new": job.is_new}

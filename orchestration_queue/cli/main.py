@@ -30,7 +30,7 @@ class _Commands(TyperGroup):
 
     def main(self, *args: Any, **options: Any) -> NoReturn:
         try:
-            code = super().main(*args, **{**options, "standalone_mode": False})
+            code = super().main(*args, **{**options, "prog_name": "oq", "standalone_mode": False})
         except (OrchestrationQueueError, TimeoutError) as error:
             fail(str(error))
             sys.exit(next(code for kind, code in _EXIT_CODES if isinstance(error, kind)))

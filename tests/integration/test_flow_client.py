@@ -16,10 +16,10 @@ from orchestration_queue.errors import (
     FlowError,
     FlowFailedError,
     InvalidNameError,
-    JobNotFoundError,
     OrchestrationQueueError,
     PayloadError,
     ServerError,
+    StateError,
     UnknownDependencyError,
 )
 from orchestration_queue.flows import Dag, Node
@@ -223,7 +223,7 @@ async def test_the_tree_of_anybodys_flow_is_found_on_the_server(
         await flows.submit(diamond(queue_name), flow_id="ff")
         hand.complete(hand.take())
         own, found = await flow.tree(), await flows.tree(queue_name, "f")
-        with pytest.raises(JobNotFoundError):
+        with pytest.raises(StateError, match="has no job of a flow 'nix'"):
             await flows.tree(queue_name, "nix")
     assert {node.name: node for node in found} == {
         node.name: FlowNode(**{**node.to_dict(), "deps": tuple(sorted(node.deps))}) for node in own

@@ -379,7 +379,7 @@ async def test_a_queues_names_are_found_by_prefix(face: Face, queue_name: str, r
             await queue.add("work")
     async with face.queue("other", prefix="x*") as queue:
         await queue.pause()
-    raw.set("glide:{not-a-queue}:other", 1)
+    raw.set("glide:{not-a-queue}:other", 1, ex=60)
     assert await asyncio.to_thread(Queue.names, url=face.url) == sorted(names)
     assert await asyncio.to_thread(Queue.names, url=face.url, prefix="x*") == ["other"]
 
@@ -431,9 +431,10 @@ async def test_bad_calls_are_refused_and_nothing_is_written(face: Face, queue_na
             (queue.clean(timedelta(seconds=-1)), "lies in the future"),
             (queue.clean(timedelta(0), -1), "count must be a non-negative integer"),
             (queue.clean(timedelta(0), state="active"), "have not finished"),
-            (job.change_priority(-1), "Priority must be <= 2048"),
-            (job.change_priority(2049), "Priority must be <= 2048"),
-            (job.change_delay(-1), "lies in the past"),
+            (job.change_priority(-1), "greater than or equal to 0"),
+            (job.change_priority(2049), "less than or equal to 2048"),
+            (job.change_delay(-1), "greater than or equal to 0 seconds"),
+            (job.change_delay(float("nan")), "NaN"),
             (job.update_data(object()), "cannot be written as JSON"),
             (job.wait(-1), "lies in the past"),
             (job.wait(float("nan")), "lies in the past"),

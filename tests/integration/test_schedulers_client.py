@@ -79,7 +79,7 @@ async def test_an_edit_waits_for_the_lock_and_gives_it_back(face: Face, queue_na
 
 async def test_a_lock_that_stays_taken_is_told_and_nothing_is_written(face: Face, queue_name: str, raw: Any) -> None:
     async with face.schedulers(queue_name) as schedulers:
-        raw.set(schedulers.keys.schedulers_lock, "somebody")
+        raw.set(schedulers.keys.schedulers_lock, "somebody", ex=60)
         with pytest.raises(
             SchedulerBusyError, match=rf"queue '{queue_name}' stayed locked by another process for \d+ s"
         ):

@@ -8,8 +8,8 @@ from typing import Any
 from orchestration_queue.client._async.channel import AsyncChannel
 from orchestration_queue.client._async.events import AsyncEventReader
 from orchestration_queue.client.values import ENDINGS, Deadline, encode_data, event_outcome, now_ms, outcome
-from orchestration_queue.errors import InvalidOptionError, JobNotFoundError
-from orchestration_queue.options import MAX_PRIORITY, milliseconds
+from orchestration_queue.errors import JobNotFoundError
+from orchestration_queue.options import JobOptions, milliseconds
 from orchestration_queue.protocol.events import Event
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import control, reading
@@ -167,11 +167,8 @@ class AsyncJob:
             JobNotFoundError: It is not there any more.
             StateError: It has started.
         """
-        if isinstance(priority, bool) or not isinstance(priority, int) or not 0 <= priority <= MAX_PRIORITY:
-            raise InvalidOptionError(
-                f"Priority {priority!r} is none: Priority must be <= {MAX_PRIORITY}, at least 0, and a whole number."
-            )
-        await self._channel.run(control.change_priority(self._keys, self.id, priority))
+        checked = JobOptions(priority=priority).priority
+        await self._channel.run(control.change_priority(self._keys, self.id, checked))
 
     async def change_delay(self, delay: timedelta | float) -> None:
         """Make a job that has not started ready at another time.
@@ -180,14 +177,12 @@ class AsyncJob:
             delay: Counted from now: a duration, or seconds.
 
         Raises:
-            InvalidOptionError: The delay is negative.
+            InvalidOptionError: The delay is negative, or no duration.
             JobNotFoundError: It is not there any more.
             StateError: It has started.
         """
-        duration = delay if isinstance(delay, timedelta) else timedelta(seconds=delay)
-        if duration < timedelta(0):
-            raise InvalidOptionError(f"A delay of {duration.total_seconds():g} s lies in the past; pass 0 or more.")
-        await self._channel.run(control.change_delay(self._keys, self.id, milliseconds(duration), now_ms()))
+        delay_ms = milliseconds(JobOptions(delay=delay).delay)
+        await self._channel.run(control.change_delay(self._keys, self.id, delay_ms, now_ms()))
 
     async def update_data(self, data: Any) -> None:
         """Replace the job's payload; an attempt that is running keeps what it was given.

@@ -10,7 +10,7 @@ from orchestration_queue.client._sync.channel import Channel, Client
 from orchestration_queue.client._sync.flow import Flow
 from orchestration_queue.client.progress import TREE_FIELDS, found_nodes
 from orchestration_queue.client.values import FlowNode, now_ms
-from orchestration_queue.errors import JobNotFoundError
+from orchestration_queue.errors import StateError
 from orchestration_queue.flows import Dag, compile  # noqa: A004
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX, QueueKeys
 from orchestration_queue.protocol.operations import adding, reading
@@ -85,12 +85,15 @@ class FlowProducer(Client):
 
         Raises:
             InvalidNameError: The wire cannot carry the queue's name.
-            JobNotFoundError: No job of the queue belongs to such a flow.
+            StateError: No job of the queue belongs to such a flow.
         """
         keys = QueueKeys(queue, self.prefix)
         graph = self._channel.follow(flow_dependencies(keys, flow_id))
         if not graph:
-            raise JobNotFoundError(queue, f"{flow_id}.*")
+            raise StateError(
+                f"Queue {queue!r} has no job of a flow {flow_id!r}: it was submitted elsewhere, or its jobs have been "
+                "removed since; check the flow's id and its queue."
+            )
         wanted = [(QueueKeys(name, self.prefix), job_id) for name, job_id in graph]
         records = self._channel.follow(reading.jobs(wanted, TREE_FIELDS))
         return found_nodes(flow_id, graph, dict(zip(graph, records, strict=True)))

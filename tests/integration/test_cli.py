@@ -1,0 +1,307 @@
+"""The command `oq`: what it prints, for people and for programs, and what its exit codes say."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from orchestration_queue import __version__
+from orchestration_queue.cli.main import app
+from orchestration_queue.client import FlowProducer, Queue
+from orchestration_queue.flows import Dag, Node
+from orchestration_queue.protocol.library import LIBRARIES
+from tests.by_hand import HandWorker
+from tests.processes import OQ, worker_process
+from tests.waiting import wait_until_sync
+
+
+class Oq:
+    """Runs the command in this process, on one server."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    def __call__(self, *arguments: str) -> Result:
+        # Wide, so that no table is cut.
+        return CliRunner().invoke(app, arguments, env={"OQ_URL": self._url, "COLUMNS": "200"})
+
+    def json(self, *arguments: str) -> Any:
+        result = self(*arguments, "--json")
+        assert result.exit_code == 0, result.stderr
+        return json.loads(result.stdout)
+
+
+@pytest.fixture
+def oq(server_url: str, raw: Any) -> Oq:
+    return Oq(server_url)
+
+
+def test_a_job_is_added_and_shown(oq: Oq, queue_name: str, hand: HandWorker) -> None:
+    added = oq("job", "add", queue_name, "send", "--data", '{"to": "[bold]zoë"}', "--attempts", "3")
+    assert (added.exit_code, added.stdout) == (0, f"Added job 1 to queue {queue_name}.\n")
+    held = hand.take()
+    hand.log(held, "half [red]way")
+    hand.complete(held, {"sent": True})
+    shown = oq("job", "show", queue_name, "1")
+    assert shown.exit_code == 0
+    for words in (
+        "send",
+        "completed",
+        '{"to": "[bold]zoë"}',
+        '{"sent": true}',
+        '{"attempts":3}',
+        "half [red]way",
+        "0 of 3",
+    ):
+        assert words in shown.stdout
+
+
+def test_json_is_for_programs(oq: Oq, queue_name: str, hand: HandWorker) -> None:
+    added = oq.json("job", "add", queue_name, "send", "--job-id", "mine", "--priority", "5", "--data", "[1]")
+    assert added == {"queue": queue_name, "id": "mine", "is_new": True}
+    assert oq.json("job", "add", queue_name, "send", "--job-id", "mine")["is_new"] is False
+    assert oq("job", "add", queue_name, "send", "--job-id", "mine").stdout == "Job mine was there already.\n"
+    hand.fail(hand.take(), "no such address")
+    shown = oq.json("job", "show", queue_name, "mine")
+    assert {
+        name: shown[name] for name in ("id", "queue", "name", "state", "data", "priority", "failed_reason", "logs")
+    } == {
+        "id": "mine",
+        "queue": queue_name,
+        "name": "send",
+        "state": "failed",
+        "data": [1],
+        "priority": 5,
+        "failed_reason": "no such address",
+        "logs": [],
+    }
+    assert shown["added_at"].endswith("+00:00")
+
+
+def test_a_payload_of_another_serializer_is_shown_as_it_is(oq: Oq, queue_name: str, raw: Any) -> None:
+    oq("job", "add", queue_name, "send")
+    raw.hset(f"glide:{{{queue_name}}}:job:1", "data", "<xml/>")
+    assert oq.json("job", "show", queue_name, "1")["data"] == "<xml/>"
+    assert "<xml/>" in oq("job", "show", queue_name, "1").stdout
+
+
+def test_queues_are_listed_with_their_counts(oq: Oq, queue_name: str, server_url: str) -> None:
+    assert oq.json("queue", "ls") == []
+    with Queue("a", url=server_url) as a, Queue("b", url=server_url) as b:
+        a.add("work")
+        b.pause()
+    assert oq.json("queue", "ls") == [
+        {"queue": "a", "waiting": 1, "active": 0, "delayed": 0, "completed": 0, "failed": 0, "paused": False},
+        {"queue": "b", "waiting": 0, "active": 0, "delayed": 0, "completed": 0, "failed": 0, "paused": True},
+    ]
+    lines = oq("queue", "ls").stdout.splitlines()
+    assert lines[0].split() == ["queue", "waiting", "active", "delayed", "completed", "failed"]
+    assert [line.split() for line in lines[1:]] == [["a", *"10000"], ["b", *"00000", "paused"]]
+
+
+def test_another_prefix_is_another_world(oq: Oq, queue_name: str, server_url: str) -> None:
+    oq("job", "add", queue_name, "send", "--prefix", "other")
+    assert oq.json("queue", "ls") == []
+    assert [row["queue"] for row in oq.json("queue", "ls", "--prefix", "other")] == [queue_name]
+    in_environment = CliRunner().invoke(
+        app, ["queue", "ls", "--json"], env={"OQ_URL": server_url, "OQ_PREFIX": "other"}
+    )
+    assert [row["queue"] for row in json.loads(in_environment.stdout)] == [queue_name]
+
+
+def test_a_flow_is_shown_as_a_tree(oq: Oq, queue_name: str, server_url: str, hand: HandWorker) -> None:
+    dag = Dag("d", [Node("raw"), Node("clean", deps=("raw",)), Node("report", deps=("clean",))], queue_name)
+    with FlowProducer(url=server_url) as flows:
+        flows.submit(dag, flow_id="f")
+    hand.fail(hand.take(), "no [file]")
+    nodes = oq.json("flow", "tree", queue_name, "f")
+    assert [(node["name"], node["state"], node["depth"], node["deps"]) for node in nodes] == [
+        ("raw", "failed", 0, []),
+        ("clean", "waiting-children", 1, ["raw"]),
+        ("report", "waiting-children", 2, ["clean"]),
+    ]
+    lines = oq("flow", "tree", queue_name, "f").stdout.splitlines()
+    assert [line[: len(line) - len(line.lstrip())] for line in lines[1:]] == ["", "  ", "    "]
+    assert "no [file]" in lines[1]
+
+
+def test_the_library_is_dumped_exactly_and_needs_no_server(oq: Oq) -> None:
+    for library in LIBRARIES:
+        dumped = CliRunner().invoke(app, ["library", "dump", library.name], env={"OQ_URL": "redis://localhost:1"})
+        assert dumped.exit_code == 0
+        assert dumped.stdout == library.text
+
+
+def test_the_librarys_status_is_looked_up_and_nothing_loaded(oq: Oq, queue_name: str, raw: Any) -> None:
+    raw.function_flush()
+    rows = oq.json("library", "status")
+    assert [(row["library"], row["server"], row["on_connect"]) for row in rows] == [
+        (library.name, None, "load") for library in LIBRARIES
+    ]
+    assert raw.function_list() == []
+    oq("job", "add", queue_name, "send")
+    assert [(row["server"], row["on_connect"]) for row in oq.json("library", "status")] == [
+        (library.version, "keep") for library in LIBRARIES
+    ]
+    assert "glidemq" in oq("library", "status").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["job", "add", "a:b", "n"], 2, "Queue name 'a:b' contains ':'"),
+        (["job", "add", "q", "n", "--data", "{"], 2, "The data '{' is not JSON"),
+        (["job", "add", "q", "n", "--delay", "-1"], 2, "greater than or equal to 0 seconds"),
+        (["job", "add", "q", "n", "--delay", "nan"], 2, "NaN"),
+        (["job", "add", "q", "n", "--priority", "2049"], 2, "less than or equal to 2048"),
+        (["job", "add", "q", "n", "--job-id", "a{b"], 2, "Job id 'a{b' contains '{'"),
+        (["job", "add", "q", "n", "--delay", "soon"], 2, "see `oq job add --help`"),
+        (["job", "add", "q"], 2, "see `oq job add --help`"),
+        (["job", "ad"], 2, "see `oq job --help`"),
+        (["jobs"], 2, "see `oq --help`"),
+        (["job", "add", "q", "n", "--speed", "9"], 2, "see `oq job add --help`"),
+        (["job", "show", "q", "nix"], 3, "has no job 'nix'"),
+        (["flow", "tree", "q", "nix"], 3, "has no job of a flow 'nix'"),
+        (["library", "dump", "nix"], 2, "There is no library 'nix'"),
+        (["queue", "ls", "--url", "http://x"], 2, "The server URL 'http://x' cannot be read"),
+        (["worker", "nix", "--queue", "q"], 2, "write module:object"),
+        (["worker", "no_such_module:x", "--queue", "q"], 2, "cannot be imported"),
+        (["worker", "os:nix", "--queue", "q"], 2, "has no 'nix'"),
+        (["worker", "os:sep", "--queue", "q"], 2, "runs no jobs"),
+        (["worker", "os:getpid", "--queue", "q", "--concurrency", "0"], 2, "concurrency"),
+        (["worker", "os:getpid", "--queue", "q", "--log-level", "loud"], 2, "no log level 'loud'"),
+        (["worker", "os:getpid"], 2, "see `oq worker --help`"),
+    ],
+)
+def test_errors_are_one_sentence_with_a_telling_code_and_nothing_is_written(
+    oq: Oq, raw: Any, arguments: list[str], code: int, says: str
+) -> None:
+    result = oq(*arguments)
+    assert (result.exit_code, result.stdout) == (code, "")
+    assert says in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert raw.dbsize() == 0
+
+
+def test_an_unreachable_server_is_4_and_a_failed_or_late_job_is_1(oq: Oq, queue_name: str, tmp_path: Path) -> None:
+    away = oq("queue", "ls", "--url", f"unix://{tmp_path}/nobody.sock")
+    assert (away.exit_code, away.stdout) == (4, "")
+    assert away.stderr.startswith("Cannot reach the server at unix://")
+    late = oq("job", "add", queue_name, "send", "--wait", "0.05")
+    assert (late.exit_code, late.stdout) == (1, "")
+    assert "is still waiting after 0.05 s" in late.stderr
+
+
+def test_help_and_version(oq: Oq) -> None:
+    assert oq("--version").stdout == f"{__version__}\n"
+    for noun in ((), ("queue",), ("job",), ("flow",), ("library",)):
+        assert oq(*noun, "--help").exit_code == 0
+        assert "Usage" in oq(*noun).stdout
+
+
+def test_every_option_of_the_reference_exists_and_the_other_way_round() -> None:
+    reference = (Path(__file__).parents[2] / "docs" / "reference" / "cli.md").read_text()
+    for command in (
+        ["queue", "ls"],
+        ["job", "add"],
+        ["job", "show"],
+        ["flow", "tree"],
+        ["library", "dump"],
+        ["library", "status"],
+        ["worker"],
+    ):
+        help_text = CliRunner().invoke(app, [*command, "--help"], env={"COLUMNS": "200", "NO_COLOR": "1"}).stdout
+        section = reference.partition(f"## `oq {' '.join(command)}")[2].partition("\n## ")[0]
+        offered = {word for word in help_text.split() if word.startswith("--") and word != "--help"}
+        common = {"--url", "--prefix", "--json"}
+        assert offered - common == set(re.findall(r"`(--[a-z-]+)`", section)) - common, command
+
+
+TASKS = """
+import os, time
+from orchestration_queue.tasks import Tasks
+tasks = Tasks()
+
+@tasks.task
+def double(n: int) -> int:
+    return 2 * n
+
+@tasks.task
+def where() -> int:
+    return os.getpid()
+
+def handler(job):
+    return job.data
+"""
+
+
+def oq_process(*arguments: str, url: str, directory: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [OQ, *arguments], cwd=directory, env={**os.environ, "OQ_URL": url}, text=True, capture_output=True, timeout=60
+    )
+
+
+def test_a_worker_process_runs_tasks_of_the_working_directory_and_leaves_on_sigterm(
+    server_url: str, queue_name: str, raw: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine.py").write_text(TASKS)
+    monkeypatch.chdir(tmp_path)
+    with worker_process("mine:tasks", queue_name, server_url, "--concurrency", "2") as worker:
+        added = oq_process(
+            "job",
+            "add",
+            queue_name,
+            "double",
+            "--data",
+            '{"n": 21}',
+            "--wait",
+            "30",
+            url=server_url,
+            directory=tmp_path,
+        )
+        assert (added.returncode, added.stdout, added.stderr) == (0, "42\n", "")
+        with Queue(queue_name, url=server_url) as queue:
+            assert queue.add("where", {}).wait(30) == worker.pid
+        worker.send_signal(signal.SIGTERM)
+        assert worker.wait(20) == 0
+    missing = oq_process("job", "show", queue_name, "nix", url=server_url, directory=tmp_path)
+    assert (missing.returncode, missing.stdout) == (3, "")
+    assert missing.stderr.startswith(f"Queue '{queue_name}' has no job 'nix'")
+
+
+def test_a_worker_process_takes_one_function_for_all_jobs_and_leaves_on_ctrl_c(
+    server_url: str, queue_name: str, raw: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine.py").write_text(TASKS)
+    monkeypatch.chdir(tmp_path)
+    with worker_process("mine:handler", queue_name, server_url) as worker:
+        with Queue(queue_name, url=server_url) as queue:
+            assert queue.add("anything", [1, 2]).wait(30) == [1, 2]
+        worker.send_signal(signal.SIGINT)
+        assert worker.wait(20) == 0
+
+
+def test_importing_the_package_is_cheap_and_brings_no_integration() -> None:
+    program = "import sys, orchestration_queue; print(*sorted(sys.modules))"
+    loaded = subprocess.check_output([sys.executable, "-c", program], text=True).split()
+    assert not {"dagster", "pyspark", "redis", "pydantic", "typer"} & set(loaded)
+    program = "import sys, orchestration_queue.client, orchestration_queue.worker; print(*sorted(sys.modules))"
+    loaded = subprocess.check_output([sys.executable, "-c", program], text=True).split()
+    assert not {"dagster", "pyspark", "typer", "rich"} & set(loaded)
+
+
+def test_a_worker_waits_for_its_first_job(server_url: str, queue_name: str, raw: Any, tmp_path: Path) -> None:
+    with worker_process("os:getpid", queue_name, server_url) as worker:
+        wait_until_sync(lambda: list(raw.scan_iter(f"glide:{{{queue_name}}}:w:*")), "the worker to register", 30)
+        worker.send_signal(signal.SIGTERM)
+        assert worker.wait(20) == 0
+    assert not list(raw.scan_iter(f"glide:{{{queue_name}}}:w:*"))
