@@ -39,8 +39,12 @@ if TYPE_CHECKING:
     )
     from orchestration_queue.schedules import Cron, Every, JobTemplate, RepeatAfterComplete
     from orchestration_queue.states import JobState
+    from orchestration_queue.tasks import Tasks
+    from orchestration_queue.worker import ActiveJob, AsyncActiveJob, Worker
 
 __all__ = [
+    "ActiveJob",
+    "AsyncActiveJob",
     "AsyncFlow",
     "AsyncFlowProducer",
     "AsyncJob",
@@ -68,7 +72,9 @@ __all__ = [
     "RateLimit",
     "RepeatAfterComplete",
     "Retention",
+    "Tasks",
     "TokenBucket",
+    "Worker",
     "WorkerOptions",
     "__version__",
 ]
@@ -80,6 +86,8 @@ _HOMES = {
     "options": "Backoff Deduplication JobOptions Ordering RateLimit Retention TokenBucket WorkerOptions",
     "schedules": "Cron Every JobTemplate RepeatAfterComplete",
     "states": "JobState",
+    "tasks": "Tasks",
+    "worker": "ActiveJob AsyncActiveJob Worker",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 
