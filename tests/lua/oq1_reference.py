@@ -47,11 +47,6 @@ class OneByOne:
         reply: Any = self.wire.client.xreadgroup(WORKERS, "w-1", streams, count)
         return [(entry_id, fields["jobId"]) for entry_id, fields in reply[0][1]] if reply else []
 
-    def pending(self) -> list[str]:
-        """Entries in the group's hands."""
-        rows: Any = self.wire.client.xpending_range(self.wire.key("stream"), WORKERS, "-", "+", 1000)
-        return [row["message_id"] for row in rows]
-
     def _settle(self, told: Settled, now: int) -> str:
         job = self.wire.job(told.job_id)
         if job.get("state") != "active" or job.get("processedOn") != str(told.taken_ms):
@@ -93,7 +88,7 @@ class OneByOne:
         most = int(meta.get("globalConcurrency", 0))
         if meta.get("paused") == "1":
             return -1_000_000
-        return most - len(self.pending()) - self.wire.list_active() if most else 1_000_000
+        return most - len(self.wire.pending()) - self.wire.list_active() if most else 1_000_000
 
     def _take(self, want: int, now: int) -> list[Started]:
         taken: list[Started] = []
@@ -122,8 +117,53 @@ class OneByOne:
         return None
 
     def _is_held(self, entry_id: str) -> bool:
-        return entry_id in self.pending()
+        return entry_id in self.wire.pending()
 
     def _drop(self, entry_id: str) -> None:
         self.wire.ask("XACK", self.wire.key("stream"), WORKERS, entry_id)
         self.wire.ask("XDEL", self.wire.key("stream"), entry_id)
+
+
+def same_but_for_entries(wire: Wire) -> dict[str, Any]:
+    """All that a queue holds, free of its name and of the ids of stream entries."""
+    pending = set(wire.pending())
+    found: dict[str, Any] = {}
+    for name in wire.names():
+        value = _read(wire.driver, wire.key(name))
+        if name == "stream":
+            value = [(entry, entry_id in pending) for entry_id, entry in value]
+        elif name == "events":
+            value = [entry for _, entry in value]
+        found[renamed(name, wire)] = renamed(value, wire)
+    if found.get("list-active") == "0":
+        del found["list-active"]
+    return found
+
+
+def _read(client: Any, key: str) -> Any:
+    """What a key holds."""
+    match client.type(key):
+        case "string":
+            return client.get(key)
+        case "hash":
+            return client.hgetall(key)
+        case "set":
+            return client.smembers(key)
+        case "list":
+            return client.lrange(key, 0, -1)
+        case "zset":
+            return client.zrange(key, 0, -1, withscores=True)
+        case "stream":
+            return [(entry_id, list(fields.items())) for entry_id, fields in client.xrange(key)]
+    raise AssertionError(key)
+
+
+def renamed(value: Any, wire: Wire) -> Any:
+    """The same with the queue's name taken out."""
+    if isinstance(value, str):
+        return "Q" if value == wire.queue else value.replace(wire.base, "P")
+    if isinstance(value, dict):
+        return {renamed(name, wire): renamed(item, wire) for name, item in value.items()}
+    if isinstance(value, (list, tuple, set)):
+        return type(value)(renamed(item, wire) for item in value)
+    return value

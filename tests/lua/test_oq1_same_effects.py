@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from orchestration_queue.protocol.functions.oq1 import Delivered, HandBack, Settled
 from tests.lua.oq1 import Own, Started, completed, failed, load_own_library
-from tests.lua.oq1_reference import OneByOne
+from tests.lua.oq1_reference import OneByOne, renamed, same_but_for_entries
 from tests.lua.wire import NOW, Wire, Word
 
 JOBS: dict[str, dict[str, Word]] = {
@@ -90,7 +90,7 @@ class Side:
     def _exchanged(self, *settlements: Settled, **values: Any) -> Any:
         reply = self.worker.exchange(*settlements, now=self.now, **values)
         self.held += reply.started
-        started = [(job.job_id, bool(job.entry_id), _renamed(job.fields, self.wire)) for job in reply.started]
+        started = [(job.job_id, bool(job.entry_id), renamed(job.fields, self.wire)) for job in reply.started]
         return reply.outcomes, started
 
     def _outcome(
@@ -144,50 +144,6 @@ class Side:
     def _pause(self, paused: bool) -> None:
         self.wire.call("pause" if paused else "resume")
 
-    def snapshot(self) -> dict[str, Any]:
-        """All keys of the queue, free of the ids of entries."""
-        pending = set(OneByOne(self.wire).pending())
-        found: dict[str, Any] = {}
-        for key in self.wire.client.scan_iter(f"{self.wire.base}*"):
-            value = _read(self.wire.client, key)
-            if key == self.wire.key("stream"):
-                value = [(entry, entry_id in pending) for entry_id, entry in value]
-            elif key == self.wire.key("events"):
-                value = [entry for _, entry in value]
-            found[key] = _renamed(value, self.wire)
-        if found.get(self.wire.key("list-active")) == "0":
-            del found[self.wire.key("list-active")]
-        return {_renamed(key, self.wire): value for key, value in found.items()}
-
-
-def _read(client: Any, key: str) -> Any:
-    """What a key holds."""
-    match client.type(key):
-        case "string":
-            return client.get(key)
-        case "hash":
-            return client.hgetall(key)
-        case "set":
-            return client.smembers(key)
-        case "list":
-            return client.lrange(key, 0, -1)
-        case "zset":
-            return client.zrange(key, 0, -1, withscores=True)
-        case "stream":
-            return [(entry_id, list(fields.items())) for entry_id, fields in client.xrange(key)]
-    raise AssertionError(key)
-
-
-def _renamed(value: Any, wire: Wire) -> Any:
-    """The same with the queue's name taken out of what is stored."""
-    if isinstance(value, str):
-        return "Q" if value == wire.queue else value.replace(wire.base, "P")
-    if isinstance(value, dict):
-        return {_renamed(name, wire): _renamed(item, wire) for name, item in value.items()}
-    if isinstance(value, (list, tuple, set)):
-        return type(value)(_renamed(item, wire) for item in value)
-    return value
-
 
 @pytest.fixture
 def pair(wire: Wire) -> tuple[Wire, Wire]:
@@ -202,4 +158,4 @@ def test_random_histories_end_alike(pair: tuple[Wire, Wire], history: list[tuple
     own, reference = Side(pair[0], Own(pair[0])), Side(pair[1], OneByOne(pair[1]))
     for action, *args in history:
         assert own.play(action, *args) == reference.play(action, *args), (action, args)
-        assert own.snapshot() == reference.snapshot(), (action, args)
+        assert same_but_for_entries(own.wire) == same_but_for_entries(reference.wire), (action, args)
