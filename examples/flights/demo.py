@@ -100,6 +100,8 @@ class Demo:
 
     def __exit__(self, *_: object) -> None:
         """Stop everything, and let go of the directory."""
+        for number in SIGNALS:
+            signal.signal(number, signal.SIG_IGN)  # a second Ctrl-C must not leave half of it running
         try:
             self.fleet.stop()
         finally:
@@ -195,6 +197,7 @@ class Demo:
             time.sleep(LOOK_EVERY_S)
 
 
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 WORKER_OPTIONS = (
     *("--queue", settings.QUEUE, "--concurrency", "1"),
     # A lost worker is to be noticed within seconds here; the defaults (30 s) suit production.
@@ -239,7 +242,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--ui", action="store_true", help="look at the pipeline in the browser instead")
     parser.add_argument("--port", type=int, default=3000, help="the web server's port, if it is free")
     options = parser.parse_args(arguments)
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    for number in SIGNALS:
         signal.signal(number, _interrupt)
     console = Console()
     if not console.is_terminal:
