@@ -61,7 +61,7 @@ class Failure:
             return cls(type(error).__name__, _cut(text), frames)
         if "Traceback (most recent call last):" in text:
             return cls._of_worker(text, frames)
-        return cls(type(error).__name__, _cut(_first_line(text)), frames)
+        return cls(type(error).__name__, _cut(_first_line(text).rstrip(";")), frames)
 
     @classmethod
     def _of_worker(cls, text: str, frames: tuple[str, ...]) -> Failure:

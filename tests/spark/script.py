@@ -8,5 +8,5 @@ from pyspark.sql import functions as F  # noqa: N812 (so does everybody)
 spark = SparkSession.builder.appName("a name of its own").getOrCreate()
 print("words:", *sys.argv[1:])  # noqa: T201 (what a job prints is part of the test)
 version = F.reflect(F.lit("java.lang.System"), F.lit("getProperty"), F.lit("java.specification.version"))
-[row] = spark.range(int(sys.argv[1])).agg(F.sum("id").alias("sum"), F.first(version).alias("java")).collect()
-result = {**row.asDict(), "module": __name__}
+rows = spark.range(int(sys.argv[1])).select("id", version.alias("java")).collect()
+result = {"sum": sum(row["id"] for row in rows), "java": rows[0]["java"], "module": __name__}

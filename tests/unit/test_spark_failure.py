@@ -57,7 +57,7 @@ def test_the_users_own_exception_keeps_its_words_and_place() -> None:
         ),
         (
             AnalysisException(PLAN_ERROR, messageParameters={}),
-            "AnalysisException: [TABLE_OR_VIEW_NOT_FOUND] The table or view `nope` cannot be found. SQLSTATE: 42P01;",
+            "AnalysisException: [TABLE_OR_VIEW_NOT_FOUND] The table or view `nope` cannot be found. SQLSTATE: 42P01 (",
         ),
     ],
 )
