@@ -8,6 +8,8 @@ local stream = require("stream")
 
 local activation = {}
 
+local STAMPED = { "state", "processedOn", "lastActive" }
+
 --- Take a job that did not become active off whoever fetched it. The caller keeps the list count.
 local function put_down(queue, job_id, entry)
   if entry.id == "" then
@@ -18,14 +20,20 @@ local function put_down(queue, job_id, entry)
 end
 
 --- The flat record with its new values: each field once.
-local function stamped(flat, job, now)
-  local fresh = { state = "active", processedOn = tostring(now), lastActive = tostring(now) }
+local function stamped(flat, job, stamp)
   for index = 1, #flat, 2 do
-    flat[index + 1] = fresh[flat[index]] or flat[index + 1]
+    local name = flat[index]
+    if name == "state" then
+      flat[index + 1] = "active"
+    elseif name == "processedOn" or name == "lastActive" then
+      flat[index + 1] = stamp
+    end
   end
-  for name, value in pairs(fresh) do
+  local size = #flat
+  for _, name in ipairs(STAMPED) do
     if not job[name] then
-      flat[#flat + 1], flat[#flat + 2] = name, value
+      flat[size + 1], flat[size + 2] = name, name == "state" and "active" or stamp
+      size = size + 2
     end
   end
   return flat
@@ -63,11 +71,12 @@ function activation.try(queue, job_id, entry, now, skip_events)
     put_down(queue, job_id, entry)
     return nil, verdict
   end
-  redis.call("HSET", key, "state", "active", "processedOn", now, "lastActive", now, taken_from(job, entry))
+  local stamp = string.format("%.0f", now)
+  redis.call("HSET", key, "state", "active", "processedOn", stamp, "lastActive", stamp, taken_from(job, entry))
   if entry.id == "" then
     lists.activated(queue, job_id, now)
   end
-  return stamped(flat, job, now)
+  return stamped(flat, job, stamp)
 end
 
 return activation

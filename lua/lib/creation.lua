@@ -19,23 +19,36 @@ end
 local function fields_of(job_id, job, sequence, state)
   local fields = {
     "id", job_id, "name", job.job_name, "data", job.data, "opts", job.opts, "timestamp", job.timestamp_ms,
-    "attemptsMade", 0, "delay", job.delay_ms, "priority", job.priority, "maxAttempts", job.max_attempts,
+    "attemptsMade", "0", "delay", job.delay_ms, "priority", job.priority, "maxAttempts", job.max_attempts,
     "state", state,
   }
-  local function add(condition, ...)
-    if condition then
-      for _, word in ipairs({ ... }) do
-        fields[#fields + 1] = word
-      end
+  local size = #fields
+  local function add(name, value)
+    fields[size + 1], fields[size + 2] = name, value
+    size = size + 2
+  end
+  if sequence then
+    add("groupKey", job.ordering_key)
+    add("orderingSeq", sequence)
+  end
+  if job.cost > 0 then
+    add("cost", job.cost)
+  end
+  if job.ttl_ms > 0 then
+    add("expireAt", job.timestamp_ms + job.ttl_ms)
+  end
+  if job.parent_id ~= "" then
+    add("parentId", job.parent_id)
+    if job.parent_queue ~= "" then
+      add("parentQueue", job.parent_queue)
     end
   end
-  add(sequence, "groupKey", job.ordering_key, "orderingSeq", sequence)
-  add(job.cost > 0, "cost", job.cost)
-  add(job.ttl_ms > 0, "expireAt", job.timestamp_ms + job.ttl_ms)
-  add(job.parent_id ~= "", "parentId", job.parent_id)
-  add(job.parent_id ~= "" and job.parent_queue ~= "", "parentQueue", job.parent_queue)
-  add(job.scheduler_name and job.scheduler_name ~= "", "schedulerName", job.scheduler_name)
-  add(job.lifo, "lifo", 1)
+  if job.scheduler_name and job.scheduler_name ~= "" then
+    add("schedulerName", job.scheduler_name)
+  end
+  if job.lifo then
+    add("lifo", 1)
+  end
   return fields
 end
 

@@ -3,6 +3,7 @@
 ---   `list-active:jobs`   which: scored by when they were activated, negative while they are only taken.
 --- Another library keeps the count alone. Where the index names fewer jobs than are counted, the keys are scanned.
 
+local many = require("many")
 local record = require("record")
 
 local lists = {}
@@ -57,13 +58,20 @@ function lists.count_in(queue, number)
   end
 end
 
---- Jobs taken from a list, named by what follows, are in no worker's hands any more. The count never falls below zero.
-function lists.leave(queue, ...)
-  redis.call("ZREM", index_key(queue), ...)
-  local left = math.min(lists.counted(queue), select("#", ...))
+--- Jobs taken from a list are in no worker's hands any more. The count never falls below zero.
+function lists.leave_all(queue, job_ids)
+  if not job_ids[1] then
+    return
+  end
+  many.call(job_ids, "ZREM", index_key(queue))
+  local left = math.min(lists.counted(queue), #job_ids)
   if left > 0 then
     redis.call("DECRBY", counter_key(queue), left)
   end
+end
+
+function lists.leave(queue, job_id)
+  lists.leave_all(queue, { job_id })
 end
 
 --- Whether an active job was taken from a list. Only jobs activated by this library say so themselves.

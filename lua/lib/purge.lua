@@ -1,10 +1,11 @@
 --- Removes jobs with all they left behind.
 
+local many = require("many")
+
 local purge = {}
 
 local PARTS = { "job:", "log:", "deps:", "parents:", "jstream:", "signals:" }
 local JOBS_PER_COMMAND = 100
-local MEMBERS_PER_COMMAND = 1000
 
 function purge.jobs(queue, job_ids)
   for first = 1, #job_ids, JOBS_PER_COMMAND do
@@ -20,9 +21,7 @@ end
 
 --- Take jobs out of a sorted set.
 function purge.members(key, job_ids)
-  for first = 1, #job_ids, MEMBERS_PER_COMMAND do
-    redis.call("ZREM", key, unpack(job_ids, first, math.min(first + MEMBERS_PER_COMMAND - 1, #job_ids)))
-  end
+  many.call(job_ids, "ZREM", key)
 end
 
 return purge

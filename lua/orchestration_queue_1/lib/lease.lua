@@ -10,7 +10,8 @@ lease.FAILURE = { "state", "processedOn", "groupKey", "orderingSeq", "priority" 
 
 --- Some fields of the job, and whether its last activation was the one of `taken_ms`.
 function lease.look(queue, job_id, taken_ms, fields)
-  local values = redis.call("HMGET", queue .. "job:" .. job_id, unpack(fields))
+  -- A key that is no hash is no job: it shall not keep the others of its batch from being settled.
+  local values = redis.pcall("HMGET", queue .. "job:" .. job_id, unpack(fields))
   local job = {}
   for index, name in ipairs(fields) do
     job[name] = values[index] or nil

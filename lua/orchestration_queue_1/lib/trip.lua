@@ -32,9 +32,9 @@ function trip.note(self, parent_queue, parent_id, member)
 end
 
 local function enter_finished(self)
-  local members = {}
+  local members, score = {}, string.format("%.0f", self.now)
   for index, job_id in ipairs(self.finished) do
-    members[2 * index - 1], members[2 * index] = self.now, job_id
+    members[2 * index - 1], members[2 * index] = score, job_id
   end
   if members[1] then
     redis.call("ZADD", self.queue .. "completed", unpack(members))
@@ -68,9 +68,7 @@ function trip.flush(self)
     self.count, self.duration = 0, 0
   end
   entries.settle(self.queue, self.group, self.entries)
-  if self.listed[1] then
-    lists.leave(self.queue, unpack(self.listed))
-  end
+  lists.leave_all(self.queue, self.listed)
   self.entries, self.listed = {}, {}
 end
 

@@ -406,6 +406,7 @@ modules.lists = (function()
 ---   `list-active:jobs`   which: scored by when they were activated, negative while they are only taken.
 --- Another library keeps the count alone. Where the index names fewer jobs than are counted, the keys are scanned.
 
+local many = require("many")
 local record = require("record")
 
 local lists = {}
@@ -460,13 +461,20 @@ function lists.count_in(queue, number)
   end
 end
 
---- Jobs taken from a list, named by what follows, are in no worker's hands any more. The count never falls below zero.
-function lists.leave(queue, ...)
-  redis.call("ZREM", index_key(queue), ...)
-  local left = math.min(lists.counted(queue), select("#", ...))
+--- Jobs taken from a list are in no worker's hands any more. The count never falls below zero.
+function lists.leave_all(queue, job_ids)
+  if not job_ids[1] then
+    return
+  end
+  many.call(job_ids, "ZREM", index_key(queue))
+  local left = math.min(lists.counted(queue), #job_ids)
   if left > 0 then
     redis.call("DECRBY", counter_key(queue), left)
   end
+end
+
+function lists.leave(queue, job_id)
+  lists.leave_all(queue, { job_id })
 end
 
 --- Whether an active job was taken from a list. Only jobs activated by this library say so themselves.
@@ -794,23 +802,36 @@ end
 local function fields_of(job_id, job, sequence, state)
   local fields = {
     "id", job_id, "name", job.job_name, "data", job.data, "opts", job.opts, "timestamp", job.timestamp_ms,
-    "attemptsMade", 0, "delay", job.delay_ms, "priority", job.priority, "maxAttempts", job.max_attempts,
+    "attemptsMade", "0", "delay", job.delay_ms, "priority", job.priority, "maxAttempts", job.max_attempts,
     "state", state,
   }
-  local function add(condition, ...)
-    if condition then
-      for _, word in ipairs({ ... }) do
-        fields[#fields + 1] = word
-      end
+  local size = #fields
+  local function add(name, value)
+    fields[size + 1], fields[size + 2] = name, value
+    size = size + 2
+  end
+  if sequence then
+    add("groupKey", job.ordering_key)
+    add("orderingSeq", sequence)
+  end
+  if job.cost > 0 then
+    add("cost", job.cost)
+  end
+  if job.ttl_ms > 0 then
+    add("expireAt", job.timestamp_ms + job.ttl_ms)
+  end
+  if job.parent_id ~= "" then
+    add("parentId", job.parent_id)
+    if job.parent_queue ~= "" then
+      add("parentQueue", job.parent_queue)
     end
   end
-  add(sequence, "groupKey", job.ordering_key, "orderingSeq", sequence)
-  add(job.cost > 0, "cost", job.cost)
-  add(job.ttl_ms > 0, "expireAt", job.timestamp_ms + job.ttl_ms)
-  add(job.parent_id ~= "", "parentId", job.parent_id)
-  add(job.parent_id ~= "" and job.parent_queue ~= "", "parentQueue", job.parent_queue)
-  add(job.scheduler_name and job.scheduler_name ~= "", "schedulerName", job.scheduler_name)
-  add(job.lifo, "lifo", 1)
+  if job.scheduler_name and job.scheduler_name ~= "" then
+    add("schedulerName", job.scheduler_name)
+  end
+  if job.lifo then
+    add("lifo", 1)
+  end
   return fields
 end
 
@@ -1100,11 +1121,12 @@ end)()
 modules.purge = (function()
 --- Removes jobs with all they left behind.
 
+local many = require("many")
+
 local purge = {}
 
 local PARTS = { "job:", "log:", "deps:", "parents:", "jstream:", "signals:" }
 local JOBS_PER_COMMAND = 100
-local MEMBERS_PER_COMMAND = 1000
 
 function purge.jobs(queue, job_ids)
   for first = 1, #job_ids, JOBS_PER_COMMAND do
@@ -1120,9 +1142,7 @@ end
 
 --- Take jobs out of a sorted set.
 function purge.members(key, job_ids)
-  for first = 1, #job_ids, MEMBERS_PER_COMMAND do
-    redis.call("ZREM", key, unpack(job_ids, first, math.min(first + MEMBERS_PER_COMMAND - 1, #job_ids)))
-  end
+  many.call(job_ids, "ZREM", key)
 end
 
 return purge
@@ -1252,6 +1272,7 @@ end)()
 modules.release = (function()
 --- Lets parked jobs of a group go on: when a slot falls free, a limit has passed, or a job before them is gone.
 
+local events = require("events")
 local failure = require("failure")
 local groups = require("groups")
 local ordering = require("ordering")
@@ -1326,21 +1347,22 @@ local function room(queue, name, group, now)
   return free
 end
 
---- Move one popped job on. Returns `promoted`, `dropped`, or `blocked` when it has to wait for its turn.
-local function move_on(queue, name, group, job_id, score, now)
+--- Move one popped job on unless its turn comes after `turn`.
+--- Returns `promoted`, `dropped` or `blocked`, and its sequence number.
+local function move_on(queue, name, group, job_id, score, turn, now)
   local job = record.load(queue, job_id)
   if not job then
     drop(queue, name, group, score)
-    return "dropped", score
+    return "dropped"
+  elseif job.state ~= "group-waiting" then
+    return "dropped"
   end
   local seq = record.sequence(job)
-  if job.state ~= "group-waiting" then
-    return "dropped", 0
-  elseif now > 0 and failure.has_expired(job, now) then
+  if now > 0 and failure.has_expired(job, now) then
     failure.expire(queue, job_id, now, job.processedOn)
     drop(queue, name, group, seq)
-    return "dropped", seq
-  elseif group.next_seq > 0 and seq > group.next_seq then
+    return "dropped"
+  elseif turn > 0 and seq > turn then
     return "blocked", seq
   end
   redis.call("HSET", queue .. "job:" .. job_id, "state", "waiting")
@@ -1348,11 +1370,37 @@ local function move_on(queue, name, group, job_id, score, now)
   return "promoted", seq
 end
 
---- Move parked jobs to the stream, as many as all limits allow; returns how many.
---- The stored sequence is not moved: activation does that. `now` 0 leaves the rate limits to activation.
+--- Move up to `free` parked jobs to the stream, in their turns; returns how many.
+--- The stored turn stays where it is: activation moves it. A promoted job lets the next one in here all the same.
+local function promote_in_turn(queue, name, group, free, now)
+  local parked, promoted = groups.parked_key(queue, name), 0
+  local turn = group.next_seq
+  for _ = 1, free + SPARE_POPS do
+    local popped = promoted < free and redis.call("ZPOPMIN", parked) or {}
+    if not popped[1] then
+      return promoted
+    end
+    local outcome, seq = move_on(queue, name, group, popped[1], tonumber(popped[2]), turn, now)
+    if outcome == "blocked" then
+      redis.call("ZADD", parked, seq, popped[1])
+      return promoted
+    elseif outcome == "promoted" then
+      promoted = promoted + 1
+      turn = seq == turn and turn + 1 or turn
+    elseif promoted == 0 and groups.advance(queue, name, group) then
+      turn = group.next_seq
+    end
+  end
+  if promoted == 0 then
+    groups.wake_soon(queue, name)
+  end
+  return promoted
+end
+
+--- Let parked jobs go on, as many as all limits allow; returns how many.
+--- With `now` 0 the rate limits are left to the activation.
 function release.promote(queue, name, group, now)
-  local parked = groups.parked_key(queue, name)
-  if redis.call("ZCARD", parked) == 0 then
+  if redis.call("EXISTS", groups.parked_key(queue, name)) == 0 then
     return 0
   end
   local free = room(queue, name, group, now)
@@ -1360,27 +1408,7 @@ function release.promote(queue, name, group, now)
     return 0
   end
   groups.advance(queue, name, group)
-  local promoted = 0
-  for _ = 1, free + SPARE_POPS do
-    local popped = promoted < free and redis.call("ZPOPMIN", parked) or {}
-    if not popped[1] then
-      return promoted
-    end
-    local outcome, seq = move_on(queue, name, group, popped[1], tonumber(popped[2]), now)
-    if outcome == "blocked" then
-      redis.call("ZADD", parked, seq, popped[1])
-      return promoted
-    elseif outcome == "promoted" then
-      promoted = promoted + 1
-    end
-    if seq == group.next_seq and seq > 0 then
-      group.next_seq = seq + 1
-    end
-  end
-  if promoted == 0 then
-    groups.wake_soon(queue, name)
-  end
-  return promoted
+  return promote_in_turn(queue, name, group, free, now)
 end
 
 --- Give a slot of a group back.
@@ -1430,6 +1458,13 @@ function release.expire(queue, job_id, job, now)
   end
   failure.expire(queue, job_id, now, job.processedOn)
   release.forfeit(queue, job, now)
+end
+
+--- Fail a job that was withdrawn before it started.
+function release.revoke(queue, job_id, job, now)
+  failure.record(queue, job_id, "revoked", now)
+  release.forfeit(queue, job, now)
+  events.emit(queue, "revoked", job_id)
 end
 
 return release
@@ -1759,6 +1794,8 @@ local stream = require("stream")
 
 local activation = {}
 
+local STAMPED = { "state", "processedOn", "lastActive" }
+
 --- Take a job that did not become active off whoever fetched it. The caller keeps the list count.
 local function put_down(queue, job_id, entry)
   if entry.id == "" then
@@ -1769,14 +1806,20 @@ local function put_down(queue, job_id, entry)
 end
 
 --- The flat record with its new values: each field once.
-local function stamped(flat, job, now)
-  local fresh = { state = "active", processedOn = tostring(now), lastActive = tostring(now) }
+local function stamped(flat, job, stamp)
   for index = 1, #flat, 2 do
-    flat[index + 1] = fresh[flat[index]] or flat[index + 1]
+    local name = flat[index]
+    if name == "state" then
+      flat[index + 1] = "active"
+    elseif name == "processedOn" or name == "lastActive" then
+      flat[index + 1] = stamp
+    end
   end
-  for name, value in pairs(fresh) do
+  local size = #flat
+  for _, name in ipairs(STAMPED) do
     if not job[name] then
-      flat[#flat + 1], flat[#flat + 2] = name, value
+      flat[size + 1], flat[size + 2] = name, name == "state" and "active" or stamp
+      size = size + 2
     end
   end
   return flat
@@ -1814,11 +1857,12 @@ function activation.try(queue, job_id, entry, now, skip_events)
     put_down(queue, job_id, entry)
     return nil, verdict
   end
-  redis.call("HSET", key, "state", "active", "processedOn", now, "lastActive", now, taken_from(job, entry))
+  local stamp = string.format("%.0f", now)
+  redis.call("HSET", key, "state", "active", "processedOn", stamp, "lastActive", stamp, taken_from(job, entry))
   if entry.id == "" then
     lists.activated(queue, job_id, now)
   end
-  return stamped(flat, job, now)
+  return stamped(flat, job, stamp)
 end
 
 return activation
@@ -1830,6 +1874,8 @@ modules.fetch = (function()
 local activation = require("activation")
 local events = require("events")
 local lists = require("lists")
+local record = require("record")
+local release = require("release")
 local stream = require("stream")
 
 local fetch = {}
@@ -1845,6 +1891,14 @@ local function activated(completed_id, job_id, entry_id, flat)
   return reply
 end
 
+--- A job withdrawn before it reached the list has failed already; one retried since then fails now.
+local function drop_revoked(queue, job_id, now)
+  local job = record.load(queue, job_id)
+  if job and job.state == "waiting" then
+    release.revoke(queue, job_id, job, now)
+  end
+end
+
 local function from_lists(queue, done)
   local entry = { id = "" }
   for _ = 1, MOST_POPS do
@@ -1852,8 +1906,10 @@ local function from_lists(queue, done)
     if not job_id then
       return nil
     end
-    local flat = activation.try(queue, job_id, entry, done.now_ms, done.skip_events)
-    if flat then
+    local flat, verdict = activation.try(queue, job_id, entry, done.now_ms, done.skip_events)
+    if verdict == "REVOKED" then
+      drop_revoked(queue, job_id, done.now_ms)
+    elseif flat then
       redis.call("INCR", queue .. "list-active")
       if not done.skip_events then
         events.emit(queue, "active", job_id)
@@ -2141,13 +2197,15 @@ local stream = require("stream")
 local promotion = {}
 
 local MOST_MEMBERS = 1000
+-- A worker may have started a job that was set aside behind its back; it does not run a second time.
+local UNDER_WAY = { active = true, completed = true, failed = true }
 
 --- Promote one member: a job id, or `id||group` for the retry of one consumer group of a broadcast.
 local function promote(queue, member, now)
   local job_id, retry_group = member:match("^(.-)||(.*)$")
   job_id = job_id or member
   local job = record.load(queue, job_id)
-  if not job then
+  if not job or (UNDER_WAY[job.state] and not retry_group) then
     return
   elseif failure.has_expired(job, now) then
     release.expire(queue, job_id, job, now)
@@ -3456,7 +3514,6 @@ end
 do -- revoke
   local events = require("events")
   local lists = require("lists")
-  local failure = require("failure")
   local record = require("record")
   local release = require("release")
   local stream = require("stream")
@@ -3488,9 +3545,7 @@ do -- revoke
       stream.withdraw(queue, group, job_id)
       lists.remove(queue, job_id, job)
     end
-    failure.record(queue, job_id, "revoked", now_ms)
-    release.forfeit(queue, job, now_ms)
-    events.emit(queue, "revoked", job_id)
+    release.revoke(queue, job_id, job, now_ms)
     return "revoked"
   end)
 end
