@@ -13,7 +13,6 @@
 
 local events = require("events")
 local lists = require("lists")
-local failure = require("failure")
 local record = require("record")
 local release = require("release")
 local stream = require("stream")
@@ -36,7 +35,5 @@ else
   stream.withdraw(queue, group, job_id)
   lists.remove(queue, job_id, job)
 end
-failure.record(queue, job_id, "revoked", now_ms)
-release.forfeit(queue, job, now_ms)
-events.emit(queue, "revoked", job_id)
+release.revoke(queue, job_id, job, now_ms)
 return "revoked"

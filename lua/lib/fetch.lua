@@ -3,6 +3,8 @@
 local activation = require("activation")
 local events = require("events")
 local lists = require("lists")
+local record = require("record")
+local release = require("release")
 local stream = require("stream")
 
 local fetch = {}
@@ -18,6 +20,14 @@ local function activated(completed_id, job_id, entry_id, flat)
   return reply
 end
 
+--- A job withdrawn before it reached the list has failed already; one retried since then fails now.
+local function drop_revoked(queue, job_id, now)
+  local job = record.load(queue, job_id)
+  if job and job.state == "waiting" then
+    release.revoke(queue, job_id, job, now)
+  end
+end
+
 local function from_lists(queue, done)
   local entry = { id = "" }
   for _ = 1, MOST_POPS do
@@ -25,8 +35,10 @@ local function from_lists(queue, done)
     if not job_id then
       return nil
     end
-    local flat = activation.try(queue, job_id, entry, done.now_ms, done.skip_events)
-    if flat then
+    local flat, verdict = activation.try(queue, job_id, entry, done.now_ms, done.skip_events)
+    if verdict == "REVOKED" then
+      drop_revoked(queue, job_id, done.now_ms)
+    elseif flat then
       redis.call("INCR", queue .. "list-active")
       if not done.skip_events then
         events.emit(queue, "active", job_id)

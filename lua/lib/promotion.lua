@@ -11,13 +11,15 @@ local stream = require("stream")
 local promotion = {}
 
 local MOST_MEMBERS = 1000
+-- A worker may have started a job that was set aside behind its back; it does not run a second time.
+local UNDER_WAY = { active = true, completed = true, failed = true }
 
 --- Promote one member: a job id, or `id||group` for the retry of one consumer group of a broadcast.
 local function promote(queue, member, now)
   local job_id, retry_group = member:match("^(.-)||(.*)$")
   job_id = job_id or member
   local job = record.load(queue, job_id)
-  if not job then
+  if not job or (UNDER_WAY[job.state] and not retry_group) then
     return
   elseif failure.has_expired(job, now) then
     release.expire(queue, job_id, job, now)

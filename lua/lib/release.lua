@@ -1,5 +1,6 @@
 --- Lets parked jobs of a group go on: when a slot falls free, a limit has passed, or a job before them is gone.
 
+local events = require("events")
 local failure = require("failure")
 local groups = require("groups")
 local ordering = require("ordering")
@@ -74,21 +75,22 @@ local function room(queue, name, group, now)
   return free
 end
 
---- Move one popped job on. Returns `promoted`, `dropped`, or `blocked` when it has to wait for its turn.
-local function move_on(queue, name, group, job_id, score, now)
+--- Move one popped job on unless its turn comes after `turn`.
+--- Returns `promoted`, `dropped` or `blocked`, and its sequence number.
+local function move_on(queue, name, group, job_id, score, turn, now)
   local job = record.load(queue, job_id)
   if not job then
     drop(queue, name, group, score)
-    return "dropped", score
+    return "dropped"
+  elseif job.state ~= "group-waiting" then
+    return "dropped"
   end
   local seq = record.sequence(job)
-  if job.state ~= "group-waiting" then
-    return "dropped", 0
-  elseif now > 0 and failure.has_expired(job, now) then
+  if now > 0 and failure.has_expired(job, now) then
     failure.expire(queue, job_id, now, job.processedOn)
     drop(queue, name, group, seq)
-    return "dropped", seq
-  elseif group.next_seq > 0 and seq > group.next_seq then
+    return "dropped"
+  elseif turn > 0 and seq > turn then
     return "blocked", seq
   end
   redis.call("HSET", queue .. "job:" .. job_id, "state", "waiting")
@@ -96,11 +98,37 @@ local function move_on(queue, name, group, job_id, score, now)
   return "promoted", seq
 end
 
---- Move parked jobs to the stream, as many as all limits allow; returns how many.
---- The stored sequence is not moved: activation does that. `now` 0 leaves the rate limits to activation.
+--- Move up to `free` parked jobs to the stream, in their turns; returns how many.
+--- The stored turn stays where it is: activation moves it. A promoted job lets the next one in here all the same.
+local function promote_in_turn(queue, name, group, free, now)
+  local parked, promoted = groups.parked_key(queue, name), 0
+  local turn = group.next_seq
+  for _ = 1, free + SPARE_POPS do
+    local popped = promoted < free and redis.call("ZPOPMIN", parked) or {}
+    if not popped[1] then
+      return promoted
+    end
+    local outcome, seq = move_on(queue, name, group, popped[1], tonumber(popped[2]), turn, now)
+    if outcome == "blocked" then
+      redis.call("ZADD", parked, seq, popped[1])
+      return promoted
+    elseif outcome == "promoted" then
+      promoted = promoted + 1
+      turn = seq == turn and turn + 1 or turn
+    elseif promoted == 0 and groups.advance(queue, name, group) then
+      turn = group.next_seq
+    end
+  end
+  if promoted == 0 then
+    groups.wake_soon(queue, name)
+  end
+  return promoted
+end
+
+--- Let parked jobs go on, as many as all limits allow; returns how many.
+--- With `now` 0 the rate limits are left to the activation.
 function release.promote(queue, name, group, now)
-  local parked = groups.parked_key(queue, name)
-  if redis.call("ZCARD", parked) == 0 then
+  if redis.call("EXISTS", groups.parked_key(queue, name)) == 0 then
     return 0
   end
   local free = room(queue, name, group, now)
@@ -108,27 +136,7 @@ function release.promote(queue, name, group, now)
     return 0
   end
   groups.advance(queue, name, group)
-  local promoted = 0
-  for _ = 1, free + SPARE_POPS do
-    local popped = promoted < free and redis.call("ZPOPMIN", parked) or {}
-    if not popped[1] then
-      return promoted
-    end
-    local outcome, seq = move_on(queue, name, group, popped[1], tonumber(popped[2]), now)
-    if outcome == "blocked" then
-      redis.call("ZADD", parked, seq, popped[1])
-      return promoted
-    elseif outcome == "promoted" then
-      promoted = promoted + 1
-    end
-    if seq == group.next_seq and seq > 0 then
-      group.next_seq = seq + 1
-    end
-  end
-  if promoted == 0 then
-    groups.wake_soon(queue, name)
-  end
-  return promoted
+  return promote_in_turn(queue, name, group, free, now)
 end
 
 --- Give a slot of a group back.
@@ -178,6 +186,13 @@ function release.expire(queue, job_id, job, now)
   end
   failure.expire(queue, job_id, now, job.processedOn)
   release.forfeit(queue, job, now)
+end
+
+--- Fail a job that was withdrawn before it started.
+function release.revoke(queue, job_id, job, now)
+  failure.record(queue, job_id, "revoked", now)
+  release.forfeit(queue, job, now)
+  events.emit(queue, "revoked", job_id)
 end
 
 return release
