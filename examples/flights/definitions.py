@@ -47,65 +47,64 @@ def _month(month: int, node: str) -> AssetTask:
     )
 
 
-tables = queue_flow_assets(
-    [
-        *(_raw(table, node) for table, node in settings.RAW_NODES.items()),
-        *(_month(month, node) for month, node in settings.MONTH_NODES.items()),
-        AssetTask(
-            dg.AssetSpec(
-                settings.CLEAN_FLIGHTS,
-                deps=list(settings.MONTH_NODES.values()),
-                group_name="clean",
-                description="All twelve months, counted: no flight missing, none twice.",
-            ),
-            task="count_flights",
-            arguments={"expected_rows": settings.FLIGHTS_IN_2013},
-        ),
-        AssetTask(
-            dg.AssetSpec(
-                settings.CLEAN_WEATHER,
-                deps=[settings.RAW_NODES["weather"]],
-                group_name="clean",
-                kinds={"parquet"},
-                description="One row for each airport and hour.",
-            ),
-            task="clean_hours",
-            arguments={"data_dir": DATA},
-            options=TWICE,
-        ),
-    ],
-    name=settings.FLOW,
-    queue=settings.QUEUE,
-)
-
-delays = queue_task_asset(
+TABLES = (
+    *(_raw(table, node) for table, node in settings.RAW_NODES.items()),
+    *(_month(month, node) for month, node in settings.MONTH_NODES.items()),
     AssetTask(
         dg.AssetSpec(
-            settings.DELAYS,
-            deps=[
-                settings.CLEAN_FLIGHTS,
-                settings.CLEAN_WEATHER,
-                *(settings.RAW_NODES[table] for table in ("planes", "airports", "airlines")),
-            ],
-            group_name="report",
-            kinds={"spark", "parquet"},
-            description="Delay by origin, hour, carrier and wind.",
+            settings.CLEAN_FLIGHTS,
+            deps=list(settings.MONTH_NODES.values()),
+            group_name="clean",
+            description="All twelve months, counted: no flight missing, none twice.",
         ),
-        task="delay_table",
+        task="count_flights",
+        arguments={"expected_rows": settings.FLIGHTS_IN_2013},
+    ),
+    AssetTask(
+        dg.AssetSpec(
+            settings.CLEAN_WEATHER,
+            deps=[settings.RAW_NODES["weather"]],
+            group_name="clean",
+            kinds={"parquet"},
+            description="One row for each airport and hour.",
+        ),
+        task="clean_hours",
         arguments={"data_dir": DATA},
         options=TWICE,
     ),
-    queue=settings.QUEUE,
 )
 
-report = queue_task_asset(
-    AssetTask(
-        dg.AssetSpec(settings.REPORT, deps=[settings.DELAYS], group_name="report", description="A chart and a page."),
-        task="write_report",
-        arguments={"data_dir": DATA},
-    ),
-    queue=settings.QUEUE,
+LAST_TABLES = (
+    settings.CLEAN_FLIGHTS,
+    settings.CLEAN_WEATHER,
+    *(settings.RAW_NODES[table] for table in ("planes", "airports", "airlines")),
 )
+"""What nothing else in the flow waits for, and the delay table does."""
+
+DELAYS = AssetTask(
+    dg.AssetSpec(
+        settings.DELAYS,
+        deps=list(LAST_TABLES),
+        group_name="report",
+        kinds={"spark", "parquet"},
+        description="Delay by origin, hour, carrier and wind.",
+    ),
+    task="delay_table",
+    arguments={"data_dir": DATA},
+    options=TWICE,
+)
+
+REPORT = AssetTask(
+    dg.AssetSpec(settings.REPORT, deps=[settings.DELAYS], group_name="report", description="A chart and a page."),
+    task="write_report",
+    arguments={"data_dir": DATA},
+)
+
+TASKS = (*TABLES, DELAYS, REPORT)
+
+tables = queue_flow_assets(TABLES, name=settings.FLOW, queue=settings.QUEUE)
+delays = queue_task_asset(DELAYS, queue=settings.QUEUE)
+report = queue_task_asset(REPORT, queue=settings.QUEUE)
 
 # Each run is one process. A process per step, Dagster's default, would cost seconds for steps that only wait.
 prepare_job = dg.define_asset_job(
@@ -117,11 +116,7 @@ report_job = dg.define_asset_job(
 
 flights_prepared = flow_completed_sensor(
     settings.FLOW,
-    last_nodes=[
-        settings.CLEAN_FLIGHTS,
-        settings.CLEAN_WEATHER,
-        *(settings.RAW_NODES[table] for table in ("planes", "airports", "airlines")),
-    ],
+    last_nodes=LAST_TABLES,
     name="flights_prepared",
     queue=settings.QUEUE,
     job=report_job,

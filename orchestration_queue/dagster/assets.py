@@ -182,9 +182,11 @@ class _FlowStep:
     tries_left: int
 
     def run(self) -> Iterator[dg.MaterializeResult[None]]:
-        flow = self._submit()
+        flow_id = f"{self.dag.name}-{self.context.run.run_id}"
+        flow = self.resource.flow_producer().submit(self.dag, flow_id=flow_id)
         follower = Follower(flow, self.resource.connection)
         try:
+            self._take_up(flow)
             for step, record in follower.completed():
                 yield self._materialized(flow, step, record)
         except (dg.DagsterExecutionInterruptedError, GeneratorExit):
@@ -197,19 +199,17 @@ class _FlowStep:
                 flow.cancel()  # what waits for a failed node would wait for ever
             raise _failure(flow, follower.failed, blocked)
 
-    def _submit(self) -> Flow:
-        """Submit the flow. In a further attempt it is there already, and what failed gets its attempts again."""
-        flow_id = f"{self.dag.name}-{self.context.run.run_id}"
-        flow = self.resource.flow_producer().submit(self.dag, flow_id=flow_id)
+    def _take_up(self, flow: Flow) -> None:
+        """In a further attempt the flow was there already, and what failed gets its attempts again."""
         queues = ", ".join(sorted({step.keys.queue for step in flow.plan.steps.values()}))
         verb = "Submitted" if flow.is_new else "Joined"
         self.context.log.info(f"{verb} flow {flow.id}: {len(flow.plan.steps)} nodes in {queues}")
-        if not flow.is_new:
-            for name, record in flow.records().items():
-                if record.state is JobState.FAILED:
-                    self.context.log.info(f"Retrying node {name}, which failed before: {record.failed_reason}")
-                    self.resource.queue(flow.plan.steps[name].keys.queue).get_job(record.id).retry()
-        return flow
+        if flow.is_new:
+            return
+        for name, record in flow.records().items():
+            if record.state is JobState.FAILED:
+                self.context.log.info(f"Retrying node {name}, which failed before: {record.failed_reason}")
+                self.resource.queue(flow.plan.steps[name].keys.queue).get_job(record.id).retry()
 
     def _materialized(self, flow: Flow, step: Step, record: JobRecord) -> dg.MaterializeResult[None]:
         logs = self.resource.connection.run(reading.logs(step.keys, record.id), repeatable=True)

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import dagster as dg
@@ -36,7 +36,8 @@ def in_own_group(*command: str, environment: dict[str, str], log: Path) -> Itera
     try:
         yield process
     finally:
-        os.killpg(process.pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
         process.wait(10)
 
 
@@ -65,7 +66,7 @@ def test_the_end_of_a_flow_becomes_one_run(
             return list(instance.get_runs(dg.RunsFilter(job_name="summary_job")))
 
         wait_until_sync(
-            lambda: any(run.is_finished for run in requested()), (tmp_path / "daemon.log").read_text(), seconds=60
+            lambda: any(run.is_finished for run in requested()), f"the sensor's run, see {tmp_path}", seconds=60
         )
         (run,) = requested()
         assert run.is_success
