@@ -10,6 +10,7 @@ import statistics
 import sys
 
 from orchestration_queue import __version__
+from tests.bench.functions import costs
 from tests.bench.scenarios import SCENARIOS
 from tests.bench.server import Meter, server
 
@@ -23,6 +24,7 @@ def main() -> None:
     arguments = parser.parse_args()
     scenarios: dict[str, object] = {}
     with server() as url:
+        functions = costs(url)
         meter = Meter(url)
         for name in arguments.only:
             runs = []
@@ -33,7 +35,8 @@ def main() -> None:
             median = {figure: statistics.median(run[figure] for run in runs) for figure in runs[0]}
             scenarios[name] = {"what": SCENARIOS[name].__doc__, "median": median, "runs": runs}
     machine = {"cpus": os.cpu_count(), "python": platform.python_version(), "system": platform.platform()}
-    report = {"version": __version__, "machine": machine, "jobs": arguments.jobs, "scenarios": scenarios}
+    report = {"version": __version__, "machine": machine, "jobs": arguments.jobs}
+    report |= {"scenarios": scenarios, "functions": functions}
     print(json.dumps(report, indent=2))
 
 
