@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, overload
 
-from orchestration_queue.errors import UsageError
+from orchestration_queue.errors import TransportError, UsageError
 from orchestration_queue.spark.options import SparkOptions
 from orchestration_queue.spark.registry import register
 from orchestration_queue.spark.run import run_spark
@@ -114,4 +115,10 @@ def _run(
 ) -> Any:
     if job is None:
         return run_spark(target, arguments, options)
-    return run_spark(target, arguments, options, log=job.log, should_stop=lambda: job.should_stop, job_id=job.id)
+
+    def log(line: str) -> None:
+        # A server that is away for a moment costs lines, not the work; away for longer, it costs the lease.
+        with contextlib.suppress(TransportError):
+            job.log(line)
+
+    return run_spark(target, arguments, options, log=log, should_stop=lambda: job.should_stop, job_id=job.id)

@@ -13,6 +13,8 @@ from examples.flights.delays import TABLES
 from examples.flights.report import write_report
 from orchestration_queue.spark import run_spark
 
+pytestmark = pytest.mark.timeout(300)  # the first test waits for all of Spark's work, on however busy a machine
+
 FLIGHTS, CANCELLED, DIVERTED = 336_776, 8_255, 1_175
 
 

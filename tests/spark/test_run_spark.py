@@ -24,7 +24,7 @@ from orchestration_queue.worker import Worker
 from tests.spark import work
 from tests.waiting import wait_until_sync
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]  # seconds of processor time, on however busy a machine
 
 MARK = "OQ_TEST_RUN"
 
