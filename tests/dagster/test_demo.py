@@ -16,22 +16,31 @@ pytestmark = [pytest.mark.dagster, pytest.mark.spark, pytest.mark.chaos, pytest.
 ROOT = Path(__file__).parents[2]
 
 
-def demo(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def demo(directory: Path, *arguments: str) -> tuple[int, str]:
     command = [sys.executable, "-m", "examples.flights.demo", "--directory", str(directory), *arguments]
     environment = {name: value for name, value in os.environ.items() if name not in {"OQ_URL", "DAGSTER_HOME"}}
-    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=240)
+    process = subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    try:
+        output, _ = process.communicate(timeout=240)
+    except subprocess.TimeoutExpired:
+        process.terminate()  # so that it stops what it started
+        output, _ = process.communicate(timeout=30)
+        pytest.fail(f"The demo took longer than 240 s and had said:\n{output}")
+    return process.returncode, output
 
 
 def test_the_demo_ends_well_though_a_worker_is_killed(tmp_path: Path) -> None:
     directory = tmp_path / "demo"
-    done = demo(directory, "--kill-worker")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert " is killed (SIGKILL) while it is at flights_2013_" in done.stdout
-    assert "taken over from a lost worker" in done.stdout
-    assert done.stdout.count("flights_2013_") >= 12
-    assert "336,776 rows" in done.stdout
-    assert "requested by sensor flights_prepared" in done.stdout
-    assert "All is well" in done.stdout
+    code, said = demo(directory, "--kill-worker")
+    assert code == 0, said
+    assert " is killed (SIGKILL) while it is at flights_2013_" in said
+    assert "taken over from a lost worker" in said
+    assert said.count("flights_2013_") >= 12
+    assert "336,776 rows" in said
+    assert "requested by sensor flights_prepared" in said
+    assert "All is well" in said
     assert (directory / "data" / "report" / "delays.png").read_bytes().startswith(b"\x89PNG")
     assert "<html" in (directory / "data" / "report" / "index.html").read_text()
     hours = pd.read_parquet(directory / "data" / "delays" / "by_origin_hour")
@@ -44,6 +53,6 @@ def test_two_demos_in_one_directory_do_not_get_in_each_others_way(tmp_path: Path
     (tmp_path / "demo").mkdir()
     with (tmp_path / "demo" / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        done = demo(tmp_path / "demo")
-    assert done.returncode == 1
-    assert "Another demo is running in" in done.stdout
+        code, said = demo(tmp_path / "demo")
+    assert code == 1
+    assert "Another demo is running in" in said
