@@ -15,7 +15,7 @@ local record = require("record")
 local stream = require("stream")
 
 local job = record.load(queue, job_id)
-active.leave(queue, job_id, entry_id, group, broadcast)
+active.leave(queue, job_id, entry_id, group, broadcast, not job)
 if not job then
   return 0
 end

@@ -28,7 +28,7 @@ local record = require("record")
 local retry = require("retry")
 
 local job = record.load(queue, attempt.job_id)
-active.leave(queue, attempt.job_id, attempt.entry_id, attempt.group, attempt.broadcast)
+active.leave(queue, attempt.job_id, attempt.entry_id, attempt.group, attempt.broadcast, not job)
 if not job then
   return "failed"
 end

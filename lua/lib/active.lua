@@ -8,9 +8,9 @@ local stream = require("stream")
 local active = {}
 
 --- Take a job off its worker: acknowledge its entry, or count a list job out.
-function active.leave(queue, job_id, entry_id, group, broadcast)
+function active.leave(queue, job_id, entry_id, group, broadcast, is_gone)
   if entry_id == "" then
-    lists.leave(queue, job_id)
+    lists.leave(queue, job_id, is_gone)
   else
     stream.settle(queue, group, entry_id, broadcast)
   end

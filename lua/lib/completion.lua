@@ -59,8 +59,8 @@ end
 
 --- Complete `done.job_id`. `known` says what is known of it: groupKey, orderingKey, orderingSeq, processedOn.
 function completion.settle(queue, done, known, parent_job_key)
-  active.leave(queue, done.job_id, done.entry_id, done.group, done.broadcast)
   local exists = completion.write(queue, done)
+  active.leave(queue, done.job_id, done.entry_id, done.group, done.broadcast, not exists)
   if exists then
     completion.free(queue, done, known)
     if not done.skip_metrics then

@@ -58,20 +58,29 @@ function lists.count_in(queue, number)
   end
 end
 
---- Jobs taken from a list are in no worker's hands any more. The count never falls below zero.
-function lists.leave_all(queue, job_ids)
-  if not job_ids[1] then
-    return
-  end
-  many.call(job_ids, "ZREM", index_key(queue))
-  local left = math.min(lists.counted(queue), #job_ids)
+--- Count jobs out again; the count never falls below zero.
+local function count_out(queue, number)
+  local left = math.min(lists.counted(queue), number)
   if left > 0 then
     redis.call("DECRBY", counter_key(queue), left)
   end
 end
 
-function lists.leave(queue, job_id)
-  lists.leave_all(queue, { job_id })
+--- Jobs taken from a list are in no worker's hands any more.
+function lists.leave_all(queue, job_ids)
+  if job_ids[1] then
+    many.call(job_ids, "ZREM", index_key(queue))
+    count_out(queue, #job_ids)
+  end
+end
+
+--- One job is in no worker's hands any more. Whoever removed a job that is gone has counted it out already, unless
+--- the index still has it.
+function lists.leave(queue, job_id, is_gone)
+  local indexed = redis.call("ZREM", index_key(queue), job_id) == 1
+  if indexed or not is_gone then
+    count_out(queue, 1)
+  end
 end
 
 --- Whether an active job was taken from a list. Only jobs activated by this library say so themselves.
