@@ -17,10 +17,13 @@ MAX_PAYLOAD_BYTES = 1_048_576
 
 _GZIP_MARK = "gz:"
 
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
+"""Made once: :func:`json.dumps` makes an encoder for every call that asks for more than the defaults."""
+
 
 def dump_json(value: object) -> str:
     """Compact JSON, as every language on this wire reads it."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return _encode(value)
 
 
 def encode(value: object, what: str = "The job's data") -> str:

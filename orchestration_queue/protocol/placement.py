@@ -6,6 +6,7 @@ Everything that adds single jobs (clients, flows, the scheduler's tick) goes thr
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TypedDict
 
 from orchestration_queue.errors import InvalidOptionError
@@ -36,16 +37,12 @@ class ParentRef:
         return self.keys.deps(self.job_id)
 
 
-class _Record(TypedDict):
-    """The job's fields, as the functions that create one job take them."""
+class _Placement(TypedDict):
+    """What a job's options say, as the functions that create one job take it."""
 
-    job_name: str
-    data: str
     opts: str
-    timestamp_ms: int
     delay_ms: int
     priority: int
-    parent_id: str
     max_attempts: int
     ordering_key: str
     group_concurrency: int
@@ -57,6 +54,15 @@ class _Record(TypedDict):
     ttl_ms: int
     custom_id: str
     lifo: bool
+
+
+class _Record(_Placement):
+    """The job's fields, as the functions that create one job take them."""
+
+    job_name: str
+    data: str
+    timestamp_ms: int
+    parent_id: str
     parent_queue: str
 
 
@@ -146,17 +152,29 @@ def new_job(
 def _record(
     name: str, data_text: str, options: JobOptions, now_ms: int, parent: ParentRef | None, options_text: str | None
 ) -> _Record:
+    record: _Record = {
+        **_placement(options),
+        "job_name": name,
+        "data": data_text,
+        "timestamp_ms": now_ms,
+        "parent_id": parent.job_id if parent else "",
+        "parent_queue": parent.keys.queue if parent else "",
+    }
+    if options_text is not None:
+        record["opts"] = options_text
+    return record
+
+
+@lru_cache(maxsize=128)
+def _placement(options: JobOptions) -> _Placement:
+    """Remembered, because most jobs share their options with others, and working it out costs more than sending."""
     ordering = options.ordering
     rate_limit = ordering.rate_limit if ordering else None
     bucket = ordering.token_bucket if ordering else None
     return {
-        "job_name": name,
-        "data": data_text,
-        "opts": codec.dump_json(options.wire()) if options_text is None else options_text,
-        "timestamp_ms": now_ms,
+        "opts": codec.dump_json(options.wire()),
         "delay_ms": milliseconds(options.delay),
         "priority": options.priority,
-        "parent_id": parent.job_id if parent else "",
         "max_attempts": options.attempts,
         "ordering_key": ordering.key if ordering else "",
         "group_concurrency": ordering.concurrency if ordering else 0,
@@ -168,7 +186,6 @@ def _record(
         "ttl_ms": milliseconds(options.ttl),
         "custom_id": options.job_id or "",
         "lifo": options.lifo,
-        "parent_queue": parent.keys.queue if parent else "",
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -14,6 +15,7 @@ from orchestration_queue.protocol.events import Event
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import control, reading
 from orchestration_queue.protocol.operations.control import Revocation
+from orchestration_queue.protocol.operations.steps import all_good
 from orchestration_queue.protocol.placement import ParentRef
 from orchestration_queue.protocol.record import JobRecord
 
@@ -26,23 +28,34 @@ class AsyncJob:
     """A job of a queue. Queues make these; there is no need to.
 
     Attributes:
-        record: The job as it was last read; of a job that was just added, as it was sent.
+        id: The job's id.
         is_new: False when adding met a job that was already there, by its id or its deduplication id.
     """
 
-    def __init__(self, channel: AsyncChannel, keys: QueueKeys, record: JobRecord, *, is_new: bool = False) -> None:
+    def __init__(
+        self,
+        channel: AsyncChannel,
+        keys: QueueKeys,
+        job_id: str,
+        record: JobRecord | Callable[[], JobRecord],
+        *,
+        is_new: bool = False,
+    ) -> None:
         self._channel = channel
         self._keys = keys
-        self.record = record
+        self._record = record
+        self.id = job_id
         self.is_new = is_new
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.id} of queue {self.queue}, {self.record.state}>"
 
     @property
-    def id(self) -> str:
-        """The job's id."""
-        return self.record.id
+    def record(self) -> JobRecord:
+        """The job as it was last read; of a job that was just added, as it was sent."""
+        if not isinstance(self._record, JobRecord):
+            self._record = self._record()
+        return self._record
 
     @property
     def queue(self) -> str:
@@ -60,7 +73,7 @@ class AsyncJob:
         Raises:
             JobNotFoundError: It is not there any more.
         """
-        self.record = self._found(await self._channel.look(reading.job(self._keys, self.id)))
+        self._record = self._found(await self._channel.look(reading.job(self._keys, self.id)))
         return self.record
 
     def _found(self, record: JobRecord | None) -> JobRecord:
@@ -85,8 +98,8 @@ class AsyncJob:
         deadline = Deadline(timeout)
         newest, found = reading.last_event_id(self._keys), reading.job(self._keys, self.id)
         # The cursor before the record: whatever happens after the record was read, comes after the cursor.
-        replies = await self._channel.pipeline([newest.call, found.call], repeatable=True)
-        self.record = self._found(found.read(replies[1]))
+        replies = all_good(await self._channel.pipeline([newest.call, found.call], repeatable=True))
+        self._record = self._found(found.read(replies[1]))
         if self.record.is_finished:
             return outcome(self.queue, self.record)
         async with AsyncEventReader(self._channel, {self._keys: newest.read(replies[0])}) as events:
@@ -102,7 +115,7 @@ class AsyncJob:
                 if ending is None:
                     raise JobNotFoundError(self.queue, self.id)
                 return event_outcome(self.queue, ending)
-            self.record = record
+            self._record = record
             if self.record.is_finished:
                 return outcome(self.queue, self.record)
             if deadline.has_passed:
@@ -194,4 +207,4 @@ class AsyncJob:
         encoded = encode_data(self.record.name or self.id, data)
         await self.refresh()
         await self._channel.execute(control.update_data(self._keys, self.id, encoded))
-        self.record = JobRecord(self.id, {**self.record.fields, "data": encoded})
+        self._record = JobRecord(self.id, {**self.record.fields, "data": encoded})

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -15,6 +16,7 @@ from orchestration_queue.protocol.events import Event
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import control, reading
 from orchestration_queue.protocol.operations.control import Revocation
+from orchestration_queue.protocol.operations.steps import all_good
 from orchestration_queue.protocol.placement import ParentRef
 from orchestration_queue.protocol.record import JobRecord
 
@@ -27,23 +29,34 @@ class Job:
     """A job of a queue. Queues make these; there is no need to.
 
     Attributes:
-        record: The job as it was last read; of a job that was just added, as it was sent.
+        id: The job's id.
         is_new: False when adding met a job that was already there, by its id or its deduplication id.
     """
 
-    def __init__(self, channel: Channel, keys: QueueKeys, record: JobRecord, *, is_new: bool = False) -> None:
+    def __init__(
+        self,
+        channel: Channel,
+        keys: QueueKeys,
+        job_id: str,
+        record: JobRecord | Callable[[], JobRecord],
+        *,
+        is_new: bool = False,
+    ) -> None:
         self._channel = channel
         self._keys = keys
-        self.record = record
+        self._record = record
+        self.id = job_id
         self.is_new = is_new
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.id} of queue {self.queue}, {self.record.state}>"
 
     @property
-    def id(self) -> str:
-        """The job's id."""
-        return self.record.id
+    def record(self) -> JobRecord:
+        """The job as it was last read; of a job that was just added, as it was sent."""
+        if not isinstance(self._record, JobRecord):
+            self._record = self._record()
+        return self._record
 
     @property
     def queue(self) -> str:
@@ -61,7 +74,7 @@ class Job:
         Raises:
             JobNotFoundError: It is not there any more.
         """
-        self.record = self._found(self._channel.look(reading.job(self._keys, self.id)))
+        self._record = self._found(self._channel.look(reading.job(self._keys, self.id)))
         return self.record
 
     def _found(self, record: JobRecord | None) -> JobRecord:
@@ -86,8 +99,8 @@ class Job:
         deadline = Deadline(timeout)
         newest, found = reading.last_event_id(self._keys), reading.job(self._keys, self.id)
         # The cursor before the record: whatever happens after the record was read, comes after the cursor.
-        replies = self._channel.pipeline([newest.call, found.call], repeatable=True)
-        self.record = self._found(found.read(replies[1]))
+        replies = all_good(self._channel.pipeline([newest.call, found.call], repeatable=True))
+        self._record = self._found(found.read(replies[1]))
         if self.record.is_finished:
             return outcome(self.queue, self.record)
         with EventReader(self._channel, {self._keys: newest.read(replies[0])}) as events:
@@ -103,7 +116,7 @@ class Job:
                 if ending is None:
                     raise JobNotFoundError(self.queue, self.id)
                 return event_outcome(self.queue, ending)
-            self.record = record
+            self._record = record
             if self.record.is_finished:
                 return outcome(self.queue, self.record)
             if deadline.has_passed:
@@ -195,4 +208,4 @@ class Job:
         encoded = encode_data(self.record.name or self.id, data)
         self.refresh()
         self._channel.execute(control.update_data(self._keys, self.id, encoded))
-        self.record = JobRecord(self.id, {**self.record.fields, "data": encoded})
+        self._record = JobRecord(self.id, {**self.record.fields, "data": encoded})

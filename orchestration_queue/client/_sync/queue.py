@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any, TypeVar
 
 from orchestration_queue.client._sync.channel import Channel, Client
@@ -17,10 +18,10 @@ from orchestration_queue.options import JobOptions, milliseconds
 from orchestration_queue.protocol.call import Call, Operation
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX, QueueKeys
 from orchestration_queue.protocol.operations import adding, control, reading, working
-from orchestration_queue.protocol.operations.adding import Added
+from orchestration_queue.protocol.operations.adding import Added, Addition
 from orchestration_queue.protocol.operations.reading import JobCounts
 from orchestration_queue.protocol.operations.searching import queue_names
-from orchestration_queue.protocol.operations.steps import chunks
+from orchestration_queue.protocol.operations.steps import all_good
 from orchestration_queue.protocol.placement import ParentRef
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.server import Connection
@@ -99,16 +100,14 @@ class Queue(Client):
         Raises:
             UsageError: Name, data or options are such that the wire cannot carry them.
         """
-        new = NewJob(name, data, options or NO_OPTIONS, parent)
         at_ms = now_ms()
-        encoded, operation = self._adding(new, at_ms)
-        added = self._channel.run(operation)
+        job = self._addition(NewJob(name, data, options or NO_OPTIONS, parent))
+        added = self._channel.run(self._adding(job, at_ms))
+        if parent is not None:
+            self._channel.pipeline(self._joining([(job, added)]))
         if added.is_new and added.job_id is not None:
-            if parent is not None:
-                self._channel.pipeline(self._joining([(new, added)]))
-            return self._sent(added.job_id, new, encoded, at_ms)
-        (job,) = self._standing([(new, added)])
-        return job
+            return self._sent(added.job_id, job, at_ms)
+        return (self._standing([(job, added)]))[0]
 
     def add_bulk(self, jobs: Sequence[NewJob]) -> list[Job]:
         """Add many jobs, about 1,000 to a trip. All are checked before the first is sent.
@@ -118,59 +117,66 @@ class Queue(Client):
 
         Raises:
             UsageError: A job's name, data or options are such that the wire cannot carry them; none was added.
-            ServerError: The server refused a job; the message says which. Those before it were added.
+            ServerError: The server refused a job; others may have been added.
         """
         at_ms = now_ms()
-        ready = [(new, *self._adding(new, at_ms)) for new in jobs]
+        ready = [self._addition(new) for new in jobs]
         done: list[Job] = []
-        for piece in chunks(ready):
-            replies = self._channel.pipeline([operation.call for _, _, operation in piece])
-            outcomes: list[tuple[NewJob, Added]] = []
-            for place, ((new, _, operation), reply) in enumerate(zip(piece, replies, strict=True), len(done)):
-                if isinstance(reply, Exception):
-                    raise ServerError(f"Job {place} of {len(ready)} was not added, but some others were: {reply}")
-                outcomes.append((new, operation.read(reply)))
+        for portion in adding.portions(ready):
+            try:
+                outcomes = list(zip(portion, self._add_portion(portion, at_ms), strict=True))
+            except ServerError as error:
+                raise ServerError(
+                    f"The server refused a job after at least {len(done)} of {len(ready)} were added: {error}"
+                ) from error
             self._channel.pipeline(self._joining(outcomes))
             standing = iter(self._standing([pair for pair in outcomes if not pair[1].is_new]))
             done += [
-                self._sent(added.job_id, new, encoded, at_ms) if added.is_new and added.job_id else next(standing)
-                for (new, added), (_, encoded, _) in zip(outcomes, piece, strict=True)
+                self._sent(added.job_id, job, at_ms) if added.is_new and added.job_id else next(standing)
+                for job, added in outcomes
             ]
         return done
 
-    def _adding(self, new: NewJob, at_ms: int) -> tuple[str, Operation[Added]]:
+    def _add_portion(self, jobs: Sequence[Addition], at_ms: int) -> list[Added]:
+        if all(job.is_plain for job in jobs):
+            return self._channel.run(adding.add_many(self.keys, jobs, at_ms, skip_events=self._skip_events))
+        operations = [self._adding(job, at_ms) for job in jobs]
+        replies = self._channel.pipeline([operation.call for operation in operations])
+        return [operation.read(reply) for operation, reply in zip(operations, all_good(replies), strict=True)]
+
+    def _addition(self, new: NewJob) -> Addition:
         encoded = encode_data(new.name, new.data, compression=self._compression)
-        operation = adding.add(
-            self.keys, new.name, encoded, new.options, at_ms, parent=new.parent, skip_events=self._skip_events
-        )
-        return encoded, operation
+        return Addition(new.name, encoded, new.options, new.parent)
 
-    def _sent(self, job_id: str, new: NewJob, encoded: str, at_ms: int) -> Job:
-        record = adding.as_sent(job_id, new.name, encoded, new.options, at_ms)
-        return Job(self._channel, self.keys, record, is_new=True)
+    def _adding(self, job: Addition, at_ms: int) -> Operation[Added]:
+        return adding.add(self.keys, job, at_ms, skip_events=self._skip_events)
 
-    def _joining(self, outcomes: Sequence[tuple[NewJob, Added]]) -> list[Call]:
+    def _sent(self, job_id: str, job: Addition, at_ms: int) -> Job:
+        record = partial(adding.as_sent, job_id, job, at_ms)
+        return Job(self._channel, self.keys, job_id, record, is_new=True)
+
+    def _joining(self, outcomes: Sequence[tuple[Addition, Added]]) -> list[Call]:
         """What tells parents of other queues; those of this queue were told when the job was added."""
         return [
-            adding.join_parent(new.parent, self.keys.member(added.job_id))
-            for new, added in outcomes
-            if new.parent is not None and new.parent.keys != self.keys and added.is_new and added.job_id is not None
+            adding.join_parent(job.parent, self.keys.member(added.job_id))
+            for job, added in outcomes
+            if job.parent is not None and job.parent.keys != self.keys and added.is_new and added.job_id is not None
         ]
 
-    def _standing(self, outcomes: Sequence[tuple[NewJob, Added]]) -> list[Job]:
+    def _standing(self, outcomes: Sequence[tuple[Addition, Added]]) -> list[Job]:
         """The jobs that were there already."""
         ids: list[str] = []
-        for new, added in outcomes:
+        for job, added in outcomes:
             if added.job_id is not None:
                 ids.append(added.job_id)
-            elif new.options.deduplication is not None:
-                ids.append(self._channel.look(adding.standing_job(self.keys, new.options.deduplication.id)))
+            elif job.options.deduplication is not None:
+                ids.append(self._channel.look(adding.standing_job(self.keys, job.options.deduplication.id)))
         records = self._channel.follow(reading.jobs([(self.keys, job_id) for job_id in ids]))
         # A job that was removed in this very moment is still the one that stood in the way.
         return [self._job(record or JobRecord(job_id, {})) for job_id, record in zip(ids, records, strict=True)]
 
     def _job(self, record: JobRecord) -> Job:
-        return Job(self._channel, self.keys, record)
+        return Job(self._channel, self.keys, record.id, record)
 
     def get_job(self, job_id: str) -> Job:
         """The job of that id.

@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from orchestration_queue.errors import InvalidOptionError, ServerError, StateError
-from orchestration_queue.options import JobOptions
+from orchestration_queue.options import JobOptions, milliseconds
 from orchestration_queue.protocol.call import Call, Operation, Reply, optional_text, text
 from orchestration_queue.protocol.codec import dump_json
+from orchestration_queue.protocol.functions import oq1
 from orchestration_queue.protocol.keys import QueueKeys
-from orchestration_queue.protocol.placement import ParentRef, add_job
+from orchestration_queue.protocol.operations.steps import HYDRATION
+from orchestration_queue.protocol.placement import ParentRef, add_job, new_job
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.states import JobState
 
-__all__ = ["Added", "add", "as_sent", "join_parent", "read_node_reply", "standing_job"]
+__all__ = [
+    "Added",
+    "Addition",
+    "add",
+    "add_many",
+    "as_sent",
+    "join_parent",
+    "portions",
+    "read_node_reply",
+    "standing_job",
+]
 
 _REPLY_WORDS = frozenset({"duplicate", "skipped"})
+
+_PORTION_LENGTH = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,47 +47,90 @@ class Added:
     is_new: bool
 
 
-def add(
-    keys: QueueKeys,
-    name: str,
-    data_text: str,
-    options: JobOptions,
-    now_ms: int,
-    *,
-    parent: ParentRef | None = None,
-    skip_events: bool = False,
-) -> Operation[Added]:
-    """Add one job.
+@dataclass(frozen=True, slots=True)
+class Addition:
+    """One job of many that are to be added.
 
     Raises:
         InvalidOptionError: The job id is a word by which the server answers.
     """
+
+    name: str
+    data_text: str
+    options: JobOptions
+    parent: ParentRef | None = None
+
+    def __post_init__(self) -> None:
+        _check_id(self.options)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it can be added in one call with others."""
+        return self.parent is None and self.options.deduplication is None
+
+
+def portions(jobs: Sequence[Addition]) -> Iterator[Sequence[Addition]]:
+    """Cut many jobs into portions that one call or trip can carry without keeping others waiting."""
+    start = size = 0
+    for place, job in enumerate(jobs):
+        size += len(job.data_text)
+        if place > start and (place - start >= HYDRATION or size > _PORTION_LENGTH):
+            yield jobs[start:place]
+            start, size = place, len(job.data_text)
+    if jobs:
+        yield jobs[start:]
+
+
+def add(keys: QueueKeys, job: Addition, now_ms: int, *, skip_events: bool = False) -> Operation[Added]:
+    """Add one job."""
+    call = add_job(keys, job.name, job.data_text, job.options, now_ms, parent=job.parent, skip_events=skip_events)
+    return Operation(call, lambda reply: _read(keys, job, reply))
+
+
+def add_many(
+    keys: QueueKeys, jobs: Sequence[Addition], now_ms: int, *, skip_events: bool = False
+) -> Operation[list[Added]]:
+    """Add many plain jobs in one call."""
+    call = oq1.add_bulk(
+        id_key=keys.id,
+        stream_key=keys.stream,
+        scheduled_key=keys.scheduled,
+        events_key=keys.events,
+        jobs=[new_job(job.name, job.data_text, job.options, now_ms) for job in jobs],
+        skip_events=skip_events,
+    )
+
+    def read(reply: Reply) -> list[Added]:
+        return [_read(keys, job, word) for job, word in zip(jobs, reply, strict=True)]
+
+    return Operation(call, read)
+
+
+def _check_id(options: JobOptions) -> None:
     if options.job_id in _REPLY_WORDS:
         raise InvalidOptionError(
             f"Job id {options.job_id!r} is a word by which the server answers, so that a new job could not be told "
             "from an old one; use another."
         )
 
-    def read(reply: Reply) -> Added:
-        match word := text(reply):
-            case "duplicate":
-                return Added(options.job_id, is_new=False)
-            case "skipped":
-                return Added(None, is_new=False)
-            case "ERR:COST_EXCEEDS_CAPACITY":
-                raise InvalidOptionError(
-                    f"Job {name!r} costs more than its token bucket holds, so it could never start; "
-                    "lower its cost or raise the capacity."
-                )
-            case _ if not word or word.startswith("ERR:"):
-                raise ServerError(
-                    f"The server answered {word!r} when a job was added to queue {keys.queue!r}, so it was not added; "
-                    "check the server's function library with `oq library status`."
-                )
-        return Added(word, is_new=True)
 
-    call = add_job(keys, name, data_text, options, now_ms, parent=parent, skip_events=skip_events)
-    return Operation(call, read)
+def _read(keys: QueueKeys, job: Addition, reply: Reply) -> Added:
+    match word := text(reply):
+        case "duplicate":
+            return Added(job.options.job_id, is_new=False)
+        case "skipped":
+            return Added(None, is_new=False)
+        case "ERR:COST_EXCEEDS_CAPACITY":
+            raise InvalidOptionError(
+                f"Job {job.name!r} costs more than its token bucket holds, so it could never start; "
+                "lower its cost or raise the capacity."
+            )
+        case _ if not word or word.startswith("ERR:"):
+            raise ServerError(
+                f"The server answered {word!r} when a job was added to queue {keys.queue!r}, so it was not added; "
+                "check the server's function library with `oq library status`."
+            )
+    return Added(word, is_new=True)
 
 
 def standing_job(keys: QueueKeys, dedup_id: str) -> Operation[str]:
@@ -114,17 +171,17 @@ def read_node_reply(node: str, call: Call, reply: Reply) -> bool:
     return False
 
 
-def as_sent(job_id: str, name: str, data_text: str, options: JobOptions, now_ms: int) -> JobRecord:
+def as_sent(job_id: str, job: Addition, now_ms: int) -> JobRecord:
     """The record of a job that was just created, without reading it back."""
-    wire = options.wire()
+    options = job.options
     fields: Mapping[str, str] = {
         "id": job_id,
-        "name": name,
-        "data": data_text,
-        "opts": dump_json(wire),
+        "name": job.name,
+        "data": job.data_text,
+        "opts": dump_json(options.wire()),
         "timestamp": str(now_ms),
         "attemptsMade": "0",
-        "delay": str(wire.get("delay", 0)),
+        "delay": str(milliseconds(options.delay)),
         "priority": str(options.priority),
         "maxAttempts": str(options.attempts),
         "state": _first_state(options),

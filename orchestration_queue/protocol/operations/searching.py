@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from orchestration_queue.options import name_problem
 from orchestration_queue.protocol.call import Call, text, texts
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations.steps import Steps, all_good, chunks
@@ -33,8 +34,10 @@ def _literal(word: str) -> str:
 def queue_names(prefix: str) -> Steps[list[str]]:
     """Names of all queues under a key prefix. Walks all keys."""
     keys = yield from _scan(f"{_literal(prefix)}:{{*}}:[ims]*")
-    shape = re.compile(re.escape(prefix) + r":\{([^{}]*)\}:(?:" + "|".join(_QUEUE_KEYS) + ")")
-    return sorted({match[1] for key in keys if (match := shape.fullmatch(key))})
+    shape = re.compile(re.escape(prefix) + r":\{(.*)\}:(?:" + "|".join(_QUEUE_KEYS) + ")")
+    # Flows of the HTTP proxy look alike, but their names are none a queue can have.
+    names = {match[1] for key in keys if (match := shape.fullmatch(key))}
+    return sorted(name for name in names if name_problem(name) is None)
 
 
 def flow_dependencies(keys: QueueKeys, flow_id: str) -> Steps[dict[tuple[str, str], list[tuple[str, str]]]]:

@@ -1,0 +1,144 @@
+"""Replies are read once, by the operations, and what the protocol does not know is said to be so."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from orchestration_queue.errors import InvalidOptionError, JobNotFoundError, ServerError, StateError
+from orchestration_queue.options import JobOptions
+from orchestration_queue.protocol.call import Call, Operation
+from orchestration_queue.protocol.keys import QueueKeys
+from orchestration_queue.protocol.operations import adding, control, reading, scheduling, searching
+from orchestration_queue.protocol.operations.adding import Added, Addition
+from orchestration_queue.protocol.operations.control import Revocation
+from orchestration_queue.protocol.operations.reading import JobCounts
+from orchestration_queue.states import JobState
+
+KEYS = QueueKeys("q")
+NOW = 1_700_000_000_000
+MINE = Addition("work", "{}", JobOptions(job_id="mine"))
+
+
+@pytest.mark.parametrize(
+    ("reply", "added"),
+    [
+        (b"7", Added("7", is_new=True)),
+        (b"duplicate", Added("mine", is_new=False)),
+        (b"skipped", Added(None, is_new=False)),
+    ],
+)
+def test_adding_one_and_adding_many_read_the_same_words(reply: bytes, added: Added) -> None:
+    assert adding.add(KEYS, MINE, NOW).read(reply) == added
+    assert adding.add_many(KEYS, [MINE, MINE], NOW).read([reply, reply]) == [added, added]
+
+
+@pytest.mark.parametrize(
+    ("reply", "error"),
+    [(b"ERR:COST_EXCEEDS_CAPACITY", InvalidOptionError), (b"ERR:ID_EXHAUSTED", ServerError), (b"", ServerError)],
+)
+def test_a_job_that_was_not_added_is_an_error(reply: bytes, error: type[Exception]) -> None:
+    with pytest.raises(error, match=r"^[^\n]*\.$"):
+        adding.add(KEYS, MINE, NOW).read(reply)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "portions"),
+    [([], []), ([1], [1]), ([1] * 2500, [1000, 1000, 500]), ([3 << 20] * 3, [1, 1, 1]), ([1 << 20] * 5 + [1], [4, 2])],
+)
+def test_many_jobs_are_cut_by_number_and_by_size(sizes: list[int], portions: list[int]) -> None:
+    jobs = [Addition("work", "x" * size, JobOptions()) for size in sizes]
+    cut = list(adding.portions(jobs))
+    assert [len(portion) for portion in cut] == portions
+    assert [job for portion in cut for job in portion] == jobs
+
+
+EDITS: list[tuple[Operation[None], str]] = [
+    (control.promote_job(KEYS, "7"), "promoted"),
+    (control.change_priority(KEYS, "7", 1), "given another priority"),
+    (control.change_delay(KEYS, "7", 1, NOW), "given another delay"),
+]
+
+
+@pytest.mark.parametrize(("operation", "done"), EDITS)
+def test_edits_read_every_word_of_the_wire(operation: Operation[None], done: str) -> None:
+    operation.read(b"ok")
+    operation.read(b"no_op")
+    with pytest.raises(JobNotFoundError):
+        operation.read(b"error:not_found")
+    for word in ("not_delayed", "not_in_stream", "not_in_scheduled", "invalid_state"):
+        with pytest.raises(StateError, match=f"^Job '7' of queue 'q' cannot be {done}, because it "):
+            operation.read(f"error:{word}".encode())
+    with pytest.raises(ServerError, match="which protocol 93 does not know"):
+        operation.read(b"error:something_new")
+
+
+def test_revoking_reads_every_word_of_the_wire() -> None:
+    operation = control.revoke(KEYS, "7", NOW)
+    assert [operation.read(word) for word in (b"revoked", b"flagged")] == [Revocation.REVOKED, Revocation.FLAGGED]
+    with pytest.raises(JobNotFoundError):
+        operation.read(b"not_found")
+    with pytest.raises(ServerError, match="which protocol 93 does not know"):
+        operation.read(b"perhaps")
+
+
+@pytest.mark.parametrize("word", ["ERR:COST_EXCEEDS_CAPACITY", '["ERR:ID_EXHAUSTED"]', "error:child_not_found"])
+def test_a_node_that_cannot_be_wired_is_named(word: str) -> None:
+    call = Call("glidemq_addFlow", is_function=True)
+    with pytest.raises(ServerError, match="for node 'clean'"):
+        adding.read_node_reply("clean", call, word.encode())
+
+
+def test_nodes_that_were_there_are_told_from_new_ones() -> None:
+    call = Call("glidemq_addFlow", is_function=True)
+    replies: list[Any] = [b'["duplicate"]', b"duplicate", b'["f.a"]', b"f.a", b"ok", b"already_completed"]
+    assert [adding.read_node_reply("a", call, reply) for reply in replies] == [True, True, False, False, False, False]
+    assert not adding.read_node_reply("a", Call("HSET"), 2)
+
+
+def drive(steps: Any, *replies: list[Any]) -> Any:
+    """Answer each trip with the next replies; what the steps return."""
+    next(steps)
+    for reply in replies[:-1]:
+        steps.send(reply)
+    with pytest.raises(StopIteration) as end:
+        steps.send(replies[-1])
+    return end.value.value
+
+
+def test_counts_do_without_a_group_and_below_zero() -> None:
+    no_group = ServerError("NOGROUP No such consumer group 'workers'")
+    assert drive(reading.counts(KEYS), [3, no_group, 1, 2, None, 4, 5, 6]) == JobCounts(6, 0, 4, 5, 6)
+    assert drive(reading.counts(KEYS), [3, [2, b"a", b"b", []], 0, 0, b"-1", 0, 0, 0]) == JobCounts(1, 2, 0, 0, 0)
+    with pytest.raises(ServerError, match="LOADING"):
+        drive(reading.counts(KEYS), [3, ServerError("LOADING"), 0, 0, None, 0, 0, 0])
+
+
+def test_waiting_jobs_are_those_behind_the_groups_last_delivery() -> None:
+    steps = reading.job_ids(KEYS, JobState.WAITING, 0, 9)
+    assert [call.words for call in next(steps)] == [("XINFO", "GROUPS", "glide:{q}:stream")]
+    group = [b"name", b"workers", b"consumers", 1, b"last-delivered-id", b"5-1", b"lag", None]
+    calls = steps.send([[group]])
+    assert calls[2].words == ("XRANGE", "glide:{q}:stream", "(5-1", "+", "COUNT", 10)
+
+
+def test_a_job_active_from_list_and_stream_is_listed_once() -> None:
+    entry = [b"5-1", [b"jobId", b"7", b"name", b""]]
+    replies = [[[b"5-1", b"w", 1, 1], [b"5-2", b"w", 1, 1]], [b"8", b"7"]]
+    assert drive(reading.job_ids(KEYS, JobState.ACTIVE), replies, [[entry], []]) == ["7", "8"]
+
+
+def test_locks_and_entries_read_plain_words() -> None:
+    assert [scheduling.try_lock(KEYS, "token").read(reply) for reply in (1, 0)] == [True, False]
+    assert [scheduling.renew_lock(KEYS, "token").read(reply) for reply in (1, 0)] == [True, False]
+    assert scheduling.entries(KEYS).read([b"a", b"{}"]) == {"a": "{}"}
+    assert scheduling.entry(KEYS, "a").read(None) is None
+
+
+def test_queues_are_told_from_other_keys_over_several_pages() -> None:
+    pages = [
+        [[b"7", [b"glide:{a}:id", b"glide:{a}:stream", b"glide:{b}:metrics:completed", b"glide:{b}:signals:id"]]],
+        [[b"0", [b"glide:{c}:schedulers", b"glide:{d}:meta", b"glide:{}x}:id", b"glide:{flow:7}:meta"]]],
+    ]
+    assert drive(searching.queue_names("glide"), *pages) == ["a", "c", "d"]
