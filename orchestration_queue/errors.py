@@ -187,7 +187,15 @@ class LeaseLostError(StateError):
 
 
 class ServerError(OrchestrationQueueError):
-    """The server refused a call, or replied with something the protocol does not know."""
+    """The server refused a call, or replied with something the protocol does not know.
+
+    Attributes:
+        code: The code word of the server's error, such as ``BUSYGROUP`` or ``OQ_BAD_ARGUMENT``; empty if it has none.
+    """
+
+    def __init__(self, message: str, *, code: str = "") -> None:
+        self.code = code
+        super().__init__(message)
 
 
 class UnsupportedServerError(ServerError):

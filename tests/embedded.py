@@ -36,18 +36,23 @@ class Directory:
     @property
     def keepers(self) -> list[int]:
         """Process ids of the keepers. There should be at most one."""
-        return [pid for pid, name in self._processes() if "valkey" not in name]
+        return sorted(pid for pid, name in self._processes().items() if "valkey" not in name)
 
     @property
     def servers(self) -> list[int]:
         """Process ids of the servers. There should be at most one."""
-        return [pid for pid, name in self._processes() if "valkey" in name]
+        return sorted(pid for pid, name in self._processes().items() if "valkey" in name)
 
-    def _processes(self) -> list[tuple[int, str]]:
-        """Whatever works in the directory, with its name; zombies have left it."""
-        found = []
-        for process in Path("/proc").glob("[0-9]*"):
+    def _processes(self) -> dict[int, str]:
+        """Whatever works in the directory, with its name.
+
+        Thread by thread: a killed process looks dead while its last thread still holds its sockets. A thread gives
+        up its files before its working directory.
+        """
+        found = {}
+        for thread in Path("/proc").glob("[0-9]*/task/[0-9]*"):
             with contextlib.suppress(OSError):
-                if (process / "cwd").readlink() == self.path:
-                    found.append((int(process.name), (process / "comm").read_text()))
+                if (thread / "cwd").readlink() == self.path:
+                    process = thread.parent.parent
+                    found[int(process.name)] = (process / "comm").read_text()
         return found

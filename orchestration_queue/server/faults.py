@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from redis.exceptions import (
@@ -58,7 +59,8 @@ def refused(url: ServerUrl, what: str, error: BaseException) -> ServerError:
         case ReadOnlyError():
             advice = "connect to the primary instead of a replica"
         case _:
-            return ServerError(f"The server at {url} refused {what}: {error}")
+            code = re.match(r"[A-Z][A-Z0-9_]{2,}(?= )", str(error))
+            return ServerError(f"The server at {url} refused {what}: {error}", code=code.group() if code else "")
     return ServerError(f"The server at {url} refused {what} ({reason(error)}); {advice}.")
 
 

@@ -6,9 +6,10 @@ import os
 import re
 import signal
 import subprocess
+import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from queue import SimpleQueue
 
 import pytest
 
@@ -63,6 +64,7 @@ def test_no_acknowledged_write_is_lost_and_the_writer_goes_on(directory: Directo
         [server] = directory.servers
         kill(server if victim == "server" else directory.keepers[0])
         found += outcomes(writer, 2900)
+        wait_until_sync(lambda: server not in directory.servers, "the server to be dead")  # noqa: B023
         ask(writer, 1)
         found += outcomes(writer, 1)
         assert found[-1] is not None, "a write after the restart was not carried out"
@@ -105,12 +107,17 @@ def test_killing_everything_at_once_loses_nothing(directory: Directory) -> None:
 
 def test_a_blocked_reader_goes_on_after_the_server_was_killed(directory: Directory) -> None:
     wait = Call("BLPOP", ("jobs",), (0,))
-    with Connection.open(directory.url, libraries=()) as connection, ThreadPoolExecutor(1) as thread:
-        reply = thread.submit(connection.execute, wait, repeatable=True)
+    replies: SimpleQueue[object] = SimpleQueue()
+    with Connection.open(directory.url, libraries=()) as connection:
+        reader = threading.Thread(target=lambda: replies.put(connection.execute(wait, repeatable=True)), daemon=True)
+        reader.start()
         wait_until_sync(lambda: b"blocked_clients:1" in connection.execute(Call("INFO")), "the reader to wait")
-        kill(directory.servers[0])
+        [server] = directory.servers
+        kill(server)
+        wait_until_sync(lambda: server not in directory.servers, "the server to be dead")
         assert connection.execute(Call("RPUSH", ("jobs",), ("a",))) == 1
-        assert reply.result(10) == [b"jobs", b"a"]
+        assert replies.get(timeout=10) == [b"jobs", b"a"]
+        reader.join(10)
 
 
 def test_ending_the_keeper_politely_ends_the_server_cleanly(directory: Directory) -> None:

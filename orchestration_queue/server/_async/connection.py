@@ -111,7 +111,6 @@ class AsyncConnection:
         connection = cls(parse_url(url), connect_timeout=connect_timeout, libraries=libraries)
         try:
             await connection._give_back(await connection._take_link())
-            await connection._ensure_libraries()
         except BaseException:
             await connection.aclose()
             raise
@@ -134,7 +133,7 @@ class AsyncConnection:
         """
         replies = await self._exchange((call,), repeatable=repeatable)
         if lacks_function(call, replies[0]):
-            await self._ensure_libraries()
+            await self._restore_libraries()
             replies = await self._exchange((call,), repeatable=repeatable)
         if isinstance(replies[0], REFUSALS):
             raise refused(self.url, call.name, replies[0])
@@ -166,8 +165,12 @@ class AsyncConnection:
         replies = await self._exchange(calls, repeatable=repeatable)
         missing = [index for index, call in enumerate(calls) if lacks_function(call, replies[index])]
         if missing:
-            await self._ensure_libraries()
-            again = await self._exchange([calls[index] for index in missing], repeatable=repeatable)
+            try:
+                await self._restore_libraries()
+                again = await self._exchange([calls[index] for index in missing], repeatable=repeatable)
+            except TransportError as error:
+                error.maybe_applied = True  # the others were
+                raise
             for index, reply in zip(missing, again, strict=True):
                 replies[index] = reply
         return [
@@ -175,13 +178,15 @@ class AsyncConnection:
             for call, reply in zip(calls, replies, strict=True)
         ]
 
-    async def _ensure_libraries(self) -> None:
-        await ensure_libraries(self._exchange, self.url, self._libraries)
+    async def _restore_libraries(self) -> None:
+        """Load again what the server lost while we were connected; each new socket sees to that."""
+        async with self._room:
+            await self._give_back(await self._connect())
 
     async def _transaction(self, calls: Sequence[Call], repeatable: bool) -> list[Reply]:
         replies = await self._send_transaction(calls, repeatable)
         if all(map(lacks_function, calls, replies)):
-            await self._ensure_libraries()
+            await self._restore_libraries()
             replies = await self._send_transaction(calls, repeatable)
         for call, reply in zip(calls, replies, strict=True):
             if isinstance(reply, REFUSALS):
@@ -207,9 +212,15 @@ class AsyncConnection:
             self._start_afresh()
         async with self._room:
             repeats = _REPEATS if repeatable else 0
+            was_sent = False
             while True:
-                link = await self._take_link()
                 try:
+                    link = await self._take_link()
+                except TransportError as error:
+                    error.maybe_applied |= was_sent
+                    raise
+                try:
+                    was_sent = True
                     replies = await link.exchange(packed, count)
                 except LINK_ERRORS as error:
                     await link.close()
@@ -252,7 +263,7 @@ class AsyncConnection:
         while True:
             try:
                 link = AsyncLink(self.url, self._socket_path(), patience)
-                await link.connect()
+                await self._prepare(link)
                 return link
             except REFUSALS as error:
                 raise refused(self.url, "the connection", error) from None
@@ -262,6 +273,15 @@ class AsyncConnection:
                     raise unreachable(self.url, waited, reason(error)) from None
             await asyncio.sleep(pause)
             pause = min(pause * 2, _LONGEST_PAUSE_S)
+
+    async def _prepare(self, link: AsyncLink) -> None:
+        """Connect, and see to the libraries: after a failover this may be another server than before."""
+        try:
+            await link.connect()
+            await ensure_libraries(link, self.url, self._libraries)
+        except BaseException:
+            await link.close()
+            raise
 
     def _socket_path(self) -> Path | None:
         if self._embedded:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Protocol, cast
 
 import redis.asyncio as driver
 from redis.exceptions import AuthenticationError, AuthorizationError, ResponseError
 
-from orchestration_queue.protocol.call import Reply
+from orchestration_queue.protocol.call import Call, Reply
 from orchestration_queue.server.faults import LINK_ERRORS
 from orchestration_queue.server.url import ServerUrl
+from orchestration_queue.server.wire import pack
 
 __all__ = ["AsyncLink"]
 
@@ -75,19 +76,15 @@ class AsyncLink:
         self._has_input = getattr(made, "can_read", None) or made.can_read_destructive
 
     async def connect(self) -> None:
-        """Connect, log in, and make sure that the server is ready to answer.
+        """Connect, log in, and make sure that the server is ready to answer. If not, the link is to be closed.
 
         Raises:
             redis.RedisError: It is not.
             OSError: It is not there.
         """
-        try:
-            await self._driver.connect()
-            await self._driver.send_packed_command((_PING,), check_health=False)
-            await self._driver.read_response()
-        except BaseException:
-            await self.close()
-            raise
+        await self._driver.connect()
+        await self._driver.send_packed_command((_PING,), check_health=False)
+        await self._driver.read_response()
 
     async def is_fresh(self) -> bool:
         """Whether the socket is still open, with no stray bytes in it."""
@@ -111,6 +108,10 @@ class AsyncLink:
             except (ResponseError, AuthenticationError, AuthorizationError) as refusal:
                 replies.append(refusal)
         return replies
+
+    async def send(self, calls: Sequence[Call]) -> list[Reply]:
+        """Send calls; as :meth:`exchange`."""
+        return await self.exchange(pack(calls), len(calls)) if calls else []
 
     async def close(self) -> None:
         """Close the socket, whatever state it is in."""

@@ -112,7 +112,6 @@ class Connection:
         connection = cls(parse_url(url), connect_timeout=connect_timeout, libraries=libraries)
         try:
             connection._give_back(connection._take_link())
-            connection._ensure_libraries()
         except BaseException:
             connection.close()
             raise
@@ -135,7 +134,7 @@ class Connection:
         """
         replies = self._exchange((call,), repeatable=repeatable)
         if lacks_function(call, replies[0]):
-            self._ensure_libraries()
+            self._restore_libraries()
             replies = self._exchange((call,), repeatable=repeatable)
         if isinstance(replies[0], REFUSALS):
             raise refused(self.url, call.name, replies[0])
@@ -167,8 +166,12 @@ class Connection:
         replies = self._exchange(calls, repeatable=repeatable)
         missing = [index for index, call in enumerate(calls) if lacks_function(call, replies[index])]
         if missing:
-            self._ensure_libraries()
-            again = self._exchange([calls[index] for index in missing], repeatable=repeatable)
+            try:
+                self._restore_libraries()
+                again = self._exchange([calls[index] for index in missing], repeatable=repeatable)
+            except TransportError as error:
+                error.maybe_applied = True  # the others were
+                raise
             for index, reply in zip(missing, again, strict=True):
                 replies[index] = reply
         return [
@@ -176,13 +179,15 @@ class Connection:
             for call, reply in zip(calls, replies, strict=True)
         ]
 
-    def _ensure_libraries(self) -> None:
-        ensure_libraries(self._exchange, self.url, self._libraries)
+    def _restore_libraries(self) -> None:
+        """Load again what the server lost while we were connected; each new socket sees to that."""
+        with self._room:
+            self._give_back(self._connect())
 
     def _transaction(self, calls: Sequence[Call], repeatable: bool) -> list[Reply]:
         replies = self._send_transaction(calls, repeatable)
         if all(map(lacks_function, calls, replies)):
-            self._ensure_libraries()
+            self._restore_libraries()
             replies = self._send_transaction(calls, repeatable)
         for call, reply in zip(calls, replies, strict=True):
             if isinstance(reply, REFUSALS):
@@ -208,9 +213,15 @@ class Connection:
             self._start_afresh()
         with self._room:
             repeats = _REPEATS if repeatable else 0
+            was_sent = False
             while True:
-                link = self._take_link()
                 try:
+                    link = self._take_link()
+                except TransportError as error:
+                    error.maybe_applied |= was_sent
+                    raise
+                try:
+                    was_sent = True
                     replies = link.exchange(packed, count)
                 except LINK_ERRORS as error:
                     link.close()
@@ -253,7 +264,7 @@ class Connection:
         while True:
             try:
                 link = Link(self.url, self._socket_path(), patience)
-                link.connect()
+                self._prepare(link)
                 return link
             except REFUSALS as error:
                 raise refused(self.url, "the connection", error) from None
@@ -263,6 +274,15 @@ class Connection:
                     raise unreachable(self.url, waited, reason(error)) from None
             time.sleep(pause)
             pause = min(pause * 2, _LONGEST_PAUSE_S)
+
+    def _prepare(self, link: Link) -> None:
+        """Connect, and see to the libraries: after a failover this may be another server than before."""
+        try:
+            link.connect()
+            ensure_libraries(link, self.url, self._libraries)
+        except BaseException:
+            link.close()
+            raise
 
     def _socket_path(self) -> Path | None:
         if self._embedded:
