@@ -11,7 +11,7 @@ function concurrency.room(meta_key, stream_key, queue, group)
   if limit <= 0 then
     return nil
   end
-  return math.max(limit - stream.pending(stream_key, group) - lists.counted(queue), 0)
+  return math.max(limit - stream.pending(stream_key, group) - math.max(lists.counted(queue), 0), 0)
 end
 
 return concurrency

@@ -808,11 +808,16 @@ function creation.problem(queue, job, replaced_id)
   return nil
 end
 
+--- A number as the server is given it: zeros are common, and turning a number into text is what costs most here.
+local function text(number)
+  return number == 0 and "0" or number
+end
+
 local function fields_of(job_id, job, sequence, state)
   local fields = {
     "id", job_id, "name", job.job_name, "data", job.data, "opts", job.opts, "timestamp", job.timestamp_ms,
-    "attemptsMade", "0", "delay", job.delay_ms, "priority", job.priority, "maxAttempts", job.max_attempts,
-    "state", state,
+    "attemptsMade", "0", "delay", text(job.delay_ms), "priority", text(job.priority),
+    "maxAttempts", text(job.max_attempts), "state", state,
   }
   local size = #fields
   local function add(name, value)
@@ -874,7 +879,7 @@ modules.events = (function()
 local events = {}
 
 function events.emit(queue, type, job_id, ...)
-  redis.call("XADD", queue .. "events", "MAXLEN", "~", 1000, "*", "event", type, "jobId", job_id, ...)
+  redis.call("XADD", queue .. "events", "MAXLEN", "~", "1000", "*", "event", type, "jobId", job_id, ...)
 end
 
 return events
@@ -1121,7 +1126,7 @@ function concurrency.room(meta_key, stream_key, queue, group)
   if limit <= 0 then
     return nil
   end
-  return math.max(limit - stream.pending(stream_key, group) - lists.counted(queue), 0)
+  return math.max(limit - stream.pending(stream_key, group) - math.max(lists.counted(queue), 0), 0)
 end
 
 return concurrency
