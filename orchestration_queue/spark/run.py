@@ -7,7 +7,6 @@ import logging
 import os
 import shlex
 import sys
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ from orchestration_queue.spark.java import java_home
 from orchestration_queue.spark.options import SparkOptions, properties_text
 from orchestration_queue.spark.process import Ended, run_child
 from orchestration_queue.spark.registry import reference
+from orchestration_queue.spark.scratch import scratch_directory
 
 __all__ = ["run_spark"]
 
@@ -72,8 +72,7 @@ def run_spark(
     """
     options = options or SparkOptions()
     name, request = _request(target, arguments)
-    with tempfile.TemporaryDirectory(prefix="oq-spark-", ignore_cleanup_errors=True) as directory:
-        scratch = Path(directory)
+    with scratch_directory() as scratch:
         properties = scratch / "spark.properties"
         properties.touch(mode=0o600)
         properties.write_text(properties_text(options.properties(scratch, name, job_id)), encoding="utf-8")
