@@ -59,14 +59,13 @@ def _order(name: str) -> tuple[bool, str]:
 
 def _function(contract: Contract, prefix: str) -> str:
     arguments = [argument for argument in contract.arguments if not argument.counts]
-    lines = [f"def {snake(contract.name)}("]
-    lines.append("    *,")
-    lines.extend(f"    {key.name}_key: {'str | None = None' if key.optional else 'str'}," for key in contract.keys)
-    lines.extend(f"    {items.name}: Sequence[{items.item}] = ()," for items in contract.lists)
-    lines.extend(f"    {_parameter(argument)}," for argument in arguments)
-    lines.append(") -> Call:")
-    if not contract.keys:
-        lines[:-1] = [f"def {snake(contract.name)}("]
+    parameters = [f"{key.name}_key: {'str | None = None' if key.optional else 'str'}" for key in contract.keys]
+    parameters += [f"{items.name}: Sequence[{items.item}] = ()" for items in contract.lists]
+    parameters += [_parameter(argument) for argument in arguments]
+    lines = [f"def {snake(contract.name)}() -> Call:"]
+    if parameters:
+        words = (f"    {parameter}," for parameter in ["*", *parameters])
+        lines = [f"def {snake(contract.name)}(", *words, ") -> Call:"]
     lines.extend(_docstring(contract, arguments))
     lines.extend(["    return Call(", f'        "{prefix}{contract.name}",'])
     lines.extend(_tuple(_key_words(contract)))

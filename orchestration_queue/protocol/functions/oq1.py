@@ -451,8 +451,7 @@ def renew(
     )
 
 
-def version(
-) -> Call:
+def version() -> Call:
     """Say which revision of this library answers. The major version is in its name.
 
     Returns:
