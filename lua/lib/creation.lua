@@ -16,11 +16,16 @@ function creation.problem(queue, job, replaced_id)
   return nil
 end
 
+--- A number as the server is given it: zeros are common, and turning a number into text is what costs most here.
+local function text(number)
+  return number == 0 and "0" or number
+end
+
 local function fields_of(job_id, job, sequence, state)
   local fields = {
     "id", job_id, "name", job.job_name, "data", job.data, "opts", job.opts, "timestamp", job.timestamp_ms,
-    "attemptsMade", "0", "delay", job.delay_ms, "priority", job.priority, "maxAttempts", job.max_attempts,
-    "state", state,
+    "attemptsMade", "0", "delay", text(job.delay_ms), "priority", text(job.priority),
+    "maxAttempts", text(job.max_attempts), "state", state,
   }
   local size = #fields
   local function add(name, value)

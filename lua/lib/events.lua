@@ -3,7 +3,7 @@
 local events = {}
 
 function events.emit(queue, type, job_id, ...)
-  redis.call("XADD", queue .. "events", "MAXLEN", "~", 1000, "*", "event", type, "jobId", job_id, ...)
+  redis.call("XADD", queue .. "events", "MAXLEN", "~", "1000", "*", "event", type, "jobId", job_id, ...)
 end
 
 return events
