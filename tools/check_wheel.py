@@ -9,6 +9,8 @@ from pathlib import Path
 REQUIRED = (
     "orchestration_queue/py.typed",
     "orchestration_queue/protocol/lua/glidemq.lua",
+    "orchestration_queue/protocol/lua/orchestration_queue_1.lua",
+    "orchestration_queue/spark/log4j2.properties",
 )
 ALLOWED_SUFFIXES = {".lua", ".properties", ".py", ".typed"}
 

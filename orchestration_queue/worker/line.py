@@ -46,7 +46,7 @@ class Line:
         try:
             await self._calls.execute(working.create_group(self._keys), repeatable=True)
         except ServerError as error:
-            if "BUSYGROUP" not in str(error):
+            if error.code != "BUSYGROUP":
                 raise
 
     async def exchange(self, step: Exchange) -> Trip:

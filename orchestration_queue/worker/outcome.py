@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from orchestration_queue.errors import PayloadError, UnrecoverableError
+from orchestration_queue.errors import OrchestrationQueueError, PayloadError, UnrecoverableError
 from orchestration_queue.options import Backoff, backoff_from_wire, retention_from_wire
 from orchestration_queue.protocol import codec
 from orchestration_queue.protocol.operations.working import KEEP, Completion, Failure, Lease
@@ -19,12 +19,15 @@ _REASON_LENGTH = 8_000
 
 
 def reason_of(error: BaseException) -> str:
-    """An error as the text that a failed job carries: its type and message, at most 8,000 characters."""
+    """An error as the text that a failed job carries: its type and message, at most 8,000 characters.
+
+    Our own errors are sentences, and stand without their type.
+    """
     message = str(error)
-    named = isinstance(error, (UnrecoverableError, TimeoutError)) and message
-    return (message if named else f"{type(error).__name__}: {message}" if message else type(error).__name__)[
-        :_REASON_LENGTH
-    ]
+    if not message:
+        return type(error).__name__
+    speaks_for_itself = isinstance(error, (OrchestrationQueueError, UnrecoverableError, TimeoutError))
+    return (message if speaks_for_itself else f"{type(error).__name__}: {message}")[:_REASON_LENGTH]
 
 
 def completed(lease: Lease, result: Any) -> Completion | Failure:
