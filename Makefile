@@ -46,9 +46,15 @@ lint: $(VENV)/.dev.stamp ## Style, floors, generated files, Lua (needs luacheck:
 types: $(VENV)/.dev.stamp ## mypy --strict
 	$(BIN)/mypy
 
-wheel: $(VENV)/.dev.stamp ## Build the wheel and look at what is in it
-	rm -rf dist && $(UV) build --quiet --python $(BIN)/python
+wheel: $(VENV)/.dev.stamp ## Build the wheel, look at what is in it, and try its promises in an empty environment
+	rm -rf dist build/wheel && mkdir -p build/wheel
+	$(UV) build --quiet --python $(BIN)/python
 	$(BIN)/python tools/check_wheel.py dist
+	cp -r tests/conftest.py tests/fundamentals build/wheel
+	$(UV) venv --quiet --python $(BIN)/python build/wheel/venv
+	$(UV) pip install --quiet --python build/wheel/venv/bin/python --constraint requirements/dev.lock \
+	  "$$(ls dist/*.whl)[cli,embedded]" pytest pytest-asyncio pytest-timeout
+	cd build/wheel && venv/bin/python -m pytest -q --asyncio-mode=auto --rootdir=. fundamentals
 
 check: lint types wheel test ## All that CI runs
 
@@ -65,4 +71,4 @@ lock: | $(UV) ## Resolve the locked versions anew (LOCK_ARGS=--upgrade for the n
 	$(COMPILE) --group test --group lint --output-file requirements/dev.lock
 
 clean: ## Remove what the commands above left behind
-	rm -rf $(VENV) dist .demo .oq .bench .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) dist build .demo .oq .bench .mypy_cache .pytest_cache .ruff_cache .hypothesis
