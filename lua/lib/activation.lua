@@ -48,7 +48,8 @@ local function taken_from(job, entry)
   end
 end
 
---- Activate one job. `entry` has `id` (empty from a list), `group` and `broadcast`.
+--- Activate one job. `entry` has `id` (empty from a list), `group` and `broadcast`; with `unfinished` a job that has
+--- ended is as good as gone.
 --- @return the flat record; or nil and why not: empty (no such job), `REVOKED`, `EXPIRED` or a verdict of the gates
 function activation.try(queue, job_id, entry, now, skip_events)
   local key = queue .. "job:" .. job_id
@@ -57,7 +58,9 @@ function activation.try(queue, job_id, entry, now, skip_events)
     return nil, ""
   end
   local job = record.from_flat(flat)
-  if job.revoked == "1" then
+  if entry.unfinished and record.has_ended(job) then
+    return nil, ""
+  elseif job.revoked == "1" then
     return nil, "REVOKED"
   end
   local verdict

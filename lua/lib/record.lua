@@ -38,6 +38,10 @@ function record.from_flat(flat)
   return job
 end
 
+function record.has_ended(job)
+  return job.state == "completed" or job.state == "failed"
+end
+
 function record.sequence(job)
   return tonumber(job.orderingSeq) or 0
 end

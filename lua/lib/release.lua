@@ -163,7 +163,7 @@ function release.forfeit(queue, job, now)
     release.slot(queue, name, now)
     return
   end
-  if seq <= 0 or job.state == "completed" or job.state == "failed" then
+  if seq <= 0 or record.has_ended(job) then
     return
   end
   local group = groups.load(queue, name)

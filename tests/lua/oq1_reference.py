@@ -104,15 +104,16 @@ class OneByOne:
         return taken
 
     def _start(self, job_id: str, entry_id: str, now: int) -> Started | None:
-        reply = self.wire.call("moveToActive", jobId=job_id, entryId=entry_id, timestamp=now)
+        ended = self.wire.state(job_id) in ENDED
+        reply = ended or self.wire.call("moveToActive", jobId=job_id, entryId=entry_id, timestamp=now)
         if isinstance(reply, list):
             return Started(job_id, entry_id, as_hash(reply))
-        if reply == "REVOKED" and self.wire.state(job_id) not in ENDED:
+        if reply == "REVOKED":
             self.wire.call("fail", jobId=job_id, entryId=entry_id, failedReason="revoked", timestamp=now)
         elif not entry_id:
             self.wire.ask("DECRBY", self.wire.key("list-active"), 1)
             self.wire.ask("ZREM", self.wire.key("list-active:jobs"), job_id)
-        elif reply in ("", "REVOKED"):
+        elif ended or not reply:
             self._drop(entry_id)
         return None
 

@@ -250,6 +250,17 @@ def test_a_revoked_list_job_fails_once(own: Own) -> None:
     assert (own.wire.zset("failed"), own.wire.list_active()) == (failed_at, 0)
 
 
+def test_a_second_entry_of_a_finished_job_does_not_run_it_again(own: Own) -> None:
+    own.add(new_job())
+    (job,) = own.take()
+    own.exchange(completed(job))
+    own.wire.ask("XADD", own.wire.key("stream"), "*", "jobId", "1", "name", "task")
+    before = own.wire.job("1")
+    reply = own.exchange(want=1, now=LATER)
+    assert (reply.started, reply.stopped) == ([], "empty")
+    assert (own.wire.job("1"), own.wire.ask("XLEN", own.wire.key("stream"))) == (before, 0)
+
+
 def test_looking_for_jobs_has_a_bound(own: Own) -> None:
     own.add(*(new_job(ttl_ms=10) for _ in range(30)))
     reply = own.exchange(want=2, now=LATER)

@@ -12,10 +12,6 @@ local trip = require("trip")
 
 local outcomes = {}
 
-local function ended(job)
-  return job.state == "completed" or job.state == "failed"
-end
-
 --- What every key of another queue with our prefix begins with.
 local function sibling(queue, name)
   return queue:sub(1, queue:find("{", 1, true)) .. name .. "}:"
@@ -48,7 +44,7 @@ end
 --- A settlement that comes too late changes nothing, but takes the entry of an ended job out of the way.
 --- A completion that was told before, and whose reply was lost, is confirmed.
 local function late(self, done, job, same, registered)
-  if done.entry_id ~= "" and (not job.state or ended(job)) then
+  if done.entry_id ~= "" and (not job.state or record.has_ended(job)) then
     trip.leave(self, done.job_id, done.entry_id)
   end
   if done.kind == "c" and same and job.state == "completed" then
@@ -80,10 +76,8 @@ end
 
 --- Fail a job that was revoked before it started.
 function outcomes.fail_revoked(self, job_id)
-  local job = record.load(self.queue, job_id)
-  if not ended(job) then
-    fail(self, { job_id = job_id, payload = "revoked", max_attempts = 0, remove_mode = "0" }, job)
-  end
+  local told = { job_id = job_id, payload = "revoked", max_attempts = 0, remove_mode = "0" }
+  fail(self, told, record.load(self.queue, job_id))
 end
 
 --- Return delivered jobs from the `first` on to the end of the stream. One that was returned before stays there.
@@ -92,7 +86,7 @@ function outcomes.hand_back(self, deliveries, first)
     local job_id, entry_id = deliveries[index].job_id, deliveries[index].entry_id
     if entries.drop(self.queue, self.group, entry_id) then
       local job = record.load(self.queue, job_id)
-      if job and not ended(job) then
+      if job and not record.has_ended(job) then
         redis.call("HSET", self.queue .. "job:" .. job_id, "state", "waiting")
         stream.push(self.queue, job_id, job.name)
       end

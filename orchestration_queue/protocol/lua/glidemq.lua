@@ -389,6 +389,10 @@ function record.from_flat(flat)
   return job
 end
 
+function record.has_ended(job)
+  return job.state == "completed" or job.state == "failed"
+end
+
 function record.sequence(job)
   return tonumber(job.orderingSeq) or 0
 end
@@ -1449,7 +1453,7 @@ function release.forfeit(queue, job, now)
     release.slot(queue, name, now)
     return
   end
-  if seq <= 0 or job.state == "completed" or job.state == "failed" then
+  if seq <= 0 or record.has_ended(job) then
     return
   end
   local group = groups.load(queue, name)
@@ -1848,7 +1852,8 @@ local function taken_from(job, entry)
   end
 end
 
---- Activate one job. `entry` has `id` (empty from a list), `group` and `broadcast`.
+--- Activate one job. `entry` has `id` (empty from a list), `group` and `broadcast`; with `unfinished` a job that has
+--- ended is as good as gone.
 --- @return the flat record; or nil and why not: empty (no such job), `REVOKED`, `EXPIRED` or a verdict of the gates
 function activation.try(queue, job_id, entry, now, skip_events)
   local key = queue .. "job:" .. job_id
@@ -1857,7 +1862,9 @@ function activation.try(queue, job_id, entry, now, skip_events)
     return nil, ""
   end
   local job = record.from_flat(flat)
-  if job.revoked == "1" then
+  if entry.unfinished and record.has_ended(job) then
+    return nil, ""
+  elseif job.revoked == "1" then
     return nil, "REVOKED"
   end
   local verdict

@@ -408,6 +408,10 @@ function record.from_flat(flat)
   return job
 end
 
+function record.has_ended(job)
+  return job.state == "completed" or job.state == "failed"
+end
+
 function record.sequence(job)
   return tonumber(job.orderingSeq) or 0
 end
@@ -1245,7 +1249,7 @@ function release.forfeit(queue, job, now)
     release.slot(queue, name, now)
     return
   end
-  if seq <= 0 or job.state == "completed" or job.state == "failed" then
+  if seq <= 0 or record.has_ended(job) then
     return
   end
   local group = groups.load(queue, name)
@@ -1785,10 +1789,6 @@ local trip = require("trip")
 
 local outcomes = {}
 
-local function ended(job)
-  return job.state == "completed" or job.state == "failed"
-end
-
 --- What every key of another queue with our prefix begins with.
 local function sibling(queue, name)
   return queue:sub(1, queue:find("{", 1, true)) .. name .. "}:"
@@ -1821,7 +1821,7 @@ end
 --- A settlement that comes too late changes nothing, but takes the entry of an ended job out of the way.
 --- A completion that was told before, and whose reply was lost, is confirmed.
 local function late(self, done, job, same, registered)
-  if done.entry_id ~= "" and (not job.state or ended(job)) then
+  if done.entry_id ~= "" and (not job.state or record.has_ended(job)) then
     trip.leave(self, done.job_id, done.entry_id)
   end
   if done.kind == "c" and same and job.state == "completed" then
@@ -1853,10 +1853,8 @@ end
 
 --- Fail a job that was revoked before it started.
 function outcomes.fail_revoked(self, job_id)
-  local job = record.load(self.queue, job_id)
-  if not ended(job) then
-    fail(self, { job_id = job_id, payload = "revoked", max_attempts = 0, remove_mode = "0" }, job)
-  end
+  local told = { job_id = job_id, payload = "revoked", max_attempts = 0, remove_mode = "0" }
+  fail(self, told, record.load(self.queue, job_id))
 end
 
 --- Return delivered jobs from the `first` on to the end of the stream. One that was returned before stays there.
@@ -1865,7 +1863,7 @@ function outcomes.hand_back(self, deliveries, first)
     local job_id, entry_id = deliveries[index].job_id, deliveries[index].entry_id
     if entries.drop(self.queue, self.group, entry_id) then
       local job = record.load(self.queue, job_id)
-      if job and not ended(job) then
+      if job and not record.has_ended(job) then
         redis.call("HSET", self.queue .. "job:" .. job_id, "state", "waiting")
         stream.push(self.queue, job_id, job.name)
       end
@@ -2043,7 +2041,8 @@ local function taken_from(job, entry)
   end
 end
 
---- Activate one job. `entry` has `id` (empty from a list), `group` and `broadcast`.
+--- Activate one job. `entry` has `id` (empty from a list), `group` and `broadcast`; with `unfinished` a job that has
+--- ended is as good as gone.
 --- @return the flat record; or nil and why not: empty (no such job), `REVOKED`, `EXPIRED` or a verdict of the gates
 function activation.try(queue, job_id, entry, now, skip_events)
   local key = queue .. "job:" .. job_id
@@ -2052,7 +2051,9 @@ function activation.try(queue, job_id, entry, now, skip_events)
     return nil, ""
   end
   local job = record.from_flat(flat)
-  if job.revoked == "1" then
+  if entry.unfinished and record.has_ended(job) then
+    return nil, ""
+  elseif job.revoked == "1" then
     return nil, "REVOKED"
   end
   local verdict
@@ -2094,7 +2095,8 @@ local LOOKS_PER_JOB, SPARE_LOOKS = 3, 10
 
 --- Start one job; returns 1 when it runs now. What does not run is off the worker's hands.
 local function start(self, job_id, entry_id)
-  local flat, verdict = activation.try(self.queue, job_id, { id = entry_id, group = self.group }, self.now)
+  local entry = { id = entry_id, group = self.group, unfinished = true }
+  local flat, verdict = activation.try(self.queue, job_id, entry, self.now)
   if flat then
     local started = self.started
     local size = #started
