@@ -139,17 +139,17 @@ class Demo:
         Raises:
             DemoError: It did not end well.
         """
-        screen = self._stack.enter_context(closing(screen_for(self.console)))
-        screen.say("Starting an embedded server, two workers and a Dagster daemon ...")
-        self.start_workers()
-        instance = self.open_instance()
-        location = ("-m", DEFINITIONS, "-d", str(ROOT))
-        run_id = str(uuid.uuid4())
-        self.fleet.start("daemon", str(BIN / "dagster-daemon"), "run", *location)
-        launch = ("job", "launch", *location, "-j", settings.PREPARE_JOB, "--run-id", run_id)
-        self.fleet.start("launch", str(BIN / "dagster"), *launch, expected_to_end=True)
-        killer = WorkerKiller(self.connection, self.fleet, WORKERS) if kill_worker else None
-        return self._follow(Watch(self.connection, instance, run_id), screen, killer)
+        with closing(screen_for(self.console)) as screen:
+            screen.say("Starting an embedded server, two workers and a Dagster daemon ...")
+            self.start_workers()
+            instance = self.open_instance()
+            location = ("-m", DEFINITIONS, "-d", str(ROOT))
+            run_id = str(uuid.uuid4())
+            self.fleet.start("daemon", str(BIN / "dagster-daemon"), "run", *location)
+            launch = ("job", "launch", *location, "-j", settings.PREPARE_JOB, "--run-id", run_id)
+            self.fleet.start("launch", str(BIN / "dagster"), *launch, expected_to_end=True)
+            killer = WorkerKiller(self.connection, self.fleet, WORKERS) if kill_worker else None
+            return self._follow(Watch(self.connection, instance, run_id), screen, killer)
 
     def _follow(self, watch: Watch, screen: Screen, killer: WorkerKiller | None) -> Snapshot:
         deadline = time.monotonic() + TIME_LIMIT_S

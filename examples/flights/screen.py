@@ -14,7 +14,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from examples.flights import settings
-from examples.flights.watch import NodeView, Snapshot
+from examples.flights.watch import NodeView, RunView, Snapshot
 
 __all__ = ["LiveScreen", "PlainScreen", "Screen", "flow_tree", "result_table", "screen_for"]
 
@@ -79,7 +79,6 @@ class LiveScreen:
             TextColumn("  nodes    "), BarColumn(bar_width=46), MofNCompleteColumn(), TextColumn("{task.description}")
         )
         self._task = self._progress.add_task("", total=None)
-        self._said = Text("", style="dim")
         self._live = Live(Group(), console=console, refresh_per_second=8, transient=True)
         self._live.start()
 
@@ -132,7 +131,7 @@ def flow_tree(snapshot: Snapshot) -> Tree:
     """Every node with state, time and rows, below what it waits for."""
     prepare, report = snapshot.runs
     tree = Tree("[bold]flights")
-    flow = tree.add(f"[bold]{prepare.job}[/] Dagster run {prepare.run_id}, {prepare.status.lower()}")
+    flow = tree.add(f"[bold]{prepare.job}[/] Dagster run {_short(prepare)}, {prepare.status.lower()}")
     for name in settings.RAW_NODES.values():
         branch = flow.add(_line(snapshot, name))
         if name == settings.RAW_NODES["flights"]:
@@ -142,9 +141,14 @@ def flow_tree(snapshot: Snapshot) -> Tree:
         if name == settings.RAW_NODES["weather"]:
             branch.add(_line(snapshot, settings.CLEAN_WEATHER))
     by = f", requested by sensor {report.sensor}" if report.sensor else ""
-    second = tree.add(f"[bold]{report.job}[/] Dagster run {report.run_id}, {report.status.lower()}{by}")
+    second = tree.add(f"[bold]{report.job}[/] Dagster run {_short(report)}, {report.status.lower()}{by}")
     second.add(_line(snapshot, settings.DELAYS)).add(_line(snapshot, settings.REPORT))
     return tree
+
+
+def _short(run: RunView) -> str:
+    """A run's id as Dagster's UI shortens it."""
+    return (run.run_id or "-")[:8]
 
 
 def _line(snapshot: Snapshot, name: str) -> Text:

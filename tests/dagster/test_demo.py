@@ -4,24 +4,33 @@ from __future__ import annotations
 
 import fcntl
 import os
+import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pandas as pd
 import pytest
+
+from tests.waiting import wait_until_sync
 
 pytestmark = [pytest.mark.dagster, pytest.mark.spark, pytest.mark.chaos, pytest.mark.timeout(300)]
 
 ROOT = Path(__file__).parents[2]
 
 
-def demo(directory: Path, *arguments: str) -> tuple[int, str]:
+def start(directory: Path, *arguments: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "examples.flights.demo", "--directory", str(directory), *arguments]
     environment = {name: value for name, value in os.environ.items() if name not in {"OQ_URL", "DAGSTER_HOME"}}
-    process = subprocess.Popen(
+    return subprocess.Popen(
         command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
+
+
+def demo(directory: Path, *arguments: str) -> tuple[int, str]:
+    """Run it to its end; exit code and output."""
+    process = start(directory, *arguments)
     try:
         output, _ = process.communicate(timeout=240)
     except subprocess.TimeoutExpired:
@@ -56,3 +65,27 @@ def test_two_demos_in_one_directory_do_not_get_in_each_others_way(tmp_path: Path
         code, said = demo(tmp_path / "demo")
     assert code == 1
     assert "Another demo is running in" in said
+
+
+def test_ctrl_c_leaves_nothing_behind(tmp_path: Path) -> None:
+    directory = tmp_path / "demo"
+    process = start(directory)
+    logs = directory / "logs"
+    wait_until_sync(lambda: (logs / "daemon.log").exists(), "the demo to start all it needs", seconds=60)
+    alive = processes_of(directory)
+    assert len(alive) >= 4, "two workers, a keeper and its server, a daemon, a launch"
+    process.send_signal(signal.SIGINT)
+    said, _ = process.communicate(timeout=40)
+    assert process.returncode == 130, said
+    assert said.endswith("Stopped.\n")
+    assert processes_of(directory) == []
+
+
+def processes_of(directory: Path) -> list[str]:
+    """What runs with the directory in its environment, but for the demo itself."""
+    found = []
+    for environment in Path("/proc").glob("[0-9]*/environ"):
+        with suppress(OSError):
+            if f"FLIGHTS_DATA={directory}".encode() in environment.read_bytes():
+                found.append((environment.parent / "cmdline").read_text().replace("\0", " "))
+    return found
