@@ -162,7 +162,7 @@ def _read(client: Any, key: str) -> Any:
 def renamed(value: Any, wire: Wire) -> Any:
     """The same with the queue's name taken out."""
     if isinstance(value, str):
-        return "Q" if value == wire.queue else value.replace(wire.base, "P")
+        return "Q" if value == wire.queue else value.replace(wire.base, "P").replace(f'"{wire.queue}"', '"Q"')
     if isinstance(value, dict):
         return {renamed(name, wire): renamed(item, wire) for name, item in value.items()}
     if isinstance(value, (list, tuple, set)):

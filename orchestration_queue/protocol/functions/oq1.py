@@ -13,6 +13,7 @@ from orchestration_queue.protocol.call import Call
 __all__ = [
     "Delivered",
     "EntryUpdate",
+    "GraphEdge",
     "HandBack",
     "Held",
     "NewJob",
@@ -21,13 +22,14 @@ __all__ = [
     "exchange",
     "fire",
     "renew",
+    "submit_graph",
     "version",
 ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewJob:
-    """A job to create.
+    """A job of the graph, with a custom id and without a parent; it stands before those it waits for.
 
     Attributes:
         job_name: What kind of job it is.
@@ -153,6 +155,19 @@ class Held:
 
     job_id: str
     taken_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphEdge:
+    """One job waits for another.
+
+    Attributes:
+        dependent: Place of the job that waits among the nodes, from 1.
+        dependency: Place of the job it waits for.
+    """
+
+    dependent: int
+    dependency: int
 
 
 def add_bulk(
@@ -446,6 +461,78 @@ def renew(
             now_ms,
             len(leases),
             *(word for item in leases for word in (item.job_id, item.taken_ms)),
+        ),
+        is_function=True,
+    )
+
+
+def submit_graph(
+    *,
+    id_key: str,
+    stream_key: str,
+    scheduled_key: str,
+    events_key: str,
+    nodes: Sequence[NewJob] = (),
+    edges: Sequence[GraphEdge] = (),
+) -> Call:
+    """Submit a graph of one queue: jobs, and which of them wait for which others, all or nothing.
+
+    Args:
+        id_key: String; counter of automatic ids; must end in `:id`.
+        stream_key: Stream; ready jobs.
+        scheduled_key: Zset; delayed and prioritized jobs.
+        events_key: Stream; lifecycle events.
+        nodes: Each a job of the graph, with a custom id and without a parent; it stands before those it waits for.
+        edges: Each one job waits for another.
+
+    Returns:
+        The call. Its reply (texts): per node its id; or `duplicate` when it was there, and only what waits for it was
+        told of it.
+
+    The server refuses it when the id key does not end in `:id`; or when a node has no custom id, a parent, or another's
+    id; or when an edge does not lead to a later node; `OQ_TOO_EXPENSIVE` when a node costs more than its token bucket
+    holds.
+
+    Cost: O(log N) per node, O(1) per edge.
+    """
+    return Call(
+        "oq1_submitGraph",
+        (
+            id_key,
+            stream_key,
+            scheduled_key,
+            events_key,
+        ),
+        (
+            len(nodes),
+            len(edges),
+            *(
+                word
+                for item in nodes
+                for word in (
+                    item.job_name,
+                    item.data,
+                    item.opts,
+                    item.timestamp_ms,
+                    item.delay_ms,
+                    item.priority,
+                    item.parent_id,
+                    item.max_attempts,
+                    item.ordering_key,
+                    item.group_concurrency,
+                    item.group_rate_max,
+                    item.group_rate_duration_ms,
+                    item.tb_capacity,
+                    item.tb_refill_rate,
+                    item.cost,
+                    item.ttl_ms,
+                    item.custom_id,
+                    int(item.lifo),
+                    item.parent_queue,
+                    item.scheduler_name,
+                )
+            ),
+            *(word for item in edges for word in (item.dependent, item.dependency)),
         ),
         is_function=True,
     )
