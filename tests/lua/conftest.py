@@ -10,12 +10,27 @@ import pytest
 import redis
 
 from tests.conftest import start_server
+from tests.lua.coverage import MEASURE, LineCoverage
 from tests.lua.wire import Wire, load_library
 
 
-@pytest.fixture(scope="session", params=["valkey", "redis"])
-def library_client(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[redis.Redis]:
-    """A client of a server that has the library, one server for the whole session."""
+@pytest.fixture(scope="package", autouse=True)
+def lua_coverage(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[LineCoverage | None]:
+    """What measures the lines that the tests of this folder run, when they are measured."""
+    if coverage := request.config.stash.get(MEASURE, None):
+        with coverage.measuring(tmp_path_factory.mktemp("lua")):
+            yield coverage
+    else:
+        yield None
+
+
+@pytest.fixture(scope="package", params=["valkey", "redis"])
+def library_client(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, lua_coverage: LineCoverage | None
+) -> Iterator[redis.Redis]:
+    """A client of a server that has the library, one server for all tests of this folder."""
     binary = shutil.which("redis-server") if request.param == "redis" else None
     if request.param == "redis" and binary is None:
         pytest.skip("no redis-server on the PATH (Debian: apt-get install redis-server)")
@@ -30,7 +45,9 @@ def library_client(request: pytest.FixtureRequest, tmp_path_factory: pytest.Temp
 
 
 @pytest.fixture
-def wire(library_client: redis.Redis) -> Wire:
+def wire(library_client: redis.Redis, lua_coverage: LineCoverage | None) -> Iterator[Wire]:
     """The queue ``q`` on an empty server."""
     library_client.flushall()
-    return Wire(library_client)
+    yield Wire(library_client)
+    if lua_coverage:
+        lua_coverage.collect(library_client)
