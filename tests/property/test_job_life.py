@@ -190,6 +190,16 @@ class JobLife(RuleBasedStateMachine):
         self.worker.held.clear()
         self.leftovers.clear()
 
+    @rule(counted=st.booleans(), limit=st.integers(1, 2))
+    def die_after_popping(self, counted: bool, limit: int) -> None:
+        """A worker takes a job off a list and is never seen again; the others go silent, too."""
+        if self.wire.call("popLists") and counted:
+            self.wire.ask("INCRBY", self.wire.key("list-active"), 1)
+        for _ in range(3):
+            self.worker.now += 10**6
+            self.wire.call("reclaimStalledListJobs", timestamp=self.worker.now, maxStalledCount=limit)
+        self.worker.held = {job_id: entry_id for job_id, entry_id in self.worker.held.items() if entry_id}
+
     # -- changing ----------------------------------------------------------------------------------------------
 
     @rule(number=PICK)
@@ -209,16 +219,18 @@ class JobLife(RuleBasedStateMachine):
 
     @rule(number=PICK)
     def revoke(self, number: int) -> None:
-        if job_id := self.pick(number, ["waiting", "delayed", "prioritized", "group-waiting"]):
-            assert self.wire.call("revoke", jobId=job_id, timestamp=self.worker.now) == "revoked"
+        if job_id := self.pick(number):
+            idle = self.jobs[job_id]["state"] in ("waiting", "delayed", "prioritized", "group-waiting")
+            reply = self.wire.call("revoke", jobId=job_id, timestamp=self.worker.now)
+            assert reply == ("revoked" if idle else "flagged")
 
     @rule(number=PICK)
     def remove(self, number: int) -> None:
         if job_id := self.pick(number):
             assert self.wire.call("removeJob", jobId=job_id) == 1
             self.alive.discard(job_id)
-            if entry_id := self.worker.held.pop(job_id, ""):
-                self.leftovers[job_id] = entry_id
+            if job_id in self.worker.held:
+                self.leftovers[job_id] = self.worker.held.pop(job_id)
 
     @precondition(lambda self: self.leftovers)
     @rule(function=st.sampled_from(["complete", "fail"]))
@@ -300,7 +312,7 @@ class JobLife(RuleBasedStateMachine):
     def what_is_active_is_held(self) -> None:
         assert {i for i, job in self.jobs.items() if job["state"] == "active"} == set(self.worker.held)
         entries = {entry_id for entry_id in self.worker.held.values() if entry_id}
-        assert set(self.wire.pending()) == entries | set(self.leftovers.values())
+        assert set(self.wire.pending()) == entries | (set(self.leftovers.values()) - {""})
 
     def list_jobs_are_counted(self) -> None:
         from_lists = sorted(job_id for job_id, entry_id in self.worker.held.items() if not entry_id)
