@@ -7,10 +7,10 @@ BIN    := $(VENV)/bin
 UV     := $(BIN)/uv
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-ui test bench lint types check generate lock wheel clean
+.PHONY: help demo demo-ui test lua-coverage bench lint types check generate lock wheel clean
 
 help: ## Show this list
-	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(UV):
 	$(PYTHON) -m venv $(VENV)
@@ -28,8 +28,11 @@ demo: $(VENV)/.demo.stamp ## Run the flights pipeline end to end on real data (A
 demo-ui: $(VENV)/.demo.stamp ## Look at the same pipeline in the browser, under `dagster dev`
 	$(BIN)/python -m examples.flights.demo --ui $(ARGS)
 
-test: $(VENV)/.dev.stamp ## Run every test
-	$(BIN)/python -m pytest $(ARGS)
+test: $(VENV)/.dev.stamp ## Run every test, and see that they reach the Lua (ARGS="tests/unit -k keys" runs some)
+	$(BIN)/python -m pytest $(or $(ARGS),--lua-coverage=95)
+
+lua-coverage: $(VENV)/.dev.stamp ## Print which lines of lua/ its tests run
+	$(BIN)/python -m pytest tests/lua --lua-coverage=95 $(ARGS)
 
 bench: $(VENV)/.dev.stamp ## Measure, and print JSON
 	$(BIN)/python -m tests.bench $(ARGS)
