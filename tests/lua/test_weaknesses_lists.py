@@ -47,6 +47,30 @@ def test_w1_a_popped_job_that_starts_in_time_is_left_alone(wire: Wire) -> None:
     assert wire.elements("lifo") == []
 
 
+def test_w1_a_popped_job_that_its_group_parked_is_not_lost(wire: Wire) -> None:
+    first, entry_id = wire.active(orderingKey="k")
+    second = wire.add(orderingKey="k", priority=1)
+    worker = HandWorker(wire)
+    worker.tick()
+    assert worker.take() is None
+    wire.call("complete", jobId=first, entryId=entry_id)
+    assert wire.stream_ids() == [second]
+    for round_ in (1, 2, 3):
+        wire.call("reclaimStalledListJobs", timestamp=NOW + round_ * 10**6)
+    assert wire.elements("priority") == []
+    assert wire.stream_ids() == [second]
+
+
+def test_w1_nothing_is_remembered_of_jobs_that_are_done(wire: Wire) -> None:
+    for values in ({"lifo": 1}, {"priority": 1}, {"priority": 2, "ttl": 5}, {"lifo": 1}):
+        wire.add(**values)
+    wire.call("promote")
+    wire.make_job("4", revoked=1)
+    assert HandWorker(wire, now=NOW + 9).run() == ["2", "1"]
+    assert wire.names("list-active") <= {"list-active"}
+    assert wire.list_active() == 0
+
+
 # -- W9, W10, W11: finding the active list jobs
 
 

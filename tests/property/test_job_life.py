@@ -351,6 +351,8 @@ class JobLife(RuleBasedStateMachine):
             )
             assert job["state"] in DONE or orphaned, f"{job_id} sleeps as {job['state']}"
         assert {group: self.wire.group(group).get("active", "0") for group in GROUPS} == dict.fromkeys(GROUPS, "0")
+        self.heal()
+        assert self.wire.names("list-active") <= {"list-active"}, "the index of active list jobs leaks"
         assert self.wire.list_active() == 0
 
 
