@@ -32,6 +32,7 @@ from examples.flights.kill import WorkerKiller
 from examples.flights.screen import Screen, screen_for
 from examples.flights.watch import Snapshot, Watch
 from orchestration_queue.client import Queue
+from orchestration_queue.errors import OrchestrationQueueError
 from orchestration_queue.schedules import Every, JobTemplate
 from orchestration_queue.server import Connection
 
@@ -169,7 +170,7 @@ class Demo:
                 return snapshot
             if time.monotonic() > deadline:
                 raise DemoError(f"It was not over after {TIME_LIMIT_S:.0f} s: {snapshot.done} nodes are done.")
-            if killer is None or killer.victim:
+            if killer is None or killer.victim or not snapshot.done:
                 time.sleep(LOOK_EVERY_S)
             elif killer.watch(LOOK_EVERY_S):
                 screen.say(f"          {killer.victim} is killed (SIGKILL) while it is at {killer.lost_node}")
@@ -258,7 +259,7 @@ def main(arguments: list[str] | None = None) -> int:
             verify.verify_nodes(snapshot)
             verify.verify_tables(demo.data)
             summary.show(console, snapshot, demo.data)
-    except DemoError as error:
+    except (DemoError, OrchestrationQueueError) as error:
         console.print(f"[bold red]The demo failed.[/] {error} Logs: {directory / 'logs'}", soft_wrap=True)
         return 1
     except KeyboardInterrupt:

@@ -43,7 +43,7 @@ class WorkerKiller:
         """The month that it was at."""
 
     def watch(self, seconds: float) -> bool:
-        """Wait for the moment, for so long; True when this call killed a worker."""
+        """Wait for the moment, for so long; True when this call killed a worker. Some job must have run before."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             if not self.victim and any(self._try(worker) for worker in self._workers):
