@@ -14,6 +14,8 @@ from tests.lua.wire import Wire
         (["p1", "p2"], ["l1"], 1, ["p2"]),
         (["p1", "p2"], ["l1"], 5, ["p2", "p1"]),
         ([], ["l1", "l2", "l3"], 2, ["l3", "l2"]),
+        (["p1"], ["l1"], 0, []),
+        (["p1"], ["l1"], -1, []),
     ],
 )
 def test_takes_from_one_list_only_and_counts_nothing(
