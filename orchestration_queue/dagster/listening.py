@@ -79,7 +79,8 @@ def _lost_some(connection: Connection, keys: QueueKeys, cursor: str) -> bool:
     has, but for one case in a hundred, lost some that came after it.
     """
     if cursor == BEGINNING:
-        added = connection.execute(Call("XINFO", args=("STREAM", keys.events))) if _exists(connection, keys) else None
+        ask = Call("XINFO", args=("STREAM", keys.events), near=keys.events)
+        added = connection.execute(ask) if _exists(connection, keys) else None
         return added is not None and _field(added, "entries-added") > _field(added, "length")
     return _exists(connection, keys) and not connection.execute(Call("XRANGE", (keys.events,), (cursor, cursor)))
 

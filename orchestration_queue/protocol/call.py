@@ -27,15 +27,22 @@ class Call:
 
     Attributes:
         name: A function of ours (``glidemq_addJob``) or a plain command (``HGETALL``).
-        keys: The keys it names; the first decides the cluster slot.
+        keys: The keys it names.
         args: What follows the keys.
         is_function: True when ``name`` is a server function.
+        near: A key on whose server it is to be carried out, for a command that names its keys later, or none.
     """
 
     name: str
     keys: tuple[str, ...] = ()
     args: tuple[Word, ...] = ()
     is_function: bool = False
+    near: str | None = None
+
+    @property
+    def first_key(self) -> str | None:
+        """The key that decides the cluster slot; None when any server will do."""
+        return self.keys[0] if self.keys else self.near
 
     @property
     def words(self) -> tuple[Word, ...]:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 from redis.exceptions import (
+    AskError,
     AuthenticationError,
     AuthorizationError,
     NoPermissionError,
@@ -19,7 +20,7 @@ from orchestration_queue.protocol.call import Call, Reply
 from orchestration_queue.protocol.library import is_missing_function
 from orchestration_queue.server.url import ServerUrl
 
-__all__ = ["LINK_ERRORS", "REFUSALS", "interrupted", "lacks_function", "reason", "refused", "unreachable"]
+__all__ = ["LINK_ERRORS", "REFUSALS", "closed", "interrupted", "lacks_function", "reason", "refused", "unreachable"]
 
 REFUSALS = (ResponseError, AuthenticationError, AuthorizationError)
 """The server answered, and the answer is no. To be caught before :data:`LINK_ERRORS`, which holds some of these."""
@@ -40,6 +41,11 @@ def unreachable(url: ServerUrl, waited_s: float, reason: str) -> TransportError:
     )
 
 
+def closed(url: ServerUrl) -> TransportError:
+    """Our own process hung up."""
+    return TransportError(f"The connection to {url} was closed by this process; open another.", maybe_applied=False)
+
+
 def interrupted(url: ServerUrl, calls: Sequence[Call], error: BaseException) -> TransportError:
     """The connection broke between sending and the reply."""
     return TransportError(
@@ -58,6 +64,8 @@ def refused(url: ServerUrl, what: str, error: BaseException) -> ServerError:
             advice = "ask for an ACL that allows FCALL, FUNCTION and the queue's keys to this user"
         case ReadOnlyError():
             advice = "connect to the primary instead of a replica"
+        case AskError():
+            advice = "it is part of a cluster, so write redis+cluster:// instead of redis:// in the URL"
         case _:
             code = re.match(r"[A-Z][A-Z0-9_]{2,}(?= )", str(error))
             return ServerError(f"The server at {url} refused {what}: {error}", code=code.group() if code else "")

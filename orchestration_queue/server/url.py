@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from types import MappingProxyType
@@ -13,6 +13,7 @@ from typing import Literal, TypeVar
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from orchestration_queue.errors import UsageError
+from orchestration_queue.protocol.slots import Address
 
 __all__ = ["DEFAULT_DIRECTORY", "DEFAULT_URL", "URL_VARIABLE", "ServerUrl", "parse_url"]
 
@@ -24,6 +25,7 @@ DEFAULT_DIRECTORY = ".oq"
 """The embedded server's data directory, in the working directory."""
 
 Kind = Literal["embedded", "tcp", "tls", "unix"]
+Mode = Literal["single", "cluster", "sentinel"]
 T = TypeVar("T")
 
 _KINDS: Mapping[str, Kind] = MappingProxyType(
@@ -41,6 +43,8 @@ _TLS = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_cert_reqs", "ssl_che
 _OPTIONS: Mapping[Kind, tuple[str, ...]] = MappingProxyType(
     {"embedded": ("db", "grace"), "tcp": _LOGIN, "tls": (*_LOGIN, *_TLS), "unix": _LOGIN}
 )
+_SENTINEL_LOGIN = ("sentinel_username", "sentinel_password")
+_PORTS: Mapping[Mode, int] = MappingProxyType({"single": 6379, "cluster": 6379, "sentinel": 26379})
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +61,11 @@ class ServerUrl:
         password: What to authenticate with.
         tls: Settings of ``tls`` under redis-py's names (``ssl_ca_certs`` and so on).
         grace: How long an embedded server outlives its last user.
+        mode: Whether the server is a single one, a cluster, or the one that sentinels know.
+        addresses: Where to ask, for ``cluster`` (any of its nodes) and ``sentinel``; host and port are not used then.
+        master: The name by which sentinels know the server.
+        sentinel_username: ACL user for the sentinels.
+        sentinel_password: What to authenticate with at the sentinels.
     """
 
     kind: Kind
@@ -68,18 +77,39 @@ class ServerUrl:
     password: str | None = field(default=None, repr=False)
     tls: tuple[tuple[str, str | bool], ...] = ()
     grace: timedelta = timedelta(seconds=1)
+    mode: Mode = "single"
+    addresses: tuple[Address, ...] = ()
+    master: str = ""
+    sentinel_username: str | None = None
+    sentinel_password: str | None = field(default=None, repr=False)
+
+    def at(self, address: Address) -> ServerUrl:
+        """The single server at an address, to be spoken to as this URL says."""
+        return replace(self, mode="single", host=address[0], port=address[1], addresses=(), master="")
+
+    def sentinel(self, address: Address) -> ServerUrl:
+        """One of the sentinels."""
+        return replace(self.at(address), db=0, username=self.sentinel_username, password=self.sentinel_password)
 
     def __str__(self) -> str:
         scheme = {"tcp": "redis", "tls": "rediss"}.get(self.kind, self.kind)
         secret = ":***@" if self.password else "@"
         login = f"{self.username or ''}{secret}" if self.username or self.password else ""
-        if self.kind in ("tcp", "tls"):
-            host = f"[{self.host}]" if ":" in self.host else self.host
-            return f"{scheme}://{login}{host}:{self.port}/{self.db}"
-        return f"{scheme}://{login}{self.path}" + (f"?db={self.db}" if self.db else "")
+        if self.mode == "single" and self.kind in ("tcp", "tls"):
+            return f"{scheme}://{login}{_written((self.host, self.port))}/{self.db}"
+        place = str(self.path)
+        if self.mode != "single":
+            scheme = f"{scheme}+{self.mode}"
+            place = ",".join(map(_written, self.addresses)) + (f"/{self.master}" if self.master else "")
+        return f"{scheme}://{login}{place}" + (f"?db={self.db}" if self.db else "")
 
     def __repr__(self) -> str:
         return f"ServerUrl({str(self)!r})"
+
+
+def _written(address: Address) -> str:
+    host, port = address
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def parse_url(url: str | ServerUrl | None = None) -> ServerUrl:
@@ -94,9 +124,12 @@ def parse_url(url: str | ServerUrl | None = None) -> ServerUrl:
                 rediss://...[?ssl_ca_certs=file&ssl_certfile=file&ssl_keyfile=file
                              &ssl_cert_reqs=required|none&ssl_check_hostname=true|false]  or valkeys://
                 unix://[user:password@]/path/to/socket[?db=0]
+                redis+cluster://host[:port][,host[:port]...]     any of the cluster's nodes
+                redis+sentinel://host[:port][,host[:port]...]/name[?db=0]        the sentinels, and the master's name
 
-            ``username``, ``password`` and ``db`` may also be query options. None is what the environment
-            variable ``OQ_URL`` says, else ``embedded://``.
+            ``username``, ``password`` and ``db`` may also be query options; user and password are the server's, and
+            sentinels have ``sentinel_username`` and ``sentinel_password``. With TLS it is ``rediss+cluster`` and
+            ``rediss+sentinel``. None is what the environment variable ``OQ_URL`` says, else ``embedded://``.
 
     Raises:
         UsageError: The URL cannot be read. Its password is not in the message.
@@ -110,31 +143,42 @@ def parse_url(url: str | ServerUrl | None = None) -> ServerUrl:
         source = f" from {URL_VARIABLE}" if url is None else ""
         raise UsageError(
             f"The server URL {_masked(text)!r}{source} cannot be read, because {problem}; "
-            "write redis://host:6379/0, rediss://..., unix:///path/to/socket or embedded://directory."
+            "write redis://host:6379/0, rediss://..., unix:///path/to/socket, redis+cluster://host,host, "
+            "redis+sentinel://host,host/name or embedded://directory."
         ) from None
 
 
 def _parse(text: str) -> ServerUrl:
-    parts = _split(text)
-    kind = _KINDS.get(parts.scheme)
-    if kind is None or not text[len(parts.scheme) :].startswith("://"):
-        raise ValueError("it does not start with a scheme we know")
-    options = _options(parts.query, kind)
+    parts, kind, mode = _split(text)
+    authority = parts.netloc.rpartition("@")[2]
+    has_hosts = kind in ("tcp", "tls")
+    addresses = tuple(_address(address, _PORTS[mode]) for address in authority.split(",")) if has_hosts else ()
+    options = _options(parts.query, kind, mode)
     username = options.get("username") or unquote(parts.username or "") or None
     password = options.get("password") or unquote(parts.password or "") or None
-    if kind in ("tcp", "tls"):
+    if has_hosts:
         in_path = parts.path.strip("/")
-        return ServerUrl(
+        single = ServerUrl(
             kind,
-            host=parts.hostname or "localhost",
-            port=parts.port or 6379,
-            db=_read("the database", options.get("db") or in_path or "0", _database),
+            db=_read("the database", options.get("db") or (in_path if mode == "single" else "") or "0", _database),
             username=username,
             password=password,
             tls=tuple((name, _tls_value(name, value)) for name, value in options.items() if name in _TLS),
         )
+        if mode == "single":
+            return single.at(_only(addresses))
+        if (mode == "sentinel") is not bool(in_path):
+            raise ValueError("it names no master" if mode == "sentinel" else "a cluster has no numbered databases")
+        return replace(
+            single,
+            mode=mode,
+            addresses=addresses,
+            master=unquote(in_path),
+            sentinel_username=options.get("sentinel_username") or None,
+            sentinel_password=options.get("sentinel_password") or None,
+        )
     # A relative path's first part stands where other URLs have their host.
-    path = unquote(parts.netloc.rpartition("@")[2] + parts.path)
+    path = unquote(authority + parts.path)
     if not path and kind == "unix":
         raise ValueError("it names no socket")
     if "\0" in path:
@@ -149,27 +193,50 @@ def _parse(text: str) -> ServerUrl:
     )
 
 
-def _split(text: str) -> SplitResult:
+def _split(text: str) -> tuple[SplitResult, Kind, Mode]:
     try:
         parts = urlsplit(text)
     except ValueError:
         raise ValueError("its host is malformed") from None
     if parts.fragment:
         raise ValueError("it has a '#' (in a password, write '#' as %23, '/' as %2F and '?' as %3F)")
+    scheme, _, mode = parts.scheme.partition("+")
+    kind = _KINDS.get(scheme)
+    if kind is None or not text[len(parts.scheme) :].startswith("://"):
+        raise ValueError("it does not start with a scheme we know")
+    match mode:
+        case "":
+            return parts, kind, "single"
+        case "cluster" | "sentinel" if kind in ("tcp", "tls"):
+            return parts, kind, mode
+    raise ValueError("it does not start with a scheme we know")
+
+
+def _address(text: str, default_port: int) -> Address:
     try:
-        port = parts.port
+        parts = urlsplit(f"//{text}")
+        port = default_port if parts.port is None else parts.port
     except ValueError:
         port = 0
-    if port == 0 and parts.scheme not in ("embedded", "unix"):
+    if port == 0:
         raise ValueError("its port is not a number from 1 to 65535 (in a password, write '/' as %2F and '?' as %3F)")
-    return parts
+    return parts.hostname or "localhost", port
 
 
-def _options(query: str, kind: Kind) -> dict[str, str]:
+def _only(addresses: tuple[Address, ...]) -> Address:
+    if len(addresses) > 1:
+        raise ValueError("it names several hosts, as only redis+cluster:// and redis+sentinel:// do")
+    return addresses[0]
+
+
+def _options(query: str, kind: Kind, mode: Mode) -> dict[str, str]:
+    known = [name for name in _OPTIONS[kind] if (name, mode) != ("db", "cluster")]
+    if mode == "sentinel":
+        known += _SENTINEL_LOGIN
     pairs = parse_qsl(query, keep_blank_values=True)
     for name, _ in pairs:
-        if name not in _OPTIONS[kind]:
-            raise ValueError(f"{name[:40]!r} is not an option it can have ({', '.join(_OPTIONS[kind])} are)")
+        if name not in known:
+            raise ValueError(f"{name[:40]!r} is not an option it can have ({', '.join(known)} are)")
     return dict(pairs)
 
 

@@ -15,10 +15,16 @@ __all__ = ["pack"]
 _pack = cast("Callable[[tuple[Word, ...]], bytes]", pack_command)  # its stub allows one word only
 _MULTI = b"*1\r\n$5\r\nMULTI\r\n"
 _EXEC = b"*1\r\n$4\r\nEXEC\r\n"
+_ASKING = b"*1\r\n$6\r\nASKING\r\n"
 
 
-def pack(calls: Sequence[Call], *, atomic: bool = False) -> bytes:
-    """Write commands one after the other, inside MULTI and EXEC if ``atomic``.
+def pack(calls: Sequence[Call], *, atomic: bool = False, asking: bool = False) -> bytes:
+    """Write commands one after the other.
+
+    Args:
+        calls: The commands.
+        atomic: All between MULTI and EXEC.
+        asking: With ASKING before each, or once before MULTI: to be carried out by the node that a slot moves to.
 
     Raises:
         UsageError: A word cannot be written as UTF-8.
@@ -30,4 +36,8 @@ def pack(calls: Sequence[Call], *, atomic: bool = False) -> bytes:
             f"A call holds text that is not Unicode ({error.reason} at position {error.start}), which the wire cannot "
             "carry; remove lone surrogates, for instance with text.encode('utf-8', 'replace')."
         ) from None
-    return b"".join((_MULTI, *packed, _EXEC) if atomic else packed)
+    if atomic:
+        packed = [_MULTI, *packed, _EXEC]
+    if asking:
+        return _ASKING + (b"" if atomic else _ASKING).join(packed)
+    return b"".join(packed)

@@ -60,6 +60,7 @@ class Line:
             start=step.start,
             want=step.want,
             honour_pause=self._honour_pause,
+            cluster=self._calls.is_cluster,
         )
         trip = await self._calls.run(operation)
         if trip.notices:
@@ -68,13 +69,14 @@ class Line:
 
     async def listen(self, want: int, block_ms: int) -> list[Delivery]:
         """Wait at the server for up to ``want`` jobs; returns none when the time is up or :meth:`wake` was called."""
-        self._waiting_as = self._waiting_as or integer(await self._waits.execute(Call("CLIENT", args=("ID",))))
+        if self._waiting_as is None or self._waits.is_cluster:  # there, the queue may have moved
+            self._waiting_as = integer(await self._waits.execute(Call("CLIENT", args=("ID",), near=self._keys.stream)))
         return await self._waits.run(working.read_group(self._keys, self._consumer, want, block_ms))
 
     async def wake(self) -> None:
         """End a wait at the server early, without losing what it may just have been given."""
         if self._waiting_as is not None:
-            await self._calls.execute(Call("CLIENT", args=("UNBLOCK", self._waiting_as)))
+            await self._calls.execute(Call("CLIENT", args=("UNBLOCK", self._waiting_as), near=self._keys.stream))
 
     async def recover(self, held: set[str]) -> list[Delivery]:
         """After a broken connection: join again, and find jobs delivered to us in a reply that never arrived."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import os
 import signal
 import subprocess
@@ -144,17 +143,6 @@ async def test_the_async_face_does_the_same(url: str) -> None:
         assert await connection.run(Operation(COUNT, integer)) == 2
         assert await connection.pipeline([COUNT, PING]) == [3, b"PONG"]
         assert await connection.pipeline([COUNT, PING], atomic=True) == [4, b"PONG"]
-
-
-def test_both_faces_have_the_same_signatures() -> None:
-    def face(of: type) -> dict[str, str]:
-        members = {name: member for name, member in vars(of).items() if not name.startswith("_")}
-        return {
-            name.replace("aclose", "close"): str(inspect.signature(member.__func__ if name == "open" else member))
-            for name, member in members.items()
-        }
-
-    assert face(AsyncConnection) == face(Connection)
 
 
 # Sockets

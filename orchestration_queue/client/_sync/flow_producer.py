@@ -10,7 +10,7 @@ from orchestration_queue.client._sync.channel import Channel, Client
 from orchestration_queue.client._sync.flow import Flow
 from orchestration_queue.client.progress import TREE_FIELDS, found_nodes
 from orchestration_queue.client.values import FlowNode, now_ms
-from orchestration_queue.errors import StateError
+from orchestration_queue.errors import FlowError, StateError
 from orchestration_queue.flows import Dag, compile  # noqa: A004
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX, QueueKeys
 from orchestration_queue.protocol.operations import adding, reading
@@ -60,6 +60,11 @@ class FlowProducer(Client):
             ServerError: The server could not create a node.
         """
         plan = compile(dag, _new_id(dag) if flow_id is None else flow_id, prefix=self.prefix)
+        if not plan.is_single_slot and (self._channel.connection()).is_cluster:
+            raise FlowError(
+                f"Flow {dag.name!r} has nodes in several queues, and no server of a cluster holds them all, so it "
+                "cannot be submitted in one transaction; put its nodes in one queue."
+            )
         queues = list(dict.fromkeys(step.keys for step in plan.steps.values()))
         newest = [reading.last_event_id(keys) for keys in queues]
         planned = list(plan.planned(now_ms()))

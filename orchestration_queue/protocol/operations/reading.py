@@ -153,7 +153,7 @@ def _slice(ids: list[str], start: int, end: int) -> list[str]:
 
 def _waiting_ids(keys: QueueKeys, start: int, end: int) -> Steps[list[str]]:
     """Lists first, then what the stream has not yet handed out: everything behind the group's last delivery."""
-    (groups,) = yield [Call("XINFO", args=("GROUPS", keys.stream))]
+    (groups,) = yield [Call("XINFO", args=("GROUPS", keys.stream), near=keys.stream)]
     by_name = {described["name"]: described for described in map(pairs, _plain(_without_group(groups, [])))}
     last = by_name[GROUP]["last-delivered-id"] if GROUP in by_name else _FIRST_ID
     limit = () if end < 0 else ("COUNT", end + 1)
@@ -218,5 +218,9 @@ def events_since(
     def read(reply: Reply) -> dict[QueueKeys, list[Event]]:
         return {by_stream[text(stream)]: read_events(entries) for stream, entries in reply or ()}
 
-    call = Call("XREAD", args=("COUNT", count, "BLOCK", block_ms, "STREAMS", *by_stream, *cursors.values()))
+    call = Call(
+        "XREAD",
+        args=("COUNT", count, "BLOCK", block_ms, "STREAMS", *by_stream, *cursors.values()),
+        near=next(iter(by_stream), None),
+    )
     return Operation(call, read)

@@ -15,11 +15,11 @@ _QUEUE_KEYS = ("id", "stream", "meta", "schedulers")
 """Each queue that was ever used has one of these."""
 
 
-def _scan(pattern: str) -> Steps[list[str]]:
+def _scan(pattern: str, near: str | None = None) -> Steps[list[str]]:
     found: set[str] = set()
     cursor = "0"
     while True:
-        (reply,) = all_good((yield [Call("SCAN", args=(cursor, "MATCH", pattern, "COUNT", 1000))]))
+        (reply,) = all_good((yield [Call("SCAN", args=(cursor, "MATCH", pattern, "COUNT", 1000), near=near)]))
         cursor = text(reply[0])
         found.update(texts(reply[1]))
         if cursor == "0":
@@ -47,7 +47,7 @@ def flow_dependencies(keys: QueueKeys, flow_id: str) -> Steps[dict[tuple[str, st
         By queue and job id, the queues and ids of the jobs it waits for.
     """
     start = len(keys.job(""))
-    found = yield from _scan(f"{_literal(keys.job(flow_id))}.*")
+    found = yield from _scan(f"{_literal(keys.job(flow_id))}.*", keys.stream)
     todo = [(keys.queue, key[start:]) for key in found if ":" not in key[start:]]
     graph: dict[tuple[str, str], list[tuple[str, str]]] = {}
     while todo:

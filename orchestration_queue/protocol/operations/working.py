@@ -164,8 +164,12 @@ def exchange(
     start: Sequence[Delivery] = (),
     want: int = 0,
     honour_pause: bool = True,
+    cluster: bool = False,
 ) -> Operation[Trip]:
-    """Tell outcomes, return jobs unstarted, start delivered ones, and take up to ``want`` more: all in one trip."""
+    """Tell outcomes, return jobs unstarted, start delivered ones, and take up to ``want`` more: all in one trip.
+
+    In a ``cluster`` the parents of other queues, which may be on other servers, are left to :attr:`Trip.notices`.
+    """
     call = oq1.exchange(
         stream_key=keys.stream,
         completed_key=keys.completed,
@@ -187,7 +191,7 @@ def exchange(
         consumer=consumer,
         want=want,
         honour_pause=honour_pause,
-        cluster=False,
+        cluster=cluster,
     )
     return Operation(call, lambda reply: _read_trip(keys, reply))
 
@@ -238,14 +242,14 @@ def _notice(keys: QueueKeys, parent_queue: str, parent_id: str, member: str) -> 
 
 def create_group(keys: QueueKeys) -> Call:
     """Make the workers' group; the server says BUSYGROUP when it is there already."""
-    return Call("XGROUP", args=("CREATE", keys.stream, GROUP, "0", "MKSTREAM"))
+    return Call("XGROUP", args=("CREATE", keys.stream, GROUP, "0", "MKSTREAM"), near=keys.stream)
 
 
 def leave_group(keys: QueueKeys, consumer: str) -> tuple[Call, Call]:
     """Look whether the consumer holds anything, and (only then sensible) remove it."""
     return (
         Call("XPENDING", (keys.stream,), (GROUP, "-", "+", 1, consumer)),
-        Call("XGROUP", args=("DELCONSUMER", keys.stream, GROUP, consumer)),
+        Call("XGROUP", args=("DELCONSUMER", keys.stream, GROUP, consumer), near=keys.stream),
     )
 
 
@@ -267,13 +271,13 @@ def is_paused(keys: QueueKeys) -> Operation[bool]:
 def read_group(keys: QueueKeys, consumer: str, count: int, block_ms: int) -> Operation[list[Delivery]]:
     """Take up to ``count`` ready jobs of the stream, waiting up to ``block_ms`` for the first."""
     read = ("GROUP", GROUP, consumer, "COUNT", count, "BLOCK", block_ms, "STREAMS", keys.stream, ">")
-    return Operation(Call("XREADGROUP", args=read), _read_deliveries)
+    return Operation(Call("XREADGROUP", args=read, near=keys.stream), _read_deliveries)
 
 
 def read_pending(keys: QueueKeys, consumer: str, count: int = 1000) -> Operation[list[Delivery]]:
     """The stream's jobs that were handed to this consumer and are neither settled nor taken away."""
     read = ("GROUP", GROUP, consumer, "COUNT", count, "STREAMS", keys.stream, "0")
-    return Operation(Call("XREADGROUP", args=read), _read_deliveries)
+    return Operation(Call("XREADGROUP", args=read, near=keys.stream), _read_deliveries)
 
 
 def _read_deliveries(reply: Reply) -> list[Delivery]:

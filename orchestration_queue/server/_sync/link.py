@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterable, Sequence
-from pathlib import Path
+from datetime import timedelta
 from typing import Any, Protocol, cast
 
 import redis as driver
@@ -50,12 +50,11 @@ class Link:
     """One socket to the server.
 
     Args:
-        url: Where the server is.
-        socket_path: The unix socket it answers at; None is TCP, as the URL says.
-        patience: Most seconds the connecting itself may take.
+        url: Where the server is, of kind ``tcp``, ``tls`` or ``unix``.
+        timeout: How long the connecting itself may take.
     """
 
-    def __init__(self, url: ServerUrl, socket_path: Path | None, patience: float) -> None:
+    def __init__(self, url: ServerUrl, timeout: timedelta) -> None:
         options: dict[str, Any] = {
             "db": url.db,
             "username": url.username,
@@ -63,11 +62,11 @@ class Link:
             "protocol": 2,
             # redis-py 8 would otherwise end every read after 5 s, and with it every blocking call.
             "socket_timeout": None,
-            "socket_connect_timeout": patience,
+            "socket_connect_timeout": timeout.total_seconds(),
         }
         drivers: Any = driver  # redis-py's types are incomplete, and differ from version to version
-        if socket_path:
-            made = drivers.UnixDomainSocketConnection(path=str(socket_path), **options)
+        if url.kind == "unix":
+            made = drivers.UnixDomainSocketConnection(path=str(url.path), **options)
         else:
             options |= {"host": url.host, "port": url.port}
             options |= {"socket_keepalive": True, "socket_keepalive_options": _KEEPALIVE}

@@ -1,0 +1,151 @@
+"""The primaries of a cluster: each call goes to the one that serves its slot."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from datetime import timedelta
+
+from orchestration_queue.errors import TransportError
+from orchestration_queue.protocol.call import Call, Reply
+from orchestration_queue.protocol.library import Library
+from orchestration_queue.protocol.slots import CLUSTER_SLOTS, Address, SlotMap, read_slot_map
+from orchestration_queue.server._async.link import AsyncLink
+from orchestration_queue.server._async.node import AsyncNode
+from orchestration_queue.server.faults import LINK_ERRORS, REFUSALS, closed, reason, refused, unreachable
+from orchestration_queue.server.journey import Journey
+from orchestration_queue.server.patience import Patience
+from orchestration_queue.server.url import ServerUrl
+
+__all__ = ["AsyncCluster"]
+
+_TRIES_IN_TIME = 4
+"""How many nodes may fail to answer within the time that all of them have."""
+
+
+class AsyncCluster:
+    """The primaries of a cluster. One that is not known yet is met when a call is sent on to it.
+
+    Args:
+        url: A URL of mode ``cluster``.
+        libraries: The function libraries to keep loaded on every primary.
+        connect_timeout: How long to look for a primary that answers.
+    """
+
+    def __init__(self, url: ServerUrl, libraries: Sequence[Library], connect_timeout: timedelta) -> None:
+        self._url = url
+        self._libraries = libraries
+        self._patience_s = connect_timeout.total_seconds()
+        self._node_timeout = connect_timeout / _TRIES_IN_TIME
+        self._slots = SlotMap(())
+        self._closed = False
+        self._nodes: dict[Address, AsyncNode] = {}
+
+    async def greet(self) -> None:
+        """Find the primaries, and see to the libraries on each of them. One that is away is met when it is back.
+
+        Raises:
+            TransportError: No primary can be reached.
+            ServerError: One does not let us in, or does not take the libraries.
+        """
+        patience = Patience()
+        while True:
+            try:
+                await self._refresh()
+                return await self._greet_all()
+            except TransportError:
+                if patience.waited_s >= self._patience_s:
+                    raise
+            await asyncio.sleep(patience.next_pause_s())
+
+    async def _greet_all(self) -> None:
+        away = []
+        for address in self._slots.primaries:
+            try:
+                await self._node(address).greet()
+            except TransportError as error:
+                away.append(error)
+        if len(away) == len(self._slots.primaries):
+            raise away[0]
+
+    async def urls(self) -> list[ServerUrl]:
+        """Where each primary is, at the moment."""
+        await self._refresh()
+        return [self._url.at(address) for address in self._slots.primaries]
+
+    async def exchange(self, calls: Sequence[Call], *, atomic: bool = False, repeatable: bool = False) -> list[Reply]:
+        """As :meth:`AsyncNode.exchange`, each call at the primary that serves it, wherever its slot moves meanwhile.
+
+        Raises:
+            UsageError: The calls of a transaction are for several slots; nothing was sent.
+            TransportError: A primary could not be reached; others may have done their part.
+        """
+        journey = Journey(calls, atomic=atomic, repeatable=repeatable)
+        patience = Patience()
+        while True:
+            known = self._slots
+            for stop in journey.stops(known):
+                try:
+                    node = self._node(stop.address)
+                    answers = await node.exchange(stop.calls, atomic=atomic, repeatable=repeatable, asking=stop.asking)
+                except TransportError as error:
+                    journey.failed(stop, error)
+                else:
+                    journey.answered(stop, answers)
+            if not journey.is_over and not journey.knows_way:
+                if self._slots is known:  # otherwise somebody else has just looked
+                    with suppress(TransportError):
+                        await self._refresh(journey.hints)
+                if self._closed or patience.waited_s >= self._patience_s:
+                    journey.give_up()
+                else:
+                    await asyncio.sleep(patience.next_pause_s())
+            if journey.is_over:
+                return journey.replies
+
+    def _node(self, address: Address) -> AsyncNode:
+        if self._closed:
+            raise closed(self._url)
+        made = AsyncNode(self._url.at(address), self._libraries, self._node_timeout, in_cluster=True)
+        return self._nodes.setdefault(address, made)
+
+    async def _refresh(self, hints: Iterable[Address] = ()) -> None:
+        """Ask which primary serves which slots, any node that answers, and hang up on those that do not any more.
+
+        Raises:
+            TransportError: None answers.
+            ServerError: One does not let us in, or is not part of a cluster.
+        """
+        why = ""
+        for address in dict.fromkeys((*hints, *self._slots.primaries, *self._url.addresses)):
+            url = self._url.at(address)
+            link = AsyncLink(url, self._node_timeout)
+            try:
+                await link.connect()
+                (reply,) = await link.send((CLUSTER_SLOTS,))
+            except REFUSALS as error:
+                raise refused(url, "the connection", error) from None
+            except LINK_ERRORS as error:
+                why = reason(error)
+                continue
+            finally:
+                await link.close()
+            if isinstance(reply, REFUSALS):
+                raise refused(url, "CLUSTER SLOTS", reply)
+            if reply:
+                self._slots = read_slot_map(reply, address[0])
+                await self._hang_up_on(self._nodes.keys() - set(self._slots.primaries))
+                return
+            why = "its slots are served by nobody"
+        raise unreachable(self._url, self._patience_s, why)
+
+    async def _hang_up_on(self, addresses: Iterable[Address]) -> None:
+        for address in addresses:
+            if node := self._nodes.pop(address, None):
+                await node.aclose()
+
+    async def aclose(self) -> None:
+        """Close every socket."""
+        self._closed = True
+        await self._hang_up_on(list(self._nodes))

@@ -1,0 +1,223 @@
+"""One server: a few sockets, opened when needed and replaced when they break."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+
+from redis.exceptions import BusyLoadingError
+from redis.exceptions import ConnectionError as NoConnectionError
+
+from orchestration_queue.errors import TransportError
+from orchestration_queue.protocol.call import Call, Reply
+from orchestration_queue.protocol.library import Library
+from orchestration_queue.server._async.library import ensure_libraries
+from orchestration_queue.server._async.link import AsyncLink
+from orchestration_queue.server._async.sentinel import find_master
+from orchestration_queue.server.embedded import EmbeddedServer
+from orchestration_queue.server.faults import (
+    LINK_ERRORS,
+    REFUSALS,
+    closed,
+    interrupted,
+    lacks_function,
+    reason,
+    refused,
+    unreachable,
+)
+from orchestration_queue.server.patience import Patience
+from orchestration_queue.server.url import ServerUrl
+from orchestration_queue.server.wire import pack
+
+__all__ = ["AsyncNode"]
+
+_MOST_SOCKETS = 32
+"""Further concurrent calls wait for a socket; the server gains nothing from more."""
+_LOADING_PATIENCE = timedelta(seconds=60)
+"""A server that is reading its data after a restart is there; its clients wait longer for it."""
+_REPEATS = 3
+"""How often a repeatable call is sent again after its connection broke."""
+_ROLE = Call("ROLE")
+
+
+class AsyncNode:
+    """One server, for any number of tasks at a time.
+
+    Args:
+        url: Where it is.
+        libraries: The function libraries to keep loaded.
+        connect_timeout: How long one try to connect may take.
+        in_cluster: It is a primary of a cluster: when it is away, or a replica by now, another takes its place, so
+            it is tried once only. Any other server may only be starting, and is tried for ``connect_timeout``; for
+            longer while it reads its data.
+    """
+
+    def __init__(
+        self, url: ServerUrl, libraries: Sequence[Library], connect_timeout: timedelta, *, in_cluster: bool = False
+    ) -> None:
+        self._url = url
+        self._libraries = libraries
+        self._connect_timeout = connect_timeout
+        self._in_cluster = in_cluster
+        self._embedded = EmbeddedServer(url.path, url.grace) if url.kind == "embedded" else None
+        self._closed = False
+        self._inherited: list[AsyncLink] = []
+        self._start_afresh()
+
+    def _start_afresh(self) -> None:
+        """Forget the sockets: on making, and in a forked child, where they are the parent's."""
+        self._process = os.getpid()
+        self._idle: list[AsyncLink] = []
+        self._room = asyncio.Semaphore(_MOST_SOCKETS)
+
+    async def greet(self) -> None:
+        """Open a socket and keep it for the next call. Each new socket sees to the libraries.
+
+        Raises:
+            TransportError: The server cannot be reached.
+            ServerError: It does not let us in, or does not take the libraries.
+        """
+        async with self._room:
+            await self._give_back(await self._connect())
+
+    async def exchange(
+        self, calls: Sequence[Call], *, atomic: bool = False, repeatable: bool = False, asking: bool = False
+    ) -> list[Reply]:
+        """Send calls in one trip; what failed only for a function that the server lost is sent again.
+
+        Args:
+            calls: What to send.
+            atomic: In one transaction.
+            repeatable: Carrying them out twice does no harm, so send them again if the connection breaks.
+            asking: The slot is moving to this node.
+
+        Returns:
+            One reply per call; a refusal is the driver's exception. When a transaction's call is refused, so that
+            none was carried out, the others' replies mean nothing.
+
+        Raises:
+            TransportError: The server could not be reached.
+        """
+        replies = await self._send(calls, atomic, repeatable, asking)
+        missing = [index for index, call in enumerate(calls) if lacks_function(call, replies[index])]
+        if not missing or (atomic and len(missing) < len(calls)):
+            return replies
+        try:
+            await self.greet()
+            again = await self._send([calls[index] for index in missing], atomic, repeatable, asking)
+        except TransportError as error:
+            error.maybe_applied |= len(missing) < len(calls)
+            raise
+        for index, reply in zip(missing, again, strict=True):
+            replies[index] = reply
+        return replies
+
+    async def _send(self, calls: Sequence[Call], atomic: bool, repeatable: bool, asking: bool) -> list[Reply]:
+        packed = pack(calls, atomic=atomic, asking=asking)
+        if not atomic:
+            replies = await self._trip(calls, packed, 2 * len(calls) if asking else len(calls), repeatable)
+            return replies[1::2] if asking else replies
+        frame = 3 if asking else 2
+        *queued, outcome = (await self._trip(calls, packed, len(calls) + frame, repeatable))[frame - 1 :]
+        if isinstance(outcome, list):
+            return outcome
+        # EXEC was refused because a call was, and that refusal says why.
+        return queued if any(isinstance(reply, REFUSALS) for reply in queued) else [outcome] * len(queued)
+
+    async def _trip(self, calls: Sequence[Call], packed: bytes, count: int, repeatable: bool) -> list[Reply]:
+        """Send what the calls became, and read as many replies; a link that breaks is not used again."""
+        if self._process != os.getpid():
+            # Kept, since closing them here would take them out of the event loop's epoll set, which parent and
+            # child share.
+            self._inherited = self._idle
+            self._start_afresh()
+        async with self._room:
+            repeats = _REPEATS if repeatable else 0
+            was_sent = False
+            while True:
+                try:
+                    link = await self._take_link()
+                except TransportError as error:
+                    error.maybe_applied |= was_sent
+                    raise
+                try:
+                    was_sent = True
+                    replies = await link.exchange(packed, count)
+                except LINK_ERRORS as error:
+                    await link.close()
+                    if not repeats:
+                        raise interrupted(self._url, calls, error) from None
+                    repeats -= 1
+                    continue
+                except BaseException:
+                    await link.close()  # cancelled half-way: the replies of this call must not meet the next one
+                    raise
+                await self._give_back(link)
+                return replies
+
+    async def _take_link(self) -> AsyncLink:
+        if self._closed:
+            raise closed(self._url)
+        while self._idle:
+            try:
+                link = self._idle.pop()
+            except IndexError:  # another thread was faster
+                break
+            if await link.is_fresh():
+                return link
+            await link.close()
+        return await self._connect()
+
+    async def _give_back(self, link: AsyncLink) -> None:
+        if self._closed:
+            await link.close()
+        else:
+            self._idle.append(link)
+
+    async def _connect(self) -> AsyncLink:
+        """Connect, trying again while the server may only be starting or restarting."""
+        patience = Patience()
+        while True:
+            try:
+                return await self._prepared(AsyncLink(await self._whereabouts(), self._connect_timeout))
+            except REFUSALS as error:
+                raise refused(self._url, "the connection", error) from None
+            except LINK_ERRORS as error:
+                limit = _LOADING_PATIENCE if isinstance(error, BusyLoadingError) else self._connect_timeout
+                if self._in_cluster or patience.waited_s >= limit.total_seconds():
+                    raise unreachable(self._url, patience.waited_s, reason(error)) from None
+            await asyncio.sleep(patience.next_pause_s())
+
+    async def _whereabouts(self) -> ServerUrl:
+        """Where the server is at the moment."""
+        if self._embedded:
+            return replace(self._url, kind="unix", path=self._embedded.ensure())
+        if self._url.mode == "sentinel":
+            return await find_master(self._url, self._connect_timeout)
+        return self._url
+
+    async def _prepared(self, link: AsyncLink) -> AsyncLink:
+        """Connect, and see to the libraries: after a failover this may be another server than before."""
+        try:
+            await link.connect()
+            if self._in_cluster or self._url.mode == "sentinel":
+                (role,) = await link.send((_ROLE,))
+                if isinstance(role, list) and role[0] != b"master":
+                    raise NoConnectionError("it is a replica, and we were told that it is the primary")
+            await ensure_libraries(link, self._url, self._libraries)
+        except BaseException:
+            await link.close()
+            raise
+        return link
+
+    async def aclose(self) -> None:
+        """Close every socket. An embedded server stops when its last user in any process has left."""
+        self._closed = True
+        idle = [] if self._process != os.getpid() else self._idle
+        while idle:
+            await idle.pop().close()
+        if self._embedded:
+            self._embedded.leave()

@@ -1,0 +1,134 @@
+"""Calls on their way through a cluster: what was answered, and where to send the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from redis.exceptions import AskError, ClusterDownError, MovedError, TryAgainError
+
+from orchestration_queue.errors import TransportError, UsageError
+from orchestration_queue.protocol.call import Call, Reply
+from orchestration_queue.protocol.slots import Address, SlotMap, call_slot
+
+__all__ = ["Journey", "Stop"]
+
+_NOT_HERE = (AskError, MovedError, ClusterDownError, TryAgainError)
+"""Refusals after which the same call may be taken elsewhere, or a little later."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Calls for one node.
+
+    Attributes:
+        address: The node.
+        asking: Their slot is moving to it, so that it wants to hear ASKING first.
+        places: Their places in the journey's calls.
+        calls: The calls.
+    """
+
+    address: Address
+    asking: bool
+    places: Sequence[int]
+    calls: Sequence[Call]
+
+    def redirection(self, refusal: Reply) -> tuple[Address, bool] | None:
+        """Where a refusal sends a call, and whether by ASKING; None is wherever its slot is then."""
+        if not isinstance(refusal, AskError):
+            return None
+        # A node that does not know its own name leaves it out.
+        return (refusal.host or self.address[0], refusal.port), not isinstance(refusal, MovedError)
+
+
+class Journey:
+    """The state of one exchange with a cluster. Calls for one slot stay in order.
+
+    Args:
+        calls: What is to be carried out.
+        atomic: All of it in one transaction.
+        repeatable: Carrying it out twice does no harm.
+
+    Raises:
+        UsageError: The calls of a transaction are for several slots.
+    """
+
+    def __init__(self, calls: Sequence[Call], *, atomic: bool, repeatable: bool) -> None:
+        self._calls = calls
+        self._atomic = atomic
+        self._repeatable = repeatable
+        self._slots = [call_slot(call) for call in calls]
+        if atomic:
+            self._slots = [_common(self._slots)] * len(calls)
+        self._todo: dict[int, tuple[Address, bool] | None] = dict.fromkeys(range(len(calls)))
+        self._was_sent = False
+        self._fault: TransportError | None = None
+        self.replies: list[Reply] = [None] * len(calls)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether every call was answered."""
+        return not self._todo
+
+    @property
+    def knows_way(self) -> bool:
+        """Whether the rest is only to be taken to nodes that slots are moving to."""
+        return all(told is not None and told[1] for told in self._todo.values())
+
+    @property
+    def hints(self) -> list[Address]:
+        """Nodes that are said to serve slots now."""
+        return [told[0] for told in self._todo.values() if told is not None and not told[1]]
+
+    def stops(self, slots: SlotMap) -> list[Stop]:
+        """Where to take what is still to do; each stop is to be reported by one of the next two."""
+        places: dict[tuple[Address, bool], list[int]] = {}
+        for place, told in self._todo.items():
+            places.setdefault(told or (slots.primary(self._slots[place]), False), []).append(place)
+        self._todo, self._fault = {}, None
+        return [
+            Stop(address, asking, here, [self._calls[place] for place in here])
+            for (address, asking), here in places.items()
+        ]
+
+    def answered(self, stop: Stop, answers: Sequence[Reply]) -> None:
+        """A node answered."""
+        for place, answer in zip(stop.places, answers, strict=True):
+            self.replies[place] = answer
+            if isinstance(answer, _NOT_HERE):
+                self._todo[place] = stop.redirection(answer)
+        if self._atomic and self._todo:  # nothing of a transaction was carried out when part of it was refused
+            self._todo = dict.fromkeys(stop.places, next(iter(self._todo.values())))
+
+    def failed(self, stop: Stop, error: TransportError) -> None:
+        """A node could not be reached, or its connection broke.
+
+        Raises:
+            TransportError: It may have carried out what must not be repeated.
+        """
+        self._was_sent |= error.maybe_applied
+        if self._was_sent and not self._repeatable:
+            raise error
+        self._todo |= dict.fromkeys(stop.places)
+        self._fault = error
+
+    def give_up(self) -> None:
+        """Leave what is still to do undone: refusals stand among the replies.
+
+        Raises:
+            TransportError: Part of it was not even refused.
+        """
+        if self._fault:
+            self._fault.maybe_applied = self._was_sent or len(self._todo) < len(self._calls)
+            raise self._fault
+        self._todo = {}
+
+
+def _common(slots: Sequence[int | None]) -> int | None:
+    found = {slot for slot in slots if slot is not None}
+    if len(found) > 1:
+        raise UsageError(
+            f"A transaction has keys in {len(found)} slots of the cluster, and no server holds them all; "
+            "keep to one queue in a transaction."
+        )
+    return next(iter(found), None)
