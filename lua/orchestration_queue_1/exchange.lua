@@ -15,7 +15,7 @@
 --- @arg   now_ms               int          epoch ms
 --- @arg   group                text         consumer group
 --- @arg   consumer             text         who takes jobs
---- @arg   want                 int          jobs to start beyond the delivered ones
+--- @arg   want                 int          jobs to start beyond the delivered ones; delayed and prioritized ones that are due too
 --- @arg   honour_pause         flag         start nothing while the queue is paused; deliveries go back
 --- @arg   cluster              flag         keys of other queues may be on other servers: tell their jobs by notices
 --- @arg   settlement_count     int #settlements how many follow

@@ -59,7 +59,9 @@ class Listen:
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """Nothing to do until something happens here."""
+    """Nothing to do until something happens here, or, if ``briefly``, until a moment has passed."""
+
+    briefly: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,7 @@ class Machine:
         inbox: Jobs delivered but not started.
         listening: Places promised to a wait at the server; 0 when none is under way.
         backlog: The queue had more than we took, or may have.
+        full: The queue lets no more jobs run at present, whichever worker runs them.
     """
 
     places: int
@@ -91,6 +94,7 @@ class Machine:
     inbox: list[Delivery] = field(default_factory=list)
     listening: int = 0
     backlog: bool = True
+    full: bool = False
 
     @property
     def free(self) -> int:
@@ -105,7 +109,9 @@ class Machine:
     def step(self) -> Step:
         """What to do now."""
         taking = self.phase is Phase.RUNNING
-        want = max(0, self.free) if taking and self.backlog and not self.listening else 0
+        # While the queue is full, only an outcome of ours is a reason to ask again at once.
+        asking = taking and self.backlog and not self.listening and (not self.full or bool(self.outbox))
+        want = max(0, self.free) if asking else 0
         if self.outbox or self.inbox or want:
             settle, delivered = tuple(self.outbox), tuple(self.inbox)
             if self.phase in (Phase.DRAINING, Phase.ABANDONING):
@@ -113,6 +119,8 @@ class Machine:
             return Exchange(settle, start=delivered, want=want)
         if self.phase is Phase.ABANDONING or (self.phase is Phase.DRAINING and not self.running and not self.listening):
             return Leave()
+        if taking and self.full:
+            return Rest(briefly=True)
         if taking and self.free > 0 and not self.listening:
             self.listening = self.free
             return Listen(self.listening)
@@ -127,7 +135,8 @@ class Machine:
         del self.inbox[: len(exchange.start) + len(exchange.hand_back)]
         self.running += started
         if exchange.want:
-            self.backlog = why is Why.ENOUGH
+            self.full = why is Why.FULL
+            self.backlog = why in (Why.ENOUGH, Why.FULL)
         if why is Why.PAUSED:
             self.pause()
 
@@ -155,6 +164,7 @@ class Machine:
     def look_again(self) -> None:
         """Something may have become ready."""
         self.backlog = True
+        self.full = False
 
     def pause(self) -> None:
         """Take no new jobs until :meth:`resume`."""

@@ -27,6 +27,8 @@ __all__ = ["Worker"]
 log = logging.getLogger("orchestration_queue.worker")
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 2.0
+_MOMENT_S = 0.02
+"""Between two questions whether a queue at its global concurrency has room again."""
 
 
 class Worker:
@@ -161,6 +163,11 @@ class Worker:
                         await self._recover()
                 case Listen(want):
                     self._listener = asyncio.ensure_future(self._listen(want))
+                case Rest(briefly=True):
+                    with suppress(TimeoutError):
+                        await asyncio.wait_for(self._changed.wait(), _MOMENT_S)
+                    self._changed.clear()
+                    self._machine.look_again()
                 case Rest():
                     await self._changed.wait()
                     self._changed.clear()

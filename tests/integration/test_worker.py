@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import redis
 
-from orchestration_queue.client import AsyncQueue
+from orchestration_queue.client import AsyncQueue, NewJob
 from orchestration_queue.errors import JobFailedError, UnrecoverableError
 from orchestration_queue.options import Backoff, JobOptions, Retention, WorkerOptions
 from orchestration_queue.states import JobState
@@ -368,3 +368,35 @@ async def test_a_running_job_that_is_revoked_is_stopped(queue: AsyncQueue, serve
         with pytest.raises(JobFailedError, match="revoked"):
             await job.wait(timedelta(seconds=5))
     assert stopped.is_set()
+
+
+async def test_global_concurrency_holds_over_all_workers(queue: AsyncQueue, server_url: str, raw: redis.Redis) -> None:
+    at_once = most = 0
+
+    async def work(_: AsyncActiveJob) -> None:
+        nonlocal at_once, most
+        at_once += 1
+        most = max(most, at_once)
+        await asyncio.sleep(0.01)
+        at_once -= 1
+
+    raw.hset(queue.keys.meta, "globalConcurrency", "2")
+    async with working(queue, work, server_url), working(queue, work, server_url):
+        jobs = await queue.add_bulk([NewJob("work") for _ in range(12)])
+        for job in jobs:
+            await job.wait(timedelta(seconds=5))
+    assert most == 2
+
+
+async def test_a_prioritized_job_overtakes_what_waits(queue: AsyncQueue, server_url: str) -> None:
+    order: list[int] = []
+
+    async def work(job: AsyncActiveJob) -> None:
+        order.append(job.data)
+
+    for priority in (0, 0, 9, 3):
+        await queue.add("work", priority, JobOptions(priority=priority))
+    rare = timedelta(seconds=60)
+    async with working(queue, work, server_url, concurrency=1, promotion_interval=rare):
+        await wait_until(lambda: len(order) == 4, "all to run")
+    assert order == [3, 9, 0, 0]

@@ -38,7 +38,10 @@ class OneByOne:
         for delivery in deliveries[kept:]:
             self._hand_back(delivery)
         started = [self._start(d.job_id, d.entry_id, now) for d in deliveries[:kept] if self._is_held(d.entry_id)]
-        taken = self._take(min(want, max(0, room)), now)
+        most = min(want, max(0, room))
+        if most:
+            self.wire.call("promote", now=now)
+        taken = self._take(most, now)
         return Exchanged(letters, [job for job in started if job] + taken, [], "")
 
     def fetch(self, count: int) -> list[tuple[str, str]]:

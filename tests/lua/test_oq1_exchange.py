@@ -26,15 +26,22 @@ def test_a_batch_is_settled_and_another_is_taken_in_one_call(own: Own) -> None:
     first = own.exchange(want=3)
     assert (first.ids, first.outcomes, first.stopped) == (["1", "2", "3"], "", "enough")
     good, bad, flaky = first.started
-    second = own.exchange(completed(good, '"ok"'), failed(bad), failed(flaky, max_attempts=2), want=9, now=LATER)
+    settled = (completed(good, '"ok"'), failed(bad), failed(flaky, max_attempts=2, backoff_ms=9))
+    second = own.exchange(*settled, want=9, now=LATER)
     assert (second.ids, second.outcomes, second.stopped) == (["4", "5"], "cfr", "empty")
     assert [own.wire.state(str(n)) for n in range(1, 6)] == ["completed", "failed", "delayed", "active", "active"]
     assert second.started[0].fields == own.wire.job("4")
     assert own.wire.events()[5:] == [
         event("completed", 1, returnvalue='"ok"'),
         event("failed", 2, failedReason="boom"),
-        event("retrying", 3, failedReason="boom", attemptsMade=1, delay=0),
+        event("retrying", 3, failedReason="boom", attemptsMade=1, delay=9),
     ]
+
+
+def test_what_is_due_is_taken_without_a_round_of_promotions(own: Own) -> None:
+    own.add(new_job(), new_job(priority=2), new_job(delay_ms=5), new_job(delay_ms=10**9))
+    assert own.exchange(want=9, now=LATER).ids == ["2", "1", "3"]
+    assert own.wire.state("4") == "delayed"
 
 
 def test_an_empty_trip_does_nothing(own: Own) -> None:

@@ -82,6 +82,18 @@ def test_abandoning_does_not_wait_for_what_runs() -> None:
     assert machine.step() == Leave()
 
 
+def test_a_full_queue_is_asked_again_after_a_moment_or_with_an_outcome_and_never_listened_to() -> None:
+    machine = Machine(2)
+    machine.exchanged(Exchange(want=2), started=1, why=Why.FULL)
+    assert machine.step() == Rest(briefly=True)
+    machine.look_again()
+    assert machine.step() == Exchange(want=1)
+    machine.exchanged(Exchange(want=1), started=0, why=Why.FULL)
+    machine.tell(outcome("1"))
+    machine.finished()
+    assert machine.step() == Exchange(settle=(outcome("1"),), want=2)
+
+
 def test_a_pause_that_a_trip_reports_stops_the_taking() -> None:
     machine = Machine(1)
     machine.exchanged(Exchange(want=1), started=0, why=Why.PAUSED)

@@ -4,6 +4,7 @@ local activation = require("activation")
 local entries = require("entries")
 local lists = require("lists")
 local outcomes = require("outcomes")
+local promotion = require("promotion")
 local stream = require("stream")
 local trip = require("trip")
 
@@ -108,6 +109,10 @@ function taking.serve(self, deliveries, want, honour_pause)
     start_delivered(self, deliveries, kept)
   end
   local most = math.min(want, math.max(0, free))
+  if most > 0 then
+    -- What is due now must not wait for the next round of promotions.
+    promotion.due(self.queue, self.now)
+  end
   local listed, looks = from_lists(self, most, want * LOOKS_PER_JOB + SPARE_LOOKS)
   local stopped = from_stream(self, most - listed, looks)
   if most < want and stopped == "enough" or kept < #deliveries then

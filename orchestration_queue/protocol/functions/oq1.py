@@ -284,7 +284,7 @@ def exchange(
         now_ms: Epoch ms.
         group: Consumer group.
         consumer: Who takes jobs.
-        want: Jobs to start beyond the delivered ones.
+        want: Jobs to start beyond the delivered ones; delayed and prioritized ones that are due too.
         honour_pause: Start nothing while the queue is paused; deliveries go back.
         cluster: Keys of other queues may be on other servers: tell their jobs by notices.
 

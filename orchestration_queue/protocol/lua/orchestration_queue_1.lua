@@ -2078,6 +2078,66 @@ end
 return activation
 end)()
 
+modules.promotion = (function()
+--- Makes delayed and prioritized jobs ready when their time has come.
+
+local events = require("events")
+local failure = require("failure")
+local place = require("place")
+local record = require("record")
+local release = require("release")
+local scheduled = require("scheduled")
+local stream = require("stream")
+
+local promotion = {}
+
+local MOST_MEMBERS = 1000
+-- A worker may have started a job that was set aside behind its back; it does not run a second time.
+local UNDER_WAY = { active = true, completed = true, failed = true }
+
+--- Promote one member: a job id, or `id||group` for the retry of one consumer group of a broadcast.
+local function promote(queue, member, now)
+  local job_id, retry_group = member:match("^(.-)||(.*)$")
+  job_id = job_id or member
+  local job = record.load(queue, job_id)
+  if not job or (UNDER_WAY[job.state] and not retry_group) then
+    return
+  elseif failure.has_expired(job, now) then
+    release.expire(queue, job_id, job, now)
+    return
+  end
+  redis.call("HSET", queue .. "job:" .. job_id, "state", "waiting")
+  if retry_group then
+    stream.push(queue, job_id, job.name, "retryGroup", retry_group)
+  else
+    place.ready(queue, job_id, job)
+  end
+  events.emit(queue, "promoted", job_id)
+end
+
+--- Promote what is due in every priority band; returns how many members that were.
+function promotion.due(queue, now)
+  local key = queue .. "scheduled"
+  local consumed = 0
+  local band = scheduled.first(key)
+  while band and consumed < MOST_MEMBERS do
+    local from, to = scheduled.bound(band, 0), scheduled.bound(band, now)
+    local members = redis.call("ZRANGE", key, from, to, "BYSCORE", "LIMIT", 0, MOST_MEMBERS - consumed)
+    if members[1] then
+      redis.call("ZREM", key, unpack(members))
+    end
+    for _, member in ipairs(members) do
+      promote(queue, member, now)
+    end
+    consumed = consumed + #members
+    band = scheduled.first(key, band + 1)
+  end
+  return consumed
+end
+
+return promotion
+end)()
+
 modules.taking = (function()
 --- Starts jobs for a worker: those delivered to it, then as many more as it wants.
 
@@ -2085,6 +2145,7 @@ local activation = require("activation")
 local entries = require("entries")
 local lists = require("lists")
 local outcomes = require("outcomes")
+local promotion = require("promotion")
 local stream = require("stream")
 local trip = require("trip")
 
@@ -2189,6 +2250,10 @@ function taking.serve(self, deliveries, want, honour_pause)
     start_delivered(self, deliveries, kept)
   end
   local most = math.min(want, math.max(0, free))
+  if most > 0 then
+    -- What is due now must not wait for the next round of promotions.
+    promotion.due(self.queue, self.now)
+  end
   local listed, looks = from_lists(self, most, want * LOOKS_PER_JOB + SPARE_LOOKS)
   local stopped = from_stream(self, most - listed, looks)
   if most < want and stopped == "enough" or kept < #deliveries then
