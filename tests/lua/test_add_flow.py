@@ -84,8 +84,7 @@ def test_children_are_placed_as_by_addjob(
 ) -> None:
     wire.flow(child)
     assert wire.state("2") == state
-    reader = {"stream": wire.stream_ids, "lifo": lambda: wire.elements("lifo")}.get(place, lambda: wire.zset(place))
-    assert reader() == holds
+    assert wire.place(place) == holds
     assert wire.job("2").get("lifo") == ("1" if place == "lifo" else None)
 
 

@@ -50,8 +50,7 @@ def test_placement_is_delay_then_priority_then_lifo_then_stream(
     assert job["state"] == state
     assert (job["delay"], job["priority"]) == (str(values.get("delay", 0)), str(values.get("priority", 0)))
     assert job.get("lifo") == ("1" if "lifo" in values else None)
-    reader = {"stream": wire.stream_ids, "lifo": lambda: wire.elements("lifo")}.get(place, lambda: wire.zset(place))
-    assert reader() == holds
+    assert wire.place(place) == holds
     assert wire.names() == {"id", "job:1", "events", place}
 
 

@@ -151,6 +151,79 @@ def test_the_groups_slot_goes_to_the_next_parked_job(wire: Wire) -> None:
     assert wire.events() == [event("completed", first, returnvalue="null")]
 
 
+class TestRelease:
+    """Who of the parked jobs may go on when a slot is free."""
+
+    def crowd(self, wire: Wire, parked: int = 4, /, **group: Word) -> tuple[str, str]:
+        """Park jobs behind an active one, then change the group."""
+        first = wire.active(orderingKey="k")
+        for _ in range(parked):
+            wire.add(orderingKey="k")
+            entry_id, job_id = wire.fetched()
+            assert isinstance(wire.call("moveToActive", jobId=job_id, entryId=entry_id), str)
+        wire.set_fields("group:k", **{"maxConcurrency": 9, **group})
+        return first
+
+    def finish_first(self, wire: Wire, parked: int = 4, /, **group: Word) -> None:
+        """Let the active job of a crowded group go."""
+        first, entry_id = self.crowd(wire, parked, **group)
+        wire.call("complete", jobId=first, entryId=entry_id)
+
+    @pytest.mark.parametrize(
+        ("group", "ready"),
+        [({}, 4), ({"maxConcurrency": 1}, 1), ({"maxConcurrency": 3, "active": 2}, 2), ({"active": 9}, 1)],
+    )
+    def test_as_many_go_on_as_there_is_room_for(self, wire: Wire, group: dict[str, Word], ready: int) -> None:
+        self.finish_first(wire, **group)
+        assert wire.stream_ids() == ["2", "3", "4", "5"][:ready]
+        assert [wire.state(i) for i in "2345"] == ["waiting"] * ready + ["group-waiting"] * (4 - ready)
+        assert wire.group("k")["nextSeq"] == "2"
+
+    def test_none_goes_on_while_the_group_is_full(self, wire: Wire) -> None:
+        self.finish_first(wire, maxConcurrency=2, active=3)
+        assert wire.group("k")["active"] == "2"
+        assert wire.stream() == []
+
+    @pytest.mark.parametrize(
+        ("count", "since", "ready", "resume"),
+        [(2, 10, 2, None), (4, 10, 0, NOW - 10 + 800), (4, 800, 4, None)],
+        ids=["room for two", "full", "over"],
+    )
+    def test_the_window_limits_how_many(
+        self, wire: Wire, count: int, since: int, ready: int, resume: int | None
+    ) -> None:
+        self.finish_first(wire, rateMax=4, rateDuration=800, rateWindowStart=NOW - since, rateCount=count)
+        assert len(wire.stream()) == ready
+        assert wire.zset("ratelimited") == ({} if resume is None else {"k": resume})
+        assert wire.group("k")["rateCount"] == str(count)
+
+    @pytest.mark.parametrize(("tokens", "resume"), [(400, NOW + 600), (1000, None)])
+    def test_the_bucket_must_pay_for_the_first(self, wire: Wire, tokens: int, resume: int | None) -> None:
+        self.finish_first(wire, tbCapacity=2000, tbRefillRate=1000, tbTokens=tokens, tbLastRefill=NOW)
+        assert (wire.stream_ids()[:1] == ["2"]) == (resume is None)
+        assert wire.zset("ratelimited") == ({} if resume is None else {"k": resume})
+        assert wire.group("k")["tbTokens"] == str(tokens)
+
+    def test_a_bucket_that_never_fills_lets_nobody_on(self, wire: Wire) -> None:
+        self.finish_first(wire, tbCapacity=2000, tbRefillRate=0, tbTokens=400, tbLastRefill=NOW)
+        assert wire.stream() == []
+
+    def test_a_removal_does_not_look_at_window_and_bucket(self, wire: Wire) -> None:
+        window: dict[str, Word] = {"rateMax": 1, "rateDuration": 800, "rateWindowStart": NOW, "rateCount": 1}
+        bucket: dict[str, Word] = {"tbCapacity": 2000, "tbRefillRate": 1, "tbTokens": 0, "tbLastRefill": NOW}
+        first, _ = self.crowd(wire, **window, **bucket)
+        wire.call("removeJob", jobId=first)
+        assert wire.stream_ids()[1:] == ["2", "3", "4", "5"]
+
+    def test_nobody_goes_on_before_a_missing_sequence(self, wire: Wire) -> None:
+        self.finish_first(wire, 1)
+        wire.make_job("9", state="group-waiting", groupKey="k", orderingSeq=9)
+        wire.ask("ZADD", wire.key("groupq:k"), 9, "9")
+        wire.call("complete", jobId="2", entryId=wire.take()[1])
+        assert wire.parked("k") == {"9": 9}
+        assert wire.state("9") == "group-waiting"
+
+
 class TestParents:
     def test_the_last_child_releases_the_parent_named_by_the_caller(self, wire: Wire) -> None:
         parent, *children = wire.flow_ids({}, {}, parentName="sum")

@@ -139,7 +139,7 @@ def test_the_job_is_placed_as_by_addjob(
 ) -> None:
     dedup(wire, **values)
     assert wire.state("1") == state
-    assert (wire.elements(place) if place == "lifo" else wire.zset(place)) == holds
+    assert wire.place(place) == holds
     assert wire.stream() == []
 
 

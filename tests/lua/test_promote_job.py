@@ -16,7 +16,7 @@ def test_a_delayed_job_becomes_ready_at_once(wire: Wire, values: dict[str, Word]
     wire.forget_events()
     assert wire.call("promoteJob", jobId="1") == "ok"
     assert {name for name in ("stream", "priority", "lifo") if wire.exists(name)} == {place}
-    assert (wire.stream_ids() if place == "stream" else wire.elements(place)) == ["1"]
+    assert wire.place(place) == ["1"]
     assert not wire.exists("scheduled")
     assert (wire.state("1"), wire.job("1")["delay"]) == ("waiting", "0")
     assert wire.events() == [event("promoted", 1)]

@@ -110,6 +110,15 @@ def test_a_job_past_its_ttl_fails_as_expired(wire: Wire) -> None:
     assert wire.events() == [event("expired", job_id)]
 
 
+def test_an_expired_job_gives_its_slot_back(wire: Wire) -> None:
+    wire.active(orderingKey="k", ttl=1000)
+    second = wire.add(orderingKey="k")
+    wire.call("moveToActive", jobId=second, entryId=wire.fetched()[0])
+    assert wire.call("reclaimStalled", timestamp=LATER) == 1
+    assert wire.group("k")["active"] == "0"
+    assert wire.stream_ids() == [second]
+
+
 class TestBroadcast:
     def test_a_stalled_entry_stays_pending_with_its_new_owner(self, wire: Wire) -> None:
         job_id, entry_id = wire.active()

@@ -226,6 +226,12 @@ class Wire:
     def elements(self, name: str) -> list[str]:
         return list(self.ask("LRANGE", self.key(name), 0, -1))
 
+    def place(self, name: str) -> Sequence[str] | dict[str, int]:
+        """The jobs of the stream, of a list, or of a sorted set with their scores."""
+        if name == "stream":
+            return self.stream_ids()
+        return self.elements(name) if name in ("lifo", "priority") else self.zset(name)
+
     def members(self, name: str) -> set[str]:
         return set(self.ask("SMEMBERS", self.key(name)))
 
