@@ -69,6 +69,7 @@ class Worker:
         self._jobs: dict[tuple[str, int], asyncio.Future[None]] = {}
         self._listener: asyncio.Task[None] | None = None
         self._waking: set[asyncio.Future[None]] = set()
+        self._deadline: asyncio.TimerHandle | None = None
         self._changed = asyncio.Event()
         self._started_ms = now_ms()
         self._line: Line
@@ -91,7 +92,7 @@ class Worker:
         log.info("Worker %s is draining: %d jobs are running", self.id, self._machine.running)
         self._machine.drain()
         self._wake_listener()
-        asyncio.get_running_loop().call_later(self.options.drain.total_seconds(), self.kill)
+        self._deadline = asyncio.get_running_loop().call_later(self.options.drain.total_seconds(), self.kill)
 
     def kill(self) -> None:
         """Leave at once: running jobs are given up, and other workers take them when their leases end."""
@@ -120,11 +121,14 @@ class Worker:
         self._runner = Runner(self._handler, self.keys, calls, executor)
         self._leader = Leader(self.keys, calls, secrets.token_hex(8), self.options.promotion_interval)
         chores = asyncio.ensure_future(self._chores(calls).run())
+        chores.add_done_callback(lambda _: self.kill())  # they never end by themselves; their error is raised below
         try:
             await self._line.join()
             log.info("Worker %s takes jobs of queue %s, %d at a time", self.id, self.keys.queue, self._machine.places)
             await self._work()
         finally:
+            if self._deadline is not None:
+                self._deadline.cancel()
             await _cancelled(chores)
             if self._listener is not None:
                 await _cancelled(self._listener)
@@ -157,6 +161,9 @@ class Worker:
                         await self._exchange(step)
                         pause_s = _FIRST_PAUSE_S
                     except OrchestrationQueueError as error:
+                        if self._machine.phase is Phase.ABANDONING:
+                            log.error("%d outcomes could not be told: %s", len(step.settle), error)
+                            return
                         log.warning("A trip to the server failed, trying again in %.2g s: %s", pause_s, error)
                         await asyncio.sleep(pause_s)
                         pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
