@@ -53,7 +53,7 @@ wheel: $(VENV)/.dev.stamp ## Build the wheel, look at what is in it, and try its
 	rm -rf dist build/wheel && mkdir -p build/wheel
 	$(UV) build --quiet --python $(BIN)/python
 	$(BIN)/python tools/check_wheel.py dist
-	cp -r tests/conftest.py tests/fundamentals build/wheel
+	cp -r tests/fundamentals build/wheel
 	$(UV) venv --quiet --python $(BIN)/python build/wheel/venv
 	$(UV) pip install --quiet --python build/wheel/venv/bin/python --constraint requirements/dev.lock \
 	  "$$(ls dist/*.whl)[cli,embedded]" pytest pytest-asyncio pytest-timeout

@@ -74,10 +74,13 @@ def test_a_popped_job_that_somebody_put_back_is_not_listed_twice(wire: Wire) -> 
     job_id = wire.add(lifo=1)
     assert wire.call("popLists") == [job_id]
     wire.ask("RPUSH", wire.key("lifo"), job_id)
-    for minute in (0, 1, 2):
-        wire.call("reclaimStalledListJobs", timestamp=NOW + minute * 60_000, minIdleMs=30_000)
+    sweeps = [
+        wire.call("reclaimStalledListJobs", timestamp=NOW + minute * 60_000, minIdleMs=30_000) for minute in range(4)
+    ]
     assert wire.elements("lifo") == [job_id]
     assert wire.list_active() == 0
+    assert sweeps[2:] == [0, 0]
+    assert wire.zset("list-active:jobs") == {}
 
 
 def test_without_the_stream_s_key_an_expired_job_s_entry_is_left_to_the_caller(wire: Wire) -> None:

@@ -802,6 +802,7 @@ end
 function place.back(queue, job_id, job)
   for _, list in ipairs({ "priority", "lifo" }) do
     if redis.call("LPOS", queue .. list, job_id) then
+      lists.forget(queue, job_id)
       return
     end
   end
