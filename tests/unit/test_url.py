@@ -51,6 +51,32 @@ def test_without_url_and_environment_there_is_an_embedded_server_in_the_working_
         ("unix:///run/valkey.sock", ServerUrl("unix", path=Path("/run/valkey.sock"))),
         ("unix://:secret@/run/a%20b?db=2", ServerUrl("unix", path=Path("/run/a b"), db=2, password="secret")),
         ("embedded:///data/oq?grace=2.5", ServerUrl("embedded", path=Path("/data/oq"), grace=timedelta(seconds=2.5))),
+        (
+            "valkey+cluster://anna:secret@a,b:7001,[::1]:7002",
+            ServerUrl(
+                "tcp",
+                mode="cluster",
+                addresses=(("a", 6379), ("b", 7001), ("::1", 7002)),
+                username="anna",
+                password="secret",
+            ),
+        ),
+        (
+            "rediss+cluster://a?ssl_ca_certs=/ca.pem",
+            ServerUrl("tls", mode="cluster", addresses=(("a", 6379),), tls=(("ssl_ca_certs", "/ca.pem"),)),
+        ),
+        (
+            "redis+sentinel://:secret@a,b:7001/main?db=2&sentinel_password=other",
+            ServerUrl(
+                "tcp",
+                mode="sentinel",
+                addresses=(("a", 26379), ("b", 7001)),
+                master="main",
+                db=2,
+                password="secret",
+                sentinel_password="other",
+            ),
+        ),
         ("  redis://host\n", ServerUrl("tcp", host="host")),
     ],
 )
@@ -62,6 +88,21 @@ def test_relative_paths_are_relative_to_the_working_directory(monkeypatch: pytes
     monkeypatch.chdir(tmp_path)
     assert parse_url("embedded://data/oq").path == tmp_path.resolve() / "data/oq"
     assert parse_url("unix://valkey.sock").path == tmp_path.resolve() / "valkey.sock"
+
+
+def test_the_sentinels_have_a_login_of_their_own() -> None:
+    url = parse_url("redis+sentinel://anna:secret@a/main?db=2&sentinel_username=bob&sentinel_password=other")
+    assert url.sentinel(("a", 26379)) == ServerUrl(
+        "tcp",
+        host="a",
+        port=26379,
+        username="bob",
+        password="other",
+        sentinel_username="bob",
+        sentinel_password="other",
+    )
+    master = url.at(("b", 6379))
+    assert (master.host, master.port, master.db, master.username, master.password) == ("b", 6379, 2, "anna", "secret")
 
 
 def test_a_parsed_url_stays_as_it_is() -> None:
@@ -77,6 +118,11 @@ def test_a_parsed_url_stays_as_it_is() -> None:
         ("rediss://anna@[::1]/5", "rediss://anna@[::1]:6379/5"),
         ("unix://:topsecret@/run/s?db=1", "unix://:***@/run/s?db=1"),
         ("embedded:///data", "embedded:///data"),
+        ("valkeys+cluster://:topsecret@a,[::1]:2", "rediss+cluster://:***@a:6379,[::1]:2"),
+        (
+            "redis+sentinel://a,b:2/main?db=1&sentinel_password=topsecret",
+            "redis+sentinel://a:26379,b:2/main?db=1",
+        ),
     ],
 )
 def test_what_is_shown_of_a_url_leads_back_to_it_but_for_the_secret(text: str, shown: str) -> None:
@@ -85,6 +131,7 @@ def test_what_is_shown_of_a_url_leads_back_to_it_but_for_the_secret(text: str, s
     assert repr(url) == f"ServerUrl({shown!r})"
     assert parse_url(shown).path == url.path
     assert (parse_url(shown).host, parse_url(shown).db) == (url.host, url.db)
+    assert (parse_url(shown).addresses, parse_url(shown).master) == (url.addresses, url.master)
 
 
 @pytest.mark.parametrize(
@@ -110,6 +157,14 @@ def test_what_is_shown_of_a_url_leads_back_to_it_but_for_the_secret(text: str, s
         ("redis://:topsecret/1@host", "%2F"),
         ("redis://:topsecret?1@host", "%3F"),
         ("redis://host?password=topsecret&nonsense=1", "'nonsense' is not an option"),
+        ("redis://a,b", "several hosts"),
+        ("redis+cluster://a/1", "no numbered databases"),
+        ("redis+cluster://a?db=1", "'db' is not an option"),
+        ("redis+cluster://a:1,b:port", "port"),
+        ("redis+sentinel://:topsecret@a", "names no master"),
+        ("redis://a?sentinel_password=topsecret", "'sentinel_password' is not an option"),
+        ("redis+ring://a", "scheme"),
+        ("unix+cluster:///run/s", "scheme"),
         ("unix://", "names no socket"),
         ("unix:///run/a%00b", "zero byte"),
         ("embedded://data?password=topsecret", "'password' is not an option"),

@@ -1,0 +1,244 @@
+"""A real cluster of three primaries: queues on each of them, slots that move, primaries that come later."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+import pytest
+
+from orchestration_queue.client import AsyncQueue, FlowProducer, NewJob, Queue, QueueEvents
+from orchestration_queue.errors import FlowError, ServerError, TransportError, UsageError
+from orchestration_queue.flows import Dag, Node, compile  # noqa: A004
+from orchestration_queue.options import WorkerOptions
+from orchestration_queue.protocol.call import Call
+from orchestration_queue.protocol.library import LIBRARIES
+from orchestration_queue.server import AsyncConnection, Connection
+from orchestration_queue.worker import AsyncActiveJob, Handler, Worker
+from tests.nodes import Cluster, Nodes
+from tests.nodes import Node as Member
+from tests.waiting import wait_until
+
+SOON = timedelta(seconds=10)
+QUICK = WorkerOptions(concurrency=4, promotion_interval=timedelta(milliseconds=100), drain=timedelta(seconds=5))
+OURS = {library.name for library in LIBRARIES}
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
+    with Nodes(tmp_path_factory.mktemp("cluster")) as nodes:
+        yield nodes
+
+
+@pytest.fixture(scope="module")
+def cluster(nodes: Nodes) -> Cluster:
+    return nodes.start_cluster(3)
+
+
+@pytest.fixture
+def queues(cluster: Cluster, queue_name: str) -> list[str]:
+    """A queue on each of the first three primaries."""
+    return [cluster.queue_on(node, queue_name) for node in cluster.nodes[:3]]
+
+
+@asynccontextmanager
+async def working(cluster: Cluster, handler: Handler, *queues: str) -> AsyncIterator[list[Worker]]:
+    """A worker for each queue, stopped in the end."""
+    workers = [Worker(queue, handler, url=cluster.url, options=QUICK) for queue in queues]
+    running = [asyncio.ensure_future(worker.run()) for worker in workers]
+    try:
+        await wait_until(lambda: all(worker.is_listening for worker in workers), "the workers to listen")
+        yield workers
+    finally:
+        for worker in workers:
+            worker.stop()
+        await asyncio.wait_for(asyncio.gather(*running), 10)
+
+
+async def double(job: AsyncActiveJob) -> Any:
+    return job.data["n"] * 2 if job.data else await job.upstream_results()
+
+
+def listens(node: Member) -> bool:
+    """Whether a worker waits for jobs at the node."""
+    return any(client["cmd"] == "xreadgroup" for client in node.raw.client_list())
+
+
+def gets(queues: list[str], times: int = 1) -> list[Call]:
+    return [Call("GET", (f"{{{queue}}}:{number}",)) for number in range(times) for queue in queues]
+
+
+def test_connecting_loads_the_libraries_on_every_primary(nodes: Nodes, cluster: Cluster) -> None:
+    for node in cluster.nodes:
+        node.ask("FUNCTION", "FLUSH")
+    with Connection.open(cluster.url) as connection:
+        assert connection.is_cluster
+        assert {(url.host, url.port) for url in connection.primaries()} == {
+            ("127.0.0.1", node.port) for node in cluster.nodes
+        }
+    assert [node.libraries for node in cluster.nodes] == [OURS] * 3
+
+
+async def test_queues_on_each_primary_work(cluster: Cluster, queues: list[str]) -> None:
+    async with working(cluster, double, *queues):
+        for name in queues:
+            async with AsyncQueue(name, url=cluster.url) as queue:
+                single = await queue.add("double", {"n": 21})
+                jobs = await queue.add_bulk([NewJob("double", {"n": n}) for n in range(50)])
+                assert await single.wait(SOON) == 42
+                assert [await job.wait(SOON) for job in jobs] == [2 * n for n in range(50)]
+                assert (await queue.counts()).completed == 51
+    assert {cluster.owner(name).port for name in queues} == {node.port for node in cluster.nodes[:3]}
+    for name in queues:
+        assert cluster.owner(name).ask("EXISTS", f"glide:{{{name}}}:completed") == 1
+
+
+async def test_events_arrive_from_each_primary_on_the_sync_face_too(cluster: Cluster, queues: list[str]) -> None:
+    def follow(name: str) -> list[str]:
+        with Queue(name, url=cluster.url) as queue, QueueEvents(name, url=cluster.url) as events:
+            job = queue.add("double", {"n": 1})
+            assert job.wait(SOON) == 2
+            return [event.type for event in events.read(SOON)]
+
+    async with working(cluster, double, *queues):
+        for name in queues:
+            assert "added" in await asyncio.to_thread(follow, name)
+
+
+async def test_an_idle_worker_is_woken_at_its_own_primary(cluster: Cluster, queues: list[str]) -> None:
+    patient = QUICK.model_copy(update={"block": timedelta(seconds=60)})
+    for name in queues:
+        worker = Worker(name, double, url=cluster.url, options=patient)
+        running = asyncio.ensure_future(worker.run())
+        await wait_until(partial(listens, cluster.owner(name)), "the worker to wait")
+        worker.stop()
+        await asyncio.wait_for(running, 5)
+
+
+def test_a_pipeline_over_all_primaries_answers_in_order(cluster: Cluster, queues: list[str]) -> None:
+    with Connection.open(cluster.url, libraries=()) as connection:
+        keys = [call.keys[0] for call in gets(queues, 40)]
+        assert connection.pipeline([Call("SET", (key,), (key,)) for key in keys]) == [b"OK"] * 120
+        replies = connection.pipeline([*gets(queues, 40), Call("PING"), Call("INCR", (keys[1],))])
+        assert replies[:120] == [key.encode() for key in keys]
+        assert replies[120] == b"PONG"
+        assert isinstance(replies[121], ServerError)
+        connection.pipeline([Call("DEL", (key,)) for key in keys])
+
+
+def test_a_transaction_is_one_servers(cluster: Cluster, queues: list[str]) -> None:
+    with Connection.open(cluster.url, libraries=()) as connection:
+        for name in queues:
+            key = f"{{{name}}}:counter"
+            counting = [Call("PING"), Call("INCR", (key,)), Call("INCR", (key,)), Call("DEL", (key,))]
+            assert connection.pipeline(counting, atomic=True) == [b"PONG", 1, 2, 1]
+        with pytest.raises(UsageError, match="3 slots of the cluster"):
+            connection.pipeline(gets(queues), atomic=True)
+
+
+async def test_a_flow_of_one_queue_runs_and_one_of_several_is_refused(cluster: Cluster, queues: list[str]) -> None:
+    with FlowProducer(url=cluster.url) as flows:
+        across = Dag("across", [Node("a"), Node("b", queue=queues[1], deps=("a",))], queues[0])
+        with pytest.raises(FlowError, match="nodes in several queues"):
+            flows.submit(across)
+        one = Dag("one", [Node("a", data={"n": 1}), Node("b", deps=("a",))], queues[2])
+        async with working(cluster, double, queues[2]):
+            flow = await asyncio.to_thread(flows.submit, one)
+            assert (await asyncio.to_thread(flow.wait, SOON))["a"] == 2
+        assert [node.name for node in flows.tree(queues[2], flow.id)] == ["a", "b"]
+
+
+async def test_a_parent_on_another_primary_is_told(cluster: Cluster, queues: list[str]) -> None:
+    # As other clients of this wire add it: not in one transaction.
+    dag = Dag("across", [Node("a", data={"n": 4}), Node("b", queue=queues[1], deps=("a",))], queues[0])
+    async with (
+        working(cluster, double, queues[0], queues[1]),
+        await AsyncConnection.open(cluster.url) as connection,
+        AsyncQueue(queues[1], connection=connection) as queue,
+    ):
+        await connection.pipeline(compile(dag, "f1").calls(1_700_000_000_000))
+        job = await queue.get_job("f1.b")
+        assert job is not None
+        assert 8 in dict(await job.wait(SOON)).values()
+
+
+def test_a_single_servers_url_is_told_to_be_a_clusters(cluster: Cluster, queues: list[str]) -> None:
+    url = f"redis://127.0.0.1:{cluster.nodes[0].port}"
+    with (
+        Connection.open(url, libraries=()) as connection,
+        pytest.raises(ServerError, match=r"write redis\+cluster:// instead"),
+    ):
+        connection.execute(*gets(queues[2:]))
+
+
+def test_a_cluster_url_needs_a_cluster(nodes: Nodes) -> None:
+    with pytest.raises(ServerError, match="cluster support disabled"):
+        Connection.open(f"redis+cluster://127.0.0.1:{nodes.start().port}", connect_timeout=timedelta(seconds=1))
+    with pytest.raises(TransportError, match=r"redis\+cluster://127.0.0.1:1,127.0.0.1:2"):
+        Connection.open("redis+cluster://127.0.0.1:1,127.0.0.1:2", connect_timeout=timedelta(milliseconds=300))
+
+
+# Slots that move
+
+
+def test_a_primary_that_comes_later_takes_over_a_queue_and_has_the_library(
+    nodes: Nodes, cluster: Cluster, queues: list[str]
+) -> None:
+    name = queues[0]
+    with Connection.open(cluster.url) as connection, Queue(name, connection=connection) as queue:
+        before = queue.add("double", {"n": 1})
+        target = nodes.join(cluster)
+        assert not target.libraries
+        cluster.move(name, target)
+        after = queue.add("double", {"n": 2})  # MOVED
+        assert [job.id for job in queue.get_jobs("waiting")] == [before.id, after.id]
+        assert target.port in {url.port for url in connection.primaries()}
+    assert target.libraries == OURS
+    assert target.ask("EXISTS", after._keys.job(after.id)) == 1
+
+
+def test_keys_on_their_way_are_asked_for_at_both_ends(nodes: Nodes, cluster: Cluster, queues: list[str]) -> None:
+    name = queues[1]
+    target = next(node for node in cluster.nodes if node is not cluster.owner(name))
+    calls = gets([name], 20)
+    with Connection.open(cluster.url, libraries=()) as connection:
+        connection.pipeline([Call("SET", call.keys, (number,)) for number, call in enumerate(calls)])
+        moved = cluster.begin_move(name, target, 10)
+        numbers = [str(number).encode() for number in range(20)]
+        assert connection.pipeline(calls) == numbers
+        assert [connection.execute(call) for call in calls] == numbers
+        key = min(moved)
+        both = [Call("GET", (key,)), Call("GET", (key,))]
+        assert connection.pipeline(both, atomic=True) == [connection.execute(both[0])] * 2
+        other = next(call.keys[0] for call in calls if call.keys[0] not in moved)
+        finish = threading.Timer(0.2, cluster.end_move, (name, target))
+        finish.start()  # until then, keys of one call are at different ends
+        together = connection.execute(Call("MGET", (key, other)))
+        assert together == [connection.execute(Call("GET", (each,))) for each in (key, other)]
+        finish.join()
+        assert connection.execute(Call("DEL", tuple(call.keys[0] for call in calls))) == 20
+
+
+async def test_a_worker_and_its_client_go_on_while_their_queue_moves(cluster: Cluster, queues: list[str]) -> None:
+    name = queues[2]
+    target = cluster.nodes[0]
+
+    async def steady(job: AsyncActiveJob) -> Any:
+        await asyncio.sleep(0.01)
+        return job.data["n"]
+
+    async with AsyncQueue(name, url=cluster.url) as queue, working(cluster, steady, name):
+        jobs = await queue.add_bulk([NewJob("steady", {"n": n}) for n in range(100)])
+        moving = asyncio.ensure_future(asyncio.to_thread(cluster.move, name, target))
+        jobs += [await queue.add("steady", {"n": n}) for n in range(100, 120)]
+        await moving
+        assert [await job.wait(SOON) for job in jobs] == list(range(120))
+        await wait_until(lambda: listens(target), "the worker to listen at the other primary")
+        job = await queue.add("steady", {"n": -1})
+        assert await job.wait(SOON) == -1
+    assert cluster.owner(name) is target

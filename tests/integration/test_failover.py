@@ -1,0 +1,88 @@
+"""The primary dies and its replica takes over: what was replicated is there, and clients and workers find it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from orchestration_queue.client import AsyncQueue, NewJob
+from orchestration_queue.errors import TransportError
+from orchestration_queue.options import WorkerOptions
+from orchestration_queue.protocol.library import LIBRARIES
+from orchestration_queue.server import Connection
+from orchestration_queue.worker import AsyncActiveJob, Worker
+from tests.nodes import Node, Nodes
+from tests.waiting import wait_until
+
+SOON = timedelta(seconds=10)
+QUICK = WorkerOptions(
+    concurrency=4,
+    lock_duration=timedelta(seconds=1),
+    stalled_interval=timedelta(milliseconds=300),
+    promotion_interval=timedelta(milliseconds=100),
+    drain=timedelta(seconds=5),
+)
+OURS = {library.name for library in LIBRARIES}
+
+
+@pytest.fixture
+def nodes(tmp_path: Path) -> Iterator[Nodes]:
+    with Nodes(tmp_path) as nodes:
+        yield nodes
+
+
+async def go_through(url: str, name: str, primary: Node, replica: Node, *promote: str) -> None:
+    """Kill the primary in the middle of a worker's jobs; all of them, and later ones, are finished."""
+    started = asyncio.Event()
+
+    async def work(job: AsyncActiveJob) -> int:
+        started.set()
+        await asyncio.sleep(0.05)
+        return int(job.data["n"])
+
+    async with AsyncQueue(name, url=url) as queue:
+        jobs = await queue.add_bulk([NewJob("work", {"n": n}) for n in range(40)])
+        assert primary.ask("WAIT", 1, 5000) == 1
+        worker = Worker(name, work, url=url, options=QUICK)
+        running = asyncio.ensure_future(worker.run())
+        await asyncio.wait_for(started.wait(), 10)
+        primary.kill()
+        if promote:
+            replica.ask(*promote)
+        await wait_until(lambda: replica.raw.info("replication")["role"] == "master", "the replica to take over")
+        assert [await job.wait(SOON) for job in jobs] == list(range(40))
+        later = await queue.add("work", {"n": 40})
+        assert await later.wait(SOON) == 40
+        worker.stop()
+        await asyncio.wait_for(running, 10)
+    assert replica.libraries == OURS
+
+
+async def test_sentinels_say_who_took_over(nodes: Nodes, queue_name: str) -> None:
+    primary = nodes.start()
+    replica = nodes.start_replica(primary)
+    sentinel = nodes.start_sentinel("oq", primary)
+    url = f"redis+sentinel://127.0.0.1:1,127.0.0.1:{sentinel.port}/oq"  # the first of them is away
+    await go_through(url, queue_name, primary, replica)
+
+
+async def test_a_clusters_replica_takes_over(nodes: Nodes, queue_name: str) -> None:
+    cluster = nodes.start_cluster(3)
+    primary = cluster.owner(queue_name)
+    replica = nodes.join_replica(cluster, primary)
+    await go_through(cluster.url, queue_name, primary, replica, "CLUSTER", "FAILOVER", "TAKEOVER")
+
+
+def test_what_sentinels_say_is_checked(nodes: Nodes) -> None:
+    primary = nodes.start()
+    replica = nodes.start_replica(primary)
+    url = f"redis+sentinel://127.0.0.1:{nodes.start_sentinel('oq', primary).port}"
+    with pytest.raises(TransportError, match="knows no master 'other'"):
+        Connection.open(f"{url}/other", connect_timeout=timedelta(milliseconds=100))
+    primary.ask("REPLICAOF", "127.0.0.1", replica.port)
+    with pytest.raises(TransportError, match="it is a replica"):
+        Connection.open(f"{url}/oq", connect_timeout=timedelta(milliseconds=300))

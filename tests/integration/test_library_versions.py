@@ -1,0 +1,146 @@
+"""Our own libraries and others under their names: which one stays, and that queues work on whichever it is.
+
+That a library is loaded, kept or replaced by its version, byte for byte, is tested with small ones in
+``test_connection.py``; here are the real ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import timedelta
+from subprocess import PIPE
+
+import pytest
+import redis
+
+from orchestration_queue.client import AsyncQueue, NewJob
+from orchestration_queue.options import JobOptions, WorkerOptions
+from orchestration_queue.protocol.library import LIBRARIES
+from orchestration_queue.worker import AsyncActiveJob, Worker
+from tests.nodes import Node, Nodes
+from tests.waiting import wait_until
+
+SOON = timedelta(seconds=10)
+QUICK = WorkerOptions(concurrency=2, promotion_interval=timedelta(milliseconds=50), drain=timedelta(seconds=5))
+GLIDEMQ = LIBRARIES[0]
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
+    with Nodes(tmp_path_factory.mktemp("versions")) as nodes:
+        yield nodes
+
+
+@pytest.fixture(scope="module")
+def node(nodes: Nodes) -> Node:
+    return nodes.start()
+
+
+@pytest.fixture
+def url(node: Node) -> str:
+    """A server without functions."""
+    node.ask("FUNCTION", "FLUSH")
+    return f"redis://127.0.0.1:{node.port}"
+
+
+def version(number: int) -> str:
+    """A library like ours of another version."""
+    text, changed = re.subn(r'return "93"', f'return "{number}"', GLIDEMQ.text)
+    assert changed == 1
+    return text
+
+
+def loaded(raw: redis.Redis) -> str:
+    return str(raw.function_list(library="glidemq", withcode=True)[0][-1])
+
+
+async def run_jobs(url: str, name: str) -> None:
+    """Some jobs of a queue, from adding to their results: at once, by priority, late, and retried."""
+
+    async def work(job: AsyncActiveJob) -> int:
+        if job.attempt < int(job.data["attempts"]):
+            raise ValueError("once more")
+        return int(job.data["n"])
+
+    options = [
+        JobOptions(),
+        JobOptions(priority=3),
+        JobOptions(delay=timedelta(milliseconds=50)),
+        JobOptions(attempts=2),
+        JobOptions(lifo=True),
+    ]
+    worker = Worker(name, work, url=url, options=QUICK)
+    running = asyncio.ensure_future(worker.run())
+    async with AsyncQueue(name, url=url) as queue:
+        jobs = [
+            await queue.add("work", {"n": number, "attempts": each.attempts or 1}, each)
+            for number, each in enumerate(options)
+        ]
+        assert [await job.wait(SOON) for job in jobs] == list(range(len(options)))
+    worker.stop()
+    await asyncio.wait_for(running, 10)
+
+
+async def test_another_library_of_the_same_version_stays_and_works(url: str, node: Node, queue_name: str) -> None:
+    # As upstream's is: the same functions, answering the same version, in other words.
+    theirs = f"{GLIDEMQ.text}\n-- Theirs.\n"
+    node.raw.function_load(theirs)
+    await run_jobs(url, queue_name)
+    assert loaded(node.raw) == theirs
+
+
+async def test_a_newer_library_stays_and_works(url: str, node: Node, queue_name: str) -> None:
+    theirs = version(94)
+    node.raw.function_load(theirs)
+    await run_jobs(url, queue_name)
+    assert loaded(node.raw) == theirs
+
+
+async def test_an_older_library_is_replaced(url: str, node: Node, queue_name: str) -> None:
+    node.raw.function_load(version(92).replace("glidemq_signal", "glidemq_signalled"))
+    await run_jobs(url, queue_name)
+    assert loaded(node.raw) == GLIDEMQ.text
+
+
+async def test_libraries_lost_while_a_worker_runs_cost_no_job(url: str, node: Node, queue_name: str) -> None:
+    attempts: list[int] = []
+
+    async def work(job: AsyncActiveJob) -> int:
+        attempts.append(job.data["n"])
+        await asyncio.sleep(0.002)
+        return int(job.data["n"])
+
+    worker = Worker(queue_name, work, url=url, options=QUICK)
+    running = asyncio.ensure_future(worker.run())
+    async with AsyncQueue(queue_name, url=url) as queue:
+        jobs = await queue.add_bulk([NewJob("work", {"n": n}) for n in range(300)])
+        for done in (50, 150, 250):
+            await wait_until(lambda done=done: len(attempts) >= done, f"{done} jobs to run")  # type: ignore[misc]
+            node.ask("FUNCTION", "FLUSH")
+        assert [await job.wait(SOON) for job in jobs] == list(range(300))
+    worker.stop()
+    await asyncio.wait_for(running, 10)
+    assert sorted(attempts) == list(range(300))
+    assert node.libraries == {library.name for library in LIBRARIES}
+
+
+def test_many_processes_may_load_them_at_once(url: str, node: Node) -> None:
+    code = (
+        "import sys; from orchestration_queue.server import Connection, parse_url\n"
+        "url = parse_url(sys.argv[1]); print('ready', flush=True); input(); Connection.open(url).close()"
+    )
+    command = [sys.executable, "-c", code, url]
+    processes = [subprocess.Popen(command, stdin=PIPE, stdout=PIPE, stderr=PIPE) for _ in range(5)]
+    for process in processes:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write(b"go\n")
+        process.stdin.flush()
+    assert [process.communicate(timeout=30) for process in processes] == [(b"", b"")] * 5
+    assert loaded(node.raw) == GLIDEMQ.text
