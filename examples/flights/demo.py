@@ -47,6 +47,8 @@ TIME_LIMIT_S = 230.0
 LOOK_EVERY_S = 0.4
 
 INSTANCE = """\
+nux:
+  enabled: false
 telemetry:
   enabled: false
 sensors:            # a sensor that listens must not hold up the others
