@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated
 
 import typer
@@ -10,7 +11,7 @@ from orchestration_queue.cli.common import JsonFlag, Url, show_json, show_table
 from orchestration_queue.errors import UsageError
 from orchestration_queue.protocol.call import text
 from orchestration_queue.protocol.library import LIBRARIES, is_missing_function, next_step
-from orchestration_queue.server import Connection
+from orchestration_queue.server import Connection, ServerUrl
 
 __all__ = ["app"]
 
@@ -29,19 +30,29 @@ def dump(name: Annotated[str, typer.Argument(help="The library's name.")] = "gli
 
 @app.command("status")
 def status(url: Url = None, as_json: JsonFlag = False) -> None:
-    """Compare the server's libraries with ours. Loads nothing."""
-    rows: list[dict[str, str | None]] = []
+    """Compare the server's libraries, or those of each primary of a cluster, with ours. Loads nothing."""
     with Connection.open(url, libraries=()) as connection:
+        rows = [row for primary in connection.primaries() for row in _held_by(primary)]
+    if as_json:
+        show_json(rows)
+    else:
+        show_table(
+            ("node", "library", "ours", "server", "on connect"),
+            [[value or "-" for value in row.values()] for row in rows],
+        )
+
+
+def _held_by(primary: ServerUrl) -> Iterator[dict[str, str | None]]:
+    with Connection.open(primary, libraries=()) as connection:
         replies = connection.pipeline([library.ask for library in LIBRARIES])
     for library, reply in zip(LIBRARIES, replies, strict=True):
         if isinstance(reply, Exception) and not is_missing_function(str(reply)):
             raise reply
         theirs = None if isinstance(reply, Exception) else text(reply)
-        step = next_step(library.version, theirs)
-        rows.append({"library": library.name, "ours": library.version, "server": theirs, "on_connect": step.value})
-    if as_json:
-        show_json(rows)
-    else:
-        show_table(
-            ("library", "ours", "server", "on connect"), [[value or "-" for value in row.values()] for row in rows]
-        )
+        yield {
+            "node": str(primary),
+            "library": library.name,
+            "ours": library.version,
+            "server": theirs,
+            "on_connect": next_step(library.version, theirs).value,
+        }

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import logging
+import re
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from orchestration_queue.cli.main import app
 from orchestration_queue.client import AsyncQueue, FlowProducer, NewJob, Queue, QueueEvents
 from orchestration_queue.errors import FlowError, ServerError, TransportError, UsageError
 from orchestration_queue.flows import Dag, Node, compile  # noqa: A004
@@ -47,9 +53,9 @@ def queues(cluster: Cluster, queue_name: str) -> list[str]:
 
 
 @asynccontextmanager
-async def working(cluster: Cluster, handler: Handler, *queues: str) -> AsyncIterator[list[Worker]]:
+async def working(cluster: Cluster, handler: Handler, *queues: str, url: str = "") -> AsyncIterator[list[Worker]]:
     """A worker for each queue, stopped in the end."""
-    workers = [Worker(queue, handler, url=cluster.url, options=QUICK) for queue in queues]
+    workers = [Worker(queue, handler, url=url or cluster.url, options=QUICK) for queue in queues]
     running = [asyncio.ensure_future(worker.run()) for worker in workers]
     try:
         await wait_until(lambda: all(worker.is_listening for worker in workers), "the workers to listen")
@@ -110,6 +116,20 @@ async def test_events_arrive_from_each_primary_on_the_sync_face_too(cluster: Clu
             assert "added" in await asyncio.to_thread(follow, name)
 
 
+async def test_a_user_with_the_documented_rights_can_work(
+    cluster: Cluster, queues: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    page = (Path(__file__).parents[2] / "docs/how-to/connect.md").read_text("utf-8")
+    (rule,) = re.findall(r"^ACL SETUSER (.*)$", page, re.MULTILINE)
+    for node in cluster.nodes:
+        node.ask("ACL", "SETUSER", *rule.split())
+    url = cluster.url.replace("://", "://worker:secret@")
+    async with AsyncQueue(queues[0], url=url) as queue, working(cluster, double, queues[0], url=url):
+        job = await queue.add("double", {"n": 4})
+        assert await job.wait(SOON) == 8
+    assert not [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+
+
 async def test_an_idle_worker_is_woken_at_its_own_primary(cluster: Cluster, queues: list[str]) -> None:
     patient = QUICK.model_copy(update={"block": timedelta(seconds=60)})
     for name in queues:
@@ -165,6 +185,17 @@ async def test_a_parent_on_another_primary_is_told(cluster: Cluster, queues: lis
         job = await queue.get_job("f1.b")
         assert job is not None
         assert 8 in dict(await job.wait(SOON)).values()
+
+
+def test_looking_around_meets_every_primary(cluster: Cluster, queues: list[str]) -> None:
+    with Connection.open(cluster.url) as connection:
+        for name in queues:
+            Queue(name, connection=connection).add("double", {"n": 1})
+        assert set(queues) <= set(Queue.names(connection=connection))
+    rows = json.loads(CliRunner().invoke(app, ["library", "status", "--url", cluster.url, "--json"]).stdout)
+    assert [(row["node"], row["library"], row["on_connect"]) for row in rows] == [
+        (f"redis://127.0.0.1:{node.port}/0", library.name, "keep") for node in cluster.nodes for library in LIBRARIES
+    ]
 
 
 def test_a_single_servers_url_is_told_to_be_a_clusters(cluster: Cluster, queues: list[str]) -> None:

@@ -74,12 +74,17 @@ class AsyncQueue(AsyncClient):
     async def names(
         cls, *, url: str | None = None, connection: AsyncConnection | None = None, prefix: str = DEFAULT_PREFIX
     ) -> list[str]:
-        """Names of all queues that were ever used under a key prefix, sorted. Walks all keys of the server."""
+        """Names of all queues that were ever used under a key prefix, sorted. Walks all keys."""
         channel = AsyncChannel(url, connection)
         try:
-            return await channel.follow(queue_names(prefix))
+            primaries = await (await channel.connection()).primaries()
         finally:
             await channel.close()
+        names: set[str] = set()
+        for primary in primaries:
+            async with await AsyncConnection.open(primary, libraries=()) as one:
+                names.update(await AsyncChannel(connection=one).follow(queue_names(prefix)))
+        return sorted(names)
 
     async def add(
         self, name: str, data: Any = None, options: JobOptions | None = None, *, parent: ParentRef | None = None

@@ -75,12 +75,17 @@ class Queue(Client):
     def names(
         cls, *, url: str | None = None, connection: Connection | None = None, prefix: str = DEFAULT_PREFIX
     ) -> list[str]:
-        """Names of all queues that were ever used under a key prefix, sorted. Walks all keys of the server."""
+        """Names of all queues that were ever used under a key prefix, sorted. Walks all keys."""
         channel = Channel(url, connection)
         try:
-            return channel.follow(queue_names(prefix))
+            primaries = (channel.connection()).primaries()
         finally:
             channel.close()
+        names: set[str] = set()
+        for primary in primaries:
+            with Connection.open(primary, libraries=()) as one:
+                names.update(Channel(connection=one).follow(queue_names(prefix)))
+        return sorted(names)
 
     def add(
         self, name: str, data: Any = None, options: JobOptions | None = None, *, parent: ParentRef | None = None

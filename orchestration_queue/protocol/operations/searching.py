@@ -32,7 +32,7 @@ def _literal(word: str) -> str:
 
 
 def queue_names(prefix: str) -> Steps[list[str]]:
-    """Names of all queues under a key prefix. Walks all keys."""
+    """Names of all queues that one server holds under a key prefix. Walks all its keys."""
     keys = yield from _scan(f"{_literal(prefix)}:{{*}}:[ims]*")
     shape = re.compile(re.escape(prefix) + r":\{(.*)\}:(?:" + "|".join(_QUEUE_KEYS) + ")")
     # Flows of the HTTP proxy look alike, but their names are none a queue can have.
