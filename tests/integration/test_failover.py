@@ -12,6 +12,8 @@ import pytest
 from orchestration_queue.client import AsyncQueue, NewJob
 from orchestration_queue.errors import TransportError
 from orchestration_queue.options import WorkerOptions
+from orchestration_queue.protocol.call import Call
+from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.library import LIBRARIES
 from orchestration_queue.server import Connection
 from orchestration_queue.worker import AsyncActiveJob, Worker
@@ -46,6 +48,7 @@ async def go_through(url: str, name: str, primary: Node, replica: Node, *promote
 
     async with AsyncQueue(name, url=url) as queue:
         jobs = await queue.add_bulk([NewJob("work", {"n": n}) for n in range(40)])
+        primary.ask("SET", f"{{{name}}}:mark", "written after the jobs, by who waits for its replication")
         assert primary.ask("WAIT", 1, 5000) == 1
         worker = Worker(name, work, url=url, options=QUICK)
         running = asyncio.ensure_future(worker.run())
@@ -70,11 +73,20 @@ async def test_sentinels_say_who_took_over(nodes: Nodes, queue_name: str) -> Non
     await go_through(url, queue_name, primary, replica)
 
 
-async def test_a_clusters_replica_takes_over(nodes: Nodes, queue_name: str) -> None:
+async def test_a_clusters_replica_takes_over_and_without_one_the_other_primaries_serve_on(
+    nodes: Nodes, queue_name: str
+) -> None:
     cluster = nodes.start_cluster(3)
     primary = cluster.owner(queue_name)
+    unharmed = cluster.queue_on(next(node for node in cluster.nodes if node is not primary), queue_name)
     replica = nodes.join_replica(cluster, primary)
     await go_through(cluster.url, queue_name, primary, replica, "CLUSTER", "FAILOVER", "TAKEOVER")
+    replica.kill()
+    with Connection.open(cluster.url, connect_timeout=timedelta(milliseconds=500)) as connection:
+        assert connection.execute(Call("EXISTS", (QueueKeys(unharmed).stream,))) == 0
+        with pytest.raises(TransportError, match=f"redis://127.0.0.1:{replica.port}") as caught:
+            connection.execute(Call("EXISTS", (QueueKeys(queue_name).stream,)))
+    assert not caught.value.maybe_applied
 
 
 def test_what_sentinels_say_is_checked(nodes: Nodes) -> None:
