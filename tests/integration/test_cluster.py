@@ -159,6 +159,8 @@ def test_a_transaction_is_one_servers(cluster: Cluster, queues: list[str]) -> No
             assert connection.pipeline(counting, atomic=True) == [b"PONG", 1, 2, 1]
         with pytest.raises(UsageError, match="3 slots of the cluster"):
             connection.pipeline(gets(queues), atomic=True)
+    with pytest.raises(TransportError, match="closed by this process"):
+        connection.pipeline(gets(queues))
 
 
 async def test_a_flow_of_one_queue_runs_and_one_of_several_is_refused(cluster: Cluster, queues: list[str]) -> None:

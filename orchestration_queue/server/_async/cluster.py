@@ -94,7 +94,7 @@ class AsyncCluster:
                 else:
                     journey.answered(stop, answers)
             if not journey.is_over and not journey.knows_way:
-                if self._slots is known:  # otherwise somebody else has just looked
+                if self._slots is known and not self._closed:  # if it is not, somebody else has just looked
                     with suppress(TransportError):
                         await self._refresh(journey.hints)
                 if self._closed or patience.waited_s >= self._patience_s:
@@ -107,8 +107,10 @@ class AsyncCluster:
     def _node(self, address: Address) -> AsyncNode:
         if self._closed:
             raise closed(self._url)
-        made = AsyncNode(self._url.at(address), self._libraries, self._node_timeout, in_cluster=True)
-        return self._nodes.setdefault(address, made)
+        if node := self._nodes.get(address):
+            return node
+        met = AsyncNode(self._url.at(address), self._libraries, self._node_timeout, in_cluster=True)
+        return self._nodes.setdefault(address, met)
 
     async def _refresh(self, hints: Iterable[Address] = ()) -> None:
         """Ask which primary serves which slots, any node that answers, and hang up on those that do not any more.
