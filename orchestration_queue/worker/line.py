@@ -69,18 +69,24 @@ class Line:
 
     async def listen(self, want: int, block_ms: int) -> list[Delivery]:
         """Wait at the server for up to ``want`` jobs; returns none when the time is up or :meth:`wake` was called."""
-        if self._waiting_as is None or self._waits.is_cluster:  # there, the queue may have moved
-            self._waiting_as = integer(await self._waits.execute(Call("CLIENT", args=("ID",), near=self._keys.stream)))
+        near = self._keys.stream
+        # Asked each time: the socket may have been replaced, and in a cluster the queue may have moved.
+        self._waiting_as = integer(await self._waits.execute(Call("CLIENT", args=("ID",), near=near)))
         return await self._waits.run(working.read_group(self._keys, self._consumer, want, block_ms))
 
-    async def wake(self) -> None:
-        """End a wait at the server early, without losing what it may just have been given."""
-        if self._waiting_as is not None:
-            await self._calls.execute(Call("CLIENT", args=("UNBLOCK", self._waiting_as), near=self._keys.stream))
+    async def wake(self) -> bool:
+        """End a wait at the server early, without losing what it may just have been given.
+
+        Returns:
+            False when there was no wait to end: it may be over, or not have reached the server yet.
+        """
+        if self._waiting_as is None:
+            return False
+        unblock = Call("CLIENT", args=("UNBLOCK", self._waiting_as), near=self._keys.stream)
+        return integer(await self._calls.execute(unblock)) == 1
 
     async def recover(self, held: set[str]) -> list[Delivery]:
         """After a broken connection: join again, and find jobs delivered to us in a reply that never arrived."""
-        self._waiting_as = None
         await self.join()
         pending = await self._calls.run(working.read_pending(self._keys, self._consumer))
         return [delivery for delivery in pending if delivery.job_id not in held]

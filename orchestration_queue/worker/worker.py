@@ -27,6 +27,7 @@ __all__ = ["Worker"]
 log = logging.getLogger("orchestration_queue.worker")
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 2.0
+_SOON_S = 0.002
 _MOMENT_S = 0.02
 """Between two questions whether a queue at its global concurrency has room again."""
 
@@ -245,8 +246,10 @@ class Worker:
             waking.add_done_callback(self._waking.discard)
 
     async def _unblock(self) -> None:
+        """End the wait at the server, which may only be on its way there."""
         with suppress(OrchestrationQueueError):
-            await self._line.wake()
+            while self._machine.listening and not await self._line.wake():  # noqa: ASYNC110  the server tells nobody
+                await asyncio.sleep(_SOON_S)
 
     def _look_again(self) -> None:
         self._machine.look_again()

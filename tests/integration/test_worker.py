@@ -400,3 +400,16 @@ async def test_a_prioritized_job_overtakes_what_waits(queue: AsyncQueue, server_
     async with working(queue, work, server_url, concurrency=1, promotion_interval=rare):
         await wait_until(lambda: len(order) == 4, "all to run")
     assert order == [3, 9, 0, 0]
+
+
+async def test_a_worker_that_has_just_begun_to_wait_stops_at_once(queue: AsyncQueue, server_url: str) -> None:
+    async def work(_: AsyncActiveJob) -> None: ...
+
+    for _ in range(5):
+        worker = Worker(
+            queue.name, work, url=server_url, options=QUICK.model_copy(update={"block": timedelta(minutes=1)})
+        )
+        running = asyncio.ensure_future(worker.run())
+        await wait_until(lambda: worker.is_listening, "the worker to listen")  # noqa: B023  called within this round
+        worker.stop()
+        await asyncio.wait_for(running, 5)
