@@ -1,23 +1,7 @@
 """The behaviours of the wire that are easy to miss, by their number in the protocol's list.
 
-Every test here needs only the library. These numbers are about what a program around it does, and are tested there:
-
-======  ==========================================================================  =====================
-Number  Behaviour                                                                   Tested with
-======  ==========================================================================  =====================
-30      gzip of job data, mixed with plain jobs                                     client, codec
-32      payload limits count bytes                                                  client
-39      heartbeat period and end                                                    worker
-51, 52  what backoff strategies receive; timeouts and their text                    worker
-56      a handler without a result stores ``null``                                  worker
-60, 61  unrecoverable errors; ``drained`` and ``active`` as local events            worker
-62, 63  a forced close acknowledges nothing; COUNT of XREADGROUP                    worker
-64-69   job schedulers                                                              schedules, client, worker
-70      start of a subscription, cap of messages                                    broadcast client
-74-76   budgets of flows, usage reports, tokens per minute                          client, worker
-77, 78  worker registry; obliterate                                                 worker, client
-84      dead letters                                                                client, worker
-======  ==========================================================================  =====================
+Every test here needs only the library. Numbers about what a program around it does are tested elsewhere:
+tests/integration/test_easy_to_miss_index.py says where each number stands.
 
 Of 17, 21, 23, 31, 41, 44, 46, 50, 55, 71, 73 and 80 the library's part stands here.
 """
