@@ -1,6 +1,7 @@
 --- What became of started jobs: told under their leases, with the effects of glidemq_complete and glidemq_fail.
 
 local completion = require("completion")
+local dependents = require("dependents")
 local entries = require("entries")
 local flows = require("flows")
 local lease = require("lease")
@@ -12,33 +13,17 @@ local trip = require("trip")
 
 local outcomes = {}
 
---- What every key of another queue with our prefix begins with.
-local function sibling(queue, name)
-  return queue:sub(1, queue:find("{", 1, true)) .. name .. "}:"
-end
-
 --- Tell the jobs that wait for this one; those of other queues in a cluster are left to the caller.
 local function notify_parents(self, job_id, job, registered)
   local queue = self.queue
   local member = queue .. job_id
-  local function notify(parent_queue, parent_id)
+  dependents.each(queue, job_id, job, registered, function(parent_queue, parent_id)
     if parent_queue == queue or not self.cluster then
       flows.notify(parent_queue, parent_id, member)
     else
-      trip.note(self, parent_queue:match("{(.*)}:$"), parent_id, member)
+      trip.note(self, dependents.queue_name(parent_queue), parent_id, member)
     end
-  end
-  if (job.parentId or "") ~= "" and (job.parentQueue or "") ~= "" then
-    notify(sibling(queue, job.parentQueue), job.parentId)
-  end
-  if registered then
-    flows.each_registered(queue, job_id, function(parent_queue, parent_id)
-      -- Anything but a queue of ours is a name that other clients keep there.
-      if parent_queue == sibling(queue, parent_queue:match("{(.*)}:$") or "") then
-        notify(parent_queue, parent_id)
-      end
-    end)
-  end
+  end)
 end
 
 --- A settlement that comes too late changes nothing, but takes the entry of an ended job out of the way.

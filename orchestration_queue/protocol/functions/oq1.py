@@ -13,6 +13,7 @@ from orchestration_queue.protocol.call import Call
 __all__ = [
     "Delivered",
     "EntryUpdate",
+    "ForeignOutcome",
     "GraphEdge",
     "HandBack",
     "Held",
@@ -21,6 +22,7 @@ __all__ = [
     "add_bulk",
     "exchange",
     "fire",
+    "propagate",
     "renew",
     "submit_graph",
     "version",
@@ -142,6 +144,21 @@ class EntryUpdate:
 
     name: str
     entry: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForeignOutcome:
+    """A job of another queue that ended, and who waits for it here.
+
+    Attributes:
+        dependent: The job that waits.
+        member: The ended job's name among what it waits for.
+        outcome: `success`, `failed`, `upstream_failed` or `skipped`.
+    """
+
+    dependent: str
+    member: str
+    outcome: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -433,6 +450,62 @@ def fire(
     )
 
 
+def propagate(
+    *,
+    stream_key: str,
+    failed_key: str,
+    events_key: str,
+    metrics_failed_key: str,
+    ratelimited_key: str,
+    news: Sequence[ForeignOutcome] = (),
+    now_ms: int,
+    limit: int,
+    job_ids: Sequence[str] = (),
+) -> Call:
+    """Tell the jobs that wait for ended ones what became of these, and run or end each as its trigger rule says.
+
+    Args:
+        stream_key: Stream; ready jobs.
+        failed_key: Zset; failed jobs by time.
+        events_key: Stream; lifecycle events.
+        metrics_failed_key: Hash; failures per minute.
+        ratelimited_key: Zset; groups that wait for their limits.
+        news: Each a job of another queue that ended, and who waits for it here.
+        now_ms: Epoch ms.
+        limit: At least 1; how many jobs that wait to change, those named by `news` not counted.
+        job_ids: Jobs that ended; one that is gone, or has another attempt, is passed over.
+
+    Returns:
+        The call. Its reply (array): 1: job id, verdict per decided job, `run`, `upstream_failed` or `skipped`; 2:
+        queue, dependent, member, outcome per job that waits in another queue, to be told there as `news`; 3: jobs to
+        call again with until there are none.
+
+    The server refuses it when the stream key does not end in `:stream`; or when the limit is 0, or an outcome none.
+
+    Cost: O(1) per job that waits for an ended one; for one that some let down and others did not, once O(what it waits
+    for).
+    """
+    return Call(
+        "oq1_propagate",
+        (
+            stream_key,
+            failed_key,
+            events_key,
+            metrics_failed_key,
+            ratelimited_key,
+        ),
+        (
+            now_ms,
+            limit,
+            len(news),
+            len(job_ids),
+            *(word for item in news for word in (item.dependent, item.member, item.outcome)),
+            *job_ids,
+        ),
+        is_function=True,
+    )
+
+
 def renew(
     *,
     stream_key: str,
@@ -542,7 +615,7 @@ def version() -> Call:
     """Say which revision of this library answers. The major version is in its name.
 
     Returns:
-        The call. Its reply (text): `1`, growing with every change of the library.
+        The call. Its reply (text): `2`, growing with every change of the library.
 
     Cost: O(1).
     """

@@ -1538,6 +1538,42 @@ end
 return completion
 end)()
 
+modules.dependents = (function()
+--- The jobs that wait for a job: the one its record names, and those registered with it.
+
+local flows = require("flows")
+
+local dependents = {}
+
+--- What every key of another queue with our prefix begins with.
+local function sibling(queue, name)
+  return queue:sub(1, queue:find("{", 1, true)) .. name .. "}:"
+end
+
+--- The name of the queue whose keys begin so.
+function dependents.queue_name(queue)
+  return queue:match("{(.*)}:$")
+end
+
+--- Call `visit(queue, job_id)` for each; `job` has the fields parentId and parentQueue. Registered ones are left out
+--- when the caller knows that there are none.
+function dependents.each(queue, job_id, job, registered, visit)
+  if (job.parentId or "") ~= "" and (job.parentQueue or "") ~= "" then
+    visit(sibling(queue, job.parentQueue), job.parentId)
+  end
+  if registered then
+    flows.each_registered(queue, job_id, function(parent_queue, parent_id)
+      -- Anything but a queue of ours is a name that other clients keep there.
+      if parent_queue == sibling(queue, dependents.queue_name(parent_queue) or "") then
+        visit(parent_queue, parent_id)
+      end
+    end)
+  end
+end
+
+return dependents
+end)()
+
 modules.entries = (function()
 --- Many entries of the stream at a time: read, claimed, and taken off the group's hands.
 
@@ -1779,6 +1815,7 @@ modules.outcomes = (function()
 --- What became of started jobs: told under their leases, with the effects of glidemq_complete and glidemq_fail.
 
 local completion = require("completion")
+local dependents = require("dependents")
 local entries = require("entries")
 local flows = require("flows")
 local lease = require("lease")
@@ -1790,33 +1827,17 @@ local trip = require("trip")
 
 local outcomes = {}
 
---- What every key of another queue with our prefix begins with.
-local function sibling(queue, name)
-  return queue:sub(1, queue:find("{", 1, true)) .. name .. "}:"
-end
-
 --- Tell the jobs that wait for this one; those of other queues in a cluster are left to the caller.
 local function notify_parents(self, job_id, job, registered)
   local queue = self.queue
   local member = queue .. job_id
-  local function notify(parent_queue, parent_id)
+  dependents.each(queue, job_id, job, registered, function(parent_queue, parent_id)
     if parent_queue == queue or not self.cluster then
       flows.notify(parent_queue, parent_id, member)
     else
-      trip.note(self, parent_queue:match("{(.*)}:$"), parent_id, member)
+      trip.note(self, dependents.queue_name(parent_queue), parent_id, member)
     end
-  end
-  if (job.parentId or "") ~= "" and (job.parentQueue or "") ~= "" then
-    notify(sibling(queue, job.parentQueue), job.parentId)
-  end
-  if registered then
-    flows.each_registered(queue, job_id, function(parent_queue, parent_id)
-      -- Anything but a queue of ours is a name that other clients keep there.
-      if parent_queue == sibling(queue, parent_queue:match("{(.*)}:$") or "") then
-        notify(parent_queue, parent_id)
-      end
-    end)
-  end
+  end)
 end
 
 --- A settlement that comes too late changes nothing, but takes the entry of an ended job out of the way.
@@ -2304,6 +2325,313 @@ end
 return words
 end)()
 
+modules.ledger = (function()
+--- What a waiting job knows of those it waits for: who ended how, each counted once.
+--- Completed ones are counted where every glide-mq client counts them: `depdone:{member}` and `depsCompleted`. The
+--- others have fields of ours beside them: `depend:{member}` says how one ended, `depsFailed` and `depsSkipped` how many.
+
+local ledger = {}
+
+local COUNTER = { failed = "depsFailed", upstream_failed = "depsFailed", skipped = "depsSkipped" }
+local MEMBERS_PER_COMMAND = 500
+
+--- Members that are no jobs. While `__hold__` is awaited, the job is still being wired. `__rule__` is never told of, so
+--- that completions alone do not release the job.
+local WIRING, RULE = "__hold__", "__rule__"
+
+--- Whether an outcome has one of the four names.
+function ledger.is_outcome(outcome)
+  return outcome == "success" or COUNTER[outcome] ~= nil
+end
+
+local function forget(key, member, before)
+  redis.call("HDEL", key, "depend:" .. member)
+  redis.call("HINCRBY", key, COUNTER[before], -1)
+end
+
+--- Enter how `member` ended; false when that was known. A job that ran again after its failure ends anew.
+function ledger.enter(key, member, outcome)
+  local before = redis.call("HGET", key, "depend:" .. member)
+  if outcome == before then
+    return false
+  elseif before then
+    forget(key, member, before)
+  end
+  if outcome ~= "success" then
+    redis.call("HSET", key, "depend:" .. member, outcome)
+    redis.call("HINCRBY", key, COUNTER[outcome], 1)
+  elseif redis.call("HSETNX", key, "depdone:" .. member, 1) == 1 then
+    redis.call("HINCRBY", key, "depsCompleted", 1)
+  else
+    return before ~= false
+  end
+  return true
+end
+
+--- The counts that a rule asks for, and the rule; nil while the job is still being wired.
+function ledger.counts(queue, job_id)
+  local hold, deps = queue .. WIRING, queue .. "deps:" .. job_id
+  local fields = redis.call(
+    "HMGET", queue .. "job:" .. job_id,
+    "triggerRule", "depsCompleted", "depsFailed", "depsSkipped", "depdone:" .. hold
+  )
+  local held = redis.call("SMISMEMBER", deps, hold, queue .. RULE)
+  local wired = fields[5] and 1 or 0
+  if held[1] > wired then
+    return nil
+  end
+  return {
+    total = redis.call("SCARD", deps) - held[1] - held[2],
+    success = (tonumber(fields[2]) or 0) - wired,
+    failed = tonumber(fields[3]) or 0,
+    skipped = tonumber(fields[4]) or 0,
+  }, fields[1]
+end
+
+--- Forget the failures of jobs that ran again and completed, which a client that only counts completions did not;
+--- whether there were any.
+function ledger.correct(queue, job_id)
+  local key, members = queue .. "job:" .. job_id, redis.call("SMEMBERS", queue .. "deps:" .. job_id)
+  local found = false
+  for first = 1, #members, MEMBERS_PER_COMMAND do
+    local last = math.min(first + MEMBERS_PER_COMMAND - 1, #members)
+    local fields = {}
+    for index = first, last do
+      fields[#fields + 1] = "depdone:" .. members[index]
+      fields[#fields + 1] = "depend:" .. members[index]
+    end
+    local values = redis.call("HMGET", key, unpack(fields))
+    for index = first, last do
+      local place = 2 * (index - first) + 1
+      if values[place] and values[place + 1] then
+        forget(key, members[index], values[place + 1])
+        found = true
+      end
+    end
+  end
+  return found
+end
+
+--- Let go of what held the job up, now that it runs; it may wait for other jobs later.
+function ledger.let_go(queue, job_id)
+  redis.call("SREM", queue .. "deps:" .. job_id, queue .. RULE)
+end
+
+return ledger
+end)()
+
+modules.rules = (function()
+--- Trigger rules, with Airflow's names and meanings: what the outcomes so far mean for a job that waits for them.
+
+local rules = { RUN = "run", UPSTREAM_FAILED = "upstream_failed", SKIPPED = "skipped" }
+
+local RUN, UPSTREAM_FAILED, SKIPPED = rules.RUN, rules.UPSTREAM_FAILED, rules.SKIPPED
+
+local VERDICTS = {}
+
+function VERDICTS.all_success(counts, ended)
+  if counts.failed > 0 then
+    return UPSTREAM_FAILED
+  elseif counts.skipped > 0 then
+    return SKIPPED
+  end
+  return ended and RUN
+end
+
+function VERDICTS.all_failed(counts, ended)
+  if counts.success + counts.skipped > 0 then
+    return SKIPPED
+  end
+  return ended and RUN
+end
+
+function VERDICTS.all_done(_, ended)
+  return ended and RUN
+end
+
+function VERDICTS.one_success(counts, ended)
+  if counts.success > 0 then
+    return RUN
+  end
+  return ended and (counts.failed > 0 and UPSTREAM_FAILED or SKIPPED)
+end
+
+function VERDICTS.one_failed(counts, ended)
+  if counts.failed > 0 then
+    return RUN
+  end
+  return ended and SKIPPED
+end
+
+function VERDICTS.none_failed(counts, ended)
+  if counts.failed > 0 then
+    return UPSTREAM_FAILED
+  end
+  return ended and RUN
+end
+
+function VERDICTS.none_failed_min_one_success(counts, ended)
+  if counts.failed > 0 then
+    return UPSTREAM_FAILED
+  end
+  return ended and (counts.success > 0 and RUN or SKIPPED)
+end
+
+function VERDICTS.always()
+  return RUN
+end
+
+--- The verdict, as soon as there is one; false before. `counts` says how many jobs are waited for (`total`), and how
+--- many ended with `success`, `failed` (or never ran because of a failure) and `skipped`.
+--- A rule that nobody here knows is taken for `all_success`, as is none.
+function rules.decide(rule, counts)
+  local verdict = VERDICTS[rule] or VERDICTS.all_success
+  return verdict(counts, counts.success + counts.failed + counts.skipped >= counts.total)
+end
+
+return rules
+end)()
+
+modules.propagation = (function()
+--- Tells the jobs that wait what became of those they wait for, and what that means for them by their trigger rules.
+
+local dependents = require("dependents")
+local failure = require("failure")
+local flows = require("flows")
+local ledger = require("ledger")
+local record = require("record")
+local release = require("release")
+local rules = require("rules")
+
+local propagation = {}
+
+local REASON = { [rules.UPSTREAM_FAILED] = "upstream failed", [rules.SKIPPED] = "skipped" }
+
+--- How a job ended, and who its record says waits for it; nil when it has not ended or is gone.
+local function ended(queue, job_id)
+  local fields = redis.call(
+    "HMGET", queue .. "job:" .. job_id,
+    "state", "outcome", "failedReason", "parentId", "parentQueue"
+  )
+  local job = { parentId = fields[4], parentQueue = fields[5] }
+  if fields[1] == "completed" then
+    return "success", job
+  elseif fields[1] == "failed" then
+    -- A job that was run after all fails for a reason of its own.
+    return fields[2] and REASON[fields[2]] == fields[3] and fields[2] or "failed", job
+  end
+  return nil
+end
+
+local function decide(queue, job_id)
+  local counts, rule = ledger.counts(queue, job_id)
+  if not counts then
+    return nil
+  end
+  local verdict = rules.decide(rule, counts)
+  local mixed = counts.success > 0 and counts.failed + counts.skipped > 0
+  if verdict and mixed and ledger.correct(queue, job_id) then
+    return rules.decide(rule, (ledger.counts(queue, job_id)))
+  end
+  return verdict
+end
+
+--- End a job that shall not run, and everything it holds up.
+local function end_unrun(queue, job_id, verdict, now)
+  local job = record.load(queue, job_id)
+  local reason = REASON[verdict]
+  failure.record(queue, job_id, reason, now, "outcome", verdict)
+  release.forfeit(queue, job, now)
+  failure.announce(queue, job_id, reason, now)
+end
+
+local function carry_out(self, job_id, verdict)
+  local queue = self.queue
+  if verdict == rules.RUN then
+    ledger.let_go(queue, job_id)
+    flows.resume(queue, job_id, redis.call("HGET", queue .. "job:" .. job_id, "name"))
+  else
+    end_unrun(queue, job_id, verdict, self.now)
+    self.todo[#self.todo + 1] = job_id
+  end
+  local decisions = self.decisions
+  decisions[#decisions + 1], decisions[#decisions + 2] = job_id, verdict
+end
+
+--- Tell one job of this queue that `member` ended; whether that changed anything.
+local function tell(self, job_id, member, outcome)
+  local key = self.queue .. "job:" .. job_id
+  local job = { state = redis.call("HGET", key, "state") }
+  if not job.state or record.has_ended(job) then
+    return false
+  end
+  local changed = ledger.enter(key, member, outcome)
+  local verdict = job.state == "waiting-children" and decide(self.queue, job_id)
+  if verdict then
+    carry_out(self, job_id, verdict)
+  end
+  return changed or verdict and true or false
+end
+
+--- Leave a job of another queue to the caller.
+local function leave(self, queue, job_id, member, outcome)
+  local elsewhere = self.elsewhere
+  local size = #elsewhere
+  elsewhere[size + 1], elsewhere[size + 2] = dependents.queue_name(queue), job_id
+  elsewhere[size + 3], elsewhere[size + 4] = member, outcome
+end
+
+--- Tell all that wait for a job; false when there is no room for more changes before all are told.
+local function tell_dependents(self, job_id)
+  local outcome, job = ended(self.queue, job_id)
+  if not outcome then
+    return true
+  end
+  local member, here, elsewhere = self.queue .. job_id, {}, {}
+  dependents.each(self.queue, job_id, job, true, function(queue, dependent_id)
+    if queue == self.queue then
+      here[#here + 1] = dependent_id
+    else
+      elsewhere[#elsewhere + 1] = { queue, dependent_id }
+    end
+  end)
+  for _, dependent_id in ipairs(here) do
+    if self.room == 0 then
+      return false
+    elseif tell(self, dependent_id, member, outcome) then
+      self.room = self.room - 1
+    end
+  end
+  for _, dependent in ipairs(elsewhere) do
+    leave(self, dependent[1], dependent[2], member, outcome)
+  end
+  return true
+end
+
+--- Pass on news from other queues and the outcomes of jobs, then of those that end because of them, the nearest first.
+--- Returns what was decided, what other queues are to be told, and which jobs remain once `limit` jobs have changed.
+function propagation.run(queue, now, limit, news, job_ids)
+  local self = { queue = queue, now = now, room = limit, todo = {}, decisions = {}, elsewhere = {} }
+  for index, job_id in ipairs(job_ids) do
+    self.todo[index] = job_id
+  end
+  for _, told in ipairs(news) do
+    tell(self, told.dependent, told.member, told.outcome)
+  end
+  local place = 1
+  while self.todo[place] and tell_dependents(self, self.todo[place]) do
+    place = place + 1
+  end
+  local remaining = {}
+  for index = place, #self.todo do
+    remaining[#remaining + 1] = self.todo[index]
+  end
+  return { self.decisions, self.elsewhere, remaining }
+end
+
+return propagation
+end)()
+
 modules.submission = (function()
 --- Writes a graph of jobs, as addFlow, addJob and registerParent do node by node.
 
@@ -2567,6 +2895,55 @@ do -- fire
   end)
 end
 
+do -- propagate
+  local ledger = require("ledger")
+  local propagation = require("propagation")
+  redis.register_function("oq1_propagate", function(KEYS, ARGV)
+    local now_ms = whole(ARGV[1], "propagate", "now_ms")
+    local limit = whole(ARGV[2], "propagate", "limit")
+    local news_count = whole(ARGV[3], "propagate", "news_count")
+    local job_count = whole(ARGV[4], "propagate", "job_count")
+    count_words("propagate", #KEYS, 5, #ARGV, 4 + 3 * news_count + job_count)
+    local news = {}
+    for index = 1, news_count do
+      local arg = 4 + (index - 1) * 3
+      news[index] = {
+        dependent = ARGV[arg + 1],
+        member = ARGV[arg + 2],
+        outcome = ARGV[arg + 3],
+      }
+    end
+    local job_ids = {}
+    for index = 1, job_count do
+      job_ids[index] = ARGV[4 + 3 * #news + index]
+    end
+    local queue = queue_of("propagate", KEYS[1], ":stream") .. ":"
+    -- Who submits a job that waits writes its rule into its field `triggerRule`; without it, it is `all_success`. For
+    -- `all_failed` and `one_failed` it also adds the member `prefix:{queue}:__rule__` to what the job waits for: else
+    -- completions, which every glide-mq client counts by itself, would start it once all have completed. While a member
+    -- `prefix:{queue}:__hold__` is awaited, nothing is decided: the submitter completes it last, and calls this for the
+    -- jobs that have ended by then. A job ruled by `always` runs as soon as it is told of anything, or is not made to wait.
+    --
+    -- Written are, on a job that waits, the fields `depdone:{member}` and `depsCompleted` of completions, `depend:{member}`,
+    -- `depsFailed` and `depsSkipped` of others; and where it shall not run, it fails with `outcome` beside its
+    -- `failedReason`. Told again, in any order with glidemq_completeChild, nothing is counted or decided twice.
+
+    local function bad(why)
+      error({ err = "OQ_BAD_ARGUMENT oq1_propagate: " .. why })
+    end
+
+    if limit == 0 then
+      bad("a limit of 0 gets nowhere")
+    end
+    for _, told in ipairs(news) do
+      if not ledger.is_outcome(told.outcome) then
+        bad("'" .. told.outcome .. "' is no outcome")
+      end
+    end
+    return propagation.run(queue, now_ms, limit, news, job_ids)
+  end)
+end
+
 do -- renew
   local lease = require("lease")
   redis.register_function("oq1_renew", function(KEYS, ARGV)
@@ -2645,6 +3022,6 @@ end
 do -- version
   redis.register_function("oq1_version", function(KEYS, ARGV)
     count_words("version", #KEYS, 0, #ARGV, 0)
-    return "1"
+    return "2"
   end)
 end

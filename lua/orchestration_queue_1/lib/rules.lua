@@ -1,0 +1,69 @@
+--- Trigger rules, with Airflow's names and meanings: what the outcomes so far mean for a job that waits for them.
+
+local rules = { RUN = "run", UPSTREAM_FAILED = "upstream_failed", SKIPPED = "skipped" }
+
+local RUN, UPSTREAM_FAILED, SKIPPED = rules.RUN, rules.UPSTREAM_FAILED, rules.SKIPPED
+
+local VERDICTS = {}
+
+function VERDICTS.all_success(counts, ended)
+  if counts.failed > 0 then
+    return UPSTREAM_FAILED
+  elseif counts.skipped > 0 then
+    return SKIPPED
+  end
+  return ended and RUN
+end
+
+function VERDICTS.all_failed(counts, ended)
+  if counts.success + counts.skipped > 0 then
+    return SKIPPED
+  end
+  return ended and RUN
+end
+
+function VERDICTS.all_done(_, ended)
+  return ended and RUN
+end
+
+function VERDICTS.one_success(counts, ended)
+  if counts.success > 0 then
+    return RUN
+  end
+  return ended and (counts.failed > 0 and UPSTREAM_FAILED or SKIPPED)
+end
+
+function VERDICTS.one_failed(counts, ended)
+  if counts.failed > 0 then
+    return RUN
+  end
+  return ended and SKIPPED
+end
+
+function VERDICTS.none_failed(counts, ended)
+  if counts.failed > 0 then
+    return UPSTREAM_FAILED
+  end
+  return ended and RUN
+end
+
+function VERDICTS.none_failed_min_one_success(counts, ended)
+  if counts.failed > 0 then
+    return UPSTREAM_FAILED
+  end
+  return ended and (counts.success > 0 and RUN or SKIPPED)
+end
+
+function VERDICTS.always()
+  return RUN
+end
+
+--- The verdict, as soon as there is one; false before. `counts` says how many jobs are waited for (`total`), and how
+--- many ended with `success`, `failed` (or never ran because of a failure) and `skipped`.
+--- A rule that nobody here knows is taken for `all_success`, as is none.
+function rules.decide(rule, counts)
+  local verdict = VERDICTS[rule] or VERDICTS.all_success
+  return verdict(counts, counts.success + counts.failed + counts.skipped >= counts.total)
+end
+
+return rules

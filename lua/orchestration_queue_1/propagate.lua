@@ -1,0 +1,47 @@
+--- Tell the jobs that wait for ended ones what became of these, and run or end each as its trigger rule says.
+--- @queue   stream!
+--- @key   stream               stream       ready jobs
+--- @key   failed               zset         failed jobs by time
+--- @key   events               stream       lifecycle events
+--- @key   metrics_failed       hash         failures per minute
+--- @key   ratelimited          zset         groups that wait for their limits
+--- @arg   now_ms               int          epoch ms
+--- @arg   limit                int          at least 1; how many jobs that wait to change, those named by `news` not counted
+--- @arg   news_count           int #news    how many follow
+--- @arg   job_count            int #job_ids how many follow
+--- @each    news ForeignOutcome: a job of another queue that ended, and who waits for it here
+--- @arg   dependent            text         the job that waits
+--- @arg   member               text         the ended job's name among what it waits for
+--- @arg   outcome              text         `success`, `failed`, `upstream_failed` or `skipped`
+--- @end     news
+--- @arg*  job_ids              text         jobs that ended; one that is gone, or has another attempt, is passed over
+--- @returns array 1: job id, verdict per decided job, `run`, `upstream_failed` or `skipped`; 2: queue, dependent, member, outcome per job that waits in another queue, to be told there as `news`; 3: jobs to call again with until there are none
+--- @error   the stream key does not end in `:stream`; or when the limit is 0, or an outcome none
+--- @cost    O(1) per job that waits for an ended one; for one that some let down and others did not, once O(what it waits for)
+
+local ledger = require("ledger")
+local propagation = require("propagation")
+
+-- Who submits a job that waits writes its rule into its field `triggerRule`; without it, it is `all_success`. For
+-- `all_failed` and `one_failed` it also adds the member `prefix:{queue}:__rule__` to what the job waits for: else
+-- completions, which every glide-mq client counts by itself, would start it once all have completed. While a member
+-- `prefix:{queue}:__hold__` is awaited, nothing is decided: the submitter completes it last, and calls this for the
+-- jobs that have ended by then. A job ruled by `always` runs as soon as it is told of anything, or is not made to wait.
+--
+-- Written are, on a job that waits, the fields `depdone:{member}` and `depsCompleted` of completions, `depend:{member}`,
+-- `depsFailed` and `depsSkipped` of others; and where it shall not run, it fails with `outcome` beside its
+-- `failedReason`. Told again, in any order with glidemq_completeChild, nothing is counted or decided twice.
+
+local function bad(why)
+  error({ err = "OQ_BAD_ARGUMENT oq1_propagate: " .. why })
+end
+
+if limit == 0 then
+  bad("a limit of 0 gets nowhere")
+end
+for _, told in ipairs(news) do
+  if not ledger.is_outcome(told.outcome) then
+    bad("'" .. told.outcome .. "' is no outcome")
+  end
+end
+return propagation.run(queue, now_ms, limit, news, job_ids)
