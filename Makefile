@@ -71,7 +71,7 @@ COMPILE = $(UV) pip compile --quiet --universal --python-version 3.11 --generate
           --no-header --no-annotate $(LOCK_ARGS) pyproject.toml --all-extras --group examples
 lock: | $(UV) ## Resolve the locked versions anew (LOCK_ARGS=--upgrade for the newest)
 	$(COMPILE) --output-file requirements/demo.lock
-	$(COMPILE) --group test --group lint --output-file requirements/dev.lock
+	$(COMPILE) --group bench --group test --group lint --output-file requirements/dev.lock
 
 clean: ## Remove what the commands above left behind
 	rm -rf $(VENV) dist build .demo .oq .bench .mypy_cache .pytest_cache .ruff_cache .hypothesis

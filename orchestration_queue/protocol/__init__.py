@@ -1,1 +1,1 @@
-"""TODO."""
+"""The wire as pure values: keys, calls, replies, records, events. Nothing here sends or waits."""

@@ -27,6 +27,8 @@ __all__ = ["Worker"]
 log = logging.getLogger("orchestration_queue.worker")
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 2.0
+_REGISTERED_MS = 3000
+"""The shortest life of a registration: it is renewed every second at the most."""
 _SOON_S = 0.002
 _MOMENT_S = 0.02
 """Between two questions whether a queue at its global concurrency has room again."""
@@ -272,7 +274,7 @@ class Worker:
             "startedAt": self._started_ms,
             "activeJobs": self._machine.running,
         }
-        await self._line.register(description, milliseconds(self.options.stalled_interval))
+        await self._line.register(description, max(_REGISTERED_MS, milliseconds(self.options.stalled_interval)))
 
 
 async def _cancelled(task: asyncio.Future[None]) -> None:

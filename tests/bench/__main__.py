@@ -1,4 +1,4 @@
-"""Run the measurements and print JSON: for each scenario the median of several runs, and all of them."""
+"""Run the measurements and print JSON: for each scenario the medians of several runs, and how we compare."""
 
 from __future__ import annotations
 
@@ -10,9 +10,26 @@ import statistics
 import sys
 
 from orchestration_queue import __version__
+from tests.bench.contenders import CONTENDERS
 from tests.bench.functions import costs
-from tests.bench.scenarios import SCENARIOS
+from tests.bench.scenarios import SCENARIOS, Figures
 from tests.bench.server import Meter, server
+
+
+def _compare(name: str, url: str, meter: Meter, jobs: int, runs: int) -> dict[str, object]:
+    """Run a scenario with each contender in turn; medians, and ours divided by the other's."""
+    figures: dict[str, list[Figures]] = {contender: [] for contender in CONTENDERS}
+    for run in range(runs):
+        for contender in CONTENDERS:
+            print(f"{name}: {contender}, run {run + 1} of {runs}", file=sys.stderr)
+            meter.reset()
+            figures[contender].append(SCENARIOS[name](contender, url, jobs))
+    medians = {
+        contender: {figure: statistics.median(run[figure] for run in measured) for figure in measured[0]}
+        for contender, measured in figures.items()
+    }
+    ratios = {figure: round(ours / medians["taskiq"][figure], 2) for figure, ours in medians["ours"].items()}
+    return {"what": SCENARIOS[name].__doc__, "median": medians, "ours_to_taskiq": ratios, "runs": figures}
 
 
 def main() -> None:
@@ -22,18 +39,9 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=3, help="runs a scenario (default 3)")
     parser.add_argument("--only", nargs="*", choices=list(SCENARIOS), default=list(SCENARIOS))
     arguments = parser.parse_args()
-    scenarios: dict[str, object] = {}
-    with server() as url:
+    with server() as url, Meter(url) as meter:
         functions = costs(url)
-        meter = Meter(url)
-        for name in arguments.only:
-            runs = []
-            for run in range(arguments.runs):
-                print(f"{name}: run {run + 1} of {arguments.runs}", file=sys.stderr)
-                meter.reset()
-                runs.append(SCENARIOS[name](url, meter, arguments.jobs))
-            median = {figure: statistics.median(run[figure] for run in runs) for figure in runs[0]}
-            scenarios[name] = {"what": SCENARIOS[name].__doc__, "median": median, "runs": runs}
+        scenarios = {name: _compare(name, url, meter, arguments.jobs, arguments.runs) for name in arguments.only}
     machine = {"cpus": os.cpu_count(), "python": platform.python_version(), "system": platform.platform()}
     report = {"version": __version__, "machine": machine, "jobs": arguments.jobs}
     report |= {"scenarios": scenarios, "functions": functions}

@@ -1,4 +1,4 @@
-"""What is measured: enqueueing, draining, and the time from one to the other."""
+"""What is measured: enqueueing, draining, and the time from one to the other. Each for any contender."""
 
 from __future__ import annotations
 
@@ -9,107 +9,101 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from datetime import timedelta
 
-from orchestration_queue.client import AsyncQueue, NewJob, Queue
-from orchestration_queue.options import WorkerOptions
-from orchestration_queue.worker import AsyncActiveJob, Worker
+from tests.bench.contenders import CONTENDERS
 from tests.bench.server import Meter
 
-__all__ = ["SCENARIOS", "Scenario", "drain_here"]
+__all__ = ["SCENARIOS", "Figures", "Scenario"]
 
-QUEUE = "bench"
 Figures = dict[str, float]
-Scenario = Callable[[str, Meter, int], Figures]
+Scenario = Callable[[str, str, int], Figures]
+"""Contender, URL and number of jobs in; figures out."""
+
+RATE = 200
 
 
-def enqueue_one_by_one(url: str, meter: Meter, jobs: int) -> Figures:
-    """One job a call, each confirmed before the next, synchronous client."""
-    with Queue(QUEUE, url=url) as queue:
-        queue.counts()
-        with meter.cost() as cost:
-            for number in range(jobs):
-                queue.add("noop", {"n": number})
-    return cost[0].per_job(jobs)
+def enqueue_one_by_one(contender: str, url: str, jobs: int) -> Figures:
+    """One job a call, each confirmed before the next."""
+    with Meter(url) as meter:
+        CONTENDERS[contender].enqueue_one_by_one(url, jobs, meter.begin)
+        return meter.end().per_job(jobs)
 
 
-def enqueue_bulk(url: str, meter: Meter, jobs: int) -> Figures:
-    """All jobs in one call of the client."""
-    with Queue(QUEUE, url=url) as queue:
-        queue.counts()
-        new = [NewJob("noop", {"n": number}) for number in range(jobs)]
-        with meter.cost() as cost:
-            queue.add_bulk(new)
-    return cost[0].per_job(jobs)
+def enqueue_bulk(contender: str, url: str, jobs: int) -> Figures:
+    """All jobs at once, in the fastest way the client has."""
+    with Meter(url) as meter:
+        CONTENDERS[contender].enqueue_bulk(url, jobs, meter.begin)
+        return meter.end().per_job(jobs)
 
 
-async def drain_here(url: str, concurrency: int, jobs: int) -> Figures:
-    """Run a worker in this process until it has handled so many jobs and told of all."""
-    done = 0
-    all_done = asyncio.Event()
+async def _drain(contender: str, url: str, concurrency: int, jobs: int) -> Figures:
+    left = jobs
+    all_started = asyncio.Event()
 
-    async def noop(_: AsyncActiveJob) -> None:
-        nonlocal done
-        done += 1
-        if done == jobs:
-            all_done.set()
+    def count(_: object) -> None:
+        nonlocal left
+        left -= 1
+        if not left:
+            all_started.set()
 
-    worker = Worker(QUEUE, noop, url=url, options=WorkerOptions(concurrency=concurrency))
-    meter = Meter(url)
-    with meter.cost() as cost:
-        running = asyncio.ensure_future(worker.run())
-        await all_done.wait()
-        worker.stop()
-        await running
-    return cost[0].per_job(jobs)
+    with Meter(url) as meter:
+        meter.begin()
+        async with CONTENDERS[contender].working(url, concurrency, count):
+            await all_started.wait()
+        return meter.end().per_job(jobs)
 
 
-def _drain(concurrency: int) -> Scenario:
-    def drain(url: str, meter: Meter, jobs: int) -> Figures:
-        enqueue_bulk(url, meter, jobs)
-        code = f"""
-import asyncio, json
-from tests.bench.scenarios import drain_here
-print(json.dumps(asyncio.run(drain_here({url!r}, {concurrency}, {jobs}))))
-"""
-        figures: Figures = json.loads(subprocess.check_output([sys.executable, "-c", code]))
+def _drained(concurrency: int) -> Scenario:
+    def drain(contender: str, url: str, jobs: int) -> Figures:
+        CONTENDERS[contender].enqueue_bulk(url, jobs, lambda: None)
+        arguments = [contender, url, str(concurrency), str(jobs)]
+        figures: Figures = json.loads(
+            subprocess.check_output([sys.executable, "-m", "tests.bench.scenarios", *arguments])
+        )
         return figures
 
-    drain.__doc__ = f"No-op jobs through one worker process, {concurrency} at a time, until all are told."
+    drain.__doc__ = (
+        f"No-op jobs through one worker process, {concurrency} at a time, from its start until all are told."
+    )
     return drain
 
 
-def latency(url: str, meter: Meter, jobs: int, rate: int = 200) -> Figures:
-    """From the producer's call to the handler's start, at 200 jobs a second, producer and worker on one loop."""
-    del meter
-    jobs = min(jobs, 5 * rate)
+async def _latency(contender: str, url: str, jobs: int) -> Figures:
     waits: list[float] = []
+    loop = asyncio.get_running_loop()
+    all_started = asyncio.Event()
 
-    async def handler(job: AsyncActiveJob) -> None:
-        waits.append(time.perf_counter() - job.data["at"])
+    def note(data: dict[str, float]) -> None:
+        waits.append(time.perf_counter() - data["at"])
+        if len(waits) == jobs:
+            all_started.set()
 
-    async def run() -> None:
-        worker = Worker(QUEUE, handler, url=url, options=WorkerOptions(concurrency=10))
-        running = asyncio.ensure_future(worker.run())
-        async with AsyncQueue(QUEUE, url=url) as queue:
-            start = time.perf_counter()
-            for number in range(jobs):
-                await asyncio.sleep(max(0.0, start + number / rate - time.perf_counter()))
-                last = await queue.add("noop", {"at": time.perf_counter()})
-            await last.wait(timedelta(seconds=10))
-        worker.stop()
-        await running
-
-    asyncio.run(run())
+    queue = CONTENDERS[contender]
+    async with queue.producing(url) as produce, queue.working(url, 10, note):
+        start = loop.time()
+        for number in range(jobs):
+            await asyncio.sleep(max(0.0, start + number / RATE - loop.time()))
+            await produce({"at": time.perf_counter()})
+        await all_started.wait()
     cuts = statistics.quantiles(waits, n=100)
-    return {"p50_ms": round(cuts[49] * 1e3, 3), "p90_ms": round(cuts[89] * 1e3, 3), "p99_ms": round(cuts[98] * 1e3, 3)}
+    return {name: round(cuts[cut] * 1e3, 3) for name, cut in (("p50_ms", 49), ("p90_ms", 89), ("p99_ms", 98))}
+
+
+def latency(contender: str, url: str, jobs: int) -> Figures:
+    """From the producer's call to the handler's start, at 200 jobs a second, producer and worker on one loop."""
+    return asyncio.run(_latency(contender, url, min(jobs, 5 * RATE)))
 
 
 SCENARIOS: dict[str, Scenario] = {
     "enqueue_one_by_one": enqueue_one_by_one,
     "enqueue_bulk": enqueue_bulk,
-    "drain_1": _drain(1),
-    "drain_32": _drain(32),
-    "drain_100": _drain(100),
+    "drain_1": _drained(1),
+    "drain_32": _drained(32),
+    "drain_100": _drained(100),
     "latency": latency,
 }
+
+
+if __name__ == "__main__":
+    who, where, places, count = sys.argv[1:]
+    print(json.dumps(asyncio.run(_drain(who, where, int(places), int(count)))))

@@ -60,15 +60,25 @@ class Cost:
 
 
 class Meter:
-    """Reads the server's own books before and after."""
+    """Reads the server's own books, and this process's clock and CPU."""
 
     def __init__(self, url: str) -> None:
         self._client = redis.Redis(unix_socket_path=url.removeprefix("unix://"), decode_responses=True)
+        self._began = self._books()
 
     def reset(self) -> None:
         """Empty the server and its statistics."""
         self._client.flushall()
         self._client.config_resetstat()
+
+    def begin(self) -> None:
+        """Measure from here."""
+        self._began = self._books()
+
+    def end(self) -> Cost:
+        """What it cost since :meth:`begin`."""
+        wall, client, cpu, calls, reads = (b - a for a, b in zip(self._began, self._books(), strict=True))
+        return Cost(wall, client, cpu, int(calls), int(reads))
 
     def _books(self) -> tuple[float, float, float, int, int]:
         info = self._client.info()
@@ -76,11 +86,8 @@ class Meter:
         cpu = (float(info["used_cpu_user"]) + float(info["used_cpu_sys"])) * 1e6
         return (time.perf_counter(), time.process_time() * 1e6, cpu, calls, int(info["total_reads_processed"]))
 
-    @contextmanager
-    def cost(self) -> Iterator[list[Cost]]:
-        """Measure the block; the list holds its cost afterwards."""
-        costs: list[Cost] = []
-        before = self._books()
-        yield costs
-        wall, client, cpu, calls, reads = (b - a for a, b in zip(before, self._books(), strict=True))
-        costs.append(Cost(wall, client, cpu, int(calls), int(reads)))
+    def __enter__(self) -> Meter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._client.close()
