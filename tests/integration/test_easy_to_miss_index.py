@@ -29,7 +29,7 @@ ELSEWHERE = {
     ),
     67: (
         "tests/lua/test_oq1_fire.py::test_who_lost_the_lock_writes_nothing",
-        "tests/integration/test_schedules_worker.py::test_a_leader_that_lost_the_lock_writes_nothing",
+        "tests/integration/test_schedules_worker.py::test_nobody_fires_while_somebody_else_holds_the_lock",
     ),
     68: (
         "tests/integration/test_schedules_worker.py"

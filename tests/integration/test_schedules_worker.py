@@ -124,7 +124,9 @@ async def test_repeat_after_complete_runs_one_after_the_other_until_its_limit(
     assert await queue.schedulers.list() == {}
 
 
-async def test_nobody_fires_while_somebody_else_holds_the_lock(queue: AsyncQueue, server_url: str, raw: redis.Redis) -> None:
+async def test_nobody_fires_while_somebody_else_holds_the_lock(
+    queue: AsyncQueue, server_url: str, raw: redis.Redis
+) -> None:
     log = Log()
     raw.set(queue.keys.schedulers_lock, "somebody else", px=60_000)
     raw.hset(queue.keys.schedulers, "often", json.dumps({"every": 100, "nextRun": 1, "iterationCount": 0}))
