@@ -261,15 +261,30 @@ def test_what_ends_after_an_early_release_changes_no_more(own: Own) -> None:
     make_wait(own, "w", ["a", "b", "c"], "one_success")
     end(own, "a", "success")
     assert propagate(own, "a").decisions == {"w": "run"}
-    for child, outcome in (("b", "success"), ("c", "failed")):
-        end(own, child, outcome)
-        if outcome == "success":
-            complete_child(own, "w", child)
-        assert propagate(own, child).decisions == {}
-    assert own.wire.take()[0] == "w"
-    own.wire.call("complete", jobId="w", entryId=own.wire.pending()[0])
+    end(own, "b", "success")
+    complete_child(own, "w", "b")
+    end(own, "c", "failed")
+    assert propagate(own, "b", "c").decisions == {}
+    assert own.wire.stream_ids() == ["w"]
+
+
+def test_a_job_that_ended_is_told_nothing_more(own: Own) -> None:
+    make_wait(own, "w", ["a", "b"])
+    end(own, "a", "failed")
+    assert propagate(own, "a").decisions == {"w": "upstream_failed"}
+    end(own, "b", "failed")
     with own.wire.unchanged():
-        propagate(own, "a", "b", "c")
+        assert propagate(own, "b").decisions == {}
+
+
+def test_a_verdict_on_what_was_told_before_counts_for_the_limit(own: Own) -> None:
+    for job_id in ("v", "w"):
+        make_wait(own, job_id, ["a", "b"], "one_success")
+        complete_child(own, job_id, "a")
+    end(own, "a", "success")
+    first, second = propagate(own, "a", limit=1), propagate(own, "a", limit=1)
+    assert (len(first.decisions), first.remaining) == (1, ["a"])
+    assert (first.decisions | second.decisions, second.remaining) == ({"v": "run", "w": "run"}, [])
 
 
 def test_a_job_that_ran_again_and_completed_counts_as_completed(own: Own) -> None:
@@ -285,6 +300,22 @@ def test_a_job_that_ran_again_and_completed_counts_as_completed(own: Own) -> Non
     end(own, "c", "failed")
     propagate(own, "c")
     assert verdict_of(own, "w") == "run"
+
+
+def test_a_wide_fan_in_is_counted_in_full(own: Own) -> None:
+    children = [f"c{number}" for number in range(1200)]
+    make_wait(own, "w", children, "all_done")
+    for number, child in enumerate(children):
+        end(own, child, "failed" if number % 3 else "success")
+    again = [child for number, child in enumerate(children) if number % 3 == 1]
+    propagate(own, *again)
+    for child in again:
+        own.wire.set_fields(f"job:{child}", state="completed")
+        complete_child(own, "w", child)
+    assert propagate(own, *children[:-1], limit=5000).decisions == {}
+    assert propagate(own, children[-1]).decisions == {"w": "run"}
+    job = own.wire.job("w")
+    assert (job["depsCompleted"], job["depsFailed"]) == ("800", "400")
 
 
 @pytest.mark.parametrize("notified", [False, True])

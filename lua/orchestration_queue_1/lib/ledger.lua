@@ -35,7 +35,7 @@ function ledger.enter(key, member, outcome)
   elseif redis.call("HSETNX", key, "depdone:" .. member, 1) == 1 then
     redis.call("HINCRBY", key, "depsCompleted", 1)
   else
-    return before ~= false
+    return false
   end
   return true
 end
