@@ -8,7 +8,8 @@ these it says what to do next:
 * :class:`Rest` - wait for something to happen here;
 * :class:`Leave` - all is told; go.
 
-A worker with a backlog never listens, and one that listens asks only for places it has.
+A worker with a backlog never listens, and one that listens asks only for places it has. Two trips may be under way at
+a time, each for half of the places: while the server is busy with one, the handlers are with the jobs of the other.
 """
 
 from __future__ import annotations
@@ -71,6 +72,8 @@ class Leave:
 
 Step = Exchange | Listen | Rest | Leave
 
+_MOST_TRIPS = 2
+
 
 @dataclass(slots=True)
 class Machine:
@@ -82,6 +85,7 @@ class Machine:
         running: Jobs whose handlers have not ended.
         outbox: Outcomes not yet told.
         inbox: Jobs delivered but not started.
+        underway: Trips that have set out and are not back.
         listening: Places promised to a wait at the server; 0 when none is under way.
         backlog: The queue had more than we took, or may have.
         full: The queue lets no more jobs run at present, whichever worker runs them.
@@ -92,6 +96,7 @@ class Machine:
     running: int = 0
     outbox: list[Settlement] = field(default_factory=list)
     inbox: list[Delivery] = field(default_factory=list)
+    underway: list[Exchange] = field(default_factory=list)
     listening: int = 0
     backlog: bool = True
     full: bool = False
@@ -99,46 +104,66 @@ class Machine:
     @property
     def free(self) -> int:
         """Places that nobody has been promised."""
-        return self.places - self.running - len(self.inbox) - self.listening
+        promised = self.listening + sum(trip.want + len(trip.start) for trip in self.underway)
+        return self.places - self.running - len(self.inbox) - promised
 
     @property
     def held(self) -> set[str]:
         """Jobs in our hands that are not running: delivered and not started, or ended and not told."""
-        return {delivery.job_id for delivery in self.inbox} | {told.lease.job_id for told in self.outbox}
+        deliveries = [*self.inbox, *(delivery for trip in self.underway for delivery in (*trip.start, *trip.hand_back))]
+        outcomes = [*self.outbox, *(outcome for trip in self.underway for outcome in trip.settle)]
+        return {delivery.job_id for delivery in deliveries} | {outcome.lease.job_id for outcome in outcomes}
 
     def step(self) -> Step:
         """What to do now."""
-        taking = self.phase is Phase.RUNNING
-        # While the queue is full, only an outcome of ours is a reason to ask again at once.
-        asking = taking and self.backlog and not self.listening and (not self.full or bool(self.outbox))
-        want = max(0, self.free) if asking else 0
-        if self.outbox or self.inbox or want:
-            settle, delivered = tuple(self.outbox), tuple(self.inbox)
-            if self.phase in (Phase.DRAINING, Phase.ABANDONING):
-                return Exchange(settle, hand_back=delivered)
-            return Exchange(settle, start=delivered, want=want)
-        if self.phase is Phase.ABANDONING or (self.phase is Phase.DRAINING and not self.running and not self.listening):
+        if len(self.underway) < _MOST_TRIPS and (trip := self._next_trip()):
+            self.outbox.clear()
+            self.inbox.clear()
+            self.underway.append(trip)
+            return trip
+        if self.underway:
+            return Rest()
+        if self._may_leave():
             return Leave()
-        if taking and self.full:
+        if self.phase is Phase.RUNNING and self.full:
             return Rest(briefly=True)
-        if taking and self.free > 0 and not self.listening:
+        if self.phase is Phase.RUNNING and self.free > 0 and not self.listening:
             self.listening = self.free
             return Listen(self.listening)
         return Rest()
 
-    def exchanged(self, exchange: Exchange, started: int, why: Why) -> None:
-        """The trip is over: so many handlers were started, and that is why there were no more.
+    def _next_trip(self) -> Exchange | None:
+        """What there is to tell the server, and to ask for; None when there is nothing."""
+        settle, delivered = tuple(self.outbox), tuple(self.inbox)
+        if self.phase in (Phase.DRAINING, Phase.ABANDONING):
+            return Exchange(settle, hand_back=delivered) if settle or delivered else None
+        # While the queue is full, only an outcome of ours is a reason to ask again at once.
+        asking = self.phase is Phase.RUNNING and self.backlog and not self.listening and (not self.full or settle)
+        half = -(-self.places // _MOST_TRIPS)
+        want = min(max(0, self.free), half) if asking else 0
+        return Exchange(settle, start=delivered, want=want) if settle or delivered or want else None
 
-        A trip that failed is not reported; what it carried goes along with the next one.
-        """
-        del self.outbox[: len(exchange.settle)]
-        del self.inbox[: len(exchange.start) + len(exchange.hand_back)]
+    def _may_leave(self) -> bool:
+        return self.phase is Phase.ABANDONING or (
+            self.phase is Phase.DRAINING and not self.running and not self.listening
+        )
+
+    def exchanged(self, trip: Exchange, started: int, why: Why) -> None:
+        """A trip is back: so many handlers were started, and that is why there were no more."""
+        self.underway.remove(trip)
         self.running += started
-        if exchange.want:
+        if trip.want:
             self.full = why is Why.FULL
             self.backlog = why in (Why.ENOUGH, Why.FULL)
         if why is Why.PAUSED:
             self.pause()
+
+    def failed(self, trip: Exchange) -> None:
+        """A trip failed: what it carried goes along with the next one, except when we leave anyway."""
+        self.underway.remove(trip)
+        if self.phase is not Phase.ABANDONING:
+            self.outbox[:0] = trip.settle
+            self.inbox[:0] = trip.start + trip.hand_back
 
     def heard(self, deliveries: list[Delivery]) -> None:
         """The wait at the server is over, with these jobs or none.

@@ -7,8 +7,10 @@ import logging
 import os
 import secrets
 import socket
+from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from typing import Any
 
 from orchestration_queue.errors import LeaseLostError, OrchestrationQueueError
 from orchestration_queue.options import WorkerOptions, milliseconds
@@ -71,7 +73,9 @@ class Worker:
         self._machine = Machine(self.options.concurrency)
         self._jobs: dict[tuple[str, int], asyncio.Future[None]] = {}
         self._listener: asyncio.Task[None] | None = None
-        self._waking: set[asyncio.Future[None]] = set()
+        self._beside: set[asyncio.Future[None]] = set()
+        self._failure: BaseException | None = None
+        self._pause_s = _FIRST_PAUSE_S
         self._deadline: asyncio.TimerHandle | None = None
         self._changed = asyncio.Event()
         self._started_ms = now_ms()
@@ -133,8 +137,9 @@ class Worker:
             if self._deadline is not None:
                 self._deadline.cancel()
             await _cancelled(chores)
-            if self._listener is not None:
-                await _cancelled(self._listener)
+            for task in (self._listener, *self._beside):
+                if task is not None:
+                    await _cancelled(task)
             self._heartbeat.close()
             with suppress(OrchestrationQueueError):
                 await self._line.leave()
@@ -155,22 +160,11 @@ class Worker:
         )
 
     async def _work(self) -> None:
-        """Do what the machine says, step by step, through outages."""
-        pause_s = _FIRST_PAUSE_S
+        """Do what the machine says, step by step."""
         while True:
             match self._machine.step():
-                case Exchange() as step:
-                    try:
-                        await self._exchange(step)
-                        pause_s = _FIRST_PAUSE_S
-                    except OrchestrationQueueError as error:
-                        if self._machine.phase is Phase.ABANDONING:
-                            log.error("%d outcomes could not be told: %s", len(step.settle), error)
-                            return
-                        log.warning("A trip to the server failed, trying again in %.2g s: %s", pause_s, error)
-                        await asyncio.sleep(pause_s)
-                        pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
-                        await self._recover()
+                case Exchange() as trip:
+                    self._begin(self._travel(trip))
                 case Listen(want):
                     self._listener = asyncio.ensure_future(self._listen(want))
                 case Rest(briefly=True):
@@ -183,17 +177,50 @@ class Worker:
                     self._changed.clear()
                 case Leave():
                     return
+            if self._failure is not None:
+                raise self._failure
 
-    async def _exchange(self, step: Exchange) -> None:
-        trip = await self._line.exchange(step)
-        self._machine.exchanged(step, len(trip.started), trip.why)
-        for lease in trip.started:
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        """Let something run beside the main loop, which fails if it does."""
+        task = asyncio.ensure_future(work)
+        self._beside.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Future[None]) -> None:
+        self._beside.discard(task)
+        if not task.cancelled() and (error := task.exception()):
+            self._failure = error
+        self._changed.set()
+
+    async def _travel(self, trip: Exchange) -> None:
+        """Make a trip. When it fails, its load goes with the next one, after a pause."""
+        try:
+            await self._exchange(trip)
+            self._pause_s = _FIRST_PAUSE_S
+        except OrchestrationQueueError as error:
+            log.warning("A trip to the server failed; the next one sets out in %.2g s: %s", self._pause_s, error)
+            await asyncio.sleep(self._pause_s)
+            self._pause_s = min(self._pause_s * 2, _LONGEST_PAUSE_S)
+            self._machine.failed(trip)
+            await self._recover()
+
+    async def _exchange(self, trip: Exchange) -> None:
+        result = await self._line.exchange(trip)
+        self._machine.exchanged(trip, len(result.started), result.why)
+        for lease in result.started:
             self._jobs[lease.token] = asyncio.ensure_future(self._run(lease))
-        for settlement, verdict in zip(step.settle, trip.verdicts, strict=True):
+        for settlement, verdict in zip(trip.settle, result.verdicts, strict=True):
             if verdict is Verdict.LOST:
                 log.warning("%s", LeaseLostError(self.keys.queue, settlement.lease.job_id))
             elif verdict is not Verdict.RETRYING and (scheduler := settlement.lease.scheduler):
-                await self._leader.finished(scheduler)
+                self._begin(self._continue(scheduler))
+
+    async def _continue(self, scheduler: str) -> None:
+        """Tell a repeat-after-complete schedule that its job has ended."""
+        try:
+            await self._leader.finished(scheduler)
+        except OrchestrationQueueError as error:
+            log.error("Schedule %s could not be told that its job has ended: %s", scheduler, error)
 
     async def _run(self, lease: Lease) -> None:
         """Run one job under its lease; whatever happens, its place becomes free again."""
@@ -243,9 +270,7 @@ class Worker:
     def _wake_listener(self) -> None:
         self._changed.set()
         if self._machine.listening:
-            waking = asyncio.ensure_future(self._unblock())
-            self._waking.add(waking)
-            waking.add_done_callback(self._waking.discard)
+            self._begin(self._unblock())
 
     async def _unblock(self) -> None:
         """End the wait at the server, which may only be on its way there."""

@@ -15,88 +15,123 @@ def outcome(job_id: str) -> Completion:
     return Completion(Lease(JobRecord(job_id, {}), "1-1"), "null")
 
 
-def test_it_first_asks_for_as_many_jobs_as_it_has_places() -> None:
-    assert Machine(3).step() == Exchange(want=3)
+def trip(machine: Machine) -> Exchange:
+    """The machine's next step, which must be a trip."""
+    step = machine.step()
+    assert isinstance(step, Exchange)
+    return step
+
+
+def idle(places: int) -> Machine:
+    """A machine that has just learnt that its queue is empty."""
+    machine = Machine(places)
+    for under_way in (trip(machine), *([trip(machine)] if places > 1 else [])):
+        machine.exchanged(under_way, started=0, why=Why.EMPTY)
+    return machine
+
+
+def busy(places: int, why: Why = Why.ENOUGH) -> Machine:
+    """A machine all of whose places are taken."""
+    machine = Machine(places)
+    while isinstance(step := machine.step(), Exchange):
+        machine.exchanged(step, started=step.want, why=why)
+    return machine
+
+
+def end(machine: Machine, job_id: str) -> None:
+    """A job's handler ends."""
+    machine.tell(outcome(job_id))
+    machine.finished()
+
+
+def test_it_sets_out_on_two_trips_each_for_half_of_its_places() -> None:
+    machine = Machine(5)
+    assert (machine.step(), machine.step(), machine.step()) == (Exchange(want=3), Exchange(want=2), Rest())
 
 
 def test_it_listens_when_the_queue_is_empty() -> None:
-    machine = Machine(3)
-    machine.exchanged(Exchange(want=3), started=0, why=Why.EMPTY)
-    assert machine.step() == Listen(3)
-    assert machine.step() == Rest()
+    machine = idle(3)
+    assert (machine.step(), machine.step()) == (Listen(3), Rest())
 
 
 def test_it_tells_outcomes_and_takes_more_in_one_trip_while_there_is_a_backlog() -> None:
-    machine = Machine(2)
-    machine.exchanged(Exchange(want=2), started=2, why=Why.ENOUGH)
-    machine.tell(outcome("1"))
-    machine.finished()
+    machine = busy(2)
+    assert machine.step() == Rest()
+    end(machine, "1")
     assert machine.step() == Exchange(settle=(outcome("1"),), want=1)
 
 
 def test_it_starts_what_it_heard_of_before_it_listens_again() -> None:
-    machine = Machine(1, backlog=False)
+    machine = idle(1)
     machine.step()
     machine.heard([Delivery("7", "1-1")])
     assert machine.step() == Exchange(start=(Delivery("7", "1-1"),))
 
 
 def test_it_looks_into_the_lists_when_a_wait_brought_nothing() -> None:
-    machine = Machine(1, backlog=False)
+    machine = idle(1)
     assert machine.step() == Listen(1)
     machine.heard([])
     assert machine.step() == Exchange(want=1)
 
 
-def test_an_exchange_that_failed_is_told_again_in_the_same_order() -> None:
-    machine = Machine(1, backlog=False)
-    machine.listening = 1
-    machine.tell(outcome("1"))
-    assert machine.step() == Exchange(settle=(outcome("1"),))
-    machine.tell(outcome("2"))
-    again = machine.step()
-    assert isinstance(again, Exchange)
-    assert [told.lease.job_id for told in again.settle] == ["1", "2"]
+def test_what_a_failed_trip_carried_goes_with_the_next_one_before_what_came_since() -> None:
+    machine = busy(2, Why.EMPTY)
+    end(machine, "1")
+    failed = trip(machine)
+    assert failed.settle == (outcome("1"),)
+    end(machine, "2")
+    machine.failed(failed)
+    assert [told.lease.job_id for told in trip(machine).settle] == ["1", "2"]
+
+
+def test_what_is_under_way_is_still_held() -> None:
+    machine = busy(1, Why.EMPTY)
+    end(machine, "1")
+    machine.found([Delivery("2", "1-1")])
+    trip(machine)
+    assert machine.held == {"1", "2"}
 
 
 def test_draining_hands_back_what_has_not_started_and_leaves_when_all_is_told() -> None:
-    machine = Machine(2, backlog=False)
-    machine.running = 1
-    machine.inbox = [Delivery("7", "1-1")]
+    machine = busy(1)
+    machine.found([Delivery("7", "1-1")])
     machine.drain()
-    step = machine.step()
-    assert step == Exchange(hand_back=(Delivery("7", "1-1"),))
-    machine.exchanged(step, started=0, why=Why.EMPTY)
+    handed_back = trip(machine)
+    assert handed_back == Exchange(hand_back=(Delivery("7", "1-1"),))
+    machine.exchanged(handed_back, started=0, why=Why.UNASKED)
     assert machine.step() == Rest()
-    machine.tell(outcome("1"))
-    machine.finished()
-    assert machine.step() == Exchange(settle=(outcome("1"),))
-    machine.exchanged(Exchange(settle=(outcome("1"),)), started=0, why=Why.UNASKED)
+    end(machine, "1")
+    told = trip(machine)
+    assert told == Exchange(settle=(outcome("1"),))
+    assert machine.step() == Rest()
+    machine.exchanged(told, started=0, why=Why.UNASKED)
     assert machine.step() == Leave()
 
 
-def test_abandoning_does_not_wait_for_what_runs() -> None:
-    machine = Machine(2)
-    machine.running = 2
+def test_abandoning_waits_neither_for_what_runs_nor_for_a_server_that_is_away() -> None:
+    machine = busy(2)
+    end(machine, "1")
+    under_way = trip(machine)
     machine.abandon()
+    machine.failed(under_way)
     assert machine.step() == Leave()
 
 
 def test_a_full_queue_is_asked_again_after_a_moment_or_with_an_outcome_and_never_listened_to() -> None:
-    machine = Machine(2)
-    machine.exchanged(Exchange(want=2), started=1, why=Why.FULL)
+    machine = Machine(1)
+    machine.exchanged(trip(machine), started=0, why=Why.FULL)
     assert machine.step() == Rest(briefly=True)
     machine.look_again()
-    assert machine.step() == Exchange(want=1)
-    machine.exchanged(Exchange(want=1), started=0, why=Why.FULL)
-    machine.tell(outcome("1"))
-    machine.finished()
-    assert machine.step() == Exchange(settle=(outcome("1"),), want=2)
+    machine.exchanged(trip(machine), started=1, why=Why.FULL)
+    assert machine.step() == Rest(briefly=True)
+    end(machine, "1")
+    assert machine.step() == Exchange(settle=(outcome("1"),), want=1)
 
 
 def test_a_pause_that_a_trip_reports_stops_the_taking() -> None:
     machine = Machine(1)
-    machine.exchanged(Exchange(want=1), started=0, why=Why.PAUSED)
+    machine.exchanged(trip(machine), started=0, why=Why.PAUSED)
     assert machine.phase is Phase.PAUSED
     assert machine.step() == Rest()
 
@@ -116,44 +151,72 @@ def test_a_drain_is_not_undone_by_a_resume() -> None:
     assert machine.phase is Phase.DRAINING
 
 
-@given(places=st.integers(1, 8), luck=st.lists(st.integers(0, 9), max_size=200))
-def test_it_never_runs_more_than_it_has_places_for_and_tells_every_outcome_once(places: int, luck: list[int]) -> None:
-    machine = Machine(places)
-    running: list[str] = []
-    told: list[str] = []
-    made = 0
-    for chance in luck:
-        step = machine.step()
-        match step:
-            case Exchange(settle, start, _, want):
-                told += [settlement.lease.job_id for settlement in settle]
-                taken = min(want, chance)
-                fresh = [delivery.job_id for delivery in start] + [str(made + i) for i in range(taken)]
-                made += taken
-                running += fresh
-                machine.exchanged(step, len(fresh), Why.ENOUGH if taken == want else Why.EMPTY)
+class Play:
+    """A queue, handlers and luck around a machine."""
+
+    def __init__(self, places: int) -> None:
+        self.machine = Machine(places)
+        self.made = 0
+        self.running: list[str] = []
+        self.told: list[str] = []
+        self.away: list[Exchange] = []
+        self.listening = 0
+
+    def jobs(self, count: int) -> list[str]:
+        """So many jobs come out of the queue."""
+        self.made += count
+        return [str(number) for number in range(self.made - count, self.made)]
+
+    def move(self, luck: int) -> None:
+        """Let the machine take a step, and let something happen."""
+        match self.machine.step():
+            case Exchange() as step:
+                self.away.append(step)
             case Listen(want):
-                heard = [Delivery(str(made + i), "1-1") for i in range(min(want, chance))]
-                made += len(heard)
-                machine.heard(heard)
-            case Rest() if running:
-                machine.tell(outcome(running.pop()))
-                machine.finished()
-            case _:
-                machine.look_again()
-        assert len(running) == machine.running <= places
-    while running:
-        machine.tell(outcome(running.pop()))
-        machine.finished()
-    machine.drain()
-    while not isinstance(step := machine.step(), Leave):
-        assert isinstance(step, Exchange)
-        told += [settlement.lease.job_id for settlement in step.settle]
-        handed_back = len(step.hand_back)
-        machine.exchanged(step, 0, Why.UNASKED)
-        made -= handed_back
-    assert sorted(told, key=int) == sorted(set(told), key=int)
-    assert len(told) == made
+                self.listening = want
+        if luck % 3 == 0 and self.away:
+            self.back(self.away.pop(luck % len(self.away)), luck)
+        elif luck % 3 == 1 and self.running:
+            end(self.machine, self.running.pop())
+        elif self.listening:
+            heard = self.jobs(min(self.listening, luck))
+            self.machine.heard([Delivery(job_id, "1-1") for job_id in heard])
+            self.listening = 0
+
+    def back(self, step: Exchange, luck: int) -> None:
+        """A trip comes back, or fails."""
+        if luck % 7 == 0:
+            self.machine.failed(step)
+            return
+        self.told += [settlement.lease.job_id for settlement in step.settle]
+        self.made -= len(step.hand_back)
+        fresh = self.jobs(min(step.want, luck))
+        started = [delivery.job_id for delivery in step.start] + fresh
+        self.running += started
+        self.machine.exchanged(step, len(started), Why.ENOUGH if len(fresh) == step.want else Why.EMPTY)
+
+
+@given(places=st.integers(1, 8), luck=st.lists(st.integers(0, 41), max_size=300))
+def test_it_never_runs_more_than_it_has_places_for_and_tells_every_outcome_once(places: int, luck: list[int]) -> None:
+    play = Play(places)
+    for chance in luck:
+        play.move(chance)
+        assert len(play.running) == play.machine.running <= places
+        assert len(play.away) <= 2
+    play.machine.drain()
+    if play.listening:
+        play.machine.heard([])
+    while True:
+        while play.running:
+            end(play.machine, play.running.pop())
+        step = play.machine.step()
+        if isinstance(step, Leave):
+            break
+        if isinstance(step, Exchange):
+            play.away.append(step)
+        if play.away:
+            play.back(play.away.pop(), 1)
+    assert len(play.told) == len(set(play.told)) == play.made
 
 
 @pytest.mark.parametrize("phase", [Phase.PAUSED, Phase.DRAINING])
