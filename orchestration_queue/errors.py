@@ -150,7 +150,7 @@ class JobNotFoundError(StateError):
         self.queue, self.job_id = queue, job_id
         super().__init__(
             f"Queue {queue!r} has no job {job_id!r}: it was never added, or has been removed since; "
-            "check the id with `oq job show`."
+            "check the queue and the id."
         )
 
 
