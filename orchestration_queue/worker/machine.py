@@ -6,6 +6,7 @@ these it says what to do next:
 * :class:`Exchange` - one trip to the server: tell outcomes, start or return delivered jobs, take more;
 * :class:`Listen` - nothing is ready: wait at the server for the next job;
 * :class:`Rest` - wait for something to happen here;
+* :class:`Recover` - a reply was lost: look what we were given in it;
 * :class:`Leave` - all is told; go.
 
 A worker with a backlog never listens, and one that listens asks only for places it has. Two trips may be under way at
@@ -19,7 +20,7 @@ from enum import Enum, auto
 
 from orchestration_queue.protocol.operations.working import Delivery, Settlement, Why
 
-__all__ = ["Exchange", "Leave", "Listen", "Machine", "Phase", "Rest", "Step"]
+__all__ = ["Exchange", "Leave", "Listen", "Machine", "Phase", "Recover", "Rest", "Step"]
 
 
 class Phase(Enum):
@@ -66,11 +67,16 @@ class Rest:
 
 
 @dataclass(frozen=True, slots=True)
+class Recover:
+    """A reply was lost: find out which jobs came with it. Nothing else is under way, so that none is found twice."""
+
+
+@dataclass(frozen=True, slots=True)
 class Leave:
     """Everything is told; the worker may go."""
 
 
-Step = Exchange | Listen | Rest | Leave
+Step = Exchange | Listen | Rest | Recover | Leave
 
 _MOST_TRIPS = 2
 
@@ -88,6 +94,7 @@ class Machine:
         underway: Trips that have set out and are not back.
         listening: Places promised to a wait at the server; 0 when none is under way.
         backlog: The queue had more than we took, or may have.
+        doubt: A reply was lost, and jobs may have come with it.
         full: The queue lets no more jobs run at present, whichever worker runs them.
     """
 
@@ -99,6 +106,7 @@ class Machine:
     underway: list[Exchange] = field(default_factory=list)
     listening: int = 0
     backlog: bool = True
+    doubt: bool = False
     full: bool = False
 
     @property
@@ -116,6 +124,8 @@ class Machine:
 
     def step(self) -> Step:
         """What to do now."""
+        if self.doubt and self.phase is not Phase.ABANDONING:
+            return Rest() if self.underway or self.listening else Recover()
         if len(self.underway) < _MOST_TRIPS and (trip := self._next_trip()):
             self.outbox.clear()
             self.inbox.clear()
@@ -161,9 +171,15 @@ class Machine:
     def failed(self, trip: Exchange) -> None:
         """A trip failed: what it carried goes along with the next one, except when we leave anyway."""
         self.underway.remove(trip)
+        self.doubt = True
         if self.phase is not Phase.ABANDONING:
             self.outbox[:0] = trip.settle
             self.inbox[:0] = trip.start + trip.hand_back
+
+    def deaf(self) -> None:
+        """The wait at the server failed."""
+        self.listening = 0
+        self.doubt = True
 
     def heard(self, deliveries: list[Delivery]) -> None:
         """The wait at the server is over, with these jobs or none.
@@ -174,9 +190,10 @@ class Machine:
         self.listening = 0
         self.backlog = self.backlog or not deliveries
 
-    def found(self, deliveries: list[Delivery]) -> None:
-        """Jobs turned up that had been delivered to us without our knowing."""
+    def recovered(self, deliveries: list[Delivery]) -> None:
+        """These jobs had been delivered to us without our knowing; all doubt is gone."""
         self.inbox.extend(deliveries)
+        self.doubt = False
 
     def tell(self, settlement: Settlement) -> None:
         """A job has an outcome."""

@@ -15,13 +15,13 @@ from typing import Any
 from orchestration_queue.errors import LeaseLostError, OrchestrationQueueError
 from orchestration_queue.options import WorkerOptions, milliseconds
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX, QueueKeys
-from orchestration_queue.protocol.operations.working import Delivery, Failure, Lease, Renewal, Settlement, Verdict
+from orchestration_queue.protocol.operations.working import Failure, Lease, Renewal, Settlement, Verdict
 from orchestration_queue.server import AsyncConnection
 from orchestration_queue.worker.chores import Chores
 from orchestration_queue.worker.heartbeat import Heartbeat
 from orchestration_queue.worker.leader import Leader
 from orchestration_queue.worker.line import Line, now_ms
-from orchestration_queue.worker.machine import Exchange, Leave, Listen, Machine, Phase, Rest
+from orchestration_queue.worker.machine import Exchange, Leave, Listen, Machine, Phase, Recover, Rest
 from orchestration_queue.worker.runner import Handler, Router, Runner
 
 __all__ = ["Worker"]
@@ -72,7 +72,6 @@ class Worker:
         self._url = url
         self._machine = Machine(self.options.concurrency)
         self._jobs: dict[tuple[str, int], asyncio.Future[None]] = {}
-        self._listener: asyncio.Task[None] | None = None
         self._beside: set[asyncio.Future[None]] = set()
         self._failure: BaseException | None = None
         self._pause_s = _FIRST_PAUSE_S
@@ -137,9 +136,8 @@ class Worker:
             if self._deadline is not None:
                 self._deadline.cancel()
             await _cancelled(chores)
-            for task in (self._listener, *self._beside):
-                if task is not None:
-                    await _cancelled(task)
+            for task in list(self._beside):
+                await _cancelled(task)
             self._heartbeat.close()
             with suppress(OrchestrationQueueError):
                 await self._line.leave()
@@ -166,7 +164,7 @@ class Worker:
                 case Exchange() as trip:
                     self._begin(self._travel(trip))
                 case Listen(want):
-                    self._listener = asyncio.ensure_future(self._listen(want))
+                    self._begin(self._listen(want))
                 case Rest(briefly=True):
                     with suppress(TimeoutError):
                         await asyncio.wait_for(self._changed.wait(), _MOMENT_S)
@@ -175,6 +173,8 @@ class Worker:
                 case Rest():
                     await self._changed.wait()
                     self._changed.clear()
+                case Recover():
+                    await self._recover()
                 case Leave():
                     return
             if self._failure is not None:
@@ -193,16 +193,13 @@ class Worker:
         self._changed.set()
 
     async def _travel(self, trip: Exchange) -> None:
-        """Make a trip. When it fails, its load goes with the next one, after a pause."""
+        """Make a trip. When it fails, its load goes with the next one."""
         try:
             await self._exchange(trip)
             self._pause_s = _FIRST_PAUSE_S
         except OrchestrationQueueError as error:
-            log.warning("A trip to the server failed; the next one sets out in %.2g s: %s", self._pause_s, error)
-            await asyncio.sleep(self._pause_s)
-            self._pause_s = min(self._pause_s * 2, _LONGEST_PAUSE_S)
+            log.warning("A trip to the server failed and will be made again: %s", error)
             self._machine.failed(trip)
-            await self._recover()
 
     async def _exchange(self, trip: Exchange) -> None:
         result = await self._line.exchange(trip)
@@ -249,23 +246,22 @@ class Worker:
         self._changed.set()
 
     async def _listen(self, want: int) -> None:
-        """Wait at the server for the next jobs. An outage ends the wait like a time-out."""
-        deliveries: list[Delivery] = []
+        """Wait at the server for the next jobs."""
         try:
-            deliveries = await self._line.listen(want, milliseconds(self.options.block))
+            self._machine.heard(await self._line.listen(want, milliseconds(self.options.block)))
         except OrchestrationQueueError as error:
             log.warning("Waiting for jobs was interrupted: %s", error)
-            await asyncio.sleep(_FIRST_PAUSE_S)
-            await self._recover()
+            self._machine.deaf()
         finally:
-            self._machine.heard(deliveries)
             self._changed.set()
 
     async def _recover(self) -> None:
-        """Take up again what an outage interrupted; when it lasts, the next round tries again."""
+        """Take up again what an outage interrupted, after a pause. When it lasts, the next round tries again."""
+        await asyncio.sleep(self._pause_s)
+        self._pause_s = min(self._pause_s * 2, _LONGEST_PAUSE_S)
         with suppress(OrchestrationQueueError):
             held = {job_id for job_id, _ in self._jobs} | self._machine.held
-            self._machine.found(await self._line.recover(held))
+            self._machine.recovered(await self._line.recover(held))
 
     def _wake_listener(self) -> None:
         self._changed.set()

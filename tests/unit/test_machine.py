@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from orchestration_queue.protocol.operations.working import Completion, Delivery, Lease, Why
 from orchestration_queue.protocol.record import JobRecord
-from orchestration_queue.worker.machine import Exchange, Leave, Listen, Machine, Phase, Rest
+from orchestration_queue.worker.machine import Exchange, Leave, Listen, Machine, Phase, Recover, Rest
 
 
 def outcome(job_id: str) -> Completion:
@@ -76,26 +76,46 @@ def test_it_looks_into_the_lists_when_a_wait_brought_nothing() -> None:
 
 
 def test_what_a_failed_trip_carried_goes_with_the_next_one_before_what_came_since() -> None:
-    machine = busy(2, Why.EMPTY)
+    machine = busy(2)
     end(machine, "1")
     failed = trip(machine)
     assert failed.settle == (outcome("1"),)
     end(machine, "2")
     machine.failed(failed)
+    assert machine.step() == Recover()
+    machine.recovered([])
     assert [told.lease.job_id for told in trip(machine).settle] == ["1", "2"]
+
+
+def test_it_recovers_only_when_nothing_else_is_under_way() -> None:
+    machine = Machine(2)
+    first, second = trip(machine), trip(machine)
+    machine.failed(first)
+    assert machine.step() == Rest()
+    machine.exchanged(second, started=1, why=Why.EMPTY)
+    assert machine.step() == Recover()
+    machine.recovered([Delivery("7", "1-1")])
+    assert machine.step() == Exchange(start=(Delivery("7", "1-1"),))
+
+
+def test_a_wait_that_failed_is_followed_by_a_recovery() -> None:
+    machine = idle(1)
+    machine.step()
+    machine.deaf()
+    assert machine.step() == Recover()
 
 
 def test_what_is_under_way_is_still_held() -> None:
     machine = busy(1, Why.EMPTY)
     end(machine, "1")
-    machine.found([Delivery("2", "1-1")])
+    machine.recovered([Delivery("2", "1-1")])
     trip(machine)
     assert machine.held == {"1", "2"}
 
 
 def test_draining_hands_back_what_has_not_started_and_leaves_when_all_is_told() -> None:
     machine = busy(1)
-    machine.found([Delivery("7", "1-1")])
+    machine.recovered([Delivery("7", "1-1")])
     machine.drain()
     handed_back = trip(machine)
     assert handed_back == Exchange(hand_back=(Delivery("7", "1-1"),))
@@ -174,6 +194,8 @@ class Play:
                 self.away.append(step)
             case Listen(want):
                 self.listening = want
+            case Recover():
+                self.machine.recovered([])
         if luck % 3 == 0 and self.away:
             self.back(self.away.pop(luck % len(self.away)), luck)
         elif luck % 3 == 1 and self.running:
@@ -212,6 +234,8 @@ def test_it_never_runs_more_than_it_has_places_for_and_tells_every_outcome_once(
         step = play.machine.step()
         if isinstance(step, Leave):
             break
+        if isinstance(step, Recover):
+            play.machine.recovered([])
         if isinstance(step, Exchange):
             play.away.append(step)
         if play.away:
