@@ -31,8 +31,11 @@ MAX_PRIORITY = 2048
 MAX_NAME_LENGTH = 256
 FORBIDDEN_IN_NAMES = frozenset("{}:")
 
-_NonNegative = Annotated[timedelta, Field(ge=timedelta(0))]
-_Positive = Annotated[timedelta, Field(gt=timedelta(0))]
+LONGEST = timedelta(days=3650)
+"""The longest delay: the wire's scores have room for a few decades beside the priority."""
+
+_NonNegative = Annotated[timedelta, Field(ge=timedelta(0), le=LONGEST)]
+_Positive = Annotated[timedelta, Field(gt=timedelta(0), le=LONGEST)]
 
 
 def milliseconds(duration: timedelta) -> int:
@@ -88,8 +91,10 @@ class Backoff(Options):
 
     def wait_ms(self, failures: int, chance: float) -> int:
         """Milliseconds to wait after the given number of failures; ``chance`` in [0, 1) feeds the jitter."""
-        base = milliseconds(self.delay) * (2 ** (failures - 1) if self.type == "exponential" else 1)
-        return round(base + base * self.jitter * chance)
+        doublings = failures - 1 if self.type == "exponential" else 0
+        longest = milliseconds(LONGEST)
+        base = min(milliseconds(self.delay) << min(doublings, longest.bit_length()), longest)
+        return min(round(base + base * self.jitter * chance), longest)
 
 
 class RateLimit(Options):
@@ -238,6 +243,13 @@ def _wire_ordering(ordering: Ordering) -> dict[str, Any]:
     return wire
 
 
+def wire_number(stored: object, most: float = 2**53) -> float:
+    """A number that a client of any language stored, at most ``most``; 0 for what is none, or negative."""
+    if isinstance(stored, bool) or not isinstance(stored, (int, float)) or not stored > 0:
+        return 0
+    return min(stored, most)
+
+
 def backoff_from_wire(options: Mapping[str, Any]) -> Backoff | None:
     """The backoff that a job of any language carries in its stored options; None when it has none."""
     stored = options.get("backoff")
@@ -245,8 +257,8 @@ def backoff_from_wire(options: Mapping[str, Any]) -> Backoff | None:
         return None
     return Backoff(
         type=str(stored.get("type", "fixed")),
-        delay=timedelta(milliseconds=float(stored.get("delay", 0))),
-        jitter=min(1.0, max(0.0, float(stored.get("jitter", 0)))),
+        delay=timedelta(milliseconds=wire_number(stored.get("delay"), milliseconds(LONGEST))),
+        jitter=wire_number(stored.get("jitter"), 1),
     )
 
 
@@ -258,8 +270,8 @@ def retention_from_wire(option: object) -> Retention | None:
         case int(kept) if kept > 0:
             return Retention(count=kept)
         case dict():
-            age_s, most = float(option.get("age") or 0), int(option.get("count") or 0) or None
-            return Retention(count=most, age=timedelta(seconds=age_s) if age_s > 0 else None)
+            age_s, most = wire_number(option.get("age"), LONGEST.total_seconds()), wire_number(option.get("count"))
+            return Retention(count=int(most) or None, age=timedelta(seconds=age_s) if age_s else None)
         case _:
             return None
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from orchestration_queue.errors import OrchestrationQueueError, PayloadError, UnrecoverableError
-from orchestration_queue.options import Backoff, backoff_from_wire, retention_from_wire
+from orchestration_queue.options import Backoff, Retention, backoff_from_wire, retention_from_wire, wire_number
 from orchestration_queue.protocol import codec
 from orchestration_queue.protocol.operations.working import KEEP, Completion, Failure, Lease
 
@@ -50,15 +50,12 @@ def failed(lease: Lease, error: BaseException, chance: float) -> Failure:
     return Failure(
         lease,
         reason_of(error),
-        max_attempts=0 if isinstance(error, UnrecoverableError) else _attempts(lease),
+        max_attempts=0
+        if isinstance(error, UnrecoverableError)
+        else int(wire_number(lease.record.options.get("attempts"))),
         backoff_ms=_backoff(lease).wait_ms(lease.record.attempts_made + 1, chance),
         retention=_retention(lease, "removeOnFail"),
     )
-
-
-def _attempts(lease: Lease) -> int:
-    attempts = lease.record.options.get("attempts", 0)
-    return int(attempts) if isinstance(attempts, (int, float)) else 0
 
 
 _AT_ONCE = Backoff(type="fixed", delay=0)
@@ -68,5 +65,5 @@ def _backoff(lease: Lease) -> Backoff:
     return backoff_from_wire(lease.record.options) or _AT_ONCE
 
 
-def _retention(lease: Lease, option: str) -> Any:
+def _retention(lease: Lease, option: str) -> Retention:
     return retention_from_wire(lease.record.options.get(option)) or KEEP

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
+from orchestration_queue.options import wire_number
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations.working import Lease, Settlement
 from orchestration_queue.server import AsyncConnection
@@ -121,8 +122,7 @@ class _OvertimeError(Exception):
 
 
 def _timeout_s(lease: Lease) -> float | None:
-    timeout_ms = lease.record.options.get("timeout")
-    return timeout_ms / 1000 if isinstance(timeout_ms, (int, float)) and timeout_ms > 0 else None
+    return wire_number(lease.record.options.get("timeout")) / 1000 or None
 
 
 def _chance() -> float:

@@ -221,8 +221,7 @@ class Worker:
 
     async def _run(self, lease: Lease) -> None:
         """Run one job under its lease; whatever happens, its place becomes free again."""
-        lock_ms = lease.record.options.get("lockDuration") or milliseconds(self.options.lock_duration)
-        self._heartbeat.keep(lease, lock_ms / 1000)
+        self._heartbeat.keep(lease, (lease.lock_ms or milliseconds(self.options.lock_duration)) / 1000)
         try:
             await self._runner.run(lease, self._tell)
         finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 import threading
 import time
 from collections.abc import AsyncIterator
@@ -413,3 +414,36 @@ async def test_a_worker_that_has_just_begun_to_wait_stops_at_once(queue: AsyncQu
         await wait_until(lambda: worker.is_listening, "the worker to listen")  # noqa: B023  called within this round
         worker.stop()
         await asyncio.wait_for(running, 5)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"lockDuration": "30000"},
+        {"lockDuration": -1},
+        {"attempts": 3, "backoff": {"type": 7, "delay": "soon", "jitter": "some"}},
+        {"attempts": 3, "backoff": {"type": "fixed", "delay": -5, "jitter": 9}},
+        {"attempts": 3, "backoff": {"type": "fixed", "delay": [1]}},
+        {"attempts": "many", "timeout": "long"},
+        {"removeOnComplete": {"age": "old", "count": "few"}, "removeOnFail": {"age": [], "count": -3}},
+        {"removeOnComplete": "yes", "removeOnFail": -1},
+    ],
+    ids=str,
+)
+async def test_options_that_make_no_sense_neither_lose_a_job_nor_cost_the_worker_a_place(
+    queue: AsyncQueue, server_url: str, raw: redis.Redis, options: dict[str, object]
+) -> None:
+    async def work(job: AsyncActiveJob) -> int:
+        if job.attempt == 1 and job.data == "fail":
+            raise ValueError("the first time")
+        return job.attempt
+
+    jobs = [await queue.add("work", data) for data in ("fail", "work")]
+    for job in jobs:
+        raw.hset(queue.keys.job(job.id), "opts", json.dumps(options))
+    async with working(queue, work, server_url, concurrency=1):
+        await wait_until(
+            lambda: raw.zcard(queue.keys.completed) + raw.zcard(queue.keys.failed) == 2, "both to be told", seconds=5
+        )
+        assert await (await queue.add("work", "last")).wait(timedelta(seconds=5)) == 1
+    assert [raw.hget(queue.keys.job(job.id), "stalledCount") for job in jobs] == [None, None]

@@ -182,3 +182,16 @@ def test_backoff_reads_back_as_written() -> None:
     backoff = Backoff(type="fixed", delay=0.25, jitter=0.5)
     assert backoff_from_wire(JobOptions(backoff=backoff).wire()) == backoff
     assert backoff_from_wire({}) is None
+
+
+def test_a_backoff_never_outgrows_the_wire_s_scores() -> None:
+    longest = 3650 * 86_400_000
+    assert Backoff(delay=timedelta(seconds=1)).wait_ms(5000, 0.0) == longest
+    assert Backoff(delay=timedelta(days=3650), jitter=1.0).wait_ms(1, 0.9) == longest
+    assert Backoff(type="fixed", delay=timedelta(seconds=2)).wait_ms(9, 0.0) == 2000
+    assert [Backoff(delay=timedelta(seconds=1)).wait_ms(n, 0.0) for n in (1, 2, 3)] == [1000, 2000, 4000]
+
+
+def test_a_delay_beyond_the_wire_s_scores_is_refused() -> None:
+    with pytest.raises(InvalidOptionError, match="delay"):
+        JobOptions(delay=timedelta(days=3651))

@@ -17,7 +17,6 @@ from orchestration_queue.states import JobState
 __all__ = [
     "JobCounts",
     "counts",
-    "events_after",
     "events_since",
     "exists",
     "job",
@@ -202,11 +201,6 @@ def last_event_id(keys: QueueKeys) -> Operation[str]:
         return text(reply[0][0]) if reply else _FIRST_ID
 
     return Operation(Call("XREVRANGE", (keys.events,), ("+", "-", "COUNT", 1)), read)
-
-
-def events_after(keys: QueueKeys, after: str, count: int = _EVENTS_PAGE) -> Operation[list[Event]]:
-    """Events that have already happened after the one named."""
-    return Operation(Call("XRANGE", (keys.events,), (f"({after}", "+", "COUNT", count)), read_events)
 
 
 def events_since(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from orchestration_queue.options import Retention
+from orchestration_queue.options import Retention, wire_number
 from orchestration_queue.protocol.call import Call, Operation, Reply, integer, text, texts
 from orchestration_queue.protocol.codec import dump_json
 from orchestration_queue.protocol.functions import glidemq, oq1
@@ -49,6 +49,7 @@ KEEP = Retention()
 """Keep finished jobs for ever: what the wire does unless told otherwise."""
 
 _EVENTS_LENGTH = 1000
+_SHORTEST_LOCK_MS, _LONGEST_LOCK_MS = 1_000, 86_400_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +81,12 @@ class Lease:
     def token(self) -> tuple[str, int]:
         """What tells this lease from another of the same job."""
         return self.job_id, self.taken_ms
+
+    @property
+    def lock_ms(self) -> float | None:
+        """How long it lasts by the job's own options; None when they do not say, as when the wire would not heed it."""
+        own = wire_number(self.record.options.get("lockDuration"))
+        return own if _SHORTEST_LOCK_MS <= own <= _LONGEST_LOCK_MS else None
 
     @property
     def scheduler(self) -> str | None:
