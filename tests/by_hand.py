@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from orchestration_queue.client.values import now_ms
 from orchestration_queue.errors import ServerError
 from orchestration_queue.options import Retention
 from orchestration_queue.protocol import codec
@@ -16,6 +15,7 @@ from orchestration_queue.protocol.keys import GROUP, QueueKeys
 from orchestration_queue.protocol.operations import working
 from orchestration_queue.protocol.record import JobRecord, pairs
 from orchestration_queue.server import Connection
+from orchestration_queue.server.clock import now_ms
 
 __all__ = ["HandWorker", "Held"]
 

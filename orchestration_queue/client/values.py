@@ -24,7 +24,6 @@ __all__ = [
     "NewJob",
     "encode_data",
     "event_outcome",
-    "now_ms",
     "outcome",
 ]
 
@@ -35,11 +34,6 @@ ENDINGS = frozenset({"completed", "failed", "expired", "revoked", "removed"})
 
 _LOOK_AGAIN_S = 5.0
 """How long to trust events alone: the stream is trimmed, so that a slow reader could miss some."""
-
-
-def now_ms() -> int:
-    """The wall clock in epoch milliseconds, as every client of this wire counts."""
-    return time.time_ns() // 1_000_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,8 @@ from orchestration_queue.options import WorkerOptions, milliseconds
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import working
 from orchestration_queue.server import AsyncConnection
+from orchestration_queue.server.clock import now_ms
 from orchestration_queue.worker.leader import Leader
-from orchestration_queue.worker.line import now_ms
 
 __all__ = ["Chores"]
 

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 
 from orchestration_queue.errors import OrchestrationQueueError
 from orchestration_queue.protocol.keys import QueueKeys
+from orchestration_queue.protocol.lease import Lease
 from orchestration_queue.protocol.operations import working
-from orchestration_queue.protocol.operations.working import Lease, Renewal
+from orchestration_queue.protocol.operations.working import Renewal
 from orchestration_queue.server import Connection, ServerUrl
-from orchestration_queue.worker.line import now_ms
+from orchestration_queue.server.clock import now_ms
 
 __all__ = ["Heartbeat"]
 

@@ -17,7 +17,7 @@ from orchestration_queue.protocol.operations import scheduling
 from orchestration_queue.protocol.placement import new_job
 from orchestration_queue.schedules import SchedulerEntry, TickPlan, evaluate
 from orchestration_queue.server import AsyncConnection
-from orchestration_queue.worker.line import now_ms
+from orchestration_queue.server.clock import now_ms
 
 __all__ = ["Leader"]
 

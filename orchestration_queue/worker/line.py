@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import time
-
 from orchestration_queue.errors import ServerError
 from orchestration_queue.protocol.call import Call, integer
 from orchestration_queue.protocol.keys import QueueKeys
+from orchestration_queue.protocol.lease import Delivery
 from orchestration_queue.protocol.operations import working
-from orchestration_queue.protocol.operations.working import Delivery, Trip
+from orchestration_queue.protocol.operations.working import Trip
 from orchestration_queue.server import AsyncConnection
+from orchestration_queue.server.clock import now_ms
 from orchestration_queue.worker.machine import Exchange
 
-__all__ = ["Line", "now_ms"]
-
-
-def now_ms() -> int:
-    """The wall clock in epoch milliseconds, as every client of this wire counts."""
-    return time.time_ns() // 1_000_000
+__all__ = ["Line"]
 
 
 class Line:

@@ -18,7 +18,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from orchestration_queue.protocol.operations.working import Delivery, Settlement, Why
+from orchestration_queue.protocol.lease import Delivery, Settlement
+from orchestration_queue.protocol.operations.working import Why
 
 __all__ = ["Exchange", "Leave", "Listen", "Machine", "Phase", "Recover", "Rest", "Step"]
 

@@ -8,7 +8,7 @@ from typing import Any
 from orchestration_queue.errors import OrchestrationQueueError, PayloadError, UnrecoverableError
 from orchestration_queue.options import Backoff, Retention, backoff_from_wire, retention_from_wire, wire_number
 from orchestration_queue.protocol import codec
-from orchestration_queue.protocol.operations.working import KEEP, Completion, Failure, Lease
+from orchestration_queue.protocol.lease import KEEP, Completion, Failure, Lease
 
 __all__ = ["Strategy", "completed", "failed", "reason_of"]
 

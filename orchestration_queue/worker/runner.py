@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from orchestration_queue.options import wire_number
 from orchestration_queue.protocol.keys import QueueKeys
-from orchestration_queue.protocol.operations.working import Lease, Settlement
+from orchestration_queue.protocol.lease import Lease, Settlement
 from orchestration_queue.server import AsyncConnection
 from orchestration_queue.worker import outcome
 from orchestration_queue.worker.job import ActiveJob, AsyncActiveJob

@@ -15,12 +15,14 @@ from typing import Any
 from orchestration_queue.errors import LeaseLostError, OrchestrationQueueError
 from orchestration_queue.options import WorkerOptions, milliseconds
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX, QueueKeys
-from orchestration_queue.protocol.operations.working import Failure, Lease, Renewal, Settlement, Verdict
+from orchestration_queue.protocol.lease import Failure, Lease, Settlement
+from orchestration_queue.protocol.operations.working import Renewal, Verdict
 from orchestration_queue.server import AsyncConnection
+from orchestration_queue.server.clock import now_ms
 from orchestration_queue.worker.chores import Chores
 from orchestration_queue.worker.heartbeat import Heartbeat
 from orchestration_queue.worker.leader import Leader
-from orchestration_queue.worker.line import Line, now_ms
+from orchestration_queue.worker.line import Line
 from orchestration_queue.worker.machine import Exchange, Leave, Listen, Machine, Phase, Recover, Rest
 from orchestration_queue.worker.runner import Handler, Router, Runner
 

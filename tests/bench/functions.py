@@ -12,8 +12,8 @@ from orchestration_queue.options import JobOptions
 from orchestration_queue.protocol.call import Call
 from orchestration_queue.protocol.functions import glidemq, oq1
 from orchestration_queue.protocol.keys import GROUP, QueueKeys
+from orchestration_queue.protocol.lease import Completion, Lease
 from orchestration_queue.protocol.operations import working
-from orchestration_queue.protocol.operations.working import Completion, Lease
 from orchestration_queue.protocol.placement import add_job, new_job
 from orchestration_queue.protocol.record import JobRecord, pairs
 from orchestration_queue.server import Connection

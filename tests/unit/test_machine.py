@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestration_queue.protocol.operations.working import Completion, Delivery, Lease, Why
+from orchestration_queue.protocol.lease import Completion, Delivery, Lease
+from orchestration_queue.protocol.operations.working import Why
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.worker.machine import Exchange, Leave, Listen, Machine, Phase, Recover, Rest
 

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from orchestration_queue.client._async.channel import AsyncChannel
 from orchestration_queue.client._async.events import AsyncEventReader
 from orchestration_queue.client.progress import PROGRESS_FIELDS, TREE_FIELDS, FlowProgress, flow_node
-from orchestration_queue.client.values import ENDINGS, Deadline, FlowNode, now_ms
+from orchestration_queue.client.values import ENDINGS, Deadline, FlowNode
 from orchestration_queue.flows import FlowPlan, Step
 from orchestration_queue.protocol.events import Event
 from orchestration_queue.protocol.keys import QueueKeys
@@ -17,6 +17,7 @@ from orchestration_queue.protocol.operations import control, reading
 from orchestration_queue.protocol.operations.control import Revocation
 from orchestration_queue.protocol.operations.steps import all_good
 from orchestration_queue.protocol.record import JobRecord
+from orchestration_queue.server.clock import now_ms
 from orchestration_queue.states import JobState
 
 __all__ = ["AsyncFlow"]

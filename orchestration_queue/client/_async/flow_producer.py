@@ -8,13 +8,14 @@ import secrets
 from orchestration_queue.client._async.channel import AsyncChannel, AsyncClient
 from orchestration_queue.client._async.flow import AsyncFlow
 from orchestration_queue.client.progress import TREE_FIELDS, found_nodes
-from orchestration_queue.client.values import FlowNode, now_ms
+from orchestration_queue.client.values import FlowNode
 from orchestration_queue.errors import FlowError, StateError
 from orchestration_queue.flows import Dag, compile  # noqa: A004
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX, QueueKeys
 from orchestration_queue.protocol.operations import adding, reading
 from orchestration_queue.protocol.operations.searching import flow_dependencies
 from orchestration_queue.server import AsyncConnection
+from orchestration_queue.server.clock import now_ms
 
 __all__ = ["AsyncFlowProducer"]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from orchestration_queue.client._async.channel import AsyncChannel
 from orchestration_queue.client._async.events import AsyncEventReader
-from orchestration_queue.client.values import ENDINGS, Deadline, encode_data, event_outcome, now_ms, outcome
+from orchestration_queue.client.values import ENDINGS, Deadline, encode_data, event_outcome, outcome
 from orchestration_queue.errors import JobNotFoundError
 from orchestration_queue.options import JobOptions, milliseconds
 from orchestration_queue.protocol.events import Event
@@ -18,6 +18,7 @@ from orchestration_queue.protocol.operations.control import Revocation
 from orchestration_queue.protocol.operations.steps import all_good
 from orchestration_queue.protocol.placement import ParentRef
 from orchestration_queue.protocol.record import JobRecord
+from orchestration_queue.server.clock import now_ms
 
 __all__ = ["AsyncJob"]
 

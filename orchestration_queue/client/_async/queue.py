@@ -11,7 +11,7 @@ from orchestration_queue.client._async.channel import AsyncChannel, AsyncClient
 from orchestration_queue.client._async.events import AsyncQueueEvents
 from orchestration_queue.client._async.job import AsyncJob
 from orchestration_queue.client._async.schedulers import AsyncJobSchedulers
-from orchestration_queue.client.values import NO_OPTIONS, NewJob, encode_data, now_ms
+from orchestration_queue.client.values import NO_OPTIONS, NewJob, encode_data
 from orchestration_queue.errors import JobNotFoundError, ServerError, UsageError
 from orchestration_queue.options import JobOptions, milliseconds
 from orchestration_queue.protocol.call import Call, Operation
@@ -24,6 +24,7 @@ from orchestration_queue.protocol.operations.steps import all_good
 from orchestration_queue.protocol.placement import ParentRef
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.server import AsyncConnection
+from orchestration_queue.server.clock import now_ms
 from orchestration_queue.states import TERMINAL, JobState
 
 __all__ = ["AsyncQueue"]

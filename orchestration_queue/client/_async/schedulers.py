@@ -9,12 +9,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from orchestration_queue.client._async.channel import AsyncChannel, AsyncClient
-from orchestration_queue.client.values import now_ms
 from orchestration_queue.errors import InvalidNameError, SchedulerBusyError
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX, QueueKeys
 from orchestration_queue.protocol.operations import scheduling
 from orchestration_queue.schedules import JobTemplate, Schedule, SchedulerEntry
 from orchestration_queue.server import AsyncConnection
+from orchestration_queue.server.clock import now_ms
 
 __all__ = ["AsyncJobSchedulers"]
 

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from orchestration_queue.client._sync.channel import Channel
 from orchestration_queue.client._sync.events import EventReader
 from orchestration_queue.client.progress import PROGRESS_FIELDS, TREE_FIELDS, FlowProgress, flow_node
-from orchestration_queue.client.values import ENDINGS, Deadline, FlowNode, now_ms
+from orchestration_queue.client.values import ENDINGS, Deadline, FlowNode
 from orchestration_queue.flows import FlowPlan, Step
 from orchestration_queue.protocol.events import Event
 from orchestration_queue.protocol.keys import QueueKeys
@@ -18,6 +18,7 @@ from orchestration_queue.protocol.operations import control, reading
 from orchestration_queue.protocol.operations.control import Revocation
 from orchestration_queue.protocol.operations.steps import all_good
 from orchestration_queue.protocol.record import JobRecord
+from orchestration_queue.server.clock import now_ms
 from orchestration_queue.states import JobState
 
 __all__ = ["Flow"]

@@ -9,7 +9,7 @@ from typing import Any
 
 from orchestration_queue.client._sync.channel import Channel
 from orchestration_queue.client._sync.events import EventReader
-from orchestration_queue.client.values import ENDINGS, Deadline, encode_data, event_outcome, now_ms, outcome
+from orchestration_queue.client.values import ENDINGS, Deadline, encode_data, event_outcome, outcome
 from orchestration_queue.errors import JobNotFoundError
 from orchestration_queue.options import JobOptions, milliseconds
 from orchestration_queue.protocol.events import Event
@@ -19,6 +19,7 @@ from orchestration_queue.protocol.operations.control import Revocation
 from orchestration_queue.protocol.operations.steps import all_good
 from orchestration_queue.protocol.placement import ParentRef
 from orchestration_queue.protocol.record import JobRecord
+from orchestration_queue.server.clock import now_ms
 
 __all__ = ["Job"]
 

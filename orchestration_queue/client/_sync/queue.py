@@ -12,7 +12,7 @@ from orchestration_queue.client._sync.channel import Channel, Client
 from orchestration_queue.client._sync.events import QueueEvents
 from orchestration_queue.client._sync.job import Job
 from orchestration_queue.client._sync.schedulers import JobSchedulers
-from orchestration_queue.client.values import NO_OPTIONS, NewJob, encode_data, now_ms
+from orchestration_queue.client.values import NO_OPTIONS, NewJob, encode_data
 from orchestration_queue.errors import JobNotFoundError, ServerError, UsageError
 from orchestration_queue.options import JobOptions, milliseconds
 from orchestration_queue.protocol.call import Call, Operation
@@ -25,6 +25,7 @@ from orchestration_queue.protocol.operations.steps import all_good
 from orchestration_queue.protocol.placement import ParentRef
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.server import Connection
+from orchestration_queue.server.clock import now_ms
 from orchestration_queue.states import TERMINAL, JobState
 
 __all__ = ["Queue"]

@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from orchestration_queue.client._sync.channel import Channel, Client
-from orchestration_queue.client.values import now_ms
 from orchestration_queue.errors import InvalidNameError, SchedulerBusyError
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX, QueueKeys
 from orchestration_queue.protocol.operations import scheduling
 from orchestration_queue.schedules import JobTemplate, Schedule, SchedulerEntry
 from orchestration_queue.server import Connection
+from orchestration_queue.server.clock import now_ms
 
 __all__ = ["JobSchedulers"]
 

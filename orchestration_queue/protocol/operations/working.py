@@ -6,21 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from orchestration_queue.options import Retention, wire_number
 from orchestration_queue.protocol.call import Call, Operation, Reply, integer, text, texts
 from orchestration_queue.protocol.codec import dump_json
 from orchestration_queue.protocol.functions import glidemq, oq1
 from orchestration_queue.protocol.keys import GROUP, QueueKeys
+from orchestration_queue.protocol.lease import Delivery, Failure, Lease, Settlement
 from orchestration_queue.protocol.record import JobRecord, pairs
 
 __all__ = [
-    "KEEP",
-    "Completion",
-    "Delivery",
-    "Failure",
-    "Lease",
     "Renewal",
-    "Settlement",
     "Trip",
     "Verdict",
     "Why",
@@ -45,81 +39,7 @@ __all__ = [
     "upstream_result",
 ]
 
-KEEP = Retention()
-"""Keep finished jobs for ever: what the wire does unless told otherwise."""
-
 _EVENTS_LENGTH = 1000
-_SHORTEST_LOCK_MS, _LONGEST_LOCK_MS = 1_000, 86_400_000
-
-
-@dataclass(frozen=True, slots=True)
-class Delivery:
-    """A job handed to this worker that has not started, and its entry in the stream."""
-
-    job_id: str
-    entry_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class Lease:
-    """A started job in this worker's hands.
-
-    Attributes:
-        record: The job as it started.
-        entry_id: Its entry in the stream; '' when it came from a list.
-    """
-
-    record: JobRecord
-    entry_id: str
-
-    @property
-    def job_id(self) -> str:
-        """The job's id."""
-        return self.record.id
-
-    @property
-    def token(self) -> tuple[str, int]:
-        """What tells this lease from another of the same job."""
-        return self.job_id, self.taken_ms
-
-    @property
-    def lock_ms(self) -> float | None:
-        """How long it lasts by the job's own options; None when they do not say, as when the wire would not heed it."""
-        own = wire_number(self.record.options.get("lockDuration"))
-        return own if _SHORTEST_LOCK_MS <= own <= _LONGEST_LOCK_MS else None
-
-    @property
-    def scheduler(self) -> str | None:
-        """The repeat-after-complete schedule that waits for its end, if any."""
-        return self.record.fields.get("schedulerName")
-
-    @property
-    def taken_ms(self) -> int:
-        """When it started, as the server has it. Whoever takes the job later has another time: this fences us off."""
-        return int(self.record.fields["processedOn"])
-
-
-@dataclass(frozen=True, slots=True)
-class Completion:
-    """A job that is done, and what it returned, encoded."""
-
-    lease: Lease
-    result: str
-    retention: Retention = KEEP
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """An attempt that failed. It is retried while fewer than ``max_attempts`` have failed."""
-
-    lease: Lease
-    reason: str
-    max_attempts: int = 0
-    backoff_ms: int = 0
-    retention: Retention = KEEP
-
-
-Settlement = Completion | Failure
 
 
 class Verdict(Enum):

@@ -1,0 +1,49 @@
+"""Option values: frozen, validated where they are written, and readable as what they do.
+
+Times are :class:`~datetime.timedelta`; a plain number means seconds. The wire's milliseconds appear only in
+:meth:`JobOptions.wire`.
+"""
+
+from orchestration_queue.options.base import (
+    FORBIDDEN_IN_NAMES,
+    LONGEST,
+    MAX_NAME_LENGTH,
+    MAX_PRIORITY,
+    Options,
+    milliseconds,
+    name_problem,
+)
+from orchestration_queue.options.job import (
+    Backoff,
+    Deduplication,
+    JobOptions,
+    Ordering,
+    RateLimit,
+    Retention,
+    TokenBucket,
+)
+from orchestration_queue.options.wire import backoff_from_wire, retention_from_wire, wire_number
+from orchestration_queue.options.worker import Batch, TokenLimit, WorkerOptions
+
+__all__ = [
+    "FORBIDDEN_IN_NAMES",
+    "LONGEST",
+    "MAX_NAME_LENGTH",
+    "MAX_PRIORITY",
+    "Backoff",
+    "Batch",
+    "Deduplication",
+    "JobOptions",
+    "Options",
+    "Ordering",
+    "RateLimit",
+    "Retention",
+    "TokenBucket",
+    "TokenLimit",
+    "WorkerOptions",
+    "backoff_from_wire",
+    "milliseconds",
+    "name_problem",
+    "retention_from_wire",
+    "wire_number",
+]

@@ -1,0 +1,66 @@
+"""How a worker takes, keeps and limits jobs."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from orchestration_queue.options.base import NonNegative, Options, Positive
+from orchestration_queue.options.job import RateLimit
+
+__all__ = ["Batch", "TokenLimit", "WorkerOptions"]
+
+
+class Batch(Options):
+    """Hand several jobs to one call of the handler."""
+
+    size: Annotated[int, Field(ge=1, le=1000)]
+    """At most this many jobs a call."""
+    timeout: NonNegative = timedelta(0)
+    """How long to wait for a full batch after its first job; 0 takes what is there."""
+
+
+class TokenLimit(Options):
+    """At most ``max_tokens`` spent in each window of ``duration``, as the jobs report them."""
+
+    max_tokens: Annotated[int, Field(gt=0)]
+    duration: Positive = timedelta(minutes=1)
+    scope: Literal["worker", "queue", "both"] = "both"
+    """Whose spending counts: this worker's, that of all workers of the queue, or either."""
+
+
+class WorkerOptions(Options):
+    """How a worker takes and keeps jobs."""
+
+    concurrency: Annotated[int, Field(ge=1, le=10_000)] = 1
+    """Jobs at a time in this process."""
+    lock_duration: Annotated[timedelta, Field(ge=timedelta(seconds=1), le=timedelta(days=1))] = timedelta(seconds=30)
+    """A job without a heartbeat for this long is taken by another worker."""
+    stalled_interval: Annotated[timedelta, Field(ge=timedelta(milliseconds=100))] = timedelta(seconds=30)
+    """How often to look for such jobs."""
+    max_stalled: Annotated[int, Field(ge=0)] = 1
+    """How often a job may be taken over before it fails."""
+    promotion_interval: Annotated[timedelta, Field(ge=timedelta(milliseconds=50))] = timedelta(seconds=5)
+    """The longest pause between two looks at delayed jobs and schedules; due ones are met earlier."""
+    block: Annotated[timedelta, Field(gt=timedelta(0))] = timedelta(seconds=1)
+    """The longest single wait for a new job. LIFO jobs, which end no wait, start within this time on an idle worker."""
+    drain: NonNegative = timedelta(seconds=30)
+    """On shutdown, how long running jobs may take to finish before they are left to another worker."""
+    honour_pause: bool = True
+    """Stop taking jobs while the queue is paused (Node's workers never do)."""
+    run_schedulers: bool = True
+    """Take part in firing the queue's repeatable jobs."""
+    rate_limit: RateLimit | None = None
+    """At most so many starts in each window, over all workers; a limit set on the queue itself goes first."""
+    token_limit: TokenLimit | None = None
+    """At most so many tokens in each window."""
+    batch: Batch | None = None
+    """Hand jobs to the handler in batches; None hands them one by one."""
+    dead_letter_queue: str | None = None
+    """Where a copy of each job goes that failed for good; None keeps it only among the failed ones."""
+    emit_events: bool = True
+    """Tell listeners that jobs completed; False saves the server an entry a job."""
+    record_metrics: bool = True
+    """Count completed jobs for :meth:`Queue.metrics`."""

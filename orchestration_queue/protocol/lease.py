@@ -1,0 +1,139 @@
+"""A started job in a worker's hands, and all the ways in which a worker can let go of it. Pure values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from orchestration_queue.options import Retention, wire_number
+from orchestration_queue.protocol.record import JobRecord
+
+__all__ = [
+    "KEEP",
+    "ChildrenWait",
+    "Completion",
+    "Delivery",
+    "Failure",
+    "GroupHold",
+    "Lease",
+    "Postponement",
+    "Settlement",
+    "Suspension",
+]
+
+KEEP = Retention()
+"""Keep finished jobs for ever: what the wire does unless told otherwise."""
+
+_SHORTEST_LOCK_MS, _LONGEST_LOCK_MS = 1_000, 86_400_000
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """A job handed to this worker that has not started, and its entry in the stream."""
+
+    job_id: str
+    entry_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A started job in this worker's hands.
+
+    Attributes:
+        record: The job as it started.
+        entry_id: Its entry in the stream; '' when it came from a list.
+    """
+
+    record: JobRecord
+    entry_id: str
+
+    @property
+    def job_id(self) -> str:
+        """The job's id."""
+        return self.record.id
+
+    @property
+    def token(self) -> tuple[str, int]:
+        """What tells this lease from another of the same job."""
+        return self.job_id, self.taken_ms
+
+    @property
+    def lock_ms(self) -> float | None:
+        """How long it lasts by the job's own options; None when they do not say, as when the wire would not heed it."""
+        own = wire_number(self.record.options.get("lockDuration"))
+        return own if _SHORTEST_LOCK_MS <= own <= _LONGEST_LOCK_MS else None
+
+    @property
+    def scheduler(self) -> str | None:
+        """The repeat-after-complete schedule that waits for its end, if any."""
+        return self.record.fields.get("schedulerName")
+
+    @property
+    def taken_ms(self) -> int:
+        """When it started, as the server has it. Whoever takes the job later has another time: this fences us off."""
+        return int(self.record.fields["processedOn"])
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """A job that is done, and what it returned, encoded."""
+
+    lease: Lease
+    result: str
+    retention: Retention = KEEP
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An attempt that failed. It is retried while fewer than ``max_attempts`` have failed."""
+
+    lease: Lease
+    reason: str
+    max_attempts: int = 0
+    backoff_ms: int = 0
+    retention: Retention = KEEP
+
+
+@dataclass(frozen=True, slots=True)
+class Postponement:
+    """The job goes on later, without counting an attempt; ``data``, encoded, replaces its payload unless empty."""
+
+    lease: Lease
+    until_ms: int
+    data: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ChildrenWait:
+    """The job goes on when the jobs it waits for have completed."""
+
+    lease: Lease
+
+
+@dataclass(frozen=True, slots=True)
+class Suspension:
+    """The job goes on when it is signalled, and fails after ``timeout_ms`` without a signal; 0 waits for ever."""
+
+    lease: Lease
+    reason: str = ""
+    timeout_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class GroupHold:
+    """The job's whole ordering group pauses for ``duration_ms``; the job waits with it, or fails.
+
+    Attributes:
+        lease: The job.
+        duration_ms: How long.
+        job: What becomes of the job: back to the ``front`` or ``back`` of its group, or ``fail``.
+        is_extending: Keep a later end that is set already.
+    """
+
+    lease: Lease
+    duration_ms: int
+    job: Literal["front", "back", "fail"] = "front"
+    is_extending: bool = True
+
+
+Settlement = Completion | Failure | Postponement | ChildrenWait | Suspension | GroupHold

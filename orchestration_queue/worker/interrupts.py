@@ -1,0 +1,43 @@
+"""How a handler ends its run without an outcome: the job goes on later, by a step of its own.
+
+A handler does not raise these itself; methods of its job do. They are no :class:`Exception`, so that a handler's
+own ``except Exception`` does not catch them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import TypeAlias
+
+from orchestration_queue.protocol.lease import Lease, Settlement
+
+__all__ = ["JobInterrupt", "RateLimitError"]
+
+_Settle: TypeAlias = Callable[[Lease], Settlement]
+
+
+class JobInterrupt(BaseException):
+    """Ends this run of the job.
+
+    Args:
+        settle: From the job's lease, what to tell the server.
+    """
+
+    def __init__(self, settle: _Settle) -> None:
+        super().__init__("The handler ended its run before the job was done; let this exception pass.")
+        self.settle = settle
+
+
+class RateLimitError(Exception):
+    """Raised by a handler whose upstream service refused it: the worker keeps away for a while.
+
+    The job is tried again after the delay, however many attempts it has, and this worker starts no other before.
+
+    Args:
+        delay: How long to keep away; default the worker's rate limit's window, or a second.
+    """
+
+    def __init__(self, delay: timedelta | None = None) -> None:
+        super().__init__("rate limited")
+        self.delay = delay

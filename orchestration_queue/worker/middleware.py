@@ -1,0 +1,23 @@
+"""What may be wrapped around every handler: limits, budgets, telemetry, a user's own concerns."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol, TypeAlias
+
+from orchestration_queue.worker.job import AsyncActiveJob
+
+__all__ = ["CallNext", "Middleware"]
+
+CallNext: TypeAlias = Callable[[], Awaitable[Any]]
+"""Runs the rest of the chain, at its end the handler; returns what the handler returned."""
+
+
+class Middleware(Protocol):
+    """Wrapped around every run of a handler, on the worker's loop, wherever the handler itself runs.
+
+    It returns the job's result, usually what ``call_next`` returned. What it raises, fails the attempt.
+    """
+
+    async def __call__(self, job: AsyncActiveJob, call_next: CallNext) -> Any:
+        """Run the job, with something before and after."""
