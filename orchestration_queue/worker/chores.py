@@ -10,11 +10,9 @@ from datetime import timedelta
 
 from orchestration_queue.errors import OrchestrationQueueError
 from orchestration_queue.options import WorkerOptions, milliseconds
-from orchestration_queue.protocol.keys import QueueKeys
-from orchestration_queue.protocol.operations import working
-from orchestration_queue.server import AsyncConnection
 from orchestration_queue.server.clock import now_ms
 from orchestration_queue.worker.leader import Leader
+from orchestration_queue.worker.line import Line
 
 __all__ = ["Chores"]
 
@@ -28,9 +26,7 @@ class Chores:
     """Three loops beside a worker's main one. Every worker runs them; the server keeps them from doing harm twice.
 
     Args:
-        keys: The queue's keys.
-        consumer: This worker's name.
-        connection: Connection for calls.
+        line: To the server.
         options: The worker's options.
         leader: Fires the queue's repeatable jobs; None leaves that to other workers.
         on_ready: Called when a chore made jobs ready.
@@ -40,9 +36,7 @@ class Chores:
 
     def __init__(
         self,
-        keys: QueueKeys,
-        consumer: str,
-        connection: AsyncConnection,
+        line: Line,
         options: WorkerOptions,
         *,
         leader: Leader | None,
@@ -50,15 +44,13 @@ class Chores:
         on_tick: Callable[[], Awaitable[None]],
         on_register: Callable[[], Awaitable[None]],
     ) -> None:
-        self._keys = keys
-        self._consumer = consumer
-        self._connection = connection
+        self._line = line
         self._options = options
+        self._leader = leader
         self._on_ready = on_ready
         self._on_tick = on_tick
         self._on_register = on_register
         self._ticks = 0
-        self._leader = leader
 
     async def run(self) -> None:
         """Do the chores until cancelled."""
@@ -86,35 +78,15 @@ class Chores:
     async def _promote(self) -> int:
         """One promotion tick; returns when the next delayed job is due, -1 for nothing."""
         await self._on_tick()
-        operations = [working.promote(self._keys, now_ms()), working.promote_rate_limited(self._keys, now_ms())]
-        if self._ticks % _HEAL_EVERY == _HEAL_EVERY - 1:
-            operations.append(working.heal_list_active(self._keys))
         self._ticks += 1
-        replies = await self._connection.pipeline([operation.call for operation in operations])
-        for reply in replies:
-            if isinstance(reply, Exception):
-                raise reply
-        fired_due_ms = await self._leader.tick() if self._leader else -1
-        if any(replies[:2]):
+        if await self._line.promote(heal=self._ticks % _HEAL_EVERY == 0):
             self._on_ready()
-        due_ms = await self._connection.run(working.next_due(self._keys))
+        fired_due_ms = await self._leader.tick() if self._leader else -1
+        due_ms = await self._line.next_due()
         return min((due for due in (due_ms, fired_due_ms) if due >= 0), default=-1)
 
     async def _reclaim(self) -> None:
-        options, now = self._options, now_ms()
-        calls = working.reclaim(
-            self._keys,
-            self._consumer,
-            milliseconds(options.stalled_interval),
-            options.max_stalled,
-            milliseconds(options.lock_duration),
-            now,
-        )
-        replies = await self._connection.pipeline([*calls, working.sweep_suspended(self._keys, now)])
-        for reply in replies:
-            if isinstance(reply, Exception):
-                raise reply
-        if replies[1]:
+        if await self._line.reclaim():
             self._on_ready()
 
 

@@ -5,18 +5,20 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from orchestration_queue.errors import OrchestrationQueueError
-from orchestration_queue.protocol.keys import QueueKeys
+from orchestration_queue.protocol.call import Operation
 from orchestration_queue.protocol.lease import Lease
-from orchestration_queue.protocol.operations import working
 from orchestration_queue.protocol.operations.working import Renewal
 from orchestration_queue.server import Connection, ServerUrl
 from orchestration_queue.server.clock import now_ms
 
-__all__ = ["Heartbeat"]
+__all__ = ["Heartbeat", "Renew"]
+
+Renew: TypeAlias = Callable[[Sequence[Lease], int], Operation[list[Renewal]]]
 
 log = logging.getLogger("orchestration_queue.worker")
 
@@ -25,17 +27,17 @@ class Heartbeat:
     """Renews the leases of running jobs, each after half its time. A job that ends sooner costs nothing.
 
     Args:
-        keys: The queue's keys.
+        renew: From leases and the time, the operation that renews them.
         url: Where the server is; the thread has a connection of its own.
         lease_s: The usual lease in seconds; shorter ones are met too.
         on_end: Called, in this thread, with a lease that was lost, or whose job was revoked.
     """
 
     def __init__(
-        self, keys: QueueKeys, url: ServerUrl, lease_s: float, on_end: Callable[[Lease, Renewal], object]
+        self, renew: Renew, url: ServerUrl, lease_s: float, on_end: Callable[[Lease, Renewal], object]
     ) -> None:
         self._on_end = on_end
-        self._keys = keys
+        self._renew = renew
         self._url = url
         self._tick_s = lease_s / 8
         self._kept: dict[tuple[str, int], _Kept] = {}
@@ -70,7 +72,7 @@ class Heartbeat:
                 continue
             try:
                 connection = connection or Connection.open(self._url)
-                answers = connection.run(working.renew(self._keys, [kept.lease for kept in due], now_ms()))
+                answers = connection.run(self._renew([kept.lease for kept in due], now_ms()))
             except OrchestrationQueueError as error:
                 log.warning("Could not renew the leases of %d jobs, trying again soon: %s", len(due), error)
                 continue

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from orchestration_queue.errors import ServerError
+from orchestration_queue.options import WorkerOptions, milliseconds
 from orchestration_queue.protocol.call import Call, integer
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.lease import Delivery
 from orchestration_queue.protocol.operations import working
+from orchestration_queue.protocol.operations.steps import all_good
 from orchestration_queue.protocol.operations.working import Trip
 from orchestration_queue.server import AsyncConnection
 from orchestration_queue.server.clock import now_ms
@@ -23,26 +25,38 @@ class Line:
         consumer: This worker's name in the group.
         calls: Connection for calls.
         waits: Connection for blocking reads.
-        honour_pause: Take nothing while the queue is paused.
+        options: The worker's options.
     """
 
     def __init__(
-        self, keys: QueueKeys, consumer: str, calls: AsyncConnection, waits: AsyncConnection, *, honour_pause: bool
+        self,
+        keys: QueueKeys,
+        consumer: str,
+        calls: AsyncConnection,
+        waits: AsyncConnection,
+        options: WorkerOptions,
     ) -> None:
         self._keys = keys
         self._consumer = consumer
         self._calls = calls
         self._waits = waits
-        self._honour_pause = honour_pause
+        self._options = options
         self._waiting_as: int | None = None
 
+    @property
+    def queue(self) -> str:
+        """The queue's name."""
+        return self._keys.queue
+
     async def join(self) -> None:
-        """Make sure that the workers' group exists."""
+        """Make sure that the workers' group exists, and say where this worker's dead letters go."""
         try:
             await self._calls.execute(working.create_group(self._keys), repeatable=True)
         except ServerError as error:
             if error.code != "BUSYGROUP":
                 raise
+        if letters := self._options.dead_letter_queue:
+            await self._calls.execute(working.name_dead_letter_queue(self._keys, letters), repeatable=True)
 
     async def exchange(self, step: Exchange) -> Trip:
         """Make one trip: tell outcomes, return and start deliveries, take more."""
@@ -54,8 +68,11 @@ class Line:
             hand_back=step.hand_back,
             start=step.start,
             want=step.want,
-            honour_pause=self._honour_pause,
+            honour_pause=self._options.honour_pause,
             cluster=self._calls.is_cluster,
+            dead_letter=self._options.dead_letter_queue or "",
+            skip_events=not self._options.emit_events,
+            skip_metrics=not self._options.record_metrics,
         )
         trip = await self._calls.run(operation)
         if trip.notices:
@@ -86,9 +103,39 @@ class Line:
         pending = await self._calls.run(working.read_pending(self._keys, self._consumer))
         return [delivery for delivery in pending if delivery.job_id not in held]
 
+    async def promote(self, *, heal: bool) -> bool:
+        """Make ready what is due; says whether anything was. With ``heal``, correct the count of list jobs too."""
+        operations = [working.promote(self._keys, now_ms()), working.promote_rate_limited(self._keys, now_ms())]
+        if heal:
+            operations.append(working.heal_list_active(self._keys))
+        replies = all_good(await self._calls.pipeline([operation.call for operation in operations]))
+        return any(replies[:2])
+
+    async def next_due(self) -> int:
+        """When the next delayed job or limited group is due, in epoch ms; -1 when nothing is."""
+        return await self._calls.run(working.next_due(self._keys))
+
+    async def reclaim(self) -> bool:
+        """Take jobs away from workers that stopped renewing them, and fail suspended ones whose time is up.
+
+        Returns:
+            Whether any job may have become ready.
+        """
+        now = now_ms()
+        stalled = working.reclaim(
+            self._keys,
+            self._consumer,
+            milliseconds(self._options.stalled_interval),
+            self._options.max_stalled,
+            milliseconds(self._options.lock_duration),
+            now,
+        )
+        replies = all_good(await self._calls.pipeline([*stalled, working.sweep_suspended(self._keys, now)]))
+        return any(replies)
+
     async def is_paused(self) -> bool:
         """Whether the queue asks its workers to take nothing."""
-        return self._honour_pause and await self._calls.run(working.is_paused(self._keys))
+        return self._options.honour_pause and await self._calls.run(working.is_paused(self._keys))
 
     async def register(self, description: dict[str, object], ttl_ms: int) -> None:
         """Tell the queue that this worker is alive."""

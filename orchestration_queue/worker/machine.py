@@ -21,19 +21,28 @@ from enum import Enum, auto
 from orchestration_queue.protocol.lease import Delivery, Settlement
 from orchestration_queue.protocol.operations.working import Why
 
-__all__ = ["Exchange", "Leave", "Listen", "Machine", "Phase", "Recover", "Rest", "Step"]
+__all__ = ["Exchange", "Leave", "Listen", "Machine", "Pause", "Phase", "Recover", "Rest", "Step"]
 
 
 class Phase(Enum):
     """What the worker is up to."""
 
     RUNNING = auto()
-    PAUSED = auto()
-    """Takes no new jobs; finishes those it has."""
     DRAINING = auto()
     """Takes no new jobs; leaves when the last one is told."""
     ABANDONING = auto()
     """Leaves as soon as what has an outcome is told, whatever still runs."""
+
+
+class Pause(Enum):
+    """Who wants no new jobs taken for now."""
+
+    QUEUE = auto()
+    """Somebody paused the queue."""
+    WORKER = auto()
+    """Somebody paused this worker."""
+    LIMIT = auto()
+    """What the jobs depend on has asked us to keep away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +97,9 @@ class Machine:
 
     Attributes:
         places: Jobs it runs at a time.
+        portion: Most jobs it takes on one trip.
         phase: What it is up to.
+        pauses: Who wants no new jobs taken; it finishes those it has.
         running: Jobs whose handlers have not ended.
         outbox: Outcomes not yet told.
         inbox: Jobs delivered but not started.
@@ -100,7 +111,9 @@ class Machine:
     """
 
     places: int
+    portion: int = 0
     phase: Phase = Phase.RUNNING
+    pauses: set[Pause] = field(default_factory=set)
     running: int = 0
     outbox: list[Settlement] = field(default_factory=list)
     inbox: list[Delivery] = field(default_factory=list)
@@ -110,11 +123,25 @@ class Machine:
     doubt: bool = False
     full: bool = False
 
+    def __post_init__(self) -> None:
+        """Share the places among the trips, unless told otherwise."""
+        self.portion = self.portion or -(-self.places // _MOST_TRIPS)
+
+    @property
+    def is_taking(self) -> bool:
+        """Whether it takes new jobs."""
+        return self.phase is Phase.RUNNING and not self.pauses
+
     @property
     def free(self) -> int:
         """Places that nobody has been promised."""
         promised = self.listening + sum(trip.want + len(trip.start) for trip in self.underway)
         return self.places - self.running - len(self.inbox) - promised
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing runs, and nothing waits to be told or started."""
+        return not (self.running or self.outbox or self.inbox or self.underway)
 
     @property
     def held(self) -> set[str]:
@@ -136,9 +163,9 @@ class Machine:
             return Rest()
         if self._may_leave():
             return Leave()
-        if self.phase is Phase.RUNNING and self.full:
+        if self.is_taking and self.full:
             return Rest(briefly=True)
-        if self.phase is Phase.RUNNING and self.free > 0 and not self.listening:
+        if self.is_taking and self.free > 0 and not self.listening:
             self.listening = self.free
             return Listen(self.listening)
         return Rest()
@@ -149,9 +176,8 @@ class Machine:
         if self.phase in (Phase.DRAINING, Phase.ABANDONING):
             return Exchange(settle, hand_back=delivered) if settle or delivered else None
         # While the queue is full, only an outcome of ours is a reason to ask again at once.
-        asking = self.phase is Phase.RUNNING and self.backlog and not self.listening and (not self.full or settle)
-        half = -(-self.places // _MOST_TRIPS)
-        want = min(max(0, self.free), half) if asking else 0
+        asking = self.is_taking and self.backlog and not self.listening and (not self.full or settle)
+        want = min(max(0, self.free), self.portion) if asking else 0
         return Exchange(settle, start=delivered, want=want) if settle or delivered or want else None
 
     def _may_leave(self) -> bool:
@@ -167,7 +193,7 @@ class Machine:
             self.full = why is Why.FULL
             self.backlog = why in (Why.ENOUGH, Why.FULL)
         if why is Why.PAUSED:
-            self.pause()
+            self.pause(Pause.QUEUE)
 
     def failed(self, trip: Exchange) -> None:
         """A trip failed: what it carried goes along with the next one, except when we leave anyway."""
@@ -209,15 +235,14 @@ class Machine:
         self.backlog = True
         self.full = False
 
-    def pause(self) -> None:
-        """Take no new jobs until :meth:`resume`."""
-        if self.phase is Phase.RUNNING:
-            self.phase = Phase.PAUSED
+    def pause(self, who: Pause) -> None:
+        """Take no new jobs until everybody who paused has resumed."""
+        self.pauses.add(who)
 
-    def resume(self) -> None:
-        """Take jobs again."""
-        if self.phase is Phase.PAUSED:
-            self.phase = Phase.RUNNING
+    def resume(self, who: Pause) -> None:
+        """Take jobs again, unless somebody else has paused too."""
+        if who in self.pauses:
+            self.pauses.remove(who)
             self.backlog = True
 
     def drain(self) -> None:

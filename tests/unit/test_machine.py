@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 from orchestration_queue.protocol.lease import Completion, Delivery, Lease
 from orchestration_queue.protocol.operations.working import Why
 from orchestration_queue.protocol.record import JobRecord
-from orchestration_queue.worker.machine import Exchange, Leave, Listen, Machine, Phase, Recover, Rest
+from orchestration_queue.worker.machine import Exchange, Leave, Listen, Machine, Pause, Phase, Recover, Rest
 
 
 def outcome(job_id: str) -> Completion:
@@ -153,22 +155,32 @@ def test_a_full_queue_is_asked_again_after_a_moment_or_with_an_outcome_and_never
 def test_a_pause_that_a_trip_reports_stops_the_taking() -> None:
     machine = Machine(1)
     machine.exchanged(trip(machine), started=0, why=Why.PAUSED)
-    assert machine.phase is Phase.PAUSED
+    assert machine.pauses == {Pause.QUEUE}
     assert machine.step() == Rest()
 
 
 def test_a_paused_worker_takes_nothing_and_looks_again_when_resumed() -> None:
     machine = Machine(1)
-    machine.pause()
+    machine.pause(Pause.QUEUE)
     assert machine.step() == Rest()
-    machine.resume()
+    machine.resume(Pause.QUEUE)
+    assert machine.step() == Exchange(want=1)
+
+
+def test_it_takes_nothing_until_everybody_who_paused_has_resumed() -> None:
+    machine = Machine(1)
+    machine.pause(Pause.QUEUE)
+    machine.pause(Pause.WORKER)
+    machine.resume(Pause.QUEUE)
+    assert machine.step() == Rest()
+    machine.resume(Pause.WORKER)
     assert machine.step() == Exchange(want=1)
 
 
 def test_a_drain_is_not_undone_by_a_resume() -> None:
     machine = Machine(1)
     machine.drain()
-    machine.resume()
+    machine.resume(Pause.QUEUE)
     assert machine.phase is Phase.DRAINING
 
 
@@ -244,10 +256,10 @@ def test_it_never_runs_more_than_it_has_places_for_and_tells_every_outcome_once(
     assert len(play.told) == len(set(play.told)) == play.made
 
 
-@pytest.mark.parametrize("phase", [Phase.PAUSED, Phase.DRAINING])
-def test_outcomes_are_told_in_every_phase(phase: Phase) -> None:
-    machine = Machine(1, phase=phase)
-    machine.running = 1
+@pytest.mark.parametrize("bring_about", [lambda machine: machine.pause(Pause.WORKER), Machine.drain])
+def test_outcomes_are_told_whatever_it_is_up_to(bring_about: Callable[[Machine], None]) -> None:
+    machine = Machine(1, running=1)
+    bring_about(machine)
     machine.tell(outcome("1"))
     machine.finished()
     assert machine.step() == Exchange(settle=(outcome("1"),))

@@ -1,0 +1,118 @@
+"""Handing several jobs to one call of a handler: each job waits for its batch, and gets its own part of the answer."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Executor
+from typing import Any
+
+from orchestration_queue.errors import UsageError
+from orchestration_queue.options import Batch
+from orchestration_queue.worker.job import ActiveJob, AsyncActiveJob
+
+__all__ = ["Batches"]
+
+
+class Batches:
+    """A handler of single jobs that collects them, and calls a handler of many.
+
+    The many's handler returns a result per job, in order, or None for no results at all. An exception in its place
+    fails that job alone; one that is raised fails them all. Each job keeps its own lease, attempts and time limit.
+
+    Args:
+        handler: Takes a list of :class:`AsyncActiveJob` when it is a coroutine function, which runs on the event
+            loop, else a list of :class:`ActiveJob`, in a thread.
+        batch: Most jobs a call, and how long to wait for more after the first.
+        executor: Threads for a plain function.
+    """
+
+    def __init__(self, handler: Callable[[list[Any]], Any], batch: Batch, executor: Executor) -> None:
+        self._handle = _as_coroutine(handler, executor)
+        self._batch = batch
+        self._open: list[_Member] = []
+        self._closing: asyncio.Handle | None = None
+        self._calls: set[asyncio.Task[None]] = set()
+
+    async def __call__(self, job: AsyncActiveJob) -> Any:
+        """Join the open batch; returns this job's part of what its handler returned."""
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Any] = loop.create_future()
+        member = job, answer
+        self._open.append(member)
+        if len(self._open) == self._batch.size:
+            self._close()
+        elif self._closing is None:
+            self._closing = loop.call_later(self._batch.timeout.total_seconds(), self._close)
+        try:
+            return await answer
+        finally:
+            if member in self._open:
+                self._open.remove(member)
+
+    def _close(self) -> None:
+        """Call the handler with those who have come."""
+        if self._closing is not None:
+            self._closing.cancel()
+            self._closing = None
+        members, self._open = self._open, []
+        if not members:
+            return
+        call = asyncio.ensure_future(self._call(members))
+        self._calls.add(call)
+        call.add_done_callback(self._calls.discard)
+        left = {answer for _, answer in members}
+
+        def gave_up(answer: asyncio.Future[Any]) -> None:
+            left.discard(answer)
+            if not left:
+                call.cancel()
+
+        for answer in tuple(left):
+            answer.add_done_callback(gave_up)
+
+    async def _call(self, members: Sequence[_Member]) -> None:
+        try:
+            results = _checked(await self._handle([job for job, _ in members]), len(members))
+        except asyncio.CancelledError:
+            results = [RuntimeError("the handler was cancelled")] * len(members)
+        except BaseException as error:
+            results = [error] * len(members)
+        for (_, answer), result in zip(members, results, strict=True):
+            if answer.done():
+                continue
+            if isinstance(result, BaseException):
+                answer.set_exception(result)
+            else:
+                answer.set_result(result)
+
+
+_Member = tuple[AsyncActiveJob, asyncio.Future[Any]]
+
+
+def _as_coroutine(
+    handler: Callable[[list[Any]], Any], executor: Executor
+) -> Callable[[list[AsyncActiveJob]], Awaitable[Any]]:
+    if inspect.iscoroutinefunction(handler):
+        return handler
+
+    async def in_thread(jobs: list[AsyncActiveJob]) -> Any:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(executor, handler, [ActiveJob(job, loop) for job in jobs])
+
+    return in_thread
+
+
+def _checked(results: Any, size: int) -> Sequence[Any]:
+    if results is None:
+        return [None] * size
+    if not isinstance(results, Sequence) or isinstance(results, (str, bytes)):
+        raise UsageError(
+            f"The batch handler returned a {type(results).__name__}; return a list with a result per job, or None."
+        )
+    if len(results) != size:
+        raise UsageError(
+            f"The batch handler returned {len(results)} results for {size} jobs; return one per job, in their order."
+        )
+    return results

@@ -1,0 +1,245 @@
+"""The hands of a worker: carries out what its machine decides, step by step, and tells it what came of that."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Hashable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from orchestration_queue.errors import LeaseLostError, OrchestrationQueueError
+from orchestration_queue.options import WorkerOptions, milliseconds
+from orchestration_queue.protocol.lease import Completion, Failure, Lease, Settlement
+from orchestration_queue.protocol.operations.working import Renewal, Verdict, Why
+from orchestration_queue.worker.events import Announcer, WorkerEventType
+from orchestration_queue.worker.heartbeat import Heartbeat
+from orchestration_queue.worker.leader import Leader
+from orchestration_queue.worker.line import Line
+from orchestration_queue.worker.machine import Exchange, Leave, Listen, Machine, Recover, Rest
+from orchestration_queue.worker.runner import Runner
+
+__all__ = ["Driver"]
+
+log = logging.getLogger("orchestration_queue.worker")
+
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 2.0
+_SOON_S = 0.002
+_MOMENT_S = 0.02
+"""Between two questions whether a queue at its global concurrency has room again."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Running:
+    """A job whose handler has not ended."""
+
+    lease: Lease
+    task: asyncio.Future[None]
+
+
+class Driver:
+    """Carries out what the machine decides.
+
+    Args:
+        machine: Decides.
+        line: To the server.
+        runner: Runs the handlers.
+        heartbeat: Keeps the leases of running jobs.
+        leader: Is told when a job ends that a schedule waits for.
+        announcer: Tells those who listen to this worker.
+        options: The worker's options.
+    """
+
+    def __init__(
+        self,
+        machine: Machine,
+        line: Line,
+        runner: Runner,
+        heartbeat: Heartbeat,
+        leader: Leader,
+        announcer: Announcer,
+        options: WorkerOptions,
+    ) -> None:
+        self._machine = machine
+        self._line = line
+        self._runner = runner
+        self._heartbeat = heartbeat
+        self._leader = leader
+        self._announce = announcer.tell
+        self._block_ms = milliseconds(options.block)
+        self._lock_s = options.lock_duration.total_seconds()
+        self._jobs: dict[Hashable, _Running] = {}
+        self._beside: set[asyncio.Future[None]] = set()
+        self._failure: BaseException | None = None
+        self._pause_s = _FIRST_PAUSE_S
+        self._changed = asyncio.Event()
+        self._was_busy = False
+
+    async def drive(self) -> None:
+        """Work until the machine says that it is time to leave."""
+        while True:
+            match self._machine.step():
+                case Exchange() as trip:
+                    self._begin(self._travel(trip))
+                case Listen(want):
+                    self._begin(self._listen(want))
+                case Rest(briefly=True):
+                    with suppress(TimeoutError):
+                        await asyncio.wait_for(self._changed.wait(), _MOMENT_S)
+                    self._changed.clear()
+                    self._machine.look_again()
+                case Rest():
+                    await self._changed.wait()
+                    self._changed.clear()
+                case Recover():
+                    await self._recover()
+                case Leave():
+                    return
+            if self._failure is not None:
+                raise self._failure
+
+    def change(self) -> None:
+        """The machine was told something from outside: let it decide anew, even while it waits at the server."""
+        self._changed.set()
+        if self._machine.listening:
+            self._begin(self._unblock())
+
+    def give_up_all(self) -> None:
+        """Cancel every running job, without an outcome."""
+        for job in self._jobs.values():
+            job.task.cancel()
+        self._changed.set()
+
+    def revoke(self, job_id: str) -> bool:
+        """Cancel a running job, which fails as revoked; False when it does not run here."""
+        found = [job for job in self._jobs.values() if job.lease.job_id == job_id]
+        for job in found:
+            self._revoke(job)
+        return bool(found)
+
+    async def end(self) -> None:
+        """Leave nothing running beside."""
+        for task in list(self._beside):
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        """Let something run beside the main loop, which fails if it does."""
+        task = asyncio.ensure_future(work)
+        self._beside.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Future[None]) -> None:
+        self._beside.discard(task)
+        if not task.cancelled() and (error := task.exception()):
+            self._failure = error
+        self._changed.set()
+
+    async def _travel(self, trip: Exchange) -> None:
+        """Make a trip. When it fails, its load goes with the next one."""
+        try:
+            await self._exchange(trip)
+            self._pause_s = _FIRST_PAUSE_S
+        except OrchestrationQueueError as error:
+            log.warning("A trip to the server failed and will be made again: %s", error)
+            self._announce(WorkerEventType.ERROR, reason=str(error))
+            self._machine.failed(trip)
+
+    async def _exchange(self, trip: Exchange) -> None:
+        result = await self._line.exchange(trip)
+        self._machine.exchanged(trip, len(result.started), result.why)
+        for lease in result.started:
+            self._jobs[lease.token] = _Running(lease, asyncio.ensure_future(self._run(lease)))
+        for settlement, verdict in zip(trip.settle, result.verdicts, strict=True):
+            self._confirmed(settlement, verdict)
+        self._was_busy = self._was_busy or bool(result.started)
+        if self._was_busy and result.why is Why.EMPTY and self._machine.is_quiet:
+            self._was_busy = False
+            self._announce(WorkerEventType.DRAINED)
+
+    def _confirmed(self, settlement: Settlement, verdict: Verdict) -> None:
+        """The server has heard of an outcome."""
+        lease = settlement.lease
+        match settlement, verdict:
+            case _, Verdict.LOST:
+                self._lost(lease)
+                return
+            case Completion(), _:
+                self._announce(WorkerEventType.COMPLETED, lease.record)
+            case Failure(reason=reason), _:
+                retries = verdict is Verdict.RETRYING
+                self._announce(WorkerEventType.FAILED, lease.record, reason, will_retry=retries)
+            case _:
+                self._announce(WorkerEventType.INTERRUPTED, lease.record)
+        if lease.scheduler and verdict in (Verdict.COMPLETED, Verdict.FAILED):
+            self._begin(self._continue(lease.scheduler))
+
+    async def _continue(self, scheduler: str) -> None:
+        """Tell a repeat-after-complete schedule that its job has ended."""
+        try:
+            await self._leader.finished(scheduler)
+        except OrchestrationQueueError as error:
+            log.error("Schedule %s could not be told that its job has ended: %s", scheduler, error)
+
+    async def _run(self, lease: Lease) -> None:
+        """Run one job under its lease; whatever happens, its place becomes free again."""
+        self._heartbeat.keep(lease, lease.lock_ms / 1000 if lease.lock_ms else self._lock_s)
+        self._announce(WorkerEventType.ACTIVE, lease.record)
+        try:
+            await self._runner.run(lease, self._tell)
+        finally:
+            self._heartbeat.drop(lease)
+            self._jobs.pop(lease.token, None)
+            self._machine.finished()
+            self._changed.set()
+
+    def renewed(self, lease: Lease, answer: Renewal) -> None:
+        """The heartbeat learnt that a running job is not ours any more, or shall stop."""
+        job = self._jobs.get(lease.token)
+        if job is None:
+            return
+        if answer is Renewal.REVOKED:
+            self._revoke(job)
+        else:
+            self._lost(lease)
+            job.task.cancel()
+
+    def _revoke(self, job: _Running) -> None:
+        self._tell(Failure(job.lease, "revoked"))
+        job.task.cancel()
+
+    def _lost(self, lease: Lease) -> None:
+        log.warning("%s", LeaseLostError(self._line.queue, lease.job_id))
+        self._announce(WorkerEventType.LOST, lease.record)
+
+    def _tell(self, settlement: Settlement) -> None:
+        self._heartbeat.drop(settlement.lease)
+        self._machine.tell(settlement)
+        self._changed.set()
+
+    async def _listen(self, want: int) -> None:
+        """Wait at the server for the next jobs."""
+        try:
+            self._machine.heard(await self._line.listen(want, self._block_ms))
+        except OrchestrationQueueError as error:
+            log.warning("Waiting for jobs was interrupted: %s", error)
+            self._announce(WorkerEventType.ERROR, reason=str(error))
+            self._machine.deaf()
+        finally:
+            self._changed.set()
+
+    async def _recover(self) -> None:
+        """Take up again what an outage interrupted, after a pause. When it lasts, the next round tries again."""
+        await asyncio.sleep(self._pause_s)
+        self._pause_s = min(self._pause_s * 2, _LONGEST_PAUSE_S)
+        with suppress(OrchestrationQueueError):
+            held = {job.lease.job_id for job in self._jobs.values()} | self._machine.held
+            self._machine.recovered(await self._line.recover(held))
+
+    async def _unblock(self) -> None:
+        """End the wait at the server, which may only be on its way there."""
+        with suppress(OrchestrationQueueError):
+            while self._machine.listening and not await self._line.wake():  # noqa: ASYNC110  the server tells nobody
+                await asyncio.sleep(_SOON_S)
