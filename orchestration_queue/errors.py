@@ -18,6 +18,7 @@
     │   ├── JobNotFoundError             no such job: never added, removed, or expired
     │   ├── DuplicateJobError            a job of that id exists already
     │   ├── SchedulerBusyError           somebody else holds the schedulers' lock
+    │   ├── BudgetExceededError          a flow has spent what it may
     │   └── LeaseLostError               another worker owns the job now
     ├── ServerError                    the server refused, or said something impossible
     │   └── UnsupportedServerError       too old, or without functions
@@ -39,6 +40,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 __all__ = [
+    "BudgetExceededError",
     "CycleError",
     "DuplicateJobError",
     "DuplicateNodeError",
@@ -173,6 +175,13 @@ class SchedulerBusyError(StateError):
         super().__init__(
             f"The schedulers of queue {queue!r} stayed locked by another process for {waited_s:.0f} s; try again."
         )
+
+
+class BudgetExceededError(StateError):
+    """A job's flow has spent its budget, so the job was not run. The message is the wire's own."""
+
+    def __init__(self) -> None:
+        super().__init__("Budget exceeded")
 
 
 class LeaseLostError(StateError):

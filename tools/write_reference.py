@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from orchestration_queue.protocol.keys import PERMANENT_KEYS
+from orchestration_queue.protocol.keys import PERMANENT_KEYS, SHARED_KEYS
 from orchestration_queue.states import TERMINAL, TRANSITIONS, JobState
 
 DOCS = Path(__file__).parents[1] / "docs" / "reference"
@@ -40,6 +40,7 @@ def states() -> str:
 def keys() -> str:
     """The page about keys that stay until somebody removes them."""
     rows = [f"| `prefix:{{queue}}:{name}` | {meaning} |" for name, meaning in PERMANENT_KEYS.items()]
+    rows += [f"| `prefix:{name}` | {meaning} |" for name, meaning in SHARED_KEYS.items()]
     return "\n".join(
         [
             NOTE,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from orchestration_queue.errors import InvalidNameError
 from orchestration_queue.options import name_problem
 
-__all__ = ["DEFAULT_PREFIX", "GROUP", "PERMANENT_KEYS", "QueueKeys"]
+__all__ = ["DEFAULT_PREFIX", "GROUP", "PERMANENT_KEYS", "SHARED_KEYS", "QueueKeys"]
 
 DEFAULT_PREFIX = "glide"
 GROUP = "workers"
@@ -151,6 +151,23 @@ class QueueKeys:
         """Signals the job received."""
         return f"{self.base}:signals:{job_id}"
 
+    def usage(self, minute_ms: int) -> str:
+        """What jobs reported to have used in the minute that began then."""
+        return f"{self.base}:usage:{minute_ms}"
+
+    @property
+    def usage_queues(self) -> str:
+        """Names of all queues whose jobs ever reported usage; of no queue, so in a cluster it may live elsewhere."""
+        return f"{self.prefix}:usage:queues"
+
+    def tokens(self, window: int) -> str:
+        """Tokens spent in one window of the token limit, counted from the epoch."""
+        return f"{self.base}:tpm:{window}"
+
+    def budget(self, flow_id: str) -> str:
+        """What the flow of this root job may spend, and has spent."""
+        return f"{self.base}:budget:{flow_id}"
+
     def worker(self, consumer: str) -> str:
         """A worker's registration, alive while it is."""
         return f"{self.base}:w:{consumer}"
@@ -190,3 +207,6 @@ PERMANENT_KEYS = {
     "groupq:*": "parked jobs of an ordering group",
 }
 """Keys that stay until somebody removes them, after the queue's own part, with ``*`` for ids; and what they hold."""
+
+SHARED_KEYS = {"usage:queues": "names of the queues whose jobs reported usage"}
+"""Likewise the keys that all queues of one prefix share, after that prefix."""
