@@ -168,6 +168,10 @@ class QueueKeys:
         """What the flow of this root job may spend, and has spent."""
         return f"{self.base}:budget:{flow_id}"
 
+    def stream_of(self, job_id: str) -> str:
+        """What the job's handler gave out, piece by piece."""
+        return f"{self.base}:jstream:{job_id}"
+
     def worker(self, consumer: str) -> str:
         """A worker's registration, alive while it is."""
         return f"{self.base}:w:{consumer}"

@@ -5,6 +5,7 @@ Everything that adds single jobs (clients, flows, the scheduler's tick) goes thr
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypedDict
@@ -30,6 +31,17 @@ class ParentRef:
 
     keys: QueueKeys
     job_id: str
+
+    @classmethod
+    def of_member(cls, member: str) -> ParentRef | None:
+        """The job that goes by this name in another job's ``deps`` or ``parents``; None when no job does."""
+        shape = re.fullmatch(r"([^:{}]+):\{([^:{}]+)\}:([^:{}]+)", member)
+        return cls(QueueKeys(shape[2], shape[1]), shape[3]) if shape else None
+
+    @property
+    def member(self) -> str:
+        """How other jobs name it in their ``deps`` and ``parents``."""
+        return self.keys.member(self.job_id)
 
     @property
     def deps_key(self) -> str:

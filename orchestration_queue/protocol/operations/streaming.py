@@ -1,0 +1,131 @@
+"""A job's own stream: what its handler gives out while it runs, piece by piece."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from orchestration_queue.errors import PayloadError, UsageError
+from orchestration_queue.protocol.call import Call, Operation, Reply, text
+from orchestration_queue.protocol.codec import MAX_PAYLOAD_BYTES
+from orchestration_queue.protocol.events import Event, read_events
+from orchestration_queue.protocol.keys import QueueKeys
+from orchestration_queue.protocol.record import pairs
+
+__all__ = ["FIRST_ENTRY", "StreamEntry", "append", "checked_position", "chunk", "follow", "is_position", "read"]
+
+FIRST_ENTRY = "0"
+"""The position before a stream's first entry."""
+
+_Value: TypeAlias = str | int | float
+
+
+@dataclass(frozen=True, slots=True)
+class StreamEntry:
+    """One piece of a job's stream.
+
+    Attributes:
+        id: Its place in the stream; pass it back to read on after it.
+        fields: What the handler gave out, as text.
+    """
+
+    id: str
+    fields: Mapping[str, str]
+
+    @property
+    def type(self) -> str | None:
+        """What kind of chunk it is, if it is one."""
+        return self.fields.get("type")
+
+    @property
+    def content(self) -> str | None:
+        """What the chunk carries, if anything."""
+        return self.fields.get("content")
+
+
+def append(keys: QueueKeys, job_id: str, fields: Mapping[str, _Value]) -> Operation[str]:
+    """Give out one entry of text and numbers; returns its id.
+
+    Raises:
+        UsageError: There is no field, or one is neither text nor number.
+        PayloadError: Names and values together are larger than 1 MiB.
+    """
+    if not isinstance(fields, Mapping) or not fields:
+        raise UsageError(f"A stream's entry needs at least one field, and {fields!r} has none; pass a dict of text.")
+    words = tuple(word for pair in fields.items() for word in map(_word, pair))
+    size = sum(len(word.encode()) for word in words)
+    if size > MAX_PAYLOAD_BYTES:
+        raise PayloadError(
+            f"The stream's entry exceeds maximum size ({size:,} bytes, and {MAX_PAYLOAD_BYTES:,} are allowed); "
+            "give it out in several entries."
+        )
+    return Operation(Call("XADD", (keys.stream_of(job_id),), ("*", *words)), text)
+
+
+def _word(word: object) -> str:
+    if isinstance(word, bool) or not isinstance(word, (str, int, float)):
+        raise UsageError(f"A stream carries text and numbers, and {word!r} is neither; encode it as JSON.")
+    try:
+        str(word).encode()
+    except UnicodeEncodeError as error:
+        raise PayloadError(f"The stream's entry cannot be written as UTF-8 ({error}); pass text.") from None
+    return str(word)
+
+
+def chunk(type: str, content: str | None = None) -> dict[str, str]:  # noqa: A002  the wire's word
+    """The fields of a chunk, the kind of entry that readers of every language know.
+
+    Raises:
+        UsageError: The type is empty, or no text.
+    """
+    if not isinstance(type, str) or not type:
+        raise UsageError(f"A chunk's type says how to read it, and {type!r} is none; pass a word such as 'token'.")
+    return {"type": type} if content is None else {"type": type, "content": content}
+
+
+def read(keys: QueueKeys, job_id: str, after: str = FIRST_ENTRY, count: int = 100) -> Operation[list[StreamEntry]]:
+    """Up to ``count`` entries after a position, oldest first.
+
+    Raises:
+        UsageError: The position is no entry's id, or the count no positive number.
+    """
+    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+        raise UsageError(f"{count!r} is no number of entries; pass 1 or more.")
+    start = checked_position(after)
+    return Operation(Call("XRANGE", (keys.stream_of(job_id),), (f"({start}", "+", "COUNT", count)), _read_entries)
+
+
+def follow(
+    keys: QueueKeys, job_id: str, after: str, event_after: str, block_ms: int, count: int = 100
+) -> Operation[tuple[list[StreamEntry], list[Event]]]:
+    """The next entries of a job and the next events of its queue, waiting up to ``block_ms`` for either. Blocks."""
+    own = keys.stream_of(job_id)
+
+    def parse(reply: Reply) -> tuple[list[StreamEntry], list[Event]]:
+        by_stream = {text(stream): found for stream, found in reply or ()}
+        return _read_entries(by_stream.get(own)), read_events(by_stream.get(keys.events))
+
+    streams = ("STREAMS", own, keys.events, after, event_after)
+    return Operation(Call("XREAD", args=("COUNT", count, "BLOCK", block_ms, *streams), near=own), parse)
+
+
+def _read_entries(reply: Reply) -> list[StreamEntry]:
+    return [StreamEntry(text(entry_id), pairs(flat)) for entry_id, flat in reply or ()]
+
+
+def is_position(after: object) -> bool:
+    """Whether it names a place in a stream: the id of an entry, or the milliseconds that such an id starts with."""
+    return re.fullmatch(r"[0-9]{1,20}(-[0-9]{1,20})?", str(after)) is not None
+
+
+def checked_position(after: str) -> str:
+    """A place in a job's stream, as it was given.
+
+    Raises:
+        UsageError: It is no entry's id.
+    """
+    if not is_position(after):
+        raise UsageError(f"{after!r} is no entry's id; pass the `id` of one that was read, or '0' for the beginning.")
+    return str(after)
