@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
+from types import TracebackType
+from typing import Self
 
-__all__ = ["now_ms", "travel"]
+__all__ = ["Sleeper", "ahead", "now_ms", "on_travel", "travel"]
 
 _ahead_ms = 0
+_listeners: dict[object, Callable[[], object]] = {}
 
 
 def now_ms() -> int:
     """Epoch milliseconds."""
     return time.time_ns() // 1_000_000 + _ahead_ms
+
+
+def ahead() -> timedelta:
+    """How far this process's clock is ahead of the machine's; negative when it is behind, zero outside of tests."""
+    return timedelta(milliseconds=_ahead_ms)
 
 
 def travel(distance: timedelta) -> None:
@@ -22,3 +33,49 @@ def travel(distance: timedelta) -> None:
     """
     global _ahead_ms
     _ahead_ms = round(distance / timedelta(milliseconds=1))
+    for listener in list(_listeners.values()):
+        listener()
+
+
+def on_travel(listener: Callable[[], object]) -> Callable[[], None]:
+    """Have a function called, in the traveller's thread, whenever the clock has been set.
+
+    Returns:
+        What ends that. Calling it twice does no harm.
+    """
+    ticket = object()
+    _listeners[ticket] = listener
+
+    def forget() -> None:
+        _listeners.pop(ticket, None)
+
+    return forget
+
+
+class Sleeper:
+    """Sleeps of one task that are over at once when the clock travels, in any thread. Use it as a context manager.
+
+    A journey that began between two sleeps ends the next one, so that none is missed.
+    """
+
+    def __enter__(self) -> Self:
+        loop = asyncio.get_running_loop()
+        self._travelled = asyncio.Event()
+
+        def wake() -> None:
+            with suppress(RuntimeError):  # the loop has just been closed
+                loop.call_soon_threadsafe(self._travelled.set)
+
+        self._forget = on_travel(wake)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._forget()
+
+    async def sleep(self, seconds: float) -> None:
+        """Sleep so long, or until the clock travels."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._travelled.wait(), seconds)
+        self._travelled.clear()

@@ -10,7 +10,7 @@ from datetime import timedelta
 
 from orchestration_queue.errors import OrchestrationQueueError
 from orchestration_queue.options import WorkerOptions, milliseconds
-from orchestration_queue.server.clock import now_ms
+from orchestration_queue.server.clock import Sleeper, now_ms
 from orchestration_queue.worker.leader import Leader
 from orchestration_queue.worker.line import Line
 
@@ -68,12 +68,13 @@ class Chores:
 
     async def _promote_forever(self) -> None:
         interval_ms = milliseconds(self._options.promotion_interval)
-        while True:
-            due_ms = -1
-            with _reported("promotion"):
-                due_ms = await self._promote()
-            wait_ms = interval_ms if due_ms < 0 else min(interval_ms, max(1, due_ms - now_ms()))
-            await asyncio.sleep(wait_ms / 1000)
+        with Sleeper() as sleeper:
+            while True:
+                due_ms = -1
+                with _reported("promotion"):
+                    due_ms = await self._promote()
+                wait_ms = interval_ms if due_ms < 0 else min(interval_ms, max(1, due_ms - now_ms()))
+                await sleeper.sleep(wait_ms / 1000)
 
     async def _promote(self) -> int:
         """One promotion tick; returns when the next delayed job is due, -1 for nothing."""
