@@ -9,7 +9,7 @@ from typing import Self, TypeVar
 from orchestration_queue.errors import UsageError
 from orchestration_queue.protocol.call import Call, Operation, Reply
 from orchestration_queue.protocol.operations.steps import Steps
-from orchestration_queue.server import AsyncConnection
+from orchestration_queue.server import AsyncConnection, ServerUrl, parse_url
 
 __all__ = ["AsyncChannel", "AsyncClient"]
 
@@ -31,6 +31,11 @@ class AsyncChannel:
         self._connection = connection
         self._is_ours = connection is None
         self._is_closed = False
+
+    @property
+    def url(self) -> ServerUrl:
+        """Where the server is."""
+        return parse_url(self._url) if self._connection is None else self._connection.url
 
     async def connection(self) -> AsyncConnection:
         """The connection, opened if need be.
@@ -96,6 +101,11 @@ class AsyncClient:
     def __init__(self, url: str | None, connection: AsyncConnection | AsyncChannel | None) -> None:
         self._is_lent = isinstance(connection, AsyncChannel)
         self._channel = connection if isinstance(connection, AsyncChannel) else AsyncChannel(url, connection)
+
+    @property
+    def url(self) -> ServerUrl:
+        """Where the server is."""
+        return self._channel.url
 
     async def close(self) -> None:
         """Hang up. A connection that was passed in stays open."""

@@ -10,7 +10,7 @@ from typing import Self, TypeVar
 from orchestration_queue.errors import UsageError
 from orchestration_queue.protocol.call import Call, Operation, Reply
 from orchestration_queue.protocol.operations.steps import Steps
-from orchestration_queue.server import Connection
+from orchestration_queue.server import Connection, ServerUrl, parse_url
 
 __all__ = ["Channel", "Client"]
 
@@ -32,6 +32,11 @@ class Channel:
         self._connection = connection
         self._is_ours = connection is None
         self._is_closed = False
+
+    @property
+    def url(self) -> ServerUrl:
+        """Where the server is."""
+        return parse_url(self._url) if self._connection is None else self._connection.url
 
     def connection(self) -> Connection:
         """The connection, opened if need be.
@@ -97,6 +102,11 @@ class Client:
     def __init__(self, url: str | None, connection: Connection | Channel | None) -> None:
         self._is_lent = isinstance(connection, Channel)
         self._channel = connection if isinstance(connection, Channel) else Channel(url, connection)
+
+    @property
+    def url(self) -> ServerUrl:
+        """Where the server is."""
+        return self._channel.url
 
     def close(self) -> None:
         """Hang up. A connection that was passed in stays open."""
