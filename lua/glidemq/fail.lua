@@ -32,10 +32,4 @@ active.leave(queue, attempt.job_id, attempt.entry_id, attempt.group, attempt.bro
 if not job then
   return "failed"
 end
-local attempts = retry.count(queue, attempt)
-if attempt.max_attempts > 0 and attempts < attempt.max_attempts then
-  retry.schedule(queue, attempt, job, attempts)
-  return "retrying"
-end
-retry.give_up(queue, attempt, job)
-return "failed"
+return retry.fail(queue, attempt, job) and "retrying" or "failed"

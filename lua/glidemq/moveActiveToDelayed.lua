@@ -15,20 +15,12 @@
 --- @cost    O(log N)
 
 local active = require("active")
-local events = require("events")
-local place = require("place")
+local aside = require("aside")
 
 local job, problem = active.load(queue, job_id)
 if not job then
   return problem
 end
-local due = math.max(delayed_until_ms, now_ms)
 active.leave(queue, job_id, entry_id, group, broadcast)
-place.later(queue, job_id, job, due)
-redis.call("HSET", job_key, "state", "delayed", "delay", due - now_ms)
-if new_data ~= "" then
-  redis.call("HSET", job_key, "data", new_data)
-end
-active.pause_slot(queue, job, now_ms)
-events.emit(queue, "delay-changed", job_id, "delay", due - now_ms)
+aside.until_due(queue, job_id, job, delayed_until_ms, now_ms, new_data)
 return "ok"

@@ -12,20 +12,11 @@
 --- @cost    O(1)
 
 local active = require("active")
-local events = require("events")
-local flows = require("flows")
+local aside = require("aside")
 
 local job, problem = active.load(queue, job_id)
 if not job then
   return problem
 end
 active.leave(queue, job_id, entry_id, group, broadcast)
-active.pause_slot(queue, job, now_ms)
-local children = redis.call("SCARD", queue .. "deps:" .. job_id)
-if children > 0 and (tonumber(job.depsCompleted) or 0) >= children then
-  flows.resume(queue, job_id, job.name)
-  return "completed"
-end
-redis.call("HSET", job_key, "state", "waiting-children")
-events.emit(queue, "waiting-children", job_id)
-return "ok"
+return aside.for_children(queue, job_id, job, now_ms) and "ok" or "completed"

@@ -14,6 +14,7 @@
 --- @returns text epoch ms at which the group goes on, `error:not_active` or `error:no_group`
 --- @cost    O(log N)
 
+local active = require("active")
 local hold = require("hold")
 local record = require("record")
 
@@ -23,12 +24,7 @@ if not job or job.state ~= "active" then
 elseif not job.groupKey or job.groupKey == "" then
   return "error:no_group"
 end
-hold.put_down(queue, job_id, job, {
-  entry_id = entry_id,
-  group = group,
-  now_ms = now_ms,
-  broadcast = broadcast,
-  current_job = current_job,
-  requeue_position = requeue_position,
-})
+active.leave(queue, job_id, entry_id, group, broadcast)
+local fate = current_job == "fail" and "fail" or requeue_position == "back" and "back" or "front"
+hold.put_down(queue, job_id, job, now_ms, fate)
 return tostring(hold.group(queue, job.groupKey, job_id, duration_ms, now_ms, extend))

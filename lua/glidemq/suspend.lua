@@ -15,23 +15,12 @@
 --- @cost    O(log N)
 
 local active = require("active")
-local events = require("events")
-
-local no_deadline = 9999999999999
+local aside = require("aside")
 
 local job, problem = active.load(queue, job_id)
 if not job then
   return problem
 end
 active.leave(queue, job_id, entry_id, group, broadcast)
-redis.call("HSET", job_key, "state", "suspended", "suspendedAt", now_ms)
-if reason ~= "" then
-  redis.call("HSET", job_key, "suspendReason", reason)
-end
-if timeout_ms > 0 then
-  redis.call("HSET", job_key, "suspendTimeout", timeout_ms)
-end
-redis.call("ZADD", suspended_key, timeout_ms > 0 and now_ms + timeout_ms or no_deadline, job_id)
-active.pause_slot(queue, job, now_ms)
-events.emit(queue, "suspended", job_id)
+aside.for_signal(queue, job_id, job, now_ms, reason, timeout_ms)
 return "ok"

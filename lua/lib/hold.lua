@@ -1,6 +1,5 @@
 --- Holds a group back for a while at run time.
 
-local active = require("active")
 local events = require("events")
 local failure = require("failure")
 local groups = require("groups")
@@ -23,19 +22,19 @@ local function score_of(queue, name, job_id, job, position)
   return seq > 0 and seq or tonumber(job_id) or 0
 end
 
---- Take the active job that met the limit off its worker: parked, or failed.
-function hold.put_down(queue, job_id, job, how)
-  local name, now = job.groupKey, how.now_ms
-  active.leave(queue, job_id, how.entry_id, how.group, how.broadcast)
+--- What becomes of the active job that met the limit: parked at the `front` or the `back` of its group, or `fail`.
+--- The caller takes it off its worker.
+function hold.put_down(queue, job_id, job, now, fate)
+  local name = job.groupKey
   local slots = groups.load(queue, name).active
   if slots > 0 then
     groups.write(queue, name, "active", slots - 1)
   end
-  if how.current_job == "fail" then
+  if fate == "fail" then
     failure.record(queue, job_id, REASON, now, "processedOn", job.processedOn or now)
     failure.announce(queue, job_id, REASON, now, job.processedOn)
   else
-    groups.park(queue, name, job_id, score_of(queue, name, job_id, job, how.requeue_position))
+    groups.park(queue, name, job_id, score_of(queue, name, job_id, job, fate))
   end
 end
 

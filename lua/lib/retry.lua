@@ -14,7 +14,7 @@ local SUBSCRIPTION_TTL_S = 86400
 local PAGE = 1000
 
 --- Count the attempt; returns how many there were, in a broadcast of this consumer group.
-function retry.count(queue, attempt)
+local function count(queue, attempt)
   local key = queue .. "job:" .. attempt.job_id
   if not attempt.broadcast then
     return redis.call("HINCRBY", key, "attemptsMade", 1)
@@ -26,7 +26,7 @@ function retry.count(queue, attempt)
 end
 
 --- Schedule the next attempt.
-function retry.schedule(queue, attempt, job, attempts)
+local function schedule(queue, attempt, job, attempts)
   local job_id, now, reason = attempt.job_id, attempt.now_ms, attempt.failed_reason
   local key = queue .. "job:" .. job_id
   local opts = redis.call("HGET", key, "opts")
@@ -44,7 +44,7 @@ function retry.schedule(queue, attempt, job, attempts)
 end
 
 --- Fail the job for good.
-function retry.give_up(queue, attempt, job)
+local function give_up(queue, attempt, job)
   local job_id, now, reason = attempt.job_id, attempt.now_ms, attempt.failed_reason
   failure.record(queue, job_id, reason, now, "processedOn", now)
   release.forfeit(queue, job, now)
@@ -52,11 +52,22 @@ function retry.give_up(queue, attempt, job)
   retention.apply(queue, "failed", { job_id }, now, attempt)
 end
 
---- Schedule up to `count` failed jobs again, oldest first, or all when it is 0; returns how many.
-function retry.failed(queue, count, now)
+--- Record a failed attempt; returns whether another follows.
+function retry.fail(queue, attempt, job)
+  local attempts = count(queue, attempt)
+  if attempt.max_attempts > 0 and attempts < attempt.max_attempts then
+    schedule(queue, attempt, job, attempts)
+    return true
+  end
+  give_up(queue, attempt, job)
+  return false
+end
+
+--- Schedule up to `most` failed jobs again, oldest first, or all when it is 0; returns how many.
+function retry.failed(queue, most, now)
   local retried = 0
-  while count <= 0 or retried < count do
-    local wanted = count > 0 and math.min(count - retried, PAGE) or PAGE
+  while most <= 0 or retried < most do
+    local wanted = most > 0 and math.min(most - retried, PAGE) or PAGE
     local popped = redis.call("ZPOPMIN", queue .. "failed", wanted)
     if not popped[1] then
       break

@@ -18,17 +18,20 @@
 --- @arg   want                 int          jobs to start beyond the delivered ones; delayed and prioritized ones that are due too
 --- @arg   honour_pause         flag         start nothing while the queue is paused; deliveries go back
 --- @arg   cluster              flag         keys of other queues may be on other servers: tell their jobs by notices
+--- @arg   skip_events          flag         emit no `completed` event, nor a `failed` one of a job that costs too much
+--- @arg   skip_metrics         flag         count no completions
 --- @arg   settlement_count     int #settlements how many follow
 --- @arg   hand_back_count      int #hand_backs how many follow
 --- @arg   delivery_count       int #deliveries how many follow
 --- @each    settlements Settled: an attempt that ended
---- @arg   kind                 text         `c` completed, `f` failed
+--- @arg   kind                 text         `c` completed, `f` failed, `d` delayed, `w` waits for its children, `s` suspended, `g` its group is held back
 --- @arg   job_id               text         the job
 --- @arg   entry_id             text         its stream entry; empty when it came from a list
 --- @arg   taken_ms             int          its `processedOn`, as its activation wrote it
---- @arg   payload              text         its result, as the serializer wrote it; or why it failed
---- @arg   max_attempts         int          attempts allowed; 0 and 1 both mean no retry
---- @arg   backoff_ms           int          how long before the retry
+--- @arg   payload              text         `c` its result, as the serializer wrote it; `f` or `s` why; `d` its new payload, empty keeps it; `g` what becomes of it: `front` or `back` of its group, or `fail`
+--- @arg   wait_ms              int          `f` how long before the retry; `d` epoch ms until which it waits, never before now; `s` how long at most, 0 for ever; `g` how long the group is held back
+--- @arg   max_attempts         int          `f` attempts allowed; 0 and 1 both mean no retry
+--- @arg   extend               flag         `g` a later end already set stays
 --- @arg   remove_mode          text         retention: `true`, `count`, `age_count`, or `0` to keep all
 --- @arg   remove_count         int          jobs with this outcome to keep
 --- @arg   remove_age_s         int          seconds to keep them
@@ -41,8 +44,8 @@
 --- @arg   job_id               text         the job
 --- @arg   entry_id             text         its stream entry
 --- @end     deliveries
---- @returns array 1: a letter per settlement, `c` completed, `r` to be retried, `f` failed, `l` lease lost and nothing changed; 2: job id, entry id (empty from a list), [field, value, ...] per started job; 3: queue, parent id, deps member per parent to be told through `glidemq_completeChild`; 4: why no more jobs were taken: `enough` (there may be more), `empty`, `full` (global concurrency), `paused`, or empty text when no more were wanted
---- @error   the stream key does not end in `:stream`; or when a kind, an entry id or a retention mode is none
+--- @returns array 1: a letter per settlement, `c` completed, `r` to be retried, `f` failed, `d` delayed, `w` waits for its children, `a` ready again, all its children having completed, `s` suspended, `g` parked with its group, `l` lease lost and nothing changed; 2: job id, entry id (empty from a list), [field, value, ...] per started job; 3: queue, parent id, deps member per parent to be told through `glidemq_completeChild`; 4: why no more jobs were taken: `enough` (there may be more), `empty`, `full` (global concurrency), `paused`, or empty text when no more were wanted
+--- @error   the stream key does not end in `:stream`; or when a kind, an entry id, a retention mode or what becomes of a job is none
 --- @cost    O(log N) per job, and O(1) per removed, notified or skipped job; it looks at most at 3 * want + 10 jobs
 
 local outcomes = require("outcomes")
@@ -51,7 +54,13 @@ local trip = require("trip")
 local words = require("words")
 
 words.check(settlements, hand_backs, deliveries)
-local journey = trip.new(queue, group, consumer, now_ms, cluster)
+local journey = trip.new(queue, now_ms, {
+  group = group,
+  consumer = consumer,
+  cluster = cluster,
+  skip_events = skip_events,
+  skip_metrics = skip_metrics,
+})
 local letters = outcomes.settle(journey, settlements)
 outcomes.hand_back(journey, hand_backs, 1)
 trip.flush(journey)

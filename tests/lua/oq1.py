@@ -64,6 +64,11 @@ def failed(job: Started, payload: str = "boom", **changes: Any) -> Settled:
     return _settled("f", job, payload, changes)
 
 
+def paused(kind: str, job: Started, payload: str = "", **changes: Any) -> Settled:
+    """The news that a job goes on later."""
+    return _settled(kind, job, payload, changes)
+
+
 def _settled(kind: str, job: Started, payload: str, changes: dict[str, Any]) -> Settled:
     known: dict[str, Any] = {
         "kind": kind,
@@ -71,8 +76,9 @@ def _settled(kind: str, job: Started, payload: str, changes: dict[str, Any]) -> 
         "entry_id": job.entry_id,
         "taken_ms": job.taken_ms,
         "payload": payload,
+        "wait_ms": 0,
         "max_attempts": 0,
-        "backoff_ms": 0,
+        "extend": False,
         "remove_mode": "0",
         "remove_count": 0,
         "remove_age_s": 0,
@@ -112,6 +118,8 @@ class Own:
         consumer: str = "w-1",
         honour_pause: bool = True,
         cluster: bool = False,
+        skip_events: bool = False,
+        skip_metrics: bool = False,
     ) -> Call:
         """The call of one trip."""
         names = ("stream", "completed", "failed", "scheduled", "events", "priority", "lifo", "ratelimited", "meta")
@@ -127,6 +135,8 @@ class Own:
             want=want,
             honour_pause=honour_pause,
             cluster=cluster,
+            skip_events=skip_events,
+            skip_metrics=skip_metrics,
             settlements=settlements,
             hand_backs=hand_backs,
             deliveries=deliveries,

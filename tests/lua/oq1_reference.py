@@ -57,6 +57,8 @@ class OneByOne:
                 self._drop(told.entry_id)
             same = job.get("processedOn") == str(told.taken_ms)
             return "c" if told.kind == "c" and same and job.get("state") == "completed" else "l"
+        if told.kind not in "cf":
+            return self._pause(told, now)
         values: dict[str, Any] = {
             "jobId": told.job_id,
             "entryId": told.entry_id,
@@ -66,7 +68,7 @@ class OneByOne:
             "removeAge": told.remove_age_s,
         }
         if told.kind == "f":
-            attempts = {"maxAttempts": told.max_attempts, "backoffDelay": told.backoff_ms}
+            attempts = {"maxAttempts": told.max_attempts, "backoffDelay": told.wait_ms}
             reply: str = self.wire.call("fail", failedReason=told.payload, **attempts, **values)
             return reply[0]
         values["returnvalue"] = told.payload
@@ -77,6 +79,24 @@ class OneByOne:
         else:
             self.wire.call("complete", **values)
         return "c"
+
+    def _pause(self, told: Settled, now: int) -> str:
+        values: dict[str, Any] = {"jobId": told.job_id, "entryId": told.entry_id}
+        if told.kind == "d":
+            until = {"delayedUntil": told.wait_ms, "newData": told.payload}
+            return {"ok": "d"}[self.wire.call("moveActiveToDelayed", now=now, **until, **values)]
+        if told.kind == "w":
+            return {"ok": "w", "completed": "a"}[self.wire.call("moveToWaitingChildren", now=now, **values)]
+        if told.kind == "s":
+            why = {"reason": told.payload, "timeoutMs": told.wait_ms}
+            return {"ok": "s"}[self.wire.call("suspend", now=now, **why, **values)]
+        fate = {"currentJob": "fail"} if told.payload == "fail" else {"requeuePosition": told.payload}
+        extend = "max" if told.extend else "replace"
+        values["timestamp"] = now
+        reply = self.wire.call("rateLimitGroup", durationMs=told.wait_ms, extend=extend, **fate, **values)
+        if reply == "error:no_group":
+            self.wire.call("fail", failedReason="Cannot rate limit group: no_group", **values)
+        return "f" if reply == "error:no_group" or told.payload == "fail" else "g"
 
     def _hand_back(self, delivery: Delivered | HandBack) -> None:
         if not self._is_held(delivery.entry_id):

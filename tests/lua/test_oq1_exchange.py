@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
 
-from orchestration_queue.protocol.functions.oq1 import Delivered, HandBack
-from tests.lua.oq1 import Own, Started, completed, failed, load_own_library, new_job
+from orchestration_queue.protocol.functions.oq1 import Delivered, HandBack, Settled
+from tests.lua.oq1 import Own, Started, completed, failed, load_own_library, new_job, paused
 from tests.lua.oq1_reference import OneByOne
 from tests.lua.wire import NOW, Wire, Word, due, event
 
@@ -26,7 +27,7 @@ def test_a_batch_is_settled_and_another_is_taken_in_one_call(own: Own) -> None:
     first = own.exchange(want=3)
     assert (first.ids, first.outcomes, first.stopped) == (["1", "2", "3"], "", "enough")
     good, bad, flaky = first.started
-    settled = (completed(good, '"ok"'), failed(bad), failed(flaky, max_attempts=2, backoff_ms=9))
+    settled = (completed(good, '"ok"'), failed(bad), failed(flaky, max_attempts=2, wait_ms=9))
     second = own.exchange(*settled, want=9, now=LATER)
     assert (second.ids, second.outcomes, second.stopped) == (["4", "5"], "cfr", "empty")
     assert [own.wire.state(str(n)) for n in range(1, 6)] == ["completed", "failed", "delayed", "active", "active"]
@@ -60,10 +61,14 @@ def test_a_thousand_jobs_travel_together(own: Own) -> None:
     assert own.wire.ask("XLEN", own.wire.key("stream")) == 0
 
 
+def held_back(job: Started) -> Settled:
+    return paused("g", job, "front", wait_ms=1)
+
+
 # -- the fence -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("settle", [completed, failed])
+@pytest.mark.parametrize("settle", [completed, failed, *(partial(paused, kind) for kind in "dws"), held_back])
 @pytest.mark.parametrize(
     ("fields", "keeps_entry"),
     [
@@ -176,6 +181,33 @@ def test_a_parent_in_another_queue_is_told_at_once_or_left_to_the_caller(own: Ow
         there.call("completeChild", depsMember=notice[2], parentId=parent)
     assert there.state(parent) == "waiting"
     assert there.stream_ids() == [parent]
+
+
+# -- what is not told ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("skip_events", [False, True])
+@pytest.mark.parametrize("skip_metrics", [False, True])
+def test_completions_are_left_out_of_events_and_metrics(own: Own, skip_events: bool, skip_metrics: bool) -> None:
+    skipped = {"skip_events": skip_events, "skip_metrics": skip_metrics}
+    left, right = own.wire.sibling("left"), own.wire.sibling("right")
+    for wire in (left, right):
+        wire.open_group()
+        for _ in range(2):
+            wire.add(orderingKey="g", groupConcurrency=2)
+        wire.add(orderingKey="h", tbCapacity=1000, tbRefillRate=1, cost=1000)
+        wire.make_job("3", cost=9999)
+    held = Own(left).take(2)
+    assert Own(left).exchange(completed(held[0]), failed(held[1]), want=1, now=LATER, **skipped).outcomes == "cf"
+    (job_id, entry_id), (other_id, other_entry) = right.take(), right.take()
+    right.call("fail", jobId=other_id, entryId=other_entry, timestamp=LATER)
+    flags = {"skipEvents": int(skip_events), "skipMetrics": int(skip_metrics)}
+    right.call("completeAndFetchNext", jobId=job_id, entryId=entry_id, timestamp=LATER, **flags)
+    assert sorted(left.events()) == sorted(right.events()), "the order of the two outcomes is the worker's"
+    assert left.hash("metrics:completed") == right.hash("metrics:completed")
+    assert left.hash("metrics:failed") == right.hash("metrics:failed")
+    assert (event("completed", 1, returnvalue="null") in left.events()) is not skip_events
+    assert left.exists("metrics:completed") is not skip_metrics
 
 
 # -- deliveries ----------------------------------------------------------------------------------------------------
@@ -340,7 +372,7 @@ def test_jobs_change_hands_between_both_libraries(own: Own) -> None:
     assert own.wire.call("completeAndFetchNext", jobId=ours.job_id, entryId=ours.entry_id)[0] == "NEXT_NONE"
     assert own.exchange(completed(ours)).outcomes == "c"
     job = Started(theirs, entry_id, {"processedOn": str(NOW)})
-    assert own.exchange(failed(job, max_attempts=2, backoff_ms=100)).outcomes == "r"
+    assert own.exchange(failed(job, max_attempts=2, wait_ms=100)).outcomes == "r"
     assert own.wire.zset("scheduled") == {theirs: due(NOW + 100)}
     assert own.wire.call("promote", now=LATER) == 1
     assert own.wire.take()[0] == theirs
@@ -358,8 +390,15 @@ def test_retention_is_as_the_batch_said_job_by_job(own: Own) -> None:
 
 # -- malformed calls -----------------------------------------------------------------------------------------------
 
-HEAD: list[Word] = [NOW, "workers", "w-1", 0, 1, 0]
-SETTLED: list[Word] = ["c", "1", "5-1", NOW, "null", 0, 0, "0", 0, 0]
+HEAD: list[Word] = [NOW, "workers", "w-1", 0, 1, 0, 0, 0]
+SETTLED: list[Word] = ["c", "1", "5-1", NOW, "null", 0, 0, 0, "0", 0, 0]
+KEPT = len(SETTLED) - 3
+
+
+def takes(settled: int, words: int) -> str:
+    """How a call is refused that says it settles so many jobs, and is followed by so many words."""
+    head = len(HEAD) + 3
+    return f"takes 12 keys and {head + settled * len(SETTLED)} arguments, not 12 and {head + words}"
 
 
 def changed(words: list[Word], index: int, word: Word) -> list[Word]:
@@ -375,14 +414,19 @@ def changed(words: list[Word], index: int, word: Word) -> list[Word]:
         (changed([*HEAD, 0, 0, 0], 3, "1.5"), "'want' is not a whole number"),
         (changed([*HEAD, 0, 0, 0], 4, "yes"), "'honour_pause' is neither 0 nor 1"),
         (changed([*HEAD, 0, 0, 0], 5, ""), "'cluster' is neither 0 nor 1"),
-        ([*HEAD, 1, 0, 0], "takes 12 keys and 19 arguments, not 12 and 9"),
-        ([*HEAD, 0, 0, 0, "more"], "takes 12 keys and 9 arguments, not 12 and 10"),
-        ([*HEAD, 1, 0, 0, *SETTLED[:-1]], "takes 12 keys and 19 arguments, not 12 and 18"),
-        ([*HEAD, 1, 0, 0, *changed(SETTLED, 0, "x")], "a settlement is of kind 'c' or 'f', not 'x'"),
+        (changed([*HEAD, 0, 0, 0], 6, "2"), "'skip_events' is neither 0 nor 1"),
+        (changed([*HEAD, 0, 0, 0], 7, "no"), "'skip_metrics' is neither 0 nor 1"),
+        ([*HEAD, 1, 0, 0], takes(1, 0)),
+        ([*HEAD, 0, 0, 0, "more"], takes(0, 1)),
+        ([*HEAD, 1, 0, 0, *SETTLED[:-1]], takes(1, len(SETTLED) - 1)),
+        ([*HEAD, 1, 0, 0, *changed(SETTLED, 0, "x")], "'x' is no kind of settlement"),
+        ([*HEAD, 1, 0, 0, *changed(SETTLED, 0, "g")], "goes to 'front' or 'back' or is to 'fail', not to 'null'"),
         ([*HEAD, 1, 0, 0, *changed(SETTLED, 2, "5")], "'5' is not the id of a stream entry"),
         ([*HEAD, 1, 0, 0, *changed(SETTLED, 3, "")], "'taken_ms' is not a whole number"),
-        ([*HEAD, 1, 0, 0, *changed(SETTLED, 7, "all")], "'all' is no mode of retention"),
-        ([*HEAD, 2, 0, 0, *changed(SETTLED, 2, ""), *changed(SETTLED, 0, "")], "a settlement is of kind"),
+        ([*HEAD, 1, 0, 0, *changed(SETTLED, KEPT - 3, "soon")], "'wait_ms' is not a whole number"),
+        ([*HEAD, 1, 0, 0, *changed(SETTLED, KEPT - 1, "max")], "'extend' is neither 0 nor 1"),
+        ([*HEAD, 1, 0, 0, *changed(SETTLED, KEPT, "all")], "'all' is no mode of retention"),
+        ([*HEAD, 2, 0, 0, *changed(SETTLED, 2, ""), *changed(SETTLED, 0, "")], "'' is no kind of settlement"),
         ([*HEAD, 0, 1, 0, "1", ""], "'' is not the id of a stream entry"),
         ([*HEAD, 0, 0, 1, "1", "*"], "'*' is not the id of a stream entry"),
     ],
@@ -395,5 +439,5 @@ def test_malformed_arguments_are_refused_by_a_code_word(own: Own, args: list[Wor
 
 def test_other_keys_are_refused(own: Own) -> None:
     keys = list(own.exchange_call().keys)
-    own.refused("exchange", keys[1:], [*HEAD, 0, 0, 0], "takes 12 keys and 9 arguments, not 11 and 9")
+    own.refused("exchange", keys[1:], [*HEAD, 0, 0, 0], "arguments, not 11 and")
     own.refused("exchange", keys[::-1], [*HEAD, 0, 0, 0], "does not end in ':stream'")

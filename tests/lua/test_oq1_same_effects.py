@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from orchestration_queue.protocol.functions.oq1 import Delivered, HandBack, Settled
-from tests.lua.oq1 import Own, Started, completed, failed, load_own_library
+from tests.lua.oq1 import Own, Started, completed, failed, load_own_library, paused
 from tests.lua.oq1_reference import OneByOne, renamed, same_but_for_entries
 from tests.lua.wire import NOW, Wire, Word
 
@@ -31,9 +31,11 @@ JOBS: dict[str, dict[str, Word]] = {
 }
 RETENTION: tuple[dict[str, Any], ...] = ({}, {"remove_mode": "true"}, {"remove_mode": "count", "remove_count": 2})
 
-outcome = st.tuples(
-    st.integers(0, 7), st.sampled_from(["c", "c", "f", "retry"]), st.sampled_from(RETENTION), st.booleans()
-)
+FATES = ("front", "back", "fail")
+NOT_DONE = ("delayed", "delayed with data", "children", "suspended", "suspended for a while", *FATES, "replace")
+
+ending = st.sampled_from(["c", "c", "f", "retry"]) | st.sampled_from(NOT_DONE)
+outcome = st.tuples(st.integers(0, 7), ending, st.sampled_from(RETENTION), st.booleans())
 step = st.one_of(
     st.tuples(st.just("add"), st.sampled_from(sorted(JOBS)), st.integers(1, 3)),
     st.tuples(st.just("add flow"), st.integers(1, 3), st.booleans()),
@@ -44,6 +46,8 @@ step = st.one_of(
     st.tuples(st.just("later"), st.sampled_from([1, 30, 50, 200])),
     st.tuples(st.just("promote")),
     st.tuples(st.just("revoke"), st.integers(0, 9)),
+    st.tuples(st.just("signal"), st.integers(0, 9)),
+    st.tuples(st.just("sweep")),
     st.tuples(st.just("remove"), st.integers(0, 9)),
     st.tuples(st.just("reclaim")),
     st.tuples(st.just("limit"), st.integers(0, 3)),
@@ -100,12 +104,30 @@ class Side:
             # A reply was lost: the same is told again on a later trip.
             return before[index % len(before)] if before else None
         job = self.held.pop(index % len(self.held))
-        if kind == "c":
+        if kind in NOT_DONE:
+            self.told.append(self._pause_of(job, kind))
+        elif kind == "c":
             self.told.append(completed(job, f'"{job.job_id}"', **retention))
         else:
             attempts = 3 if kind == "retry" else 0
-            self.told.append(failed(job, max_attempts=attempts, backoff_ms=20, **retention))
+            self.told.append(failed(job, max_attempts=attempts, wait_ms=20, **retention))
         return self.told[-1]
+
+    def _pause_of(self, job: Started, kind: str) -> Settled:
+        match kind:
+            case "delayed":
+                return paused("d", job, wait_ms=self.now - 10)
+            case "delayed with data":
+                return paused("d", job, '{"step":2}', wait_ms=self.now + 40)
+            case "children":
+                return paused("w", job)
+            case "suspended":
+                return paused("s", job)
+            case "suspended for a while":
+                return paused("s", job, "asked", wait_ms=60)
+            case "replace":
+                return paused("g", job, "front", wait_ms=10)
+        return paused("g", job, kind, wait_ms=40, extend=True)
 
     def _read(self, count: int) -> None:
         entries = OneByOne(self.wire).fetch(count)
@@ -124,6 +146,12 @@ class Side:
 
     def _revoke(self, index: int) -> Any:
         return self.wire.call("revoke", jobId=self._id(index), timestamp=self.now)
+
+    def _signal(self, index: int) -> Any:
+        return self.wire.call("signal", jobId=self._id(index), now=self.now)
+
+    def _sweep(self) -> Any:
+        return self.wire.call("sweepSuspended", now=self.now)
 
     def _remove(self, index: int) -> Any:
         return self.wire.call("removeJob", jobId=self._id(index))

@@ -6,7 +6,9 @@ lease.RENEWAL = { "state", "processedOn", "revoked" }
 lease.COMPLETION = {
   "state", "processedOn", "groupKey", "orderingSeq", "orderingKey", "parentId", "parentQueue",
 }
-lease.FAILURE = { "state", "processedOn", "groupKey", "orderingSeq", "priority" }
+lease.OTHER = {
+  "state", "processedOn", "groupKey", "orderingSeq", "orderingKey", "priority", "name", "depsCompleted",
+}
 
 --- Some fields of the job, and whether its last activation was the one of `taken_ms`.
 function lease.look(queue, job_id, taken_ms, fields)

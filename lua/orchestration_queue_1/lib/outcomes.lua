@@ -1,4 +1,4 @@
---- What became of started jobs: told under their leases, with the effects of glidemq_complete and glidemq_fail.
+--- What became of started jobs: told under their leases, with the effects of the wire's own functions.
 
 local completion = require("completion")
 local dependents = require("dependents")
@@ -6,6 +6,7 @@ local entries = require("entries")
 local flows = require("flows")
 local lease = require("lease")
 local many = require("many")
+local pauses = require("pauses")
 local record = require("record")
 local retry = require("retry")
 local stream = require("stream")
@@ -40,7 +41,7 @@ local function late(self, done, job, same, registered)
 end
 
 local function complete(self, done, job, registered)
-  done.returnvalue, done.now_ms = done.payload, self.now
+  done.returnvalue, done.now_ms, done.skip_events = done.payload, self.now, self.skip_events
   completion.write(self.queue, done)
   completion.free(self.queue, done, job)
   notify_parents(self, done.job_id, job, registered)
@@ -49,15 +50,11 @@ local function complete(self, done, job, registered)
 end
 
 local function fail(self, done, job)
-  done.failed_reason, done.now_ms = done.payload, self.now
-  local attempts = retry.count(self.queue, done)
-  if done.max_attempts > 0 and attempts < done.max_attempts then
-    retry.schedule(self.queue, done, job, attempts)
-    return "r"
-  end
-  retry.give_up(self.queue, done, job)
-  return "f"
+  done.failed_reason, done.now_ms, done.backoff_ms = done.payload, self.now, done.wait_ms
+  return retry.fail(self.queue, done, job) and "r" or "f"
 end
+
+local SETTLE = { c = complete, f = fail, d = pauses.d, w = pauses.w, s = pauses.s, g = pauses.g }
 
 --- Fail a job that was revoked before it started.
 function outcomes.fail_revoked(self, job_id)
@@ -93,13 +90,13 @@ function outcomes.settle(self, settlements)
   local letters = {}
   local registered = any_registered(self.queue, settlements)
   for index, done in ipairs(settlements) do
-    local fields = done.kind == "c" and lease.COMPLETION or lease.FAILURE
+    local fields = done.kind == "c" and lease.COMPLETION or lease.OTHER
     local job, same = lease.look(self.queue, done.job_id, done.taken_ms, fields)
     if not same or job.state ~= "active" then
       letters[index] = late(self, done, job, same, registered)
     else
       trip.leave(self, done.job_id, done.entry_id)
-      letters[index] = done.kind == "c" and complete(self, done, job, registered) or fail(self, done, job)
+      letters[index] = SETTLE[done.kind](self, done, job, registered)
     end
   end
   return table.concat(letters)

@@ -7,12 +7,13 @@ local retention = require("retention")
 
 local trip = {}
 
---- @return a trip for `consumer` of `group` at `now`; in a cluster, parents in other queues are left to the caller
-function trip.new(queue, group, consumer, now, cluster)
-  return {
-    queue = queue, group = group, consumer = consumer, now = now, cluster = cluster,
-    started = {}, notices = {}, entries = {}, listed = {}, finished = {}, count = 0, duration = 0,
-  }
+--- @return a trip for `who.consumer` of `who.group` at `now`; with `cluster`, parents in other queues are left to the
+--- caller; `skip_events` and `skip_metrics` are those of completions
+function trip.new(queue, now, who)
+  who.queue, who.now = queue, now
+  who.started, who.notices, who.entries, who.listed, who.finished = {}, {}, {}, {}, {}
+  who.count, who.duration = 0, 0
+  return who
 end
 
 --- Take a job off the worker: acknowledge its entry, or count a list job out.
@@ -56,8 +57,10 @@ function trip.completed(self, done, processed_on)
   end
   self.rule = done
   self.finished[#self.finished + 1] = done.job_id
-  self.count = self.count + 1
-  self.duration = self.duration + metrics.duration(self.now, processed_on)
+  if not self.skip_metrics then
+    self.count = self.count + 1
+    self.duration = self.duration + metrics.duration(self.now, processed_on)
+  end
 end
 
 --- Send what was collected.

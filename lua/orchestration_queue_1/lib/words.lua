@@ -2,7 +2,8 @@
 
 local words = {}
 
-local KINDS = { c = true, f = true }
+local KINDS = { c = true, f = true, d = true, w = true, s = true, g = true }
+local FATES = { front = true, back = true, fail = true }
 local RETENTION_MODES = { ["0"] = true, ["true"] = true, count = true, age_count = true }
 
 local function bad(why)
@@ -18,7 +19,9 @@ end
 function words.check(settlements, hand_backs, deliveries)
   for _, done in ipairs(settlements) do
     if not KINDS[done.kind] then
-      bad("a settlement is of kind 'c' or 'f', not '" .. done.kind .. "'")
+      bad("'" .. done.kind .. "' is no kind of settlement")
+    elseif done.kind == "g" and not FATES[done.payload] then
+      bad("a job whose group is held back goes to 'front' or 'back' or is to 'fail', not to '" .. done.payload .. "'")
     elseif not RETENTION_MODES[done.remove_mode] then
       bad("'" .. done.remove_mode .. "' is no mode of retention")
     elseif done.entry_id ~= "" then

@@ -83,13 +83,17 @@ class Settled:
     """An attempt that ended.
 
     Attributes:
-        kind: `c` completed, `f` failed.
+        kind: `c` completed, `f` failed, `d` delayed, `w` waits for its children, `s` suspended, `g` its group is held
+            back.
         job_id: The job.
         entry_id: Its stream entry; empty when it came from a list.
         taken_ms: Its `processedOn`, as its activation wrote it.
-        payload: Its result, as the serializer wrote it; or why it failed.
-        max_attempts: Attempts allowed; 0 and 1 both mean no retry.
-        backoff_ms: How long before the retry.
+        payload: `c` its result, as the serializer wrote it; `f` or `s` why; `d` its new payload, empty keeps it; `g`
+            what becomes of it: `front` or `back` of its group, or `fail`.
+        wait_ms: `f` how long before the retry; `d` epoch ms until which it waits, never before now; `s` how long at
+            most, 0 for ever; `g` how long the group is held back.
+        max_attempts: `f` attempts allowed; 0 and 1 both mean no retry.
+        extend: `g` a later end already set stays.
         remove_mode: Retention: `true`, `count`, `age_count`, or `0` to keep all.
         remove_count: Jobs with this outcome to keep.
         remove_age_s: Seconds to keep them.
@@ -100,8 +104,9 @@ class Settled:
     entry_id: str
     taken_ms: int
     payload: str
+    wait_ms: int
     max_attempts: int
-    backoff_ms: int
+    extend: bool
     remove_mode: str
     remove_count: int
     remove_age_s: int
@@ -279,6 +284,8 @@ def exchange(
     want: int,
     honour_pause: bool,
     cluster: bool,
+    skip_events: bool,
+    skip_metrics: bool,
 ) -> Call:
     """Make one trip for a worker: settle what ended, return what shall not start, start what was delivered, take more.
 
@@ -304,16 +311,19 @@ def exchange(
         want: Jobs to start beyond the delivered ones; delayed and prioritized ones that are due too.
         honour_pause: Start nothing while the queue is paused; deliveries go back.
         cluster: Keys of other queues may be on other servers: tell their jobs by notices.
+        skip_events: Emit no `completed` event, nor a `failed` one of a job that costs too much.
+        skip_metrics: Count no completions.
 
     Returns:
-        The call. Its reply (array): 1: a letter per settlement, `c` completed, `r` to be retried, `f` failed, `l` lease
-        lost and nothing changed; 2: job id, entry id (empty from a list), [field, value, ...] per started job; 3:
-        queue, parent id, deps member per parent to be told through `glidemq_completeChild`; 4: why no more jobs were
-        taken: `enough` (there may be more), `empty`, `full` (global concurrency), `paused`, or empty text when no more
-        were wanted.
+        The call. Its reply (array): 1: a letter per settlement, `c` completed, `r` to be retried, `f` failed, `d`
+        delayed, `w` waits for its children, `a` ready again, all its children having completed, `s` suspended, `g`
+        parked with its group, `l` lease lost and nothing changed; 2: job id, entry id (empty from a list), [field,
+        value, ...] per started job; 3: queue, parent id, deps member per parent to be told through
+        `glidemq_completeChild`; 4: why no more jobs were taken: `enough` (there may be more), `empty`, `full` (global
+        concurrency), `paused`, or empty text when no more were wanted.
 
-    The server refuses it when the stream key does not end in `:stream`; or when a kind, an entry id or a retention mode
-    is none.
+    The server refuses it when the stream key does not end in `:stream`; or when a kind, an entry id, a retention mode
+    or what becomes of a job is none.
 
     Cost: O(log N) per job, and O(1) per removed, notified or skipped job; it looks at most at 3 * want + 10 jobs.
     """
@@ -340,6 +350,8 @@ def exchange(
             want,
             int(honour_pause),
             int(cluster),
+            int(skip_events),
+            int(skip_metrics),
             len(settlements),
             len(hand_backs),
             len(deliveries),
@@ -352,8 +364,9 @@ def exchange(
                     item.entry_id,
                     item.taken_ms,
                     item.payload,
+                    item.wait_ms,
                     item.max_attempts,
-                    item.backoff_ms,
+                    int(item.extend),
                     item.remove_mode,
                     item.remove_count,
                     item.remove_age_s,
@@ -615,7 +628,7 @@ def version() -> Call:
     """Say which revision of this library answers. The major version is in its name.
 
     Returns:
-        The call. Its reply (text): `2`, growing with every change of the library.
+        The call. Its reply (text): `3`, growing with every change of the library.
 
     Cost: O(1).
     """

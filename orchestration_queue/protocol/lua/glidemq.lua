@@ -2139,7 +2139,7 @@ local SUBSCRIPTION_TTL_S = 86400
 local PAGE = 1000
 
 --- Count the attempt; returns how many there were, in a broadcast of this consumer group.
-function retry.count(queue, attempt)
+local function count(queue, attempt)
   local key = queue .. "job:" .. attempt.job_id
   if not attempt.broadcast then
     return redis.call("HINCRBY", key, "attemptsMade", 1)
@@ -2151,7 +2151,7 @@ function retry.count(queue, attempt)
 end
 
 --- Schedule the next attempt.
-function retry.schedule(queue, attempt, job, attempts)
+local function schedule(queue, attempt, job, attempts)
   local job_id, now, reason = attempt.job_id, attempt.now_ms, attempt.failed_reason
   local key = queue .. "job:" .. job_id
   local opts = redis.call("HGET", key, "opts")
@@ -2169,7 +2169,7 @@ function retry.schedule(queue, attempt, job, attempts)
 end
 
 --- Fail the job for good.
-function retry.give_up(queue, attempt, job)
+local function give_up(queue, attempt, job)
   local job_id, now, reason = attempt.job_id, attempt.now_ms, attempt.failed_reason
   failure.record(queue, job_id, reason, now, "processedOn", now)
   release.forfeit(queue, job, now)
@@ -2177,11 +2177,22 @@ function retry.give_up(queue, attempt, job)
   retention.apply(queue, "failed", { job_id }, now, attempt)
 end
 
---- Schedule up to `count` failed jobs again, oldest first, or all when it is 0; returns how many.
-function retry.failed(queue, count, now)
+--- Record a failed attempt; returns whether another follows.
+function retry.fail(queue, attempt, job)
+  local attempts = count(queue, attempt)
+  if attempt.max_attempts > 0 and attempts < attempt.max_attempts then
+    schedule(queue, attempt, job, attempts)
+    return true
+  end
+  give_up(queue, attempt, job)
+  return false
+end
+
+--- Schedule up to `most` failed jobs again, oldest first, or all when it is 0; returns how many.
+function retry.failed(queue, most, now)
   local retried = 0
-  while count <= 0 or retried < count do
-    local wanted = count > 0 and math.min(count - retried, PAGE) or PAGE
+  while most <= 0 or retried < most do
+    local wanted = most > 0 and math.min(most - retried, PAGE) or PAGE
     local popped = redis.call("ZPOPMIN", queue .. "failed", wanted)
     if not popped[1] then
       break
@@ -2203,6 +2214,62 @@ function retry.failed(queue, count, now)
 end
 
 return retry
+end)()
+
+modules.aside = (function()
+--- Sets an active job aside, to go on later: at a time, when its children have completed, or when it is signalled.
+--- The caller takes it off its worker.
+
+local active = require("active")
+local events = require("events")
+local flows = require("flows")
+local place = require("place")
+
+local aside = {}
+
+local NO_DEADLINE = 9999999999999
+
+--- Set a job aside until a time, without counting an attempt. Unless empty, `new_data` replaces its payload.
+function aside.until_due(queue, job_id, job, due, now, new_data)
+  local key, delay = queue .. "job:" .. job_id, math.max(due - now, 0)
+  place.later(queue, job_id, job, now + delay)
+  redis.call("HSET", key, "state", "delayed", "delay", delay)
+  if new_data ~= "" then
+    redis.call("HSET", key, "data", new_data)
+  end
+  active.pause_slot(queue, job, now)
+  events.emit(queue, "delay-changed", job_id, "delay", delay)
+end
+
+--- Let a job wait for its children; false when all have completed, and it is ready again.
+function aside.for_children(queue, job_id, job, now)
+  active.pause_slot(queue, job, now)
+  local children = redis.call("SCARD", queue .. "deps:" .. job_id)
+  if children > 0 and (tonumber(job.depsCompleted) or 0) >= children then
+    flows.resume(queue, job_id, job.name)
+    return false
+  end
+  redis.call("HSET", queue .. "job:" .. job_id, "state", "waiting-children")
+  events.emit(queue, "waiting-children", job_id)
+  return true
+end
+
+--- Suspend a job until it is signalled, at most `timeout` ms; 0 is for ever.
+function aside.for_signal(queue, job_id, job, now, reason, timeout)
+  local key = queue .. "job:" .. job_id
+  redis.call("HSET", key, "state", "suspended", "suspendedAt", now)
+  if reason ~= "" then
+    redis.call("HSET", key, "suspendReason", reason)
+  end
+  if timeout > 0 then
+    redis.call("HSET", key, "suspendTimeout", timeout)
+  end
+  redis.call("ZADD", queue .. "suspended", timeout > 0 and now + timeout or NO_DEADLINE, job_id)
+  active.pause_slot(queue, job, now)
+  events.emit(queue, "suspended", job_id)
+end
+
+return aside
 end)()
 
 modules.promotion = (function()
@@ -2268,7 +2335,6 @@ end)()
 modules.hold = (function()
 --- Holds a group back for a while at run time.
 
-local active = require("active")
 local events = require("events")
 local failure = require("failure")
 local groups = require("groups")
@@ -2291,19 +2357,19 @@ local function score_of(queue, name, job_id, job, position)
   return seq > 0 and seq or tonumber(job_id) or 0
 end
 
---- Take the active job that met the limit off its worker: parked, or failed.
-function hold.put_down(queue, job_id, job, how)
-  local name, now = job.groupKey, how.now_ms
-  active.leave(queue, job_id, how.entry_id, how.group, how.broadcast)
+--- What becomes of the active job that met the limit: parked at the `front` or the `back` of its group, or `fail`.
+--- The caller takes it off its worker.
+function hold.put_down(queue, job_id, job, now, fate)
+  local name = job.groupKey
   local slots = groups.load(queue, name).active
   if slots > 0 then
     groups.write(queue, name, "active", slots - 1)
   end
-  if how.current_job == "fail" then
+  if fate == "fail" then
     failure.record(queue, job_id, REASON, now, "processedOn", job.processedOn or now)
     failure.announce(queue, job_id, REASON, now, job.processedOn)
   else
-    groups.park(queue, name, job_id, score_of(queue, name, job_id, job, how.requeue_position))
+    groups.park(queue, name, job_id, score_of(queue, name, job_id, job, fate))
   end
 end
 
@@ -3026,13 +3092,7 @@ do -- fail
     if not job then
       return "failed"
     end
-    local attempts = retry.count(queue, attempt)
-    if attempt.max_attempts > 0 and attempts < attempt.max_attempts then
-      retry.schedule(queue, attempt, job, attempts)
-      return "retrying"
-    end
-    retry.give_up(queue, attempt, job)
-    return "failed"
+    return retry.fail(queue, attempt, job) and "retrying" or "failed"
   end)
 end
 
@@ -3068,13 +3128,11 @@ end
 
 do -- moveActiveToDelayed
   local active = require("active")
-  local events = require("events")
-  local place = require("place")
+  local aside = require("aside")
   redis.register_function("glidemq_moveActiveToDelayed", function(KEYS, ARGV)
     if #KEYS < 4 then
       missing("moveActiveToDelayed", "events")
     end
-    local job_key = KEYS[1]
     local job_id = ARGV[1] or missing("moveActiveToDelayed", "job_id")
     local entry_id = ARGV[2] or missing("moveActiveToDelayed", "entry_id")
     local now_ms = numeric(ARGV[3]) or missing("moveActiveToDelayed", "now_ms")
@@ -3087,15 +3145,8 @@ do -- moveActiveToDelayed
     if not job then
       return problem
     end
-    local due = math.max(delayed_until_ms, now_ms)
     active.leave(queue, job_id, entry_id, group, broadcast)
-    place.later(queue, job_id, job, due)
-    redis.call("HSET", job_key, "state", "delayed", "delay", due - now_ms)
-    if new_data ~= "" then
-      redis.call("HSET", job_key, "data", new_data)
-    end
-    active.pause_slot(queue, job, now_ms)
-    events.emit(queue, "delay-changed", job_id, "delay", due - now_ms)
+    aside.until_due(queue, job_id, job, delayed_until_ms, now_ms, new_data)
     return "ok"
   end)
 end
@@ -3123,13 +3174,11 @@ end
 
 do -- moveToWaitingChildren
   local active = require("active")
-  local events = require("events")
-  local flows = require("flows")
+  local aside = require("aside")
   redis.register_function("glidemq_moveToWaitingChildren", function(KEYS, ARGV)
     if #KEYS < 3 then
       missing("moveToWaitingChildren", "events")
     end
-    local job_key = KEYS[1]
     local job_id = ARGV[1] or missing("moveToWaitingChildren", "job_id")
     local entry_id = ARGV[2] or missing("moveToWaitingChildren", "entry_id")
     local group = ARGV[3] or missing("moveToWaitingChildren", "group")
@@ -3141,15 +3190,7 @@ do -- moveToWaitingChildren
       return problem
     end
     active.leave(queue, job_id, entry_id, group, broadcast)
-    active.pause_slot(queue, job, now_ms)
-    local children = redis.call("SCARD", queue .. "deps:" .. job_id)
-    if children > 0 and (tonumber(job.depsCompleted) or 0) >= children then
-      flows.resume(queue, job_id, job.name)
-      return "completed"
-    end
-    redis.call("HSET", job_key, "state", "waiting-children")
-    events.emit(queue, "waiting-children", job_id)
-    return "ok"
+    return aside.for_children(queue, job_id, job, now_ms) and "ok" or "completed"
   end)
 end
 
@@ -3296,6 +3337,7 @@ do -- rateLimit
 end
 
 do -- rateLimitGroup
+  local active = require("active")
   local hold = require("hold")
   local record = require("record")
   redis.register_function("glidemq_rateLimitGroup", function(KEYS, ARGV)
@@ -3318,14 +3360,9 @@ do -- rateLimitGroup
     elseif not job.groupKey or job.groupKey == "" then
       return "error:no_group"
     end
-    hold.put_down(queue, job_id, job, {
-      entry_id = entry_id,
-      group = group,
-      now_ms = now_ms,
-      broadcast = broadcast,
-      current_job = current_job,
-      requeue_position = requeue_position,
-    })
+    active.leave(queue, job_id, entry_id, group, broadcast)
+    local fate = current_job == "fail" and "fail" or requeue_position == "back" and "back" or "front"
+    hold.put_down(queue, job_id, job, now_ms, fate)
     return tostring(hold.group(queue, job.groupKey, job_id, duration_ms, now_ms, extend))
   end)
 end
@@ -3646,13 +3683,11 @@ end
 
 do -- suspend
   local active = require("active")
-  local events = require("events")
+  local aside = require("aside")
   redis.register_function("glidemq_suspend", function(KEYS, ARGV)
     if #KEYS < 4 then
       missing("suspend", "suspended")
     end
-    local job_key = KEYS[1]
-    local suspended_key = KEYS[4]
     local job_id = ARGV[1] or missing("suspend", "job_id")
     local entry_id = ARGV[2] or missing("suspend", "entry_id")
     local group = ARGV[3] or missing("suspend", "group")
@@ -3661,23 +3696,12 @@ do -- suspend
     local timeout_ms = numeric(ARGV[6]) or 0
     local broadcast = ARGV[7] == "1"
     local queue = KEYS[1]:sub(1, -#job_id - 5)
-    local no_deadline = 9999999999999
-
     local job, problem = active.load(queue, job_id)
     if not job then
       return problem
     end
     active.leave(queue, job_id, entry_id, group, broadcast)
-    redis.call("HSET", job_key, "state", "suspended", "suspendedAt", now_ms)
-    if reason ~= "" then
-      redis.call("HSET", job_key, "suspendReason", reason)
-    end
-    if timeout_ms > 0 then
-      redis.call("HSET", job_key, "suspendTimeout", timeout_ms)
-    end
-    redis.call("ZADD", suspended_key, timeout_ms > 0 and now_ms + timeout_ms or no_deadline, job_id)
-    active.pause_slot(queue, job, now_ms)
-    events.emit(queue, "suspended", job_id)
+    aside.for_signal(queue, job_id, job, now_ms, reason, timeout_ms)
     return "ok"
   end)
 end

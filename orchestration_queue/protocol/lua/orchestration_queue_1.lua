@@ -1634,7 +1634,9 @@ lease.RENEWAL = { "state", "processedOn", "revoked" }
 lease.COMPLETION = {
   "state", "processedOn", "groupKey", "orderingSeq", "orderingKey", "parentId", "parentQueue",
 }
-lease.FAILURE = { "state", "processedOn", "groupKey", "orderingSeq", "priority" }
+lease.OTHER = {
+  "state", "processedOn", "groupKey", "orderingSeq", "orderingKey", "priority", "name", "depsCompleted",
+}
 
 --- Some fields of the job, and whether its last activation was the one of `taken_ms`.
 function lease.look(queue, job_id, taken_ms, fields)
@@ -1648,6 +1650,121 @@ function lease.look(queue, job_id, taken_ms, fields)
 end
 
 return lease
+end)()
+
+modules.aside = (function()
+--- Sets an active job aside, to go on later: at a time, when its children have completed, or when it is signalled.
+--- The caller takes it off its worker.
+
+local active = require("active")
+local events = require("events")
+local flows = require("flows")
+local place = require("place")
+
+local aside = {}
+
+local NO_DEADLINE = 9999999999999
+
+--- Set a job aside until a time, without counting an attempt. Unless empty, `new_data` replaces its payload.
+function aside.until_due(queue, job_id, job, due, now, new_data)
+  local key, delay = queue .. "job:" .. job_id, math.max(due - now, 0)
+  place.later(queue, job_id, job, now + delay)
+  redis.call("HSET", key, "state", "delayed", "delay", delay)
+  if new_data ~= "" then
+    redis.call("HSET", key, "data", new_data)
+  end
+  active.pause_slot(queue, job, now)
+  events.emit(queue, "delay-changed", job_id, "delay", delay)
+end
+
+--- Let a job wait for its children; false when all have completed, and it is ready again.
+function aside.for_children(queue, job_id, job, now)
+  active.pause_slot(queue, job, now)
+  local children = redis.call("SCARD", queue .. "deps:" .. job_id)
+  if children > 0 and (tonumber(job.depsCompleted) or 0) >= children then
+    flows.resume(queue, job_id, job.name)
+    return false
+  end
+  redis.call("HSET", queue .. "job:" .. job_id, "state", "waiting-children")
+  events.emit(queue, "waiting-children", job_id)
+  return true
+end
+
+--- Suspend a job until it is signalled, at most `timeout` ms; 0 is for ever.
+function aside.for_signal(queue, job_id, job, now, reason, timeout)
+  local key = queue .. "job:" .. job_id
+  redis.call("HSET", key, "state", "suspended", "suspendedAt", now)
+  if reason ~= "" then
+    redis.call("HSET", key, "suspendReason", reason)
+  end
+  if timeout > 0 then
+    redis.call("HSET", key, "suspendTimeout", timeout)
+  end
+  redis.call("ZADD", queue .. "suspended", timeout > 0 and now + timeout or NO_DEADLINE, job_id)
+  active.pause_slot(queue, job, now)
+  events.emit(queue, "suspended", job_id)
+end
+
+return aside
+end)()
+
+modules.hold = (function()
+--- Holds a group back for a while at run time.
+
+local events = require("events")
+local failure = require("failure")
+local groups = require("groups")
+local record = require("record")
+
+local hold = {}
+
+local REASON = "group rate limited"
+
+--- Where a held job stands among the parked: before all others in its sequence, or behind them.
+local function score_of(queue, name, job_id, job, position)
+  local seq = record.sequence(job)
+  if position ~= "back" then
+    return seq
+  end
+  local last = redis.call("ZRANGE", groups.parked_key(queue, name), 0, 0, "REV", "WITHSCORES")
+  if last[2] then
+    return tonumber(last[2]) + 1
+  end
+  return seq > 0 and seq or tonumber(job_id) or 0
+end
+
+--- What becomes of the active job that met the limit: parked at the `front` or the `back` of its group, or `fail`.
+--- The caller takes it off its worker.
+function hold.put_down(queue, job_id, job, now, fate)
+  local name = job.groupKey
+  local slots = groups.load(queue, name).active
+  if slots > 0 then
+    groups.write(queue, name, "active", slots - 1)
+  end
+  if fate == "fail" then
+    failure.record(queue, job_id, REASON, now, "processedOn", job.processedOn or now)
+    failure.announce(queue, job_id, REASON, now, job.processedOn)
+  else
+    groups.park(queue, name, job_id, score_of(queue, name, job_id, job, fate))
+  end
+end
+
+--- Hold a group back; returns until when. `extend` says whether an end already set stays when it is later.
+function hold.group(queue, name, job_id, duration, now, extend)
+  local resume_at = now + duration
+  if extend == "max" then
+    local standing = tonumber(redis.call("ZSCORE", queue .. "ratelimited", name)) or 0
+    resume_at = math.max(resume_at, standing)
+  end
+  groups.hold_until(queue, name, resume_at)
+  events.emit(
+    queue, "group-rate-limited", job_id,
+    "groupKey", name, "duration", duration, "resumeAt", resume_at
+  )
+  return resume_at
+end
+
+return hold
 end)()
 
 modules.retry = (function()
@@ -1667,7 +1784,7 @@ local SUBSCRIPTION_TTL_S = 86400
 local PAGE = 1000
 
 --- Count the attempt; returns how many there were, in a broadcast of this consumer group.
-function retry.count(queue, attempt)
+local function count(queue, attempt)
   local key = queue .. "job:" .. attempt.job_id
   if not attempt.broadcast then
     return redis.call("HINCRBY", key, "attemptsMade", 1)
@@ -1679,7 +1796,7 @@ function retry.count(queue, attempt)
 end
 
 --- Schedule the next attempt.
-function retry.schedule(queue, attempt, job, attempts)
+local function schedule(queue, attempt, job, attempts)
   local job_id, now, reason = attempt.job_id, attempt.now_ms, attempt.failed_reason
   local key = queue .. "job:" .. job_id
   local opts = redis.call("HGET", key, "opts")
@@ -1697,7 +1814,7 @@ function retry.schedule(queue, attempt, job, attempts)
 end
 
 --- Fail the job for good.
-function retry.give_up(queue, attempt, job)
+local function give_up(queue, attempt, job)
   local job_id, now, reason = attempt.job_id, attempt.now_ms, attempt.failed_reason
   failure.record(queue, job_id, reason, now, "processedOn", now)
   release.forfeit(queue, job, now)
@@ -1705,11 +1822,22 @@ function retry.give_up(queue, attempt, job)
   retention.apply(queue, "failed", { job_id }, now, attempt)
 end
 
---- Schedule up to `count` failed jobs again, oldest first, or all when it is 0; returns how many.
-function retry.failed(queue, count, now)
+--- Record a failed attempt; returns whether another follows.
+function retry.fail(queue, attempt, job)
+  local attempts = count(queue, attempt)
+  if attempt.max_attempts > 0 and attempts < attempt.max_attempts then
+    schedule(queue, attempt, job, attempts)
+    return true
+  end
+  give_up(queue, attempt, job)
+  return false
+end
+
+--- Schedule up to `most` failed jobs again, oldest first, or all when it is 0; returns how many.
+function retry.failed(queue, most, now)
   local retried = 0
-  while count <= 0 or retried < count do
-    local wanted = count > 0 and math.min(count - retried, PAGE) or PAGE
+  while most <= 0 or retried < most do
+    local wanted = most > 0 and math.min(most - retried, PAGE) or PAGE
     local popped = redis.call("ZPOPMIN", queue .. "failed", wanted)
     if not popped[1] then
       break
@@ -1733,6 +1861,47 @@ end
 return retry
 end)()
 
+modules.pauses = (function()
+--- Ends the run of a job that is not done: by the kind of its settlement, and with the letter that says what became of
+--- it. The effects are those of glidemq_moveActiveToDelayed, _moveToWaitingChildren, _suspend and _rateLimitGroup.
+
+local aside = require("aside")
+local hold = require("hold")
+local retry = require("retry")
+
+local NO_GROUP = "Cannot rate limit group: no_group"
+
+local pauses = {}
+
+function pauses.d(self, done, job)
+  aside.until_due(self.queue, done.job_id, job, done.wait_ms, self.now, done.payload)
+  return "d"
+end
+
+function pauses.w(self, done, job)
+  return aside.for_children(self.queue, done.job_id, job, self.now) and "w" or "a"
+end
+
+function pauses.s(self, done, job)
+  aside.for_signal(self.queue, done.job_id, job, self.now, done.payload, done.wait_ms)
+  return "s"
+end
+
+--- Without a group there is nothing to hold back: the job fails, as with every client, and trying again cannot help.
+function pauses.g(self, done, job)
+  local queue, job_id, group = self.queue, done.job_id, job.groupKey
+  if not group or group == "" then
+    retry.fail(queue, { job_id = job_id, failed_reason = NO_GROUP, now_ms = self.now, max_attempts = 0 }, job)
+    return "f"
+  end
+  hold.put_down(queue, job_id, job, self.now, done.payload)
+  hold.group(queue, group, job_id, done.wait_ms, self.now, done.extend and "max" or "replace")
+  return done.payload == "fail" and "f" or "g"
+end
+
+return pauses
+end)()
+
 modules.trip = (function()
 --- One worker's trip: what many jobs need the same command for is collected here and sent once.
 
@@ -1743,12 +1912,13 @@ local retention = require("retention")
 
 local trip = {}
 
---- @return a trip for `consumer` of `group` at `now`; in a cluster, parents in other queues are left to the caller
-function trip.new(queue, group, consumer, now, cluster)
-  return {
-    queue = queue, group = group, consumer = consumer, now = now, cluster = cluster,
-    started = {}, notices = {}, entries = {}, listed = {}, finished = {}, count = 0, duration = 0,
-  }
+--- @return a trip for `who.consumer` of `who.group` at `now`; with `cluster`, parents in other queues are left to the
+--- caller; `skip_events` and `skip_metrics` are those of completions
+function trip.new(queue, now, who)
+  who.queue, who.now = queue, now
+  who.started, who.notices, who.entries, who.listed, who.finished = {}, {}, {}, {}, {}
+  who.count, who.duration = 0, 0
+  return who
 end
 
 --- Take a job off the worker: acknowledge its entry, or count a list job out.
@@ -1792,8 +1962,10 @@ function trip.completed(self, done, processed_on)
   end
   self.rule = done
   self.finished[#self.finished + 1] = done.job_id
-  self.count = self.count + 1
-  self.duration = self.duration + metrics.duration(self.now, processed_on)
+  if not self.skip_metrics then
+    self.count = self.count + 1
+    self.duration = self.duration + metrics.duration(self.now, processed_on)
+  end
 end
 
 --- Send what was collected.
@@ -1812,7 +1984,7 @@ return trip
 end)()
 
 modules.outcomes = (function()
---- What became of started jobs: told under their leases, with the effects of glidemq_complete and glidemq_fail.
+--- What became of started jobs: told under their leases, with the effects of the wire's own functions.
 
 local completion = require("completion")
 local dependents = require("dependents")
@@ -1820,6 +1992,7 @@ local entries = require("entries")
 local flows = require("flows")
 local lease = require("lease")
 local many = require("many")
+local pauses = require("pauses")
 local record = require("record")
 local retry = require("retry")
 local stream = require("stream")
@@ -1854,7 +2027,7 @@ local function late(self, done, job, same, registered)
 end
 
 local function complete(self, done, job, registered)
-  done.returnvalue, done.now_ms = done.payload, self.now
+  done.returnvalue, done.now_ms, done.skip_events = done.payload, self.now, self.skip_events
   completion.write(self.queue, done)
   completion.free(self.queue, done, job)
   notify_parents(self, done.job_id, job, registered)
@@ -1863,15 +2036,11 @@ local function complete(self, done, job, registered)
 end
 
 local function fail(self, done, job)
-  done.failed_reason, done.now_ms = done.payload, self.now
-  local attempts = retry.count(self.queue, done)
-  if done.max_attempts > 0 and attempts < done.max_attempts then
-    retry.schedule(self.queue, done, job, attempts)
-    return "r"
-  end
-  retry.give_up(self.queue, done, job)
-  return "f"
+  done.failed_reason, done.now_ms, done.backoff_ms = done.payload, self.now, done.wait_ms
+  return retry.fail(self.queue, done, job) and "r" or "f"
 end
+
+local SETTLE = { c = complete, f = fail, d = pauses.d, w = pauses.w, s = pauses.s, g = pauses.g }
 
 --- Fail a job that was revoked before it started.
 function outcomes.fail_revoked(self, job_id)
@@ -1907,13 +2076,13 @@ function outcomes.settle(self, settlements)
   local letters = {}
   local registered = any_registered(self.queue, settlements)
   for index, done in ipairs(settlements) do
-    local fields = done.kind == "c" and lease.COMPLETION or lease.FAILURE
+    local fields = done.kind == "c" and lease.COMPLETION or lease.OTHER
     local job, same = lease.look(self.queue, done.job_id, done.taken_ms, fields)
     if not same or job.state ~= "active" then
       letters[index] = late(self, done, job, same, registered)
     else
       trip.leave(self, done.job_id, done.entry_id)
-      letters[index] = done.kind == "c" and complete(self, done, job, registered) or fail(self, done, job)
+      letters[index] = SETTLE[done.kind](self, done, job, registered)
     end
   end
   return table.concat(letters)
@@ -2179,7 +2348,7 @@ local LOOKS_PER_JOB, SPARE_LOOKS = 3, 10
 --- Start one job; returns 1 when it runs now. What does not run is off the worker's hands.
 local function start(self, job_id, entry_id)
   local entry = { id = entry_id, group = self.group, unfinished = true }
-  local flat, verdict = activation.try(self.queue, job_id, entry, self.now)
+  local flat, verdict = activation.try(self.queue, job_id, entry, self.now, self.skip_events)
   if flat then
     local started = self.started
     local size = #started
@@ -2292,7 +2461,8 @@ modules.words = (function()
 
 local words = {}
 
-local KINDS = { c = true, f = true }
+local KINDS = { c = true, f = true, d = true, w = true, s = true, g = true }
+local FATES = { front = true, back = true, fail = true }
 local RETENTION_MODES = { ["0"] = true, ["true"] = true, count = true, age_count = true }
 
 local function bad(why)
@@ -2308,7 +2478,9 @@ end
 function words.check(settlements, hand_backs, deliveries)
   for _, done in ipairs(settlements) do
     if not KINDS[done.kind] then
-      bad("a settlement is of kind 'c' or 'f', not '" .. done.kind .. "'")
+      bad("'" .. done.kind .. "' is no kind of settlement")
+    elseif done.kind == "g" and not FATES[done.payload] then
+      bad("a job whose group is held back goes to 'front' or 'back' or is to 'fail', not to '" .. done.payload .. "'")
     elseif not RETENTION_MODES[done.remove_mode] then
       bad("'" .. done.remove_mode .. "' is no mode of retention")
     elseif done.entry_id ~= "" then
@@ -2781,29 +2953,32 @@ do -- exchange
     local want = whole(ARGV[4], "exchange", "want")
     local honour_pause = flag(ARGV[5], "exchange", "honour_pause")
     local cluster = flag(ARGV[6], "exchange", "cluster")
-    local settlement_count = whole(ARGV[7], "exchange", "settlement_count")
-    local hand_back_count = whole(ARGV[8], "exchange", "hand_back_count")
-    local delivery_count = whole(ARGV[9], "exchange", "delivery_count")
-    count_words("exchange", #KEYS, 12, #ARGV, 9 + 10 * settlement_count + 2 * hand_back_count + 2 * delivery_count)
+    local skip_events = flag(ARGV[7], "exchange", "skip_events")
+    local skip_metrics = flag(ARGV[8], "exchange", "skip_metrics")
+    local settlement_count = whole(ARGV[9], "exchange", "settlement_count")
+    local hand_back_count = whole(ARGV[10], "exchange", "hand_back_count")
+    local delivery_count = whole(ARGV[11], "exchange", "delivery_count")
+    count_words("exchange", #KEYS, 12, #ARGV, 11 + 11 * settlement_count + 2 * hand_back_count + 2 * delivery_count)
     local settlements = {}
     for index = 1, settlement_count do
-      local arg = 9 + (index - 1) * 10
+      local arg = 11 + (index - 1) * 11
       settlements[index] = {
         kind = ARGV[arg + 1],
         job_id = ARGV[arg + 2],
         entry_id = ARGV[arg + 3],
         taken_ms = whole(ARGV[arg + 4], "exchange", "taken_ms"),
         payload = ARGV[arg + 5],
-        max_attempts = whole(ARGV[arg + 6], "exchange", "max_attempts"),
-        backoff_ms = whole(ARGV[arg + 7], "exchange", "backoff_ms"),
-        remove_mode = ARGV[arg + 8],
-        remove_count = whole(ARGV[arg + 9], "exchange", "remove_count"),
-        remove_age_s = whole(ARGV[arg + 10], "exchange", "remove_age_s"),
+        wait_ms = whole(ARGV[arg + 6], "exchange", "wait_ms"),
+        max_attempts = whole(ARGV[arg + 7], "exchange", "max_attempts"),
+        extend = flag(ARGV[arg + 8], "exchange", "extend"),
+        remove_mode = ARGV[arg + 9],
+        remove_count = whole(ARGV[arg + 10], "exchange", "remove_count"),
+        remove_age_s = whole(ARGV[arg + 11], "exchange", "remove_age_s"),
       }
     end
     local hand_backs = {}
     for index = 1, hand_back_count do
-      local arg = 9 + 10 * #settlements + (index - 1) * 2
+      local arg = 11 + 11 * #settlements + (index - 1) * 2
       hand_backs[index] = {
         job_id = ARGV[arg + 1],
         entry_id = ARGV[arg + 2],
@@ -2811,7 +2986,7 @@ do -- exchange
     end
     local deliveries = {}
     for index = 1, delivery_count do
-      local arg = 9 + 10 * #settlements + 2 * #hand_backs + (index - 1) * 2
+      local arg = 11 + 11 * #settlements + 2 * #hand_backs + (index - 1) * 2
       deliveries[index] = {
         job_id = ARGV[arg + 1],
         entry_id = ARGV[arg + 2],
@@ -2819,7 +2994,13 @@ do -- exchange
     end
     local queue = queue_of("exchange", KEYS[1], ":stream") .. ":"
     words.check(settlements, hand_backs, deliveries)
-    local journey = trip.new(queue, group, consumer, now_ms, cluster)
+    local journey = trip.new(queue, now_ms, {
+      group = group,
+      consumer = consumer,
+      cluster = cluster,
+      skip_events = skip_events,
+      skip_metrics = skip_metrics,
+    })
     local letters = outcomes.settle(journey, settlements)
     outcomes.hand_back(journey, hand_backs, 1)
     trip.flush(journey)
@@ -3022,6 +3203,6 @@ end
 do -- version
   redis.register_function("oq1_version", function(KEYS, ARGV)
     count_words("version", #KEYS, 0, #ARGV, 0)
-    return "2"
+    return "3"
   end)
 end

@@ -10,7 +10,8 @@ from orchestration_queue.protocol.call import Call, Operation, Reply, integer, t
 from orchestration_queue.protocol.codec import dump_json
 from orchestration_queue.protocol.functions import glidemq, oq1
 from orchestration_queue.protocol.keys import GROUP, QueueKeys
-from orchestration_queue.protocol.lease import Delivery, Failure, Lease, Settlement
+from orchestration_queue.protocol.lease import Delivery, Lease, Settlement
+from orchestration_queue.protocol.operations.settling import Verdict, settled
 from orchestration_queue.protocol.record import JobRecord, pairs
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "is_paused",
     "leave_group",
     "log_line",
+    "name_dead_letter_queue",
     "next_due",
     "promote",
     "promote_rate_limited",
@@ -40,16 +42,6 @@ __all__ = [
 ]
 
 _EVENTS_LENGTH = 1000
-
-
-class Verdict(Enum):
-    """What became of an outcome we told."""
-
-    COMPLETED = "c"
-    RETRYING = "r"
-    FAILED = "f"
-    LOST = "l"
-    """The job was no longer ours; nothing was changed."""
 
 
 class Why(Enum):
@@ -92,10 +84,14 @@ def exchange(
     want: int = 0,
     honour_pause: bool = True,
     cluster: bool = False,
+    dead_letter: str = "",
+    skip_events: bool = False,
+    skip_metrics: bool = False,
 ) -> Operation[Trip]:
     """Tell outcomes, return jobs unstarted, start delivered ones, and take up to ``want`` more: all in one trip.
 
     In a ``cluster`` the parents of other queues, which may be on other servers, are left to :attr:`Trip.notices`.
+    ``skip_events`` and ``skip_metrics`` leave completions out of the events and of the metrics.
     """
     call = oq1.exchange(
         stream_key=keys.stream,
@@ -110,7 +106,7 @@ def exchange(
         list_active_key=keys.list_active,
         ratelimited_key=keys.ratelimited,
         meta_key=keys.meta,
-        settlements=[_settled(settlement) for settlement in settle],
+        settlements=[settled(settlement) for settlement in settle],
         hand_backs=[oq1.HandBack(job_id=back.job_id, entry_id=back.entry_id) for back in hand_back],
         deliveries=[oq1.Delivered(job_id=delivery.job_id, entry_id=delivery.entry_id) for delivery in start],
         now_ms=now_ms,
@@ -119,26 +115,10 @@ def exchange(
         want=want,
         honour_pause=honour_pause,
         cluster=cluster,
+        skip_events=skip_events,
+        skip_metrics=skip_metrics,
     )
     return Operation(call, lambda reply: _read_trip(keys, reply))
-
-
-def _settled(settlement: Settlement) -> oq1.Settled:
-    lease = settlement.lease
-    failure = settlement if isinstance(settlement, Failure) else None
-    mode, count, age_s = settlement.retention.wire_arguments
-    return oq1.Settled(
-        kind="f" if failure else "c",
-        job_id=lease.job_id,
-        entry_id=lease.entry_id,
-        taken_ms=lease.taken_ms,
-        payload=settlement.reason if isinstance(settlement, Failure) else settlement.result,
-        max_attempts=failure.max_attempts if failure else 0,
-        backoff_ms=failure.backoff_ms if failure else 0,
-        remove_mode=mode,
-        remove_count=count,
-        remove_age_s=age_s,
-    )
 
 
 def _read_trip(keys: QueueKeys, reply: Reply) -> Trip:
@@ -188,6 +168,11 @@ def register(keys: QueueKeys, consumer: str, description: dict[str, object], ttl
 def unregister(keys: QueueKeys, consumer: str) -> Call:
     """Tell the queue that this worker has left."""
     return Call("DEL", (keys.worker(consumer),))
+
+
+def name_dead_letter_queue(keys: QueueKeys, name: str) -> Call:
+    """Tell the queue's readers where its dead letters are."""
+    return Call("HSET", (keys.meta,), ("deadLetterQueueName", name))
 
 
 def is_paused(keys: QueueKeys) -> Operation[bool]:

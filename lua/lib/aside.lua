@@ -1,0 +1,53 @@
+--- Sets an active job aside, to go on later: at a time, when its children have completed, or when it is signalled.
+--- The caller takes it off its worker.
+
+local active = require("active")
+local events = require("events")
+local flows = require("flows")
+local place = require("place")
+
+local aside = {}
+
+local NO_DEADLINE = 9999999999999
+
+--- Set a job aside until a time, without counting an attempt. Unless empty, `new_data` replaces its payload.
+function aside.until_due(queue, job_id, job, due, now, new_data)
+  local key, delay = queue .. "job:" .. job_id, math.max(due - now, 0)
+  place.later(queue, job_id, job, now + delay)
+  redis.call("HSET", key, "state", "delayed", "delay", delay)
+  if new_data ~= "" then
+    redis.call("HSET", key, "data", new_data)
+  end
+  active.pause_slot(queue, job, now)
+  events.emit(queue, "delay-changed", job_id, "delay", delay)
+end
+
+--- Let a job wait for its children; false when all have completed, and it is ready again.
+function aside.for_children(queue, job_id, job, now)
+  active.pause_slot(queue, job, now)
+  local children = redis.call("SCARD", queue .. "deps:" .. job_id)
+  if children > 0 and (tonumber(job.depsCompleted) or 0) >= children then
+    flows.resume(queue, job_id, job.name)
+    return false
+  end
+  redis.call("HSET", queue .. "job:" .. job_id, "state", "waiting-children")
+  events.emit(queue, "waiting-children", job_id)
+  return true
+end
+
+--- Suspend a job until it is signalled, at most `timeout` ms; 0 is for ever.
+function aside.for_signal(queue, job_id, job, now, reason, timeout)
+  local key = queue .. "job:" .. job_id
+  redis.call("HSET", key, "state", "suspended", "suspendedAt", now)
+  if reason ~= "" then
+    redis.call("HSET", key, "suspendReason", reason)
+  end
+  if timeout > 0 then
+    redis.call("HSET", key, "suspendTimeout", timeout)
+  end
+  redis.call("ZADD", queue .. "suspended", timeout > 0 and now + timeout or NO_DEADLINE, job_id)
+  active.pause_slot(queue, job, now)
+  events.emit(queue, "suspended", job_id)
+end
+
+return aside

@@ -1,0 +1,38 @@
+--- Ends the run of a job that is not done: by the kind of its settlement, and with the letter that says what became of
+--- it. The effects are those of glidemq_moveActiveToDelayed, _moveToWaitingChildren, _suspend and _rateLimitGroup.
+
+local aside = require("aside")
+local hold = require("hold")
+local retry = require("retry")
+
+local NO_GROUP = "Cannot rate limit group: no_group"
+
+local pauses = {}
+
+function pauses.d(self, done, job)
+  aside.until_due(self.queue, done.job_id, job, done.wait_ms, self.now, done.payload)
+  return "d"
+end
+
+function pauses.w(self, done, job)
+  return aside.for_children(self.queue, done.job_id, job, self.now) and "w" or "a"
+end
+
+function pauses.s(self, done, job)
+  aside.for_signal(self.queue, done.job_id, job, self.now, done.payload, done.wait_ms)
+  return "s"
+end
+
+--- Without a group there is nothing to hold back: the job fails, as with every client, and trying again cannot help.
+function pauses.g(self, done, job)
+  local queue, job_id, group = self.queue, done.job_id, job.groupKey
+  if not group or group == "" then
+    retry.fail(queue, { job_id = job_id, failed_reason = NO_GROUP, now_ms = self.now, max_attempts = 0 }, job)
+    return "f"
+  end
+  hold.put_down(queue, job_id, job, self.now, done.payload)
+  hold.group(queue, group, job_id, done.wait_ms, self.now, done.extend and "max" or "replace")
+  return done.payload == "fail" and "f" or "g"
+end
+
+return pauses
