@@ -1,7 +1,22 @@
 """Workers: take jobs, run them, keep their leases, tell their outcomes."""
 
+from orchestration_queue.worker.events import WorkerEvent, WorkerEventType
+from orchestration_queue.worker.interrupts import JobInterrupt, RateLimitError
 from orchestration_queue.worker.job import ActiveJob, AsyncActiveJob
+from orchestration_queue.worker.middleware import CallNext, Middleware
 from orchestration_queue.worker.runner import Handler, Router
 from orchestration_queue.worker.worker import Worker
 
-__all__ = ["ActiveJob", "AsyncActiveJob", "Handler", "Router", "Worker"]
+__all__ = [
+    "ActiveJob",
+    "AsyncActiveJob",
+    "CallNext",
+    "Handler",
+    "JobInterrupt",
+    "Middleware",
+    "RateLimitError",
+    "Router",
+    "Worker",
+    "WorkerEvent",
+    "WorkerEventType",
+]

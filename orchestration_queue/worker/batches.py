@@ -6,17 +6,21 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
-from typing import Any
+from typing import Any, TypeAlias
 
 from orchestration_queue.errors import UsageError
 from orchestration_queue.options import Batch
 from orchestration_queue.worker.job import ActiveJob, AsyncActiveJob
+from orchestration_queue.worker.runner import Handler, Router
 
-__all__ = ["Batches"]
+__all__ = ["BatchHandler", "BatchRouter", "Batches"]
+
+BatchHandler: TypeAlias = Callable[[list[Any]], Any]
+"""A function of several :class:`ActiveJob`, or a coroutine function of several :class:`AsyncActiveJob`."""
 
 
 class Batches:
-    """A handler of single jobs that collects them, and calls a handler of many.
+    """Collects single jobs, and calls a handler of many.
 
     The many's handler returns a result per job, in order, or None for no results at all. An exception in its place
     fails that job alone; one that is raised fails them all. Each job keeps its own lease, attempts and time limit.
@@ -28,14 +32,14 @@ class Batches:
         executor: Threads for a plain function.
     """
 
-    def __init__(self, handler: Callable[[list[Any]], Any], batch: Batch, executor: Executor) -> None:
+    def __init__(self, handler: BatchHandler, batch: Batch, executor: Executor) -> None:
         self._handle = _as_coroutine(handler, executor)
         self._batch = batch
         self._open: list[_Member] = []
         self._closing: asyncio.Handle | None = None
         self._calls: set[asyncio.Task[None]] = set()
 
-    async def __call__(self, job: AsyncActiveJob) -> Any:
+    async def run(self, job: AsyncActiveJob) -> Any:
         """Join the open batch; returns this job's part of what its handler returned."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Any] = loop.create_future()
@@ -88,12 +92,33 @@ class Batches:
                 answer.set_result(result)
 
 
-_Member = tuple[AsyncActiveJob, asyncio.Future[Any]]
+_Member: TypeAlias = tuple[AsyncActiveJob, asyncio.Future[Any]]
 
 
-def _as_coroutine(
-    handler: Callable[[list[Any]], Any], executor: Executor
-) -> Callable[[list[AsyncActiveJob]], Awaitable[Any]]:
+class BatchRouter:
+    """Collects the jobs of each handler apart.
+
+    Args:
+        handler: One handler of many for all jobs, or a router to such.
+        batch: As of :class:`Batches`.
+        executor: As of :class:`Batches`.
+    """
+
+    def __init__(self, handler: BatchHandler | Router, batch: Batch, executor: Executor) -> None:
+        self._find = handler.handler if isinstance(handler, Router) else lambda _name: handler
+        self._batch = batch
+        self._executor = executor
+        self._batches: dict[BatchHandler, Batches] = {}
+
+    def handler(self, name: str) -> Handler:
+        """The handler of single jobs of this name."""
+        handler = self._find(name)
+        if handler not in self._batches:
+            self._batches[handler] = Batches(handler, self._batch, self._executor)
+        return self._batches[handler].run
+
+
+def _as_coroutine(handler: BatchHandler, executor: Executor) -> Callable[[list[AsyncActiveJob]], Awaitable[Any]]:
     if inspect.iscoroutinefunction(handler):
         return handler
 

@@ -19,8 +19,9 @@ from orchestration_queue.protocol.keys import DEFAULT_PREFIX, QueueKeys
 from orchestration_queue.protocol.lease import Lease
 from orchestration_queue.protocol.operations import working
 from orchestration_queue.protocol.operations.working import Renewal
-from orchestration_queue.server import AsyncConnection
+from orchestration_queue.server import AsyncConnection, ServerUrl
 from orchestration_queue.server.clock import now_ms
+from orchestration_queue.worker.batches import BatchRouter
 from orchestration_queue.worker.chores import Chores
 from orchestration_queue.worker.driver import Driver
 from orchestration_queue.worker.events import Announcer, Listener
@@ -48,7 +49,8 @@ class Worker:
 
     Args:
         queue: The queue's name.
-        handler: One handler for all jobs, or a router such as :class:`orchestration_queue.tasks.Tasks`.
+        handler: One handler for all jobs, or a router such as :class:`orchestration_queue.tasks.Tasks`. With
+            ``options.batch`` a handler takes a list of jobs, and returns a list of results.
         url: The server; default ``OQ_URL``, else the embedded server of this directory.
         options: Concurrency, lease, intervals and limits.
         prefix: First part of every key.
@@ -68,7 +70,7 @@ class Worker:
         queue: str,
         handler: Handler | Router,
         *,
-        url: str | None = None,
+        url: str | ServerUrl | None = None,
         options: WorkerOptions | None = None,
         prefix: str = DEFAULT_PREFIX,
         middleware: Sequence[Middleware] = (),
@@ -192,7 +194,10 @@ class Worker:
         return partial(working.renew, self.keys)
 
     def _make_runner(self, calls: AsyncConnection, executor: Executor) -> Runner:
-        return Runner(self._handler, self.keys, calls, executor)
+        handler = self._handler
+        if self.options.batch is not None:
+            handler = BatchRouter(handler, self.options.batch, executor)
+        return Runner(handler, self.keys, calls, executor)
 
     def _chores(self, leader: Leader) -> Chores:
         return Chores(

@@ -13,7 +13,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from datetime import timedelta
 from typing import Any
 
@@ -21,12 +21,11 @@ import pytest
 
 from orchestration_queue.client import AsyncQueue
 from orchestration_queue.errors import JobFailedError
-from orchestration_queue.options import Backoff, JobOptions, WorkerOptions
+from orchestration_queue.options import Backoff, JobOptions
 from orchestration_queue.schedules import Every
-from orchestration_queue.worker import AsyncActiveJob, Handler, Worker
+from orchestration_queue.worker import AsyncActiveJob
 from tests.waiting import wait_until
-
-QUICK = WorkerOptions(concurrency=2, promotion_interval=timedelta(milliseconds=50))
+from tests.workers import working
 
 Heard = Callable[[], list[tuple[float, str]]]
 
@@ -53,18 +52,6 @@ def heard(raw: Any) -> Iterator[Heard]:
         yield so_far
 
 
-@asynccontextmanager
-async def working(queue: AsyncQueue, handler: Handler, url: str, **options: Any) -> AsyncIterator[Worker]:
-    """A worker of the queue, stopped in the end."""
-    worker = Worker(queue.name, handler, url=url, options=QUICK.model_copy(update=options))
-    running = asyncio.ensure_future(worker.run())
-    try:
-        yield worker
-    finally:
-        worker.stop()
-        await asyncio.wait_for(running, 10)
-
-
 # -- Payloads
 
 
@@ -74,7 +61,7 @@ async def test_30_compressed_and_plain_jobs_mix(queue: AsyncQueue, server_url: s
 
     text = "Zoë " * 500
     async with (
-        AsyncQueue(queue.name, url=server_url, compression=True) as compressing,
+        AsyncQueue(queue.name, url=server_url, codec="gzip") as compressing,
         working(queue, echo, server_url),
     ):
         jobs = [await client.add("echo", [number, text]) for number, client in enumerate([queue, compressing] * 2)]

@@ -18,6 +18,7 @@ NUMBERED = ("tests/lua/test_easy_to_miss.py", "tests/integration/test_easy_to_mi
 ELSEWHERE = {
     32: ("tests/unit/test_codec.py::test_the_limit_counts_bytes_not_letters",),
     60: ("tests/integration/test_worker.py::test_a_job_out_of_attempts_fails_with_the_reason",),
+    61: ("tests/integration/test_worker_control.py::test_a_worker_tells_what_happens_in_it",),
     64: (
         "tests/integration/test_schedulers_client.py::test_the_same_times_go_on_counting_and_other_times_start_anew",
         "tests/integration/test_schedulers_client.py::test_schedulers_are_listed_looked_up_and_removed",
@@ -42,7 +43,6 @@ ELSEWHERE = {
 }
 
 NOT_YET = {
-    61: "local events of a worker",
     70: "broadcast: subscriptions, and a cap of messages",
     74: "budgets of flows",
     75: "usage reports",

@@ -8,45 +8,24 @@ import json
 import threading
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from datetime import timedelta
-from typing import Any
 
 import pytest
 import redis
 
 from orchestration_queue.client import AsyncQueue, NewJob
 from orchestration_queue.errors import JobFailedError, UnrecoverableError
-from orchestration_queue.options import Backoff, JobOptions, Retention, WorkerOptions
+from orchestration_queue.options import Backoff, JobOptions, Retention
 from orchestration_queue.states import JobState
-from orchestration_queue.worker import ActiveJob, AsyncActiveJob, Handler, Worker
+from orchestration_queue.worker import ActiveJob, AsyncActiveJob, Worker
 from tests.waiting import wait_until
-
-QUICK = WorkerOptions(
-    concurrency=4,
-    lock_duration=timedelta(seconds=1),
-    stalled_interval=timedelta(milliseconds=300),
-    promotion_interval=timedelta(milliseconds=100),
-    drain=timedelta(seconds=5),
-)
+from tests.workers import QUICK, working
 
 
 @pytest.fixture
 async def queue(server_url: str, queue_name: str, raw: redis.Redis) -> AsyncIterator[AsyncQueue]:
     async with AsyncQueue(queue_name, url=server_url) as queue:
         yield queue
-
-
-@asynccontextmanager
-async def working(queue: AsyncQueue, handler: Handler, url: str, **options: Any) -> AsyncIterator[Worker]:
-    """A worker of the queue, stopped in the end."""
-    worker = Worker(queue.name, handler, url=url, options=QUICK.model_copy(update=options))
-    running = asyncio.ensure_future(worker.run())
-    try:
-        yield worker
-    finally:
-        worker.stop()
-        await asyncio.wait_for(running, 10)
 
 
 async def test_a_coroutine_handler_returns_its_result(queue: AsyncQueue, server_url: str) -> None:
