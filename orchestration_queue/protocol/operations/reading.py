@@ -10,15 +10,18 @@ from orchestration_queue.protocol.call import Call, Operation, Reply, text, text
 from orchestration_queue.protocol.events import Event, read_events
 from orchestration_queue.protocol.functions import glidemq
 from orchestration_queue.protocol.keys import GROUP, QueueKeys
-from orchestration_queue.protocol.operations.steps import Steps, all_good, chunks
+from orchestration_queue.protocol.operations.steps import HYDRATION, Steps, all_good, chunks
 from orchestration_queue.protocol.record import JobRecord, pairs
 from orchestration_queue.states import JobState
 
 __all__ = [
     "JobCounts",
+    "count",
     "counts",
     "events_since",
     "exists",
+    "groups",
+    "handed_out_until",
     "job",
     "job_ids",
     "jobs",
@@ -26,7 +29,6 @@ __all__ = [
     "logs",
 ]
 
-_PENDING_PAGE = 10_000
 _EVENTS_PAGE = 100
 _FIRST_ID = "0-0"
 
@@ -41,6 +43,7 @@ class JobCounts:
         delayed: Due later, prioritized and not yet promoted, or pausing before a retry.
         completed: Finished well and kept.
         failed: Failed for good and kept.
+        suspended: Put aside by their handlers until a signal arrives.
     """
 
     waiting: int
@@ -48,6 +51,7 @@ class JobCounts:
     delayed: int
     completed: int
     failed: int
+    suspended: int = 0
 
 
 def job(keys: QueueKeys, job_id: str, fields: Sequence[str] = ()) -> Operation[JobRecord | None]:
@@ -91,16 +95,33 @@ def counts(keys: QueueKeys) -> Steps[JobCounts]:
         Call("ZCARD", (keys.scheduled,)),
         Call("ZCARD", (keys.completed,)),
         Call("ZCARD", (keys.failed,)),
+        Call("ZCARD", (keys.suspended,)),
     ]
     pending = _without_group(replies.pop(1), [0])[0]
-    entries, lifo, priority, list_active, delayed, completed, failed = all_good(replies)
+    entries, lifo, priority, list_active, delayed, completed, failed, suspended = all_good(replies)
     return JobCounts(
         waiting=max(0, entries - pending) + lifo + priority,
         active=pending + max(0, int(list_active or 0)),
         delayed=delayed,
         completed=completed,
         failed=failed,
+        suspended=suspended,
     )
+
+
+def count(keys: QueueKeys) -> Steps[int]:
+    """Count the jobs that are ready or with a worker, in one trip."""
+    entries, lifo, priority, list_active = all_good(
+        (
+            yield [
+                Call("XLEN", (keys.stream,)),
+                Call("LLEN", (keys.lifo,)),
+                Call("LLEN", (keys.priority,)),
+                Call("GET", (keys.list_active,)),
+            ]
+        )
+    )
+    return int(entries + lifo + priority) + max(0, int(list_active or 0))
 
 
 def _without_group(reply: Reply, default: Reply) -> Reply:
@@ -152,9 +173,7 @@ def _slice(ids: list[str], start: int, end: int) -> list[str]:
 
 def _waiting_ids(keys: QueueKeys, start: int, end: int) -> Steps[list[str]]:
     """Lists first, then what the stream has not yet handed out: everything behind the group's last delivery."""
-    (groups,) = yield [Call("XINFO", args=("GROUPS", keys.stream), near=keys.stream)]
-    by_name = {described["name"]: described for described in map(pairs, _plain(_without_group(groups, [])))}
-    last = by_name[GROUP]["last-delivered-id"] if GROUP in by_name else _FIRST_ID
+    last = yield from handed_out_until(keys)
     limit = () if end < 0 else ("COUNT", end + 1)
     priority, lifo, entries = all_good(
         (
@@ -170,23 +189,38 @@ def _waiting_ids(keys: QueueKeys, start: int, end: int) -> Steps[list[str]]:
     return _slice(ids, start, end)
 
 
-def _plain(groups: Reply) -> list[list[bytes]]:
-    """Groups as flat text; some of their values are numbers, or absent."""
-    return [[word if isinstance(word, bytes) else str(word).encode() for word in group] for group in groups]
+def groups(keys: QueueKeys, *more: Call) -> Steps[tuple[list[dict[str, str]], list[Reply]]]:
+    """The groups that read the queue's stream, described in the server's words; with the replies to further calls."""
+    described, *replies = yield [Call("XINFO", args=("GROUPS", keys.stream), near=keys.stream), *more]
+    flat = _without_group(described, [])
+    # Some values are numbers, or absent.
+    words = [[word if isinstance(word, bytes) else str(word).encode() for word in group] for group in flat]
+    return [pairs(group) for group in words], all_good(replies)
+
+
+def handed_out_until(keys: QueueKeys) -> Steps[str]:
+    """Id of the last stream entry that any worker was given; the stream's beginning when there is none."""
+    described, _ = yield from groups(keys)
+    return next((group["last-delivered-id"] for group in described if group["name"] == GROUP), _FIRST_ID)
 
 
 def _active_ids(keys: QueueKeys, start: int, end: int) -> Steps[list[str]]:
-    pending, from_lists = yield [
-        Call("XPENDING", (keys.stream,), (GROUP, "-", "+", _PENDING_PAGE)),
-        glidemq.get_active_list_job_ids(id_key=keys.id),
-    ]
-    (from_lists,) = all_good([from_lists])
     ids: list[str] = []
-    for piece in chunks([text(entry[0]) for entry in _without_group(pending, [])]):
-        replies = yield [Call("XRANGE", (keys.stream,), (entry_id, entry_id)) for entry_id in piece]
-        ids += [pairs(reply[0][1])["jobId"] for reply in all_good(replies) if reply]
+    from_lists: list[str] = []
+    ask_lists = [glidemq.get_active_list_job_ids(id_key=keys.id)]
+    after = "-"
+    while True:
+        page, *listed = yield [Call("XPENDING", (keys.stream,), (GROUP, after, "+", HYDRATION)), *ask_lists]
+        for reply in all_good(listed):
+            from_lists, ask_lists = texts(reply), []
+        pending = [text(entry[0]) for entry in _without_group(page, [])]
+        replies = yield [Call("XRANGE", (keys.stream,), (entry_id, entry_id)) for entry_id in pending]
+        ids += [pairs(reply[0][1]).get("jobId", "") for reply in all_good(replies) if reply]
+        if len(pending) < HYDRATION or 0 <= end < len(ids):
+            break
+        after = f"({pending[-1]}"
     # A list job that went back through the stream is told of twice by other libraries.
-    return _slice(list(dict.fromkeys([*ids, *texts(from_lists)])), start, end)
+    return _slice(list(dict.fromkeys([*ids, *from_lists])), start, end)
 
 
 def logs(keys: QueueKeys, job_id: str, start: int = 0, end: int = -1) -> Operation[list[str]]:

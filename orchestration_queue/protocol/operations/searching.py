@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 
 from orchestration_queue.options import name_problem
-from orchestration_queue.protocol.call import Call, text, texts
+from orchestration_queue.protocol.call import Call, texts
 from orchestration_queue.protocol.keys import QueueKeys
+from orchestration_queue.protocol.operations.scanning import literal, scan
 from orchestration_queue.protocol.operations.steps import Steps, all_good, chunks
 
 __all__ = ["flow_dependencies", "queue_names"]
@@ -15,25 +16,9 @@ _QUEUE_KEYS = ("id", "stream", "meta", "schedulers")
 """Each queue that was ever used has one of these."""
 
 
-def _scan(pattern: str, near: str | None = None) -> Steps[list[str]]:
-    found: set[str] = set()
-    cursor = "0"
-    while True:
-        (reply,) = all_good((yield [Call("SCAN", args=(cursor, "MATCH", pattern, "COUNT", 1000), near=near)]))
-        cursor = text(reply[0])
-        found.update(texts(reply[1]))
-        if cursor == "0":
-            return sorted(found)
-
-
-def _literal(word: str) -> str:
-    """The word as a pattern that matches nothing else."""
-    return re.sub(r"([*?\[\]^\\-])", r"\\\1", word)
-
-
 def queue_names(prefix: str) -> Steps[list[str]]:
     """Names of all queues that one server holds under a key prefix. Walks all its keys."""
-    keys = yield from _scan(f"{_literal(prefix)}:{{*}}:[ims]*")
+    keys = yield from scan(f"{literal(prefix)}:{{*}}:[ims]*")
     shape = re.compile(re.escape(prefix) + r":\{(.*)\}:(?:" + "|".join(_QUEUE_KEYS) + ")")
     # Flows of the HTTP proxy look alike, but their names are none a queue can have.
     names = {match[1] for key in keys if (match := shape.fullmatch(key))}
@@ -47,7 +32,7 @@ def flow_dependencies(keys: QueueKeys, flow_id: str) -> Steps[dict[tuple[str, st
         By queue and job id, the queues and ids of the jobs it waits for.
     """
     start = len(keys.job(""))
-    found = yield from _scan(f"{_literal(keys.job(flow_id))}.*", keys.stream)
+    found = yield from scan(f"{literal(keys.job(flow_id))}.*", keys.stream)
     todo = [(keys.queue, key[start:]) for key in found if ":" not in key[start:]]
     graph: dict[tuple[str, str], list[tuple[str, str]]] = {}
     while todo:

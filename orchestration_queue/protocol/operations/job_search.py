@@ -1,0 +1,185 @@
+"""Finding jobs by what they are: the lists of each state are walked in pages, and no page holds the server up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from orchestration_queue.errors import PayloadError
+from orchestration_queue.protocol.call import Call, text, texts
+from orchestration_queue.protocol.keys import QueueKeys
+from orchestration_queue.protocol.operations import reading
+from orchestration_queue.protocol.operations.scanning import FIRST_PAGE, queue_pattern, scan_page
+from orchestration_queue.protocol.operations.steps import HYDRATION, Steps, all_good
+from orchestration_queue.protocol.record import JobRecord, pairs
+from orchestration_queue.states import JobState
+
+__all__ = ["JobQuery", "search_jobs"]
+
+
+@dataclass(frozen=True, slots=True)
+class JobQuery:
+    """What a job must be like.
+
+    Attributes:
+        name: Its name, exactly; None allows any.
+        data: Fields that its data must hold, each with an equal value; None allows any data.
+        state: Its state as its record says it; None allows any.
+    """
+
+    name: str | None = None
+    data: Mapping[str, Any] | None = None
+    state: JobState | None = None
+
+    def matches(self, record: JobRecord) -> bool:
+        """Whether a job is like that. Data of another serializer matches nothing."""
+        if self.name not in (None, record.name) or self.state not in (None, record.state):
+            return False
+        if self.data is None:
+            return True
+        try:
+            stored = record.data
+        except PayloadError:
+            return False
+        return isinstance(stored, dict) and all(
+            field in stored and stored[field] == value for field, value in self.data.items()
+        )
+
+
+class _Search:
+    """What was found so far."""
+
+    def __init__(self, keys: QueueKeys, query: JobQuery, limit: int) -> None:
+        self.keys = keys
+        self.page = limit if query == JobQuery() and limit < HYDRATION else HYDRATION
+        self._query = query
+        self._limit = limit
+        self._found: dict[str, JobRecord] = {}
+
+    @property
+    def found(self) -> list[JobRecord]:
+        """What was found, at most as many as wanted."""
+        return list(self._found.values())[: self._limit]
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no more are wanted."""
+        return len(self._found) >= self._limit
+
+    def look_at(self, ids: Sequence[str]) -> Steps[None]:
+        """Keep those of the jobs that match. Only what the names let through is read whole."""
+        query = self._query
+        if ids and query.name is not None:
+            names = yield from reading.jobs([(self.keys, job_id) for job_id in ids], ("name",))
+            ids = [job_id for job_id, record in zip(ids, names, strict=True) if record and record.name == query.name]
+        records = yield from reading.jobs([(self.keys, job_id) for job_id in ids])
+        self._found.update({record.id: record for record in records if record and query.matches(record)})
+
+
+_Walk: TypeAlias = Callable[[_Search], Steps[None]]
+
+
+def search_jobs(
+    keys: QueueKeys, name: str | None, data: Mapping[str, Any] | None, state: JobState | None, limit: int
+) -> Steps[list[JobRecord]]:
+    """Jobs that match, at most ``limit``.
+
+    Without a state the lists of all states are walked that have any; jobs that wait for their children are in none,
+    and are found by naming that state, which walks all keys of the queue's server.
+    """
+    # The records, not the lists, tell prioritized jobs from delayed ones, and those that wait for children from all.
+    told = state if state in (JobState.PRIORITIZED, JobState.WAITING_CHILDREN) else None
+    search = _Search(keys, JobQuery(name, data, told), limit)
+    for walk in [_WALKS[state]] if state is not None else _ALL_LISTS:
+        if search.is_full:
+            break
+        yield from walk(search)
+    return search.found
+
+
+def _waiting(search: _Search) -> Steps[None]:
+    """In the order in which workers take them."""
+    for key in (search.keys.priority, search.keys.lifo):
+        yield from _listed(search, key)
+    after = yield from reading.handed_out_until(search.keys)
+    while not search.is_full:
+        call = Call("XRANGE", (search.keys.stream,), (f"({after}", "+", "COUNT", search.page))
+        (entries,) = all_good((yield [call]))
+        yield from search.look_at([pairs(fields).get("jobId", "") for _, fields in entries])
+        if len(entries) < search.page:
+            return
+        after = text(entries[-1][0])
+
+
+def _listed(search: _Search, key: str) -> Steps[None]:
+    """From the right end of a list, where workers take."""
+    start = 0
+    while not search.is_full:
+        (reply,) = all_good((yield [Call("LRANGE", (key,), (-start - search.page, -start - 1))]))
+        ids = texts(reply)
+        yield from search.look_at(ids[::-1])
+        if len(ids) < search.page:
+            return
+        start += search.page
+
+
+def _ranked(search: _Search, key: str) -> Steps[None]:
+    start = 0
+    while not search.is_full:
+        (reply,) = all_good((yield [Call("ZRANGE", (key,), (start, start + search.page - 1))]))
+        ids = texts(reply)
+        yield from search.look_at(ids)
+        if len(ids) < search.page:
+            return
+        start += search.page
+
+
+def _ranked_under(name: str) -> _Walk:
+    return lambda search: _ranked(search, search.keys.named(name))
+
+
+def _active(search: _Search) -> Steps[None]:
+    ids = yield from reading.job_ids(search.keys, JobState.ACTIVE)
+    yield from search.look_at(ids)
+
+
+def _parked(search: _Search) -> Steps[None]:
+    """Group by group; each ordering key that was ever used has a sequence number."""
+    cursor = FIRST_PAGE
+    while not search.is_full:
+        (reply,) = all_good((yield [Call("HSCAN", (search.keys.named("ordering"),), (cursor, "COUNT", HYDRATION))]))
+        cursor = text(reply[0])
+        parked = [search.keys.named(f"groupq:{group}") for group in pairs(reply[1])]
+        sizes = all_good((yield [Call("ZCARD", (key,)) for key in parked]))
+        for key, size in zip(parked, sizes, strict=True):
+            if size and not search.is_full:
+                yield from _ranked(search, key)
+        if cursor == FIRST_PAGE:
+            return
+
+
+def _everywhere(search: _Search) -> Steps[None]:
+    start = len(search.keys.job(""))
+    cursor = FIRST_PAGE
+    while not search.is_full:
+        found, cursor = yield from scan_page(queue_pattern(search.keys, "job:*"), cursor, search.keys.stream)
+        # Jobs have keys of their own beside their record, such as a lock.
+        yield from search.look_at([key[start:] for key in found if ":" not in key[start:]])
+        if cursor == FIRST_PAGE:
+            return
+
+
+_WALKS: Mapping[JobState, _Walk] = {
+    JobState.WAITING: _waiting,
+    JobState.ACTIVE: _active,
+    JobState.DELAYED: _ranked_under("scheduled"),
+    JobState.PRIORITIZED: _ranked_under("scheduled"),
+    JobState.GROUP_WAITING: _parked,
+    JobState.SUSPENDED: _ranked_under("suspended"),
+    JobState.FAILED: _ranked_under("failed"),
+    JobState.COMPLETED: _ranked_under("completed"),
+    JobState.WAITING_CHILDREN: _everywhere,
+}
+
+_ALL_LISTS = [walk for state, walk in _WALKS.items() if state not in (JobState.PRIORITIZED, JobState.WAITING_CHILDREN)]
