@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from orchestration_queue.states import JobState
     from orchestration_queue.tasks import Tasks
     from orchestration_queue.worker import ActiveJob, AsyncActiveJob, Worker
+    from orchestration_queue.worker.sandbox import sandboxed
 
 __all__ = [
     "ActiveJob",
@@ -77,6 +78,7 @@ __all__ = [
     "Worker",
     "WorkerOptions",
     "__version__",
+    "sandboxed",
 ]
 
 _HOMES = {
@@ -88,6 +90,7 @@ _HOMES = {
     "states": "JobState",
     "tasks": "Tasks",
     "worker": "ActiveJob AsyncActiveJob Worker",
+    "worker.sandbox": "sandboxed",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 

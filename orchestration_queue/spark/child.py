@@ -20,10 +20,10 @@ from typing import Any, get_type_hints
 from pydantic import TypeAdapter
 from pydantic_core import to_jsonable_python
 
+from orchestration_queue._process import die_with_parent
 from orchestration_queue.errors import UnrecoverableError
 from orchestration_queue.protocol import codec
 from orchestration_queue.spark.failure import Failure, how_it_ended
-from orchestration_queue.spark.process import die_with_parent
 from orchestration_queue.spark.registry import registered
 
 _JAVA_LEAVES_S = 5.0

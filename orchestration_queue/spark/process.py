@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import selectors
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +15,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import IO, Literal
 
-__all__ = ["Ended", "die_with_parent", "run_child"]
+__all__ = ["Ended", "run_child"]
 
 _LOOK_S = 0.2
 """How often to ask whether to stop."""
@@ -25,7 +23,6 @@ _LAST_WAIT_S = 5.0
 """How long the kernel may take to remove what was killed."""
 _LINE_BYTES = 16_384
 """A longer line is logged in pieces, so that output without an end costs no memory."""
-_PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +52,9 @@ def run_child(
 ) -> Ended:
     """Run a command to its end, and leave none of its processes behind.
 
-    The command gets two more words, our process id (for :func:`die_with_parent`) and the descriptor of a pipe for its
-    reply. The thread that calls must live as long as the child, as it does here, for Linux ends the child with it.
+    The command gets two more words, our process id (for :func:`~orchestration_queue._process.die_with_parent`) and
+    the descriptor of a pipe for its reply. The thread that calls must live as long as the child, as it does here, for
+    Linux ends the child with it.
 
     Args:
         words: The command.
@@ -198,18 +196,3 @@ def _has_living_members(group: int) -> bool:
                 if int(its_group) == group and state not in "ZX":
                     return True
     return False
-
-
-def die_with_parent(parent: int) -> None:
-    """Have the kernel kill this process when its parent ends, however that ends.
-
-    Called by the child itself, first thing: doing it between fork and exec would run Python in a process that may have
-    inherited locked locks. A parent that died before the call is noticed by its changed id.
-
-    Args:
-        parent: The parent's process id, as the parent itself knows it.
-    """
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(128 + signal.SIGKILL)

@@ -124,7 +124,7 @@ def test_an_error_of_the_log_ends_the_child_too() -> None:
 def test_a_child_dies_with_its_parent(tmp_path: Path) -> None:
     sign = tmp_path / "pid"
     child = (
-        "import os, sys, time; from orchestration_queue.spark.process import die_with_parent;"
+        "import os, sys, time; from orchestration_queue._process import die_with_parent;"
         f"die_with_parent(int(sys.argv[1])); open({str(sign)!r}, 'w').write(f'{{os.getpid()}}.'); time.sleep(600)"
     )
     program = f"import os, subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}, str(os.getpid())])"
@@ -139,5 +139,5 @@ def test_a_child_dies_with_its_parent(tmp_path: Path) -> None:
 
 
 def test_a_child_whose_parent_is_gone_already_ends_at_once() -> None:
-    program = "from orchestration_queue.spark.process import die_with_parent; die_with_parent(1 << 22)"
+    program = "from orchestration_queue._process import die_with_parent; die_with_parent(1 << 22)"
     assert subprocess.run([sys.executable, "-c", program]).returncode == 128 + signal.SIGKILL

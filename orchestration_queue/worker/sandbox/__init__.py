@@ -1,0 +1,5 @@
+"""Handlers in processes of their own: for work that fills a core, may hang for ever, or may crash."""
+
+from orchestration_queue.worker.sandbox.handler import Sandboxed, sandboxed
+
+__all__ = ["Sandboxed", "sandboxed"]
