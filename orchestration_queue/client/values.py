@@ -42,7 +42,7 @@ class NewJob:
 
     Attributes:
         name: What kind of job it is: the task's name.
-        data: Its payload, anything JSON can say.
+        data: Its payload, anything the queue's codec can say, or a pydantic model.
         options: How it is placed, retried, limited and kept.
         parent: The job that waits for it, from :attr:`Job.ref`.
     """
@@ -53,17 +53,16 @@ class NewJob:
     parent: ParentRef | None = None
 
 
-def encode_data(name: str, data: object, *, compression: bool = False) -> str:
+def encode_data(name: str, data: object, with_codec: codec.Codec = codec.JSON) -> str:
     """A job's payload as it is stored.
 
     Raises:
         UsageError: The job's name is no text, or empty.
-        PayloadError: The data is not JSON, or too large.
+        PayloadError: The codec cannot say the data, or they are too large.
     """
     if not isinstance(name, str) or not name:
         raise UsageError(f"A job's name says which task runs it, and {name!r} is none; pass the task's name as text.")
-    encoded = codec.encode(data, f"The data of job {name!r}")
-    return codec.compress(encoded) if compression else encoded
+    return codec.encode(data, f"The data of job {name!r}", with_codec)
 
 
 class Deadline:

@@ -1,81 +1,221 @@
-"""How payloads become text and back. JSON by default; gzip on request; never anything that runs code."""
+"""How payloads become text and back. JSON by default; other codecs by name; never anything that runs code.
+
+Which codec wrote a text, its first letters say: nothing, for JSON, else a prefix such as ``gz:``. Readers need no
+setting, and jobs of all codecs mix in one queue.
+"""
 
 from __future__ import annotations
 
 import base64
 import gzip
 import json
+import re
 import zlib
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from orchestration_queue.errors import PayloadError
+from pydantic import BaseModel
 
-__all__ = ["MAX_PAYLOAD_BYTES", "compress", "decode", "dump_json", "encode"]
+from orchestration_queue.errors import PayloadError, UsageError
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+__all__ = ["JSON", "MAX_PAYLOAD_BYTES", "Codec", "decode", "dump_json", "encode", "find_codec", "register_codec"]
 
 MAX_PAYLOAD_BYTES = 1_048_576
 """Most bytes of encoded data, before compression."""
 
-_GZIP_MARK = "gz:"
+_LONGEST_PREFIX = 16
+_PREFIX = re.compile(rf"[a-z][a-z0-9]{{0,{_LONGEST_PREFIX - 2}}}:")
+"""No JSON text begins like this, so that a prefix cannot be mistaken for one."""
 
-_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
+
+@dataclass(frozen=True, slots=True)
+class Codec:
+    """One way to write payloads as text.
+
+    Attributes:
+        name: By which queues choose it.
+        prefix: What its texts begin with: small letters and digits, then a colon.
+        encode: From a value to text, without the prefix. It raises ValueError or TypeError for what it cannot say.
+        decode: Back again. It raises ValueError for what it cannot read. Texts may come from anybody: it must not
+            run code, nor unpack without bound.
+    """
+
+    name: str
+    prefix: str
+    encode: Callable[[Any], str]
+    decode: Callable[[str], Any]
+
+
+class _TooLargeError(ValueError):
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+
+def _plain(value: object) -> object:
+    """What JSON has no word for, in JSON's words: the data of pydantic models, and of nothing else."""
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json", by_alias=True)
+    raise TypeError(f"it has no word for a value of type {type(value).__name__}")
+
+
+_encode_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=_plain).encode
 """Made once: :func:`json.dumps` makes an encoder for every call that asks for more than the defaults."""
 
 
 def dump_json(value: object) -> str:
-    """Compact JSON, as every language on this wire reads it."""
-    return _encode(value)
+    """Compact JSON, as every language on this wire reads it. Pydantic models become their data."""
+    return _encode_json(value)
 
 
-def encode(value: object, what: str = "The job's data") -> str:
-    """Encode a payload.
+def _fitting(packed: bytes) -> bytes:
+    if len(packed) > MAX_PAYLOAD_BYTES:
+        raise _TooLargeError(len(packed))
+    return packed
 
-    Args:
-        value: Anything JSON can say.
-        what: Names the payload in the error.
 
-    Raises:
-        PayloadError: It is not JSON, or is larger than 1 MiB.
-    """
-    try:
-        encoded = dump_json(value)
-        size = len(encoded.encode())  # refuses half a surrogate pair, which is text to Python and to nobody else
-    except (TypeError, ValueError, RecursionError) as error:
-        raise PayloadError(
-            f"{what} cannot be written as JSON ({error}); pass dicts, lists, text, finite numbers, booleans and None."
-        ) from None
-    if size > MAX_PAYLOAD_BYTES:
-        raise PayloadError(
-            f"{what} exceeds maximum size ({size:,} bytes, and {MAX_PAYLOAD_BYTES:,} are allowed); "
-            "store it elsewhere and pass its path."
-        )
+def _to_json(value: object) -> str:
+    encoded = _encode_json(value)
+    _fitting(encoded.encode())  # refuses half a surrogate pair, too, which is text to Python and to nobody else
     return encoded
 
 
-def compress(encoded: str) -> str:
-    """Gzip an encoded payload into the form that every reader detects by its prefix."""
-    packed = gzip.compress(encoded.encode(), mtime=0)
-    return _GZIP_MARK + base64.b64encode(packed).decode("ascii")
+def _to_gzip(value: object) -> str:
+    packed = gzip.compress(_fitting(_encode_json(value).encode()), mtime=0)
+    return base64.b64encode(packed).decode("ascii")
 
 
-def decode(stored: str, what: str = "The job's data") -> Any:
-    """Decode a stored payload, compressed or not.
-
-    Raises:
-        PayloadError: It is not JSON, is damaged, or unpacks to more than 1 MiB.
-    """
-    try:
-        return json.loads(_unpack(stored) if stored.startswith(_GZIP_MARK) else stored)
-    except (ValueError, zlib.error, EOFError) as error:
-        raise PayloadError(
-            f"{what} cannot be read ({error}): it was written with another serializer, or is damaged; "
-            "read it with the client that wrote it."
-        ) from None
-
-
-def _unpack(stored: str) -> str:
+def _from_gzip(text: str) -> Any:
     unpacker = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
-    packed = base64.b64decode(stored.removeprefix(_GZIP_MARK), validate=True)
+    packed = base64.b64decode(text, validate=True)
     unpacked = unpacker.decompress(packed, MAX_PAYLOAD_BYTES + 1)
     if len(unpacked) > MAX_PAYLOAD_BYTES:
         raise ValueError(f"it unpacks to more than {MAX_PAYLOAD_BYTES:,} bytes")
-    return unpacked.decode()
+    return json.loads(unpacked.decode())
+
+
+def _msgpack() -> ModuleType:
+    """Imported late: it is an extra."""
+    try:
+        import msgpack
+    except ImportError:
+        raise UsageError(
+            "The codec 'msgpack' needs the package msgpack, which is not installed; "
+            "install orchestration-queue[msgpack]."
+        ) from None
+    module: ModuleType = msgpack
+    return module
+
+
+def _to_msgpack(value: object) -> str:
+    packed: bytes = _msgpack().packb(value, datetime=True, default=_plain)
+    _unpack(packed)  # msgpack writes keys of maps that Python cannot read back
+    return base64.b64encode(packed).decode("ascii")
+
+
+def _from_msgpack(text: str) -> Any:
+    return _unpack(_fitting(base64.b64decode(text, validate=True)))
+
+
+def _unpack(packed: bytes) -> Any:
+    # What the text claims to hold is bound by its own length, so that no small text asks for much memory.
+    return _msgpack().unpackb(packed, timestamp=3, strict_map_key=False, ext_hook=_unknown_kind)
+
+
+def _unknown_kind(code: int, _: bytes) -> object:
+    raise ValueError(f"it holds a value of msgpack's extension type {code}, which means nothing here")
+
+
+JSON = Codec("json", "", _to_json, json.loads)
+_GZIP = Codec("gzip", "gz:", _to_gzip, _from_gzip)
+_MSGPACK = Codec("msgpack", "mp:", _to_msgpack, _from_msgpack)
+
+_by_name = {known.name: known for known in (JSON, _GZIP, _MSGPACK)}
+_by_prefix = {known.prefix: known for known in (_GZIP, _MSGPACK)}
+
+
+def register_codec(codec: Codec) -> None:
+    """Make a codec known in this process: queues may choose it by name, and readers tell it by its prefix.
+
+    Adders, workers and whoever waits for the jobs need it alike; others see texts that they cannot read. A codec
+    that is registered twice stays; another one of the same name or prefix is refused.
+
+    Raises:
+        UsageError: The name or the prefix is taken, or the prefix could be mistaken for JSON.
+    """
+    if _by_name.get(codec.name) == codec:
+        return
+    if not codec.name or codec.name in _by_name or codec.prefix in _by_prefix:
+        raise UsageError(
+            f"A codec {codec.name!r} with the prefix {codec.prefix!r} cannot be told from those that are registered "
+            f"({', '.join(_by_name)}); choose another name and prefix."
+        )
+    if not _PREFIX.fullmatch(codec.prefix):
+        raise UsageError(
+            f"The codec {codec.name!r} has the prefix {codec.prefix!r}, which could be mistaken for JSON; "
+            f"use up to {_LONGEST_PREFIX} characters: small letters and digits, then a colon."
+        )
+    _by_name[codec.name] = _by_prefix[codec.prefix] = codec
+
+
+def find_codec(name: str) -> Codec:
+    """The codec of that name.
+
+    Raises:
+        UsageError: There is none, or it needs a package that is not installed.
+    """
+    if (codec := _by_name.get(name)) is None:
+        raise UsageError(f"There is no codec {name!r}; use one of {', '.join(_by_name)}, or register it first.")
+    if codec is _MSGPACK:
+        _msgpack()
+    return codec
+
+
+def encode(value: object, what: str = "The job's data", codec: Codec = JSON) -> str:
+    """Encode a payload.
+
+    Args:
+        value: Anything the codec can say: for JSON plain values and pydantic models, for msgpack also bytes and
+            datetimes with a time zone.
+        what: Names the payload in the error.
+        codec: How.
+
+    Raises:
+        PayloadError: The codec cannot say it, or it is larger than 1 MiB (before compression).
+    """
+    try:
+        encoded = codec.prefix + codec.encode(value)
+        if codec is not JSON and codec is not _GZIP:  # these have measured their JSON
+            _fitting(encoded.encode())
+    except _TooLargeError as error:
+        raise PayloadError(
+            f"{what} exceeds maximum size ({error.size:,} bytes, and {MAX_PAYLOAD_BYTES:,} are allowed); "
+            "store it elsewhere and pass its path."
+        ) from None
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        is_json = codec is JSON or codec is _GZIP
+        how = "as JSON" if is_json else f"by the codec {codec.name!r}"
+        wanted = "dicts, lists, text, finite numbers, booleans, None and models" if is_json else "what that codec knows"
+        raise PayloadError(f"{what} cannot be written {how} ({error}); pass {wanted}.") from None
+    return encoded
+
+
+def decode(stored: str, what: str = "The job's data") -> Any:
+    """Decode a stored payload, whichever codec wrote it.
+
+    Raises:
+        PayloadError: No codec that is known here wrote it, it is damaged, or it unpacks to more than 1 MiB.
+    """
+    prefix, colon, text = stored.partition(":") if stored[:1].islower() else ("", "", stored)
+    codec = _by_prefix.get(prefix + colon)
+    try:
+        return json.loads(stored) if codec is None else codec.decode(text)
+    except (ValueError, TypeError, zlib.error, EOFError, RecursionError, UsageError) as error:
+        why = str(error) or type(error).__name__
+        raise PayloadError(
+            f"{what} cannot be read ({why}): it was written with another serializer, or is damaged; "
+            "read it with the client that wrote it."
+        ) from None

@@ -109,7 +109,7 @@ async def test_debounce_replaces_a_delayed_job(face: Face, queue_name: str, raw:
 
 
 async def test_compressed_data_is_stored_compressed_and_read_plain(face: Face, queue_name: str, raw: Any) -> None:
-    async with face.queue(queue_name, compression=True) as queue:
+    async with face.queue(queue_name, codec="gzip") as queue:
         job = await queue.add("work", {"text": "x" * 1000})
         assert raw.hget(queue.keys.job(job.id), "data").startswith("gz:")
         assert (await queue.get_job(job.id)).record.data == {"text": "x" * 1000}

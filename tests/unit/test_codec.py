@@ -1,68 +1,124 @@
-"""Payloads become JSON that every language reads, and come back unchanged."""
+"""Payloads become text that names its codec, and come back unchanged; what cannot is refused in one sentence."""
 
 from __future__ import annotations
 
 import base64
 import gzip
 import math
+import sys
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
 
+import msgpack
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import BaseModel, Field
 
-from orchestration_queue.errors import PayloadError
+from orchestration_queue.client import AsyncQueue, Queue
+from orchestration_queue.errors import PayloadError, UsageError
 from orchestration_queue.protocol import codec
+from orchestration_queue.protocol.codec import Codec, find_codec, register_codec
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
     max_leaves=20,
 )
 
+GZIP = find_codec("gzip")
+MSGPACK = find_codec("msgpack")
+
+
+class Price(BaseModel):
+    amount: Decimal
+    at: datetime = Field(alias="pricedAt")
+
 
 @given(JSON)
-def test_what_is_encoded_decodes_to_itself_compressed_or_not(value: object) -> None:
-    encoded = codec.encode(value)
-    assert codec.decode(encoded) == value
-    assert codec.decode(codec.compress(encoded)) == value
+def test_what_is_encoded_decodes_to_itself_by_every_codec(value: object) -> None:
+    for name in ("json", "gzip", "msgpack"):
+        assert codec.decode(codec.encode(value, codec=find_codec(name))) == value
 
 
 def test_encoding_is_compact_and_keeps_letters_of_all_languages() -> None:
     assert codec.encode({"to": ["Zoë", 1], "on": True}) == '{"to":["Zoë",1],"on":true}'
 
 
-def test_compression_takes_the_form_that_node_detects() -> None:
-    packed = codec.compress('{"a":1}')
+def test_gzip_takes_the_form_that_node_detects_and_is_the_same_every_time() -> None:
+    packed = codec.encode({"a": 1}, codec=GZIP)
     assert packed.startswith("gz:")
     assert gzip.decompress(base64.b64decode(packed[3:])) == b'{"a":1}'
+    assert codec.encode({"a": 1}, codec=GZIP) == packed
 
 
-def test_compression_is_the_same_every_time() -> None:
-    assert codec.compress("x" * 100) == codec.compress("x" * 100)
+def test_msgpack_carries_bytes_and_moments_as_they_are() -> None:
+    value = {"raw": b"\x00\xff", "at": datetime(2013, 1, 31, 12, 30, tzinfo=UTC), 7: "a number as key"}
+    stored = codec.encode(value, codec=MSGPACK)
+    assert stored.startswith("mp:")
+    assert msgpack.unpackb(base64.b64decode(stored[3:]), timestamp=3, strict_map_key=False) == value
+    assert codec.decode(stored) == value
+
+
+@pytest.mark.parametrize("name", ["json", "gzip", "msgpack"])
+def test_models_become_their_data_wherever_they_stand(name: str) -> None:
+    price = Price(amount=Decimal("1.50"), pricedAt=datetime(2013, 1, 31, tzinfo=UTC))
+    read = codec.decode(codec.encode({"prices": [price]}, codec=find_codec(name)))
+    assert read == {"prices": [{"amount": "1.50", "pricedAt": "2013-01-31T00:00:00Z"}]}
+    assert Price.model_validate(read["prices"][0]) == price
 
 
 @pytest.mark.parametrize(
-    "value", [object(), {1, 2}, b"bytes", math.nan, math.inf, {"deep": {"at": object()}}, "\ud800"]
+    "value", [object(), {1, 2}, b"bytes", datetime.now(UTC), math.nan, math.inf, {"deep": {"at": object()}}, "\ud800"]
 )
-def test_what_json_cannot_say_is_refused_in_one_sentence(value: object) -> None:
-    with pytest.raises(PayloadError, match=r"cannot be written as JSON .*; pass dicts, lists, text.*\.$"):
-        codec.encode(value)
+@pytest.mark.parametrize("name", ["json", "gzip"])
+def test_what_json_cannot_say_is_refused_in_one_sentence(name: str, value: object) -> None:
+    with pytest.raises(PayloadError, match=r"cannot be written as JSON \(.+\); pass dicts, lists, text.*\.$"):
+        codec.encode(value, codec=find_codec(name))
 
 
-def test_a_circle_is_refused() -> None:
+@pytest.mark.parametrize(
+    "value",
+    [object(), {1, 2}, datetime(2013, 1, 31), 2**70, {(1, 2): "a tuple as key"}, "\ud800"],  # noqa: DTZ001  the point
+)
+def test_what_msgpack_cannot_say_or_give_back_is_refused_in_one_sentence(value: object) -> None:
+    with pytest.raises(PayloadError, match=r"cannot be written by the codec 'msgpack' \(.+\); pass what that codec"):
+        codec.encode(value, codec=MSGPACK)
+
+
+@pytest.mark.parametrize("name", ["json", "gzip", "msgpack"])
+def test_a_circle_is_refused(name: str) -> None:
     circle: list[object] = []
     circle.append(circle)
-    with pytest.raises(PayloadError, match="cannot be written as JSON"):
-        codec.encode(circle)
+    with pytest.raises(PayloadError, match="cannot be written"):
+        codec.encode(circle, codec=find_codec(name))
 
 
+@pytest.mark.parametrize("name", ["json", "gzip"])
 @pytest.mark.parametrize("letter", ["a", "é", "語", "🚚"])
-def test_the_limit_counts_bytes_not_letters(letter: str) -> None:
+def test_the_limit_counts_bytes_before_compression(letter: str, name: str) -> None:
     width = len(letter.encode())
     room = (codec.MAX_PAYLOAD_BYTES - 2) // width
-    assert codec.decode(codec.encode(letter * room)) == letter * room
+    known = find_codec(name)
+    assert codec.decode(codec.encode(letter * room, codec=known)) == letter * room
     with pytest.raises(PayloadError, match="exceeds maximum size"):
-        codec.encode(letter * (room + 1) + "aaa"[: width - 1])
+        codec.encode(letter * (room + 1) + "aaa"[: width - 1], codec=known)
+
+
+def test_the_limit_of_other_codecs_counts_the_text_they_make() -> None:
+    fits, too_long = b"x" * 786_000, b"x" * 787_000
+    assert codec.decode(codec.encode(fits, codec=MSGPACK)) == fits
+    with pytest.raises(PayloadError, match=r"exceeds maximum size \(1,049,"):
+        codec.encode(too_long, codec=MSGPACK)
+
+
+def _packed(raw: bytes) -> str:
+    return "mp:" + base64.b64encode(raw).decode()
 
 
 @pytest.mark.parametrize(
@@ -70,14 +126,27 @@ def test_the_limit_counts_bytes_not_letters(letter: str) -> None:
     [
         ("{", "Expecting"),
         ("", "Expecting"),
+        ("[" * 100_000, "recursion"),
+        ("nobody:knows", "Expecting"),
         ("gz:not base64!", "base64|Non-base64|digit"),
         ("gz:" + base64.b64encode(b"not gzip").decode(), "header"),
-        (codec.compress('"' + "x" * 1000 + '"')[:-40], ""),
+        (codec.encode("x" * 1000, codec=GZIP)[:-40], ""),
         ("gz:" + base64.b64encode(gzip.compress(b"\xff\xfe")).decode(), "utf-8"),
+        ("gz:" + base64.b64encode(gzip.compress(b"{")).decode(), "Expecting"),
+        ("mp:not base64!", "base64|Non-base64|digit"),
+        (_packed(b""), "incomplete"),
+        (_packed(b"\xc1"), "FormatError"),
+        (_packed(b"\x01\x01"), "extra data"),
+        (_packed(b"\xd9\x01\xff"), "utf-8"),
+        (_packed(b"\x81\x91\x01\x01"), "unhashable"),
+        (_packed(b"\xc7\x01\x05a"), "extension type 5"),
+        (_packed(b"\xdd\xff\xff\xff\xff"), "max_array_len"),
+        (_packed(b"\xdf\xff\xff\xff\xff"), "max_map_len"),
+        (_packed(b"\x91" * 100_000), "StackError"),
     ],
 )
 def test_damaged_data_is_said_to_be_damaged(stored: str, why: str) -> None:
-    with pytest.raises(PayloadError, match=rf"The job's data cannot be read \(.*{why}.*read it with the client"):
+    with pytest.raises(PayloadError, match=rf"The job's data cannot be read \(.*({why}).*read it with the client"):
         codec.decode(stored)
 
 
@@ -86,3 +155,63 @@ def test_a_small_bomb_does_not_unpack() -> None:
     assert len(bomb) < 100_000
     with pytest.raises(PayloadError, match="unpacks to more than 1,048,576 bytes"):
         codec.decode(bomb)
+
+
+def test_without_its_package_msgpack_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    stored = codec.encode(1, codec=MSGPACK)
+    monkeypatch.setitem(sys.modules, "msgpack", None)
+    for queue in (Queue, AsyncQueue):
+        with pytest.raises(UsageError, match=r"is not installed; install orchestration-queue\[msgpack\]"):
+            queue("q", codec="msgpack")
+    with pytest.raises(PayloadError, match=r"install orchestration-queue\[msgpack\]"):
+        codec.decode(stored)
+
+
+def _reverse(text: str) -> str:
+    return text[::-1]
+
+
+@pytest.fixture
+def own_codecs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Codecs that a test registers are gone after it."""
+    monkeypatch.setattr(codec, "_by_name", dict(codec._by_name))
+    monkeypatch.setattr(codec, "_by_prefix", dict(codec._by_prefix))
+
+
+@pytest.mark.usefixtures("own_codecs")
+def test_a_codec_of_ones_own_is_found_by_name_and_told_by_prefix() -> None:
+    mine = Codec("reversed", "rev:", _reverse, _reverse)
+    register_codec(mine)
+    register_codec(mine)
+    assert codec.encode("abc", codec=find_codec("reversed")) == "rev:cba"
+    assert codec.decode("rev:cba") == "abc"
+    with pytest.raises(PayloadError, match="exceeds maximum size"):
+        codec.encode("x" * codec.MAX_PAYLOAD_BYTES, codec=mine)
+
+
+@pytest.mark.usefixtures("own_codecs")
+@pytest.mark.parametrize(
+    ("name", "prefix", "says"),
+    [
+        ("json", "js:", "cannot be told from those"),
+        ("", "js:", "cannot be told from those"),
+        ("mine", "gz:", "cannot be told from those"),
+        ("mine", "", "could be mistaken for JSON"),
+        ("mine", "no colon", "could be mistaken for JSON"),
+        ("mine", '"x":', "could be mistaken for JSON"),
+        ("mine", "1:", "could be mistaken for JSON"),
+        ("mine", "Upper:", "could be mistaken for JSON"),
+        ("mine", "a:b:", "could be mistaken for JSON"),
+        ("mine", "a" * 20 + ":", "could be mistaken for JSON"),
+    ],
+)
+def test_a_codec_that_could_be_mistaken_is_refused(name: str, prefix: str, says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        register_codec(Codec(name, prefix, _reverse, _reverse))
+    assert set(codec._by_name) == {"json", "gzip", "msgpack"}
+
+
+@pytest.mark.parametrize("name", ["pickle", "", "GZIP", None])
+def test_a_codec_that_is_not_there_is_refused_before_anything_is_sent(name: Any) -> None:
+    with pytest.raises(UsageError, match=r"There is no codec .*; use one of json, gzip, msgpack"):
+        Queue("q", codec=name)

@@ -15,6 +15,7 @@ from orchestration_queue.client.values import NO_OPTIONS, NewJob, encode_data
 from orchestration_queue.errors import JobNotFoundError, ServerError, UsageError
 from orchestration_queue.options import JobOptions, milliseconds
 from orchestration_queue.protocol.call import Call, Operation
+from orchestration_queue.protocol.codec import find_codec
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX, QueueKeys
 from orchestration_queue.protocol.operations import adding, control, reading, working
 from orchestration_queue.protocol.operations.adding import Added, Addition
@@ -40,12 +41,14 @@ class AsyncQueue(AsyncClient):
         url: The server; default ``OQ_URL``, else the embedded server of this directory.
         connection: An open connection to use; it stays open on close.
         prefix: First part of every key.
-        compression: Gzip the jobs' data. Every reader of this wire detects it.
+        codec: How the jobs' data are written: ``json``; ``gzip`` packs the JSON, which every reader of this wire
+            detects; ``msgpack`` also carries bytes and datetimes, but Node's readers see it as unreadable; or one of
+            your own, from :func:`register_codec`.
         emit_events: Tell listeners of jobs being added; False saves the server an entry a job.
 
     Raises:
         InvalidNameError: The wire cannot carry the queue's name.
-        UsageError: Both ``url`` and ``connection`` are given.
+        UsageError: Both ``url`` and ``connection`` are given, or there is no such codec.
 
     Attributes:
         schedulers: The queue's repeatable jobs.
@@ -58,14 +61,14 @@ class AsyncQueue(AsyncClient):
         url: str | None = None,
         connection: AsyncConnection | AsyncChannel | None = None,
         prefix: str = DEFAULT_PREFIX,
-        compression: bool = False,
+        codec: str = "json",
         emit_events: bool = True,
     ) -> None:
         super().__init__(url, connection)
         self.name = name
         self.keys = QueueKeys(name, prefix)
         self.schedulers = AsyncJobSchedulers(name, connection=self._channel, prefix=prefix)
-        self._compression = compression
+        self._codec = find_codec(codec)
         self._skip_events = not emit_events
 
     def __repr__(self) -> str:
@@ -150,7 +153,7 @@ class AsyncQueue(AsyncClient):
         return [operation.read(reply) for operation, reply in zip(operations, all_good(replies), strict=True)]
 
     def _addition(self, new: NewJob) -> Addition:
-        encoded = encode_data(new.name, new.data, compression=self._compression)
+        encoded = encode_data(new.name, new.data, self._codec)
         return Addition(new.name, encoded, new.options, new.parent)
 
     def _adding(self, job: Addition, at_ms: int) -> Operation[Added]:
