@@ -71,14 +71,16 @@ class AsyncActiveJob(_Facts):
         self._keys = keys
         self._connection = connection
 
-    async def log(self, text: str) -> None:
-        """Append a line to the job's log.
+    async def log(self, text: str, *more: str) -> None:
+        """Append a line to the job's log, or several in one trip.
 
         Raises:
-            PayloadError: The line is larger than 1 MiB.
+            PayloadError: A line is larger than 1 MiB.
         """
-        codec.encode(text, "Log line")
-        await self._connection.execute(working.log_line(self._keys, self.id, text))
+        lines = (text, *more)
+        for line in lines:
+            codec.encode(line, "Log line")
+        await self._connection.execute(working.log_lines(self._keys, self.id, lines))
 
     async def update_progress(self, progress: Any) -> None:
         """Store how far the job is, a number or any JSON, and tell those who listen.
@@ -126,9 +128,9 @@ class ActiveJob(_Facts):
     def _wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
 
-    def log(self, text: str) -> None:
+    def log(self, text: str, *more: str) -> None:
         """As :meth:`AsyncActiveJob.log`."""
-        self._wait(self._job.log(text))
+        self._wait(self._job.log(text, *more))
 
     def update_progress(self, progress: Any) -> None:
         """As :meth:`AsyncActiveJob.update_progress`."""

@@ -24,7 +24,7 @@ __all__ = [
     "heal_list_active",
     "is_paused",
     "leave_group",
-    "log_line",
+    "log_lines",
     "name_dead_letter_queue",
     "next_due",
     "promote",
@@ -275,9 +275,9 @@ def sweep_suspended(keys: QueueKeys, now_ms: int) -> Call:
     )
 
 
-def log_line(keys: QueueKeys, job_id: str, line: str) -> Call:
-    """Append a line to the job's log."""
-    return Call("RPUSH", (keys.log(job_id),), (line,))
+def log_lines(keys: QueueKeys, job_id: str, lines: Sequence[str]) -> Call:
+    """Append lines to the job's log."""
+    return Call("RPUSH", (keys.log(job_id),), tuple(lines))
 
 
 def report_progress(keys: QueueKeys, job_id: str, progress: str) -> list[Call]:
