@@ -129,4 +129,4 @@ class HandWorker:
 
     def log(self, held: Held, line: str) -> None:
         """Append to the job's log."""
-        self._connection.execute(working.log_line(self.keys, held.id, line))
+        self._connection.execute(working.log_lines(self.keys, held.id, (line,)))
