@@ -22,6 +22,7 @@ from orchestration_queue.options.job import (
     Retention,
     TokenBucket,
 )
+from orchestration_queue.options.usage import Budget, Usage
 from orchestration_queue.options.wire import backoff_from_wire, retention_from_wire, wire_number
 from orchestration_queue.options.worker import Batch, TokenLimit, WorkerOptions
 
@@ -32,6 +33,7 @@ __all__ = [
     "MAX_PRIORITY",
     "Backoff",
     "Batch",
+    "Budget",
     "Deduplication",
     "JobOptions",
     "Options",
@@ -40,6 +42,7 @@ __all__ = [
     "Retention",
     "TokenBucket",
     "TokenLimit",
+    "Usage",
     "WorkerOptions",
     "backoff_from_wire",
     "milliseconds",

@@ -9,10 +9,11 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
 
+from orchestration_queue.options import wire_number
 from orchestration_queue.protocol import codec
 from orchestration_queue.states import TERMINAL, JobState
 
-__all__ = ["JobRecord", "pairs", "when"]
+__all__ = ["JobRecord", "pairs", "stored_number", "when"]
 
 
 def pairs(flat: Sequence[bytes]) -> dict[str, str]:
@@ -24,6 +25,14 @@ def pairs(flat: Sequence[bytes]) -> dict[str, str]:
 def when(milliseconds: str | int | None) -> datetime | None:
     """Epoch milliseconds as an aware time; None when absent, empty or zero."""
     return datetime.fromtimestamp(int(milliseconds) / 1000, UTC) if milliseconds and int(milliseconds) else None
+
+
+def stored_number(stored: str | None) -> float:
+    """A number that a client of any language stored as text; 0 for what is absent, none, or out of all bounds."""
+    try:
+        return wire_number(float(stored or 0))
+    except ValueError:
+        return 0
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,89 @@
+"""What jobs report to have used, and what a flow may use: tokens and costs, by category."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field
+
+from orchestration_queue.options.base import NonNegative, Options
+
+__all__ = ["Budget", "Usage"]
+
+
+def _plain(amount: float) -> float:
+    """A whole amount as a whole number, as every other language writes it."""
+    return int(amount) if amount == int(amount) else amount
+
+
+_MOST = 2**53
+"""Up to here every language of this wire counts exactly."""
+
+Amount = Annotated[float, Field(ge=0, le=_MOST), AfterValidator(_plain)]
+Bound = Annotated[float, Field(gt=0, le=_MOST), AfterValidator(_plain)]
+Name = Annotated[str, Field(min_length=1)]
+Amounts = Mapping[Name, Amount]
+
+_NOTHING: Mapping[str, float] = {}
+
+
+class Usage(Options):
+    """What one job used, of a language model or of anything else that is counted and paid."""
+
+    model: Name | None = None
+    """The model that was asked."""
+    provider: Name | None = None
+    """Who runs it."""
+    tokens: Amounts = _NOTHING
+    """Tokens by category, such as ``input`` and ``output``."""
+    total_tokens: Amount | None = None
+    """All tokens; None takes the sum of the categories."""
+    costs: Amounts = _NOTHING
+    """Costs by category."""
+    total_cost: Amount | None = None
+    """All costs; None takes the sum of the categories."""
+    cost_unit: Name | None = None
+    """What costs are counted in, such as ``usd``."""
+    latency: NonNegative | None = None
+    """How long the answer took."""
+    cached: bool | None = None
+    """Whether it came from a cache."""
+
+    @property
+    def all_tokens(self) -> float | None:
+        """All tokens; None when none were reported."""
+        return _total(self.total_tokens, self.tokens)
+
+    @property
+    def all_costs(self) -> float | None:
+        """All costs; None when none were reported."""
+        return _total(self.total_cost, self.costs)
+
+
+def _total(given: float | None, parts: Mapping[str, float]) -> float | None:
+    return _plain(math.fsum(parts.values())) if given is None and parts else given
+
+
+class Budget(Options):
+    """What the jobs of one flow may use together.
+
+    Jobs report what they used when they have used it. So the budget is exceeded by those jobs that run at that moment,
+    and holds for those that start after it.
+    """
+
+    max_tokens: Bound | None = None
+    """Most tokens, weighted; None sets no bound."""
+    max_tokens_by: Mapping[Name, Bound] = _NOTHING
+    """Most tokens of single categories, unweighted."""
+    token_weights: Amounts = _NOTHING
+    """How much a token of a category counts towards ``max_tokens``; 1 where nothing is said."""
+    max_cost: Bound | None = None
+    """Highest cost; None sets no bound."""
+    max_cost_by: Mapping[Name, Bound] = _NOTHING
+    """Highest cost of single categories."""
+    cost_unit: Name | None = None
+    """What costs are counted in, such as ``usd``."""
+    on_exceeded: Literal["fail", "pause"] = "fail"
+    """What becomes of jobs that start then: they fail, or are put off for a day, again and again."""

@@ -1,0 +1,201 @@
+"""What jobs used: reported by them, added up by minute, by queue and by flow."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from orchestration_queue.errors import UsageError
+from orchestration_queue.options import wire_number
+from orchestration_queue.protocol.call import Call, Reply, optional_text, texts
+from orchestration_queue.protocol.keys import QueueKeys
+from orchestration_queue.protocol.operations.steps import Steps, all_good, chunks
+from orchestration_queue.protocol.placement import ParentRef
+from orchestration_queue.protocol.record import pairs, stored_number, when
+
+__all__ = ["UsageSummary", "UsageTotals", "flow_jobs", "of_flow", "read_amounts", "report_tokens", "summary"]
+
+_MINUTE_MS = 60_000
+_KEPT_MS = 30 * 24 * 60 * _MINUTE_MS
+_MOST_READS = 100_000
+_FIELDS = ("usage:model", "usage:tokens", "usage:costs", "usage:totalTokens", "usage:totalCost", "usage:costUnit")
+
+
+@dataclass(frozen=True, slots=True)
+class UsageTotals:
+    """What several jobs used together.
+
+    Attributes:
+        jobs: Jobs that reported.
+        tokens: All their tokens.
+        cost: All their costs.
+        cost_unit: What costs are counted in; None when nobody said. Units are not converted.
+        tokens_by: Tokens by category.
+        cost_by: Costs by category.
+        models: Jobs by the model they asked.
+    """
+
+    jobs: int = 0
+    tokens: float = 0
+    cost: float = 0
+    cost_unit: str | None = None
+    tokens_by: Mapping[str, float] = field(default_factory=dict)
+    cost_by: Mapping[str, float] = field(default_factory=dict)
+    models: Mapping[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, parts: Iterable[UsageTotals]) -> UsageTotals:
+        """Several totals as one."""
+        parts = list(parts)
+        return cls(
+            jobs=sum(part.jobs for part in parts),
+            tokens=math.fsum(part.tokens for part in parts),
+            cost=math.fsum(part.cost for part in parts),
+            cost_unit=next((part.cost_unit for part in reversed(parts) if part.cost_unit), None),
+            tokens_by=_added(part.tokens_by for part in parts),
+            cost_by=_added(part.cost_by for part in parts),
+            models={model: int(jobs) for model, jobs in _added(part.models for part in parts).items()},
+        )
+
+
+def _added(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """Amounts by category, added up; those that come to nothing are left out."""
+    amounts: dict[str, list[float]] = {}
+    for part in parts:
+        for name, amount in part.items():
+            amounts.setdefault(name, []).append(amount)
+    added = {name: math.fsum(given) for name, given in sorted(amounts.items())}
+    return {name: amount for name, amount in added.items() if amount > 0}
+
+
+@dataclass(frozen=True, slots=True)
+class UsageSummary:
+    """What the jobs of some queues used within some time.
+
+    Attributes:
+        start: The first minute counted.
+        end: The end of the last.
+        total: All queues together.
+        queues: Each queue that used anything.
+    """
+
+    start: datetime
+    end: datetime
+    total: UsageTotals
+    queues: Mapping[str, UsageTotals]
+
+
+def read_amounts(stored: str | None, otherwise: float = 0) -> dict[str, float]:
+    """Amounts by category as any client stored them; what is no amount counts as ``otherwise``."""
+    try:
+        found = json.loads(stored or "{}")
+    except ValueError:
+        return {}
+    if not isinstance(found, dict):
+        return {}
+    return {name: wire_number(amount) if _is_amount(amount) else otherwise for name, amount in found.items() if name}
+
+
+def _is_amount(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0
+
+
+def report_tokens(keys: QueueKeys, job_id: str, tokens: int) -> Call:
+    """Store how many tokens a job spent, for the workers' token limit."""
+    return Call("HSET", (keys.job(job_id),), ("tpmTokens", tokens))
+
+
+def summary(prefix: str, queues: Sequence[str] | None, start_ms: int, end_ms: int) -> Steps[UsageSummary]:
+    """Add up what queues used from one minute to another, both included; of all queues by default.
+
+    Costs a trip for the names of the queues, and one for each 1,000 minutes of a queue.
+
+    Raises:
+        UsageError: The time runs backwards, or is too long for so many queues.
+    """
+    start_ms = max(start_ms, end_ms - _KEPT_MS) // _MINUTE_MS * _MINUTE_MS
+    if start_ms > end_ms:
+        raise UsageError("The summary would end before it starts; pass a start that lies before the end.")
+    if queues is None:
+        (names,) = all_good((yield [Call("SMEMBERS", (QueueKeys("-", prefix).usage_queues,))]))
+        queues = sorted(texts(names))
+    wanted = [QueueKeys(name, prefix) for name in dict.fromkeys(queues)]
+    minutes = range(start_ms, end_ms + 1, _MINUTE_MS)
+    if len(wanted) * len(minutes) > _MOST_READS:
+        raise UsageError(
+            f"The summary would read {len(wanted) * len(minutes):,} minutes of {len(wanted)} queues, and at most "
+            f"{_MOST_READS:,} are read at a time; ask for fewer queues or for a shorter time."
+        )
+    used: dict[str, UsageTotals] = {}
+    for keys in wanted:
+        found: list[UsageTotals] = []
+        for piece in chunks(minutes):
+            replies = all_good((yield [Call("HGETALL", (keys.usage(minute),)) for minute in piece]))
+            found += [_of_minute(reply) for reply in replies if reply]
+        if (total := UsageTotals.of(found)).jobs > 0:
+            used[keys.queue] = total
+    return UsageSummary(_time(start_ms), _time(minutes[-1] + _MINUTE_MS), UsageTotals.of(used.values()), used)
+
+
+def _time(at_ms: int) -> datetime:
+    return when(at_ms) or datetime.fromtimestamp(0, UTC)
+
+
+def _of_minute(reply: Reply) -> UsageTotals:
+    fields = pairs(reply)
+
+    def by(kind: str) -> dict[str, float]:
+        return {
+            name.removeprefix(kind): stored_number(amount) for name, amount in fields.items() if name.startswith(kind)
+        }
+
+    return UsageTotals(
+        jobs=int(stored_number(fields.get("jobCount"))),
+        tokens=stored_number(fields.get("totalTokens")),
+        cost=stored_number(fields.get("totalCost")),
+        cost_unit=fields.get("costUnit"),
+        tokens_by=by("tokens:"),
+        cost_by=by("costs:"),
+        models={model: int(jobs) for model, jobs in by("models:").items()},
+    )
+
+
+def flow_jobs(root: ParentRef) -> Steps[list[ParentRef]]:
+    """A flow's jobs: its root, what that waits for, and so on; each once. Costs a trip for each level."""
+    found = {root: None}
+    level = [root]
+    while level:
+        members: list[str] = []
+        for piece in chunks(level):
+            replies = all_good((yield [Call("SMEMBERS", (ref.keys.deps(ref.job_id),)) for ref in piece]))
+            members += [member for reply in replies for member in sorted(texts(reply))]
+        level = [ref for member in members if (ref := ParentRef.of_member(member)) and ref not in found]
+        found.update(dict.fromkeys(level))
+        level = list(dict.fromkeys(level))
+    return list(found)
+
+
+def of_flow(root: ParentRef) -> Steps[UsageTotals]:
+    """Add up what a flow's jobs used, as far as they are there; one trip more than the flow has levels."""
+    refs = yield from flow_jobs(root)
+    used: list[UsageTotals] = []
+    for piece in chunks(refs):
+        replies = all_good((yield [Call("HMGET", (ref.keys.job(ref.job_id),), _FIELDS) for ref in piece]))
+        used += [_of_job(reply) for reply in replies if any(value is not None for value in reply)]
+    return UsageTotals.of(used)
+
+
+def _of_job(reply: Reply) -> UsageTotals:
+    model, tokens, costs, total_tokens, total_cost, cost_unit = map(optional_text, reply)
+    return UsageTotals(
+        jobs=1,
+        tokens=stored_number(total_tokens),
+        cost=stored_number(total_cost),
+        cost_unit=cost_unit,
+        tokens_by=read_amounts(tokens),
+        cost_by=read_amounts(costs),
+        models={model: 1} if model else {},
+    )

@@ -1,0 +1,188 @@
+"""What keeps a worker from starting jobs it has: rate limits, token limits, pauses; and, beside, budgets.
+
+Limits are counted when a job is about to start, as on every client of this wire. So a job that waits for one has been
+taken: it keeps its place and its lease, and no worker of another, idle machine runs it meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from orchestration_queue.errors import OrchestrationQueueError
+from orchestration_queue.options import RateLimit, TokenLimit, WorkerOptions, milliseconds
+from orchestration_queue.protocol.keys import QueueKeys
+from orchestration_queue.protocol.operations import limiting
+from orchestration_queue.protocol.operations.steps import all_good
+from orchestration_queue.protocol.record import JobRecord
+from orchestration_queue.server import AsyncConnection
+from orchestration_queue.server.clock import now_ms
+from orchestration_queue.worker.budgets import BudgetGuard
+from orchestration_queue.worker.job import AsyncActiveJob
+from orchestration_queue.worker.middleware import CallNext, Middleware
+
+__all__ = ["Limits", "RateLimiter", "TokenLimiter"]
+
+log = logging.getLogger("orchestration_queue.worker")
+
+_ASK_AGAIN_MS = 1000
+"""When the server could not be asked. The job waits rather than fails: it has done nothing wrong."""
+
+
+class Limits:
+    """All that holds up the jobs of one worker. Ask :meth:`around` for each job; usually the answer is: nothing.
+
+    Args:
+        options: The worker's options.
+        keys: The queue's keys.
+        connection: Connection for calls.
+        on_exceeded: Called with a job that met, or used up, its flow's budget.
+    """
+
+    def __init__(
+        self,
+        options: WorkerOptions,
+        keys: QueueKeys,
+        connection: AsyncConnection,
+        on_exceeded: Callable[[JobRecord], object],
+    ) -> None:
+        self._rate = RateLimiter(options.rate_limit, keys, connection)
+        self._tokens = TokenLimiter(options.token_limit, keys, connection) if options.token_limit else None
+        self._budgets = BudgetGuard(keys, connection, on_exceeded)
+        self._paused_until = 0.0
+        self._turn = asyncio.Lock()
+        self._news = asyncio.Event()
+
+    def around(self, record: JobRecord) -> Sequence[Middleware]:
+        """What to wrap around the handler of this job, outside of its time limit, the outermost first."""
+        budgets = (self._budgets,) if record.fields.get("budgetKey") else ()
+        if self._tokens or self._rate.is_in_force or self._paused_until:
+            return (*budgets, self._hold)
+        return budgets
+
+    def pause_for(self, delay_ms: float) -> None:
+        """Start no job for a while. A pause that lasts longer already stays."""
+        self._paused_until = max(self._paused_until, asyncio.get_running_loop().time() + delay_ms / 1000)
+
+    async def refresh(self) -> None:
+        """Look whether the queue has a rate limit now, and let waiting jobs ask anew. One command."""
+        await self._rate.refresh()
+        self._news.set()
+
+    async def _hold(self, job: AsyncActiveJob, call_next: CallNext) -> Any:
+        """Start the job when all limits allow it. Jobs wait in line; only the first of them asks."""
+        async with self._turn:
+            self._news.clear()
+            while wait_ms := await self._wait_ms():
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(wait_ms / 1000):
+                        await self._news.wait()
+                self._news.clear()
+        result = await call_next()
+        if self._tokens:
+            await self._tokens.count(job)
+        return result
+
+    async def _wait_ms(self) -> float:
+        """How long the next job has to wait, by the first limit that does not allow it; the rate counts it, so last."""
+        if self._paused_until:
+            if (left_s := self._paused_until - asyncio.get_running_loop().time()) > 0:
+                return left_s * 1000
+            self._paused_until = 0.0
+        try:
+            return (self._tokens and await self._tokens.wait_ms()) or await self._rate.wait_ms()
+        except OrchestrationQueueError as error:
+            log.warning("A job waits because its limit could not be asked for: %s", error)
+            return _ASK_AGAIN_MS
+
+
+class RateLimiter:
+    """So many starts in each window, over all workers of the queue. A limit set on the queue goes before our own.
+
+    Args:
+        limit: Our own limit.
+        keys: The queue's keys.
+        connection: Connection for calls.
+    """
+
+    def __init__(self, limit: RateLimit | None, keys: QueueKeys, connection: AsyncConnection) -> None:
+        self._limit = limit
+        self._keys = keys
+        self._connection = connection
+        self._queue_has_one: bool | None = None
+
+    @property
+    def is_in_force(self) -> bool:
+        """Whether starts are limited; as long as nobody has looked, they may be."""
+        return self._limit is not None or self._queue_has_one is not False
+
+    async def refresh(self) -> None:
+        """Look whether the queue has a limit of its own."""
+        self._queue_has_one = await self._connection.run(limiting.has_queue_limit(self._keys), repeatable=True)
+
+    async def wait_ms(self) -> int:
+        """Count a start and return 0, or return how long to wait before asking again."""
+        if self._queue_has_one is None:
+            await self.refresh()
+        if not self.is_in_force:
+            return 0
+        limit = None if self._queue_has_one else self._limit
+        return await self._connection.run(limiting.ask_to_start(self._keys, limit, now_ms()))
+
+
+class TokenLimiter:
+    """So many tokens in each window, as jobs report them. They are known when a job is done, so the last may exceed.
+
+    Windows follow each other from the epoch on, so that all workers of a queue mean the same ones.
+
+    Args:
+        limit: How many, and whose spending counts.
+        keys: The queue's keys.
+        connection: Connection for calls.
+    """
+
+    def __init__(self, limit: TokenLimit, keys: QueueKeys, connection: AsyncConnection) -> None:
+        self._limit = limit
+        self._duration_ms = max(1, milliseconds(limit.duration))
+        self._keys = keys
+        self._connection = connection
+        self._window = 0
+        self._spent = 0
+
+    async def wait_ms(self) -> int:
+        """How long until there are tokens: 0, or the rest of this window."""
+        now = now_ms()
+        window = now // self._duration_ms
+        if await self._is_spent(window):
+            return (window + 1) * self._duration_ms - now
+        return 0
+
+    async def _is_spent(self, window: int) -> bool:
+        limit = self._limit
+        if limit.scope != "queue" and window == self._window and self._spent >= limit.max_tokens:
+            return True
+        if limit.scope == "worker":
+            return False
+        spent = await self._connection.run(limiting.tokens_spent(self._keys, window), repeatable=True)
+        return spent >= limit.max_tokens
+
+    async def count(self, job: AsyncActiveJob) -> None:
+        """Count what a job that is done says it spent. A count that fails is not worth the job, and is left out."""
+        try:
+            reported = limiting.reported_tokens(self._keys, job.id)
+            if tokens := await self._connection.run(reported, repeatable=True):
+                await self._spend(tokens)
+        except OrchestrationQueueError as error:
+            log.warning("The tokens of job %s of queue %s could not be counted: %s", job.id, job.queue, error)
+
+    async def _spend(self, tokens: int) -> None:
+        window = now_ms() // self._duration_ms
+        if window != self._window:
+            self._window, self._spent = window, 0
+        self._spent += tokens
+        if self._limit.scope != "worker":
+            calls = limiting.spend_tokens(self._keys, window, tokens, self._duration_ms)
+            all_good(await self._connection.pipeline(calls, atomic=True))
