@@ -83,12 +83,12 @@ class OneByOne:
     def _pause(self, told: Settled, now: int) -> str:
         values: dict[str, Any] = {"jobId": told.job_id, "entryId": told.entry_id}
         if told.kind == "d":
-            until = {"delayedUntil": told.wait_ms, "newData": told.payload}
+            until: dict[str, Any] = {"delayedUntil": told.wait_ms, "newData": told.payload}
             return {"ok": "d"}[self.wire.call("moveActiveToDelayed", now=now, **until, **values)]
         if told.kind == "w":
             return {"ok": "w", "completed": "a"}[self.wire.call("moveToWaitingChildren", now=now, **values)]
         if told.kind == "s":
-            why = {"reason": told.payload, "timeoutMs": told.wait_ms}
+            why: dict[str, Any] = {"reason": told.payload, "timeoutMs": told.wait_ms}
             return {"ok": "s"}[self.wire.call("suspend", now=now, **why, **values)]
         fate = {"currentJob": "fail"} if told.payload == "fail" else {"requeuePosition": told.payload}
         extend = "max" if told.extend else "replace"

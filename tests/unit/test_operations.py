@@ -55,6 +55,7 @@ def test_many_jobs_are_cut_by_number_and_by_size(sizes: list[int], portions: lis
 
 
 EDITS: list[tuple[Operation[None], str]] = [
+    (control.retry(KEYS, "7", NOW), "retried"),
     (control.promote_job(KEYS, "7"), "promoted"),
     (control.change_priority(KEYS, "7", 1), "given another priority"),
     (control.change_delay(KEYS, "7", 1, NOW), "given another delay"),
@@ -65,13 +66,27 @@ EDITS: list[tuple[Operation[None], str]] = [
 def test_edits_read_every_word_of_the_wire(operation: Operation[None], done: str) -> None:
     operation.read(b"ok")
     operation.read(b"no_op")
-    with pytest.raises(JobNotFoundError):
-        operation.read(b"error:not_found")
-    for word in ("not_delayed", "not_in_stream", "not_in_scheduled", "invalid_state"):
+    for gone in (b"error:not_found", b"not_found"):
+        with pytest.raises(JobNotFoundError):
+            operation.read(gone)
+    for word in (
+        "error:not_delayed",
+        "error:not_in_stream",
+        "error:not_in_scheduled",
+        "error:invalid_state",
+        "not_failed",
+    ):
         with pytest.raises(StateError, match=f"^Job '7' of queue 'q' cannot be {done}, because it "):
-            operation.read(f"error:{word}".encode())
+            operation.read(word.encode())
     with pytest.raises(ServerError, match="which protocol 93 does not know"):
         operation.read(b"error:something_new")
+
+
+def test_a_payload_is_replaced_where_there_is_a_job() -> None:
+    operation = control.update_data(KEYS, "7", "{}")
+    operation.read(1)
+    with pytest.raises(JobNotFoundError):
+        operation.read(0)
 
 
 def test_revoking_reads_every_word_of_the_wire() -> None:
@@ -109,10 +124,10 @@ def drive(steps: Any, *replies: list[Any]) -> Any:
 
 def test_counts_do_without_a_group_and_below_zero() -> None:
     no_group = ServerError("NOGROUP No such consumer group 'workers'")
-    assert drive(reading.counts(KEYS), [3, no_group, 1, 2, None, 4, 5, 6]) == JobCounts(6, 0, 4, 5, 6)
-    assert drive(reading.counts(KEYS), [3, [2, b"a", b"b", []], 0, 0, b"-1", 0, 0, 0]) == JobCounts(1, 2, 0, 0, 0)
+    assert drive(reading.counts(KEYS), [3, no_group, 1, 2, None, 4, 5, 6, 7]) == JobCounts(6, 0, 4, 5, 6, 7)
+    assert drive(reading.counts(KEYS), [3, [2, b"a", b"b", []], 0, 0, b"-1", 0, 0, 0, 0]) == JobCounts(1, 2, 0, 0, 0)
     with pytest.raises(ServerError, match="LOADING"):
-        drive(reading.counts(KEYS), [3, ServerError("LOADING"), 0, 0, None, 0, 0, 0])
+        drive(reading.counts(KEYS), [3, ServerError("LOADING"), 0, 0, None, 0, 0, 0, 0])
 
 
 def test_waiting_jobs_are_those_behind_the_groups_last_delivery() -> None:

@@ -158,8 +158,7 @@ class AsyncJob:
             JobNotFoundError: It is not there any more.
             StateError: It has not failed.
         """
-        record = await self.refresh()
-        await self._channel.pipeline(control.retry(self._keys, record, now_ms()), atomic=True)
+        await self._channel.run(control.retry(self._keys, self.id, now_ms()))
 
     async def promote(self) -> None:
         """Make a delayed job ready now.
@@ -206,6 +205,5 @@ class AsyncJob:
             JobNotFoundError: It is not there any more.
         """
         encoded = encode_data(self.record.name or self.id, data)
-        await self.refresh()
-        await self._channel.execute(control.update_data(self._keys, self.id, encoded))
+        await self._channel.run(control.update_data(self._keys, self.id, encoded))
         self._record = JobRecord(self.id, {**self.record.fields, "data": encoded})

@@ -159,8 +159,7 @@ class Job:
             JobNotFoundError: It is not there any more.
             StateError: It has not failed.
         """
-        record = self.refresh()
-        self._channel.pipeline(control.retry(self._keys, record, now_ms()), atomic=True)
+        self._channel.run(control.retry(self._keys, self.id, now_ms()))
 
     def promote(self) -> None:
         """Make a delayed job ready now.
@@ -207,6 +206,5 @@ class Job:
             JobNotFoundError: It is not there any more.
         """
         encoded = encode_data(self.record.name or self.id, data)
-        self.refresh()
-        self._channel.execute(control.update_data(self._keys, self.id, encoded))
+        self._channel.run(control.update_data(self._keys, self.id, encoded))
         self._record = JobRecord(self.id, {**self.record.fields, "data": encoded})

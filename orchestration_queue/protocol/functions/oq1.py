@@ -24,7 +24,9 @@ __all__ = [
     "fire",
     "propagate",
     "renew",
+    "retry_job",
     "submit_graph",
+    "update_data",
     "version",
 ]
 
@@ -552,6 +554,45 @@ def renew(
     )
 
 
+def retry_job(
+    *,
+    job_key: str,
+    failed_key: str,
+    scheduled_key: str,
+    job_id: str,
+    now_ms: int,
+) -> Call:
+    """Schedule one failed job again, due at once and with all attempts.
+
+    Args:
+        job_key: Hash; the job; must end in `job:` and its id.
+        failed_key: Zset; failed jobs by time.
+        scheduled_key: Zset; delayed and prioritized jobs.
+        job_id: The job.
+        now_ms: Epoch ms.
+
+    Returns:
+        The call. Its reply (text): `ok`, `not_found` or `not_failed`.
+
+    The server refuses it when the job key does not end in `job:` and the id.
+
+    Cost: O(log N).
+    """
+    return Call(
+        "oq1_retryJob",
+        (
+            job_key,
+            failed_key,
+            scheduled_key,
+        ),
+        (
+            job_id,
+            now_ms,
+        ),
+        is_function=True,
+    )
+
+
 def submit_graph(
     *,
     id_key: str,
@@ -624,11 +665,35 @@ def submit_graph(
     )
 
 
+def update_data(
+    *,
+    job_key: str,
+    data: str,
+) -> Call:
+    """Replace the payload of a job that is there; an attempt that is running keeps what it was given.
+
+    Args:
+        job_key: Hash; the job.
+        data: Its new payload, as the serializer wrote it.
+
+    Returns:
+        The call. Its reply (int): 1; or 0 when there is no such job.
+
+    Cost: O(1).
+    """
+    return Call(
+        "oq1_updateData",
+        (job_key,),
+        (data,),
+        is_function=True,
+    )
+
+
 def version() -> Call:
     """Say which revision of this library answers. The major version is in its name.
 
     Returns:
-        The call. Its reply (text): `3`, growing with every change of the library.
+        The call. Its reply (text): `4`, growing with every change of the library.
 
     Cost: O(1).
     """

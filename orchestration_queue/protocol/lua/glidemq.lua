@@ -2188,6 +2188,15 @@ function retry.fail(queue, attempt, job)
   return false
 end
 
+--- Schedule a job that is off the failed ones, with all its attempts.
+function retry.afresh(queue, job_id, job, now)
+  place.later(queue, job_id, job, now)
+  redis.call(
+    "HSET", queue .. "job:" .. job_id,
+    "state", "delayed", "attemptsMade", 0, "failedReason", "", "finishedOn", ""
+  )
+end
+
 --- Schedule up to `most` failed jobs again, oldest first, or all when it is 0; returns how many.
 function retry.failed(queue, most, now)
   local retried = 0
@@ -2201,11 +2210,7 @@ function retry.failed(queue, most, now)
       local job_id = popped[index]
       local job = record.load(queue, job_id)
       if job then
-        place.later(queue, job_id, job, now)
-        redis.call(
-          "HSET", queue .. "job:" .. job_id,
-          "state", "delayed", "attemptsMade", 0, "failedReason", "", "finishedOn", ""
-        )
+        retry.afresh(queue, job_id, job, now)
         retried = retried + 1
       end
     end

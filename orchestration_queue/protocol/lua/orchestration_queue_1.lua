@@ -1833,6 +1833,15 @@ function retry.fail(queue, attempt, job)
   return false
 end
 
+--- Schedule a job that is off the failed ones, with all its attempts.
+function retry.afresh(queue, job_id, job, now)
+  place.later(queue, job_id, job, now)
+  redis.call(
+    "HSET", queue .. "job:" .. job_id,
+    "state", "delayed", "attemptsMade", 0, "failedReason", "", "finishedOn", ""
+  )
+end
+
 --- Schedule up to `most` failed jobs again, oldest first, or all when it is 0; returns how many.
 function retry.failed(queue, most, now)
   local retried = 0
@@ -1846,11 +1855,7 @@ function retry.failed(queue, most, now)
       local job_id = popped[index]
       local job = record.load(queue, job_id)
       if job then
-        place.later(queue, job_id, job, now)
-        redis.call(
-          "HSET", queue .. "job:" .. job_id,
-          "state", "delayed", "attemptsMade", 0, "failedReason", "", "finishedOn", ""
-        )
+        retry.afresh(queue, job_id, job, now)
         retried = retried + 1
       end
     end
@@ -3154,6 +3159,27 @@ do -- renew
   end)
 end
 
+do -- retryJob
+  local record = require("record")
+  local retry = require("retry")
+  redis.register_function("oq1_retryJob", function(KEYS, ARGV)
+    local job_id = ARGV[1]
+    local now_ms = whole(ARGV[2], "retryJob", "now_ms")
+    count_words("retryJob", #KEYS, 3, #ARGV, 2)
+    local queue = queue_of("retryJob", KEYS[1], "job:" .. job_id)
+    local failed_key = KEYS[2]
+    local job = record.load(queue, job_id)
+    if not job then
+      return "not_found"
+    elseif job.state ~= "failed" then
+      return "not_failed"
+    end
+    redis.call("ZREM", failed_key, job_id)
+    retry.afresh(queue, job_id, job, now_ms)
+    return "ok"
+  end)
+end
+
 do -- submitGraph
   local submission = require("submission")
   redis.register_function("oq1_submitGraph", function(KEYS, ARGV)
@@ -3200,9 +3226,22 @@ do -- submitGraph
   end)
 end
 
+do -- updateData
+  redis.register_function("oq1_updateData", function(KEYS, ARGV)
+    local data = ARGV[1]
+    count_words("updateData", #KEYS, 1, #ARGV, 1)
+    local job_key = KEYS[1]
+    if redis.call("EXISTS", job_key) == 0 then
+      return 0
+    end
+    redis.call("HSET", job_key, "data", data)
+    return 1
+  end)
+end
+
 do -- version
   redis.register_function("oq1_version", function(KEYS, ARGV)
     count_words("version", #KEYS, 0, #ARGV, 0)
-    return "3"
+    return "4"
   end)
 end

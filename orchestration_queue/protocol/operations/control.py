@@ -5,10 +5,9 @@ from __future__ import annotations
 from enum import StrEnum
 
 from orchestration_queue.errors import JobNotFoundError, ServerError, StateError
-from orchestration_queue.protocol.call import Call, Operation, Reply, integer, text, texts
-from orchestration_queue.protocol.functions import glidemq
+from orchestration_queue.protocol.call import Operation, Reply, integer, text, texts
+from orchestration_queue.protocol.functions import glidemq, oq1
 from orchestration_queue.protocol.keys import GROUP, QueueKeys
-from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.states import JobState
 
 __all__ = [
@@ -26,9 +25,6 @@ __all__ = [
     "revoke",
     "update_data",
 ]
-
-_PRIORITY_SHIFT = 2**42
-"""In scores of ``scheduled``, priorities stand above times by this factor."""
 
 
 class Revocation(StrEnum):
@@ -137,6 +133,7 @@ def change_delay(keys: QueueKeys, job_id: str, delay_ms: int, now_ms: int) -> Op
 
 _REFUSALS = {
     "error:not_delayed": "is not delayed",
+    "not_failed": "has not failed",
     "error:not_in_stream": "is about to start, or waits in a list",
     "error:not_in_scheduled": "has just become ready",
     "error:invalid_state": "has started, or waits for other jobs",
@@ -147,7 +144,7 @@ def _read_edit(keys: QueueKeys, job_id: str, done: str, reply: Reply) -> None:
     word = text(reply)
     if word in ("ok", "no_op"):
         return
-    if word == "error:not_found":
+    if word in ("error:not_found", "not_found"):
         raise JobNotFoundError(keys.queue, job_id)
     if why := _REFUSALS.get(word):
         raise StateError(
@@ -163,28 +160,22 @@ def _unknown(keys: QueueKeys, job_id: str, done: str, word: str) -> ServerError:
     )
 
 
-def update_data(keys: QueueKeys, job_id: str, data_text: str) -> Call:
-    """Replace the payload of a job that is there."""
-    return Call("HSET", (keys.job(job_id),), ("data", data_text))
+def update_data(keys: QueueKeys, job_id: str, data_text: str) -> Operation[None]:
+    """Replace the payload of a job that is there; an attempt that is running keeps what it was given."""
+
+    def read(reply: Reply) -> None:
+        if integer(reply) == 0:
+            raise JobNotFoundError(keys.queue, job_id)
+
+    return Operation(oq1.update_data(job_key=keys.job(job_id), data=data_text), read)
 
 
-def retry(keys: QueueKeys, record: JobRecord, now_ms: int) -> list[Call]:
-    """Give one failed job all its attempts again, due at once. To be sent as one transaction.
-
-    Raises:
-        StateError: The job has not failed.
-    """
-    if record.state is not JobState.FAILED:
-        raise StateError(
-            f"Job {record.id!r} of queue {keys.queue!r} is {record.state}, and only failed jobs can be retried; "
-            "wait for its outcome."
-        )
-    reset = ("state", JobState.DELAYED.value, "attemptsMade", 0, "failedReason", "", "finishedOn", "")
-    return [
-        Call("ZREM", (keys.failed,), (record.id,)),
-        Call("ZADD", (keys.scheduled,), (record.priority * _PRIORITY_SHIFT + now_ms, record.id)),
-        Call("HSET", (keys.job(record.id),), reset),
-    ]
+def retry(keys: QueueKeys, job_id: str, now_ms: int) -> Operation[None]:
+    """Give one failed job all its attempts again, due at once."""
+    call = oq1.retry_job(
+        job_key=keys.job(job_id), failed_key=keys.failed, scheduled_key=keys.scheduled, job_id=job_id, now_ms=now_ms
+    )
+    return Operation(call, lambda reply: _read_edit(keys, job_id, "retried", reply))
 
 
 def retry_jobs(keys: QueueKeys, count: int, now_ms: int) -> Operation[int]:
