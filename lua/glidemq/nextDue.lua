@@ -4,16 +4,6 @@
 --- @returns int epoch ms, possibly past; -1 when nothing waits
 --- @cost    O(log N) per priority in use
 
-local scheduled = require("scheduled")
+local promotion = require("promotion")
 
-local earliest
-local band, due = scheduled.first(scheduled_key)
-while band do
-  earliest = math.min(earliest or due, due)
-  band, due = scheduled.first(scheduled_key, band + 1)
-end
-local group = redis.call("ZRANGE", ratelimited_key, 0, 0, "WITHSCORES")
-if group[2] then
-  earliest = math.min(earliest or math.huge, tonumber(group[2]))
-end
-return earliest or -1
+return promotion.next_due(scheduled_key, ratelimited_key)

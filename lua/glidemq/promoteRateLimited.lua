@@ -6,15 +6,6 @@
 --- @returns int jobs moved to the stream
 --- @cost    O(log N) per moved job; at most 100 groups
 
-local groups = require("groups")
-local release = require("release")
+local promotion = require("promotion")
 
-local most_groups = 100
-
-local promoted = 0
-local now_text = string.format("%.0f", now_ms)
-for _, name in ipairs(redis.call("ZRANGE", ratelimited_key, 0, now_text, "BYSCORE", "LIMIT", 0, most_groups)) do
-  redis.call("ZREM", ratelimited_key, name)
-  promoted = promoted + release.promote(queue, name, groups.load(queue, name), now_ms)
-end
-return promoted
+return promotion.limited(queue, now_ms)

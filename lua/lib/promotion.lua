@@ -2,6 +2,7 @@
 
 local events = require("events")
 local failure = require("failure")
+local groups = require("groups")
 local place = require("place")
 local record = require("record")
 local release = require("release")
@@ -10,7 +11,7 @@ local stream = require("stream")
 
 local promotion = {}
 
-local MOST_MEMBERS = 1000
+local MOST_MEMBERS, MOST_GROUPS = 1000, 100
 -- A worker may have started a job that was set aside behind its back; it does not run a second time.
 local UNDER_WAY = { active = true, completed = true, failed = true }
 
@@ -52,6 +53,32 @@ function promotion.due(queue, now)
     band = scheduled.first(key, band + 1)
   end
   return consumed
+end
+
+--- Let groups go on whose rate limit has passed; returns how many jobs that made ready.
+function promotion.limited(queue, now)
+  local key, moved = queue .. "ratelimited", 0
+  local now_text = string.format("%.0f", now)
+  for _, name in ipairs(redis.call("ZRANGE", key, 0, now_text, "BYSCORE", "LIMIT", 0, MOST_GROUPS)) do
+    redis.call("ZREM", key, name)
+    moved = moved + release.promote(queue, name, groups.load(queue, name), now)
+  end
+  return moved
+end
+
+--- When the next delayed job or limited group is due, possibly past; -1 when nothing waits.
+function promotion.next_due(scheduled_key, ratelimited_key)
+  local earliest
+  local band, due = scheduled.first(scheduled_key)
+  while band do
+    earliest = math.min(earliest or due, due)
+    band, due = scheduled.first(scheduled_key, band + 1)
+  end
+  local group = redis.call("ZRANGE", ratelimited_key, 0, 0, "WITHSCORES")
+  if group[2] then
+    earliest = math.min(earliest or math.huge, tonumber(group[2]))
+  end
+  return earliest or -1
 end
 
 return promotion

@@ -44,7 +44,7 @@ class WorkerOptions(Options):
     """How often a job may be taken over before it fails."""
     promotion_interval: Annotated[timedelta, Field(ge=timedelta(milliseconds=50))] = timedelta(seconds=5)
     """The longest pause between two looks at delayed jobs and schedules; due ones are met earlier."""
-    block: Annotated[timedelta, Field(gt=timedelta(0))] = timedelta(seconds=1)
+    block: Annotated[timedelta, Field(gt=timedelta(0))] = timedelta(seconds=2)
     """The longest single wait for a new job. LIFO jobs, which end no wait, start within this time on an idle worker."""
     drain: NonNegative = timedelta(seconds=30)
     """On shutdown, how long running jobs may take to finish before they are left to another worker."""

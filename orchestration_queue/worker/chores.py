@@ -10,6 +10,7 @@ from datetime import timedelta
 
 from orchestration_queue.errors import OrchestrationQueueError
 from orchestration_queue.options import WorkerOptions, milliseconds
+from orchestration_queue.protocol.operations.housekeeping import Tick
 from orchestration_queue.server.clock import Sleeper, now_ms
 from orchestration_queue.worker.leader import Leader
 from orchestration_queue.worker.line import Line
@@ -29,8 +30,8 @@ class Chores:
         line: To the server.
         options: The worker's options.
         leader: Fires the queue's repeatable jobs; None leaves that to other workers.
-        on_ready: Called when a chore made jobs ready.
-        on_tick: Awaited at every promotion tick, before anything else.
+        on_ready: Called when a stalled job became ready.
+        on_tick: Called with what came of each tick.
         on_register: Awaited to renew the worker's registration.
     """
 
@@ -41,7 +42,7 @@ class Chores:
         *,
         leader: Leader | None,
         on_ready: Callable[[], None],
-        on_tick: Callable[[], Awaitable[None]],
+        on_tick: Callable[[Tick], None],
         on_register: Callable[[], Awaitable[None]],
     ) -> None:
         self._line = line
@@ -51,11 +52,12 @@ class Chores:
         self._on_tick = on_tick
         self._on_register = on_register
         self._ticks = 0
+        self._has_repeatable = True
 
     async def run(self) -> None:
         """Do the chores until cancelled."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._promote_forever())
+            group.create_task(self._tick_forever())
             group.create_task(self._repeat(self._options.stalled_interval, self._reclaim))
             refresh_s = max(_REGISTER_AT_LEAST_S, self._options.stalled_interval.total_seconds() / 2)
             group.create_task(self._repeat(timedelta(seconds=refresh_s), self._on_register))
@@ -66,25 +68,27 @@ class Chores:
                 await chore()
             await asyncio.sleep(interval.total_seconds())
 
-    async def _promote_forever(self) -> None:
+    async def _tick_forever(self) -> None:
         interval_ms = milliseconds(self._options.promotion_interval)
         with Sleeper() as sleeper:
             while True:
                 due_ms = -1
-                with _reported("promotion"):
-                    due_ms = await self._promote()
+                with _reported("tick"):
+                    due_ms = await self._tick()
                 wait_ms = interval_ms if due_ms < 0 else min(interval_ms, max(1, due_ms - now_ms()))
                 await sleeper.sleep(wait_ms / 1000)
 
-    async def _promote(self) -> int:
-        """One promotion tick; returns when the next delayed job is due, -1 for nothing."""
-        await self._on_tick()
+    async def _tick(self) -> int:
+        """One tick; returns when the next one is due before its usual time, -1 for never."""
+        leads = self._leader is not None and self._has_repeatable
+        fired_due_ms = await self._leader.tick() if self._leader and leads else -1
         self._ticks += 1
-        if await self._line.promote(heal=self._ticks % _HEAL_EVERY == 0):
-            self._on_ready()
-        fired_due_ms = await self._leader.tick() if self._leader else -1
-        due_ms = await self._line.next_due()
-        return min((due for due in (due_ms, fired_due_ms) if due >= 0), default=-1)
+        tick = await self._line.tick(heal=self._ticks % _HEAL_EVERY == 0)
+        self._on_tick(tick)
+        self._has_repeatable = tick.repeatable > 0
+        if self._has_repeatable and self._leader and not leads:
+            return now_ms()  # they are new, and may be due
+        return min((due for due in (tick.due_ms, fired_due_ms) if due >= 0), default=-1)
 
     async def _reclaim(self) -> None:
         if await self._line.reclaim():

@@ -49,8 +49,6 @@ class Leader:
             When the next repeatable job is due, in epoch ms; -1 when none is.
         """
         entries = await self._connection.run(scheduling.entries(self._keys), repeatable=True)
-        if not entries:
-            return -1
         plan = evaluate(entries, now_ms())
         if not plan.is_empty:
             async with self._lock() as locked:

@@ -7,7 +7,8 @@ from orchestration_queue.options import WorkerOptions, milliseconds
 from orchestration_queue.protocol.call import Call, integer
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.lease import Delivery
-from orchestration_queue.protocol.operations import working
+from orchestration_queue.protocol.operations import housekeeping, working
+from orchestration_queue.protocol.operations.housekeeping import Tick
 from orchestration_queue.protocol.operations.steps import all_good
 from orchestration_queue.protocol.operations.working import Trip
 from orchestration_queue.server import AsyncConnection
@@ -81,9 +82,9 @@ class Line:
 
     async def listen(self, want: int, block_ms: int) -> list[Delivery]:
         """Wait at the server for up to ``want`` jobs; returns none when the time is up or :meth:`wake` was called."""
-        near = self._keys.stream
-        # Asked each time: the socket may have been replaced, and in a cluster the queue may have moved.
-        self._waiting_as = integer(await self._waits.execute(Call("CLIENT", args=("ID",), near=near)))
+        if self._waiting_as is None:
+            who = Call("CLIENT", args=("ID",), near=self._keys.stream)
+            self._waiting_as = integer(await self._waits.execute(who))
         return await self._waits.run(working.read_group(self._keys, self._consumer, want, block_ms))
 
     async def wake(self) -> bool:
@@ -95,25 +96,22 @@ class Line:
         if self._waiting_as is None:
             return False
         unblock = Call("CLIENT", args=("UNBLOCK", self._waiting_as), near=self._keys.stream)
-        return integer(await self._calls.execute(unblock)) == 1
+        if integer(await self._calls.execute(unblock)) == 1:
+            return True
+        # Perhaps the socket was replaced meanwhile, or in a cluster the queue has moved: the next wait asks anew.
+        self._waiting_as = None
+        return False
 
     async def recover(self, held: set[str]) -> list[Delivery]:
         """After a broken connection: join again, and find jobs delivered to us in a reply that never arrived."""
+        self._waiting_as = None
         await self.join()
         pending = await self._calls.run(working.read_pending(self._keys, self._consumer))
         return [delivery for delivery in pending if delivery.job_id not in held]
 
-    async def promote(self, *, heal: bool) -> bool:
-        """Make ready what is due; says whether anything was. With ``heal``, correct the count of list jobs too."""
-        operations = [working.promote(self._keys, now_ms()), working.promote_rate_limited(self._keys, now_ms())]
-        if heal:
-            operations.append(working.heal_list_active(self._keys))
-        replies = all_good(await self._calls.pipeline([operation.call for operation in operations]))
-        return any(replies[:2])
-
-    async def next_due(self) -> int:
-        """When the next delayed job or limited group is due, in epoch ms; -1 when nothing is."""
-        return await self._calls.run(working.next_due(self._keys))
+    async def tick(self, *, heal: bool = False) -> Tick:
+        """Make ready what is due, and read the queue's settings. With ``heal``, correct the count of list jobs too."""
+        return await self._calls.run(housekeeping.tick(self._keys, now_ms(), heal=heal))
 
     async def reclaim(self) -> bool:
         """Take jobs away from workers that stopped renewing them, and fail suspended ones whose time is up.
@@ -132,10 +130,6 @@ class Line:
         )
         replies = all_good(await self._calls.pipeline([*stalled, working.sweep_suspended(self._keys, now)]))
         return any(replies)
-
-    async def is_paused(self) -> bool:
-        """Whether the queue asks its workers to take nothing."""
-        return self._options.honour_pause and await self._calls.run(working.is_paused(self._keys))
 
     async def register(self, description: dict[str, object], ttl_ms: int) -> None:
         """Tell the queue that this worker is alive."""

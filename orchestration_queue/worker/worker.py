@@ -18,6 +18,7 @@ from orchestration_queue.options import WorkerOptions, milliseconds
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX, QueueKeys
 from orchestration_queue.protocol.lease import Lease
 from orchestration_queue.protocol.operations import working
+from orchestration_queue.protocol.operations.housekeeping import Tick
 from orchestration_queue.protocol.operations.working import Renewal
 from orchestration_queue.server import AsyncConnection, ServerUrl
 from orchestration_queue.server.clock import now_ms
@@ -205,7 +206,7 @@ class Worker:
             self.options,
             leader=leader if self.options.run_schedulers else None,
             on_ready=self._look_again,
-            on_tick=self._look_whether_paused,
+            on_tick=self._ticked,
             on_register=self._register,
         )
 
@@ -239,12 +240,14 @@ class Worker:
             self._machine.resume(who)
             self._changed()
 
-    async def _look_whether_paused(self) -> None:
-        was = Pause.QUEUE in self._machine.pauses
-        is_paused = await self._line.is_paused()
+    def _ticked(self, tick: Tick) -> None:
+        was_paused = Pause.QUEUE in self._machine.pauses
+        is_paused = tick.is_paused and self.options.honour_pause
         (self._pause if is_paused else self._resume)(Pause.QUEUE)
-        if is_paused is not was:
+        if is_paused is not was_paused:
             log.info("Queue %s is %s", self.keys.queue, "paused" if is_paused else "running again")
+        if tick.moved:
+            self._look_again()
 
     async def _register(self) -> None:
         description: dict[str, object] = {

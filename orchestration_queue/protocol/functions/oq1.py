@@ -19,13 +19,16 @@ __all__ = [
     "Held",
     "NewJob",
     "Settled",
+    "UsageField",
     "add_bulk",
     "exchange",
     "fire",
     "propagate",
     "renew",
+    "report_usage",
     "retry_job",
     "submit_graph",
+    "tick",
     "update_data",
     "version",
 ]
@@ -179,6 +182,19 @@ class Held:
 
     job_id: str
     taken_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsageField:
+    """A part of the report.
+
+    Attributes:
+        name: `model`, `provider`, `tokens`, `totalTokens`, `costs`, `totalCost`, `costUnit`, `latencyMs` or `cached`.
+        value: As the job's hash holds it.
+    """
+
+    name: str
+    value: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -554,6 +570,45 @@ def renew(
     )
 
 
+def report_usage(
+    *,
+    events_key: str,
+    fields: Sequence[UsageField] = (),
+    job_id: str,
+    minute_ms: int,
+    told: str,
+) -> Call:
+    """Store what a job used, in place of what it reported before, and count it in this minute instead of in that one.
+
+    Args:
+        events_key: Stream; lifecycle events.
+        fields: Each a part of the report.
+        job_id: The job.
+        minute_ms: When this minute began, epoch ms.
+        told: The report as listeners get it.
+
+    Returns:
+        The call. Its reply (text): `ok`; `missing` when there is no such job, or `locked` while another client is half-
+        way through a report, and then nothing was written.
+
+    The server refuses it when the events key does not end in `:events`; or when a field has another name.
+
+    Cost: O(C) for C categories.
+    """
+    return Call(
+        "oq1_reportUsage",
+        (events_key,),
+        (
+            job_id,
+            minute_ms,
+            told,
+            len(fields),
+            *(word for item in fields for word in (item.name, item.value)),
+        ),
+        is_function=True,
+    )
+
+
 def retry_job(
     *,
     job_key: str,
@@ -660,6 +715,55 @@ def submit_graph(
                 )
             ),
             *(word for item in edges for word in (item.dependent, item.dependency)),
+        ),
+        is_function=True,
+    )
+
+
+def tick(
+    *,
+    scheduled_key: str,
+    stream_key: str,
+    events_key: str,
+    ratelimited_key: str,
+    meta_key: str,
+    schedulers_key: str,
+    now_ms: int,
+    heal: bool,
+) -> Call:
+    """Make ready what is due, for all workers of a queue, and say what each of them wants to know from time to time.
+
+    Args:
+        scheduled_key: Zset; delayed and prioritized jobs.
+        stream_key: Stream; ready jobs.
+        events_key: Stream; lifecycle events.
+        ratelimited_key: Zset; groups that wait for their rate limit.
+        meta_key: Hash; settings of the queue.
+        schedulers_key: Hash; entries of repeatable jobs by name.
+        now_ms: Epoch ms.
+        heal: Correct the count of list jobs in workers' hands too.
+
+    Returns:
+        The call. Its reply (ints): jobs made ready, epoch ms of the next one due or -1, repeatable jobs, 1 if paused,
+        rate limit or 0, its window in ms.
+
+    The server refuses it when the scheduled key does not end in `:scheduled`.
+
+    Cost: O(log N) per job made ready and per priority in use; at most 1,000 jobs and 100 groups.
+    """
+    return Call(
+        "oq1_tick",
+        (
+            scheduled_key,
+            stream_key,
+            events_key,
+            ratelimited_key,
+            meta_key,
+            schedulers_key,
+        ),
+        (
+            now_ms,
+            int(heal),
         ),
         is_function=True,
     )

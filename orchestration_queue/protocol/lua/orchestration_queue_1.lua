@@ -2279,6 +2279,7 @@ modules.promotion = (function()
 
 local events = require("events")
 local failure = require("failure")
+local groups = require("groups")
 local place = require("place")
 local record = require("record")
 local release = require("release")
@@ -2287,7 +2288,7 @@ local stream = require("stream")
 
 local promotion = {}
 
-local MOST_MEMBERS = 1000
+local MOST_MEMBERS, MOST_GROUPS = 1000, 100
 -- A worker may have started a job that was set aside behind its back; it does not run a second time.
 local UNDER_WAY = { active = true, completed = true, failed = true }
 
@@ -2329,6 +2330,32 @@ function promotion.due(queue, now)
     band = scheduled.first(key, band + 1)
   end
   return consumed
+end
+
+--- Let groups go on whose rate limit has passed; returns how many jobs that made ready.
+function promotion.limited(queue, now)
+  local key, moved = queue .. "ratelimited", 0
+  local now_text = string.format("%.0f", now)
+  for _, name in ipairs(redis.call("ZRANGE", key, 0, now_text, "BYSCORE", "LIMIT", 0, MOST_GROUPS)) do
+    redis.call("ZREM", key, name)
+    moved = moved + release.promote(queue, name, groups.load(queue, name), now)
+  end
+  return moved
+end
+
+--- When the next delayed job or limited group is due, possibly past; -1 when nothing waits.
+function promotion.next_due(scheduled_key, ratelimited_key)
+  local earliest
+  local band, due = scheduled.first(scheduled_key)
+  while band do
+    earliest = math.min(earliest or due, due)
+    band, due = scheduled.first(scheduled_key, band + 1)
+  end
+  local group = redis.call("ZRANGE", ratelimited_key, 0, 0, "WITHSCORES")
+  if group[2] then
+    earliest = math.min(earliest or math.huge, tonumber(group[2]))
+  end
+  return earliest or -1
 end
 
 return promotion
@@ -2809,6 +2836,105 @@ end
 return propagation
 end)()
 
+modules.usage = (function()
+--- What jobs used: on the job itself, and added up by the minute in which it was reported.
+
+local usage = {}
+
+local KEPT_S = 2592000
+local NAMES = {
+  "model", "provider", "tokens", "totalTokens", "costs", "totalCost", "costUnit", "latencyMs", "cached", "bucketTs",
+}
+
+local KNOWN, FIELDS = {}, {}
+for index, name in ipairs(NAMES) do
+  KNOWN[name], FIELDS[index] = name ~= "bucketTs", "usage:" .. name
+end
+
+--- A report as a table by name.
+function usage.read(fields)
+  local report = {}
+  for _, field in ipairs(fields) do
+    if not KNOWN[field.name] then
+      error({ err = "OQ_BAD_ARGUMENT oq1_reportUsage: '" .. field.name .. "' is no part of a report" })
+    end
+    report[field.name] = field.value
+  end
+  return report
+end
+
+--- The shortest text that means exactly this number: so that what is taken away is what was added.
+local function exact(number)
+  local text
+  for digits = 14, 17 do
+    text = string.format("%." .. digits .. "g", number)
+    if tonumber(text) == number then
+      break
+    end
+  end
+  return text
+end
+
+local function add_amount(key, field, stored, sign)
+  local amount = tonumber(stored)
+  if amount and amount > 0 and amount < math.huge then
+    redis.call("HINCRBYFLOAT", key, field, exact(sign * amount))
+  end
+end
+
+local function add_categories(key, prefix, stored, sign)
+  local readable, amounts = pcall(cjson.decode, stored or "{}")
+  for category, amount in pairs(readable and type(amounts) == "table" and amounts or {}) do
+    add_amount(key, prefix .. category, amount, sign)
+  end
+end
+
+--- Count a report in its minute, or with the sign -1 no more.
+local function add(key, report, sign)
+  redis.call("HINCRBY", key, "jobCount", sign)
+  add_amount(key, "totalTokens", report.totalTokens, sign)
+  add_amount(key, "totalCost", report.totalCost, sign)
+  add_categories(key, "tokens:", report.tokens, sign)
+  add_categories(key, "costs:", report.costs, sign)
+  if report.model then
+    redis.call("HINCRBY", key, "models:" .. report.model, sign)
+  end
+  if report.costUnit and sign > 0 then
+    redis.call("HSET", key, "costUnit", report.costUnit)
+  end
+  redis.call("EXPIRE", key, KEPT_S)
+end
+
+local function write(queue, job_key, report, minute)
+  local flat = {}
+  for name, value in pairs(report) do
+    flat[#flat + 1] = "usage:" .. name
+    flat[#flat + 1] = value
+  end
+  redis.call("HSET", job_key, "usage:bucketTs", minute, unpack(flat))
+  add(queue .. "usage:" .. minute, report, 1)
+end
+
+--- Put a report in the place of an earlier one. An empty one only takes that back.
+function usage.replace(queue, job_key, report, minute)
+  local earlier = {}
+  for index, value in ipairs(redis.call("HMGET", job_key, unpack(FIELDS))) do
+    earlier[NAMES[index]] = value or nil
+  end
+  redis.call("HDEL", job_key, unpack(FIELDS))
+  -- A minute that nobody can ask for any more is not made again, only to be taken from.
+  local old_key = earlier.bucketTs and queue .. "usage:" .. earlier.bucketTs
+  if old_key and redis.call("EXISTS", old_key) == 1 then
+    add(old_key, earlier, -1)
+  end
+  if next(report) then
+    write(queue, job_key, report, minute)
+  end
+end
+
+return usage
+end)()
+
 modules.submission = (function()
 --- Writes a graph of jobs, as addFlow, addJob and registerParent do node by node.
 
@@ -3159,6 +3285,37 @@ do -- renew
   end)
 end
 
+do -- reportUsage
+  local events = require("events")
+  local usage = require("usage")
+  redis.register_function("oq1_reportUsage", function(KEYS, ARGV)
+    local job_id = ARGV[1]
+    local minute_ms = whole(ARGV[2], "reportUsage", "minute_ms")
+    local told = ARGV[3]
+    local field_count = whole(ARGV[4], "reportUsage", "field_count")
+    count_words("reportUsage", #KEYS, 1, #ARGV, 4 + 2 * field_count)
+    local fields = {}
+    for index = 1, field_count do
+      local arg = 4 + (index - 1) * 2
+      fields[index] = {
+        name = ARGV[arg + 1],
+        value = ARGV[arg + 2],
+      }
+    end
+    local queue = queue_of("reportUsage", KEYS[1], ":events") .. ":"
+    local report = usage.read(fields)
+    local job_key = queue .. "job:" .. job_id
+    if redis.call("EXISTS", job_key) == 0 then
+      return "missing"
+    elseif redis.call("EXISTS", job_key .. ":usage-lock") == 1 then
+      return "locked"
+    end
+    usage.replace(queue, job_key, report, string.format("%.0f", minute_ms))
+    events.emit(queue, "usage", job_id, "data", told)
+    return "ok"
+  end)
+end
+
 do -- retryJob
   local record = require("record")
   local retry = require("retry")
@@ -3223,6 +3380,34 @@ do -- submitGraph
     local queue = queue_of("submitGraph", KEYS[1], ":id") .. ":"
     submission.check(queue, nodes, edges)
     return submission.write(queue, nodes, edges)
+  end)
+end
+
+do -- tick
+  local lists = require("lists")
+  local promotion = require("promotion")
+  redis.register_function("oq1_tick", function(KEYS, ARGV)
+    local now_ms = whole(ARGV[1], "tick", "now_ms")
+    local heal = flag(ARGV[2], "tick", "heal")
+    count_words("tick", #KEYS, 6, #ARGV, 2)
+    local queue = queue_of("tick", KEYS[1], ":scheduled") .. ":"
+    local scheduled_key = KEYS[1]
+    local ratelimited_key = KEYS[4]
+    local meta_key = KEYS[5]
+    local schedulers_key = KEYS[6]
+    local moved = promotion.due(queue, now_ms) + promotion.limited(queue, now_ms)
+    if heal then
+      lists.heal(queue)
+    end
+    local settings = redis.call("HMGET", meta_key, "paused", "rateLimitMax", "rateLimitDuration")
+    return {
+      moved,
+      promotion.next_due(scheduled_key, ratelimited_key),
+      redis.call("HLEN", schedulers_key),
+      settings[1] == "1" and 1 or 0,
+      tonumber(settings[2]) or 0,
+      tonumber(settings[3]) or 0,
+    }
   end)
 end
 

@@ -21,14 +21,10 @@ __all__ = [
     "Why",
     "create_group",
     "exchange",
-    "heal_list_active",
     "is_paused",
     "leave_group",
     "log_lines",
     "name_dead_letter_queue",
-    "next_due",
-    "promote",
-    "promote_rate_limited",
     "read_group",
     "read_pending",
     "reclaim",
@@ -213,28 +209,6 @@ def renew(keys: QueueKeys, leases: Sequence[Lease], now_ms: int) -> Operation[li
     held = [oq1.Held(job_id=lease.job_id, taken_ms=lease.taken_ms) for lease in leases]
     call = oq1.renew(stream_key=keys.stream, leases=held, now_ms=now_ms)
     return Operation(call, lambda reply: [Renewal(integer(answer)) for answer in reply])
-
-
-def promote(keys: QueueKeys, now_ms: int) -> Operation[int]:
-    """Make due and prioritized jobs ready; returns how many (at most 1,000 a call)."""
-    call = glidemq.promote(scheduled_key=keys.scheduled, stream_key=keys.stream, events_key=keys.events, now_ms=now_ms)
-    return Operation(call, integer)
-
-
-def promote_rate_limited(keys: QueueKeys, now_ms: int) -> Operation[int]:
-    """Make jobs ready whose group's limit has passed; returns how many."""
-    call = glidemq.promote_rate_limited(ratelimited_key=keys.ratelimited, stream_key=keys.stream, now_ms=now_ms)
-    return Operation(call, integer)
-
-
-def next_due(keys: QueueKeys) -> Operation[int]:
-    """When the next delayed job or limited group is due, in epoch ms; -1 when nothing is."""
-    return Operation(glidemq.next_due(scheduled_key=keys.scheduled, ratelimited_key=keys.ratelimited), integer)
-
-
-def heal_list_active(keys: QueueKeys) -> Operation[int]:
-    """Correct the count of list jobs in workers' hands; returns by how much it was too high."""
-    return Operation(glidemq.heal_list_active(id_key=keys.id), integer)
 
 
 def reclaim(keys: QueueKeys, consumer: str, idle_ms: int, max_stalled: int, lock_ms: int, now_ms: int) -> list[Call]:
