@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Self, TypeVar
 
+from orchestration_queue.client._async.listener import AsyncListener
 from orchestration_queue.errors import UsageError
 from orchestration_queue.protocol.call import Call, Operation, Reply
 from orchestration_queue.protocol.operations.steps import Steps
@@ -22,6 +23,9 @@ class AsyncChannel:
     Args:
         url: The server.
         connection: An open connection to use instead; it stays open on :meth:`close`.
+
+    Attributes:
+        listener: Reads the events that those wait for who wait for jobs.
     """
 
     def __init__(self, url: str | None = None, connection: AsyncConnection | None = None) -> None:
@@ -31,6 +35,12 @@ class AsyncChannel:
         self._connection = connection
         self._is_ours = connection is None
         self._is_closed = False
+        self.listener = AsyncListener(self)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing can be sent any more."""
+        return self._is_closed or (self._connection is not None and self._connection.is_closed)
 
     @property
     def url(self) -> ServerUrl:
@@ -90,6 +100,7 @@ class AsyncChannel:
     async def close(self) -> None:
         """Hang up."""
         self._is_closed = True
+        await self.listener.close()
         if self._connection is not None and self._is_ours:
             await self._connection.aclose()
         self._connection = None

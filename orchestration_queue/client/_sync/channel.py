@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Self, TypeVar
 
+from orchestration_queue.client._sync.listener import Listener
 from orchestration_queue.errors import UsageError
 from orchestration_queue.protocol.call import Call, Operation, Reply
 from orchestration_queue.protocol.operations.steps import Steps
@@ -23,6 +24,9 @@ class Channel:
     Args:
         url: The server.
         connection: An open connection to use instead; it stays open on :meth:`close`.
+
+    Attributes:
+        listener: Reads the events that those wait for who wait for jobs.
     """
 
     def __init__(self, url: str | None = None, connection: Connection | None = None) -> None:
@@ -32,6 +36,12 @@ class Channel:
         self._connection = connection
         self._is_ours = connection is None
         self._is_closed = False
+        self.listener = Listener(self)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing can be sent any more."""
+        return self._is_closed or (self._connection is not None and self._connection.is_closed)
 
     @property
     def url(self) -> ServerUrl:
@@ -91,6 +101,7 @@ class Channel:
     def close(self) -> None:
         """Hang up."""
         self._is_closed = True
+        self.listener.close()
         if self._connection is not None and self._is_ours:
             self._connection.close()
         self._connection = None

@@ -3,20 +3,19 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 from orchestration_queue.client._sync.channel import Channel
-from orchestration_queue.client._sync.events import EventReader
-from orchestration_queue.client.values import ENDINGS, Deadline, encode_data, event_outcome, outcome
-from orchestration_queue.errors import JobNotFoundError
+from orchestration_queue.client._sync.listener import Watch
+from orchestration_queue.client.values import Deadline, encode_data, event_outcome, outcome
+from orchestration_queue.errors import JobNotFoundError, TransportError
 from orchestration_queue.options import JobOptions, milliseconds
-from orchestration_queue.protocol.events import Event
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import control, reading
 from orchestration_queue.protocol.operations.control import Revocation
-from orchestration_queue.protocol.operations.steps import all_good
 from orchestration_queue.protocol.placement import ParentRef
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.server.clock import now_ms
@@ -24,6 +23,10 @@ from orchestration_queue.server.clock import now_ms
 __all__ = ["Job"]
 
 _DEFAULT_WAIT = timedelta(seconds=30)
+_PAUSE_S = 0.2
+"""Before the next try of a server that could not be reached; each try is patient itself."""
+_AFTERMATH_S = 1.0
+"""How long the last event of a job that is gone may take to be read."""
 
 
 class Job:
@@ -83,11 +86,20 @@ class Job:
             raise JobNotFoundError(self.queue, self.id)
         return record
 
-    def wait(self, timeout: timedelta | float | None = _DEFAULT_WAIT) -> Any:  # noqa: ASYNC109  both faces have it
-        """Wait until the job has finished.
+    def wait(
+        self,
+        timeout: timedelta | float | None = _DEFAULT_WAIT,  # noqa: ASYNC109  both faces have it
+        *,
+        watch: Watch | None = None,
+    ) -> Any:
+        """Wait until the job has finished. Any number of waits share one connection.
+
+        An outage of the server is survived, as long as there is time left.
 
         Args:
             timeout: A duration, or seconds; default 30 s; None waits for ever.
+            watch: A watch on the queue that began before the job was added, so that nothing can be missed even of a
+                job that is not kept.
 
         Returns:
             What its handler returned.
@@ -96,24 +108,33 @@ class Job:
             JobFailedError: It failed for good, or was removed before it finished.
             JobNotFoundError: It is not there any more: it finished (or was removed) before this call.
             TimeoutError: The time is up. The job goes on.
+            UsageError: The client was closed meanwhile.
         """
         deadline = Deadline(timeout)
-        newest, found = reading.last_event_id(self._keys), reading.job(self._keys, self.id)
-        # The cursor before the record: whatever happens after the record was read, comes after the cursor.
-        replies = all_good(self._channel.pipeline([newest.call, found.call], repeatable=True))
-        self._record = self._found(found.read(replies[1]))
-        if self.record.is_finished:
-            return outcome(self.queue, self.record)
-        with EventReader(self._channel, {self._keys: newest.read(replies[0])}) as events:
-            return self._follow(events, deadline)
+        if watch is not None and self.is_new:
+            watch.focus(self.id)
+            return self._follow(watch, deadline)
+        # The watch before the record: whatever happens after the record was read, is heard.
+        with self._channel.listener.watch(self._keys, self.id) as own:
+            self.refresh()
+            if self.record.is_finished:
+                return outcome(self.queue, self.record)
+            return self._follow(own, deadline)
 
-    def _follow(self, events: EventReader, deadline: Deadline) -> Any:
+    def _follow(self, watch: Watch, deadline: Deadline) -> Any:
         while True:
-            ending = self._next_ending(events, Deadline(deadline.left))
-            record = self._channel.look(reading.job(self._keys, self.id))
+            try:
+                ending = watch.next_ending(Deadline(deadline.left))
+                record = self._channel.look(reading.job(self._keys, self.id))
+                if record is None:
+                    # Of a job that is not kept, only its events tell how it ended.
+                    ending = ending or watch.next_ending(Deadline(_AFTERMATH_S))
+            except TransportError:
+                if deadline.has_passed or self._channel.is_closed:
+                    raise
+                time.sleep(min(deadline.left, _PAUSE_S))
+                continue
             if record is None:
-                # Of a job that is not kept, only its events tell how it ended.
-                ending = ending or self._next_ending(events, Deadline(0))
                 if ending is None:
                     raise JobNotFoundError(self.queue, self.id)
                 return event_outcome(self.queue, ending)
@@ -125,16 +146,6 @@ class Job:
                     f"Job {self.id!r} of queue {self.queue!r} is still {self.record.state} "
                     f"after {deadline.seconds:g} s; wait longer, or check that a worker serves the queue."
                 )
-
-    def _next_ending(self, events: EventReader, wait: Deadline) -> Event | None:
-        """The next event that may have finished the job; None when the wait is over without one."""
-        while True:
-            mine = [event for _, event in events.read(wait.left) if event.job_id == self.id]
-            if endings := [event for event in mine if event.type in ENDINGS]:
-                # A job may be removed after its outcome was told; the outcome is what counts.
-                return next((event for event in reversed(endings) if event.type != "removed"), endings[-1])
-            if wait.has_passed:
-                return None
 
     def logs(self, start: int = 0, end: int = -1) -> list[str]:
         """The lines its handlers logged, ``start`` to ``end`` inclusive; -1 stands for the last."""

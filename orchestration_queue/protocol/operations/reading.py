@@ -15,6 +15,7 @@ from orchestration_queue.protocol.record import JobRecord, pairs
 from orchestration_queue.states import JobState
 
 __all__ = [
+    "FIRST_EVENT",
     "JobCounts",
     "count",
     "counts",
@@ -30,7 +31,8 @@ __all__ = [
 ]
 
 _EVENTS_PAGE = 100
-_FIRST_ID = "0-0"
+FIRST_EVENT = "0-0"
+"""The position before a stream's first entry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +203,7 @@ def groups(keys: QueueKeys, *more: Call) -> Steps[tuple[list[dict[str, str]], li
 def handed_out_until(keys: QueueKeys) -> Steps[str]:
     """Id of the last stream entry that any worker was given; the stream's beginning when there is none."""
     described, _ = yield from groups(keys)
-    return next((group["last-delivered-id"] for group in described if group["name"] == GROUP), _FIRST_ID)
+    return next((group["last-delivered-id"] for group in described if group["name"] == GROUP), FIRST_EVENT)
 
 
 def _active_ids(keys: QueueKeys, start: int, end: int) -> Steps[list[str]]:
@@ -232,7 +234,7 @@ def last_event_id(keys: QueueKeys) -> Operation[str]:
     """Id of the queue's newest event, to listen from; the stream's beginning when there is none."""
 
     def read(reply: Reply) -> str:
-        return text(reply[0][0]) if reply else _FIRST_ID
+        return text(reply[0][0]) if reply else FIRST_EVENT
 
     return Operation(Call("XREVRANGE", (keys.events,), ("+", "-", "COUNT", 1)), read)
 

@@ -38,6 +38,10 @@ class AsyncConnection:
         url: Where the server is.
         connect_timeout: How long to try to reach it.
         libraries: The function libraries to keep loaded.
+
+    Attributes:
+        url: Where the server is.
+        is_closed: Whether this process hung up.
     """
 
     def __init__(
@@ -52,6 +56,7 @@ class AsyncConnection:
         self._libraries = tuple(libraries)
         serves = AsyncCluster if url.mode == "cluster" else AsyncNode
         self._server: AsyncCluster | AsyncNode = serves(url, self._libraries, connect_timeout)
+        self.is_closed = False
 
     @classmethod
     async def open(
@@ -144,6 +149,7 @@ class AsyncConnection:
 
     async def aclose(self) -> None:
         """Close every socket. An embedded server stops when its last user in any process has left."""
+        self.is_closed = True
         await self._server.aclose()
 
     async def __aenter__(self) -> Self:

@@ -39,6 +39,10 @@ class Connection:
         url: Where the server is.
         connect_timeout: How long to try to reach it.
         libraries: The function libraries to keep loaded.
+
+    Attributes:
+        url: Where the server is.
+        is_closed: Whether this process hung up.
     """
 
     def __init__(
@@ -53,6 +57,7 @@ class Connection:
         self._libraries = tuple(libraries)
         serves = Cluster if url.mode == "cluster" else Node
         self._server: Cluster | Node = serves(url, self._libraries, connect_timeout)
+        self.is_closed = False
 
     @classmethod
     def open(
@@ -145,6 +150,7 @@ class Connection:
 
     def close(self) -> None:
         """Close every socket. An embedded server stops when its last user in any process has left."""
+        self.is_closed = True
         self._server.close()
 
     def __enter__(self) -> Self:

@@ -1,0 +1,242 @@
+"""One ear for all who wait: the events of a queue that somebody waits on are read once, for all of them.
+
+Nobody listens in the background. One of those who wait reads for all: when it has what it waited for, or gives up, it
+passes the reading on to another. So a listener has no task and no thread of its own that could outlive its client,
+and costs nothing while nobody waits.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from orchestration_queue.client.flags import AsyncFlag
+from orchestration_queue.client.values import ENDINGS, Deadline
+from orchestration_queue.errors import TransportError, UsageError
+from orchestration_queue.protocol.events import Event
+from orchestration_queue.protocol.keys import QueueKeys
+from orchestration_queue.protocol.operations import reading
+from orchestration_queue.server import AsyncConnection
+
+if TYPE_CHECKING:
+    from orchestration_queue.client._async.channel import AsyncChannel
+
+__all__ = ["AsyncListener", "AsyncWatch"]
+
+_LONGEST_READ_S = 1.0
+"""The longest single read: within this time, a reader notices that its client was closed."""
+
+
+class AsyncWatch:
+    """Looks out for the endings of one queue's jobs, of all that happen after entering its context.
+
+    Args:
+        listener: Who reads the events.
+        keys: The queue.
+        job_id: The job; None looks out for all jobs until :meth:`focus` names one.
+    """
+
+    def __init__(self, listener: AsyncListener, keys: QueueKeys, job_id: str | None = None) -> None:
+        self._listener = listener
+        self.keys = keys
+        self.job_id = job_id
+        self.heard: deque[Event] = deque()
+        self.flag = AsyncFlag()
+
+    async def __aenter__(self) -> Self:
+        await self._listener.join(self)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._listener.leave(self)
+
+    def focus(self, job_id: str) -> None:
+        """From now on look out for one job only; what was heard of it before is kept."""
+        self._listener.focus(self, job_id)
+
+    async def next_ending(self, wait: Deadline) -> Event | None:
+        """The next event that may have finished the job; None when the wait is over without one.
+
+        Raises:
+            UsageError: The client was closed meanwhile.
+            TransportError: The server cannot be reached.
+        """
+        try:
+            while not self.heard:
+                if not await self._listener.take_turn(self, wait.left) and wait.has_passed:
+                    return None
+            endings = [self.heard.popleft() for _ in range(len(self.heard))]
+        finally:
+            self._listener.pass_on(self.keys)
+        # A job may be removed after its outcome was told; the outcome is what counts.
+        return next((event for event in reversed(endings) if event.type != "removed"), endings[-1])
+
+
+@dataclass(slots=True)
+class _Feed:
+    """One queue's events.
+
+    Attributes:
+        cursor: The last event that was read; None until the first watch has found out where to begin.
+        by_job: The watches, by the job that each looks out for.
+        is_read: Whether somebody is reading.
+        resting: Those who wait meanwhile, in the order in which they came.
+    """
+
+    cursor: str | None = None
+    by_job: dict[str | None, set[AsyncWatch]] = field(default_factory=dict)
+    is_read: bool = False
+    resting: dict[AsyncWatch, None] = field(default_factory=dict)
+
+    def add(self, watch: AsyncWatch) -> None:
+        """Let a watch hear what is read from now on."""
+        self.by_job.setdefault(watch.job_id, set()).add(watch)
+
+    def drop(self, watch: AsyncWatch) -> None:
+        """Let it hear nothing more."""
+        alike = self.by_job.get(watch.job_id, set())
+        alike.discard(watch)
+        if not alike:
+            self.by_job.pop(watch.job_id, None)
+
+    def tell(self, events: list[Event]) -> None:
+        """Pass on what was read."""
+        self.cursor = events[-1].id
+        for event in events:
+            if event.type in ENDINGS:
+                for watch in (*self.by_job.get(event.job_id, ()), *self.by_job.get(None, ())):
+                    watch.heard.append(event)
+                    watch.flag.up()
+
+
+class AsyncListener:
+    """Reads the events of the queues that are watched, each queue by one read at a time.
+
+    Several queues are several reads: in a cluster, they may be on several servers.
+
+    Args:
+        channel: What to duplicate the connection of.
+    """
+
+    def __init__(self, channel: AsyncChannel) -> None:
+        self._channel = channel
+        # Guards all below, a few lines at a time. The async face needs no such thing, and pays little for it.
+        self._lock = threading.Lock()
+        self._feeds: dict[QueueKeys, _Feed] = {}
+        self._connection: AsyncConnection | None = None
+        self._is_closed = False
+
+    def watch(self, keys: QueueKeys, job_id: str | None = None) -> AsyncWatch:
+        """Look out for the endings of a queue's jobs, or of one of them; a context manager."""
+        return AsyncWatch(self, keys, job_id)
+
+    async def join(self, watch: AsyncWatch) -> None:
+        """Let a watch hear everything that happens from now on."""
+        with self._lock:
+            self._check_open()
+            feed = self._feeds.setdefault(watch.keys, _Feed())
+            feed.add(watch)
+        if feed.cursor is not None:
+            return  # what happens from now on, comes after the cursor
+        try:
+            newest = await self._channel.look(reading.last_event_id(watch.keys))
+        except BaseException:
+            self.leave(watch)
+            raise
+        with self._lock:
+            feed.cursor = feed.cursor or newest
+
+    def leave(self, watch: AsyncWatch) -> None:
+        """Forget a watch, and its queue if it was the last."""
+        with self._lock:
+            feed = self._feeds[watch.keys]
+            feed.drop(watch)
+            if not feed.by_job:
+                del self._feeds[watch.keys]
+        self.pass_on(watch.keys)
+
+    def focus(self, watch: AsyncWatch, job_id: str) -> None:
+        """Let a watch hear of one job only."""
+        with self._lock:
+            feed = self._feeds[watch.keys]
+            feed.drop(watch)
+            watch.job_id = job_id
+            watch.heard = deque(event for event in watch.heard if event.job_id == job_id)
+            feed.add(watch)
+
+    async def take_turn(self, watch: AsyncWatch, seconds: float) -> bool:
+        """Read for all if nobody does, else rest until woken; whether the watch has heard something."""
+        with self._lock:
+            self._check_open()
+            if watch.heard:
+                return True
+            feed = self._feeds[watch.keys]
+            is_mine = not feed.is_read
+            if is_mine:
+                feed.is_read = True
+            else:
+                feed.resting[watch] = None
+        try:
+            if is_mine:
+                await self._read(watch.keys, feed, min(seconds, _LONGEST_READ_S))
+            else:
+                await watch.flag.wait(seconds)
+        finally:
+            with self._lock:
+                if is_mine:
+                    feed.is_read = False
+                else:
+                    del feed.resting[watch]
+        return bool(watch.heard)
+
+    async def _read(self, keys: QueueKeys, feed: _Feed, seconds: float) -> None:
+        cursors = {keys: feed.cursor or reading.FIRST_EVENT}
+        connection = self._connection or await self._connect()
+        try:
+            operation = reading.events_since(cursors, max(1, round(seconds * 1000)))
+            by_queue = await connection.run(operation, repeatable=True)
+        except TransportError:
+            self._check_open()
+            raise
+        if events := by_queue.get(keys):
+            with self._lock:
+                feed.tell(events)
+
+    def pass_on(self, keys: QueueKeys) -> None:
+        """Whoever stops reading wakes somebody who rests, unless somebody else reads already."""
+        with self._lock:
+            feed = self._feeds.get(keys)
+            if feed and feed.resting and not feed.is_read:
+                next(iter(feed.resting)).flag.up()
+
+    async def _connect(self) -> AsyncConnection:
+        opened = await self._channel.duplicate()
+        with self._lock:
+            if self._connection is None and not self._is_closed:
+                self._connection = opened
+                return opened
+            standing = self._connection
+        # Somebody else was first, or closed the client, while we waited.
+        await opened.aclose()
+        self._check_open()
+        return standing or await self._connect()
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise UsageError("The client was closed while a job was waited for; keep it open until all waits are over.")
+
+    async def close(self) -> None:
+        """Wake everybody who waits, with an error, and hang up. Who reads notices within a second."""
+        with self._lock:
+            self._is_closed = True
+            connection, self._connection = self._connection, None
+            for feed in self._feeds.values():
+                for watch in feed.resting:
+                    watch.flag.up()
+        if connection is not None:
+            await connection.aclose()

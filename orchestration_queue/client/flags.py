@@ -1,0 +1,43 @@
+"""A flag that one waits for and another raises, in both faces: the one thing of waiting that differs between them."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from contextlib import suppress
+
+__all__ = ["AsyncFlag", "Flag"]
+
+
+class AsyncFlag:
+    """Raised by one task, waited for by another."""
+
+    def __init__(self) -> None:
+        self._event = asyncio.Event()
+
+    def up(self) -> None:
+        """Raise it. It stays up until somebody has waited for it."""
+        self._event.set()
+
+    async def wait(self, seconds: float) -> None:
+        """Wait until it is up, or the time is over; then it is down."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._event.wait()
+        self._event.clear()
+
+
+class Flag:
+    """Raised by one thread, waited for by another."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+
+    def up(self) -> None:
+        """Raise it. It stays up until somebody has waited for it."""
+        self._event.set()
+
+    def wait(self, seconds: float) -> None:
+        """Wait until it is up, or the time is over; then it is down."""
+        self._event.wait(seconds)
+        self._event.clear()
