@@ -12,12 +12,14 @@ from orchestration_queue._version import __version__
 
 if TYPE_CHECKING:
     from orchestration_queue.client import (
+        AsyncBroadcast,
         AsyncFlow,
         AsyncFlowProducer,
         AsyncJob,
         AsyncJobSchedulers,
         AsyncQueue,
         AsyncQueueEvents,
+        Broadcast,
         Flow,
         FlowProducer,
         Job,
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ActiveJob",
     "AsyncActiveJob",
+    "AsyncBroadcast",
     "AsyncFlow",
     "AsyncFlowProducer",
     "AsyncJob",
@@ -53,6 +56,7 @@ __all__ = [
     "AsyncQueue",
     "AsyncQueueEvents",
     "Backoff",
+    "Broadcast",
     "Cron",
     "Dag",
     "DagBuilder",
@@ -82,8 +86,8 @@ __all__ = [
 ]
 
 _HOMES = {
-    "client": "Flow FlowProducer Job JobSchedulers NewJob Queue QueueEvents AsyncFlow AsyncFlowProducer AsyncJob "
-    "AsyncJobSchedulers AsyncQueue AsyncQueueEvents",
+    "client": "Broadcast Flow FlowProducer Job JobSchedulers NewJob Queue QueueEvents AsyncBroadcast AsyncFlow "
+    "AsyncFlowProducer AsyncJob AsyncJobSchedulers AsyncQueue AsyncQueueEvents",
     "flows": "Dag DagBuilder Node",
     "options": "Backoff Deduplication JobOptions Ordering RateLimit Retention TokenBucket WorkerOptions",
     "schedules": "Cron Every JobTemplate RepeatAfterComplete",

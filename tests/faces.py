@@ -7,7 +7,13 @@ import inspect
 from typing import Any, cast
 
 from orchestration_queue import client
-from orchestration_queue.client import AsyncFlowProducer, AsyncJobSchedulers, AsyncQueue, AsyncQueueEvents
+from orchestration_queue.client import (
+    AsyncBroadcast,
+    AsyncFlowProducer,
+    AsyncJobSchedulers,
+    AsyncQueue,
+    AsyncQueueEvents,
+)
 
 __all__ = ["Face"]
 
@@ -32,6 +38,9 @@ class Face:
 
     def queue(self, name: str, **options: Any) -> AsyncQueue:
         return cast(AsyncQueue, self._make("Queue", name, **options))
+
+    def broadcast(self, name: str, **options: Any) -> AsyncBroadcast:
+        return cast(AsyncBroadcast, self._make("Broadcast", name, **options))
 
     def events(self, name: str, **options: Any) -> AsyncQueueEvents:
         return cast(AsyncQueueEvents, self._make("QueueEvents", name, **options))

@@ -1,0 +1,157 @@
+"""The broadcast, from the side of those who publish and look after subscriptions."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from orchestration_queue.client._async.channel import AsyncChannel, AsyncClient
+from orchestration_queue.client._async.events import AsyncQueueEvents
+from orchestration_queue.client._async.job import AsyncJob
+from orchestration_queue.client.values import NO_OPTIONS, encode_data
+from orchestration_queue.errors import ServerError
+from orchestration_queue.options import JobOptions
+from orchestration_queue.protocol.codec import find_codec
+from orchestration_queue.protocol.keys import DEFAULT_PREFIX, QueueKeys
+from orchestration_queue.protocol.operations import adding, broadcasting, reading
+from orchestration_queue.protocol.operations.adding import Addition
+from orchestration_queue.protocol.operations.broadcasting import NEW_ONLY, Subscription
+from orchestration_queue.protocol.operations.steps import all_good
+from orchestration_queue.protocol.record import JobRecord
+from orchestration_queue.protocol.subjects import check_subject
+from orchestration_queue.server import AsyncConnection
+from orchestration_queue.server.clock import now_ms
+
+__all__ = ["AsyncBroadcast"]
+
+
+class AsyncBroadcast(AsyncClient):
+    """Messages that every subscription gets. Connects when first needed.
+
+    On the wire it is a queue whose jobs stay on the stream; do not give its name to a queue as well.
+
+    Args:
+        name: The broadcast's name: up to 256 characters, without ``:`` ``{`` ``}``.
+        max_messages: Keep exactly so many of the newest messages, retries counted in; older ones are lost to
+            subscriptions that have not read them. None keeps all.
+        url: The server; default ``OQ_URL``, else the embedded server of this directory.
+        connection: An open connection to use; it stays open on close.
+        prefix: First part of every key.
+        codec: How the messages' data are written; see :class:`AsyncQueue`.
+        emit_events: Tell listeners of messages being published; False saves the server an entry a message.
+
+    Raises:
+        InvalidNameError: The wire cannot carry the broadcast's name.
+        InvalidOptionError: ``max_messages`` is no positive number.
+        UsageError: Both ``url`` and ``connection`` are given, or there is no such codec.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        max_messages: int | None = None,
+        url: str | None = None,
+        connection: AsyncConnection | AsyncChannel | None = None,
+        prefix: str = DEFAULT_PREFIX,
+        codec: str = "json",
+        emit_events: bool = True,
+    ) -> None:
+        super().__init__(url, connection)
+        self.name = name
+        self.keys = QueueKeys(name, prefix)
+        self.max_messages = broadcasting.check_length(max_messages)
+        self._codec = find_codec(codec)
+        self._skip_events = not emit_events
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name}>"
+
+    async def publish(self, subject: str, data: Any = None, options: JobOptions | None = None) -> AsyncJob:
+        """Publish a message to every subscription there is, and to those that will start from before it.
+
+        Args:
+            subject: What it is about: words between dots, such as ``orders.created``.
+            data: Its payload, anything the codec can say.
+            options: Its id, delay, attempts, backoff, timeout, ttl, lock duration or deduplication; what orders,
+                groups or removes jobs does not suit a message.
+
+        Returns:
+            The message, as a job. When its id or deduplication id was there already, the one that stands for it,
+            with ``is_new`` False; then nothing was published.
+
+        Raises:
+            UsageError: Subject, data or options are such that the wire cannot carry them to all; nothing was sent.
+        """
+        at_ms = now_ms()
+        checked = broadcasting.check_options(options or NO_OPTIONS)
+        message = Addition(check_subject(subject), encode_data(subject, data, self._codec), checked)
+        publishing = adding.add(self.keys, message, at_ms, skip_events=self._skip_events)
+        trimming = [broadcasting.trim(self.keys, self.max_messages)] if self.max_messages else []
+        replies = all_good(await self._channel.pipeline([publishing.call, *trimming]))
+        added = publishing.read(replies[0])
+        if added.is_new and added.job_id is not None:
+            record = partial(adding.as_sent, added.job_id, message, at_ms)
+            return AsyncJob(self._channel, self.keys, added.job_id, record, is_new=True)
+        job_id = added.job_id
+        if job_id is None and checked.deduplication is not None:
+            job_id = await self._channel.look(adding.standing_job(self.keys, checked.deduplication.id))
+        return await self._message(job_id or "")
+
+    async def _message(self, job_id: str) -> AsyncJob:
+        """The message that was there already; one that is removed in this very moment still stood in the way."""
+        record = await self._channel.look(reading.job(self.keys, job_id))
+        return AsyncJob(self._channel, self.keys, job_id, record or JobRecord(job_id, {}))
+
+    async def subscribe(self, subscription: str, start_from: str = NEW_ONLY) -> bool:
+        """Make a subscription before its first worker comes, which would make it otherwise.
+
+        Args:
+            subscription: Its name.
+            start_from: ``$`` for what is published from now on, ``0-0`` for all messages that are kept, or the id of
+                an entry of the stream for those after it.
+
+        Returns:
+            False when it was there already; then it goes on where it was.
+
+        Raises:
+            InvalidNameError: The wire cannot carry the subscription's name.
+            InvalidOptionError: There is no such start.
+        """
+        name, start = broadcasting.check_subscription(subscription), broadcasting.check_start(start_from)
+        try:
+            await self._channel.execute(broadcasting.subscribe(self.keys, name, start))
+        except ServerError as error:
+            if error.code != "BUSYGROUP":
+                raise
+            return False
+        return True
+
+    async def unsubscribe(self, subscription: str) -> bool:
+        """End a subscription and forget what it has still to read; False when there was none.
+
+        Workers that still serve it make it anew.
+
+        Raises:
+            InvalidNameError: The wire cannot carry the subscription's name.
+        """
+        call = broadcasting.unsubscribe(self.keys, broadcasting.check_subscription(subscription))
+        try:
+            return await self._channel.execute(call) == 1
+        except ServerError as error:
+            if not broadcasting.is_unused(error):
+                raise
+            return False
+
+    async def subscriptions(self) -> list[Subscription]:
+        """All subscriptions, by name: how far each is, and how much is with its workers."""
+        try:
+            return await self._channel.look(broadcasting.subscriptions(self.keys))
+        except ServerError as error:
+            if not broadcasting.is_unused(error):
+                raise
+            return []
+
+    def events(self, after: str = "$") -> AsyncQueueEvents:
+        """What happens to the messages, as it happens, once for each subscription; see :class:`AsyncQueueEvents`."""
+        return AsyncQueueEvents(self.name, connection=self._channel, prefix=self.keys.prefix, after=after)

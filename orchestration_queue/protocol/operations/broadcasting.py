@@ -1,0 +1,155 @@
+"""Broadcasts, from the publishers' side: what a message may be, and who is subscribed.
+
+A message is a job that stays on the stream, where each subscription (a consumer group) reads it for itself.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from orchestration_queue.errors import InvalidNameError, InvalidOptionError, ServerError
+from orchestration_queue.options import JobOptions, name_problem
+from orchestration_queue.protocol.call import Call, Operation, Reply, text, texts
+from orchestration_queue.protocol.keys import QueueKeys
+
+__all__ = [
+    "NEW_ONLY",
+    "Subscription",
+    "check_length",
+    "check_options",
+    "check_start",
+    "check_subscription",
+    "is_unused",
+    "subscribe",
+    "subscriptions",
+    "trim",
+    "unsubscribe",
+]
+
+NEW_ONLY = "$"
+"""Where a subscription starts that wants only what is published after it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """One subscription of a broadcast, as it stands.
+
+    Attributes:
+        name: Its name.
+        lag: Messages it has not been given yet; None when the server cannot tell.
+        pending: Messages with its workers, not settled yet.
+        workers: Its workers, those included that left while messages were with them.
+        last_delivered: Where in the stream it is.
+    """
+
+    name: str
+    lag: int | None
+    pending: int
+    workers: int
+    last_delivered: str
+
+
+def check_subscription(name: str) -> str:
+    """The name of a subscription, as given.
+
+    Raises:
+        InvalidNameError: The wire cannot carry it.
+    """
+    problem = name_problem(name) if isinstance(name, str) else "is no text"
+    if problem:
+        raise InvalidNameError(
+            f"Subscription {name!r} {problem}, which the wire cannot carry; use letters, digits, '.', '-' and '_'."
+        )
+    return name
+
+
+def check_start(start_from: str) -> str:
+    """Where a subscription starts, as given.
+
+    Raises:
+        InvalidOptionError: It is neither ``$`` nor the id of an entry.
+    """
+    if start_from == NEW_ONLY or (isinstance(start_from, str) and re.fullmatch(r"\d+(-\d+)?", start_from, re.ASCII)):
+        return start_from
+    raise InvalidOptionError(
+        f"A subscription cannot start from {start_from!r}; pass '$' for new messages only, '0-0' for all that are "
+        "kept, or the id of an entry to start after it."
+    )
+
+
+def subscribe(keys: QueueKeys, name: str, start_from: str) -> Call:
+    """Make a subscription; the server says BUSYGROUP when it is there already."""
+    return Call("XGROUP", args=("CREATE", keys.stream, name, start_from, "MKSTREAM"), near=keys.stream)
+
+
+def unsubscribe(keys: QueueKeys, name: str) -> Call:
+    """Forget a subscription, and all that it owes; replies how many there were."""
+    return Call("XGROUP", args=("DESTROY", keys.stream, name), near=keys.stream)
+
+
+def is_unused(error: ServerError) -> bool:
+    """Whether the server means that there was no message and no subscription yet."""
+    return any(sign in str(error) for sign in ("no such key", "requires the key to exist"))
+
+
+def subscriptions(keys: QueueKeys) -> Operation[list[Subscription]]:
+    """All subscriptions. The server refuses while a broadcast :func:`is_unused`."""
+    return Operation(
+        Call("XINFO", args=("GROUPS", keys.stream), near=keys.stream),
+        lambda reply: [_subscription(dict(zip(texts(group[::2]), group[1::2], strict=True))) for group in reply],
+    )
+
+
+def _subscription(group: dict[str, Reply]) -> Subscription:
+    lag = group.get("lag")
+    return Subscription(
+        name=text(group["name"]),
+        lag=None if lag is None else int(lag),
+        pending=int(group["pending"]),
+        workers=int(group["consumers"]),
+        last_delivered=text(group["last-delivered-id"]),
+    )
+
+
+def check_options(options: JobOptions) -> JobOptions:
+    """The options of a message, as given.
+
+    Raises:
+        InvalidOptionError: They ask for something that the wire does to jobs of a queue, but not to messages.
+    """
+    asked = {
+        "priority": options.priority,
+        "lifo": options.lifo,
+        "ordering": options.ordering,
+        "cost": options.cost,
+        "remove_on_complete": options.remove_on_complete,
+        "remove_on_fail": options.remove_on_fail,
+    }
+    if given := [name for name, value in asked.items() if value]:
+        raise InvalidOptionError(
+            f"A message cannot have the option {given[0]!r}: every subscription reads the same stream in its order, "
+            "and none may remove what others have still to read; leave it out."
+        )
+    if options.job_id is not None and "||" in options.job_id:
+        raise InvalidOptionError(
+            f"Message id {options.job_id!r} contains '||', by which the wire marks retries; use another id."
+        )
+    return options
+
+
+def trim(keys: QueueKeys, length: int) -> Call:
+    """Keep exactly the newest ``length`` entries of the stream."""
+    return Call("XTRIM", (keys.stream,), ("MAXLEN", "=", length))
+
+
+def check_length(max_messages: int | None) -> int | None:
+    """How many messages to keep, as given.
+
+    Raises:
+        InvalidOptionError: It is neither None nor a positive whole number.
+    """
+    is_count = isinstance(max_messages, int) and not isinstance(max_messages, bool) and max_messages > 0
+    if max_messages is None or is_count:
+        return max_messages
+    raise InvalidOptionError(f"A broadcast cannot keep {max_messages!r} messages; pass 1 or more, or None for all.")
