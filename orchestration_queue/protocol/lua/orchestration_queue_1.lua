@@ -2847,7 +2847,8 @@ local NAMES = {
 }
 
 local KNOWN, FIELDS = {}, {}
-for index, name in ipairs(NAMES) do
+for index = 1, #NAMES do -- a library has no `ipairs` while it loads
+  local name = NAMES[index]
   KNOWN[name], FIELDS[index] = name ~= "bucketTs", "usage:" .. name
 end
 
