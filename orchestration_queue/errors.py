@@ -24,6 +24,8 @@
     │   └── UnsupportedServerError       too old, or without functions
     ├── TransportError                 the server could not be reached
     ├── JobFailedError                 the job itself failed
+    ├── SandboxedError                 a sandboxed handler raised, in its own process
+    │   └── SandboxDiedError             that process died, or could not start
     └── SparkFailedError               Spark work ended without a result
         ├── SparkCancelledError          it was told to stop
         └── SparkTimeoutError            it took longer than allowed
@@ -55,6 +57,8 @@ __all__ = [
     "LeaseLostError",
     "OrchestrationQueueError",
     "PayloadError",
+    "SandboxDiedError",
+    "SandboxedError",
     "ScheduleError",
     "SchedulerBusyError",
     "ServerError",
@@ -230,6 +234,33 @@ class JobFailedError(OrchestrationQueueError):
     def __init__(self, queue: str, job_id: str, reason: str) -> None:
         self.queue, self.job_id, self.reason = queue, job_id, reason
         super().__init__(f"Job {job_id!r} of queue {queue!r} failed: {reason}")
+
+
+class SandboxedError(OrchestrationQueueError):
+    """A sandboxed handler raised this in its process; the message is the reason that the job carries.
+
+    Attributes:
+        kind: The name of the exception's type there.
+        traceback: Where it happened, as text; also a note of this exception.
+    """
+
+    def __init__(self, reason: str, *, kind: str = "", traceback: str = "") -> None:
+        self.kind, self.traceback = kind, traceback
+        super().__init__(reason)
+        if traceback:
+            self.add_note(traceback)
+
+
+class SandboxDiedError(SandboxedError):
+    """The process of a sandboxed handler died while it ran the job, or could not run it.
+
+    Attributes:
+        exit_code: How it ended; negative for a signal, None when it was ended for speaking nonsense.
+    """
+
+    def __init__(self, reason: str, *, exit_code: int | None = None) -> None:
+        self.exit_code = exit_code
+        super().__init__(reason, kind=type(self).__name__)
 
 
 class SparkFailedError(OrchestrationQueueError):

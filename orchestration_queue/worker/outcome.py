@@ -1,21 +1,37 @@
-"""From how a handler ended to what the server is told. Pure."""
+"""From how a handler ended to what the server is told."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import logging
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from types import MappingProxyType
+from typing import Any, TypeAlias
 
 from orchestration_queue.errors import OrchestrationQueueError, PayloadError, UnrecoverableError
-from orchestration_queue.options import Backoff, Retention, backoff_from_wire, retention_from_wire, wire_number
+from orchestration_queue.options import (
+    Backoff,
+    Retention,
+    backoff_from_wire,
+    milliseconds,
+    retention_from_wire,
+    wire_number,
+)
+from orchestration_queue.options.base import LONGEST
 from orchestration_queue.protocol import codec
 from orchestration_queue.protocol.lease import KEEP, Completion, Failure, Lease
+from orchestration_queue.worker.interrupts import RateLimitError
 
-__all__ = ["Strategy", "completed", "failed", "reason_of"]
+__all__ = ["Strategy", "completed", "failed", "is_unrecoverable", "rate_limited", "reason_of", "without_exit"]
 
-Strategy = Callable[[int, BaseException], int]
-"""A custom backoff: number of failures and the error in, milliseconds out."""
+log = logging.getLogger("orchestration_queue.worker")
+
+Strategy: TypeAlias = Callable[[int, BaseException], timedelta]
+"""A custom backoff: the number of failures, 1 for the first, and the error in; how long to wait out."""
 
 _REASON_LENGTH = 8_000
+_NO_STRATEGIES: Mapping[str, Strategy] = MappingProxyType({})
+_AT_ONCE = Backoff(type="fixed", delay=0)
 
 
 def reason_of(error: BaseException) -> str:
@@ -30,6 +46,18 @@ def reason_of(error: BaseException) -> str:
     return (message if speaks_for_itself else f"{type(error).__name__}: {message}")[:_REASON_LENGTH]
 
 
+def is_unrecoverable(error: BaseException) -> bool:
+    """Whether trying again is pointless: by type, or, for errors that came from elsewhere, by the type's name."""
+    return any(base.__name__ == UnrecoverableError.__name__ for base in type(error).__mro__)
+
+
+def without_exit(error: BaseException) -> BaseException:
+    """The error; for a wish to exit, which passed on would end the worker together with its job, one that says so."""
+    if isinstance(error, (SystemExit, KeyboardInterrupt)):
+        return RuntimeError(f"the handler called exit ({error!r})")
+    return error
+
+
 def completed(lease: Lease, result: Any) -> Completion | Failure:
     """The handler returned. A result the wire cannot carry fails the job, for good: trying again cannot help."""
     try:
@@ -39,30 +67,60 @@ def completed(lease: Lease, result: Any) -> Completion | Failure:
     return Completion(lease, encoded, _retention(lease, "removeOnComplete"))
 
 
-def failed(lease: Lease, error: BaseException, chance: float) -> Failure:
+def failed(
+    lease: Lease,
+    error: BaseException,
+    chance: float,
+    *,
+    strategies: Mapping[str, Strategy] = _NO_STRATEGIES,
+    is_discarded: bool = False,
+) -> Failure:
     """The handler raised.
 
     Args:
         lease: The job.
         error: What it raised.
         chance: A random number in [0, 1) for the backoff's jitter.
+        strategies: Custom backoffs, by the name that a job's options call them.
+        is_discarded: The handler gave up all further attempts.
     """
+    is_last = is_discarded or is_unrecoverable(error)
+    attempts = 0 if is_last else int(wire_number(lease.record.options.get("attempts")))
     return Failure(
         lease,
         reason_of(error),
-        max_attempts=0
-        if isinstance(error, UnrecoverableError)
-        else int(wire_number(lease.record.options.get("attempts"))),
-        backoff_ms=_backoff(lease).wait_ms(lease.record.attempts_made + 1, chance),
+        max_attempts=attempts,
+        backoff_ms=_wait_ms(lease, error, chance, strategies) if attempts else 0,
         retention=_retention(lease, "removeOnFail"),
     )
 
 
-_AT_ONCE = Backoff(type="fixed", delay=0)
+def rate_limited(lease: Lease, error: RateLimitError, default: timedelta) -> Failure:
+    """The handler was refused by what it calls: there is always another attempt, after the delay it asks for."""
+    delay = default if error.delay is None else error.delay
+    return Failure(
+        lease,
+        "rate limited",
+        max_attempts=lease.record.attempts_made + 2,
+        backoff_ms=milliseconds(min(max(delay, timedelta(0)), LONGEST)),
+        retention=_retention(lease, "removeOnFail"),
+    )
 
 
-def _backoff(lease: Lease) -> Backoff:
-    return backoff_from_wire(lease.record.options) or _AT_ONCE
+def _wait_ms(lease: Lease, error: BaseException, chance: float, strategies: Mapping[str, Strategy]) -> int:
+    """The pause before the next attempt. A strategy that fails costs no outcome: the stored delay stands in."""
+    backoff = backoff_from_wire(lease.record.options) or _AT_ONCE
+    failures = lease.record.attempts_made + 1
+    if strategy := strategies.get(backoff.type):
+        try:
+            return milliseconds(min(max(strategy(failures, error), timedelta(0)), LONGEST))
+        except Exception:
+            log.exception(
+                "The backoff strategy %r gave no timedelta for job %s; its stored delay is used",
+                backoff.type,
+                lease.job_id,
+            )
+    return backoff.wait_ms(failures, chance)
 
 
 def _retention(lease: Lease, option: str) -> Retention:

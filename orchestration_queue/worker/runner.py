@@ -1,12 +1,15 @@
-"""Running one job's handler: on the loop or in a thread, within its time, to exactly one outcome."""
+"""Running one job's handler: on the loop, in a thread or in a process, within its time, to exactly one outcome."""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 import random
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Executor
+from datetime import timedelta
+from functools import partial
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from orchestration_queue.options import wire_number
@@ -14,12 +17,23 @@ from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.lease import Lease, Settlement
 from orchestration_queue.server import AsyncConnection
 from orchestration_queue.worker import outcome
+from orchestration_queue.worker.interrupts import JobInterrupt, RateLimitError
 from orchestration_queue.worker.job import ActiveJob, AsyncActiveJob
+from orchestration_queue.worker.middleware import CallNext, Middleware
+from orchestration_queue.worker.outcome import Strategy
+from orchestration_queue.worker.sandbox import Sandboxed
+from orchestration_queue.worker.sandbox.lookup import refuse_worker_while_importing
+from orchestration_queue.worker.sandbox.pool import SandboxPool
 
 __all__ = ["Handler", "Router", "Runner"]
 
+log = logging.getLogger("orchestration_queue.worker")
+
 Handler: TypeAlias = Callable[[Any], Any]
 """A function of one :class:`ActiveJob`, or a coroutine function of one :class:`AsyncActiveJob`."""
+
+_CLEANUP_S = 5.0
+"""How long a coroutine may go on after its time, to clean up, before its outcome is told without it."""
 
 
 @runtime_checkable
@@ -37,92 +51,196 @@ class Router(Protocol):
 class Runner:
     """Runs handlers, each to one outcome.
 
+    What becomes of a handler that must stop, because its time is over, its job was revoked, or the worker leaves:
+
+    * A coroutine is cancelled at its next await. One that swallows that keeps its place until it ends; its job's
+      outcome is told without it, five seconds after its time, and its lease is renewed no longer.
+    * A function in a thread finds ``job.should_stop`` true. Nothing can stop it; it keeps its place until it ends.
+    * A sandboxed handler's process is asked to end, then killed. Its place is free as soon as it is gone.
+
     Args:
         handler: One handler for all jobs, or a router.
         keys: The queue's keys.
         connection: What the running jobs speak through.
         executor: Threads for handlers that are plain functions.
+        middleware: Wrapped around every run, the outermost first. A job's time limit does not count its waiting there.
+        strategies: Custom backoffs, by the name under which jobs ask for them.
+        rate_limit_delay: How long to keep away after a :class:`RateLimitError` that does not say.
+        on_rate_limit: Called with the milliseconds to keep away, on the loop.
     """
 
     def __init__(
-        self, handler: Handler | Router, keys: QueueKeys, connection: AsyncConnection, executor: Executor
+        self,
+        handler: Handler | Router,
+        keys: QueueKeys,
+        connection: AsyncConnection,
+        executor: Executor,
+        middleware: Sequence[Middleware] = (),
+        *,
+        strategies: Mapping[str, Strategy] | None = None,
+        rate_limit_delay: timedelta = timedelta(seconds=1),
+        on_rate_limit: Callable[[int], object] | None = None,
     ) -> None:
+        refuse_worker_while_importing()
         self._find = handler.handler if isinstance(handler, Router) else lambda _name: handler
         self._keys = keys
         self._connection = connection
         self._executor = executor
+        self._inner_first = tuple(reversed(middleware))
+        self._strategies = dict(strategies or {})
+        self._rate_limit_delay = rate_limit_delay
+        self._on_rate_limit = on_rate_limit or (lambda _delay_ms: None)
+        self._sandboxes = SandboxPool()
 
     async def run(self, lease: Lease, tell: Callable[[Settlement], None]) -> None:
         """Run the job and tell its outcome; returns when its handler has really ended.
 
-        These are two moments for a plain function that outlives its time: the outcome is told at once, and the
-        place stays taken until the thread comes back.
+        These are two moments for a handler that outlives its time: the outcome is told at once, and the place stays
+        taken until it ends.
 
         Raises:
             asyncio.CancelledError: The worker gave the job up; there is no outcome to tell.
         """
-        job = AsyncActiveJob(lease.record, self._keys, self._connection)
+        run = _Run(lease, AsyncActiveJob(lease.record, self._keys, self._connection))
+        settlement = await self._settlement(run)
+        if _is_given_up():
+            # The handler swallowed the worker's cancellation. What it says now counts no more.
+            raise asyncio.CancelledError
+        tell(settlement)
+        if run.leftover is not None:
+            await asyncio.wait({run.leftover})
+
+    async def aclose(self) -> None:
+        """End all sandbox processes; those that still run a job are killed."""
+        await self._sandboxes.aclose()
+
+    async def _settlement(self, run: _Run) -> Settlement:
+        lease, job = run.lease, run.job
         try:
-            handler = self._find(lease.record.name)
-            run = self._on_loop if inspect.iscoroutinefunction(handler) else self._in_thread
-            settlement = outcome.completed(lease, await run(handler, job, _timeout_s(lease)))
-        except _OvertimeError as overtime:
-            job.request_stop()
-            tell(outcome.failed(lease, TimeoutError("Job timeout exceeded"), _chance()))
-            await overtime.until_ended()
-            return
+            return outcome.completed(lease, await self._through_middleware(run))
+        except JobInterrupt as interrupt:
+            return self._interrupted(run, interrupt)
         except asyncio.CancelledError:
             job.request_stop()
-            if (task := asyncio.current_task()) and task.cancelling():
+            if _is_given_up():
                 raise
-            settlement = outcome.failed(lease, RuntimeError("the handler was cancelled"), _chance())
-        except (SystemExit, KeyboardInterrupt) as exit_:
-            # Passed on, it would end the worker together with this job.
-            settlement = outcome.failed(lease, RuntimeError(f"the handler called exit ({exit_!r})"), _chance())
+            return self._failed(run, RuntimeError("the handler was cancelled"))
+        except RateLimitError as error:
+            failure = outcome.rate_limited(lease, error, self._rate_limit_delay)
+            self._on_rate_limit(failure.backoff_ms)
+            return failure
         except BaseException as error:
-            settlement = outcome.failed(lease, error, _chance())
-        tell(settlement)
+            return self._failed(run, outcome.without_exit(error))
+
+    def _interrupted(self, run: _Run, interrupt: JobInterrupt) -> Settlement:
+        try:
+            return interrupt.settle(run.lease)
+        except Exception as error:
+            return self._failed(run, error)
+
+    def _failed(self, run: _Run, error: BaseException) -> Settlement:
+        is_discarded = bool(getattr(run.job, "is_discarded", False))
+        return outcome.failed(run.lease, error, _chance(), strategies=self._strategies, is_discarded=is_discarded)
+
+    def _through_middleware(self, run: _Run) -> Awaitable[Any]:
+        if not self._inner_first:
+            return self._handle(run)
+        call: CallNext = partial(self._handle, run)
+        for middleware in self._inner_first:
+            call = partial(middleware, run.job, call)
+        return call()
+
+    async def _handle(self, run: _Run) -> Any:
+        handler = self._find(run.lease.record.name)
+        timeout_s = wire_number(run.lease.record.options.get("timeout")) / 1000 or None
+        if isinstance(handler, Sandboxed):
+            return await self._sandboxes.run(handler, run.lease, run.job, timeout_s)
+        if not _is_coroutine_function(handler):
+            return await self._in_thread(handler, run, timeout_s)
+        if timeout_s is None:
+            return await handler(run.job)
+        return await self._on_loop(handler, run, timeout_s)
 
     @staticmethod
-    async def _on_loop(handler: Handler, job: AsyncActiveJob, timeout_s: float | None) -> Any:
-        if timeout_s is None:
-            return await handler(job)
+    async def _on_loop(handler: Handler, run: _Run, timeout_s: float) -> Any:
+        # A task of its own, so that a handler that swallows its cancellation cannot hold back the job's outcome.
+        task = asyncio.ensure_future(_contained(handler, run.job))
         try:
-            async with asyncio.timeout(timeout_s) as limit:
-                return await handler(job)
-        except TimeoutError:
-            if limit.expired():
-                raise _OvertimeError from None
+            done, _ = await asyncio.wait({task}, timeout=timeout_s)
+            if done:
+                return task.result()
+        except asyncio.CancelledError:
+            if not task.done():
+                run.job.request_stop()
+                task.cancel()
+                await asyncio.wait({task})
             raise
+        run.job.request_stop()
+        task.cancel()
+        await asyncio.wait({task}, timeout=_CLEANUP_S)
+        run.leave(task)
+        raise TimeoutError(_OVERTIME)
 
-    async def _in_thread(self, handler: Handler, job: AsyncActiveJob, timeout_s: float | None) -> Any:
+    async def _in_thread(self, handler: Handler, run: _Run, timeout_s: float | None) -> Any:
         loop = asyncio.get_running_loop()
-        thread = loop.run_in_executor(self._executor, handler, ActiveJob(job, loop))
+        thread = loop.run_in_executor(self._executor, _called, handler, ActiveJob(run.job, loop))
         try:
             done, _ = await asyncio.wait({thread}, timeout=timeout_s)
         except asyncio.CancelledError:
-            job.request_stop()
+            run.job.request_stop()
             await asyncio.wait({thread})
             raise
-        if not done:
-            raise _OvertimeError(thread)
-        return thread.result()
+        if done:
+            return thread.result()
+        run.job.request_stop()
+        run.leave(thread)
+        raise TimeoutError(_OVERTIME)
 
 
-class _OvertimeError(Exception):
-    """The handler is over its time, and its thread, if it has one, has not come back."""
-
-    def __init__(self, thread: asyncio.Future[Any] | None = None) -> None:
-        self._thread = thread
-
-    async def until_ended(self) -> None:
-        """Wait for the thread, which nothing can stop. Its late outcome is of no use."""
-        if self._thread is not None:
-            await asyncio.wait({self._thread})
+_OVERTIME = "Job timeout exceeded"
 
 
-def _timeout_s(lease: Lease) -> float | None:
-    return wire_number(lease.record.options.get("timeout")) / 1000 or None
+class _Run:
+    """One run of a job."""
+
+    __slots__ = ("job", "lease", "leftover")
+
+    def __init__(self, lease: Lease, job: AsyncActiveJob) -> None:
+        self.lease = lease
+        self.job = job
+        self.leftover: asyncio.Future[Any] | None = None
+        """The handler, when it goes on after its outcome is clear."""
+
+    def leave(self, handler: asyncio.Future[Any]) -> None:
+        """Go on without this handler. How it ends is of no use."""
+        self.leftover = handler
+        handler.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+
+
+def _is_given_up() -> bool:
+    """Whether the worker has cancelled this run."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def _is_coroutine_function(handler: Handler) -> bool:
+    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(getattr(handler, "__call__", None))  # noqa: B004
+
+
+async def _contained(handler: Handler, job: AsyncActiveJob) -> Any:
+    """Run a coroutine so that a wish to exit ends its own task only."""
+    try:
+        return await handler(job)
+    except (SystemExit, KeyboardInterrupt) as exit_:
+        raise outcome.without_exit(exit_) from None
+
+
+def _called(handler: Handler, job: ActiveJob) -> Any:
+    """Run a function so that all it raises can pass through a future, which a StopIteration cannot."""
+    try:
+        return handler(job)
+    except StopIteration as error:
+        raise RuntimeError(f"the handler raised {error!r}") from error
 
 
 def _chance() -> float:

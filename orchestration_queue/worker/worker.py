@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import AsyncExitStack, suppress
 from datetime import timedelta
-from functools import partial
 
 from orchestration_queue.errors import OrchestrationQueueError
 from orchestration_queue.options import WorkerOptions, milliseconds
@@ -20,13 +19,13 @@ from orchestration_queue.protocol.lease import Lease
 from orchestration_queue.protocol.operations import working
 from orchestration_queue.protocol.operations.housekeeping import Tick
 from orchestration_queue.protocol.operations.working import Renewal
-from orchestration_queue.server import AsyncConnection, ServerUrl
+from orchestration_queue.server import AsyncConnection, Connection, ServerUrl
 from orchestration_queue.server.clock import now_ms
 from orchestration_queue.worker.batches import BatchRouter
 from orchestration_queue.worker.chores import Chores
 from orchestration_queue.worker.driver import Driver
 from orchestration_queue.worker.events import Announcer, Listener
-from orchestration_queue.worker.heartbeat import Heartbeat, Renew
+from orchestration_queue.worker.heartbeat import Heartbeat
 from orchestration_queue.worker.leader import Leader
 from orchestration_queue.worker.line import Line
 from orchestration_queue.worker.machine import Machine, Pause
@@ -173,6 +172,7 @@ class Worker:
             stack.callback(heartbeat.close)
             leader = Leader(self.keys, calls, secrets.token_hex(8), self.options.promotion_interval)
             runner = self._make_runner(calls, executor)
+            stack.push_async_callback(runner.aclose)
             self._driver = driver = Driver(
                 self._machine, line, runner, heartbeat, leader, self._announcer, self.options
             )
@@ -190,15 +190,15 @@ class Worker:
     def _make_line(self, calls: AsyncConnection, waits: AsyncConnection) -> Line:
         return Line(self.keys, self.id, calls, waits, self.options)
 
-    @property
-    def _renew(self) -> Renew:
-        return partial(working.renew, self.keys)
+    def _renew(self, connection: Connection, leases: Sequence[Lease], at_ms: int) -> list[Renewal]:
+        """Renew leases; called in the heartbeat's thread."""
+        return connection.run(working.renew(self.keys, leases, at_ms))
 
     def _make_runner(self, calls: AsyncConnection, executor: Executor) -> Runner:
         handler = self._handler
         if self.options.batch is not None:
             handler = BatchRouter(handler, self.options.batch, executor)
-        return Runner(handler, self.keys, calls, executor)
+        return Runner(handler, self.keys, calls, executor, self._middleware)
 
     def _chores(self, leader: Leader) -> Chores:
         return Chores(

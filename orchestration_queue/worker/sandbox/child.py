@@ -1,0 +1,180 @@
+"""The process in which sandboxed handlers run, one job at a time. The worker starts it; nobody else does.
+
+The main thread runs the handlers, so that signals reach them. A second thread speaks with the worker, and ends the
+process and all it has started when the worker is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import faulthandler
+import inspect
+import itertools
+import logging
+import os
+import queue
+import resource
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from orchestration_queue._process import die_with_parent
+from orchestration_queue.errors import PayloadError, UnrecoverableError
+from orchestration_queue.protocol import codec
+from orchestration_queue.protocol.keys import QueueKeys
+from orchestration_queue.protocol.lease import Lease
+from orchestration_queue.protocol.record import JobRecord
+from orchestration_queue.worker.job import ActiveJob
+from orchestration_queue.worker.sandbox import endings
+from orchestration_queue.worker.sandbox.frames import Frame, pack, receive
+from orchestration_queue.worker.sandbox.handler import Address
+from orchestration_queue.worker.sandbox.lookup import find
+from orchestration_queue.worker.sandbox.remote import RemoteJob
+
+__all__ = ["main"]
+
+_LEAVE_S = 5.0
+"""How long a process whose worker is gone may take to leave by itself."""
+
+
+def main(descriptor: int, parent: int, log_level: int) -> None:
+    """Run jobs until the worker ends this process."""
+    die_with_parent(parent)
+    os.set_inheritable(descriptor, False)
+    faulthandler.enable(all_threads=False)
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # a pipe's text wrapper has it
+    logging.basicConfig(level=log_level, format="%(levelname)s %(name)s: %(message)s")
+    signal.signal(signal.SIGTERM, _terminate)
+    line = _Line(socket.socket(fileno=descriptor))
+    with suppress(_TerminatedError):
+        while (request := line.requests.get()) is not None:
+            _work(line, request)
+
+
+class _TerminatedError(BaseException):
+    """The worker ends this process: clean up and leave."""
+
+
+def _terminate(_number: int, _frame: FrameType | None) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise _TerminatedError
+
+
+class _Line:
+    """Speaks with the worker, from a thread of its own.
+
+    Attributes:
+        requests: Jobs to run; None when the worker is gone.
+        loop: The thread's loop.
+        job: The job that runs.
+    """
+
+    def __init__(self, ours: socket.socket) -> None:
+        self.requests: queue.SimpleQueue[Frame | None] = queue.SimpleQueue()
+        self.job: RemoteJob | None = None
+        self._socket = ours
+        self._asked: dict[int, asyncio.Future[Frame]] = {}
+        self._numbers = itertools.count()
+        self._writer: asyncio.StreamWriter
+        self.loop: asyncio.AbstractEventLoop
+        self._ready = threading.Event()
+        threading.Thread(target=lambda: asyncio.run(self._speak()), name="oq-sandbox-line", daemon=True).start()
+        self._ready.wait()
+
+    def send(self, frame: Frame) -> None:
+        """Send a message, from any thread."""
+        self.loop.call_soon_threadsafe(self._writer.write, pack(frame))
+
+    async def ask(self, run: int, lease: Lease, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Have the worker call a method of the job, from any loop."""
+        number = next(self._numbers)
+        call = {"kind": "call", "run": run, "number": number, "method": name, "args": args, "kwargs": kwargs}
+        try:
+            question = pack(call)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise PayloadError(f"job.{name} was given what cannot be written as JSON ({error}).") from None
+        waiting = asyncio.run_coroutine_threadsafe(self._exchange(number, question), self.loop)
+        reply = await asyncio.wrap_future(waiting)
+        if "result" in reply:
+            return reply["result"]
+        raise endings.load_in_handler(reply["error"], lease)
+
+    async def _exchange(self, number: int, question: bytes) -> Frame:
+        reply: asyncio.Future[Frame] = self.loop.create_future()
+        self._asked[number] = reply
+        self._writer.write(question)
+        try:
+            return await reply
+        finally:
+            del self._asked[number]
+
+    async def _speak(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        reader, self._writer = await asyncio.open_connection(sock=self._socket)
+        self._ready.set()
+        with suppress(asyncio.IncompleteReadError, OSError):
+            while True:
+                frame = await receive(reader)
+                if frame["kind"] == "run":
+                    self.requests.put(frame)
+                elif frame["kind"] == "stop":
+                    if self.job is not None:
+                        self.job.request_stop()
+                elif (asked := self._asked.get(frame["number"])) and not asked.done():
+                    asked.set_result(frame)
+        self._orphaned()
+
+    def _orphaned(self) -> None:
+        """The worker is gone: end with all that was started here."""
+        if self.job is None:
+            self.requests.put(None)
+            time.sleep(_LEAVE_S)
+        os.killpg(0, signal.SIGKILL)
+
+
+def _work(line: _Line, request: Frame) -> None:
+    """Run one job and tell how it ended."""
+    lease = Lease(JobRecord(request["id"], request["fields"]), request["entry_id"])
+    keys = QueueKeys(request["queue"])
+    job = line.job = RemoteJob(lease.record, keys, lambda *call: line.ask(request["run"], lease, *call))
+    try:
+        handler = find(Address(**request["address"]))
+        line.send({"kind": "started"})
+        ending: Frame = {"result": _encoded(_run(handler, job, line.loop))}
+    except _TerminatedError:
+        raise
+    except BaseException as error:
+        ending = {"error": endings.dump(error, lease)}
+    line.job = None
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    is_discarded = bool(getattr(job, "is_discarded", False))
+    line.send({"kind": "ended", "is_discarded": is_discarded, "memory_bytes": _memory_bytes(), **ending})
+
+
+def _run(handler: Callable[[Any], Any], job: RemoteJob, loop: asyncio.AbstractEventLoop) -> Any:
+    if inspect.iscoroutinefunction(handler):
+        return asyncio.run(handler(job))
+    return handler(ActiveJob(job, loop))
+
+
+def _encoded(result: Any) -> str:
+    try:
+        return codec.encode(result, "Return value")
+    except PayloadError as error:
+        raise UnrecoverableError(str(error)) from None
+
+
+def _memory_bytes() -> int:
+    """What this process holds now; where the system does not tell, the most it ever held."""
+    with suppress(OSError):
+        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most if sys.platform == "darwin" else most << 10

@@ -1,0 +1,54 @@
+"""What travels between a worker and its sandbox processes: JSON behind its length, over a socket pair.
+
+JSON in both directions: nothing that comes out of a sandbox is ever code to the worker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import struct
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+from orchestration_queue.errors import SandboxDiedError
+from orchestration_queue.protocol.codec import MAX_PAYLOAD_BYTES
+
+__all__ = ["Frame", "pack", "receive"]
+
+Frame: TypeAlias = dict[str, Any]
+"""A message; its ``kind`` says what it is."""
+
+_LENGTH = struct.Struct("!I")
+_MOST_BYTES = 16 * MAX_PAYLOAD_BYTES
+"""Room for a payload in which every character is escaped, and then again."""
+
+
+def pack(frame: Mapping[str, Any]) -> bytes:
+    """A message as bytes.
+
+    Raises:
+        TypeError: It holds what JSON cannot say.
+    """
+    body = json.dumps(frame, separators=(",", ":"), allow_nan=False).encode()
+    return _LENGTH.pack(len(body)) + body
+
+
+async def receive(reader: asyncio.StreamReader) -> Frame:
+    """The next message.
+
+    Raises:
+        asyncio.IncompleteReadError: The other side is gone.
+        SandboxDiedError: It is no message.
+    """
+    (size,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
+    if size > _MOST_BYTES:
+        raise SandboxDiedError(f"The sandbox process sent {size:,} bytes at once, and was ended; it must be damaged.")
+    body = await reader.readexactly(size)
+    try:
+        frame = json.loads(body)
+    except ValueError as error:
+        raise SandboxDiedError(f"The sandbox process sent no JSON ({error}), and was ended.") from None
+    if not isinstance(frame, dict):
+        raise SandboxDiedError("The sandbox process sent no message, and was ended.")
+    return frame

@@ -1,0 +1,102 @@
+"""A worker's sandbox processes: started when they are needed, kept warm, replaced when they die or have served."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+from orchestration_queue.protocol import codec
+from orchestration_queue.protocol.lease import Lease
+from orchestration_queue.worker.job import AsyncActiveJob
+from orchestration_queue.worker.sandbox import endings
+from orchestration_queue.worker.sandbox.handler import Sandboxed
+from orchestration_queue.worker.sandbox.process import SandboxProcess
+
+__all__ = ["SandboxPool"]
+
+log = logging.getLogger("orchestration_queue.worker.sandbox")
+
+_LEAVE_S = 1.0
+"""How long an idle process may take to leave by itself when the worker does."""
+
+
+class SandboxPool:
+    """Runs each job in a process of its own, one at a time in each, as many as there are jobs at a time.
+
+    A warm process costs a job about 0.6 ms beyond what a thread does; a new one takes about 0.4 s to start.
+    """
+
+    def __init__(self) -> None:
+        self._idle: list[SandboxProcess] = []
+        self._busy: set[SandboxProcess] = set()
+        self._endings: set[asyncio.Task[None]] = set()
+        self._is_over = False
+
+    async def run(self, handler: Sandboxed, lease: Lease, job: AsyncActiveJob, timeout_s: float | None) -> Any:
+        """Run a job; returns what its handler returned, or raises what it raised.
+
+        When this returns or raises, the handler has ended; if it had to be stopped, so has its process.
+
+        Raises:
+            SandboxedError: The handler raised something that has no better type here.
+            SandboxDiedError: Its process died.
+            UnrecoverableError: The handler raised it, or what it returned is no JSON.
+            RateLimitError: The handler raised it.
+            JobInterrupt: The handler let go of the job.
+            TimeoutError: Its time is over.
+            asyncio.CancelledError: The worker gave the job up.
+        """
+        process = self._take_idle() or await SandboxProcess.start()
+        self._busy.add(process)
+        is_reusable = False
+        try:
+            ended = await process.run(handler, lease, job, timeout_s)
+            is_reusable = not self._is_over and not _has_served(process, handler)
+        except BaseException:
+            await asyncio.shield(self._end(process, handler.grace_s))
+            raise
+        finally:
+            self._busy.discard(process)
+        if is_reusable:
+            self._idle.append(process)
+        else:
+            self._end(process, _LEAVE_S)
+        if ended["is_discarded"] and (discard := getattr(job, "discard", None)):
+            discard()
+        if "error" in ended:
+            raise endings.load(ended["error"], lease)
+        return codec.decode(ended["result"], "What the sandbox process returned")
+
+    async def aclose(self) -> None:
+        """End all processes: idle ones may leave by themselves, busy ones are killed."""
+        self._is_over = True
+        for process in self._idle:
+            self._end(process, _LEAVE_S)
+        for process in self._busy:
+            self._end(process, 0)
+        self._idle.clear()
+        while self._endings:
+            await asyncio.wait(self._endings)
+
+    def _take_idle(self) -> SandboxProcess | None:
+        while self._idle:
+            process = self._idle.pop()
+            if process.is_alive:
+                return process
+            log.warning("Sandbox process %d died while it was idle", process.pid)
+            self._end(process, 0)
+        return None
+
+    def _end(self, process: SandboxProcess, grace_s: float) -> asyncio.Task[None]:
+        ending = asyncio.create_task(process.end(grace_s))
+        self._endings.add(ending)
+        ending.add_done_callback(self._endings.discard)
+        return ending
+
+
+def _has_served(process: SandboxProcess, handler: Sandboxed) -> bool:
+    """Whether the process has run, or holds, as much as its last handler allows."""
+    return (handler.max_jobs is not None and process.jobs >= handler.max_jobs) or (
+        handler.max_memory_bytes is not None and process.memory_bytes > handler.max_memory_bytes
+    )
