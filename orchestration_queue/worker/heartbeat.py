@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from orchestration_queue.errors import OrchestrationQueueError
-from orchestration_queue.protocol.call import Operation
 from orchestration_queue.protocol.lease import Lease
 from orchestration_queue.protocol.operations.working import Renewal
 from orchestration_queue.server import Connection, ServerUrl
@@ -18,7 +17,8 @@ from orchestration_queue.server.clock import now_ms
 
 __all__ = ["Heartbeat", "Renew"]
 
-Renew: TypeAlias = Callable[[Sequence[Lease], int], Operation[list[Renewal]]]
+Renew: TypeAlias = Callable[[Connection, Sequence[Lease], int], list[Renewal]]
+"""Renews leases through a connection at a time, epoch ms; says what became of each."""
 
 log = logging.getLogger("orchestration_queue.worker")
 
@@ -27,7 +27,7 @@ class Heartbeat:
     """Renews the leases of running jobs, each after half its time. A job that ends sooner costs nothing.
 
     Args:
-        renew: From leases and the time, the operation that renews them.
+        renew: Renews leases.
         url: Where the server is; the thread has a connection of its own.
         lease_s: The usual lease in seconds; shorter ones are met too.
         on_end: Called, in this thread, with a lease that was lost, or whose job was revoked.
@@ -72,7 +72,7 @@ class Heartbeat:
                 continue
             try:
                 connection = connection or Connection.open(self._url)
-                answers = connection.run(self._renew([kept.lease for kept in due], now_ms()))
+                answers = self._renew(connection, [kept.lease for kept in due], now_ms())
             except OrchestrationQueueError as error:
                 log.warning("Could not renew the leases of %d jobs, trying again soon: %s", len(due), error)
                 continue

@@ -5,7 +5,7 @@ from __future__ import annotations
 from orchestration_queue.errors import ServerError
 from orchestration_queue.options import WorkerOptions, milliseconds
 from orchestration_queue.protocol.call import Call, integer
-from orchestration_queue.protocol.keys import QueueKeys
+from orchestration_queue.protocol.keys import GROUP, QueueKeys
 from orchestration_queue.protocol.lease import Delivery
 from orchestration_queue.protocol.operations import housekeeping, working
 from orchestration_queue.protocol.operations.housekeeping import Tick
@@ -42,6 +42,7 @@ class Line:
         self._calls = calls
         self._waits = waits
         self._options = options
+        self._group, self._start_from = GROUP, "0"
         self._waiting_as: int | None = None
 
     @property
@@ -52,7 +53,7 @@ class Line:
     async def join(self) -> None:
         """Make sure that the workers' group exists, and say where this worker's dead letters go."""
         try:
-            await self._calls.execute(working.create_group(self._keys), repeatable=True)
+            await self._calls.execute(working.create_group(self._keys, self._group, self._start_from), repeatable=True)
         except ServerError as error:
             if error.code != "BUSYGROUP":
                 raise
@@ -85,6 +86,9 @@ class Line:
         if self._waiting_as is None:
             who = Call("CLIENT", args=("ID",), near=self._keys.stream)
             self._waiting_as = integer(await self._waits.execute(who))
+        return await self._read(want, block_ms)
+
+    async def _read(self, want: int, block_ms: int) -> list[Delivery]:
         return await self._waits.run(working.read_group(self._keys, self._consumer, want, block_ms))
 
     async def wake(self) -> bool:
@@ -106,8 +110,10 @@ class Line:
         """After a broken connection: join again, and find jobs delivered to us in a reply that never arrived."""
         self._waiting_as = None
         await self.join()
-        pending = await self._calls.run(working.read_pending(self._keys, self._consumer))
-        return [delivery for delivery in pending if delivery.job_id not in held]
+        return [delivery for delivery in await self._read_pending() if delivery.job_id not in held]
+
+    async def _read_pending(self) -> list[Delivery]:
+        return await self._calls.run(working.read_pending(self._keys, self._consumer))
 
     async def tick(self, *, heal: bool = False) -> Tick:
         """Make ready what is due, and read the queue's settings. With ``heal``, correct the count of list jobs too."""
@@ -137,7 +143,7 @@ class Line:
 
     async def leave(self) -> None:
         """Take this worker out of the queue's books; its place in the group too, unless jobs are still with it."""
-        held, remove = working.leave_group(self._keys, self._consumer)
+        held, remove = working.leave_group(self._keys, self._consumer, self._group)
         await self._calls.execute(working.unregister(self._keys, self._consumer))
         if not await self._calls.execute(held):
             await self._calls.execute(remove)

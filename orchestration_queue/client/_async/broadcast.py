@@ -13,7 +13,7 @@ from orchestration_queue.errors import ServerError
 from orchestration_queue.options import JobOptions
 from orchestration_queue.protocol.codec import find_codec
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX, QueueKeys
-from orchestration_queue.protocol.operations import adding, broadcasting, reading
+from orchestration_queue.protocol.operations import adding, broadcasting, reading, working
 from orchestration_queue.protocol.operations.adding import Addition
 from orchestration_queue.protocol.operations.broadcasting import NEW_ONLY, Subscription
 from orchestration_queue.protocol.operations.steps import all_good
@@ -120,7 +120,7 @@ class AsyncBroadcast(AsyncClient):
         """
         name, start = broadcasting.check_subscription(subscription), broadcasting.check_start(start_from)
         try:
-            await self._channel.execute(broadcasting.subscribe(self.keys, name, start))
+            await self._channel.execute(working.create_group(self.keys, name, start))
         except ServerError as error:
             if error.code != "BUSYGROUP":
                 raise
@@ -137,7 +137,7 @@ class AsyncBroadcast(AsyncClient):
         """
         call = broadcasting.unsubscribe(self.keys, broadcasting.check_subscription(subscription))
         try:
-            return await self._channel.execute(call) == 1
+            return bool(await self._channel.execute(call))
         except ServerError as error:
             if not broadcasting.is_unused(error):
                 raise

@@ -14,7 +14,7 @@ from orchestration_queue.errors import ServerError
 from orchestration_queue.options import JobOptions
 from orchestration_queue.protocol.codec import find_codec
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX, QueueKeys
-from orchestration_queue.protocol.operations import adding, broadcasting, reading
+from orchestration_queue.protocol.operations import adding, broadcasting, reading, working
 from orchestration_queue.protocol.operations.adding import Addition
 from orchestration_queue.protocol.operations.broadcasting import NEW_ONLY, Subscription
 from orchestration_queue.protocol.operations.steps import all_good
@@ -121,7 +121,7 @@ class Broadcast(Client):
         """
         name, start = broadcasting.check_subscription(subscription), broadcasting.check_start(start_from)
         try:
-            self._channel.execute(broadcasting.subscribe(self.keys, name, start))
+            self._channel.execute(working.create_group(self.keys, name, start))
         except ServerError as error:
             if error.code != "BUSYGROUP":
                 raise
@@ -138,7 +138,7 @@ class Broadcast(Client):
         """
         call = broadcasting.unsubscribe(self.keys, broadcasting.check_subscription(subscription))
         try:
-            return self._channel.execute(call) == 1
+            return bool(self._channel.execute(call))
         except ServerError as error:
             if not broadcasting.is_unused(error):
                 raise

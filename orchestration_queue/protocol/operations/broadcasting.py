@@ -21,7 +21,6 @@ __all__ = [
     "check_start",
     "check_subscription",
     "is_unused",
-    "subscribe",
     "subscriptions",
     "trim",
     "unsubscribe",
@@ -76,11 +75,6 @@ def check_start(start_from: str) -> str:
         f"A subscription cannot start from {start_from!r}; pass '$' for new messages only, '0-0' for all that are "
         "kept, or the id of an entry to start after it."
     )
-
-
-def subscribe(keys: QueueKeys, name: str, start_from: str) -> Call:
-    """Make a subscription; the server says BUSYGROUP when it is there already."""
-    return Call("XGROUP", args=("CREATE", keys.stream, name, start_from, "MKSTREAM"), near=keys.stream)
 
 
 def unsubscribe(keys: QueueKeys, name: str) -> Call:

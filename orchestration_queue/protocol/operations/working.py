@@ -143,16 +143,16 @@ def _notice(keys: QueueKeys, parent_queue: str, parent_id: str, member: str) -> 
     )
 
 
-def create_group(keys: QueueKeys) -> Call:
+def create_group(keys: QueueKeys, group: str = GROUP, start_from: str = "0") -> Call:
     """Make the workers' group; the server says BUSYGROUP when it is there already."""
-    return Call("XGROUP", args=("CREATE", keys.stream, GROUP, "0", "MKSTREAM"), near=keys.stream)
+    return Call("XGROUP", args=("CREATE", keys.stream, group, start_from, "MKSTREAM"), near=keys.stream)
 
 
-def leave_group(keys: QueueKeys, consumer: str) -> tuple[Call, Call]:
+def leave_group(keys: QueueKeys, consumer: str, group: str = GROUP) -> tuple[Call, Call]:
     """Look whether the consumer holds anything, and (only then sensible) remove it."""
     return (
-        Call("XPENDING", (keys.stream,), (GROUP, "-", "+", 1, consumer)),
-        Call("XGROUP", args=("DELCONSUMER", keys.stream, GROUP, consumer), near=keys.stream),
+        Call("XPENDING", (keys.stream,), (group, "-", "+", 1, consumer)),
+        Call("XGROUP", args=("DELCONSUMER", keys.stream, group, consumer), near=keys.stream),
     )
 
 
