@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from datetime import timedelta
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
@@ -60,6 +61,21 @@ class Usage(Options):
     def all_costs(self) -> float | None:
         """All costs; None when none were reported."""
         return _total(self.total_cost, self.costs)
+
+    def wire(self) -> dict[str, Any]:
+        """The report as every client of this wire tells and reads it; what was not said is left out."""
+        wire = {
+            "model": self.model,
+            "provider": self.provider,
+            "tokens": dict(self.tokens) or None,
+            "totalTokens": self.all_tokens,
+            "costs": dict(self.costs) or None,
+            "totalCost": self.all_costs,
+            "costUnit": self.cost_unit,
+            "latencyMs": None if self.latency is None else _plain(self.latency / timedelta(milliseconds=1)),
+            "cached": self.cached,
+        }
+        return {name: value for name, value in wire.items() if value is not None}
 
 
 def _total(given: float | None, parts: Mapping[str, float]) -> float | None:

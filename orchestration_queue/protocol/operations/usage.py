@@ -8,15 +8,27 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from orchestration_queue.errors import UsageError
-from orchestration_queue.options import wire_number
-from orchestration_queue.protocol.call import Call, Reply, optional_text, texts
+from orchestration_queue.errors import JobNotFoundError, UsageError
+from orchestration_queue.options import Usage, wire_number
+from orchestration_queue.protocol.call import Call, Operation, Reply, optional_text, text, texts
+from orchestration_queue.protocol.codec import dump_json
+from orchestration_queue.protocol.functions import oq1
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations.steps import Steps, all_good, chunks
 from orchestration_queue.protocol.placement import ParentRef
 from orchestration_queue.protocol.record import pairs, stored_number, when
 
-__all__ = ["UsageSummary", "UsageTotals", "flow_jobs", "of_flow", "read_amounts", "report_tokens", "summary"]
+__all__ = [
+    "UsageSummary",
+    "UsageTotals",
+    "flow_jobs",
+    "name_queue",
+    "of_flow",
+    "read_amounts",
+    "report",
+    "report_tokens",
+    "summary",
+]
 
 _MINUTE_MS = 60_000
 _KEPT_MS = 30 * 24 * 60 * _MINUTE_MS
@@ -101,6 +113,43 @@ def read_amounts(stored: str | None, otherwise: float = 0) -> dict[str, float]:
 
 def _is_amount(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0
+
+
+def report(keys: QueueKeys, job_id: str, usage: Usage, now_ms: int) -> Operation[bool]:
+    """Store what a job used, in place of what it reported before.
+
+    Returns:
+        False while a client of another language is half-way through a report of the same job: try again soon.
+
+    Raises:
+        JobNotFoundError: It is not there any more.
+    """
+
+    def read(reply: Reply) -> bool:
+        if (word := text(reply)) == "missing":
+            raise JobNotFoundError(keys.queue, job_id)
+        return word == "ok"
+
+    wire = usage.wire()
+    call = oq1.report_usage(
+        events_key=keys.events,
+        fields=[oq1.UsageField(name=name, value=_stored(value)) for name, value in wire.items()],
+        job_id=job_id,
+        minute_ms=now_ms // _MINUTE_MS * _MINUTE_MS,
+        told=dump_json(wire),
+    )
+    return Operation(call, read)
+
+
+def _stored(value: object) -> str:
+    if isinstance(value, bool):
+        return str(int(value))
+    return value if isinstance(value, str) else dump_json(value)
+
+
+def name_queue(keys: QueueKeys) -> Call:
+    """Put a queue on the list of those whose jobs report usage."""
+    return Call("SADD", (keys.usage_queues,), (keys.queue,))
 
 
 def report_tokens(keys: QueueKeys, job_id: str, tokens: int) -> Call:

@@ -1,0 +1,38 @@
+"""Reporting what a job used: the same for whoever runs it and for whoever added it."""
+
+from __future__ import annotations
+
+import asyncio
+
+from orchestration_queue.errors import InvalidOptionError, StateError
+from orchestration_queue.options import Usage
+from orchestration_queue.protocol.keys import QueueKeys
+from orchestration_queue.protocol.operations import usage
+from orchestration_queue.protocol.operations.steps import all_good
+from orchestration_queue.server._async.connection import AsyncConnection
+from orchestration_queue.server.clock import now_ms
+
+__all__ = ["report_usage"]
+
+_TRIES, _PAUSE_S = 200, 0.025
+
+
+async def report_usage(connection: AsyncConnection, keys: QueueKeys, job_id: str, used: Usage) -> None:
+    """Store what a job used, in place of what it reported before. One trip; in a cluster one to each of two servers.
+
+    Raises:
+        JobNotFoundError: It is not there any more.
+        StateError: A client of another language was half-way through a report for 5 s.
+    """
+    if not isinstance(used, Usage):
+        raise InvalidOptionError(f"A job reports its usage as a Usage, not as {used!r}; write Usage(tokens=...).")
+    for _ in range(_TRIES):
+        report = usage.report(keys, job_id, used, now_ms())
+        _, reply = all_good(await connection.pipeline([usage.name_queue(keys), report.call], repeatable=True))
+        if report.read(reply):
+            return
+        await asyncio.sleep(_PAUSE_S)
+    raise StateError(
+        f"The usage of job {job_id!r} of queue {keys.queue!r} stayed locked by another process "
+        f"for {_TRIES * _PAUSE_S:.0f} s; try again."
+    )
