@@ -172,6 +172,7 @@ class Worker:
             stack.callback(heartbeat.close)
             leader = Leader(self.keys, calls, secrets.token_hex(8), self.options.promotion_interval)
             runner = self._make_runner(calls, executor)
+            stack.push_async_callback(runner.aclose)
             self._driver = driver = Driver(
                 self._machine, line, runner, heartbeat, leader, self._announcer, self.options
             )
@@ -197,7 +198,7 @@ class Worker:
         handler = self._handler
         if self.options.batch is not None:
             handler = BatchRouter(handler, self.options.batch, executor)
-        return Runner(handler, self.keys, calls, executor)
+        return Runner(handler, self.keys, calls, executor, self._middleware)
 
     def _chores(self, leader: Leader) -> Chores:
         return Chores(
