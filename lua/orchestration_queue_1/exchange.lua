@@ -28,6 +28,7 @@
 --- @arg   job_id               text         the job
 --- @arg   entry_id             text         its stream entry; empty when it came from a list
 --- @arg   taken_ms             int          its `processedOn`, as its activation wrote it
+--- @arg   stalled_count        int          its `stalledCount` at that time; 0 without one
 --- @arg   payload              text         `c` its result, as the serializer wrote it; `f` or `s` why; `d` its new payload, empty keeps it; `g` what becomes of it: `front` or `back` of its group, or `fail`
 --- @arg   wait_ms              int          `f` how long before the retry; `d` epoch ms until which it waits, never before now; `s` how long at most, 0 for ever; `g` how long the group is held back
 --- @arg   max_attempts         int          `f` attempts allowed; 0 and 1 both mean no retry

@@ -6,6 +6,7 @@
 --- @each    leases Held: a lease to renew
 --- @arg   job_id               text         the job
 --- @arg   taken_ms             int          its `processedOn`, as its activation wrote it
+--- @arg   stalled_count        int          its `stalledCount` at that time; 0 without one
 --- @end     leases
 --- @returns ints per lease 1 renewed, 2 renewed but the job is revoked, 0 lost: the job is gone, ended or with somebody else
 --- @error   the stream key does not end in `:stream`
@@ -15,7 +16,7 @@ local lease = require("lease")
 
 local outcomes = {}
 for index, held in ipairs(leases) do
-  local job, same = lease.look(queue, held.job_id, held.taken_ms, lease.RENEWAL)
+  local job, same = lease.look(queue, held, lease.RENEWAL)
   if same and job.state == "active" then
     redis.call("HSET", queue .. "job:" .. held.job_id, "lastActive", now_ms)
     outcomes[index] = job.revoked == "1" and 2 or 1

@@ -53,9 +53,9 @@ class Lease:
         return self.record.id
 
     @property
-    def token(self) -> tuple[str, int]:
+    def token(self) -> tuple[str, int, int]:
         """What tells this lease from another of the same job."""
-        return self.job_id, self.taken_ms
+        return self.job_id, self.taken_ms, self.stalled_count
 
     @property
     def lock_ms(self) -> float | None:
@@ -70,8 +70,13 @@ class Lease:
 
     @property
     def taken_ms(self) -> int:
-        """When it started, as the server has it. Whoever takes the job later has another time: this fences us off."""
+        """When it started, as the server has it. With :attr:`stalled_count` this is our claim to the job."""
         return int(self.record.fields["processedOn"])
+
+    @property
+    def stalled_count(self) -> int:
+        """How often it had been taken over when it started. Whoever takes it from us has a higher count."""
+        return self.record.stalled_count
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,7 @@ class Heartbeat:
         self._renew = renew
         self._url = url
         self._tick_s = lease_s / 8
-        self._kept: dict[tuple[str, int], _Kept] = {}
+        self._kept: dict[tuple[str, int, int], _Kept] = {}
         self._wake = threading.Event()
         self._over = False
         self._thread = threading.Thread(target=self._run, name="oq-heartbeat", daemon=True)

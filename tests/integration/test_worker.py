@@ -318,9 +318,6 @@ async def test_a_worker_that_lost_its_lease_cannot_settle_the_job(
     async with working(queue, work, server_url, **slow.model_dump()):
         job = await queue.add("work")
         await wait_until(lambda: len(runs) == 1, "the job to start")
-        # A claim is a start's millisecond. Real leases last a second at least; this one is taken away at once.
-        taken_ms = int(str(raw.hget(queue.keys.job(job.id), "processedOn")))
-        await wait_until(lambda: time.time() * 1000 > taken_ms + 2, "the clock to move on")
         later = str(int(time.time() * 1000) + 120_000)
         keys = queue.keys
         arguments = ("workers", "thief", "0", "9", later, keys.failed, "0", "0")

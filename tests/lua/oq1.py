@@ -38,6 +38,11 @@ class Started:
         """When its lease began."""
         return int(self.fields["processedOn"])
 
+    @property
+    def stalled_count(self) -> int:
+        """How often it had been taken over by then."""
+        return int(self.fields.get("stalledCount", 0))
+
 
 @dataclass(frozen=True)
 class Exchanged:
@@ -75,6 +80,7 @@ def _settled(kind: str, job: Started, payload: str, changes: dict[str, Any]) -> 
         "job_id": job.job_id,
         "entry_id": job.entry_id,
         "taken_ms": job.taken_ms,
+        "stalled_count": job.stalled_count,
         "payload": payload,
         "wait_ms": 0,
         "max_attempts": 0,
@@ -160,9 +166,9 @@ class Own:
         assert len(jobs) == count, jobs
         return jobs
 
-    def renew(self, *leases: tuple[str, int], now: int = NOW) -> list[int]:
-        """Renew leases."""
-        held = [Held(job_id=job_id, taken_ms=taken_ms) for job_id, taken_ms in leases]
+    def renew(self, *leases: tuple[str, int], now: int = NOW, stalled_count: int = 0) -> list[int]:
+        """Renew leases of jobs that were taken over so often."""
+        held = [Held(job_id=job_id, taken_ms=taken_ms, stalled_count=stalled_count) for job_id, taken_ms in leases]
         reply: list[int] = self.send(oq1.renew(stream_key=self.wire.key("stream"), now_ms=now, leases=held))
         return reply
 

@@ -52,10 +52,11 @@ class OneByOne:
 
     def _settle(self, told: Settled, now: int) -> str:
         job = self.wire.job(told.job_id)
-        if job.get("state") != "active" or job.get("processedOn") != str(told.taken_ms):
+        stalls = job.get("stalledCount", "0")
+        same = (job.get("processedOn"), stalls) == (str(told.taken_ms), str(told.stalled_count))
+        if job.get("state") != "active" or not same:
             if told.entry_id and job.get("state", "failed") in ENDED:
                 self._drop(told.entry_id)
-            same = job.get("processedOn") == str(told.taken_ms)
             return "c" if told.kind == "c" and same and job.get("state") == "completed" else "l"
         if told.kind not in "cf":
             return self._pause(told, now)

@@ -76,12 +76,14 @@ def held_back(job: Started) -> Settled:
         ({"state": "waiting"}, True),
         ({"state": "active"}, True),
         ({"state": "active", "processedOn": NOW + 1}, True),
+        ({"state": "active", "processedOn": NOW, "stalledCount": 1}, True),
         ({"state": "delayed", "processedOn": NOW}, True),
         ({"state": "suspended", "processedOn": NOW}, True),
         ({"state": "waiting-children", "processedOn": NOW}, True),
         ({"state": "group-waiting", "processedOn": NOW}, True),
         ({"state": "failed", "processedOn": NOW}, False),
         ({"state": "completed", "processedOn": NOW + 1}, False),
+        ({"state": "completed", "processedOn": NOW, "stalledCount": 1}, False),
     ],
     ids=lambda value: "-".join(map(str, value.values())) or "gone" if isinstance(value, dict) else "",
 )
@@ -121,6 +123,23 @@ def test_a_reclaimed_job_belongs_to_its_new_worker(own: Own) -> None:
     reply = own.exchange(completed(stale), completed(fresh), failed(stale), now=LATER + 2)
     assert reply.outcomes == "lcl"
     assert own.wire.job("1")["processedOn"] == str(LATER + 1)
+
+
+@pytest.mark.parametrize("source", [{}, {"priority": 2}, {"lifo": 1}, {"orderingKey": "o"}], ids=str)
+@pytest.mark.parametrize("settle", [completed, failed])
+def test_two_starts_in_one_millisecond_are_told_apart(own: Own, source: dict[str, Word], settle: Any) -> None:
+    own.wire.add(**source)
+    (stale,) = own.take()
+    function = "reclaimStalledListJobs" if stale.entry_id == "" else "reclaimStalled"
+    assert own.wire.call(function, maxStalledCount=9) == 1
+    (fresh,) = own.take(consumer="w-2")
+    assert (stale.taken_ms, stale.stalled_count) == (NOW, 0)
+    assert (fresh.taken_ms, fresh.stalled_count) == (NOW, 1)
+    with own.wire.unchanged():
+        assert own.exchange(settle(stale)).outcomes == "l"
+        assert own.renew((stale.job_id, NOW)) == [0]
+    assert own.renew((fresh.job_id, NOW), stalled_count=1) == [1]
+    assert own.exchange(settle(fresh)).outcomes in "cf"
 
 
 def test_a_list_job_frees_its_place_once(own: Own) -> None:
@@ -391,7 +410,7 @@ def test_retention_is_as_the_batch_said_job_by_job(own: Own) -> None:
 # -- malformed calls -----------------------------------------------------------------------------------------------
 
 HEAD: list[Word] = [NOW, "workers", "w-1", 0, 1, 0, 0, 0]
-SETTLED: list[Word] = ["c", "1", "5-1", NOW, "null", 0, 0, 0, "0", 0, 0]
+SETTLED: list[Word] = ["c", "1", "5-1", NOW, 0, "null", 0, 0, 0, "0", 0, 0]
 KEPT = len(SETTLED) - 3
 
 
@@ -423,6 +442,7 @@ def changed(words: list[Word], index: int, word: Word) -> list[Word]:
         ([*HEAD, 1, 0, 0, *changed(SETTLED, 0, "g")], "goes to 'front' or 'back' or is to 'fail', not to 'null'"),
         ([*HEAD, 1, 0, 0, *changed(SETTLED, 2, "5")], "'5' is not the id of a stream entry"),
         ([*HEAD, 1, 0, 0, *changed(SETTLED, 3, "")], "'taken_ms' is not a whole number"),
+        ([*HEAD, 1, 0, 0, *changed(SETTLED, 4, "-1")], "'stalled_count' is not a whole number"),
         ([*HEAD, 1, 0, 0, *changed(SETTLED, KEPT - 3, "soon")], "'wait_ms' is not a whole number"),
         ([*HEAD, 1, 0, 0, *changed(SETTLED, KEPT - 1, "max")], "'extend' is neither 0 nor 1"),
         ([*HEAD, 1, 0, 0, *changed(SETTLED, KEPT, "all")], "'all' is no mode of retention"),

@@ -36,13 +36,14 @@ def test_a_revoked_job_is_renewed_and_said_to_be_revoked(own: Own) -> None:
         {},
         {"state": "waiting", "processedOn": NOW},
         {"state": "active", "processedOn": NOW + 1},
+        {"state": "active", "processedOn": NOW, "stalledCount": 1},
         {"state": "active"},
         {"state": "completed", "processedOn": NOW},
         {"state": "failed", "processedOn": NOW},
         {"state": "delayed", "processedOn": NOW},
         {"state": "suspended", "processedOn": NOW},
     ],
-    ids=lambda fields: str(fields.get("state", "gone")) + ("" if fields.get("processedOn") == NOW else " elsewhere"),
+    ids=str,
 )
 def test_a_lost_lease_is_said_to_be_lost_and_nothing_is_written(own: Own, fields: dict[str, str | int]) -> None:
     if fields:
@@ -71,9 +72,10 @@ def test_no_lease_is_no_work(own: Own) -> None:
         (["-1", 0], "'now_ms' is not a whole number"),
         ([2**53 + 2, 0], "'now_ms' is not a whole number"),
         ([NOW, "many"], "'lease_count' is not a whole number"),
-        ([NOW, 1, "j"], "takes 1 keys and 4 arguments, not 1 and 3"),
-        ([NOW, 0, "j", NOW], "takes 1 keys and 2 arguments, not 1 and 4"),
-        ([NOW, 1, "j", "then"], "'taken_ms' is not a whole number"),
+        ([NOW, 1, "j", NOW], "takes 1 keys and 5 arguments, not 1 and 4"),
+        ([NOW, 0, "j", NOW, 0], "takes 1 keys and 2 arguments, not 1 and 5"),
+        ([NOW, 1, "j", "then", 0], "'taken_ms' is not a whole number"),
+        ([NOW, 1, "j", NOW, "none"], "'stalled_count' is not a whole number"),
     ],
 )
 def test_malformed_arguments_are_refused_by_a_code_word(own: Own, args: list[str | int], why: str) -> None:

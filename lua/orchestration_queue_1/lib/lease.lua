@@ -2,23 +2,26 @@
 
 local lease = {}
 
-lease.RENEWAL = { "state", "processedOn", "revoked" }
+lease.RENEWAL = { "state", "processedOn", "stalledCount", "revoked" }
 lease.COMPLETION = {
-  "state", "processedOn", "groupKey", "orderingSeq", "orderingKey", "parentId", "parentQueue",
+  "state", "processedOn", "stalledCount", "groupKey", "orderingSeq", "orderingKey", "parentId", "parentQueue",
 }
 lease.OTHER = {
-  "state", "processedOn", "groupKey", "orderingSeq", "orderingKey", "priority", "name", "depsCompleted",
+  "state", "processedOn", "stalledCount", "groupKey", "orderingSeq", "orderingKey", "priority", "name", "depsCompleted",
 }
 
---- Some fields of the job, and whether its last activation was the one of `taken_ms`.
-function lease.look(queue, job_id, taken_ms, fields)
+--- Some fields of the job of `claim`, and whether its last activation was the one claimed: that of `taken_ms`, after
+--- `stalled_count` takeovers.
+function lease.look(queue, claim, fields)
   -- A key that is no hash is no job: it shall not keep the others of its batch from being settled.
-  local values = redis.pcall("HMGET", queue .. "job:" .. job_id, unpack(fields))
+  local values = redis.pcall("HMGET", queue .. "job:" .. claim.job_id, unpack(fields))
   local job = {}
   for index, name in ipairs(fields) do
     job[name] = values[index] or nil
   end
-  return job, tonumber(job.processedOn) == taken_ms
+  local same = tonumber(job.processedOn) == claim.taken_ms
+    and (tonumber(job.stalledCount) or 0) == claim.stalled_count
+  return job, same
 end
 
 return lease

@@ -91,7 +91,7 @@ function outcomes.settle(self, settlements)
   local registered = any_registered(self.queue, settlements)
   for index, done in ipairs(settlements) do
     local fields = done.kind == "c" and lease.COMPLETION or lease.OTHER
-    local job, same = lease.look(self.queue, done.job_id, done.taken_ms, fields)
+    local job, same = lease.look(self.queue, done, fields)
     if not same or job.state ~= "active" then
       letters[index] = late(self, done, job, same, registered)
     else

@@ -93,6 +93,7 @@ class Settled:
         job_id: The job.
         entry_id: Its stream entry; empty when it came from a list.
         taken_ms: Its `processedOn`, as its activation wrote it.
+        stalled_count: Its `stalledCount` at that time; 0 without one.
         payload: `c` its result, as the serializer wrote it; `f` or `s` why; `d` its new payload, empty keeps it; `g`
             what becomes of it: `front` or `back` of its group, or `fail`.
         wait_ms: `f` how long before the retry; `d` epoch ms until which it waits, never before now; `s` how long at
@@ -108,6 +109,7 @@ class Settled:
     job_id: str
     entry_id: str
     taken_ms: int
+    stalled_count: int
     payload: str
     wait_ms: int
     max_attempts: int
@@ -178,10 +180,12 @@ class Held:
     Attributes:
         job_id: The job.
         taken_ms: Its `processedOn`, as its activation wrote it.
+        stalled_count: Its `stalledCount` at that time; 0 without one.
     """
 
     job_id: str
     taken_ms: int
+    stalled_count: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -381,6 +385,7 @@ def exchange(
                     item.job_id,
                     item.entry_id,
                     item.taken_ms,
+                    item.stalled_count,
                     item.payload,
                     item.wait_ms,
                     item.max_attempts,
@@ -564,7 +569,7 @@ def renew(
         (
             now_ms,
             len(leases),
-            *(word for item in leases for word in (item.job_id, item.taken_ms)),
+            *(word for item in leases for word in (item.job_id, item.taken_ms, item.stalled_count)),
         ),
         is_function=True,
     )
@@ -797,7 +802,7 @@ def version() -> Call:
     """Say which revision of this library answers. The major version is in its name.
 
     Returns:
-        The call. Its reply (text): `4`, growing with every change of the library.
+        The call. Its reply (text): `5`, growing with every change of the library.
 
     Cost: O(1).
     """

@@ -1630,23 +1630,26 @@ modules.lease = (function()
 
 local lease = {}
 
-lease.RENEWAL = { "state", "processedOn", "revoked" }
+lease.RENEWAL = { "state", "processedOn", "stalledCount", "revoked" }
 lease.COMPLETION = {
-  "state", "processedOn", "groupKey", "orderingSeq", "orderingKey", "parentId", "parentQueue",
+  "state", "processedOn", "stalledCount", "groupKey", "orderingSeq", "orderingKey", "parentId", "parentQueue",
 }
 lease.OTHER = {
-  "state", "processedOn", "groupKey", "orderingSeq", "orderingKey", "priority", "name", "depsCompleted",
+  "state", "processedOn", "stalledCount", "groupKey", "orderingSeq", "orderingKey", "priority", "name", "depsCompleted",
 }
 
---- Some fields of the job, and whether its last activation was the one of `taken_ms`.
-function lease.look(queue, job_id, taken_ms, fields)
+--- Some fields of the job of `claim`, and whether its last activation was the one claimed: that of `taken_ms`, after
+--- `stalled_count` takeovers.
+function lease.look(queue, claim, fields)
   -- A key that is no hash is no job: it shall not keep the others of its batch from being settled.
-  local values = redis.pcall("HMGET", queue .. "job:" .. job_id, unpack(fields))
+  local values = redis.pcall("HMGET", queue .. "job:" .. claim.job_id, unpack(fields))
   local job = {}
   for index, name in ipairs(fields) do
     job[name] = values[index] or nil
   end
-  return job, tonumber(job.processedOn) == taken_ms
+  local same = tonumber(job.processedOn) == claim.taken_ms
+    and (tonumber(job.stalledCount) or 0) == claim.stalled_count
+  return job, same
 end
 
 return lease
@@ -2082,7 +2085,7 @@ function outcomes.settle(self, settlements)
   local registered = any_registered(self.queue, settlements)
   for index, done in ipairs(settlements) do
     local fields = done.kind == "c" and lease.COMPLETION or lease.OTHER
-    local job, same = lease.look(self.queue, done.job_id, done.taken_ms, fields)
+    local job, same = lease.look(self.queue, done, fields)
     if not same or job.state ~= "active" then
       letters[index] = late(self, done, job, same, registered)
     else
@@ -3090,27 +3093,28 @@ do -- exchange
     local settlement_count = whole(ARGV[9], "exchange", "settlement_count")
     local hand_back_count = whole(ARGV[10], "exchange", "hand_back_count")
     local delivery_count = whole(ARGV[11], "exchange", "delivery_count")
-    count_words("exchange", #KEYS, 12, #ARGV, 11 + 11 * settlement_count + 2 * hand_back_count + 2 * delivery_count)
+    count_words("exchange", #KEYS, 12, #ARGV, 11 + 12 * settlement_count + 2 * hand_back_count + 2 * delivery_count)
     local settlements = {}
     for index = 1, settlement_count do
-      local arg = 11 + (index - 1) * 11
+      local arg = 11 + (index - 1) * 12
       settlements[index] = {
         kind = ARGV[arg + 1],
         job_id = ARGV[arg + 2],
         entry_id = ARGV[arg + 3],
         taken_ms = whole(ARGV[arg + 4], "exchange", "taken_ms"),
-        payload = ARGV[arg + 5],
-        wait_ms = whole(ARGV[arg + 6], "exchange", "wait_ms"),
-        max_attempts = whole(ARGV[arg + 7], "exchange", "max_attempts"),
-        extend = flag(ARGV[arg + 8], "exchange", "extend"),
-        remove_mode = ARGV[arg + 9],
-        remove_count = whole(ARGV[arg + 10], "exchange", "remove_count"),
-        remove_age_s = whole(ARGV[arg + 11], "exchange", "remove_age_s"),
+        stalled_count = whole(ARGV[arg + 5], "exchange", "stalled_count"),
+        payload = ARGV[arg + 6],
+        wait_ms = whole(ARGV[arg + 7], "exchange", "wait_ms"),
+        max_attempts = whole(ARGV[arg + 8], "exchange", "max_attempts"),
+        extend = flag(ARGV[arg + 9], "exchange", "extend"),
+        remove_mode = ARGV[arg + 10],
+        remove_count = whole(ARGV[arg + 11], "exchange", "remove_count"),
+        remove_age_s = whole(ARGV[arg + 12], "exchange", "remove_age_s"),
       }
     end
     local hand_backs = {}
     for index = 1, hand_back_count do
-      local arg = 11 + 11 * #settlements + (index - 1) * 2
+      local arg = 11 + 12 * #settlements + (index - 1) * 2
       hand_backs[index] = {
         job_id = ARGV[arg + 1],
         entry_id = ARGV[arg + 2],
@@ -3118,7 +3122,7 @@ do -- exchange
     end
     local deliveries = {}
     for index = 1, delivery_count do
-      local arg = 11 + 11 * #settlements + 2 * #hand_backs + (index - 1) * 2
+      local arg = 11 + 12 * #settlements + 2 * #hand_backs + (index - 1) * 2
       deliveries[index] = {
         job_id = ARGV[arg + 1],
         entry_id = ARGV[arg + 2],
@@ -3262,19 +3266,20 @@ do -- renew
   redis.register_function("oq1_renew", function(KEYS, ARGV)
     local now_ms = whole(ARGV[1], "renew", "now_ms")
     local lease_count = whole(ARGV[2], "renew", "lease_count")
-    count_words("renew", #KEYS, 1, #ARGV, 2 + 2 * lease_count)
+    count_words("renew", #KEYS, 1, #ARGV, 2 + 3 * lease_count)
     local leases = {}
     for index = 1, lease_count do
-      local arg = 2 + (index - 1) * 2
+      local arg = 2 + (index - 1) * 3
       leases[index] = {
         job_id = ARGV[arg + 1],
         taken_ms = whole(ARGV[arg + 2], "renew", "taken_ms"),
+        stalled_count = whole(ARGV[arg + 3], "renew", "stalled_count"),
       }
     end
     local queue = queue_of("renew", KEYS[1], ":stream") .. ":"
     local outcomes = {}
     for index, held in ipairs(leases) do
-      local job, same = lease.look(queue, held.job_id, held.taken_ms, lease.RENEWAL)
+      local job, same = lease.look(queue, held, lease.RENEWAL)
       if same and job.state == "active" then
         redis.call("HSET", queue .. "job:" .. held.job_id, "lastActive", now_ms)
         outcomes[index] = job.revoked == "1" and 2 or 1
@@ -3428,6 +3433,6 @@ end
 do -- version
   redis.register_function("oq1_version", function(KEYS, ARGV)
     count_words("version", #KEYS, 0, #ARGV, 0)
-    return "4"
+    return "5"
   end)
 end

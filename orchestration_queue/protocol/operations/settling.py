@@ -71,6 +71,7 @@ def _told(
         job_id=lease.job_id,
         entry_id=lease.entry_id,
         taken_ms=lease.taken_ms,
+        stalled_count=lease.stalled_count,
         payload=payload,
         wait_ms=wait_ms,
         max_attempts=max_attempts,

@@ -206,7 +206,9 @@ class Renewal(Enum):
 
 def renew(keys: QueueKeys, leases: Sequence[Lease], now_ms: int) -> Operation[list[Renewal]]:
     """Say that started jobs are still being worked on."""
-    held = [oq1.Held(job_id=lease.job_id, taken_ms=lease.taken_ms) for lease in leases]
+    held = [
+        oq1.Held(job_id=lease.job_id, taken_ms=lease.taken_ms, stalled_count=lease.stalled_count) for lease in leases
+    ]
     call = oq1.renew(stream_key=keys.stream, leases=held, now_ms=now_ms)
     return Operation(call, lambda reply: [Renewal(integer(answer)) for answer in reply])
 
