@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         AsyncFlowProducer,
         AsyncJob,
         AsyncJobSchedulers,
+        AsyncProducer,
         AsyncQueue,
         AsyncQueueEvents,
         Broadcast,
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
         Job,
         JobSchedulers,
         NewJob,
+        Producer,
         Queue,
         QueueEvents,
     )
@@ -53,6 +55,7 @@ __all__ = [
     "AsyncFlowProducer",
     "AsyncJob",
     "AsyncJobSchedulers",
+    "AsyncProducer",
     "AsyncQueue",
     "AsyncQueueEvents",
     "Backoff",
@@ -72,6 +75,7 @@ __all__ = [
     "NewJob",
     "Node",
     "Ordering",
+    "Producer",
     "Queue",
     "QueueEvents",
     "RateLimit",
@@ -86,8 +90,8 @@ __all__ = [
 ]
 
 _HOMES = {
-    "client": "Broadcast Flow FlowProducer Job JobSchedulers NewJob Queue QueueEvents AsyncBroadcast AsyncFlow "
-    "AsyncFlowProducer AsyncJob AsyncJobSchedulers AsyncQueue AsyncQueueEvents",
+    "client": "Broadcast Flow FlowProducer Job JobSchedulers NewJob Producer Queue QueueEvents AsyncBroadcast "
+    "AsyncFlow AsyncFlowProducer AsyncJob AsyncJobSchedulers AsyncProducer AsyncQueue AsyncQueueEvents",
     "flows": "Dag DagBuilder Node",
     "options": "Backoff Deduplication JobOptions Ordering RateLimit Retention TokenBucket WorkerOptions",
     "schedules": "Cron Every JobTemplate RepeatAfterComplete",

@@ -1,38 +1,105 @@
-"""Clients of queues: add jobs and flows, look after them, listen, schedule. Each in an async and a sync face."""
+"""Clients of queues: add jobs and flows, look after them, listen, schedule. Each in an async and a sync face.
 
-from orchestration_queue.client._async import (
-    AsyncBroadcast,
-    AsyncFlow,
-    AsyncFlowProducer,
-    AsyncJob,
-    AsyncJobSchedulers,
-    AsyncQueue,
-    AsyncQueueEvents,
-)
-from orchestration_queue.client._sync import Broadcast, Flow, FlowProducer, Job, JobSchedulers, Queue, QueueEvents
-from orchestration_queue.client.values import FlowNode, NewJob
-from orchestration_queue.protocol.operations.broadcasting import Subscription
-from orchestration_queue.protocol.operations.control import Revocation
-from orchestration_queue.protocol.operations.reading import JobCounts
+Each module is loaded when one of its names is first used, so that adding jobs does not cost the loading of flows and
+schedules.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from orchestration_queue.client._async.broadcast import AsyncBroadcast
+    from orchestration_queue.client._async.dead_letters import AsyncDeadLetters
+    from orchestration_queue.client._async.events import AsyncQueueEvents
+    from orchestration_queue.client._async.flow import AsyncFlow
+    from orchestration_queue.client._async.flow_producer import AsyncFlowProducer
+    from orchestration_queue.client._async.job import AsyncJob
+    from orchestration_queue.client._async.producer import AsyncProducer
+    from orchestration_queue.client._async.queue import AsyncQueue
+    from orchestration_queue.client._async.schedulers import AsyncJobSchedulers
+    from orchestration_queue.client._sync.broadcast import Broadcast
+    from orchestration_queue.client._sync.dead_letters import DeadLetters
+    from orchestration_queue.client._sync.events import QueueEvents
+    from orchestration_queue.client._sync.flow import Flow
+    from orchestration_queue.client._sync.flow_producer import FlowProducer
+    from orchestration_queue.client._sync.job import Job
+    from orchestration_queue.client._sync.producer import Producer
+    from orchestration_queue.client._sync.queue import Queue
+    from orchestration_queue.client._sync.schedulers import JobSchedulers
+    from orchestration_queue.client.values import FlowNode, NewJob
+    from orchestration_queue.protocol.operations.broadcasting import Subscription
+    from orchestration_queue.protocol.operations.control import Revocation
+    from orchestration_queue.protocol.operations.dead_letters import DeadLetter
+    from orchestration_queue.protocol.operations.measuring import Metrics, MetricsMinute
+    from orchestration_queue.protocol.operations.reading import JobCounts
+    from orchestration_queue.protocol.operations.registry import WorkerInfo
 
 __all__ = [
     "AsyncBroadcast",
+    "AsyncDeadLetters",
     "AsyncFlow",
     "AsyncFlowProducer",
     "AsyncJob",
     "AsyncJobSchedulers",
+    "AsyncProducer",
     "AsyncQueue",
     "AsyncQueueEvents",
     "Broadcast",
+    "DeadLetter",
+    "DeadLetters",
     "Flow",
     "FlowNode",
     "FlowProducer",
     "Job",
     "JobCounts",
     "JobSchedulers",
+    "Metrics",
+    "MetricsMinute",
     "NewJob",
+    "Producer",
     "Queue",
     "QueueEvents",
     "Revocation",
     "Subscription",
+    "WorkerInfo",
 ]
+
+_FACES = {
+    "broadcast": "Broadcast",
+    "dead_letters": "DeadLetters",
+    "events": "QueueEvents",
+    "flow": "Flow",
+    "flow_producer": "FlowProducer",
+    "job": "Job",
+    "producer": "Producer",
+    "queue": "Queue",
+    "schedulers": "JobSchedulers",
+}
+_VALUES = {
+    "client.values": "FlowNode NewJob",
+    "protocol.operations.broadcasting": "Subscription",
+    "protocol.operations.control": "Revocation",
+    "protocol.operations.dead_letters": "DeadLetter",
+    "protocol.operations.measuring": "Metrics MetricsMinute",
+    "protocol.operations.reading": "JobCounts",
+    "protocol.operations.registry": "WorkerInfo",
+}
+_HOME_OF = (
+    {name: f"client._sync.{module}" for module, name in _FACES.items()}
+    | {f"Async{name}": f"client._async.{module}" for module, name in _FACES.items()}
+    | {name: module for module, names in _VALUES.items() for name in names.split()}
+)
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value: object = getattr(import_module(f"orchestration_queue.{_HOME_OF[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -86,6 +86,11 @@ class Deadline:
         return _LOOK_AGAIN_S if self._end is None else min(_LOOK_AGAIN_S, max(0.0, self._end - time.monotonic()))
 
     @property
+    def remaining(self) -> float | None:
+        """Seconds left; None for ever."""
+        return None if self._end is None else max(0.0, self._end - time.monotonic())
+
+    @property
     def has_passed(self) -> bool:
         """Whether the time is over."""
         return self._end is not None and time.monotonic() >= self._end

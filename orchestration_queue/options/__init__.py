@@ -23,7 +23,7 @@ from orchestration_queue.options.job import (
     TokenBucket,
 )
 from orchestration_queue.options.usage import Budget, Usage
-from orchestration_queue.options.wire import backoff_from_wire, retention_from_wire, wire_number
+from orchestration_queue.options.wire import backoff_from_wire, placement_from_wire, retention_from_wire, wire_number
 from orchestration_queue.options.worker import Batch, TokenLimit, WorkerOptions
 
 __all__ = [
@@ -47,6 +47,7 @@ __all__ = [
     "backoff_from_wire",
     "milliseconds",
     "name_problem",
+    "placement_from_wire",
     "retention_from_wire",
     "wire_number",
 ]

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
-from orchestration_queue.options.base import LONGEST, milliseconds
-from orchestration_queue.options.job import Backoff, Retention
+from orchestration_queue.options.base import LONGEST, MAX_NAME_LENGTH, MAX_PRIORITY, milliseconds
+from orchestration_queue.options.job import Backoff, JobOptions, Ordering, RateLimit, Retention, TokenBucket
 
-__all__ = ["backoff_from_wire", "retention_from_wire", "wire_number"]
+__all__ = ["backoff_from_wire", "placement_from_wire", "retention_from_wire", "wire_number"]
 
 
 def wire_number(stored: object, most: float = 2**53) -> float:
@@ -43,3 +43,49 @@ def retention_from_wire(option: object) -> Retention | None:
             return Retention(count=int(most) or None, age=timedelta(seconds=age_s) if age_s else None)
         case _:
             return None
+
+
+def placement_from_wire(options: Mapping[str, Any]) -> JobOptions:
+    """How a job with the stored options of any language is placed; what is odd in them is left out.
+
+    Delay, ids and parents are not read: they are about one job, and this is for jobs like it.
+    """
+    ordering = _ordering_from_wire(options.get("ordering"))
+    bucket = ordering.token_bucket if ordering else None
+    return JobOptions(
+        priority=int(wire_number(options.get("priority"), MAX_PRIORITY)),
+        lifo=options.get("lifo") is True and ordering is None,
+        attempts=int(wire_number(options.get("attempts"))),
+        ttl=_duration(options.get("ttl")),
+        ordering=ordering,
+        cost=wire_number(options.get("cost"), bucket.capacity if bucket else 2**53),
+    )
+
+
+def _ordering_from_wire(stored: object) -> Ordering | None:
+    if not isinstance(stored, Mapping):
+        return None
+    key, limit, bucket = stored.get("key"), stored.get("rateLimit"), stored.get("tokenBucket")
+    if not isinstance(key, str) or not key or key == "__" or len(key) > MAX_NAME_LENGTH:
+        return None
+    return Ordering(
+        key=key,
+        concurrency=max(1, int(wire_number(stored.get("concurrency")))),
+        rate_limit=_rate_limit_from_wire(limit) if isinstance(limit, Mapping) else None,
+        token_bucket=_bucket_from_wire(bucket) if isinstance(bucket, Mapping) else None,
+    )
+
+
+def _rate_limit_from_wire(stored: Mapping[str, Any]) -> RateLimit | None:
+    most, duration = int(wire_number(stored.get("max"))), _duration(stored.get("duration"))
+    return RateLimit(max=most, duration=duration) if most and duration else None
+
+
+def _bucket_from_wire(stored: Mapping[str, Any]) -> TokenBucket | None:
+    capacity, refill_rate = wire_number(stored.get("capacity")), wire_number(stored.get("refillRate"))
+    # A job without a cost costs one token, and would never start.
+    return TokenBucket(capacity=capacity, refill_rate=refill_rate) if capacity >= 1 and refill_rate else None
+
+
+def _duration(stored_ms: object) -> timedelta:
+    return timedelta(milliseconds=wire_number(stored_ms, milliseconds(LONGEST)))

@@ -22,7 +22,17 @@ from orchestration_queue.errors import PayloadError, UsageError
 if TYPE_CHECKING:
     from types import ModuleType
 
-__all__ = ["JSON", "MAX_PAYLOAD_BYTES", "Codec", "decode", "dump_json", "encode", "find_codec", "register_codec"]
+__all__ = [
+    "JSON",
+    "MAX_PAYLOAD_BYTES",
+    "Codec",
+    "decode",
+    "dump_json",
+    "encode",
+    "find_codec",
+    "is_coded",
+    "register_codec",
+]
 
 MAX_PAYLOAD_BYTES = 1_048_576
 """Most bytes of encoded data, before compression."""
@@ -201,6 +211,12 @@ def encode(value: object, what: str = "The job's data", codec: Codec = JSON) -> 
         wanted = "dicts, lists, text, finite numbers, booleans, None and models" if is_json else "what that codec knows"
         raise PayloadError(f"{what} cannot be written {how} ({error}); pass {wanted}.") from None
     return encoded
+
+
+def is_coded(stored: str) -> bool:
+    """Whether a text says, by its prefix, that a codec other than JSON wrote it; one that is known here."""
+    prefix, colon, _ = stored.partition(":")
+    return prefix + colon in _by_prefix
 
 
 def decode(stored: str, what: str = "The job's data") -> Any:

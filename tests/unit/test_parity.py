@@ -42,10 +42,12 @@ def test_every_async_client_has_a_sync_twin() -> None:
     assert {face.__name__ for face, _ in PAIRS} == {
         "AsyncBroadcast",
         "AsyncConnection",
+        "AsyncDeadLetters",
         "AsyncFlow",
         "AsyncFlowProducer",
         "AsyncJob",
         "AsyncJobSchedulers",
+        "AsyncProducer",
         "AsyncQueue",
         "AsyncQueueEvents",
     }

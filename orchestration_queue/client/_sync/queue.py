@@ -5,36 +5,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
-from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
-from orchestration_queue.client._sync.channel import Channel, Client
+from orchestration_queue.client._sync.adder import Adder
+from orchestration_queue.client._sync.channel import Channel
+from orchestration_queue.client._sync.dead_letters import DeadLetters
 from orchestration_queue.client._sync.events import QueueEvents
 from orchestration_queue.client._sync.job import Job
+from orchestration_queue.client._sync.queue_reading import QueueReading
+from orchestration_queue.client._sync.queue_upkeep import QueueUpkeep
 from orchestration_queue.client._sync.schedulers import JobSchedulers
-from orchestration_queue.client.values import NO_OPTIONS, NewJob, encode_data
-from orchestration_queue.errors import JobNotFoundError, ServerError, UsageError
-from orchestration_queue.options import JobOptions, milliseconds
-from orchestration_queue.protocol.call import Call, Operation
-from orchestration_queue.protocol.codec import find_codec
-from orchestration_queue.protocol.keys import DEFAULT_PREFIX, QueueKeys
-from orchestration_queue.protocol.operations import adding, control, reading, working
-from orchestration_queue.protocol.operations.adding import Added, Addition
-from orchestration_queue.protocol.operations.reading import JobCounts
+from orchestration_queue.client.values import NO_OPTIONS, Deadline, NewJob
+from orchestration_queue.options import JobOptions
+from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 from orchestration_queue.protocol.operations.searching import queue_names
-from orchestration_queue.protocol.operations.steps import all_good
 from orchestration_queue.protocol.placement import ParentRef
-from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.server import Connection
-from orchestration_queue.server.clock import now_ms
-from orchestration_queue.states import TERMINAL, JobState
 
 __all__ = ["Queue"]
 
-T = TypeVar("T")
+_DEFAULT_WAIT = timedelta(seconds=30)
 
 
-class Queue(Client):
+class Queue(Adder, QueueReading, QueueUpkeep):
     """A queue of jobs. Connects when first needed.
 
     Args:
@@ -46,6 +39,7 @@ class Queue(Client):
             detects; ``msgpack`` also carries bytes and datetimes, but Node's readers see it as unreadable; or one of
             your own, from :func:`register_codec`.
         emit_events: Tell listeners of jobs being added; False saves the server an entry a job.
+        dead_letter_queue: The queue that keeps what failed for good here; default the one that the workers named.
 
     Raises:
         InvalidNameError: The wire cannot carry the queue's name.
@@ -53,6 +47,7 @@ class Queue(Client):
 
     Attributes:
         schedulers: The queue's repeatable jobs.
+        dead_letters: The jobs that failed for good, as their workers put them aside.
     """
 
     def __init__(
@@ -64,16 +59,11 @@ class Queue(Client):
         prefix: str = DEFAULT_PREFIX,
         codec: str = "json",
         emit_events: bool = True,
+        dead_letter_queue: str | None = None,
     ) -> None:
-        super().__init__(url, connection)
-        self.name = name
-        self.keys = QueueKeys(name, prefix)
+        super().__init__(name, url=url, connection=connection, prefix=prefix, codec=codec, emit_events=emit_events)
         self.schedulers = JobSchedulers(name, connection=self._channel, prefix=prefix)
-        self._codec = find_codec(codec)
-        self._skip_events = not emit_events
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.name}>"
+        self.dead_letters = DeadLetters(name, dead_letter_queue, connection=self._channel, prefix=prefix)
 
     @classmethod
     def names(
@@ -98,7 +88,7 @@ class Queue(Client):
 
         Args:
             name: What kind of job it is: the task's name.
-            data: Its payload, anything JSON can say.
+            data: Its payload, anything the queue's codec can say, or a pydantic model.
             options: How it is placed, retried, limited and kept; default: at once, once, kept.
             parent: The job that waits for it, from :attr:`Job.ref`.
 
@@ -109,14 +99,8 @@ class Queue(Client):
         Raises:
             UsageError: Name, data or options are such that the wire cannot carry them.
         """
-        at_ms = now_ms()
-        job = self._addition(NewJob(name, data, options or NO_OPTIONS, parent))
-        added = self._channel.run(self._adding(job, at_ms))
-        if parent is not None:
-            self._channel.pipeline(self._joining([(job, added)]))
-        if added.is_new and added.job_id is not None:
-            return self._sent(added.job_id, job, at_ms)
-        return (self._standing([(job, added)]))[0]
+        placed = self._place(self._addition(NewJob(name, data, options or NO_OPTIONS, parent)))
+        return (self._jobs([placed]))[0]
 
     def add_bulk(self, jobs: Sequence[NewJob]) -> list[Job]:
         """Add many jobs, about 1,000 to a trip. All are checked before the first is sent.
@@ -126,166 +110,43 @@ class Queue(Client):
 
         Raises:
             UsageError: A job's name, data or options are such that the wire cannot carry them; none was added.
-            ServerError: The server refused a job; others may have been added.
+            ServerError: The server refused a job, which it names; others were added.
         """
-        at_ms = now_ms()
-        ready = [self._addition(new) for new in jobs]
-        done: list[Job] = []
-        for portion in adding.portions(ready):
-            try:
-                outcomes = list(zip(portion, self._add_portion(portion, at_ms), strict=True))
-            except ServerError as error:
-                raise ServerError(
-                    f"The server refused a job after at least {len(done)} of {len(ready)} were added: {error}"
-                ) from error
-            self._channel.pipeline(self._joining(outcomes))
-            standing = iter(self._standing([pair for pair in outcomes if not pair[1].is_new]))
-            done += [
-                self._sent(added.job_id, job, at_ms) if added.is_new and added.job_id else next(standing)
-                for job, added in outcomes
-            ]
-        return done
+        return self._jobs(self._place_all([self._addition(new) for new in jobs]))
 
-    def _add_portion(self, jobs: Sequence[Addition], at_ms: int) -> list[Added]:
-        if all(job.is_plain for job in jobs):
-            return self._channel.run(adding.add_many(self.keys, jobs, at_ms, skip_events=self._skip_events))
-        operations = [self._adding(job, at_ms) for job in jobs]
-        replies = self._channel.pipeline([operation.call for operation in operations])
-        return [operation.read(reply) for operation, reply in zip(operations, all_good(replies), strict=True)]
+    def add_and_wait(
+        self,
+        name: str,
+        data: Any = None,
+        options: JobOptions | None = None,
+        *,
+        timeout: timedelta | float | None = _DEFAULT_WAIT,  # noqa: ASYNC109  both faces have it
+    ) -> Any:
+        """Add a job and wait until it has finished.
 
-    def _addition(self, new: NewJob) -> Addition:
-        encoded = encode_data(new.name, new.data, self._codec)
-        return Addition(new.name, encoded, new.options, new.parent)
-
-    def _adding(self, job: Addition, at_ms: int) -> Operation[Added]:
-        return adding.add(self.keys, job, at_ms, skip_events=self._skip_events)
-
-    def _sent(self, job_id: str, job: Addition, at_ms: int) -> Job:
-        record = partial(adding.as_sent, job_id, job, at_ms)
-        return Job(self._channel, self.keys, job_id, record, is_new=True)
-
-    def _joining(self, outcomes: Sequence[tuple[Addition, Added]]) -> list[Call]:
-        """What tells parents of other queues; those of this queue were told when the job was added."""
-        return [
-            adding.join_parent(job.parent, self.keys.member(added.job_id))
-            for job, added in outcomes
-            if job.parent is not None and job.parent.keys != self.keys and added.is_new and added.job_id is not None
-        ]
-
-    def _standing(self, outcomes: Sequence[tuple[Addition, Added]]) -> list[Job]:
-        """The jobs that were there already."""
-        ids: list[str] = []
-        for job, added in outcomes:
-            if added.job_id is not None:
-                ids.append(added.job_id)
-            elif job.options.deduplication is not None:
-                ids.append(self._channel.look(adding.standing_job(self.keys, job.options.deduplication.id)))
-        records = self._channel.follow(reading.jobs([(self.keys, job_id) for job_id in ids]))
-        # A job that was removed in this very moment is still the one that stood in the way.
-        return [self._job(record or JobRecord(job_id, {})) for job_id, record in zip(ids, records, strict=True)]
-
-    def _job(self, record: JobRecord) -> Job:
-        return Job(self._channel, self.keys, record.id, record)
-
-    def get_job(self, job_id: str) -> Job:
-        """The job of that id.
-
-        Raises:
-            JobNotFoundError: There is none.
-        """
-        record = self._channel.look(reading.job(self.keys, job_id))
-        if record is None:
-            raise JobNotFoundError(self.name, job_id)
-        return self._job(record)
-
-    def get_jobs(self, state: JobState | str, start: int = 0, end: int = -1) -> list[Job]:
-        """The jobs in one state.
+        It listens before it adds, so that it hears the end even of a job that is not kept. When the job was there
+        already, it waits for that one.
 
         Args:
-            state: ``waiting`` (in the order in which workers take them), ``active``, ``delayed`` (with prioritized),
-                ``completed``, ``failed`` or ``suspended`` (these oldest first).
-            start: First place, from 0.
-            end: Last place, inclusive; -1 stands for the last.
-
-        Raises:
-            UsageError: There is no such state or range, or the wire keeps no list of that state.
-        """
-        ids = self._channel.follow(reading.job_ids(self.keys, _state(state), start, end))
-        records = self._channel.follow(reading.jobs([(self.keys, job_id) for job_id in ids]))
-        return [self._job(record) for record in records if record is not None]
-
-    def counts(self) -> JobCounts:
-        """How many jobs are waiting, active, delayed, completed and failed."""
-        return self._channel.follow(reading.counts(self.keys))
-
-    def pause(self) -> None:
-        """Ask the workers to take no more jobs. Running jobs go on. Node's workers never listen."""
-        self._channel.run(control.pause(self.keys))
-
-    def resume(self) -> None:
-        """Let the workers take jobs again."""
-        self._channel.run(control.resume(self.keys))
-
-    def is_paused(self) -> bool:
-        """Whether the queue is paused."""
-        return self._channel.look(working.is_paused(self.keys))
-
-    def remove(self, job_id: str) -> bool:
-        """Remove a job, wherever it is; False when there is none. A running handler is not stopped."""
-        return self._channel.run(control.remove(self.keys, job_id))
-
-    def retry_jobs(self, count: int = 0) -> int:
-        """Give failed jobs all their attempts again, oldest first.
-
-        Args:
-            count: At most this many; 0 means all.
+            name: What kind of job it is: the task's name.
+            data: Its payload, as for :meth:`add`.
+            options: How it is placed, retried, limited and kept.
+            timeout: A duration, or seconds; default 30 s; None waits for ever.
 
         Returns:
-            How many were retried.
+            What its handler returned.
 
         Raises:
-            UsageError: The count is negative, or no whole number.
+            UsageError: Name, data or options are such that the wire cannot carry them.
+            JobFailedError: It failed for good, or was removed before it finished.
+            TimeoutError: The time is up. The job goes on.
         """
-        return self._channel.run(control.retry_jobs(self.keys, _count(count), now_ms()))
-
-    def clean(self, grace: timedelta, limit: int = 1000, state: JobState | str = JobState.COMPLETED) -> list[str]:
-        """Remove jobs that finished longer ago than ``grace``, oldest first.
-
-        Args:
-            grace: How long they are kept.
-            limit: At most this many.
-            state: ``completed`` or ``failed``.
-
-        Returns:
-            The removed jobs' ids.
-
-        Raises:
-            UsageError: The grace or limit is negative, or jobs in that state have not finished.
-        """
-        if grace < timedelta(0):
-            raise UsageError(f"A grace of {grace.total_seconds():g} s lies in the future; pass 0 or more.")
-        if (finished := _state(state)) not in TERMINAL:
-            raise UsageError(f"Jobs that are {finished} have not finished; clean completed or failed ones.")
-        cutoff_ms = now_ms() - milliseconds(grace)
-        return self._channel.run(control.clean(self.keys, finished, cutoff_ms, _count(limit)))
-
-    def drain(self, *, delayed: bool = False) -> int:
-        """Remove every job that is ready, and with ``delayed`` those that are due later; returns how many."""
-        return self._channel.run(control.drain(self.keys, delayed=delayed))
+        deadline = Deadline(timeout)
+        new = self._addition(NewJob(name, data, options or NO_OPTIONS))
+        with self._channel.listener.watch(self.keys) as watch:
+            (job,) = self._jobs([self._place(new)])
+            return job.wait(deadline.remaining, watch=watch)
 
     def events(self, after: str = "$") -> QueueEvents:
         """What happens in the queue, as it happens; see :class:`QueueEvents`."""
         return QueueEvents(self.name, connection=self._channel, prefix=self.keys.prefix, after=after)
-
-
-def _state(state: JobState | str) -> JobState:
-    try:
-        return JobState(state)
-    except ValueError:
-        raise UsageError(f"{state!r} is no state of a job; the states are {', '.join(JobState)}.") from None
-
-
-def _count(count: int) -> int:
-    if isinstance(count, bool) or not isinstance(count, int) or count < 0:
-        raise UsageError(f"{count!r} is no number of jobs; count must be a non-negative integer.")
-    return count

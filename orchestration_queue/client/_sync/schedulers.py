@@ -8,12 +8,10 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from orchestration_queue.client._sync.channel import Channel, Client
+from orchestration_queue.client._sync.queue_client import QueueClient
 from orchestration_queue.errors import InvalidNameError, SchedulerBusyError
-from orchestration_queue.protocol.keys import DEFAULT_PREFIX, QueueKeys
 from orchestration_queue.protocol.operations import scheduling
 from orchestration_queue.schedules import JobTemplate, Schedule, SchedulerEntry
-from orchestration_queue.server import Connection
 from orchestration_queue.server.clock import now_ms
 
 __all__ = ["JobSchedulers"]
@@ -22,7 +20,7 @@ _LOCK_TRIES = 200
 _LOCK_PAUSE_S = 0.025
 
 
-class JobSchedulers(Client):
+class JobSchedulers(QueueClient):
     """The repeatable jobs of one queue.
 
     Args:
@@ -35,18 +33,6 @@ class JobSchedulers(Client):
         InvalidNameError: The wire cannot carry the queue's name.
         UsageError: Both ``url`` and ``connection`` are given.
     """
-
-    def __init__(
-        self,
-        name: str,
-        *,
-        url: str | None = None,
-        connection: Connection | Channel | None = None,
-        prefix: str = DEFAULT_PREFIX,
-    ) -> None:
-        super().__init__(url, connection)
-        self.name = name
-        self.keys = QueueKeys(name, prefix)
 
     def upsert(self, name: str, schedule: Schedule, template: JobTemplate | None = None) -> SchedulerEntry:
         """Set a repeatable job. One that runs at the same times already goes on counting.

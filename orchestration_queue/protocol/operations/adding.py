@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from orchestration_queue.errors import InvalidOptionError, ServerError, StateError
 from orchestration_queue.options import JobOptions, milliseconds
@@ -19,11 +20,13 @@ from orchestration_queue.states import JobState
 __all__ = [
     "Added",
     "Addition",
+    "Outcome",
     "add",
     "add_many",
     "as_sent",
     "join_parent",
     "portions",
+    "read_each",
     "read_node_reply",
     "standing_job",
 ]
@@ -47,9 +50,20 @@ class Added:
     is_new: bool
 
 
+Outcome: TypeAlias = Added | ServerError | InvalidOptionError
+"""What became of one of many, or why it was refused while others were not."""
+
+
 @dataclass(frozen=True, slots=True)
 class Addition:
     """One job of many that are to be added.
+
+    Attributes:
+        name: What kind of job it is.
+        data_text: Its encoded payload.
+        options: How it is placed.
+        parent: The job that waits for it.
+        options_text: The options as another client wrote them, stored instead of ours.
 
     Raises:
         InvalidOptionError: The job id is a word by which the server answers.
@@ -59,6 +73,7 @@ class Addition:
     data_text: str
     options: JobOptions
     parent: ParentRef | None = None
+    options_text: str | None = None
 
     def __post_init__(self) -> None:
         _check_id(self.options)
@@ -83,27 +98,46 @@ def portions(jobs: Sequence[Addition]) -> Iterator[Sequence[Addition]]:
 
 def add(keys: QueueKeys, job: Addition, now_ms: int, *, skip_events: bool = False) -> Operation[Added]:
     """Add one job."""
-    call = add_job(keys, job.name, job.data_text, job.options, now_ms, parent=job.parent, skip_events=skip_events)
+    call = add_job(
+        keys,
+        job.name,
+        job.data_text,
+        job.options,
+        now_ms,
+        parent=job.parent,
+        options_text=job.options_text,
+        skip_events=skip_events,
+    )
     return Operation(call, lambda reply: _read(keys, job, reply))
 
 
 def add_many(
     keys: QueueKeys, jobs: Sequence[Addition], now_ms: int, *, skip_events: bool = False
-) -> Operation[list[Added]]:
+) -> Operation[list[Outcome]]:
     """Add many plain jobs in one call."""
     call = oq1.add_bulk(
         id_key=keys.id,
         stream_key=keys.stream,
         scheduled_key=keys.scheduled,
         events_key=keys.events,
-        jobs=[new_job(job.name, job.data_text, job.options, now_ms) for job in jobs],
+        jobs=[new_job(job.name, job.data_text, job.options, now_ms, options_text=job.options_text) for job in jobs],
         skip_events=skip_events,
     )
+    return Operation(call, lambda reply: read_each(keys, jobs, reply))
 
-    def read(reply: Reply) -> list[Added]:
-        return [_read(keys, job, word) for job, word in zip(jobs, reply, strict=True)]
 
-    return Operation(call, read)
+def read_each(keys: QueueKeys, jobs: Sequence[Addition], replies: Sequence[Reply]) -> list[Outcome]:
+    """Read the reply to each of many jobs; one that was refused hides none of the others."""
+    return [_outcome(keys, job, reply) for job, reply in zip(jobs, replies, strict=True)]
+
+
+def _outcome(keys: QueueKeys, job: Addition, reply: Reply) -> Outcome:
+    if isinstance(reply, ServerError):
+        return reply
+    try:
+        return _read(keys, job, reply)
+    except (ServerError, InvalidOptionError) as error:
+        return error
 
 
 def _check_id(options: JobOptions) -> None:
@@ -178,7 +212,7 @@ def as_sent(job_id: str, job: Addition, now_ms: int) -> JobRecord:
         "id": job_id,
         "name": job.name,
         "data": job.data_text,
-        "opts": dump_json(options.wire()),
+        "opts": dump_json(options.wire()) if job.options_text is None else job.options_text,
         "timestamp": str(now_ms),
         "attemptsMade": "0",
         "delay": str(milliseconds(options.delay)),

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from orchestration_queue.errors import UsageError
-from orchestration_queue.protocol.call import Call, Operation, Reply, text, texts
+from orchestration_queue.protocol.call import Call, Operation, Reply, integer, text, texts
 from orchestration_queue.protocol.events import Event, read_events
 from orchestration_queue.protocol.functions import glidemq
 from orchestration_queue.protocol.keys import GROUP, QueueKeys
@@ -21,6 +21,7 @@ __all__ = [
     "counts",
     "events_since",
     "exists",
+    "finished_count",
     "groups",
     "handed_out_until",
     "job",
@@ -124,6 +125,11 @@ def count(keys: QueueKeys) -> Steps[int]:
         )
     )
     return int(entries + lifo + priority) + max(0, int(list_active or 0))
+
+
+def finished_count(keys: QueueKeys, state: JobState) -> Operation[int]:
+    """How many jobs the queue keeps that completed, or that failed."""
+    return Operation(Call("ZCARD", (keys.completed if state is JobState.COMPLETED else keys.failed,)), integer)
 
 
 def _without_group(reply: Reply, default: Reply) -> Reply:

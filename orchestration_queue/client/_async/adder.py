@@ -1,0 +1,146 @@
+"""Adding jobs to one queue: the one way that all clients go."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from orchestration_queue.client._async.channel import AsyncChannel
+from orchestration_queue.client._async.job import AsyncJob
+from orchestration_queue.client._async.queue_client import AsyncQueueClient
+from orchestration_queue.client.values import NewJob, encode_data
+from orchestration_queue.errors import ServerError
+from orchestration_queue.protocol.call import Call
+from orchestration_queue.protocol.codec import find_codec
+from orchestration_queue.protocol.keys import DEFAULT_PREFIX
+from orchestration_queue.protocol.operations import adding, reading
+from orchestration_queue.protocol.operations.adding import Added, Addition, Outcome
+from orchestration_queue.protocol.operations.steps import all_good
+from orchestration_queue.protocol.record import JobRecord
+from orchestration_queue.server import AsyncConnection
+from orchestration_queue.server.clock import now_ms
+
+__all__ = ["AsyncAdder", "Placed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A job that the server took, or had already.
+
+    Attributes:
+        job: The job as it was sent.
+        added: What became of it.
+        at_ms: When it was sent.
+    """
+
+    job: Addition
+    added: Added
+    at_ms: int
+
+
+class AsyncAdder(AsyncQueueClient):
+    """A client that adds jobs to one queue.
+
+    Args:
+        name: The queue's name: up to 256 characters, without ``:`` ``{`` ``}``.
+        url: The server; default ``OQ_URL``, else the embedded server of this directory.
+        connection: An open connection to use; it stays open on close.
+        prefix: First part of every key.
+        codec: How the jobs' data are written.
+        emit_events: Tell listeners of jobs being added; False saves the server an entry a job.
+
+    Raises:
+        InvalidNameError: The wire cannot carry the queue's name.
+        UsageError: Both ``url`` and ``connection`` are given, or there is no such codec.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        url: str | None = None,
+        connection: AsyncConnection | AsyncChannel | None = None,
+        prefix: str = DEFAULT_PREFIX,
+        codec: str = "json",
+        emit_events: bool = True,
+    ) -> None:
+        super().__init__(name, url=url, connection=connection, prefix=prefix)
+        self._codec = find_codec(codec)
+        self._skip_events = not emit_events
+
+    def _addition(self, new: NewJob) -> Addition:
+        return Addition(new.name, encode_data(new.name, new.data, self._codec), new.options, new.parent)
+
+    async def _place(self, job: Addition) -> Placed:
+        """Add one job: one trip, and one more to a parent in another queue."""
+        at_ms = now_ms()
+        added = await self._channel.run(adding.add(self.keys, job, at_ms, skip_events=self._skip_events))
+        placed = Placed(job, added, at_ms)
+        all_good(await self._channel.pipeline(self._joining([placed])))
+        return placed
+
+    async def _place_all(self, jobs: Sequence[Addition]) -> list[Placed]:
+        """Add many jobs, about 1,000 to a trip.
+
+        Raises:
+            ServerError: One was refused; the others of the same thousand, and all before, were added nevertheless,
+                and their parents told.
+        """
+        at_ms = now_ms()
+        done: list[Placed] = []
+        for portion in adding.portions(jobs):
+            outcomes = await self._send(portion, at_ms)
+            placed = [
+                Placed(job, out, at_ms) for job, out in zip(portion, outcomes, strict=True) if isinstance(out, Added)
+            ]
+            all_good(await self._channel.pipeline(self._joining(placed)))
+            for place, refusal in enumerate(outcomes, len(done)):
+                if not isinstance(refusal, Added):
+                    raise ServerError(
+                        f"Job {place} of {len(jobs)}, counted from 0, was refused, and {len(done) + len(placed)} others"
+                        f" were added: {refusal}"
+                    ) from refusal
+            done += placed
+        return done
+
+    async def _send(self, jobs: Sequence[Addition], at_ms: int) -> Sequence[Outcome]:
+        if all(job.is_plain for job in jobs):
+            try:
+                return await self._channel.run(adding.add_many(self.keys, jobs, at_ms, skip_events=self._skip_events))
+            except ServerError as error:
+                return [error] * len(jobs)
+        calls = [adding.add(self.keys, job, at_ms, skip_events=self._skip_events).call for job in jobs]
+        return adding.read_each(self.keys, jobs, await self._channel.pipeline(calls))
+
+    def _joining(self, outcomes: Sequence[Placed]) -> list[Call]:
+        """What tells parents of other queues; those of this queue were told when the job was added."""
+        return [
+            adding.join_parent(parent, self.keys.member(placed.added.job_id))
+            for placed in outcomes
+            if (parent := placed.job.parent) and parent.keys != self.keys
+            if placed.added.is_new and placed.added.job_id is not None
+        ]
+
+    async def _jobs(self, outcomes: Sequence[Placed]) -> list[AsyncJob]:
+        """The jobs that were added, and those that were there already, which takes a trip or two."""
+        standing = iter(await self._standing([placed for placed in outcomes if not placed.added.is_new]))
+        return [
+            self._sent(placed.added.job_id, placed) if placed.added.is_new and placed.added.job_id else next(standing)
+            for placed in outcomes
+        ]
+
+    def _sent(self, job_id: str, placed: Placed) -> AsyncJob:
+        record = partial(adding.as_sent, job_id, placed.job, placed.at_ms)
+        return AsyncJob(self._channel, self.keys, job_id, record, is_new=True)
+
+    async def _standing(self, outcomes: Sequence[Placed]) -> list[AsyncJob]:
+        ids: list[str] = []
+        for placed in outcomes:
+            if placed.added.job_id is not None:
+                ids.append(placed.added.job_id)
+            elif (dedup := placed.job.options.deduplication) is not None:
+                ids.append(await self._channel.look(adding.standing_job(self.keys, dedup.id)))
+        records = await self._channel.follow(reading.jobs([(self.keys, job_id) for job_id in ids]))
+        # A job that was removed in this very moment is still the one that stood in the way.
+        return [self._job(record or JobRecord(job_id, {})) for job_id, record in zip(ids, records, strict=True)]

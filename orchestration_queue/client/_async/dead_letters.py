@@ -1,0 +1,172 @@
+"""The jobs of a queue that failed for good, as their workers put them aside: look at them, replay them, drop them."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from orchestration_queue.client._async.adder import AsyncAdder
+from orchestration_queue.client._async.channel import AsyncChannel
+from orchestration_queue.client._async.job import AsyncJob
+from orchestration_queue.client.checks import checked_count
+from orchestration_queue.errors import InvalidOptionError, JobNotFoundError, UsageError
+from orchestration_queue.protocol.keys import DEFAULT_PREFIX, QueueKeys
+from orchestration_queue.protocol.operations import control, dead_letters, settings, working
+from orchestration_queue.protocol.operations.dead_letters import DeadLetter, LetterPage
+from orchestration_queue.protocol.operations.steps import all_good
+from orchestration_queue.protocol.record import JobRecord
+from orchestration_queue.server import AsyncConnection
+
+__all__ = ["AsyncDeadLetters"]
+
+_Letters: TypeAlias = list[DeadLetter]
+_BEGINNING = "0"
+
+
+class AsyncDeadLetters(AsyncAdder):
+    """The dead letters of one queue. They lie in another queue, which may hold those of several.
+
+    Args:
+        name: The queue in which the jobs failed.
+        dead_letter_queue: Where their letters are; default what the queue's workers (or other clients) have named.
+            Given, it is named to all others at the first use.
+        url: The server; default ``OQ_URL``, else the embedded server of this directory.
+        connection: An open connection to use; it stays open on close.
+        prefix: First part of every key.
+
+    Raises:
+        InvalidNameError: The wire cannot carry one of the names.
+        UsageError: Both queues are one, or both ``url`` and ``connection`` are given.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        dead_letter_queue: str | None = None,
+        *,
+        url: str | None = None,
+        connection: AsyncConnection | AsyncChannel | None = None,
+        prefix: str = DEFAULT_PREFIX,
+    ) -> None:
+        super().__init__(name, url=url, connection=connection, prefix=prefix)
+        if dead_letter_queue == name:
+            raise InvalidOptionError(
+                f"Queue {name!r} cannot keep its own dead letters, since its workers would run them; "
+                "name another queue."
+            )
+        self._letters = None if dead_letter_queue is None else QueueKeys(dead_letter_queue, prefix)
+        self._is_named = False
+
+    async def _whereabouts(self) -> QueueKeys | None:
+        """The keys of the dead-letter queue; None when nobody has named one."""
+        if self._letters is None:
+            stored = await self._channel.look(settings.stored_dead_letter_queue(self.keys))
+            return QueueKeys(stored, self.keys.prefix) if stored else None
+        if not self._is_named:
+            await self._channel.execute(working.name_dead_letter_queue(self.keys, self._letters.queue))
+            self._is_named = True
+        return self._letters
+
+    async def _find(self, letter_id: str) -> tuple[QueueKeys | None, DeadLetter | None, JobRecord | None]:
+        """Where the letters are, a letter of this queue, and the job that it is; each None when there is none."""
+        keys = await self._whereabouts()
+        found = await self._channel.follow(dead_letters.letter(keys, self.name, letter_id)) if keys else None
+        letter, record = found or (None, None)
+        return keys, letter, record
+
+    async def get(self, letter_id: str) -> DeadLetter | None:
+        """The letter of that id; None when there is none, or it is another queue's."""
+        _, letter, _ = await self._find(letter_id)
+        return letter
+
+    async def remove(self, letter_id: str) -> bool:
+        """Drop a letter; False when there is none, or it is another queue's."""
+        keys, letter, _ = await self._find(letter_id)
+        if keys is None or letter is None:
+            return False
+        return await self._channel.run(control.remove(keys, letter_id))
+
+    async def replay(self, letter_id: str) -> AsyncJob:
+        """Run a dead job again: as a new job of its queue, with all its attempts; and drop the letter.
+
+        Data and options are those of the original job, as far as it is still there (but for its id, delay,
+        deduplication and parent), else the letter's data without options.
+
+        Called again after a reply was lost, it adds nothing twice: the new job's id follows from the letter. Only a
+        replay that was not kept once it had finished could run again.
+
+        Returns:
+            The new job; with ``is_new`` False when an earlier call had added it.
+
+        Raises:
+            JobNotFoundError: There is no such letter, or it is another queue's.
+        """
+        keys, _, record = await self._find(letter_id)
+        if keys is None or record is None:
+            raise JobNotFoundError(keys.queue if keys else self.name, letter_id)
+        (again,) = await self._channel.follow(dead_letters.replays(keys, self.keys, [record]))
+        (job,) = await self._jobs([await self._place(again)])
+        await self._channel.run(control.remove(keys, letter_id))
+        return job
+
+    async def replay_all(self, count: int = 0) -> int:
+        """Run dead jobs again, oldest first; each as :meth:`replay` does. 200 to a trip.
+
+        Args:
+            count: At most this many; 0 means all that are there by now.
+
+        Returns:
+            How many were replayed.
+
+        Raises:
+            UsageError: The count is negative, or no whole number.
+        """
+        return await self._each(checked_count(count), replay=True)
+
+    async def purge(self) -> int:
+        """Drop all letters of the queue that are there by now; returns how many."""
+        return await self._each(0, replay=False)
+
+    async def _each(self, count: int, *, replay: bool) -> int:
+        keys = await self._whereabouts()
+        until = await self._channel.follow(dead_letters.last_entry(keys)) if keys else None
+        if keys is None or until is None:
+            return 0
+        done, after = 0, _BEGINNING
+        while True:
+            page = await self._channel.follow(dead_letters.letter_page(keys, self.name, after, until))
+            wanted = min(len(page.letters), count - done) if count else len(page.letters)
+            done += await self._settle(keys, page, wanted, replay=replay)
+            if page.after is None or (count and done >= count):
+                return done
+            after = page.after
+
+    async def _settle(self, keys: QueueKeys, page: LetterPage, wanted: int, *, replay: bool) -> int:
+        """Replay the first letters of a page, or not; and drop them."""
+        if replay:
+            await self._place_all(
+                await self._channel.follow(dead_letters.replays(keys, self.keys, list(page.records[:wanted])))
+            )
+        ids = [letter.id for letter in page.letters[:wanted]]
+        all_good(await self._channel.pipeline(dead_letters.discard(keys, ids, page.entries[:wanted] + page.left_over)))
+        return wanted
+
+    async def list(self, start: int = 0, end: int = 99) -> _Letters:
+        """The queue's letters, oldest first. 200 jobs of the dead-letter queue are looked at in a trip.
+
+        Args:
+            start: First place, from 0.
+            end: Last place, inclusive; -1 stands for the last.
+
+        Raises:
+            UsageError: There is no such range.
+        """
+        if start < 0 or end < -1:
+            raise UsageError(f"The range {start} to {end} is none; count from 0, and let -1 stand for the last letter.")
+        keys = await self._whereabouts()
+        found: _Letters = []
+        after: str | None = _BEGINNING
+        while keys and after is not None and (end < 0 or len(found) <= end):
+            page = await self._channel.follow(dead_letters.letter_page(keys, self.name, after))
+            found += page.letters
+            after = page.after
+        return found[start:] if end < 0 else found[start : end + 1]

@@ -1,0 +1,64 @@
+"""Adding jobs, and nothing else: for functions that start, add, and end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from orchestration_queue.client._async.adder import AsyncAdder
+from orchestration_queue.client.values import NO_OPTIONS, NewJob
+from orchestration_queue.options import JobOptions
+from orchestration_queue.protocol.placement import ParentRef
+
+__all__ = ["AsyncProducer"]
+
+
+class AsyncProducer(AsyncAdder):
+    """Adds jobs to a queue and tells their ids. It loads no more than that takes, and reads nothing back.
+
+    Keep one for the life of the process, so that a serverless function connects once and not at every call::
+
+        producer = AsyncProducer("emails")
+
+        async def handler(event):
+            return await producer.add("send", event)
+
+    Args:
+        name: The queue's name: up to 256 characters, without ``:`` ``{`` ``}``.
+        url: The server; default ``OQ_URL``, else the embedded server of this directory.
+        connection: An open connection to use; it stays open on close.
+        prefix: First part of every key.
+        codec: How the jobs' data are written, as for :class:`AsyncQueue`.
+        emit_events: Tell listeners of jobs being added; False saves the server an entry a job.
+
+    Raises:
+        InvalidNameError: The wire cannot carry the queue's name.
+        UsageError: Both ``url`` and ``connection`` are given, or there is no such codec.
+    """
+
+    async def add(
+        self, name: str, data: Any = None, options: JobOptions | None = None, *, parent: ParentRef | None = None
+    ) -> str | None:
+        """Add a job; arguments as for :meth:`AsyncQueue.add`. One trip to the server.
+
+        Returns:
+            The new job's id. None when its id or deduplication id was there already; then nothing was added.
+
+        Raises:
+            UsageError: Name, data or options are such that the wire cannot carry them.
+        """
+        placed = await self._place(self._addition(NewJob(name, data, options or NO_OPTIONS, parent)))
+        return placed.added.job_id if placed.added.is_new else None
+
+    async def add_bulk(self, jobs: Sequence[NewJob]) -> list[str | None]:
+        """Add many jobs, about 1,000 to a trip. All are checked before the first is sent.
+
+        Returns:
+            For each job given, in the same order: its id, or None when it was there already.
+
+        Raises:
+            UsageError: A job's name, data or options are such that the wire cannot carry them; none was added.
+            ServerError: The server refused a job, which it names; others were added.
+        """
+        placed = await self._place_all([self._addition(new) for new in jobs])
+        return [each.added.job_id if each.added.is_new else None for each in placed]

@@ -1,0 +1,167 @@
+"""Looking at a queue: its jobs, its numbers, its settings, its workers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from orchestration_queue.client._async.job import AsyncJob
+from orchestration_queue.client._async.queue_client import AsyncQueueClient
+from orchestration_queue.client.checks import checked_count, checked_finished, checked_state, epoch_ms
+from orchestration_queue.errors import JobNotFoundError, UsageError
+from orchestration_queue.options import RateLimit
+from orchestration_queue.protocol.operations import (
+    measuring,
+    reading,
+    registry,
+    settings,
+    streaming,
+    suspending,
+    working,
+)
+from orchestration_queue.protocol.operations.job_search import search_jobs
+from orchestration_queue.protocol.operations.measuring import Metrics
+from orchestration_queue.protocol.operations.reading import JobCounts
+from orchestration_queue.protocol.operations.registry import WorkerInfo
+from orchestration_queue.protocol.operations.streaming import FIRST_ENTRY, StreamEntry
+from orchestration_queue.protocol.operations.suspending import SuspendInfo
+from orchestration_queue.server.clock import now_ms
+from orchestration_queue.states import JobState
+
+__all__ = ["AsyncQueueReading"]
+
+_DAY = timedelta(days=1)
+_LONGEST_METRICS = timedelta(days=31)
+
+
+class AsyncQueueReading(AsyncQueueClient):
+    """What can be read of a queue. Nothing here changes anything, and all of it is tried again when a link breaks."""
+
+    async def get_job(self, job_id: str) -> AsyncJob:
+        """The job of that id.
+
+        Raises:
+            JobNotFoundError: There is none.
+        """
+        record = await self._channel.look(reading.job(self.keys, job_id))
+        if record is None:
+            raise JobNotFoundError(self.name, job_id)
+        return self._job(record)
+
+    async def get_jobs(self, state: JobState | str, start: int = 0, end: int = -1) -> list[AsyncJob]:
+        """The jobs in one state.
+
+        Args:
+            state: ``waiting`` (in the order in which workers take them), ``active``, ``delayed`` (with prioritized),
+                ``completed``, ``failed`` or ``suspended`` (these oldest first).
+            start: First place, from 0.
+            end: Last place, inclusive; -1 stands for the last.
+
+        Raises:
+            UsageError: There is no such state or range, or the wire keeps no list of that state.
+        """
+        ids = await self._channel.follow(reading.job_ids(self.keys, checked_state(state), start, end))
+        records = await self._channel.follow(reading.jobs([(self.keys, job_id) for job_id in ids]))
+        return [self._job(record) for record in records if record is not None]
+
+    async def suspended_jobs(self, start: int = 0, end: int = -1) -> list[AsyncJob]:
+        """The jobs that wait for a signal, those first whose time is up first; places as in :meth:`get_jobs`."""
+        return await self.get_jobs(JobState.SUSPENDED, start, end)
+
+    async def suspend_info(self, job_id: str) -> SuspendInfo | None:
+        """Why and since when a job is suspended; None when it is not."""
+        return await self._channel.look(suspending.suspend_info(self.keys, job_id))
+
+    async def search(
+        self,
+        name: str | None = None,
+        state: JobState | str | None = None,
+        data: Mapping[str, Any] | None = None,
+        limit: int = 100,
+    ) -> list[AsyncJob]:
+        """Jobs that are like this, at most ``limit``.
+
+        Looks at the jobs of each state in turn, 1,000 to a trip, until it has found enough: rare jobs in a long queue
+        take long, but hold nobody else up. Unlike Node's clients, which look at the first ``limit`` jobs of a state
+        only, it looks at all.
+
+        Args:
+            name: Their name, exactly; None allows any.
+            state: Their state. None looks through the lists of all states; jobs in ``waiting-children`` are in no
+                list, and are found only by naming that state, which walks all keys of the queue's server.
+            data: Fields that their data must have, with equal values; None allows any data.
+            limit: At most this many.
+
+        Raises:
+            UsageError: There is no such state, the data are no mapping, or the limit is no number of jobs.
+        """
+        if name is not None and not isinstance(name, str):
+            raise UsageError(f"{name!r} is no job's name; pass text, or None for any name.")
+        if data is not None and not isinstance(data, Mapping):
+            raise UsageError(f"{data!r} names no fields of a job's data; pass a dict such as {{'user': 7}}.")
+        wanted = None if state is None else checked_state(state)
+        found = await self._channel.follow(search_jobs(self.keys, name, data, wanted, checked_count(limit)))
+        return [self._job(record) for record in found]
+
+    async def counts(self) -> JobCounts:
+        """How many jobs are waiting, active, delayed, completed, failed and suspended."""
+        return await self._channel.follow(reading.counts(self.keys))
+
+    async def count(self) -> int:
+        """How many jobs are ready or with a worker; unlike Node's count, with those of the priority and LIFO lists."""
+        return await self._channel.follow(reading.count(self.keys))
+
+    async def metrics(
+        self, kind: JobState | str = JobState.COMPLETED, start: datetime | None = None, end: datetime | None = None
+    ) -> Metrics:
+        """How many jobs ended in each minute, and how long they took.
+
+        Workers that were told not to record metrics count nothing here. Of a busy queue the wire forgets what is older
+        than a day.
+
+        Args:
+            kind: ``completed`` or ``failed``.
+            start: The time from which to read, with a time zone; default a day before ``end``.
+            end: The time until which to read, its minute included; default now.
+
+        Raises:
+            UsageError: Jobs in that state have not finished, a time has no zone, or they are in the wrong order or
+                more than 31 days apart.
+        """
+        finished = checked_finished(kind, "are counted by the minute")
+        end_ms = now_ms() if end is None else epoch_ms(end)
+        start_ms = end_ms - _DAY // timedelta(milliseconds=1) if start is None else epoch_ms(start)
+        if not 0 <= end_ms - start_ms <= _LONGEST_METRICS // timedelta(milliseconds=1):
+            raise UsageError(
+                "The metrics' start must lie before their end, by 31 days at most; ask for less, or swap them."
+            )
+        return await self._channel.follow(measuring.metrics(self.keys, finished, start_ms, end_ms))
+
+    async def workers(self) -> list[WorkerInfo]:
+        """The workers that are alive, the oldest first. Walks all keys of the queue's server."""
+        return await self._channel.follow(registry.workers(self.keys))
+
+    async def logs(self, job_id: str, start: int = 0, end: int = -1) -> list[str]:
+        """The lines a job's handlers logged, ``start`` to ``end`` inclusive; -1 stands for the last."""
+        return await self._channel.look(reading.logs(self.keys, job_id, start, end))
+
+    async def read_stream(self, job_id: str, after: str = FIRST_ENTRY, count: int = 100) -> list[StreamEntry]:
+        """What a job's handler gave out: up to ``count`` entries after the one of id ``after``.
+
+        Raises:
+            UsageError: ``after`` is no entry's id, or the count no positive number.
+        """
+        return await self._channel.look(streaming.read(self.keys, job_id, after, count))
+
+    async def is_paused(self) -> bool:
+        """Whether the queue is paused."""
+        return await self._channel.look(working.is_paused(self.keys))
+
+    async def global_concurrency(self) -> int | None:
+        """How many jobs all workers together may run at a time; None without a bound."""
+        return await self._channel.look(settings.global_concurrency(self.keys))
+
+    async def global_rate_limit(self) -> RateLimit | None:
+        """How many jobs all workers together may start in each window; None without a bound."""
+        return await self._channel.look(settings.global_rate_limit(self.keys))

@@ -1,0 +1,191 @@
+"""Looking after a queue: pause it, bound it, tidy it up, remove it."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from orchestration_queue.client._async.queue_client import AsyncQueueClient
+from orchestration_queue.client.checks import checked_count, checked_finished
+from orchestration_queue.errors import InvalidOptionError, StateError, UsageError
+from orchestration_queue.options import RateLimit, milliseconds
+from orchestration_queue.protocol import codec
+from orchestration_queue.protocol.operations import control, obliterating, reading, settings, suspending
+from orchestration_queue.protocol.operations.control import Revocation
+from orchestration_queue.protocol.operations.steps import HYDRATION
+from orchestration_queue.server.clock import now_ms
+from orchestration_queue.states import JobState
+
+__all__ = ["AsyncQueueUpkeep"]
+
+
+class AsyncQueueUpkeep(AsyncQueueClient):
+    """What can be done to a queue as a whole, and to jobs by their ids."""
+
+    async def pause(self) -> None:
+        """Ask the workers to take no more jobs. Running jobs go on. Node's workers never listen."""
+        await self._channel.run(control.pause(self.keys))
+
+    async def resume(self) -> None:
+        """Let the workers take jobs again."""
+        await self._channel.run(control.resume(self.keys))
+
+    async def set_global_concurrency(self, limit: int | None) -> None:
+        """Let all workers together run at most so many jobs at a time; None sets no bound.
+
+        Workers notice within seconds. Jobs that run go on, even if they are more.
+
+        Raises:
+            InvalidOptionError: The limit is no positive whole number.
+        """
+        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
+            raise InvalidOptionError(
+                f"A global concurrency of {limit!r} is none; pass 1 or more, or None for no bound "
+                "(to stop the workers, pause the queue)."
+            )
+        await self._channel.execute(settings.set_global_concurrency(self.keys, limit))
+
+    async def set_global_rate_limit(self, limit: RateLimit | None) -> None:
+        """Let all workers together start at most so many jobs in each window; None sets no bound.
+
+        It goes before the workers' own limits. Workers notice within seconds.
+
+        Raises:
+            InvalidOptionError: It is no rate limit.
+        """
+        if limit is not None and not isinstance(limit, RateLimit):
+            raise InvalidOptionError(f"{limit!r} is no rate limit; pass a RateLimit, or None for no bound.")
+        await self._channel.execute(settings.set_global_rate_limit(self.keys, limit))
+
+    async def rate_limit_group(self, key: str, duration: timedelta | float) -> datetime:
+        """Start no parked job of an ordering key for a while: after a service said "too many requests", for instance.
+
+        Jobs of the key that are not parked yet may still start under a library of other clients.
+
+        Args:
+            key: The ordering key.
+            duration: How long from now, a duration or seconds. A later end that was already set stays.
+
+        Returns:
+            When the group goes on.
+
+        Raises:
+            UsageError: The key is empty, or the duration not positive.
+        """
+        if not isinstance(key, str) or not key:
+            raise UsageError(f"{key!r} is no ordering key; pass the one that the jobs were added with.")
+        held = RateLimit(max=1, duration=duration).duration
+        return await self._channel.run(settings.hold_group(self.keys, key, max(1, milliseconds(held)), now_ms()))
+
+    async def signal(self, job_id: str, name: str, data: Any = None) -> bool:
+        """Give a suspended job a signal and make it ready.
+
+        Args:
+            job_id: The job.
+            name: What kind of signal it is.
+            data: Its payload, anything JSON can say.
+
+        Returns:
+            Whether the job took it; False when it is not suspended, or not there.
+
+        Raises:
+            UsageError: The name is empty, or no text.
+            PayloadError: The data is not JSON, or too large.
+        """
+        if not isinstance(name, str) or not name:
+            raise UsageError(f"A signal's name says what happened, and {name!r} is none; pass text.")
+        encoded = "" if data is None else codec.encode(data, f"The data of signal {name!r}")
+        return await self._channel.run(suspending.signal(self.keys, job_id, name, encoded, now_ms()))
+
+    async def remove(self, job_id: str) -> bool:
+        """Remove a job, wherever it is; False when there is none. A running handler is not stopped."""
+        return await self._channel.run(control.remove(self.keys, job_id))
+
+    async def revoke(self, job_id: str) -> Revocation:
+        """Withdraw a job: it fails if it has not started, else it is flagged.
+
+        Raises:
+            JobNotFoundError: There is none.
+        """
+        return await self._channel.run(control.revoke(self.keys, job_id, now_ms()))
+
+    async def retry_jobs(self, count: int = 0) -> int:
+        """Give failed jobs all their attempts again, oldest first. 1,000 to a trip, so that none holds others up.
+
+        Args:
+            count: At most this many; 0 means all that have failed by now.
+
+        Returns:
+            How many were retried.
+
+        Raises:
+            UsageError: The count is negative, or no whole number.
+        """
+        most = checked_count(count)
+        failed = await self._channel.look(reading.finished_count(self.keys, JobState.FAILED))
+        left, done = min(most, failed) if most else failed, 0
+        while left > 0:
+            done += await self._channel.run(control.retry_jobs(self.keys, min(left, HYDRATION), now_ms()))
+            left -= HYDRATION
+        return done
+
+    async def clean(self, grace: timedelta, limit: int = 1000, state: JobState | str = JobState.COMPLETED) -> list[str]:
+        """Remove jobs that finished longer ago than ``grace``, oldest first. 1,000 to a trip.
+
+        Args:
+            grace: How long they are kept.
+            limit: At most this many.
+            state: ``completed`` or ``failed``.
+
+        Returns:
+            The removed jobs' ids.
+
+        Raises:
+            UsageError: The grace or limit is negative, or jobs in that state have not finished.
+        """
+        if grace < timedelta(0):
+            raise UsageError(f"A grace of {grace.total_seconds():g} s lies in the future; pass 0 or more.")
+        finished = checked_finished(state, "can be cleaned")
+        cutoff_ms = now_ms() - milliseconds(grace)
+        left = checked_count(limit)
+        removed: list[str] = []
+        while left > 0:
+            portion = min(left, HYDRATION)
+            gone = await self._channel.run(control.clean(self.keys, finished, cutoff_ms, portion))
+            removed += gone
+            left -= portion
+            if len(gone) < portion:
+                break
+        return removed
+
+    async def drain(self, *, delayed: bool = False) -> int:
+        """Remove every job that is ready, and with ``delayed`` those that are due later; returns how many.
+
+        The wire does this in one call, so that no job can start meanwhile; the server answers nobody else until it has
+        removed them all.
+        """
+        return await self._channel.run(control.drain(self.keys, delayed=delayed))
+
+    async def obliterate(self, *, force: bool = False) -> int:
+        """Remove the queue: every job, list, setting, schedule and number of it. There is no way back.
+
+        Walks all keys of the queue's server, and removes them 1,000 at a time. Interrupted half-way, it leaves a queue
+        from which no job starts any more; call it again. Workers that are alive go on with an empty queue; what comes
+        of a job that one of them runs is discarded. Jobs that are added meanwhile may go, too.
+
+        Args:
+            force: Also while jobs are active.
+
+        Returns:
+            How many keys were removed.
+
+        Raises:
+            StateError: Jobs are active, and ``force`` is not given; nothing was removed.
+        """
+        active = 0 if force else await self._channel.follow(obliterating.active_jobs(self.keys))
+        if active:
+            raise StateError(
+                f"Cannot obliterate queue {self.name!r}: {active} of its jobs are active; "
+                "wait until they have finished, or pass force=True to discard what comes of them."
+            )
+        return await self._channel.follow(obliterating.remove_queue(self.keys))

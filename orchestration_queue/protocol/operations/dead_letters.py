@@ -1,0 +1,176 @@
+"""Dead letters: what a worker leaves of a job that failed for good, as an ordinary job of another queue."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from orchestration_queue.errors import PayloadError
+from orchestration_queue.options import placement_from_wire, wire_number
+from orchestration_queue.protocol import codec
+from orchestration_queue.protocol.call import Call, text
+from orchestration_queue.protocol.codec import dump_json
+from orchestration_queue.protocol.keys import QueueKeys
+from orchestration_queue.protocol.operations import control, reading
+from orchestration_queue.protocol.operations.adding import Addition
+from orchestration_queue.protocol.operations.steps import Steps, all_good
+from orchestration_queue.protocol.record import JobRecord, pairs
+
+__all__ = ["DeadLetter", "LetterPage", "discard", "last_entry", "letter", "letter_page", "replays"]
+
+_PAGE = 200
+"""Letters of one trip: fewer than other jobs, since each carries a payload."""
+
+_ORIGINAL = ("name", "data", "opts")
+"""What of the original job's record a replay takes over."""
+
+_OWN_OPTIONS = ("jobId", "delay", "deduplication", "parent")
+"""Options that were about that one job, and not about how such jobs run."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A job that failed for good.
+
+    Attributes:
+        id: The letter's own id, in the dead-letter queue.
+        original_queue: The queue in which the job failed.
+        original_job_id: The job.
+        name: What kind of job it was.
+        data: Its payload; as stored, if its codec is not known here.
+        failed_reason: Why its last attempt failed.
+        attempts_made: How many attempts had failed before the last.
+        added_at: When the letter was written, by its writer's clock.
+    """
+
+    id: str
+    original_queue: str
+    original_job_id: str
+    name: str
+    data: Any
+    failed_reason: str
+    attempts_made: int
+    added_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class LetterPage:
+    """Some letters of one queue, as they lie in the dead-letter queue.
+
+    Attributes:
+        letters: What they say.
+        records: The jobs that they are, in the same order.
+        entries: Their places in the stream, in the same order.
+        left_over: Places of jobs that are gone.
+        after: Where to go on; None at the end.
+    """
+
+    letters: tuple[DeadLetter, ...]
+    records: tuple[JobRecord, ...]
+    entries: tuple[str, ...]
+    left_over: tuple[str, ...]
+    after: str | None
+
+
+def last_entry(keys: QueueKeys) -> Steps[str | None]:
+    """Where the dead-letter queue ends at the moment; None when it is empty."""
+    (reply,) = all_good((yield [Call("XREVRANGE", (keys.stream,), ("+", "-", "COUNT", 1))]))
+    return text(reply[0][0]) if reply else None
+
+
+def letter_page(keys: QueueKeys, owner: str, after: str = "0", until: str = "+") -> Steps[LetterPage]:
+    """The letters of ``owner`` among the next 200 jobs of a dead-letter queue, oldest first, in two trips."""
+    (reply,) = all_good((yield [Call("XRANGE", (keys.stream,), (f"({after}", until, "COUNT", _PAGE))]))
+    entries = [(text(entry_id), pairs(fields).get("jobId", "")) for entry_id, fields in reply]
+    records = yield from reading.jobs([(keys, job_id) for _, job_id in entries])
+    found = [
+        (letter, record, entry_id)
+        for (entry_id, _), record in zip(entries, records, strict=True)
+        if record and (letter := _read(record, owner))
+    ]
+    return LetterPage(
+        tuple(letter for letter, _, _ in found),
+        tuple(record for _, record, _ in found),
+        tuple(entry_id for _, _, entry_id in found),
+        tuple(entry_id for (entry_id, _), record in zip(entries, records, strict=True) if record is None),
+        entries[-1][0] if len(entries) == _PAGE else None,
+    )
+
+
+def letter(keys: QueueKeys, owner: str, letter_id: str) -> Steps[tuple[DeadLetter, JobRecord] | None]:
+    """One letter, and the job that it is; None when there is no such letter of ``owner``."""
+    operation = reading.job(keys, letter_id)
+    record = operation.read(*all_good((yield [operation.call])))
+    found = record and _read(record, owner)
+    return (found, record) if found and record else None
+
+
+def replays(letters_keys: QueueKeys, owner: QueueKeys, records: list[JobRecord]) -> Steps[list[Addition]]:
+    """The jobs that replay letters: with data and options of the originals where these are there, else the letters'."""
+    ids = [str(_envelope(record)["originalJobId"]) for record in records]
+    originals = yield from reading.jobs([(owner, job_id) for job_id in ids], _ORIGINAL)
+    return [_replay(letters_keys.queue, record, original) for record, original in zip(records, originals, strict=True)]
+
+
+def discard(keys: QueueKeys, letter_ids: list[str], entries: tuple[str, ...]) -> list[Call]:
+    """Remove letters, and their places in the stream, which the wire's own removal leaves."""
+    removals = [control.remove(keys, letter_id).call for letter_id in letter_ids]
+    return [*removals, Call("XDEL", (keys.stream,), entries)] if entries else removals
+
+
+def _read(record: JobRecord, owner: str) -> DeadLetter | None:
+    """A job of a dead-letter queue as a letter; None when it is none, or another queue's."""
+    envelope = _envelope(record)
+    if envelope.get("originalQueue") != owner or "originalJobId" not in envelope:
+        return None
+    value, _ = _payload(envelope)
+    return DeadLetter(
+        id=record.id,
+        original_queue=owner,
+        original_job_id=str(envelope["originalJobId"]),
+        name=record.name,
+        data=value,
+        failed_reason=str(envelope.get("failedReason") or ""),
+        attempts_made=int(wire_number(envelope.get("attemptsMade"))),
+        added_at=record.added_at,
+    )
+
+
+def _envelope(record: JobRecord) -> dict[str, Any]:
+    try:
+        return record.data if isinstance(record.data, dict) else {}
+    except PayloadError:
+        return {}
+
+
+def _payload(envelope: dict[str, Any]) -> tuple[Any, str]:
+    """The original payload, and the text it is stored as. In an envelope, the texts of other codecs are quoted."""
+    data = envelope.get("data")
+    if isinstance(data, str) and codec.is_coded(data):
+        try:
+            return codec.decode(data), data
+        except PayloadError:
+            pass  # text that only looks coded, or a codec unknown here: it stays as it is
+    return data, dump_json(data)
+
+
+def _replay_id(letters_queue: str, record: JobRecord) -> str:
+    """The id of the job that replays a letter: always the same one, so that no replay is added twice.
+
+    The time belongs to it, since a queue that was removed counts its letters from 1 again.
+    """
+    letter = f"{letters_queue}:{record.id}:{record.fields.get('timestamp', '')}"
+    return f"replay-{hashlib.sha256(letter.encode('utf-8', 'surrogateescape')).hexdigest()[:32]}"
+
+
+def _replay(letters_queue: str, record: JobRecord, original: JobRecord | None) -> Addition:
+    """The job that replays a letter: with data and options of the original as far as it is there, else the letter's."""
+    if original is not None and original.name == record.name and "data" in original.fields:
+        stored = {name: value for name, value in original.options.items() if name not in _OWN_OPTIONS}
+        data_text = original.fields["data"]
+    else:
+        stored, (_, data_text) = {}, _payload(_envelope(record))
+    options = placement_from_wire(stored).model_copy(update={"job_id": _replay_id(letters_queue, record)})
+    return Addition(record.name, data_text, options, options_text=dump_json(stored))
