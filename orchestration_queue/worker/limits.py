@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from orchestration_queue.errors import OrchestrationQueueError
@@ -22,7 +23,7 @@ from orchestration_queue.server import AsyncConnection
 from orchestration_queue.server.clock import now_ms
 from orchestration_queue.worker.budgets import BudgetGuard
 from orchestration_queue.worker.job import AsyncActiveJob
-from orchestration_queue.worker.middleware import CallNext, Middleware
+from orchestration_queue.worker.middleware import CallNext
 
 __all__ = ["Limits", "RateLimiter", "TokenLimiter"]
 
@@ -33,7 +34,9 @@ _ASK_AGAIN_MS = 1000
 
 
 class Limits:
-    """All that holds up the jobs of one worker. Ask :meth:`around` for each job; usually the answer is: nothing.
+    """All that holds up the jobs of one worker, as its outermost middleware: waiting here is no part of a job's time.
+
+    Where no limit is set, and for jobs without a budget, it waits for nothing and asks nobody.
 
     Args:
         options: The worker's options.
@@ -56,12 +59,13 @@ class Limits:
         self._turn = asyncio.Lock()
         self._news = asyncio.Event()
 
-    def around(self, record: JobRecord) -> Sequence[Middleware]:
-        """What to wrap around the handler of this job, outside of its time limit, the outermost first."""
-        budgets = (self._budgets,) if record.fields.get("budgetKey") else ()
+    async def __call__(self, job: AsyncActiveJob, call_next: CallNext) -> Any:
+        """Run the job when nothing holds it up."""
         if self._tokens or self._rate.is_in_force or self._paused_until:
-            return (*budgets, self._hold)
-        return budgets
+            call_next = partial(self._hold, job, call_next)
+        if job.record.fields.get("budgetKey"):
+            call_next = partial(self._budgets, job, call_next)
+        return await call_next()
 
     def pause_for(self, delay_ms: float) -> None:
         """Start no job for a while. A pause that lasts longer already stays."""

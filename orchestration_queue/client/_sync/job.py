@@ -12,12 +12,13 @@ from orchestration_queue.client._sync.channel import Channel
 from orchestration_queue.client._sync.listener import Watch
 from orchestration_queue.client.values import Deadline, encode_data, event_outcome, outcome
 from orchestration_queue.errors import JobNotFoundError, TransportError
-from orchestration_queue.options import JobOptions, milliseconds
+from orchestration_queue.options import JobOptions, Usage, milliseconds
 from orchestration_queue.protocol.keys import QueueKeys
-from orchestration_queue.protocol.operations import control, reading
+from orchestration_queue.protocol.operations import control, reading, usage
 from orchestration_queue.protocol.operations.control import Revocation
 from orchestration_queue.protocol.placement import ParentRef
 from orchestration_queue.protocol.record import JobRecord
+from orchestration_queue.server._sync.reporting import report_usage
 from orchestration_queue.server.clock import now_ms
 
 __all__ = ["Job"]
@@ -150,6 +151,27 @@ class Job:
     def logs(self, start: int = 0, end: int = -1) -> list[str]:
         """The lines its handlers logged, ``start`` to ``end`` inclusive; -1 stands for the last."""
         return self._channel.look(reading.logs(self._keys, self.id, start, end))
+
+    def report_usage(self, used: Usage) -> None:
+        """Store what the job used, in place of what was reported before, and count it for its queue.
+
+        Raises:
+            InvalidOptionError: It is no :class:`Usage`.
+            JobNotFoundError: The job is not there any more.
+            StateError: A client of another language was half-way through a report for 5 s.
+        """
+        report_usage(self._channel.connection(), self._keys, self.id, used)
+
+    def report_tokens(self, tokens: int) -> None:
+        """Store how many tokens the job spent, for the workers' token limit, in place of what was said before.
+
+        Raises:
+            UsageError: It is no number of tokens.
+            JobNotFoundError: It is not there any more.
+        """
+        call = usage.report_tokens(self._keys, self.id, tokens)
+        self.refresh()
+        self._channel.execute(call)
 
     def remove(self) -> bool:
         """Remove the job, wherever it is; False when it was gone already. A running handler is not stopped."""

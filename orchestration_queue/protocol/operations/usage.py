@@ -153,7 +153,13 @@ def name_queue(keys: QueueKeys) -> Call:
 
 
 def report_tokens(keys: QueueKeys, job_id: str, tokens: int) -> Call:
-    """Store how many tokens a job spent, for the workers' token limit."""
+    """Store how many tokens a job spent, for the workers' token limit.
+
+    Raises:
+        UsageError: It is no number of tokens.
+    """
+    if isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 0:
+        raise UsageError(f"{tokens!r} is no number of tokens; report a whole number, 0 or more.")
     return Call("HSET", (keys.job(job_id),), ("tpmTokens", tokens))
 
 
