@@ -1,0 +1,225 @@
+"""Asserting what is in a queue, with messages that say what is there instead."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from reprlib import Repr
+from typing import Any
+
+from orchestration_queue.client import AsyncQueue, Queue
+from orchestration_queue.client._sync.channel import Channel
+from orchestration_queue.errors import PayloadError
+from orchestration_queue.options import milliseconds
+from orchestration_queue.protocol.operations import reading
+from orchestration_queue.protocol.operations.scanning import queue_pattern, scan
+from orchestration_queue.protocol.record import JobRecord
+from orchestration_queue.server import Connection
+from orchestration_queue.tasks import Task
+
+__all__ = ["assert_enqueued", "assert_not_enqueued", "enqueued"]
+
+_ANYTHING: Any = object()
+_MOST_SHOWN = 20
+
+_short = Repr()
+_short.maxstring, _short.maxother, _short.maxdict, _short.maxlist = 120, 200, 20, 20
+
+
+def enqueued(queue: Queue | AsyncQueue) -> list[JobRecord]:
+    """The jobs of a queue that have not finished: ready, delayed, running, or waiting for others.
+
+    A plain call for both faces, so that none can be forgotten to be awaited. It walks all keys of the server.
+
+    Returns:
+        The jobs in the order in which they were added.
+    """
+    return [record for record in _jobs(queue) if not record.is_finished]
+
+
+def assert_enqueued(
+    queue: Queue | AsyncQueue,
+    name: str | Task[..., Any] | None = None,
+    *,
+    data: Any = _ANYTHING,
+    count: int | None = None,
+    job_id: str | None = None,
+    delay: timedelta | None = None,
+    priority: int | None = None,
+    where: Callable[[JobRecord], object] | None = None,
+) -> list[JobRecord]:
+    """Assert that matching jobs are in the queue and have not finished.
+
+    Args:
+        queue: The queue, of either face.
+        name: The jobs' name, or their task; None matches every name.
+        data: Their data, equal to this; parts may be :data:`unittest.mock.ANY`.
+        count: How many there must be, exactly; None asks for one at least.
+        job_id: Their id.
+        delay: The delay they were added with.
+        priority: Their priority.
+        where: Anything else that must hold of their records.
+
+    Returns:
+        The matching jobs, in the order in which they were added.
+
+    Raises:
+        AssertionError: There are fewer or more. The message lists what is there, and how it differs.
+    """
+    __tracebackhide__ = True
+    wanted = _Wanted(name, data, job_id, delay, priority, where)
+    jobs = _jobs(queue)
+    found = [job for job in jobs if not job.is_finished and wanted.matches(job)]
+    if (found and count is None) or len(found) == count:
+        return found
+    expected = "at least one job" if count is None else f"{count} job{'' if count == 1 else 's'}"
+    raise AssertionError(
+        f"Queue {queue.name!r} should hold {expected} {wanted}, and holds {len(found)}.\n{_listing(jobs, wanted)}"
+    )
+
+
+def assert_not_enqueued(
+    queue: Queue | AsyncQueue,
+    name: str | Task[..., Any] | None = None,
+    *,
+    data: Any = _ANYTHING,
+    job_id: str | None = None,
+    where: Callable[[JobRecord], object] | None = None,
+) -> None:
+    """Assert that no matching job is in the queue, other than finished ones; without criteria, none at all.
+
+    Args:
+        queue: The queue, of either face.
+        name: The jobs' name, or their task; None matches every name.
+        data: Their data, equal to this; parts may be :data:`unittest.mock.ANY`.
+        job_id: Their id.
+        where: Anything else that must hold of their records.
+
+    Raises:
+        AssertionError: There is one. The message lists them.
+    """
+    __tracebackhide__ = True
+    wanted = _Wanted(name, data, job_id, None, None, where)
+    found = [job for job in enqueued(queue) if wanted.matches(job)]
+    if found:
+        lines = "\n".join(map(_line, found[:_MOST_SHOWN]))
+        raise AssertionError(f"Queue {queue.name!r} should hold no job {wanted}, and holds {len(found)}:\n{lines}")
+
+
+def _jobs(queue: Queue | AsyncQueue) -> list[JobRecord]:
+    """All jobs of a queue, in the order in which they were added."""
+    keys = queue.keys
+    with Connection.open(queue.url) as connection:
+        channel = Channel(connection=connection)
+        found = channel.follow(scan(queue_pattern(keys, "job:*"), keys.stream))
+        ids = [key.removeprefix(keys.job("")) for key in found]
+        records = channel.follow(reading.jobs([(keys, job_id) for job_id in ids if ":" not in job_id]))
+    # Ids that the queue gave count up; others follow the time.
+    return sorted(
+        (record for record in records if record is not None),
+        key=lambda record: (record.fields.get("timestamp", ""), record.id.zfill(20), record.id),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """What a job must be like."""
+
+    task: str | Task[..., Any] | None
+    data: Any
+    job_id: str | None
+    delay: timedelta | None
+    priority: int | None
+    where: Callable[[JobRecord], object] | None
+
+    @property
+    def name(self) -> str | None:
+        return self.task.name if isinstance(self.task, Task) else self.task
+
+    def matches(self, job: JobRecord) -> bool:
+        return self.is_kind_of(job) and not self.differences(job)
+
+    def is_kind_of(self, job: JobRecord) -> bool:
+        """Whether it has the right name."""
+        return self.name is None or job.name == self.name
+
+    def differences(self, job: JobRecord) -> list[str]:
+        """What is otherwise than wanted, apart from the name; a line each."""
+        lines: list[str] = []
+        if self.data is not _ANYTHING:
+            lines += _data_differences(self.data, job)
+        if self.job_id is not None and job.id != self.job_id:
+            lines.append(f"id: {job.id!r} instead of {self.job_id!r}")
+        if self.delay is not None and (delay := _delay(job)) != milliseconds(self.delay):
+            lines.append(f"delay: {delay / 1000:g} s instead of {self.delay.total_seconds():g} s")
+        if self.priority is not None and job.priority != self.priority:
+            lines.append(f"priority: {job.priority} instead of {self.priority}")
+        if self.where is not None and not lines and not self.where(job):
+            lines.append(f"{getattr(self.where, '__name__', 'where')} does not hold")
+        return lines
+
+    def __str__(self) -> str:
+        criteria = {
+            "named": self.name,
+            "with id": self.job_id,
+            "delayed by": self.delay,
+            "of priority": self.priority,
+        }
+        words = [f"{word} {value!r}" for word, value in criteria.items() if value is not None]
+        if self.data is not _ANYTHING:
+            words.append(f"with data {_short.repr(self.data)}")
+        if self.where is not None:
+            words.append("for which `where` holds")
+        return " ".join(words) or "of any name"
+
+
+def _delay(job: JobRecord) -> float:
+    return float(job.options.get("delay") or 0)
+
+
+def _data_differences(wanted: Any, job: JobRecord) -> list[str]:
+    try:
+        data = job.data
+    except PayloadError as error:
+        return [f"data: cannot be read ({error})"]
+    if data == wanted:
+        return []
+    if not (isinstance(data, Mapping) and isinstance(wanted, Mapping)):
+        return [f"data: {_short.repr(data)} instead of {_short.repr(wanted)}"]
+    lines = []
+    for key in {**wanted, **data}:
+        if key not in data:
+            lines.append(f"data[{key!r}]: missing, should be {_short.repr(wanted[key])}")
+        elif key not in wanted:
+            lines.append(f"data[{key!r}]: {_short.repr(data[key])}, should not be there")
+        elif data[key] != wanted[key]:
+            lines.append(f"data[{key!r}]: {_short.repr(data[key])} instead of {_short.repr(wanted[key])}")
+    return lines
+
+
+def _line(job: JobRecord) -> str:
+    try:
+        data = _short.repr(job.data)
+    except PayloadError:
+        data = "that cannot be read"
+    return f"  {job.id}: {job.name!r}, {job.state}, data {data}"
+
+
+def _listing(jobs: list[JobRecord], wanted: _Wanted) -> str:
+    """What is there, those of the right name first."""
+    unfinished = sorted(
+        (job for job in jobs if not job.is_finished), key=lambda job: (not wanted.is_kind_of(job), wanted.matches(job))
+    )
+    lines = [f"It holds {len(unfinished)} unfinished:"] if unfinished else ["Nothing unfinished is there."]
+    for job in unfinished[:_MOST_SHOWN]:
+        lines.append(_line(job))
+        if wanted.is_kind_of(job):
+            lines += [f"      {difference}" for difference in wanted.differences(job) or ["matches"]]
+    if len(unfinished) > _MOST_SHOWN:
+        lines.append(f"  ... and {len(unfinished) - _MOST_SHOWN} more")
+    done = [job for job in jobs if job.is_finished and wanted.matches(job)]
+    if done:
+        lines.append("These match, but have finished already:")
+        lines += map(_line, done[:_MOST_SHOWN])
+    return "\n".join(lines)

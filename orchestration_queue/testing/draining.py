@@ -1,0 +1,230 @@
+"""Working a queue off in a test: real workers, real serialization, real retries, until nothing is left to do."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import ExitStack, suppress
+from datetime import datetime, timedelta
+
+from orchestration_queue.client import AsyncQueue, Queue
+from orchestration_queue.client._async.channel import AsyncChannel
+from orchestration_queue.errors import JobFailedError, UsageError
+from orchestration_queue.options import WorkerOptions
+from orchestration_queue.protocol.record import JobRecord, when
+from orchestration_queue.server import AsyncConnection
+from orchestration_queue.states import JobState
+from orchestration_queue.testing.observing import Witness, look
+from orchestration_queue.testing.time_machine import TimeMachine
+from orchestration_queue.worker import Handler, Router, Worker
+
+__all__ = ["drain", "drain_async"]
+
+_PROMOTION_INTERVAL = timedelta(milliseconds=50)
+_SHORTEST_PAUSE_S, _LONGEST_PAUSE_S = 0.001, 0.01
+_PATIENCE = 20
+"""Looks at a quiet queue while a schedule may be about to learn that its job has ended."""
+
+
+def drain(
+    queue: Queue | AsyncQueue,
+    handler: Handler | Router,
+    *,
+    timeout: timedelta | float = 10,
+    including_delayed: bool = False,
+    until: datetime | timedelta | None = None,
+    raise_failures: bool = True,
+    options: WorkerOptions | None = None,
+) -> list[JobRecord]:
+    """As :func:`drain_async`, in a test that is no coroutine.
+
+    Raises:
+        UsageError: It was called on a running event loop, which it would block.
+    """
+    with suppress(RuntimeError):
+        asyncio.get_running_loop()
+        raise UsageError("drain() would block the running event loop; in a coroutine, use `await drain_async(...)`.")
+    # A loop factory leaves the thread's own event loop, if it has one, as it is.
+    with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
+        return runner.run(
+            drain_async(
+                queue,
+                handler,
+                timeout=timeout,
+                including_delayed=including_delayed,
+                until=until,
+                raise_failures=raise_failures,
+                options=options,
+            )
+        )
+
+
+async def drain_async(
+    queue: Queue | AsyncQueue,
+    handler: Handler | Router,
+    *,
+    timeout: timedelta | float = 10,  # noqa: ASYNC109  both faces have it
+    including_delayed: bool = False,
+    until: datetime | timedelta | None = None,
+    raise_failures: bool = True,
+    options: WorkerOptions | None = None,
+) -> list[JobRecord]:
+    """Run a worker until no job of the queue is ready or active, and return the jobs that finished.
+
+    The worker is a real one, with the real server between it and the test: data are serialized, attempts counted,
+    handlers that are plain functions run in threads. A paused queue is left as it is.
+
+    Args:
+        queue: The queue, of either face.
+        handler: One handler for all jobs, or a router such as :class:`orchestration_queue.tasks.Tasks`.
+        timeout: How long this may really take: a duration, or seconds; default 10 s.
+        including_delayed: Travel forward through delayed jobs and the pauses before retries until none is left.
+            Schedules that become due on the way fire, but none is waited for.
+        until: Live through the time to this moment, or through this long: everything due by then happens at its
+            time, schedules included.
+        raise_failures: Raise what the handler raised if a job has failed for good.
+        options: The worker's options; default one job at a time, in order.
+
+    Returns:
+        The jobs that completed or failed for good, in that order in time, as the server holds them; those it was told
+        not to keep, as they ended. Time that was travelled is taken back, unless a :class:`TimeMachine` (or the
+        fixture ``oq_clock``) is open.
+
+    Raises:
+        Exception: What the first failed job's handler raised; :class:`JobFailedError` if the job failed otherwise,
+            as by its timeout.
+        TimeoutError: The time is up; the message says what is left.
+        UsageError: ``including_delayed`` and ``until`` are both given, or ``until`` lies in the past.
+    """
+    with ExitStack() as stack:
+        clock = TimeMachine() if TimeMachine.is_open() else stack.enter_context(TimeMachine())
+        end = _end(clock, until, including_delayed=including_delayed)
+        seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+        async with await AsyncConnection.open(queue.url) as connection:
+            session = _Session(queue, connection, handler, options or WorkerOptions(), clock)
+            finished = await session.drain(seconds, including_delayed=including_delayed, end=end)
+    if raise_failures:
+        session.raise_first_of([record for record in finished if record.state is JobState.FAILED])
+    return finished
+
+
+def _end(clock: TimeMachine, until: datetime | timedelta | None, *, including_delayed: bool) -> datetime | None:
+    if until is None:
+        return None
+    if including_delayed:
+        raise UsageError("Both including_delayed and until are given, and they end at different times; pass either.")
+    now = clock.now()
+    end = now + until if isinstance(until, timedelta) else until
+    if end.tzinfo is None or end < now:
+        raise UsageError(f"Nobody can live until {end}: pass a duration, or an aware datetime that is yet to come.")
+    return end
+
+
+class _Session:
+    """One drain: a worker, what it does, and what is left."""
+
+    def __init__(
+        self,
+        queue: Queue | AsyncQueue,
+        connection: AsyncConnection,
+        handler: Handler | Router,
+        options: WorkerOptions,
+        clock: TimeMachine,
+    ) -> None:
+        self._channel = AsyncChannel(connection=connection)
+        self._queue = AsyncQueue(queue.name, connection=self._channel, prefix=queue.keys.prefix)
+        self._connection = connection
+        self._clock = clock
+        self._witness = Witness()
+        quick = options.model_copy(
+            update={"promotion_interval": min(options.promotion_interval, _PROMOTION_INTERVAL)},
+        )
+        self._options = quick
+        self._worker = Worker(
+            queue.name,
+            handler,
+            url=connection.url,
+            options=quick,
+            prefix=queue.keys.prefix,
+            middleware=[self._witness],
+        )
+        self._worker.subscribe(self._witness.hear)
+
+    async def drain(self, seconds: float, *, including_delayed: bool, end: datetime | None) -> list[JobRecord]:
+        """Work until there is nothing to do; returns what finished."""
+        failed_before = {job.id for job in await self._queue.get_jobs(JobState.FAILED)}
+        working = asyncio.ensure_future(self._worker.run())
+        quiet = asyncio.ensure_future(self._until_quiet(including_delayed=including_delayed, end=end))
+        try:
+            await asyncio.wait({working, quiet}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            if working.done():
+                working.result()
+            if not quiet.done():
+                raise TimeoutError(await self._what_is_left(seconds))
+            quiet.result()
+            self._worker.stop()
+            await working
+        finally:
+            quiet.cancel()
+            self._worker.kill()
+            await asyncio.wait({working, quiet})
+        return await self._finished(failed_before)
+
+    async def _until_quiet(self, *, including_delayed: bool, end: datetime | None) -> None:
+        pause_s, patience = _SHORTEST_PAUSE_S, _PATIENCE
+        while True:
+            seen = await look(self._queue, self._connection, self._options)
+            if not seen.is_busy and seen.is_continued and end is not None and patience:
+                patience -= 1
+            elif not seen.is_busy:
+                patience = _PATIENCE
+                due_ms = seen.next_due_ms if end is not None else seen.next_job_due_ms
+                if not self._go_on(due_ms, including_delayed=including_delayed, end=end):
+                    return
+                pause_s = _SHORTEST_PAUSE_S
+            elif seen.is_due:
+                self._clock.travel(0)  # wakes the worker at once
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+    def _go_on(self, due_ms: int | None, *, including_delayed: bool, end: datetime | None) -> bool:
+        """Travel to what is due next, if it is part of this drain; else to its end."""
+        due = when(due_ms)
+        if due is not None and (including_delayed or (end is not None and due <= end)):
+            self._clock.travel_to(due)
+            return True
+        if end is not None and self._clock.now() < end:
+            self._clock.travel_to(end)
+        return False
+
+    async def _what_is_left(self, seconds: float) -> str:
+        counts = await self._queue.counts()
+        active = [f"{job.id} ({job.record.name})" for job in await self._queue.get_jobs(JobState.ACTIVE, 0, 4)]
+        running = f", among them {', '.join(active)}" if active else ""
+        return (
+            f"Queue {self._queue.name!r} still has work after {seconds:g} s: {counts.waiting} jobs ready, "
+            f"{counts.active} active{running}; look why they do not end, or pass a longer `timeout`."
+        )
+
+    async def _finished(self, failed_before: set[str]) -> list[JobRecord]:
+        """What ended here, and what failed without being run: expired or revoked."""
+        failed = [job.record for job in await self._queue.get_jobs(JobState.FAILED)]
+        unseen = {record.id: record for record in failed if record.id not in failed_before | self._witness.ended.keys()}
+        ended = await self._channel.follow(self._witness.records(self._queue.keys))
+        return sorted([*ended, *unseen.values()], key=lambda record: record.finished_at or self._clock.now())
+
+    def raise_first_of(self, failed: list[JobRecord]) -> None:
+        """Raise what the first of these jobs failed from.
+
+        Raises:
+            Exception: What its handler raised.
+        """
+        if not failed:
+            return
+        first, *others = failed
+        error = self._witness.errors.get(first.id) or JobFailedError(
+            self._queue.name, first.id, first.failed_reason or "it left no reason"
+        )
+        error.add_note(f"Job {first.id} ({first.name}) of queue {self._queue.name} failed for good from this.")
+        for other in others:
+            error.add_note(f"Job {other.id} ({other.name}) failed too: {other.failed_reason}")
+        raise error

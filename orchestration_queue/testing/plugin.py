@@ -1,0 +1,96 @@
+"""The pytest plugin. Loaded by every pytest that finds this package installed, so it imports and starts nothing.
+
+Fixtures that need the package import it when a test asks for them. Those that are coroutines need pytest-asyncio, or
+anyio's plugin, and are there when either is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import pytest
+
+if TYPE_CHECKING:
+    from orchestration_queue.client import AsyncQueue, Queue
+    from orchestration_queue.options import WorkerOptions
+    from orchestration_queue.testing.time_machine import TimeMachine
+    from orchestration_queue.worker import Handler, Router, Worker
+
+    StartWorker = Callable[..., Worker]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Add the fixtures that are coroutines, if something here runs them."""
+    plugins = config.pluginmanager
+    if plugins.hasplugin("asyncio") or plugins.hasplugin("anyio"):
+        from orchestration_queue.testing import async_fixtures
+
+        async_fixtures.mark_for(asyncio=plugins.hasplugin("asyncio"))
+        plugins.register(async_fixtures, "orchestration_queue_async")
+
+
+@pytest.fixture(scope="session")
+def oq_server() -> Iterator[str]:
+    """The URL of a real Valkey server of this test process alone: any client, worker or QueueResource takes it.
+
+    Override it in your conftest.py to run the same tests against another server.
+    """
+    from orchestration_queue.testing.server import ephemeral_server
+
+    with ephemeral_server() as url:
+        yield url
+
+
+@pytest.fixture
+def oq_default_server(oq_server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The same server, as the one that code uses which names none (``OQ_URL``). Emptied after the test."""
+    from orchestration_queue.protocol.call import Call
+    from orchestration_queue.server import Connection
+
+    monkeypatch.setenv("OQ_URL", oq_server)
+    yield oq_server
+    with Connection.open(oq_server) as connection:
+        connection.execute(Call("FLUSHDB"))
+
+
+@pytest.fixture
+def oq_queue_name() -> str:
+    """The name of this test's queue, which no other test uses."""
+    return f"test-{uuid4().hex[:12]}"
+
+
+@pytest.fixture
+def oq_queue(oq_server: str, oq_queue_name: str) -> Iterator[Queue]:
+    """A queue of this test alone, removed after it."""
+    from orchestration_queue.client import Queue
+
+    with Queue(oq_queue_name, url=oq_server) as queue:
+        yield queue
+        queue.obliterate(force=True)
+
+
+@pytest.fixture
+def oq_worker() -> Iterator[StartWorker]:
+    """Starts workers beside the test: ``oq_worker(queue, tasks)``. They are stopped after it."""
+    from orchestration_queue.testing.background import running_worker
+
+    with ExitStack() as stack:
+
+        def start(
+            queue: Queue | AsyncQueue, handler: Handler | Router, *, options: WorkerOptions | None = None
+        ) -> Worker:
+            return stack.enter_context(running_worker(queue, handler, options=options))
+
+        yield start
+
+
+@pytest.fixture
+def oq_clock() -> Iterator[TimeMachine]:
+    """The queues' clock, to be set by the test, and set back after it."""
+    from orchestration_queue.testing.time_machine import TimeMachine
+
+    with TimeMachine() as machine:
+        yield machine

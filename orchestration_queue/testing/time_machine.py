@@ -1,0 +1,98 @@
+"""Time travel: delayed jobs, backoffs and schedules are due when the test says so."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from types import TracebackType
+from typing import ClassVar, Self
+
+from orchestration_queue.errors import UsageError
+from orchestration_queue.protocol.record import when
+from orchestration_queue.server import clock
+
+__all__ = ["TimeMachine"]
+
+_EARLIEST = datetime(1970, 1, 2, tzinfo=UTC)
+_LATEST = datetime(2100, 1, 1, tzinfo=UTC)
+"""The wire's scores have room for some years more, which delays may need."""
+
+
+class TimeMachine:
+    """The clock of this process's queues, in a test's hands. As a context manager it sets the clock back in the end.
+
+    All times of the wire come from its clients, so these follow: delayed jobs, pauses before retries, schedules,
+    ``ttl``, the windows of rate limits and deduplication, retention by age, and every time in a record. Workers of
+    this process wake at once. Time goes on while you are away.
+
+    What does not follow: other processes; keys that the server itself expires, the scheduler's lock among them; the
+    search for stalled jobs, which asks the server how long a delivery was idle; a handler's ``timeout`` and its own
+    sleeps. A job that runs during a jump looks to other workers as if its worker had been away for so long.
+
+    Example:
+        >>> with TimeMachine() as clock:
+        ...     before = clock.now()
+        ...     clock.travel(timedelta(days=30)) - before >= timedelta(days=30)
+        True
+    """
+
+    _open: ClassVar[int] = 0
+
+    def __enter__(self) -> Self:
+        self._home = clock.ahead()
+        TimeMachine._open += 1
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        TimeMachine._open -= 1
+        clock.travel(self._home)
+
+    @classmethod
+    def is_open(cls) -> bool:
+        """Whether any time machine will set the clock back later."""
+        return cls._open > 0
+
+    def now(self) -> datetime:
+        """What time it is for the queues of this process, in UTC."""
+        now = when(clock.now_ms())
+        assert now is not None  # noqa: S101  the epoch itself is out of reach
+        return now
+
+    def travel(self, distance: timedelta | float) -> datetime:
+        """Go forward by a duration, or seconds; back, if it is negative.
+
+        Returns:
+            The time of arrival.
+
+        Raises:
+            UsageError: The wire cannot count so far.
+        """
+        try:
+            moment = self.now() + (distance if isinstance(distance, timedelta) else timedelta(seconds=distance))
+        except (OverflowError, ValueError):  # out of datetime's reach, or no number
+            raise _out_of_reach(f"{distance} from now") from None
+        return self.travel_to(moment)
+
+    def travel_to(self, moment: datetime) -> datetime:
+        """Go to a moment, past or future.
+
+        Returns:
+            The time of arrival.
+
+        Raises:
+            UsageError: It has no time zone, or the wire cannot count so far.
+        """
+        if moment.tzinfo is None:
+            raise UsageError(
+                f"The moment {moment} has no time zone, so nobody knows when that is; "
+                "pass an aware datetime, such as datetime(2030, 1, 1, tzinfo=UTC)."
+            )
+        if not _EARLIEST <= moment <= _LATEST:
+            raise _out_of_reach(str(moment))
+        clock.travel(clock.ahead() + (moment - self.now()))
+        return self.now()
+
+
+def _out_of_reach(where: str) -> UsageError:
+    return UsageError(f"The wire cannot count as far as {where}; stay between 1970 and 2100.")
