@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Any, Protocol, TypeAlias
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from orchestration_queue.worker.job import AsyncActiveJob
 
-__all__ = ["CallNext", "Middleware"]
+__all__ = ["CallNext", "Middleware", "Surroundings"]
 
 CallNext: TypeAlias = Callable[[], Awaitable[Any]]
 """Runs the rest of the chain, at its end the handler; returns what the handler returned."""
@@ -21,3 +22,15 @@ class Middleware(Protocol):
 
     async def __call__(self, job: AsyncActiveJob, call_next: CallNext) -> Any:
         """Run the job, with something before and after."""
+
+
+@runtime_checkable
+class Surroundings(Protocol):
+    """What a router may bring along for the workers that use it; :class:`orchestration_queue.tasks.Tasks` does."""
+
+    @property
+    def middleware(self) -> Sequence[Middleware]:
+        """What to wrap around every run, outside of the worker's own."""
+
+    def lifespan(self) -> AbstractAsyncContextManager[None]:
+        """Entered before the worker takes its first job, left after its last."""

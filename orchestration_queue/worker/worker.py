@@ -29,7 +29,7 @@ from orchestration_queue.worker.heartbeat import Heartbeat
 from orchestration_queue.worker.leader import Leader
 from orchestration_queue.worker.line import Line
 from orchestration_queue.worker.machine import Machine, Pause
-from orchestration_queue.worker.middleware import Middleware
+from orchestration_queue.worker.middleware import Middleware, Surroundings
 from orchestration_queue.worker.runner import Handler, Router, Runner
 
 __all__ = ["Worker"]
@@ -54,7 +54,7 @@ class Worker:
         url: The server; default ``OQ_URL``, else the embedded server of this directory.
         options: Concurrency, lease, intervals and limits.
         prefix: First part of every key.
-        middleware: What to wrap around every run of a handler, the outermost first.
+        middleware: What to wrap around every run of a handler, the outermost first, inside of what a router brings.
 
     Attributes:
         id: This worker's name among those of the queue.
@@ -80,7 +80,10 @@ class Worker:
         self.id = f"worker-{now_ms()}-{secrets.token_hex(4)}"
         self._handler = handler
         self._url = url
-        self._middleware = tuple(middleware)
+        given: object = handler
+        self._surroundings = given if isinstance(given, Surroundings) else None
+        brought = self._surroundings.middleware if self._surroundings else ()
+        self._middleware = (*brought, *middleware)
         self._machine = _machine(self.options)
         self._announcer = Announcer()
         self._deadline: asyncio.TimerHandle | None = None
@@ -158,6 +161,8 @@ class Worker:
             stack.push_async_callback(calls.aclose)
             waits = await calls.duplicate()
             stack.push_async_callback(waits.aclose)
+            if self._surroundings is not None:
+                await stack.enter_async_context(self._surroundings.lifespan())
             executor = ThreadPoolExecutor(self.options.concurrency, thread_name_prefix="oq-job")
             stack.callback(executor.shutdown, wait=False, cancel_futures=True)
             self._line = line = self._make_line(calls, waits)
