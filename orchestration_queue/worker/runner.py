@@ -8,6 +8,7 @@ import logging
 import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Executor
+from contextvars import copy_context
 from datetime import timedelta
 from functools import partial
 from typing import Any, Protocol, TypeAlias, runtime_checkable
@@ -183,7 +184,7 @@ class Runner:
 
     async def _in_thread(self, handler: Handler, run: _Run, timeout_s: float | None) -> Any:
         loop = asyncio.get_running_loop()
-        thread = loop.run_in_executor(self._executor, _called, handler, ActiveJob(run.job, loop))
+        thread = loop.run_in_executor(self._executor, copy_context().run, _called, handler, ActiveJob(run.job, loop))
         try:
             done, _ = await asyncio.wait({thread}, timeout=timeout_s)
         except asyncio.CancelledError:
