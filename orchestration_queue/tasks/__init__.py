@@ -1,5 +1,22 @@
-"""Functions as tasks: a job's name finds the function, its data become the arguments."""
+"""Functions as tasks: a job's name finds the function, its data become the arguments, all of it typed."""
 
-from orchestration_queue.tasks.registry import Task, Tasks
+from orchestration_queue.tasks.context import RunningJob, current_job
+from orchestration_queue.tasks.depends import Depends
+from orchestration_queue.tasks.handles import AsyncTaskJob, TaskJob
+from orchestration_queue.tasks.logs import JobFields, JobLogs, JsonLines
+from orchestration_queue.tasks.registry import Tasks
+from orchestration_queue.tasks.task import Isolation, Task
 
-__all__ = ["Task", "Tasks"]
+__all__ = [
+    "AsyncTaskJob",
+    "Depends",
+    "Isolation",
+    "JobFields",
+    "JobLogs",
+    "JsonLines",
+    "RunningJob",
+    "Task",
+    "TaskJob",
+    "Tasks",
+    "current_job",
+]

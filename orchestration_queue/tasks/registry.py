@@ -1,124 +1,147 @@
-"""The registry of tasks, and the bridge from a job's data to a function's arguments."""
+"""The registry of tasks: what a worker offers, and what callers add jobs by."""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any, Generic, ParamSpec, TypeVar, get_type_hints, overload
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager
+from types import TracebackType
+from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar, overload
 
-from pydantic import BaseModel, ConfigDict, ValidationError, create_model
-from pydantic_core import to_jsonable_python
+from orchestration_queue.errors import InvalidNameError, UnrecoverableError
+from orchestration_queue.options import JobOptions
+from orchestration_queue.protocol.keys import DEFAULT_PREFIX, QueueKeys
+from orchestration_queue.tasks.clients import Clients
+from orchestration_queue.tasks.depends import Provider
+from orchestration_queue.tasks.logs import JobLogs
+from orchestration_queue.tasks.scope import opened_for_worker
+from orchestration_queue.tasks.task import Isolation, Task
+from orchestration_queue.worker import ActiveJob, AsyncActiveJob, Handler, Middleware
 
-from orchestration_queue.errors import InvalidNameError, UnrecoverableError, UsageError
-from orchestration_queue.worker import ActiveJob, AsyncActiveJob, Handler
-
-__all__ = ["Task", "Tasks"]
+__all__ = ["Tasks"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_JOB_TYPES = (ActiveJob, AsyncActiveJob)
+_NO_OPTIONS = JobOptions()
 
 
-@dataclass(frozen=True)
-class Task(Generic[P, R]):
-    """A function that workers run as jobs.
+class _Decorator(Protocol):
+    """Makes a function a task. The running job, when it is the first parameter, is no part of a call."""
 
-    Calling the task calls the function, as if it were no task.
-
-    Attributes:
-        name: The jobs' name.
-        function: What runs.
-        arguments: The model that a job's data must satisfy.
-        job_parameter: The parameter that receives the running job; None when there is none.
-    """
-
-    name: str
-    function: Callable[P, R]
-    arguments: type[BaseModel]
-    job_parameter: str | None
-
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call the function here and now."""
-        return self.function(*args, **kwargs)
-
-    @property
-    def handler(self) -> Handler:
-        """The function as a worker's handler."""
-        function: Callable[..., Any] = self.function
-
-        def run(job: ActiveJob) -> Any:
-            return to_jsonable_python(function(**self._arguments_of(job)))
-
-        async def run_async(job: AsyncActiveJob) -> Any:
-            return to_jsonable_python(await function(**self._arguments_of(job)))
-
-        return run_async if inspect.iscoroutinefunction(self.function) else run
-
-    def _arguments_of(self, job: ActiveJob | AsyncActiveJob) -> dict[str, Any]:
-        try:
-            model = self.arguments.model_validate(job.data if job.data is not None else {})
-        except ValidationError as error:
-            problem = error.errors()[0]
-            where = ".".join(str(part) for part in problem["loc"]) or "data"
-            raise UnrecoverableError(
-                f"Task {self.name!r} cannot take the job's data, because {where}: {problem['msg']}; "
-                "add the job again with arguments that fit the function."
-            ) from None
-        arguments = {name: getattr(model, name) for name in type(model).model_fields}
-        if self.job_parameter is not None:
-            arguments[self.job_parameter] = job
-        return arguments
+    @overload
+    def __call__(self, function: Callable[Concatenate[ActiveJob, P], R], /) -> Task[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[Concatenate[AsyncActiveJob, P], R], /) -> Task[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Task[P, R]: ...
 
 
 class Tasks:
-    """The tasks a worker offers, by name.
+    """Tasks by name: what a worker offers, and what callers add jobs by.
+
+    Its connections open when first needed. ``with tasks:`` hangs up at the end for plain code, ``async with tasks:``
+    for the running event loop.
+
+    Args:
+        queue: Where jobs are added, unless the task or the call says otherwise. A worker names its own.
+        url: The server; default ``OQ_URL``, else the embedded server of this directory. A worker names its own.
+        prefix: First part of every key.
+        codec: How the jobs' data are written; see :class:`~orchestration_queue.client.Queue`.
+        middleware: What workers wrap around every run, the outermost first.
+        logs: Whether what tasks say by :mod:`logging` goes to their jobs' logs, as :class:`JobLogs` does it.
+
+    Raises:
+        InvalidNameError: The wire cannot carry the queue's name.
+        UsageError: There is no such codec.
 
     Example:
-        >>> tasks = Tasks()
+        >>> tasks = Tasks(queue="sums")
         >>> @tasks.task
-        ... def add(a: int, b: int) -> int:
+        ... def add(a: int, b: int = 1) -> int:
         ...     return a + b
-        >>> add(1, 2), list(tasks)
-        (3, ['add'])
+        >>> add(1, 2), list(tasks), add.job(1, b=2).data
+        (3, ['add'], {'a': 1, 'b': 2})
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        queue: str | None = None,
+        *,
+        url: str | None = None,
+        prefix: str = DEFAULT_PREFIX,
+        codec: str = "json",
+        middleware: Sequence[Middleware] = (),
+        logs: bool = False,
+    ) -> None:
+        self._queue = _checked(queue)
+        self._clients = Clients(url, prefix, codec)
         self._tasks: dict[str, Task[..., Any]] = {}
+        self._overrides: dict[Provider, Any] = {}
+        self.middleware: Sequence[Middleware] = (JobLogs(), *middleware) if logs else tuple(middleware)
 
+    @overload
+    def task(self, function: Callable[Concatenate[ActiveJob, P], R], /) -> Task[P, R]: ...
+    @overload
+    def task(self, function: Callable[Concatenate[AsyncActiveJob, P], R], /) -> Task[P, R]: ...
     @overload
     def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
     @overload
-    def task(self, function: None = None, /, *, name: str | None = None) -> Callable[[Callable[P, R]], Task[P, R]]: ...
+    def task(
+        self,
+        function: None = None,
+        /,
+        *,
+        name: str | None = None,
+        queue: str | None = None,
+        options: JobOptions = _NO_OPTIONS,
+        isolation: Isolation | None = None,
+    ) -> _Decorator: ...
+    def task(
+        self,
+        function: Callable[..., Any] | None = None,
+        /,
+        *,
+        name: str | None = None,
+        queue: str | None = None,
+        options: JobOptions = _NO_OPTIONS,
+        isolation: Isolation | None = None,
+    ) -> Any:
+        """Make a function a task: its jobs' data are its named arguments, its result is what JSON can say.
 
-    def task(self, function: Callable[..., Any] | None = None, /, *, name: str | None = None) -> Any:
-        """Make a function a task: its jobs' data are its keyword arguments, its result must be JSON.
-
-        A parameter annotated :class:`ActiveJob` (or :class:`AsyncActiveJob` in a coroutine function) receives the
-        running job.
+        A parameter annotated :class:`ActiveJob` (:class:`AsyncActiveJob` in a coroutine function) receives the running
+        job, and one with a default of :func:`Depends` what its provider makes; callers leave both out. Put the job
+        first, so that type checkers know.
 
         Args:
             function: The function, when used as a bare decorator.
             name: The jobs' name; default the function's.
+            queue: Where its jobs are added; default the registry's.
+            options: How its jobs are placed, retried, limited and kept.
+            isolation: ``process`` runs it in a process of its own, see :func:`~orchestration_queue.worker.sandboxed`.
 
         Raises:
-            InvalidNameError: Another task has that name.
-            UsageError: A parameter cannot be filled from a job's data.
+            InvalidNameError: Another task has that name, or the wire cannot carry the queue's name.
+            UsageError: A parameter cannot be filled from a job's data, or by a provider.
         """
-        if function is None:
-            return lambda decorated: self._register(decorated, name)
-        return self._register(function, name)
 
-    def _register(self, function: Callable[..., Any], name: str | None) -> Task[..., Any]:
-        name = name or function.__name__
-        if name in self._tasks:
-            raise InvalidNameError(
-                f"There are two tasks named {name!r}, and jobs find their function by name; pass another `name=`."
+        def register(function: Callable[..., Any]) -> Task[..., Any]:
+            named = name or function.__name__
+            if named in self._tasks:
+                raise InvalidNameError(
+                    f"There are two tasks named {named!r}, and jobs find their function by name; pass another `name=`."
+                )
+            task = self._tasks[named] = Task(
+                function,
+                named,
+                queue=_checked(queue) or self._queue,
+                options=options,
+                isolation=isolation,
+                clients=self._clients,
+                overrides=self._overrides,
             )
-        task = Task(name, function, *_parameters(function, name))
-        self._tasks[name] = task
-        return task
+            return task
+
+        return register if function is None else register(function)
 
     def handler(self, name: str) -> Handler:
         """The handler for jobs of this name.
@@ -131,6 +154,45 @@ class Tasks:
             raise UnrecoverableError(f"This worker has no task {name!r}, so the job cannot run here; it knows {known}.")
         return self._tasks[name].handler
 
+    def lifespan(self) -> AbstractAsyncContextManager[None]:
+        """Around a worker's life: what providers make for whole workers is opened before, and closed after."""
+        return opened_for_worker(self._overrides, [task.function for task in self._tasks.values()])
+
+    @contextmanager
+    def override(self, provider: Callable[..., Any], value: object) -> Iterator[None]:
+        """Have tasks of this registry receive a value where they depend on a provider, for tests."""
+        before = dict(self._overrides)
+        self._overrides[provider] = value
+        try:
+            yield
+        finally:
+            self._overrides.clear()
+            self._overrides.update(before)
+
+    def close(self) -> None:
+        """Hang up for plain code. Whoever comes later, connects anew."""
+        self._clients.close()
+
+    async def aclose(self) -> None:
+        """Hang up for the running event loop. Whoever comes later, connects anew."""
+        await self._clients.aclose()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
     def __iter__(self) -> Iterator[str]:
         """Iterate over the tasks' names, in the order of their definition."""
         return iter(self._tasks)
@@ -140,20 +202,5 @@ class Tasks:
         return self._tasks[name]
 
 
-def _parameters(function: Callable[..., Any], name: str) -> tuple[type[BaseModel], str | None]:
-    """The model of a function's arguments, and the parameter that receives the job."""
-    hints = get_type_hints(function, include_extras=True)
-    fields: dict[str, Any] = {}
-    job_parameter = None
-    for parameter in inspect.signature(function).parameters.values():
-        hint = hints.get(parameter.name, Any)
-        if hint in _JOB_TYPES:
-            job_parameter = parameter.name
-        elif parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-            raise UsageError(
-                f"Task {name!r} has the parameter {parameter}, and a job's data are named values; "
-                "give it a plain parameter instead."
-            )
-        else:
-            fields[parameter.name] = (hint, ... if parameter.default is parameter.empty else parameter.default)
-    return create_model(f"{name}_arguments", __config__=ConfigDict(extra="forbid"), **fields), job_parameter
+def _checked(queue: str | None) -> str | None:
+    return None if queue is None else QueueKeys(queue).queue

@@ -1,0 +1,83 @@
+"""The queues that tasks add their jobs to: opened when first needed, one connection for each of both worlds."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Generic, TypeVar
+
+from orchestration_queue.client import AsyncQueue, Queue
+from orchestration_queue.client._async.channel import AsyncChannel
+from orchestration_queue.client._sync.channel import Channel
+from orchestration_queue.protocol.codec import find_codec
+
+__all__ = ["Clients"]
+
+C = TypeVar("C")
+Q = TypeVar("Q")
+
+
+@dataclass(slots=True)
+class _Open(Generic[C, Q]):
+    """One connection, and the queues that speak through it."""
+
+    channel: C
+    queues: dict[str, Q] = field(default_factory=dict)
+
+
+class Clients:
+    """Queues of one server, by name. Plain code shares one connection, the coroutines of each event loop another.
+
+    Args:
+        url: The server; default ``OQ_URL``, else the embedded server of this directory.
+        prefix: First part of every key.
+        codec: How the jobs' data are written.
+
+    Raises:
+        UsageError: There is no such codec.
+    """
+
+    def __init__(self, url: str | None, prefix: str, codec: str) -> None:
+        self._url = url
+        self._prefix = prefix
+        self._codec = find_codec(codec).name
+        self._lock = Lock()
+        self._plain: _Open[Channel, Queue] | None = None
+        self._loops: dict[asyncio.AbstractEventLoop, _Open[AsyncChannel, AsyncQueue]] = {}
+
+    def queue(self, name: str) -> Queue:
+        """The queue of that name, for plain code."""
+        with self._lock:
+            opened = self._plain = self._plain or _Open(Channel(self._url))
+            if name not in opened.queues:
+                opened.queues[name] = Queue(name, connection=opened.channel, prefix=self._prefix, codec=self._codec)
+            return opened.queues[name]
+
+    def async_queue(self, name: str) -> AsyncQueue:
+        """The queue of that name, for coroutines of the running event loop."""
+        loop = asyncio.get_running_loop()
+        with self._lock:
+            if (opened := self._loops.get(loop)) is None:
+                # Nothing can be sent any more by a loop that is closed, nor can its connection be closed in order.
+                self._loops = {known: kept for known, kept in self._loops.items() if not known.is_closed()}
+                opened = self._loops[loop] = _Open(AsyncChannel(self._url))
+            if name not in opened.queues:
+                opened.queues[name] = AsyncQueue(
+                    name, connection=opened.channel, prefix=self._prefix, codec=self._codec
+                )
+            return opened.queues[name]
+
+    def close(self) -> None:
+        """Hang up for plain code. Whoever comes later, connects anew."""
+        with self._lock:
+            opened, self._plain = self._plain, None
+        if opened is not None:
+            opened.channel.close()
+
+    async def aclose(self) -> None:
+        """Hang up for the running event loop. Whoever comes later, connects anew."""
+        with self._lock:
+            opened = self._loops.pop(asyncio.get_running_loop(), None)
+        if opened is not None:
+            await opened.channel.close()

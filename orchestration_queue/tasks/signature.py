@@ -1,0 +1,163 @@
+"""How a function's signature reads calls, jobs' data and results. All of it is checked by pydantic."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import Any, NotRequired, get_type_hints
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
+from pydantic.errors import PydanticUserError
+from pydantic_core import PydanticSerializationError
+from typing_extensions import TypedDict
+
+from orchestration_queue.errors import PayloadError, UnrecoverableError, UsageError
+from orchestration_queue.tasks.context import JOB_TYPES, RunningJob
+from orchestration_queue.tasks.depends import dependencies_of, provider_name, shared_dependencies
+
+__all__ = ["TaskSignature"]
+
+
+class TaskSignature:
+    """A task's function as its callers and its jobs see it.
+
+    Parameters that a worker fills, the running job and what providers make, are no part of a call or of a job's data.
+
+    Args:
+        function: The function.
+        name: The task's name, for errors.
+
+    Raises:
+        UsageError: A parameter cannot be filled from a job's data, or its type cannot be read.
+    """
+
+    def __init__(self, function: Callable[..., Any], name: str) -> None:
+        self._function = function
+        self._name = name
+        self._hints = _hints(function, name)
+        signature = inspect.signature(function)
+        provided = dependencies_of(function)
+        self._jobs = [key for key in signature.parameters if self._hints.get(key) in JOB_TYPES and key not in provided]
+        filled = {*self._jobs, *provided}
+        parameters = [parameter for parameter in signature.parameters.values() if parameter.name not in filled]
+        self._call = signature.replace(parameters=parameters)
+        self._arguments = self._adapter(parameters)
+
+    def _adapter(self, parameters: list[inspect.Parameter]) -> TypeAdapter[dict[str, Any]]:
+        fields: dict[str, Any] = {}
+        for parameter in parameters:
+            if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+                raise UsageError(
+                    f"Task {self._name!r} has the parameter {parameter}, and a job's data are named values; "
+                    "give it a plain parameter instead."
+                )
+            hint = self._hints.get(parameter.name, Any)
+            fields[parameter.name] = hint if parameter.default is parameter.empty else NotRequired[hint]
+        shape = with_config(ConfigDict(extra="forbid"))(TypedDict(f"{self._name}_arguments", fields))  # type: ignore[operator]
+        try:
+            return TypeAdapter(shape)
+        except PydanticUserError as error:
+            why = str(error).partition("\n")[0]
+            raise UsageError(
+                f"Task {self._name!r} has a parameter that no job's data can fill ({why}); annotate it with a type "
+                "that pydantic reads, or give it a default of Depends(...)."
+            ) from None
+
+    def data(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """A call's arguments as a job's data. What is left to the defaults is left to those of the worker.
+
+        Raises:
+            UsageError: The arguments do not fit the function.
+            PayloadError: They fit, but cannot be written as JSON.
+        """
+        try:
+            bound = self._call.bind(*args, **kwargs)
+            valid = self._arguments.validate_python(bound.arguments)
+            written: dict[str, Any] = self._arguments.dump_python(valid, mode="json", by_alias=True)
+        except TypeError as error:
+            raise UsageError(f"Task {self._name!r} cannot be called like this: {error}; see {self._shown}.") from None
+        except ValidationError as error:
+            raise UsageError(
+                f"Task {self._name!r} cannot take these arguments, because {_problem(error)}; see {self._shown}."
+            ) from None
+        except PydanticSerializationError as error:
+            raise PayloadError(
+                f"The arguments of task {self._name!r} cannot be written as JSON ({error}); "
+                "pass values of types that pydantic can write."
+            ) from None
+        return written
+
+    @property
+    def _shown(self) -> str:
+        return f"{self._name}{self._call}"
+
+    def refuse_shared_values(self) -> None:
+        """Refuse what a process of its own cannot reach.
+
+        Raises:
+            UsageError: The function, or a provider, asks for a value that a whole worker shares.
+        """
+        if shared := next(shared_dependencies(self._function), None):
+            raise UsageError(
+                f"Task {self._name!r} runs in a process of its own, where {provider_name(shared.provider)}, "
+                'which serves a whole worker, cannot be reached; make it scope="job".'
+            )
+
+    def arguments(self, job: RunningJob) -> dict[str, Any]:
+        """The arguments that a job's data stand for, and the job where the function asks for it.
+
+        Raises:
+            UnrecoverableError: The data do not fit the function: trying again would not help.
+        """
+        try:
+            arguments = dict(self._arguments.validate_python(job.data if job.data is not None else {}))
+        except ValidationError as error:
+            raise UnrecoverableError(
+                f"Task {self._name!r} cannot take the job's data, because {_problem(error)}; "
+                "add the job again with arguments that fit the function."
+            ) from None
+        return arguments | dict.fromkeys(self._jobs, job)
+
+    def result(self, value: Any) -> Any:
+        """A job's result, read as what the function is annotated to return.
+
+        Raises:
+            PayloadError: The result is not what the annotation says.
+            UsageError: No JSON can be read as what the annotation says.
+        """
+        try:
+            return self._result.validate_python(value)
+        except ValidationError as error:
+            raise PayloadError(
+                f"The result of task {self._name!r} is not what its function is annotated to return, because "
+                f"{_problem(error, 'the result')}; correct the annotation, or read the job's record."
+            ) from None
+
+    @cached_property
+    def _result(self) -> TypeAdapter[Any]:
+        hint = self._hints.get("return", Any)
+        try:
+            return TypeAdapter(hint)
+        except PydanticUserError:
+            raise UsageError(
+                f"Task {self._name!r} is annotated to return {hint!r}, which no JSON can be read as; "
+                "annotate it with what the result looks like as JSON."
+            ) from None
+
+
+def _hints(function: Callable[..., Any], name: str) -> dict[str, Any]:
+    try:
+        return get_type_hints(function, include_extras=True)
+    except NameError as error:
+        raise UsageError(
+            f"Task {name!r} has an annotation that cannot be read ({error}); "
+            "import what it names where the worker can see it, not only for type checkers."
+        ) from None
+
+
+def _problem(error: ValidationError, whole: str = "data") -> str:
+    """The first problem of a validation."""
+    problem = error.errors(include_url=False)[0]
+    where = ".".join(str(part) for part in problem["loc"]) or whole
+    return f"{where}: {problem['msg']}"

@@ -1,0 +1,243 @@
+"""A function that workers run as jobs, and all that callers do with it: checked by the type checker and by pydantic."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from inspect import iscoroutinefunction
+from typing import Any, Generic, Literal, ParamSpec, Self, TypeAlias, TypeVar, overload
+
+from pydantic_core import to_jsonable_python
+
+from orchestration_queue.client import AsyncJob, Job, NewJob
+from orchestration_queue.errors import UsageError
+from orchestration_queue.flows import Node
+from orchestration_queue.options import JobOptions
+from orchestration_queue.tasks.clients import Clients
+from orchestration_queue.tasks.context import RunningJob, running
+from orchestration_queue.tasks.depends import Provider
+from orchestration_queue.tasks.handles import AsyncTaskJob, TaskJob
+from orchestration_queue.tasks.scope import JobScope, Wait, finish, waiting_from_thread, worker_scope
+from orchestration_queue.tasks.signature import TaskSignature
+from orchestration_queue.worker import ActiveJob, AsyncActiveJob, Handler
+from orchestration_queue.worker.sandbox import sandboxed
+
+__all__ = ["Isolation", "Task"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+Isolation: TypeAlias = Literal["process"]
+
+
+class Task(Generic[P, R]):
+    """A function that workers run as jobs. :class:`Tasks` make these; there is no need to.
+
+    Calling the task calls the function, as if it were no task.
+
+    Attributes:
+        name: The jobs' name.
+        function: What runs.
+        queue: Where its jobs are added; None when it has no queue of its own.
+        options: How its jobs are placed, retried, limited and kept.
+        handler: The function as a worker's handler.
+    """
+
+    def __init__(
+        self,
+        function: Callable[P, R],
+        name: str,
+        *,
+        queue: str | None,
+        options: JobOptions,
+        isolation: Isolation | None,
+        clients: Clients,
+        overrides: Mapping[Provider, Any],
+    ) -> None:
+        functools.update_wrapper(self, function)
+        self.name = name
+        self.function = function
+        self.queue = queue
+        self.options = options
+        self._signature = TaskSignature(function, name)
+        self._clients = clients
+        self._overrides = overrides
+        self.handler = self._make_handler(isolation)
+
+    def __repr__(self) -> str:
+        return f"<Task {self.name} of queue {self.queue}>"
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the function here and now."""
+        return self.function(*args, **kwargs)
+
+    def with_options(self, options: JobOptions) -> Self:
+        """The same task with other options for its jobs; what these leave unsaid stays as it is."""
+        variant = copy.copy(self)
+        variant.options = JobOptions(**_said(self.options) | _said(options))
+        return variant
+
+    def with_queue(self, queue: str) -> Self:
+        """The same task with its jobs in another queue."""
+        variant = copy.copy(self)
+        variant.queue = queue
+        return variant
+
+    def job(self, *args: P.args, **kwargs: P.kwargs) -> NewJob:
+        """A job that calls the function with these arguments, to be added later, as by :meth:`Queue.add_bulk`.
+
+        Raises:
+            UsageError: The arguments do not fit the function.
+            PayloadError: They fit, but cannot be written as JSON.
+        """
+        return NewJob(self.name, self._signature.data(args, kwargs), self.options)
+
+    @overload
+    def add(self: Task[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs) -> TaskJob[T]: ...
+    @overload
+    def add(self, *args: P.args, **kwargs: P.kwargs) -> TaskJob[R]: ...
+    def add(self, *args: P.args, **kwargs: P.kwargs) -> TaskJob[Any]:
+        """Add a job that calls the function with these arguments. In a coroutine, await :meth:`add_async` instead.
+
+        Returns:
+            The job. When its id or deduplication id was there already, the job that stands for it, with
+            ``is_new`` False; then nothing was added.
+
+        Raises:
+            UsageError: The arguments do not fit the function, or the task has no queue. Nothing was sent.
+            PayloadError: The arguments cannot be written, or are too large. Nothing was sent.
+        """
+        new = self.job(*args, **kwargs)
+        return self._handle(self._clients.queue(self._queue).add(new.name, new.data, new.options))
+
+    @overload
+    async def add_async(
+        self: Task[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs
+    ) -> AsyncTaskJob[T]: ...
+    @overload
+    async def add_async(self, *args: P.args, **kwargs: P.kwargs) -> AsyncTaskJob[R]: ...
+    async def add_async(self, *args: P.args, **kwargs: P.kwargs) -> AsyncTaskJob[Any]:
+        """As :meth:`add`, for coroutines."""
+        new = self.job(*args, **kwargs)
+        return self._handle(await self._clients.async_queue(self._queue).add(new.name, new.data, new.options))
+
+    @overload
+    def add_bulk(self: Task[P, Coroutine[Any, Any, T]], jobs: Iterable[NewJob]) -> list[TaskJob[T]]: ...
+    @overload
+    def add_bulk(self, jobs: Iterable[NewJob]) -> list[TaskJob[R]]: ...
+    def add_bulk(self, jobs: Iterable[NewJob]) -> list[TaskJob[Any]]:
+        """Add many jobs, about 1,000 to a trip. In a coroutine, await :meth:`add_bulk_async` instead.
+
+        Args:
+            jobs: What :meth:`job` of this task returned.
+
+        Returns:
+            A job for each given, in the same order; those that were there already have ``is_new`` False.
+
+        Raises:
+            UsageError: One is a job of another task; none was added.
+            ServerError: The server refused a job; others may have been added.
+        """
+        mine = self._checked(jobs)
+        return [self._handle(job) for job in self._clients.queue(self._queue).add_bulk(mine)]
+
+    @overload
+    async def add_bulk_async(
+        self: Task[P, Coroutine[Any, Any, T]], jobs: Iterable[NewJob]
+    ) -> list[AsyncTaskJob[T]]: ...
+    @overload
+    async def add_bulk_async(self, jobs: Iterable[NewJob]) -> list[AsyncTaskJob[R]]: ...
+    async def add_bulk_async(self, jobs: Iterable[NewJob]) -> list[AsyncTaskJob[Any]]:
+        """As :meth:`add_bulk`, for coroutines."""
+        mine = self._checked(jobs)
+        return [self._handle(job) for job in await self._clients.async_queue(self._queue).add_bulk(mine)]
+
+    @overload
+    def track(self: Task[P, Coroutine[Any, Any, T]], job: Job) -> TaskJob[T]: ...
+    @overload
+    def track(self: Task[P, Coroutine[Any, Any, T]], job: AsyncJob) -> AsyncTaskJob[T]: ...
+    @overload
+    def track(self, job: Job) -> TaskJob[R]: ...
+    @overload
+    def track(self, job: AsyncJob) -> AsyncTaskJob[R]: ...
+    def track(self, job: Job | AsyncJob) -> TaskJob[Any] | AsyncTaskJob[Any]:
+        """A job of this task that a queue has added or found, with a result that has a type."""
+        return self._handle(job)
+
+    def node(self, name: str, *, deps: Iterable[Node | str] = ()) -> Callable[P, Node]:
+        """A node of a flow that runs this task: call what is returned with the function's arguments.
+
+        Args:
+            name: Unique in the flow.
+            deps: The nodes, or names of nodes, that it waits for.
+
+        Example:
+            ::
+
+                Dag("thumbs", [load := fetch.node("load")(url), resize.node("small", deps=[load])(width=100)], "images")
+        """
+
+        def call(*args: P.args, **kwargs: P.kwargs) -> Node:
+            names = [dep.name if isinstance(dep, Node) else dep for dep in deps]
+            data = self._signature.data(args, kwargs)
+            return Node(name, self.name, self.queue, data, self.options, names)
+
+        return call
+
+    @property
+    def _queue(self) -> str:
+        if self.queue is None:
+            raise UsageError(
+                f"Task {self.name!r} has no queue to add its jobs to; "
+                "pass Tasks(queue=...), @tasks.task(queue=...), or call with_queue() first."
+            )
+        return self.queue
+
+    def _checked(self, jobs: Iterable[NewJob]) -> list[NewJob]:
+        mine = list(jobs)
+        if other := next((job for job in mine if job.name != self.name), None):
+            raise UsageError(
+                f"Task {self.name!r} cannot add the job of task {other.name!r}, whose result has another type; "
+                "add jobs of several tasks by a queue's add_bulk()."
+            )
+        return mine
+
+    @overload
+    def _handle(self, job: Job) -> TaskJob[Any]: ...
+    @overload
+    def _handle(self, job: AsyncJob) -> AsyncTaskJob[Any]: ...
+    def _handle(self, job: Job | AsyncJob) -> TaskJob[Any] | AsyncTaskJob[Any]:
+        if isinstance(job, Job):
+            return TaskJob(job, self._signature.result)
+        return AsyncTaskJob(job, self._signature.result)
+
+    def _make_handler(self, isolation: Isolation | None) -> Handler:
+        function: Callable[..., Any] = self.function
+        is_coroutine = iscoroutinefunction(function)
+
+        async def run(job: RunningJob, wait: Wait | None = None) -> Any:
+            """Run the function; one that is plain never suspends this."""
+            arguments = self._signature.arguments(job)
+            with running(job):
+                async with JobScope(self._overrides, worker_scope(), wait) as scope:
+                    result = function(**arguments, **await scope.arguments(function))
+                    return to_jsonable_python(await result if is_coroutine else result)
+
+        async def run_async(job: AsyncActiveJob) -> Any:
+            return await run(job)
+
+        def run_plain(job: ActiveJob) -> Any:
+            return finish(run(job, waiting_from_thread(worker_scope())))
+
+        handler = run_async if is_coroutine else run_plain
+        if isolation is None:
+            return handler
+        self._signature.refuse_shared_values()
+        return sandboxed(handler, named=function)
+
+
+def _said(options: JobOptions) -> dict[str, Any]:
+    """What was given explicitly."""
+    return {name: getattr(options, name) for name in options.model_fields_set}
