@@ -33,12 +33,15 @@ if TYPE_CHECKING:
     from orchestration_queue.flows import Dag, DagBuilder, Node
     from orchestration_queue.options import (
         Backoff,
+        Budget,
         Deduplication,
         JobOptions,
         Ordering,
         RateLimit,
         Retention,
         TokenBucket,
+        TokenLimit,
+        Usage,
         WorkerOptions,
     )
     from orchestration_queue.schedules import Cron, Every, JobTemplate, RepeatAfterComplete
@@ -60,6 +63,7 @@ __all__ = [
     "AsyncQueueEvents",
     "Backoff",
     "Broadcast",
+    "Budget",
     "Cron",
     "Dag",
     "DagBuilder",
@@ -83,6 +87,8 @@ __all__ = [
     "Retention",
     "Tasks",
     "TokenBucket",
+    "TokenLimit",
+    "Usage",
     "Worker",
     "WorkerOptions",
     "__version__",
@@ -93,7 +99,8 @@ _HOMES = {
     "client": "Broadcast Flow FlowProducer Job JobSchedulers NewJob Producer Queue QueueEvents AsyncBroadcast "
     "AsyncFlow AsyncFlowProducer AsyncJob AsyncJobSchedulers AsyncProducer AsyncQueue AsyncQueueEvents",
     "flows": "Dag DagBuilder Node",
-    "options": "Backoff Deduplication JobOptions Ordering RateLimit Retention TokenBucket WorkerOptions",
+    "options": "Backoff Budget Deduplication JobOptions Ordering RateLimit Retention TokenBucket TokenLimit Usage "
+    "WorkerOptions",
     "schedules": "Cron Every JobTemplate RepeatAfterComplete",
     "states": "JobState",
     "tasks": "Tasks",

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from orchestration_queue.client._async.producer import AsyncProducer
     from orchestration_queue.client._async.queue import AsyncQueue
     from orchestration_queue.client._async.schedulers import AsyncJobSchedulers
+    from orchestration_queue.client._async.usage import AsyncUsageLedger
     from orchestration_queue.client._sync.broadcast import Broadcast
     from orchestration_queue.client._sync.dead_letters import DeadLetters
     from orchestration_queue.client._sync.events import QueueEvents
@@ -28,13 +29,16 @@ if TYPE_CHECKING:
     from orchestration_queue.client._sync.producer import Producer
     from orchestration_queue.client._sync.queue import Queue
     from orchestration_queue.client._sync.schedulers import JobSchedulers
+    from orchestration_queue.client._sync.usage import UsageLedger
     from orchestration_queue.client.values import FlowNode, NewJob
     from orchestration_queue.protocol.operations.broadcasting import Subscription
+    from orchestration_queue.protocol.operations.budgets import BudgetState
     from orchestration_queue.protocol.operations.control import Revocation
     from orchestration_queue.protocol.operations.dead_letters import DeadLetter
     from orchestration_queue.protocol.operations.measuring import Metrics, MetricsMinute
     from orchestration_queue.protocol.operations.reading import JobCounts
     from orchestration_queue.protocol.operations.registry import WorkerInfo
+    from orchestration_queue.protocol.operations.usage import UsageSummary, UsageTotals
 
 __all__ = [
     "AsyncBroadcast",
@@ -46,7 +50,9 @@ __all__ = [
     "AsyncProducer",
     "AsyncQueue",
     "AsyncQueueEvents",
+    "AsyncUsageLedger",
     "Broadcast",
+    "BudgetState",
     "DeadLetter",
     "DeadLetters",
     "Flow",
@@ -63,6 +69,9 @@ __all__ = [
     "QueueEvents",
     "Revocation",
     "Subscription",
+    "UsageLedger",
+    "UsageSummary",
+    "UsageTotals",
     "WorkerInfo",
 ]
 
@@ -76,15 +85,18 @@ _FACES = {
     "producer": "Producer",
     "queue": "Queue",
     "schedulers": "JobSchedulers",
+    "usage": "UsageLedger",
 }
 _VALUES = {
     "client.values": "FlowNode NewJob",
     "protocol.operations.broadcasting": "Subscription",
+    "protocol.operations.budgets": "BudgetState",
     "protocol.operations.control": "Revocation",
     "protocol.operations.dead_letters": "DeadLetter",
     "protocol.operations.measuring": "Metrics MetricsMinute",
     "protocol.operations.reading": "JobCounts",
     "protocol.operations.registry": "WorkerInfo",
+    "protocol.operations.usage": "UsageSummary UsageTotals",
 }
 _HOME_OF = (
     {name: f"client._sync.{module}" for module, name in _FACES.items()}

@@ -50,6 +50,7 @@ def test_every_async_client_has_a_sync_twin() -> None:
         "AsyncProducer",
         "AsyncQueue",
         "AsyncQueueEvents",
+        "AsyncUsageLedger",
     }
 
 

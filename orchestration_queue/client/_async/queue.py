@@ -14,6 +14,7 @@ from orchestration_queue.client._async.job import AsyncJob
 from orchestration_queue.client._async.queue_reading import AsyncQueueReading
 from orchestration_queue.client._async.queue_upkeep import AsyncQueueUpkeep
 from orchestration_queue.client._async.schedulers import AsyncJobSchedulers
+from orchestration_queue.client._async.usage import AsyncUsageLedger
 from orchestration_queue.client.values import NO_OPTIONS, Deadline, NewJob
 from orchestration_queue.options import JobOptions
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
@@ -46,6 +47,7 @@ class AsyncQueue(AsyncAdder, AsyncQueueReading, AsyncQueueUpkeep):
 
     Attributes:
         schedulers: The queue's repeatable jobs.
+        usage: What its jobs used, and the budgets of its flows.
         dead_letters: The jobs that failed for good, as their workers put them aside.
     """
 
@@ -62,6 +64,7 @@ class AsyncQueue(AsyncAdder, AsyncQueueReading, AsyncQueueUpkeep):
     ) -> None:
         super().__init__(name, url=url, connection=connection, prefix=prefix, codec=codec, emit_events=emit_events)
         self.schedulers = AsyncJobSchedulers(name, connection=self._channel, prefix=prefix)
+        self.usage = AsyncUsageLedger(name, connection=self._channel, prefix=prefix)
         self.dead_letters = AsyncDeadLetters(name, dead_letter_queue, connection=self._channel, prefix=prefix)
 
     @classmethod

@@ -15,6 +15,7 @@ from orchestration_queue.client._sync.job import Job
 from orchestration_queue.client._sync.queue_reading import QueueReading
 from orchestration_queue.client._sync.queue_upkeep import QueueUpkeep
 from orchestration_queue.client._sync.schedulers import JobSchedulers
+from orchestration_queue.client._sync.usage import UsageLedger
 from orchestration_queue.client.values import NO_OPTIONS, Deadline, NewJob
 from orchestration_queue.options import JobOptions
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
@@ -47,6 +48,7 @@ class Queue(Adder, QueueReading, QueueUpkeep):
 
     Attributes:
         schedulers: The queue's repeatable jobs.
+        usage: What its jobs used, and the budgets of its flows.
         dead_letters: The jobs that failed for good, as their workers put them aside.
     """
 
@@ -63,6 +65,7 @@ class Queue(Adder, QueueReading, QueueUpkeep):
     ) -> None:
         super().__init__(name, url=url, connection=connection, prefix=prefix, codec=codec, emit_events=emit_events)
         self.schedulers = JobSchedulers(name, connection=self._channel, prefix=prefix)
+        self.usage = UsageLedger(name, connection=self._channel, prefix=prefix)
         self.dead_letters = DeadLetters(name, dead_letter_queue, connection=self._channel, prefix=prefix)
 
     @classmethod

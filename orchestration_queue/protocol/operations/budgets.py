@@ -14,7 +14,7 @@ from orchestration_queue.protocol.operations.usage import read_amounts
 from orchestration_queue.protocol.placement import ParentRef
 from orchestration_queue.protocol.record import pairs, stored_number
 
-__all__ = ["BudgetState", "budget", "budget_calls", "charge", "is_spent", "pauses_when_spent", "terms"]
+__all__ = ["BudgetState", "budget", "budget_calls", "charge", "hold_to", "is_spent", "pauses_when_spent", "terms"]
 
 _LIMITS = ("maxTotalTokens", "maxTokens", "tokenWeights", "maxTotalCost", "maxCosts", "costUnit")
 _REPORTED = ("usage:tokens", "usage:costs", "usage:totalTokens", "usage:totalCost")
@@ -86,10 +86,8 @@ def _read_state(fields: Mapping[str, str]) -> BudgetState:
     )
 
 
-def budget_calls(
-    keys: QueueKeys, flow_id: str, budget: Budget, jobs: Iterable[ParentRef], so_far: BudgetState | None = None
-) -> list[Call]:
-    """Give a flow a budget, or another one; the jobs are those that it shall hold for.
+def budget_calls(keys: QueueKeys, flow_id: str, budget: Budget, so_far: BudgetState | None = None) -> list[Call]:
+    """Give a flow a budget, or another one. To be sent as one transaction, before :func:`hold_to`.
 
     What was used ``so_far`` stays counted, and decides whether the new budget is exceeded.
     """
@@ -109,8 +107,12 @@ def budget_calls(
         Call("HSET", (key,), tuple(word for pair in {**state, **kept}.items() for word in pair)),
         Call("HSETNX", (key,), ("usedTokens", 0)),
         Call("HSETNX", (key,), ("usedCost", 0)),
-        *(Call("HSET", (ref.keys.job(ref.job_id),), ("budgetKey", key)) for ref in jobs),
     ]
+
+
+def hold_to(keys: QueueKeys, flow_id: str, jobs: Iterable[ParentRef]) -> list[Call]:
+    """Let jobs, which must be there, start only while the flow's budget lasts."""
+    return [Call("HSET", (ref.keys.job(ref.job_id),), ("budgetKey", keys.budget(flow_id))) for ref in jobs]
 
 
 def is_spent(budget_key: str) -> Operation[bool]:

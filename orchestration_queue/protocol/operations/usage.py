@@ -27,6 +27,7 @@ __all__ = [
     "read_amounts",
     "report",
     "report_tokens",
+    "standing_jobs",
     "summary",
 ]
 
@@ -231,6 +232,16 @@ def flow_jobs(root: ParentRef) -> Steps[list[ParentRef]]:
         found.update(dict.fromkeys(level))
         level = list(dict.fromkeys(level))
     return list(found)
+
+
+def standing_jobs(root: ParentRef) -> Steps[list[ParentRef]]:
+    """Those of a flow's jobs that are there; one trip more than the flow has levels."""
+    refs = yield from flow_jobs(root)
+    standing: list[ParentRef] = []
+    for piece in chunks(refs):
+        replies = all_good((yield [Call("EXISTS", (ref.keys.job(ref.job_id),)) for ref in piece]))
+        standing += [ref for ref, exists in zip(piece, replies, strict=True) if exists]
+    return standing
 
 
 def of_flow(root: ParentRef) -> Steps[UsageTotals]:

@@ -1,0 +1,99 @@
+"""What a queue's jobs used, and what its flows may use."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from orchestration_queue.client._async.queue_client import AsyncQueueClient
+from orchestration_queue.errors import InvalidOptionError, JobNotFoundError, UsageError
+from orchestration_queue.options import Budget, milliseconds
+from orchestration_queue.protocol.operations import budgets, usage
+from orchestration_queue.protocol.operations.budgets import BudgetState
+from orchestration_queue.protocol.operations.steps import all_good
+from orchestration_queue.protocol.operations.usage import UsageSummary, UsageTotals
+from orchestration_queue.protocol.placement import ParentRef
+from orchestration_queue.server.clock import now_ms
+
+__all__ = ["AsyncUsageLedger"]
+
+_HOUR_MS = milliseconds(timedelta(hours=1))
+
+
+class AsyncUsageLedger(AsyncQueueClient):
+    """What jobs reported to have used, and the budgets of flows whose root job is in this queue.
+
+    Args:
+        name: The queue's name.
+        url: The server; default ``OQ_URL``, else the embedded server of this directory.
+        connection: An open connection to use; it stays open on close.
+        prefix: First part of every key.
+
+    Raises:
+        InvalidNameError: The wire cannot carry the queue's name.
+        UsageError: Both ``url`` and ``connection`` are given.
+    """
+
+    async def summary(
+        self, queues: Sequence[str] | None = None, start: datetime | None = None, end: datetime | None = None
+    ) -> UsageSummary:
+        """Add up what was reported, minute by minute; minutes are kept for 30 days.
+
+        Args:
+            queues: Their names; default all that ever reported under this prefix.
+            start: From the minute of this time on; default an hour before the end, and at most 30 days before it.
+            end: Up to the minute of this time, included; default now.
+
+        Raises:
+            UsageError: A time has no time zone, the end lies before the start, or more than 100,000 minutes would be
+                read, all queues together.
+            InvalidNameError: The wire cannot carry one of the names.
+        """
+        if isinstance(queues, str):
+            raise UsageError(f"The names of queues are a list, and {queues!r} is one name; pass [{queues!r}].")
+        end_ms = now_ms() if end is None else _epoch_ms(end)
+        start_ms = end_ms - _HOUR_MS if start is None else _epoch_ms(start)
+        return await self._channel.follow(usage.summary(self.keys.prefix, queues, start_ms, end_ms))
+
+    async def of_flow(self, flow_id: str) -> UsageTotals:
+        """Add up what the jobs of a flow reported, at all its levels, as far as they are kept.
+
+        Args:
+            flow_id: The id of its root job: the one that waits for all others.
+        """
+        return await self._channel.follow(usage.of_flow(ParentRef(self.keys, flow_id)))
+
+    async def budget(self, flow_id: str) -> BudgetState | None:
+        """A flow's budget and what of it is used; None when it has none."""
+        return await self._channel.look(budgets.budget(self.keys, flow_id))
+
+    async def set_budget(self, flow_id: str, budget: Budget) -> BudgetState:
+        """Give a flow a budget, or another one: it holds for all of its jobs that have not started.
+
+        What the flow used under an earlier budget stays counted. A budget that leaves room again lets jobs start again;
+        those that failed meanwhile can be retried.
+
+        Args:
+            flow_id: The id of its root job: the one that waits for all others.
+            budget: What the flow may use.
+
+        Raises:
+            InvalidOptionError: It is no :class:`Budget`.
+            JobNotFoundError: There is no such job.
+        """
+        if not isinstance(budget, Budget):
+            raise InvalidOptionError(f"A flow's budget is a Budget, not {budget!r}; write Budget(max_tokens=...).")
+        root = ParentRef(self.keys, flow_id)
+        jobs = await self._channel.follow(usage.standing_jobs(root))
+        if root not in jobs:
+            raise JobNotFoundError(self.name, flow_id)
+        so_far = await self.budget(flow_id)
+        await self._channel.pipeline(budgets.budget_calls(self.keys, flow_id, budget, so_far), atomic=True)
+        all_good(await self._channel.pipeline(budgets.hold_to(self.keys, flow_id, jobs), repeatable=True))
+        return await self.budget(flow_id) or BudgetState(budget)
+
+
+def _epoch_ms(at: datetime) -> int:
+    if at.tzinfo is None:
+        raise UsageError(f"{at.isoformat()} is another moment in every time zone; pass a time with one, such as UTC.")
+    return round(at.timestamp() * 1000)
