@@ -13,6 +13,7 @@ from orchestration_queue.options.base import (
     milliseconds,
     name_problem,
 )
+from orchestration_queue.options.fallback import Fallback
 from orchestration_queue.options.job import (
     Backoff,
     Deduplication,
@@ -23,7 +24,13 @@ from orchestration_queue.options.job import (
     TokenBucket,
 )
 from orchestration_queue.options.usage import Budget, Usage
-from orchestration_queue.options.wire import backoff_from_wire, placement_from_wire, retention_from_wire, wire_number
+from orchestration_queue.options.wire import (
+    backoff_from_wire,
+    fallback_from_wire,
+    placement_from_wire,
+    retention_from_wire,
+    wire_number,
+)
 from orchestration_queue.options.worker import Batch, TokenLimit, WorkerOptions
 
 __all__ = [
@@ -35,6 +42,7 @@ __all__ = [
     "Batch",
     "Budget",
     "Deduplication",
+    "Fallback",
     "JobOptions",
     "Options",
     "Ordering",
@@ -45,6 +53,7 @@ __all__ = [
     "Usage",
     "WorkerOptions",
     "backoff_from_wire",
+    "fallback_from_wire",
     "milliseconds",
     "name_problem",
     "placement_from_wire",

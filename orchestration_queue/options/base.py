@@ -12,6 +12,7 @@ from orchestration_queue.errors import InvalidOptionError, UsageError
 __all__ = [
     "FORBIDDEN_IN_NAMES",
     "LONGEST",
+    "MAX_COUNT",
     "MAX_NAME_LENGTH",
     "MAX_PRIORITY",
     "NonNegative",
@@ -23,13 +24,15 @@ __all__ = [
 
 MAX_PRIORITY = 2048
 MAX_NAME_LENGTH = 256
+MAX_COUNT = 2**31 - 1
+"""The highest count of anything: every language of this wire holds it exactly."""
 FORBIDDEN_IN_NAMES = frozenset("{}:")
 
 LONGEST = timedelta(days=3650)
 """The longest delay: the wire's scores have room for a few decades beside the priority."""
 
 NonNegative = Annotated[timedelta, Field(ge=timedelta(0), le=LONGEST)]
-Positive = Annotated[timedelta, Field(gt=timedelta(0), le=LONGEST)]
+Positive = Annotated[timedelta, Field(ge=timedelta(milliseconds=1), le=LONGEST)]
 
 
 def milliseconds(duration: timedelta) -> int:

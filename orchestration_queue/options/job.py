@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 from orchestration_queue.errors import InvalidOptionError
 from orchestration_queue.options.base import (
     LONGEST,
+    MAX_COUNT,
     MAX_NAME_LENGTH,
     MAX_PRIORITY,
     NonNegative,
@@ -18,14 +19,20 @@ from orchestration_queue.options.base import (
     milliseconds,
     name_problem,
 )
+from orchestration_queue.options.fallback import Fallback
 
 __all__ = ["Backoff", "Deduplication", "JobOptions", "Ordering", "RateLimit", "Retention", "TokenBucket"]
+
+
+_FEWEST_TOKENS, _MOST_TOKENS = 0.001, 1e12
+_Tokens = Annotated[float, Field(ge=_FEWEST_TOKENS, le=_MOST_TOKENS)]
+"""A number of tokens. The wire counts in thousandths, as whole numbers."""
 
 
 class Backoff(Options):
     """How long to wait before the next attempt."""
 
-    type: str = "exponential"
+    type: Annotated[str, Field(min_length=1)] = "exponential"
     """``fixed`` waits ``delay`` each time, ``exponential`` doubles it; other names are strategies of the worker."""
     delay: NonNegative = timedelta(seconds=1)
     """The wait after the first failure."""
@@ -43,16 +50,16 @@ class Backoff(Options):
 class RateLimit(Options):
     """At most ``max`` starts in each window of ``duration``."""
 
-    max: Annotated[int, Field(gt=0)]
+    max: Annotated[int, Field(gt=0, le=MAX_COUNT)]
     duration: Positive
 
 
 class TokenBucket(Options):
     """Starts pay tokens; the bucket refills steadily."""
 
-    capacity: Annotated[float, Field(gt=0)]
+    capacity: _Tokens
     """Most tokens it holds."""
-    refill_rate: Annotated[float, Field(gt=0)]
+    refill_rate: _Tokens
     """Tokens per second."""
 
 
@@ -60,7 +67,7 @@ class Ordering(Options):
     """Jobs of one key start in the order they were added, at most ``concurrency`` at a time."""
 
     key: Annotated[str, Field(min_length=1, max_length=MAX_NAME_LENGTH)]
-    concurrency: Annotated[int, Field(ge=1)] = 1
+    concurrency: Annotated[int, Field(ge=1, le=MAX_COUNT)] = 1
     rate_limit: RateLimit | None = None
     token_bucket: TokenBucket | None = None
 
@@ -83,7 +90,7 @@ class Deduplication(Options):
 class Retention(Options):
     """Which finished jobs to keep. Whatever exceeds either bound is removed, oldest first."""
 
-    count: Annotated[int, Field(ge=0)] | None = None
+    count: Annotated[int, Field(ge=0, le=MAX_COUNT)] | None = None
     """Keep at most this many; 0 keeps none; None sets no bound."""
     age: Positive | None = None
     """Keep them this long; None sets no bound."""
@@ -117,7 +124,7 @@ class JobOptions(Options):
     """1 is the most urgent, 2048 the least; 0 stands outside the order, in the plain queue."""
     lifo: bool = False
     """Newest first."""
-    attempts: Annotated[int, Field(ge=0)] = 0
+    attempts: Annotated[int, Field(ge=0, le=MAX_COUNT)] = 0
     """Tries in all; 0 and 1 both mean no retry."""
     backoff: Backoff | None = None
     """The pause before a retry; None retries at once."""
@@ -128,11 +135,13 @@ class JobOptions(Options):
     lock_duration: Annotated[timedelta, Field(ge=timedelta(seconds=1), le=timedelta(days=1))] | None = None
     """How long this job may go without a heartbeat before another worker takes it; None takes the worker's."""
     ordering: Ordering | None = None
-    cost: Annotated[float, Field(ge=0)] = 0
+    cost: Annotated[float, Field(ge=0, le=_MOST_TOKENS)] = 0
     """Tokens it pays from its group's bucket; 0 means the default of one."""
     deduplication: Deduplication | None = None
     remove_on_complete: Retention | None = None
     remove_on_fail: Retention | None = None
+    fallbacks: tuple[Fallback, ...] = ()
+    """What its retries are to use instead, one after the other; handlers see theirs as ``job.fallback``."""
 
     @model_validator(mode="after")
     def _agree(self) -> JobOptions:
@@ -140,6 +149,14 @@ class JobOptions(Options):
             raise InvalidOptionError(
                 f"Job id {self.job_id!r} {problem}, which the wire uses for its own keys; "
                 "use letters, digits, '.', '-' and '_'."
+            )
+        if 0 < self.cost < _FEWEST_TOKENS:
+            raise ValueError(
+                f"the wire counts tokens in thousandths, and a cost of {self.cost:g} would count as one token"
+            )
+        if timedelta(0) < self.ttl < timedelta(milliseconds=1):
+            raise ValueError(
+                "the wire counts milliseconds, and a ttl below one would mean never; pass 1 ms or more, or 0"
             )
         if self.lifo and self.ordering is not None:
             raise ValueError("lifo and ordering.key cannot be used together; drop one of them")
@@ -172,6 +189,8 @@ class JobOptions(Options):
                 wire["backoff"]["jitter"] = self.backoff.jitter
         if self.ordering:
             wire["ordering"] = _wire_ordering(self.ordering)
+        if self.fallbacks:
+            wire["fallbacks"] = [fallback.wire() for fallback in self.fallbacks]
         if dedup := self.deduplication:
             wire["deduplication"] = {"id": dedup.id, "mode": dedup.mode, "ttl": milliseconds(dedup.ttl)}
         return {name: value for name, value in wire.items() if value is not None}

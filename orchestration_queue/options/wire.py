@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
+from orchestration_queue.errors import InvalidOptionError
 from orchestration_queue.options.base import LONGEST, MAX_NAME_LENGTH, MAX_PRIORITY, milliseconds
+from orchestration_queue.options.fallback import Fallback
 from orchestration_queue.options.job import Backoff, JobOptions, Ordering, RateLimit, Retention, TokenBucket
 
-__all__ = ["backoff_from_wire", "placement_from_wire", "retention_from_wire", "wire_number"]
+__all__ = ["backoff_from_wire", "fallback_from_wire", "placement_from_wire", "retention_from_wire", "wire_number"]
 
 
 def wire_number(stored: object, most: float = 2**53) -> float:
@@ -29,6 +31,17 @@ def backoff_from_wire(options: Mapping[str, Any]) -> Backoff | None:
         delay=timedelta(milliseconds=wire_number(stored.get("delay"), milliseconds(LONGEST))),
         jitter=wire_number(stored.get("jitter"), 1),
     )
+
+
+def fallback_from_wire(stored: object, index: int) -> Fallback | None:
+    """The fallback that comes ``index``-th, counted from 1; None when there is none, or it cannot be read."""
+    if not isinstance(stored, list) or not 1 <= index <= len(stored) or not isinstance(stored[index - 1], Mapping):
+        return None
+    known = {name: stored[index - 1].get(name) for name in Fallback.model_fields}
+    try:
+        return Fallback(**known)
+    except InvalidOptionError:
+        return None
 
 
 def retention_from_wire(option: object) -> Retention | None:

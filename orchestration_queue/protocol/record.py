@@ -124,6 +124,11 @@ class JobRecord:
         return self._number("stalledCount")
 
     @property
+    def fallback_index(self) -> int:
+        """Which of its fallbacks comes next, counted from 1; 0 before the first retry."""
+        return self._number("fallbackIndex")
+
+    @property
     def priority(self) -> int:
         """Its priority; 0 stands outside the order."""
         return self._number("priority")

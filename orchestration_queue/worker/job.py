@@ -3,71 +3,36 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
-from datetime import datetime
-from typing import Any, TypeVar
+import functools
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from orchestration_queue.errors import JobNotFoundError, UsageError
 from orchestration_queue.flows.plan import split_job_id
+from orchestration_queue.options import Usage
 from orchestration_queue.protocol import codec
-from orchestration_queue.protocol.call import optional_text
 from orchestration_queue.protocol.keys import QueueKeys
-from orchestration_queue.protocol.operations import working
+from orchestration_queue.protocol.lease import ChildrenWait
+from orchestration_queue.protocol.operations import control, reading, relatives, streaming, telling, usage
+from orchestration_queue.protocol.placement import ParentRef
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.server import AsyncConnection
+from orchestration_queue.server._async.reporting import report_usage
+from orchestration_queue.states import JobState
+from orchestration_queue.worker.facts import JobFacts, Standing
+from orchestration_queue.worker.interrupts import JobInterrupt
 
 __all__ = ["ActiveJob", "AsyncActiveJob"]
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class _Facts:
-    """What both faces know without asking the server."""
-
-    def __init__(self, record: JobRecord, queue: str) -> None:
-        self.record = record
-        self.queue = queue
-        self._must_stop = False
-
-    @property
-    def id(self) -> str:
-        """The job's id."""
-        return self.record.id
-
-    @property
-    def name(self) -> str:
-        """What kind of job it is: the task's name."""
-        return self.record.name
-
-    @property
-    def data(self) -> Any:
-        """The payload it was added with."""
-        return self.record.data
-
-    @property
-    def attempt(self) -> int:
-        """Which try this is: 1 for the first."""
-        return self.record.attempts_made + 1
-
-    @property
-    def added_at(self) -> datetime | None:
-        """When it was added."""
-        return self.record.added_at
-
-    @property
-    def should_stop(self) -> bool:
-        """True once the worker gave the job up (its time is over, or the worker must leave): end soon."""
-        return self._must_stop
-
-    def request_stop(self) -> None:
-        """Ask the handler to end soon."""
-        self._must_stop = True
-
-
-class AsyncActiveJob(_Facts):
+class AsyncActiveJob(JobFacts):
     """The running job, for a handler that is a coroutine."""
 
     def __init__(self, record: JobRecord, keys: QueueKeys, connection: AsyncConnection) -> None:
-        super().__init__(record, keys.queue)
+        super().__init__(Standing(record, keys))
         self._keys = keys
         self._connection = connection
 
@@ -75,12 +40,10 @@ class AsyncActiveJob(_Facts):
         """Append a line to the job's log, or several in one trip.
 
         Raises:
+            UsageError: A line is no text.
             PayloadError: A line is larger than 1 MiB.
         """
-        lines = (text, *more)
-        for line in lines:
-            codec.encode(line, "Log line")
-        await self._connection.execute(working.log_lines(self._keys, self.id, lines))
+        await self._connection.execute(telling.log(self._keys, self.id, (text, *more)))
 
     async def update_progress(self, progress: Any) -> None:
         """Store how far the job is, a number or any JSON, and tell those who listen.
@@ -88,54 +51,146 @@ class AsyncActiveJob(_Facts):
         Raises:
             PayloadError: It is not JSON, or larger than 1 MiB.
         """
-        encoded = codec.encode(progress, "Progress")
-        await self._connection.pipeline(working.report_progress(self._keys, self.id, encoded))
+        await self._connection.pipeline(telling.progress(self._keys, self.id, progress))
 
-    async def upstream_results(self) -> dict[str, Any]:
-        """What the jobs before this one returned.
+    async def update_data(self, data: Any) -> None:
+        """Replace the job's payload, for this run and all that follow it.
+
+        Raises:
+            PayloadError: The data is not JSON, or larger than 1 MiB.
+            JobNotFoundError: The job was removed.
+        """
+        encoded = codec.encode(data, f"The data of job {self.name!r}")
+        await self._connection.run(control.update_data(self._keys, self.id, encoded))
+        self._standing.record = JobRecord(self.id, {**self.record.fields, "data": encoded})
+
+    async def report_usage(self, used: Usage) -> None:
+        """Store what the job used, in place of what it reported before, and count it for its queue.
+
+        Raises:
+            InvalidOptionError: It is no :class:`Usage`.
+            JobNotFoundError: The job was removed.
+            StateError: A client of another language was half-way through a report for 5 s.
+        """
+        await report_usage(self._connection, self._keys, self.id, used)
+
+    async def report_tokens(self, tokens: int) -> None:
+        """Store how many tokens the job spent, for the workers' token limit, in place of what it said before.
+
+        Raises:
+            UsageError: It is no number of tokens.
+        """
+        await self._connection.execute(usage.report_tokens(self._keys, self.id, tokens))
+
+    async def stream(self, fields: Mapping[str, str | int | float]) -> str:
+        """Give out an entry of the job's own stream, for those who follow it while it runs.
 
         Returns:
-            Result by node name for jobs of the same flow, else by job id. Jobs that returned nothing are left out.
-        """
-        members = await self._connection.run(working.upstream_members(self._keys, self.id))
-        replies = await self._connection.pipeline([working.upstream_result(member) for member in members])
-        stored = {member: optional_text(reply) for member, reply in zip(members, replies, strict=True)}
-        return {
-            self._upstream_name(member): codec.decode(result, "The upstream result")
-            for member, result in stored.items()
-            if result is not None
-        }
+            The entry's id.
 
-    def _upstream_name(self, member: str) -> str:
-        job_id = member.rpartition(":")[2]
+        Raises:
+            UsageError: There is no field, or one is neither text nor number.
+            PayloadError: Names and values together are larger than 1 MiB.
+        """
+        return await self._connection.run(streaming.append(self._keys, self.id, fields))
+
+    async def stream_chunk(self, type: str, content: str | None = None) -> str:  # noqa: A002  the wire's word
+        """Give out an entry with the fields ``type`` and ``content``, as readers of every language know them.
+
+        Returns:
+            The entry's id.
+
+        Raises:
+            UsageError: The type is empty, or one of both is no text.
+            PayloadError: Both together are larger than 1 MiB.
+        """
+        return await self._connection.run(streaming.append(self._keys, self.id, streaming.chunk(type, content)))
+
+    async def children_values(self) -> dict[str, Any]:
+        """What the jobs that this one waited for returned.
+
+        Returns:
+            Result by the child's full name, ``prefix:{queue}:id``, as every client of this wire has it. Those without a
+            result, or not kept, are left out. See also :meth:`upstream_results`.
+        """
+        values = await self._connection.follow(relatives.children_values(self._keys, self.id))
+        return {ref.member: value for ref, value in values}
+
+    async def upstream_results(self) -> dict[str, Any]:
+        """The same by short names, for the nodes of a flow.
+
+        Returns:
+            Result by node name for jobs of the same flow, else by job id.
+        """
+        values = await self._connection.follow(relatives.children_values(self._keys, self.id))
+        return {self._short_name(ref.job_id): value for ref, value in values}
+
+    def _short_name(self, job_id: str) -> str:
         mine, other = split_job_id(self.id), split_job_id(job_id)
         return other[1] if mine and other and mine[0] == other[0] else job_id
 
+    async def parents(self) -> list[ParentRef]:
+        """The jobs that wait for this one."""
+        return await self._connection.follow(relatives.parents(self._keys, self.id))
 
-class ActiveJob(_Facts):
+    async def state(self) -> JobState:
+        """Where the job is by now: another worker may have taken it.
+
+        Raises:
+            JobNotFoundError: It was removed.
+        """
+        record = await self._connection.run(reading.job(self._keys, self.id, ("state",)))
+        if record is None:
+            raise JobNotFoundError(self.queue, self.id)
+        return record.state
+
+    async def move_to_waiting_children(self) -> None:
+        """End this run; the job runs again when all jobs that were added with ``parent=job.ref`` have completed.
+
+        If they have already, it runs again at once: ask :meth:`children_values` first. It never returns.
+
+        Raises:
+            UsageError: There is no such job, so that this one would wait for ever.
+        """
+        if not await self._connection.run(relatives.count_children(self._keys, self.id)):
+            raise UsageError(
+                f"Job {self.id!r} of queue {self.queue!r} has no children to wait for; add them with parent=job.ref "
+                "before it waits."
+            )
+        raise JobInterrupt(ChildrenWait)
+
+
+def _from_thread(
+    method: Callable[Concatenate[AsyncActiveJob, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[ActiveJob, P], T]:
+    """The same method for a thread: it runs on the worker's loop, and the thread waits for it."""
+
+    @functools.wraps(method)
+    def call(job: ActiveJob, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        # By name, since another kind of job may do it in another way.
+        coroutine: Coroutine[Any, Any, T] = getattr(job._job, method.__name__)(*args, **kwargs)
+        return asyncio.run_coroutine_threadsafe(coroutine, job._loop).result()
+
+    return call
+
+
+class ActiveJob(JobFacts):
     """The running job, for a handler that is a plain function in a thread."""
 
     def __init__(self, job: AsyncActiveJob, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(job.record, job.queue)
+        super().__init__(job._standing)
         self._job = job
         self._loop = loop
 
-    @property
-    def should_stop(self) -> bool:
-        """As :attr:`AsyncActiveJob.should_stop`."""
-        return self._job.should_stop
-
-    def _wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
-
-    def log(self, text: str, *more: str) -> None:
-        """As :meth:`AsyncActiveJob.log`."""
-        self._wait(self._job.log(text, *more))
-
-    def update_progress(self, progress: Any) -> None:
-        """As :meth:`AsyncActiveJob.update_progress`."""
-        self._wait(self._job.update_progress(progress))
-
-    def upstream_results(self) -> dict[str, Any]:
-        """As :meth:`AsyncActiveJob.upstream_results`."""
-        return self._wait(self._job.upstream_results())
+    log = _from_thread(AsyncActiveJob.log)
+    update_progress = _from_thread(AsyncActiveJob.update_progress)
+    update_data = _from_thread(AsyncActiveJob.update_data)
+    report_usage = _from_thread(AsyncActiveJob.report_usage)
+    report_tokens = _from_thread(AsyncActiveJob.report_tokens)
+    stream = _from_thread(AsyncActiveJob.stream)
+    stream_chunk = _from_thread(AsyncActiveJob.stream_chunk)
+    children_values = _from_thread(AsyncActiveJob.children_values)
+    upstream_results = _from_thread(AsyncActiveJob.upstream_results)
+    parents = _from_thread(AsyncActiveJob.parents)
+    state = _from_thread(AsyncActiveJob.state)
+    move_to_waiting_children = _from_thread(AsyncActiveJob.move_to_waiting_children)

@@ -85,13 +85,7 @@ class AsyncChannel:
 
     async def follow(self, steps: Steps[T]) -> T:
         """Carry out an exchange of several steps that changes nothing."""
-        try:
-            calls = next(steps)
-            while True:
-                calls = steps.send(await self.pipeline(calls, repeatable=True))
-        except StopIteration as end:
-            result: T = end.value
-            return result
+        return await (await self.connection()).follow(steps)
 
     async def duplicate(self) -> AsyncConnection:
         """A connection of its own, for reads that wait."""

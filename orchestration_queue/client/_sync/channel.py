@@ -86,13 +86,7 @@ class Channel:
 
     def follow(self, steps: Steps[T]) -> T:
         """Carry out an exchange of several steps that changes nothing."""
-        try:
-            calls = next(steps)
-            while True:
-                calls = steps.send(self.pipeline(calls, repeatable=True))
-        except StopIteration as end:
-            result: T = end.value
-            return result
+        return (self.connection()).follow(steps)
 
     def duplicate(self) -> Connection:
         """A connection of its own, for reads that wait."""

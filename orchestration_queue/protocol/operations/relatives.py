@@ -5,18 +5,23 @@ from __future__ import annotations
 from typing import Any
 
 from orchestration_queue.protocol import codec
-from orchestration_queue.protocol.call import Call, optional_text, texts
+from orchestration_queue.protocol.call import Call, Operation, integer, optional_text, texts
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations.steps import Steps, all_good, chunks
 from orchestration_queue.protocol.placement import ParentRef
 
-__all__ = ["children", "children_values", "parents"]
+__all__ = ["children", "children_values", "count_children", "parents"]
 
 
 def children(keys: QueueKeys, job_id: str) -> Steps[list[ParentRef]]:
     """The jobs that this one waits for, or waited for, in the order of their names."""
     (reply,) = all_good((yield [Call("SMEMBERS", (keys.deps(job_id),))]))
     return [ref for ref in map(ParentRef.of_member, sorted(texts(reply))) if ref is not None]
+
+
+def count_children(keys: QueueKeys, job_id: str) -> Operation[int]:
+    """How many these are."""
+    return Operation(Call("SCARD", (keys.deps(job_id),)), integer)
 
 
 def children_values(keys: QueueKeys, job_id: str) -> Steps[list[tuple[ParentRef, Any]]]:

@@ -9,6 +9,7 @@ from typing import Self, TypeVar
 
 from orchestration_queue.protocol.call import Call, Operation, Reply
 from orchestration_queue.protocol.library import LIBRARIES, Library
+from orchestration_queue.protocol.operations.steps import Steps
 from orchestration_queue.server._async.cluster import AsyncCluster
 from orchestration_queue.server._async.node import AsyncNode
 from orchestration_queue.server.faults import REFUSALS, refused
@@ -146,6 +147,16 @@ class AsyncConnection:
                 if atomic:
                     raise replies[index]
         return replies
+
+    async def follow(self, steps: Steps[T]) -> T:
+        """Carry out an exchange of several steps that changes nothing; raises what :meth:`execute` does."""
+        try:
+            calls = next(steps)
+            while True:
+                calls = steps.send(await self.pipeline(calls, repeatable=True))
+        except StopIteration as end:
+            result: T = end.value
+            return result
 
     async def aclose(self) -> None:
         """Close every socket. An embedded server stops when its last user in any process has left."""

@@ -10,6 +10,7 @@ from typing import Self, TypeVar
 
 from orchestration_queue.protocol.call import Call, Operation, Reply
 from orchestration_queue.protocol.library import LIBRARIES, Library
+from orchestration_queue.protocol.operations.steps import Steps
 from orchestration_queue.server._sync.cluster import Cluster
 from orchestration_queue.server._sync.node import Node
 from orchestration_queue.server.faults import REFUSALS, refused
@@ -147,6 +148,16 @@ class Connection:
                 if atomic:
                     raise replies[index]
         return replies
+
+    def follow(self, steps: Steps[T]) -> T:
+        """Carry out an exchange of several steps that changes nothing; raises what :meth:`execute` does."""
+        try:
+            calls = next(steps)
+            while True:
+                calls = steps.send(self.pipeline(calls, repeatable=True))
+        except StopIteration as end:
+            result: T = end.value
+            return result
 
     def close(self) -> None:
         """Close every socket. An embedded server stops when its last user in any process has left."""
