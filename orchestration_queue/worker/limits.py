@@ -8,22 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import Any
 
 from orchestration_queue.errors import OrchestrationQueueError
 from orchestration_queue.options import RateLimit, TokenLimit, WorkerOptions, milliseconds
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import limiting
+from orchestration_queue.protocol.operations.housekeeping import Tick
 from orchestration_queue.protocol.operations.steps import all_good
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.server import AsyncConnection
 from orchestration_queue.server.clock import now_ms
 from orchestration_queue.worker.budgets import BudgetGuard
 from orchestration_queue.worker.job import AsyncActiveJob
-from orchestration_queue.worker.middleware import CallNext
+from orchestration_queue.worker.middleware import CallNext, Middleware
 
 __all__ = ["Limits", "RateLimiter", "TokenLimiter"]
 
@@ -34,9 +34,7 @@ _ASK_AGAIN_MS = 1000
 
 
 class Limits:
-    """All that holds up the jobs of one worker, as its outermost middleware: waiting here is no part of a job's time.
-
-    Where no limit is set, and for jobs without a budget, it waits for nothing and asks nobody.
+    """All that holds up the jobs of one worker. Ask :meth:`around` for each job; usually the answer is: nothing.
 
     Args:
         options: The worker's options.
@@ -59,21 +57,19 @@ class Limits:
         self._turn = asyncio.Lock()
         self._news = asyncio.Event()
 
-    async def __call__(self, job: AsyncActiveJob, call_next: CallNext) -> Any:
-        """Run the job when nothing holds it up."""
-        if self._tokens or self._rate.is_in_force or self._paused_until:
-            call_next = partial(self._hold, job, call_next)
-        if job.record.fields.get("budgetKey"):
-            call_next = partial(self._budgets, job, call_next)
-        return await call_next()
+    def around(self, record: JobRecord) -> Sequence[Middleware]:
+        """What to wrap around the run of this job, outside of its time limit, the outermost first."""
+        is_held = self._tokens or self._rate.is_in_force or self._paused_until
+        held: Sequence[Middleware] = (self._hold,) if is_held else ()
+        return (self._budgets, *held) if record.fields.get("budgetKey") else held
 
     def pause_for(self, delay_ms: float) -> None:
         """Start no job for a while. A pause that lasts longer already stays."""
         self._paused_until = max(self._paused_until, asyncio.get_running_loop().time() + delay_ms / 1000)
 
-    async def refresh(self) -> None:
-        """Look whether the queue has a rate limit now, and let waiting jobs ask anew. One command."""
-        await self._rate.refresh()
+    def refresh(self, tick: Tick) -> None:
+        """Take note of the queue's rate limit, as it is now, and let the job that waits ask anew."""
+        self._rate.queue_has_one = tick.rate_max > 0 and tick.rate_window_ms > 0
         self._news.set()
 
     async def _hold(self, job: AsyncActiveJob, call_next: CallNext) -> Any:
@@ -110,30 +106,29 @@ class RateLimiter:
         limit: Our own limit.
         keys: The queue's keys.
         connection: Connection for calls.
+
+    Attributes:
+        queue_has_one: Whether the queue has a limit of its own; None until somebody has looked.
     """
 
     def __init__(self, limit: RateLimit | None, keys: QueueKeys, connection: AsyncConnection) -> None:
         self._limit = limit
         self._keys = keys
         self._connection = connection
-        self._queue_has_one: bool | None = None
+        self.queue_has_one: bool | None = None
 
     @property
     def is_in_force(self) -> bool:
         """Whether starts are limited; as long as nobody has looked, they may be."""
-        return self._limit is not None or self._queue_has_one is not False
-
-    async def refresh(self) -> None:
-        """Look whether the queue has a limit of its own."""
-        self._queue_has_one = await self._connection.run(limiting.has_queue_limit(self._keys), repeatable=True)
+        return self._limit is not None or self.queue_has_one is not False
 
     async def wait_ms(self) -> int:
         """Count a start and return 0, or return how long to wait before asking again."""
-        if self._queue_has_one is None:
-            await self.refresh()
+        if self.queue_has_one is None:
+            self.queue_has_one = await self._connection.run(limiting.has_queue_limit(self._keys), repeatable=True)
         if not self.is_in_force:
             return 0
-        limit = None if self._queue_has_one else self._limit
+        limit = None if self.queue_has_one else self._limit
         return await self._connection.run(limiting.ask_to_start(self._keys, limit, now_ms()))
 
 
