@@ -11,6 +11,7 @@ from orchestration_queue.client import (
     AsyncBroadcast,
     AsyncFlowProducer,
     AsyncJobSchedulers,
+    AsyncProducer,
     AsyncQueue,
     AsyncQueueEvents,
 )
@@ -38,6 +39,9 @@ class Face:
 
     def queue(self, name: str, **options: Any) -> AsyncQueue:
         return cast(AsyncQueue, self._make("Queue", name, **options))
+
+    def producer(self, name: str, **options: Any) -> AsyncProducer:
+        return cast(AsyncProducer, self._make("Producer", name, **options))
 
     def broadcast(self, name: str, **options: Any) -> AsyncBroadcast:
         return cast(AsyncBroadcast, self._make("Broadcast", name, **options))
