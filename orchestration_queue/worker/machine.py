@@ -106,6 +106,7 @@ class Machine:
         underway: Trips that have set out and are not back.
         listening: Places promised to a wait at the server; 0 when none is under way.
         backlog: The queue had more than we took, or may have.
+        hunch: Nobody has seen that backlog; one trip is enough to find out.
         doubt: A reply was lost, and jobs may have come with it.
         full: The queue lets no more jobs run at present, whichever worker runs them.
     """
@@ -120,6 +121,7 @@ class Machine:
     underway: list[Exchange] = field(default_factory=list)
     listening: int = 0
     backlog: bool = True
+    hunch: bool = False
     doubt: bool = False
     full: bool = False
 
@@ -177,6 +179,8 @@ class Machine:
             return Exchange(settle, hand_back=delivered) if settle or delivered else None
         # While the queue is full, only an outcome of ours is a reason to ask again at once.
         asking = self.is_taking and self.backlog and not self.listening and (not self.full or settle)
+        if self.hunch and any(trip.want for trip in self.underway):
+            asking = False
         want = min(max(0, self.free), self.portion) if asking else 0
         return Exchange(settle, start=delivered, want=want) if settle or delivered or want else None
 
@@ -192,6 +196,7 @@ class Machine:
         if trip.want:
             self.full = why is Why.FULL
             self.backlog = why in (Why.ENOUGH, Why.FULL)
+            self.hunch = False
         if why is Why.PAUSED:
             self.pause(Pause.QUEUE)
 
@@ -215,7 +220,8 @@ class Machine:
         """
         self.inbox.extend(deliveries)
         self.listening = 0
-        self.backlog = self.backlog or not deliveries
+        if not deliveries:
+            self._guess()
 
     def recovered(self, deliveries: list[Delivery]) -> None:
         """These jobs had been delivered to us without our knowing; all doubt is gone."""
@@ -232,8 +238,12 @@ class Machine:
 
     def look_again(self) -> None:
         """Something may have become ready."""
-        self.backlog = True
+        self._guess()
         self.full = False
+
+    def _guess(self) -> None:
+        self.hunch = self.hunch or not self.backlog
+        self.backlog = True
 
     def pause(self, who: Pause) -> None:
         """Take no new jobs until everybody who paused has resumed."""
@@ -243,7 +253,7 @@ class Machine:
         """Take jobs again, unless somebody else has paused too."""
         if who in self.pauses:
             self.pauses.remove(who)
-            self.backlog = True
+            self._guess()
 
     def drain(self) -> None:
         """Take no new jobs and leave when done."""

@@ -78,6 +78,16 @@ def test_it_looks_into_the_lists_when_a_wait_brought_nothing() -> None:
     assert machine.step() == Exchange(want=1)
 
 
+def test_one_trip_is_enough_to_find_out_whether_there_is_anything() -> None:
+    machine = idle(4)
+    machine.step()
+    machine.heard([])
+    look = trip(machine)
+    assert (look, machine.step()) == (Exchange(want=2), Rest())
+    machine.exchanged(look, started=2, why=Why.ENOUGH)
+    assert (machine.step(), machine.step()) == (Exchange(want=2), Rest())
+
+
 def test_what_a_failed_trip_carried_goes_with_the_next_one_before_what_came_since() -> None:
     machine = busy(2)
     end(machine, "1")
