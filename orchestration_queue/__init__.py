@@ -44,9 +44,10 @@ if TYPE_CHECKING:
         Usage,
         WorkerOptions,
     )
+    from orchestration_queue.protocol.codec import Codec, register_codec
     from orchestration_queue.schedules import Cron, Every, JobTemplate, RepeatAfterComplete
     from orchestration_queue.states import JobState
-    from orchestration_queue.tasks import Tasks
+    from orchestration_queue.tasks import Depends, JobLogs, Task, Tasks, current_job
     from orchestration_queue.worker import ActiveJob, AsyncActiveJob, Worker
     from orchestration_queue.worker.sandbox import sandboxed
 
@@ -64,14 +65,17 @@ __all__ = [
     "Backoff",
     "Broadcast",
     "Budget",
+    "Codec",
     "Cron",
     "Dag",
     "DagBuilder",
     "Deduplication",
+    "Depends",
     "Every",
     "Flow",
     "FlowProducer",
     "Job",
+    "JobLogs",
     "JobOptions",
     "JobSchedulers",
     "JobState",
@@ -85,6 +89,7 @@ __all__ = [
     "RateLimit",
     "RepeatAfterComplete",
     "Retention",
+    "Task",
     "Tasks",
     "TokenBucket",
     "TokenLimit",
@@ -92,6 +97,8 @@ __all__ = [
     "Worker",
     "WorkerOptions",
     "__version__",
+    "current_job",
+    "register_codec",
     "sandboxed",
 ]
 
@@ -103,7 +110,8 @@ _HOMES = {
     "WorkerOptions",
     "schedules": "Cron Every JobTemplate RepeatAfterComplete",
     "states": "JobState",
-    "tasks": "Tasks",
+    "protocol.codec": "Codec register_codec",
+    "tasks": "Depends JobLogs Task Tasks current_job",
     "worker": "ActiveJob AsyncActiveJob Worker",
     "worker.sandbox": "sandboxed",
 }
