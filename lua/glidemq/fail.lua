@@ -32,4 +32,8 @@ active.leave(queue, attempt.job_id, attempt.entry_id, attempt.group, attempt.bro
 if not job then
   return "failed"
 end
-return retry.fail(queue, attempt, job) and "retrying" or "failed"
+if retry.again(queue, attempt, job) then
+  return "retrying"
+end
+retry.give_up(queue, attempt, job)
+return "failed"

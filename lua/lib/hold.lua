@@ -5,9 +5,7 @@ local failure = require("failure")
 local groups = require("groups")
 local record = require("record")
 
-local hold = {}
-
-local REASON = "group rate limited"
+local hold = { REASON = "group rate limited" }
 
 --- Where a held job stands among the parked: before all others in its sequence, or behind them.
 local function score_of(queue, name, job_id, job, position)
@@ -31,8 +29,8 @@ function hold.put_down(queue, job_id, job, now, fate)
     groups.write(queue, name, "active", slots - 1)
   end
   if fate == "fail" then
-    failure.record(queue, job_id, REASON, now, "processedOn", job.processedOn or now)
-    failure.announce(queue, job_id, REASON, now, job.processedOn)
+    failure.record(queue, job_id, hold.REASON, now, "processedOn", job.processedOn or now)
+    failure.announce(queue, job_id, hold.REASON, now, job.processedOn)
   else
     groups.park(queue, name, job_id, score_of(queue, name, job_id, job, fate))
   end

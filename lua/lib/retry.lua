@@ -44,7 +44,7 @@ local function schedule(queue, attempt, job, attempts)
 end
 
 --- Fail the job for good.
-local function give_up(queue, attempt, job)
+function retry.give_up(queue, attempt, job)
   local job_id, now, reason = attempt.job_id, attempt.now_ms, attempt.failed_reason
   failure.record(queue, job_id, reason, now, "processedOn", now)
   release.forfeit(queue, job, now)
@@ -52,15 +52,14 @@ local function give_up(queue, attempt, job)
   retention.apply(queue, "failed", { job_id }, now, attempt)
 end
 
---- Record a failed attempt; returns whether another follows.
-function retry.fail(queue, attempt, job)
+--- Count a failed attempt; returns whether another is scheduled, and how many there were. After the last, give up.
+function retry.again(queue, attempt, job)
   local attempts = count(queue, attempt)
-  if attempt.max_attempts > 0 and attempts < attempt.max_attempts then
+  local follows = attempt.max_attempts > 0 and attempts < attempt.max_attempts
+  if follows then
     schedule(queue, attempt, job, attempts)
-    return true
   end
-  give_up(queue, attempt, job)
-  return false
+  return follows, attempts
 end
 
 --- Schedule a job that is off the failed ones, with all its attempts.

@@ -18,6 +18,7 @@
 --- @arg   want                 int          jobs to start beyond the delivered ones; delayed and prioritized ones that are due too
 --- @arg   honour_pause         flag         start nothing while the queue is paused; deliveries go back
 --- @arg   cluster              flag         keys of other queues may be on other servers: tell their jobs by notices
+--- @arg   dead_letter          text         queue to which a letter goes about each job that fails for good; empty for none
 --- @arg   skip_events          flag         emit no `completed` event, nor a `failed` one of a job that costs too much
 --- @arg   skip_metrics         flag         count no completions
 --- @arg   settlement_count     int #settlements how many follow
@@ -45,7 +46,7 @@
 --- @arg   job_id               text         the job
 --- @arg   entry_id             text         its stream entry
 --- @end     deliveries
---- @returns array 1: a letter per settlement, `c` completed, `r` to be retried, `f` failed, `d` delayed, `w` waits for its children, `a` ready again, all its children having completed, `s` suspended, `g` parked with its group, `l` lease lost and nothing changed; 2: job id, entry id (empty from a list), [field, value, ...] per started job; 3: queue, parent id, deps member per parent to be told through `glidemq_completeChild`; 4: why no more jobs were taken: `enough` (there may be more), `empty`, `full` (global concurrency), `paused`, or empty text when no more were wanted
+--- @returns array 1: a letter per settlement, `c` completed, `r` to be retried, `f` failed, `d` delayed, `w` waits for its children, `a` ready again, all its children having completed, `s` suspended, `g` parked with its group, `l` lease lost and nothing changed; 2: job id, entry id (empty from a list), [field, value, ...] per started job; 3: queue, parent id, deps member per parent to be told through `glidemq_completeChild`; 4: why no more jobs were taken: `enough` (there may be more), `empty`, `full` (global concurrency), `paused`, or empty text when no more were wanted; 5: id, name, data per dead letter that is left to the caller to add
 --- @error   the stream key does not end in `:stream`; or when a kind, an entry id, a retention mode or what becomes of a job is none
 --- @cost    O(log N) per job, and O(1) per removed, notified or skipped job; it looks at most at 3 * want + 10 jobs
 
@@ -54,15 +55,25 @@ local taking = require("taking")
 local trip = require("trip")
 local words = require("words")
 
-words.check(settlements, hand_backs, deliveries)
+-- A dead letter is a job like those of glidemq_addJob, with the name of the one that failed, and about it this data:
+-- `{"originalQueue","originalJobId","data","failedReason","attemptsMade"}`, attempts without the last. It is written
+-- with the failure or not at all. In a cluster the other queue may be on another server, and the caller has to add the
+-- letter; under its id, which is the same for each letter about one run, it may do so twice. Should the caller die
+-- before, or this reply be lost, the letter is too, and the job is among the failed ones only.
+--
+-- Settled failures make letters, and no others: who revokes a job or gives it a time to live does not miss it, and of
+-- jobs that cost more than their bucket holds or whose workers were lost this call knows nothing (see oq1_reclaim).
+
+words.check(settlements, hand_backs, deliveries, dead_letter)
 local journey = trip.new(queue, now_ms, {
   group = group,
   consumer = consumer,
   cluster = cluster,
+  dead_letter = dead_letter,
   skip_events = skip_events,
   skip_metrics = skip_metrics,
 })
-local letters = outcomes.settle(journey, settlements)
+local verdicts = outcomes.settle(journey, settlements)
 outcomes.hand_back(journey, hand_backs, 1)
 trip.flush(journey)
 local stopped = ""
@@ -70,4 +81,4 @@ if want > 0 or deliveries[1] then
   stopped = taking.serve(journey, deliveries, want, honour_pause)
   trip.flush(journey)
 end
-return { letters, journey.started, journey.notices, stopped }
+return { verdicts, journey.started, journey.notices, stopped, journey.letters }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -52,6 +52,7 @@ class Exchanged:
     started: list[Started]
     notices: list[tuple[str, ...]]
     stopped: str
+    letters: list[tuple[str, ...]] = field(default_factory=list)
 
     @property
     def ids(self) -> list[str]:
@@ -124,6 +125,7 @@ class Own:
         consumer: str = "w-1",
         honour_pause: bool = True,
         cluster: bool = False,
+        dead_letter: str = "",
         skip_events: bool = False,
         skip_metrics: bool = False,
     ) -> Call:
@@ -141,6 +143,7 @@ class Own:
             want=want,
             honour_pause=honour_pause,
             cluster=cluster,
+            dead_letter=dead_letter,
             skip_events=skip_events,
             skip_metrics=skip_metrics,
             settlements=settlements,
@@ -155,10 +158,11 @@ class Own:
     @staticmethod
     def read(reply: Any) -> Exchanged:
         """The reply of a trip."""
-        outcomes, started, notices, stopped = reply
+        outcomes, started, notices, stopped, letters = reply
         jobs = zip(started[::3], started[1::3], started[2::3], strict=True)
         told = zip(notices[::3], notices[1::3], notices[2::3], strict=True)
-        return Exchanged(outcomes, [Started(i, e, as_hash(f)) for i, e, f in jobs], list(told), stopped)
+        left = zip(letters[::3], letters[1::3], letters[2::3], strict=True)
+        return Exchanged(outcomes, [Started(i, e, as_hash(f)) for i, e, f in jobs], list(told), stopped, list(left))
 
     def take(self, count: int = 1, **values: Any) -> list[Started]:
         """Start exactly so many jobs."""

@@ -409,7 +409,7 @@ def test_retention_is_as_the_batch_said_job_by_job(own: Own) -> None:
 
 # -- malformed calls -----------------------------------------------------------------------------------------------
 
-HEAD: list[Word] = [NOW, "workers", "w-1", 0, 1, 0, 0, 0]
+HEAD: list[Word] = [NOW, "workers", "w-1", 0, 1, 0, "", 0, 0]
 SETTLED: list[Word] = ["c", "1", "5-1", NOW, 0, "null", 0, 0, 0, "0", 0, 0]
 KEPT = len(SETTLED) - 3
 
@@ -433,8 +433,10 @@ def changed(words: list[Word], index: int, word: Word) -> list[Word]:
         (changed([*HEAD, 0, 0, 0], 3, "1.5"), "'want' is not a whole number"),
         (changed([*HEAD, 0, 0, 0], 4, "yes"), "'honour_pause' is neither 0 nor 1"),
         (changed([*HEAD, 0, 0, 0], 5, ""), "'cluster' is neither 0 nor 1"),
-        (changed([*HEAD, 0, 0, 0], 6, "2"), "'skip_events' is neither 0 nor 1"),
-        (changed([*HEAD, 0, 0, 0], 7, "no"), "'skip_metrics' is neither 0 nor 1"),
+        (changed([*HEAD, 0, 0, 0], 6, "a:b"), "'a:b' is not the name of a queue"),
+        (changed([*HEAD, 0, 0, 0], 6, "{a"), "'{a' is not the name of a queue"),
+        (changed([*HEAD, 0, 0, 0], 7, "2"), "'skip_events' is neither 0 nor 1"),
+        (changed([*HEAD, 0, 0, 0], 8, "no"), "'skip_metrics' is neither 0 nor 1"),
         ([*HEAD, 1, 0, 0], takes(1, 0)),
         ([*HEAD, 0, 0, 0, "more"], takes(0, 1)),
         ([*HEAD, 1, 0, 0, *SETTLED[:-1]], takes(1, len(SETTLED) - 1)),

@@ -5,7 +5,7 @@ local flows = require("flows")
 local dependents = {}
 
 --- What every key of another queue with our prefix begins with.
-local function sibling(queue, name)
+function dependents.sibling(queue, name)
   return queue:sub(1, queue:find("{", 1, true)) .. name .. "}:"
 end
 
@@ -18,12 +18,12 @@ end
 --- when the caller knows that there are none.
 function dependents.each(queue, job_id, job, registered, visit)
   if (job.parentId or "") ~= "" and (job.parentQueue or "") ~= "" then
-    visit(sibling(queue, job.parentQueue), job.parentId)
+    visit(dependents.sibling(queue, job.parentQueue), job.parentId)
   end
   if registered then
     flows.each_registered(queue, job_id, function(parent_queue, parent_id)
       -- Anything but a queue of ours is a name that other clients keep there.
-      if parent_queue == sibling(queue, dependents.queue_name(parent_queue) or "") then
+      if parent_queue == dependents.sibling(queue, dependents.queue_name(parent_queue) or "") then
         visit(parent_queue, parent_id)
       end
     end)

@@ -7,7 +7,8 @@ lease.COMPLETION = {
   "state", "processedOn", "stalledCount", "groupKey", "orderingSeq", "orderingKey", "parentId", "parentQueue",
 }
 lease.OTHER = {
-  "state", "processedOn", "stalledCount", "groupKey", "orderingSeq", "orderingKey", "priority", "name", "depsCompleted",
+  "state", "processedOn", "stalledCount", "groupKey", "orderingSeq", "orderingKey", "priority", "name",
+  "depsCompleted", "attemptsMade",
 }
 
 --- Some fields of the job of `claim`, and whether its last activation was the one claimed: that of `taken_ms`, after

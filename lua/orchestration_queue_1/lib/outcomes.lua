@@ -3,12 +3,12 @@
 local completion = require("completion")
 local dependents = require("dependents")
 local entries = require("entries")
+local failing = require("failing")
 local flows = require("flows")
 local lease = require("lease")
 local many = require("many")
 local pauses = require("pauses")
 local record = require("record")
-local retry = require("retry")
 local stream = require("stream")
 local trip = require("trip")
 
@@ -50,16 +50,14 @@ local function complete(self, done, job, registered)
 end
 
 local function fail(self, done, job)
-  done.failed_reason, done.now_ms, done.backoff_ms = done.payload, self.now, done.wait_ms
-  return retry.fail(self.queue, done, job) and "r" or "f"
+  return failing.attempt(self, done, job, done.payload)
 end
 
 local SETTLE = { c = complete, f = fail, d = pauses.d, w = pauses.w, s = pauses.s, g = pauses.g }
 
 --- Fail a job that was revoked before it started.
 function outcomes.fail_revoked(self, job_id)
-  local told = { job_id = job_id, payload = "revoked", max_attempts = 0, remove_mode = "0" }
-  fail(self, told, record.load(self.queue, job_id))
+  failing.attempt(self, { job_id = job_id, max_attempts = 0 }, record.load(self.queue, job_id), "revoked")
 end
 
 --- Return delivered jobs from the `first` on to the end of the stream. One that was returned before stays there.

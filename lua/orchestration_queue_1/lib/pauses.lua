@@ -2,8 +2,9 @@
 --- it. The effects are those of glidemq_moveActiveToDelayed, _moveToWaitingChildren, _suspend and _rateLimitGroup.
 
 local aside = require("aside")
+local failing = require("failing")
 local hold = require("hold")
-local retry = require("retry")
+local letters = require("letters")
 
 local NO_GROUP = "Cannot rate limit group: no_group"
 
@@ -27,12 +28,16 @@ end
 function pauses.g(self, done, job)
   local queue, job_id, group = self.queue, done.job_id, job.groupKey
   if not group or group == "" then
-    retry.fail(queue, { job_id = job_id, failed_reason = NO_GROUP, now_ms = self.now, max_attempts = 0 }, job)
-    return "f"
+    done.max_attempts = 0
+    return failing.attempt(self, done, job, NO_GROUP)
+  end
+  local fails = done.payload == "fail"
+  if fails then
+    letters.send(self, job_id, job, hold.REASON, tonumber(job.attemptsMade) or 0)
   end
   hold.put_down(queue, job_id, job, self.now, done.payload)
   hold.group(queue, group, job_id, done.wait_ms, self.now, done.extend and "max" or "replace")
-  return done.payload == "fail" and "f" or "g"
+  return fails and "f" or "g"
 end
 
 return pauses

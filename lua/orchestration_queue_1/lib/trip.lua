@@ -7,11 +7,12 @@ local retention = require("retention")
 
 local trip = {}
 
---- @return a trip for `who.consumer` of `who.group` at `now`; with `cluster`, parents in other queues are left to the
---- caller; `skip_events` and `skip_metrics` are those of completions
+--- A trip for `who.consumer` of `who.group` at `now`. With `cluster`, what concerns other queues is left to the caller;
+--- `dead_letter` names the queue of dead letters; `skip_events` and `skip_metrics` are those of completions.
 function trip.new(queue, now, who)
   who.queue, who.now = queue, now
-  who.started, who.notices, who.entries, who.listed, who.finished = {}, {}, {}, {}, {}
+  who.started, who.notices, who.letters = {}, {}, {}
+  who.entries, who.listed, who.finished = {}, {}, {}
   who.count, who.duration = 0, 0
   return who
 end

@@ -16,7 +16,10 @@ local function check_entry(entry_id)
   end
 end
 
-function words.check(settlements, hand_backs, deliveries)
+function words.check(settlements, hand_backs, deliveries, dead_letter)
+  if dead_letter:find("[{}:]") then
+    bad("'" .. dead_letter .. "' is not the name of a queue")
+  end
   for _, done in ipairs(settlements) do
     if not KINDS[done.kind] then
       bad("'" .. done.kind .. "' is no kind of settlement")

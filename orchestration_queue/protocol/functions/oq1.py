@@ -306,6 +306,7 @@ def exchange(
     want: int,
     honour_pause: bool,
     cluster: bool,
+    dead_letter: str,
     skip_events: bool,
     skip_metrics: bool,
 ) -> Call:
@@ -333,6 +334,7 @@ def exchange(
         want: Jobs to start beyond the delivered ones; delayed and prioritized ones that are due too.
         honour_pause: Start nothing while the queue is paused; deliveries go back.
         cluster: Keys of other queues may be on other servers: tell their jobs by notices.
+        dead_letter: Queue to which a letter goes about each job that fails for good; empty for none.
         skip_events: Emit no `completed` event, nor a `failed` one of a job that costs too much.
         skip_metrics: Count no completions.
 
@@ -342,7 +344,8 @@ def exchange(
         parked with its group, `l` lease lost and nothing changed; 2: job id, entry id (empty from a list), [field,
         value, ...] per started job; 3: queue, parent id, deps member per parent to be told through
         `glidemq_completeChild`; 4: why no more jobs were taken: `enough` (there may be more), `empty`, `full` (global
-        concurrency), `paused`, or empty text when no more were wanted.
+        concurrency), `paused`, or empty text when no more were wanted; 5: id, name, data per dead letter that is left
+        to the caller to add.
 
     The server refuses it when the stream key does not end in `:stream`; or when a kind, an entry id, a retention mode
     or what becomes of a job is none.
@@ -372,6 +375,7 @@ def exchange(
             want,
             int(honour_pause),
             int(cluster),
+            dead_letter,
             int(skip_events),
             int(skip_metrics),
             len(settlements),
@@ -802,7 +806,7 @@ def version() -> Call:
     """Say which revision of this library answers. The major version is in its name.
 
     Returns:
-        The call. Its reply (text): `5`, growing with every change of the library.
+        The call. Its reply (text): `6`, growing with every change of the library.
 
     Cost: O(1).
     """

@@ -2169,7 +2169,7 @@ local function schedule(queue, attempt, job, attempts)
 end
 
 --- Fail the job for good.
-local function give_up(queue, attempt, job)
+function retry.give_up(queue, attempt, job)
   local job_id, now, reason = attempt.job_id, attempt.now_ms, attempt.failed_reason
   failure.record(queue, job_id, reason, now, "processedOn", now)
   release.forfeit(queue, job, now)
@@ -2177,15 +2177,14 @@ local function give_up(queue, attempt, job)
   retention.apply(queue, "failed", { job_id }, now, attempt)
 end
 
---- Record a failed attempt; returns whether another follows.
-function retry.fail(queue, attempt, job)
+--- Count a failed attempt; returns whether another is scheduled, and how many there were. After the last, give up.
+function retry.again(queue, attempt, job)
   local attempts = count(queue, attempt)
-  if attempt.max_attempts > 0 and attempts < attempt.max_attempts then
+  local follows = attempt.max_attempts > 0 and attempts < attempt.max_attempts
+  if follows then
     schedule(queue, attempt, job, attempts)
-    return true
   end
-  give_up(queue, attempt, job)
-  return false
+  return follows, attempts
 end
 
 --- Schedule a job that is off the failed ones, with all its attempts.
@@ -2372,9 +2371,7 @@ local failure = require("failure")
 local groups = require("groups")
 local record = require("record")
 
-local hold = {}
-
-local REASON = "group rate limited"
+local hold = { REASON = "group rate limited" }
 
 --- Where a held job stands among the parked: before all others in its sequence, or behind them.
 local function score_of(queue, name, job_id, job, position)
@@ -2398,8 +2395,8 @@ function hold.put_down(queue, job_id, job, now, fate)
     groups.write(queue, name, "active", slots - 1)
   end
   if fate == "fail" then
-    failure.record(queue, job_id, REASON, now, "processedOn", job.processedOn or now)
-    failure.announce(queue, job_id, REASON, now, job.processedOn)
+    failure.record(queue, job_id, hold.REASON, now, "processedOn", job.processedOn or now)
+    failure.announce(queue, job_id, hold.REASON, now, job.processedOn)
   else
     groups.park(queue, name, job_id, score_of(queue, name, job_id, job, fate))
   end
@@ -3124,7 +3121,11 @@ do -- fail
     if not job then
       return "failed"
     end
-    return retry.fail(queue, attempt, job) and "retrying" or "failed"
+    if retry.again(queue, attempt, job) then
+      return "retrying"
+    end
+    retry.give_up(queue, attempt, job)
+    return "failed"
   end)
 end
 

@@ -1546,7 +1546,7 @@ local flows = require("flows")
 local dependents = {}
 
 --- What every key of another queue with our prefix begins with.
-local function sibling(queue, name)
+function dependents.sibling(queue, name)
   return queue:sub(1, queue:find("{", 1, true)) .. name .. "}:"
 end
 
@@ -1559,12 +1559,12 @@ end
 --- when the caller knows that there are none.
 function dependents.each(queue, job_id, job, registered, visit)
   if (job.parentId or "") ~= "" and (job.parentQueue or "") ~= "" then
-    visit(sibling(queue, job.parentQueue), job.parentId)
+    visit(dependents.sibling(queue, job.parentQueue), job.parentId)
   end
   if registered then
     flows.each_registered(queue, job_id, function(parent_queue, parent_id)
       -- Anything but a queue of ours is a name that other clients keep there.
-      if parent_queue == sibling(queue, dependents.queue_name(parent_queue) or "") then
+      if parent_queue == dependents.sibling(queue, dependents.queue_name(parent_queue) or "") then
         visit(parent_queue, parent_id)
       end
     end)
@@ -1625,6 +1625,197 @@ end
 return entries
 end)()
 
+modules.letters = (function()
+--- Dead letters: what is told of a job that failed for good, as a job of another queue, to be looked at or replayed.
+
+local bulk = require("bulk")
+local dependents = require("dependents")
+
+local letters = {}
+
+local LONGEST_ID = 256
+
+--- A payload inside other JSON: as it is when it is JSON, for reading and writing it anew would change numbers and empty
+--- lists; else, as when a codec wrote it, as a text.
+local function embedded(payload)
+  local strict = cjson.new()
+  strict.decode_invalid_numbers(false)
+  return pcall(strict.decode, payload) and payload or cjson.encode(payload)
+end
+
+local function envelope(queue_name, job_id, payload, reason, attempts)
+  return '{"originalQueue":' .. cjson.encode(queue_name)
+    .. ',"originalJobId":' .. cjson.encode(job_id)
+    .. ',"data":' .. embedded(payload)
+    .. ',"failedReason":' .. cjson.encode(reason)
+    .. ',"attemptsMade":' .. string.format("%.0f", attempts) .. "}"
+end
+
+--- The same for each letter about one run of one job.
+local function id_of(queue_name, job_id, processed_on)
+  local id = table.concat({ "dead", queue_name, job_id, processed_on }, ".")
+  return #id <= LONGEST_ID and id or "dead." .. redis.sha1hex(id)
+end
+
+local function add(self, name, data)
+  local there = dependents.sibling(self.queue, self.dead_letter)
+  local letter = {
+    job_name = name, data = data, opts = "{}", timestamp_ms = self.now, delay_ms = 0, priority = 0, max_attempts = 0,
+    parent_id = "", parent_queue = "", ordering_key = "", cost = 0, ttl_ms = 0, custom_id = "",
+  }
+  local reply = bulk.add(there, { letter }, false)[1]
+  return reply:sub(1, 4) ~= "ERR:"
+end
+
+--- Add a dead letter about a job that is about to fail for good, unless it was revoked: then nobody misses it.
+--- `job` has the field processedOn; `attempts` is how many failed before. What cannot be added here is left to the
+--- caller, as in a cluster, where the other queue may be on another server: id, name and data.
+function letters.send(self, job_id, job, reason, attempts)
+  if self.dead_letter == "" then
+    return
+  end
+  local fields = redis.call("HMGET", self.queue .. "job:" .. job_id, "name", "data", "revoked")
+  if fields[3] == "1" then
+    return
+  end
+  local queue_name, name = dependents.queue_name(self.queue), fields[1] or ""
+  local data = envelope(queue_name, job_id, fields[2] or "", reason, attempts)
+  local fine, added = true, false
+  if not self.cluster then
+    -- A queue over there that is broken must not keep the job from failing here.
+    fine, added = pcall(add, self, name, data)
+  end
+  if not (fine and added) then
+    local left = self.letters
+    left[#left + 1], left[#left + 2] = id_of(queue_name, job_id, job.processedOn or ""), name
+    left[#left + 1] = data
+  end
+end
+
+return letters
+end)()
+
+modules.retry = (function()
+--- What follows a failed attempt: another one, or the end.
+
+local active = require("active")
+local events = require("events")
+local failure = require("failure")
+local place = require("place")
+local record = require("record")
+local release = require("release")
+local retention = require("retention")
+
+local retry = {}
+
+local SUBSCRIPTION_TTL_S = 86400
+local PAGE = 1000
+
+--- Count the attempt; returns how many there were, in a broadcast of this consumer group.
+local function count(queue, attempt)
+  local key = queue .. "job:" .. attempt.job_id
+  if not attempt.broadcast then
+    return redis.call("HINCRBY", key, "attemptsMade", 1)
+  end
+  key = key .. ":sub:" .. attempt.group
+  local attempts = redis.call("HINCRBY", key, "a", 1)
+  redis.call("EXPIRE", key, SUBSCRIPTION_TTL_S)
+  return attempts
+end
+
+--- Schedule the next attempt.
+local function schedule(queue, attempt, job, attempts)
+  local job_id, now, reason = attempt.job_id, attempt.now_ms, attempt.failed_reason
+  local key = queue .. "job:" .. job_id
+  local opts = redis.call("HGET", key, "opts")
+  if opts and opts:find('"fallbacks"', 1, true) then
+    redis.call("HINCRBY", key, "fallbackIndex", 1)
+  end
+  local member = attempt.broadcast and job_id .. "||" .. attempt.group or job_id
+  place.later(queue, member, job, now + attempt.backoff_ms)
+  redis.call("HSET", key, "state", "delayed", "failedReason", reason, "processedOn", now)
+  active.pause_slot(queue, job, now)
+  events.emit(
+    queue, "retrying", job_id,
+    "failedReason", reason, "attemptsMade", attempts, "delay", attempt.backoff_ms
+  )
+end
+
+--- Fail the job for good.
+function retry.give_up(queue, attempt, job)
+  local job_id, now, reason = attempt.job_id, attempt.now_ms, attempt.failed_reason
+  failure.record(queue, job_id, reason, now, "processedOn", now)
+  release.forfeit(queue, job, now)
+  failure.announce(queue, job_id, reason, now, job.processedOn)
+  retention.apply(queue, "failed", { job_id }, now, attempt)
+end
+
+--- Count a failed attempt; returns whether another is scheduled, and how many there were. After the last, give up.
+function retry.again(queue, attempt, job)
+  local attempts = count(queue, attempt)
+  local follows = attempt.max_attempts > 0 and attempts < attempt.max_attempts
+  if follows then
+    schedule(queue, attempt, job, attempts)
+  end
+  return follows, attempts
+end
+
+--- Schedule a job that is off the failed ones, with all its attempts.
+function retry.afresh(queue, job_id, job, now)
+  place.later(queue, job_id, job, now)
+  redis.call(
+    "HSET", queue .. "job:" .. job_id,
+    "state", "delayed", "attemptsMade", 0, "failedReason", "", "finishedOn", ""
+  )
+end
+
+--- Schedule up to `most` failed jobs again, oldest first, or all when it is 0; returns how many.
+function retry.failed(queue, most, now)
+  local retried = 0
+  while most <= 0 or retried < most do
+    local wanted = most > 0 and math.min(most - retried, PAGE) or PAGE
+    local popped = redis.call("ZPOPMIN", queue .. "failed", wanted)
+    if not popped[1] then
+      break
+    end
+    for index = 1, #popped, 2 do
+      local job_id = popped[index]
+      local job = record.load(queue, job_id)
+      if job then
+        retry.afresh(queue, job_id, job, now)
+        retried = retried + 1
+      end
+    end
+  end
+  return retried
+end
+
+return retry
+end)()
+
+modules.failing = (function()
+--- A failed attempt, and the dead letter when it was the last.
+
+local letters = require("letters")
+local retry = require("retry")
+
+local failing = {}
+
+--- Returns the letter that says what became of the job: `r` to be retried, `f` failed.
+function failing.attempt(self, done, job, reason)
+  done.failed_reason, done.now_ms, done.backoff_ms = reason, self.now, done.wait_ms
+  local again, attempts = retry.again(self.queue, done, job)
+  if again then
+    return "r"
+  end
+  letters.send(self, done.job_id, job, reason, attempts - 1)
+  retry.give_up(self.queue, done, job)
+  return "f"
+end
+
+return failing
+end)()
+
 modules.lease = (function()
 --- The fence: a job belongs to whoever activated it, until it leaves the active state or is activated again.
 
@@ -1635,7 +1826,8 @@ lease.COMPLETION = {
   "state", "processedOn", "stalledCount", "groupKey", "orderingSeq", "orderingKey", "parentId", "parentQueue",
 }
 lease.OTHER = {
-  "state", "processedOn", "stalledCount", "groupKey", "orderingSeq", "orderingKey", "priority", "name", "depsCompleted",
+  "state", "processedOn", "stalledCount", "groupKey", "orderingSeq", "orderingKey", "priority", "name",
+  "depsCompleted", "attemptsMade",
 }
 
 --- Some fields of the job of `claim`, and whether its last activation was the one claimed: that of `taken_ms`, after
@@ -1719,9 +1911,7 @@ local failure = require("failure")
 local groups = require("groups")
 local record = require("record")
 
-local hold = {}
-
-local REASON = "group rate limited"
+local hold = { REASON = "group rate limited" }
 
 --- Where a held job stands among the parked: before all others in its sequence, or behind them.
 local function score_of(queue, name, job_id, job, position)
@@ -1745,8 +1935,8 @@ function hold.put_down(queue, job_id, job, now, fate)
     groups.write(queue, name, "active", slots - 1)
   end
   if fate == "fail" then
-    failure.record(queue, job_id, REASON, now, "processedOn", job.processedOn or now)
-    failure.announce(queue, job_id, REASON, now, job.processedOn)
+    failure.record(queue, job_id, hold.REASON, now, "processedOn", job.processedOn or now)
+    failure.announce(queue, job_id, hold.REASON, now, job.processedOn)
   else
     groups.park(queue, name, job_id, score_of(queue, name, job_id, job, fate))
   end
@@ -1770,112 +1960,14 @@ end
 return hold
 end)()
 
-modules.retry = (function()
---- What follows a failed attempt: another one, or the end.
-
-local active = require("active")
-local events = require("events")
-local failure = require("failure")
-local place = require("place")
-local record = require("record")
-local release = require("release")
-local retention = require("retention")
-
-local retry = {}
-
-local SUBSCRIPTION_TTL_S = 86400
-local PAGE = 1000
-
---- Count the attempt; returns how many there were, in a broadcast of this consumer group.
-local function count(queue, attempt)
-  local key = queue .. "job:" .. attempt.job_id
-  if not attempt.broadcast then
-    return redis.call("HINCRBY", key, "attemptsMade", 1)
-  end
-  key = key .. ":sub:" .. attempt.group
-  local attempts = redis.call("HINCRBY", key, "a", 1)
-  redis.call("EXPIRE", key, SUBSCRIPTION_TTL_S)
-  return attempts
-end
-
---- Schedule the next attempt.
-local function schedule(queue, attempt, job, attempts)
-  local job_id, now, reason = attempt.job_id, attempt.now_ms, attempt.failed_reason
-  local key = queue .. "job:" .. job_id
-  local opts = redis.call("HGET", key, "opts")
-  if opts and opts:find('"fallbacks"', 1, true) then
-    redis.call("HINCRBY", key, "fallbackIndex", 1)
-  end
-  local member = attempt.broadcast and job_id .. "||" .. attempt.group or job_id
-  place.later(queue, member, job, now + attempt.backoff_ms)
-  redis.call("HSET", key, "state", "delayed", "failedReason", reason, "processedOn", now)
-  active.pause_slot(queue, job, now)
-  events.emit(
-    queue, "retrying", job_id,
-    "failedReason", reason, "attemptsMade", attempts, "delay", attempt.backoff_ms
-  )
-end
-
---- Fail the job for good.
-local function give_up(queue, attempt, job)
-  local job_id, now, reason = attempt.job_id, attempt.now_ms, attempt.failed_reason
-  failure.record(queue, job_id, reason, now, "processedOn", now)
-  release.forfeit(queue, job, now)
-  failure.announce(queue, job_id, reason, now, job.processedOn)
-  retention.apply(queue, "failed", { job_id }, now, attempt)
-end
-
---- Record a failed attempt; returns whether another follows.
-function retry.fail(queue, attempt, job)
-  local attempts = count(queue, attempt)
-  if attempt.max_attempts > 0 and attempts < attempt.max_attempts then
-    schedule(queue, attempt, job, attempts)
-    return true
-  end
-  give_up(queue, attempt, job)
-  return false
-end
-
---- Schedule a job that is off the failed ones, with all its attempts.
-function retry.afresh(queue, job_id, job, now)
-  place.later(queue, job_id, job, now)
-  redis.call(
-    "HSET", queue .. "job:" .. job_id,
-    "state", "delayed", "attemptsMade", 0, "failedReason", "", "finishedOn", ""
-  )
-end
-
---- Schedule up to `most` failed jobs again, oldest first, or all when it is 0; returns how many.
-function retry.failed(queue, most, now)
-  local retried = 0
-  while most <= 0 or retried < most do
-    local wanted = most > 0 and math.min(most - retried, PAGE) or PAGE
-    local popped = redis.call("ZPOPMIN", queue .. "failed", wanted)
-    if not popped[1] then
-      break
-    end
-    for index = 1, #popped, 2 do
-      local job_id = popped[index]
-      local job = record.load(queue, job_id)
-      if job then
-        retry.afresh(queue, job_id, job, now)
-        retried = retried + 1
-      end
-    end
-  end
-  return retried
-end
-
-return retry
-end)()
-
 modules.pauses = (function()
 --- Ends the run of a job that is not done: by the kind of its settlement, and with the letter that says what became of
 --- it. The effects are those of glidemq_moveActiveToDelayed, _moveToWaitingChildren, _suspend and _rateLimitGroup.
 
 local aside = require("aside")
+local failing = require("failing")
 local hold = require("hold")
-local retry = require("retry")
+local letters = require("letters")
 
 local NO_GROUP = "Cannot rate limit group: no_group"
 
@@ -1899,12 +1991,16 @@ end
 function pauses.g(self, done, job)
   local queue, job_id, group = self.queue, done.job_id, job.groupKey
   if not group or group == "" then
-    retry.fail(queue, { job_id = job_id, failed_reason = NO_GROUP, now_ms = self.now, max_attempts = 0 }, job)
-    return "f"
+    done.max_attempts = 0
+    return failing.attempt(self, done, job, NO_GROUP)
+  end
+  local fails = done.payload == "fail"
+  if fails then
+    letters.send(self, job_id, job, hold.REASON, tonumber(job.attemptsMade) or 0)
   end
   hold.put_down(queue, job_id, job, self.now, done.payload)
   hold.group(queue, group, job_id, done.wait_ms, self.now, done.extend and "max" or "replace")
-  return done.payload == "fail" and "f" or "g"
+  return fails and "f" or "g"
 end
 
 return pauses
@@ -1920,11 +2016,12 @@ local retention = require("retention")
 
 local trip = {}
 
---- @return a trip for `who.consumer` of `who.group` at `now`; with `cluster`, parents in other queues are left to the
---- caller; `skip_events` and `skip_metrics` are those of completions
+--- A trip for `who.consumer` of `who.group` at `now`. With `cluster`, what concerns other queues is left to the caller;
+--- `dead_letter` names the queue of dead letters; `skip_events` and `skip_metrics` are those of completions.
 function trip.new(queue, now, who)
   who.queue, who.now = queue, now
-  who.started, who.notices, who.entries, who.listed, who.finished = {}, {}, {}, {}, {}
+  who.started, who.notices, who.letters = {}, {}, {}
+  who.entries, who.listed, who.finished = {}, {}, {}
   who.count, who.duration = 0, 0
   return who
 end
@@ -1997,12 +2094,12 @@ modules.outcomes = (function()
 local completion = require("completion")
 local dependents = require("dependents")
 local entries = require("entries")
+local failing = require("failing")
 local flows = require("flows")
 local lease = require("lease")
 local many = require("many")
 local pauses = require("pauses")
 local record = require("record")
-local retry = require("retry")
 local stream = require("stream")
 local trip = require("trip")
 
@@ -2044,16 +2141,14 @@ local function complete(self, done, job, registered)
 end
 
 local function fail(self, done, job)
-  done.failed_reason, done.now_ms, done.backoff_ms = done.payload, self.now, done.wait_ms
-  return retry.fail(self.queue, done, job) and "r" or "f"
+  return failing.attempt(self, done, job, done.payload)
 end
 
 local SETTLE = { c = complete, f = fail, d = pauses.d, w = pauses.w, s = pauses.s, g = pauses.g }
 
 --- Fail a job that was revoked before it started.
 function outcomes.fail_revoked(self, job_id)
-  local told = { job_id = job_id, payload = "revoked", max_attempts = 0, remove_mode = "0" }
-  fail(self, told, record.load(self.queue, job_id))
+  failing.attempt(self, { job_id = job_id, max_attempts = 0 }, record.load(self.queue, job_id), "revoked")
 end
 
 --- Return delivered jobs from the `first` on to the end of the stream. One that was returned before stays there.
@@ -2510,7 +2605,10 @@ local function check_entry(entry_id)
   end
 end
 
-function words.check(settlements, hand_backs, deliveries)
+function words.check(settlements, hand_backs, deliveries, dead_letter)
+  if dead_letter:find("[{}:]") then
+    bad("'" .. dead_letter .. "' is not the name of a queue")
+  end
   for _, done in ipairs(settlements) do
     if not KINDS[done.kind] then
       bad("'" .. done.kind .. "' is no kind of settlement")
@@ -3088,15 +3186,16 @@ do -- exchange
     local want = whole(ARGV[4], "exchange", "want")
     local honour_pause = flag(ARGV[5], "exchange", "honour_pause")
     local cluster = flag(ARGV[6], "exchange", "cluster")
-    local skip_events = flag(ARGV[7], "exchange", "skip_events")
-    local skip_metrics = flag(ARGV[8], "exchange", "skip_metrics")
-    local settlement_count = whole(ARGV[9], "exchange", "settlement_count")
-    local hand_back_count = whole(ARGV[10], "exchange", "hand_back_count")
-    local delivery_count = whole(ARGV[11], "exchange", "delivery_count")
-    count_words("exchange", #KEYS, 12, #ARGV, 11 + 12 * settlement_count + 2 * hand_back_count + 2 * delivery_count)
+    local dead_letter = ARGV[7]
+    local skip_events = flag(ARGV[8], "exchange", "skip_events")
+    local skip_metrics = flag(ARGV[9], "exchange", "skip_metrics")
+    local settlement_count = whole(ARGV[10], "exchange", "settlement_count")
+    local hand_back_count = whole(ARGV[11], "exchange", "hand_back_count")
+    local delivery_count = whole(ARGV[12], "exchange", "delivery_count")
+    count_words("exchange", #KEYS, 12, #ARGV, 12 + 12 * settlement_count + 2 * hand_back_count + 2 * delivery_count)
     local settlements = {}
     for index = 1, settlement_count do
-      local arg = 11 + (index - 1) * 12
+      local arg = 12 + (index - 1) * 12
       settlements[index] = {
         kind = ARGV[arg + 1],
         job_id = ARGV[arg + 2],
@@ -3114,7 +3213,7 @@ do -- exchange
     end
     local hand_backs = {}
     for index = 1, hand_back_count do
-      local arg = 11 + 12 * #settlements + (index - 1) * 2
+      local arg = 12 + 12 * #settlements + (index - 1) * 2
       hand_backs[index] = {
         job_id = ARGV[arg + 1],
         entry_id = ARGV[arg + 2],
@@ -3122,22 +3221,32 @@ do -- exchange
     end
     local deliveries = {}
     for index = 1, delivery_count do
-      local arg = 11 + 12 * #settlements + 2 * #hand_backs + (index - 1) * 2
+      local arg = 12 + 12 * #settlements + 2 * #hand_backs + (index - 1) * 2
       deliveries[index] = {
         job_id = ARGV[arg + 1],
         entry_id = ARGV[arg + 2],
       }
     end
     local queue = queue_of("exchange", KEYS[1], ":stream") .. ":"
-    words.check(settlements, hand_backs, deliveries)
+    -- A dead letter is a job like those of glidemq_addJob, with the name of the one that failed, and about it this data:
+    -- `{"originalQueue","originalJobId","data","failedReason","attemptsMade"}`, attempts without the last. It is written
+    -- with the failure or not at all. In a cluster the other queue may be on another server, and the caller has to add the
+    -- letter; under its id, which is the same for each letter about one run, it may do so twice. Should the caller die
+    -- before, or this reply be lost, the letter is too, and the job is among the failed ones only.
+    --
+    -- Settled failures make letters, and no others: who revokes a job or gives it a time to live does not miss it, and of
+    -- jobs that cost more than their bucket holds or whose workers were lost this call knows nothing (see oq1_reclaim).
+
+    words.check(settlements, hand_backs, deliveries, dead_letter)
     local journey = trip.new(queue, now_ms, {
       group = group,
       consumer = consumer,
       cluster = cluster,
+      dead_letter = dead_letter,
       skip_events = skip_events,
       skip_metrics = skip_metrics,
     })
-    local letters = outcomes.settle(journey, settlements)
+    local verdicts = outcomes.settle(journey, settlements)
     outcomes.hand_back(journey, hand_backs, 1)
     trip.flush(journey)
     local stopped = ""
@@ -3145,7 +3254,7 @@ do -- exchange
       stopped = taking.serve(journey, deliveries, want, honour_pause)
       trip.flush(journey)
     end
-    return { letters, journey.started, journey.notices, stopped }
+    return { verdicts, journey.started, journey.notices, stopped, journey.letters }
   end)
 end
 
@@ -3433,6 +3542,6 @@ end
 do -- version
   redis.register_function("oq1_version", function(KEYS, ARGV)
     count_words("version", #KEYS, 0, #ARGV, 0)
-    return "5"
+    return "6"
   end)
 end

@@ -11,7 +11,7 @@ from orchestration_queue.protocol.codec import dump_json
 from orchestration_queue.protocol.functions import glidemq, oq1
 from orchestration_queue.protocol.keys import GROUP, QueueKeys
 from orchestration_queue.protocol.lease import Delivery, Lease, Settlement
-from orchestration_queue.protocol.operations.settling import Verdict, settled
+from orchestration_queue.protocol.operations.settling import Verdict, dead_letters, settled
 from orchestration_queue.protocol.record import JobRecord, pairs
 
 __all__ = [
@@ -59,7 +59,8 @@ class Trip:
     Attributes:
         verdicts: What became of each outcome, in order.
         started: The jobs that started.
-        notices: Calls that remain to be made for parents on other servers of a cluster.
+        notices: Calls that remain to be made for queues on other servers of a cluster: parents are told, dead letters
+            are added. They may be made twice.
         why: Why it brought no more.
     """
 
@@ -86,7 +87,9 @@ def exchange(
 ) -> Operation[Trip]:
     """Tell outcomes, return jobs unstarted, start delivered ones, and take up to ``want`` more: all in one trip.
 
-    In a ``cluster`` the parents of other queues, which may be on other servers, are left to :attr:`Trip.notices`.
+    A job that fails for good leaves a dead letter in the queue ``dead_letter``, written with its failure. In a
+    ``cluster`` the parents of other queues and dead letters, which may be on other servers, are left to
+    :attr:`Trip.notices`: they are lost with a worker that dies just then.
     ``skip_events`` and ``skip_metrics`` leave completions out of the events and of the metrics.
     """
     call = oq1.exchange(
@@ -111,22 +114,24 @@ def exchange(
         want=want,
         honour_pause=honour_pause,
         cluster=cluster,
+        dead_letter=dead_letter,
         skip_events=skip_events,
         skip_metrics=skip_metrics,
     )
-    return Operation(call, lambda reply: _read_trip(keys, reply))
+    return Operation(call, lambda reply: _read_trip(keys, reply, dead_letter, now_ms))
 
 
-def _read_trip(keys: QueueKeys, reply: Reply) -> Trip:
-    letters, started, notices, why = reply
+def _read_trip(keys: QueueKeys, reply: Reply, dead_letter: str, now_ms: int) -> Trip:
+    verdicts, started, notices, why, letters = reply
     jobs = iter(started)
+    parents = zip(*[iter(texts(notices))] * 3, strict=True)
     return Trip(
-        tuple(Verdict(letter) for letter in text(letters)),
+        tuple(Verdict(letter) for letter in text(verdicts)),
         tuple(
             Lease(JobRecord(text(job_id), pairs(fields)), text(entry_id))
             for job_id, entry_id, fields in zip(jobs, jobs, jobs, strict=True)
         ),
-        tuple(_notice(keys, *notice) for notice in zip(*[iter(texts(notices))] * 3, strict=True)),
+        (*(_notice(keys, *parent) for parent in parents), *dead_letters(keys, dead_letter, now_ms, texts(letters))),
         Why(text(why)),
     )
 

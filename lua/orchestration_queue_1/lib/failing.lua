@@ -1,0 +1,20 @@
+--- A failed attempt, and the dead letter when it was the last.
+
+local letters = require("letters")
+local retry = require("retry")
+
+local failing = {}
+
+--- Returns the letter that says what became of the job: `r` to be retried, `f` failed.
+function failing.attempt(self, done, job, reason)
+  done.failed_reason, done.now_ms, done.backoff_ms = reason, self.now, done.wait_ms
+  local again, attempts = retry.again(self.queue, done, job)
+  if again then
+    return "r"
+  end
+  letters.send(self, done.job_id, job, reason, attempts - 1)
+  retry.give_up(self.queue, done, job)
+  return "f"
+end
+
+return failing

@@ -1,0 +1,67 @@
+--- Dead letters: what is told of a job that failed for good, as a job of another queue, to be looked at or replayed.
+
+local bulk = require("bulk")
+local dependents = require("dependents")
+
+local letters = {}
+
+local LONGEST_ID = 256
+
+--- A payload inside other JSON: as it is when it is JSON, for reading and writing it anew would change numbers and empty
+--- lists; else, as when a codec wrote it, as a text.
+local function embedded(payload)
+  local strict = cjson.new()
+  strict.decode_invalid_numbers(false)
+  return pcall(strict.decode, payload) and payload or cjson.encode(payload)
+end
+
+local function envelope(queue_name, job_id, payload, reason, attempts)
+  return '{"originalQueue":' .. cjson.encode(queue_name)
+    .. ',"originalJobId":' .. cjson.encode(job_id)
+    .. ',"data":' .. embedded(payload)
+    .. ',"failedReason":' .. cjson.encode(reason)
+    .. ',"attemptsMade":' .. string.format("%.0f", attempts) .. "}"
+end
+
+--- The same for each letter about one run of one job.
+local function id_of(queue_name, job_id, processed_on)
+  local id = table.concat({ "dead", queue_name, job_id, processed_on }, ".")
+  return #id <= LONGEST_ID and id or "dead." .. redis.sha1hex(id)
+end
+
+local function add(self, name, data)
+  local there = dependents.sibling(self.queue, self.dead_letter)
+  local letter = {
+    job_name = name, data = data, opts = "{}", timestamp_ms = self.now, delay_ms = 0, priority = 0, max_attempts = 0,
+    parent_id = "", parent_queue = "", ordering_key = "", cost = 0, ttl_ms = 0, custom_id = "",
+  }
+  local reply = bulk.add(there, { letter }, false)[1]
+  return reply:sub(1, 4) ~= "ERR:"
+end
+
+--- Add a dead letter about a job that is about to fail for good, unless it was revoked: then nobody misses it.
+--- `job` has the field processedOn; `attempts` is how many failed before. What cannot be added here is left to the
+--- caller, as in a cluster, where the other queue may be on another server: id, name and data.
+function letters.send(self, job_id, job, reason, attempts)
+  if self.dead_letter == "" then
+    return
+  end
+  local fields = redis.call("HMGET", self.queue .. "job:" .. job_id, "name", "data", "revoked")
+  if fields[3] == "1" then
+    return
+  end
+  local queue_name, name = dependents.queue_name(self.queue), fields[1] or ""
+  local data = envelope(queue_name, job_id, fields[2] or "", reason, attempts)
+  local fine, added = true, false
+  if not self.cluster then
+    -- A queue over there that is broken must not keep the job from failing here.
+    fine, added = pcall(add, self, name, data)
+  end
+  if not (fine and added) then
+    local left = self.letters
+    left[#left + 1], left[#left + 2] = id_of(queue_name, job_id, job.processedOn or ""), name
+    left[#left + 1] = data
+  end
+end
+
+return letters
