@@ -20,11 +20,12 @@ def active_jobs(keys: QueueKeys) -> Steps[int]:
 def remove_queue(keys: QueueKeys) -> Steps[int]:
     """Remove every key of a queue; returns how many. Walks all keys of the queue's server.
 
-    What workers take jobs from goes first, so that none starts any more. The counter of ids goes last: as long as
-    jobs are left, a job that is added meanwhile must not be given the id of one of them.
+    What workers take jobs from goes first, so that none starts any more; with it the sequence numbers of ordering
+    keys, since those of jobs that are added meanwhile must not run ahead of their group's. The counter of ids goes
+    last: as long as jobs are left, a job that is added meanwhile must not be given the id of one of them.
     """
     last = [keys.id, keys.meta]
-    first = [keys.stream, keys.priority, keys.lifo, keys.scheduled, keys.schedulers]
+    first = [keys.stream, keys.priority, keys.lifo, keys.scheduled, keys.schedulers, keys.named("ordering")]
     removed = yield from _unlink(first)
     cursor = FIRST_PAGE
     while True:

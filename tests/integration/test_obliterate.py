@@ -1,0 +1,162 @@
+"""Removing a whole queue: all of it, nothing of others, and in whatever moment it stops; both faces, a real server."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from orchestration_queue.client import AsyncQueue, NewJob
+from orchestration_queue.errors import StateError
+from orchestration_queue.options import Deduplication, JobOptions, Ordering, WorkerOptions
+from orchestration_queue.protocol.keys import PERMANENT_KEYS, QueueKeys
+from orchestration_queue.protocol.operations.obliterating import remove_queue
+from orchestration_queue.schedules import Every
+from orchestration_queue.server import AsyncConnection
+from orchestration_queue.worker import AsyncActiveJob, Worker
+from tests.by_hand import HandWorker
+from tests.faces import Face
+from tests.waiting import wait_until
+
+
+async def fill(queue: AsyncQueue, raw: Any) -> None:
+    """Leave a key of every kind there is."""
+    await queue.add("work", options=JobOptions(ordering=Ordering(key="k:{}*")))
+    await queue.add("work", options=JobOptions(deduplication=Deduplication(id="once")))
+    await queue.schedulers.upsert("often", Every(timedelta(days=1)))
+    await queue.pause()
+    others = {name.replace("*", "7") for name in PERMANENT_KEYS} | {
+        *("w:worker-1", "tpm:7", "usage:7", "job:7:usage-lock", "job:7:sub:s", "orderdone:pending:k"),
+        *("schedulers:lock:__tick__", "suspended:lock:__sweep__", "of-another-version"),
+    }
+    for name in others:
+        if not raw.exists(queue.keys.named(name)):
+            raw.set(queue.keys.named(name), 0, px=60_000)
+
+
+async def test_every_key_of_the_queue_goes_and_no_other(face: Face, queue_name: str, raw: Any) -> None:
+    names = [f"{queue_name}[1]", f"{queue_name}1", f"{queue_name}*", f"{queue_name}?", f"{queue_name}-x"]
+    async with face.queue(names[0]) as queue:
+        for name in names[1:]:
+            async with face.queue(name) as other:
+                await other.add("work")
+        raw.sadd("glide:usage:queues", *names)
+        raw.expire("glide:usage:queues", 60)
+        before = set(raw.scan_iter())
+        await fill(queue, raw)
+        mine = set(raw.scan_iter()) - before
+        assert await queue.obliterate() == len(mine)
+        assert set(raw.scan_iter()) == before
+        assert raw.smembers("glide:usage:queues") == set(names[1:])
+        assert await queue.obliterate() == 0
+        assert (await queue.add("work")).id == "1"
+
+
+async def test_a_large_queue_goes_in_pieces(face: Face, queue_name: str, raw: Any) -> None:
+    async with face.queue(queue_name) as queue:
+        await queue.add_bulk([NewJob("work") for _ in range(4000)])
+        raw.config_resetstat()
+        assert await queue.obliterate() >= 4000
+        assert raw.info("commandstats")["cmdstat_unlink"]["calls"] >= 4
+    assert raw.dbsize() == 0
+
+
+@pytest.mark.parametrize("source", ["stream", "list"])
+async def test_active_jobs_are_not_removed_unless_forced(
+    face: Face, queue_name: str, raw: Any, hand: HandWorker, source: str
+) -> None:
+    async with face.queue(queue_name) as queue:
+        await queue.add("work", options=JobOptions(lifo=source == "list"))
+        hand.take()
+        before = {key: raw.dump(key) for key in raw.scan_iter()}
+        with pytest.raises(StateError, match=r"^Cannot obliterate queue '.*': 1 of its jobs are active; .*\.$"):
+            await queue.obliterate()
+        assert {key: raw.dump(key) for key in raw.scan_iter()} == before
+        assert await queue.obliterate(force=True) == len(before)
+    assert raw.dbsize() == 0
+
+
+async def test_deliveries_of_a_broadcast_are_active_jobs_too(face: Face, queue_name: str, raw: Any) -> None:
+    async with face.queue(queue_name) as queue:
+        await queue.add("news")
+        raw.xgroup_create(queue.keys.stream, "subscription", "0")
+        raw.xreadgroup("subscription", "reader", {queue.keys.stream: ">"})
+        with pytest.raises(StateError, match="Cannot obliterate"):
+            await queue.obliterate()
+        await queue.obliterate(force=True)
+
+
+async def test_interrupted_anywhere_it_starts_no_job_reuses_no_id_and_can_be_called_again(
+    server_url: str, queue_name: str, raw: Any
+) -> None:
+    keys = QueueKeys(queue_name)
+    async with (
+        AsyncQueue(queue_name, url=server_url) as queue,
+        await AsyncConnection.open(server_url) as connection,
+    ):
+        trips = None
+        stop_after = 0
+        while trips is None:
+            stop_after += 1
+            await queue.add_bulk([NewJob("work") for _ in range(1500)])
+            steps = remove_queue(keys)
+            calls = next(steps)
+            try:
+                for _ in range(stop_after):
+                    calls = steps.send(await connection.pipeline(calls))
+            except StopIteration:
+                trips = stop_after
+            assert await queue.count() == 0
+            left = set(raw.scan_iter(match=f"{keys.job('')}*"))
+            added = await queue.add("work")
+            assert keys.job(added.id) not in left
+            await queue.obliterate()
+            assert raw.dbsize() == 0
+    assert trips > 4
+
+
+async def test_a_living_worker_goes_on_and_the_outcome_of_its_job_is_discarded(
+    face: Face, queue_name: str, raw: Any
+) -> None:
+    started, over = asyncio.Event(), asyncio.Event()
+
+    async def work(job: AsyncActiveJob) -> Any:
+        if job.data == "long":
+            started.set()
+            await over.wait()
+        return job.data
+
+    quick = WorkerOptions(promotion_interval=timedelta(milliseconds=50))
+    async with face.queue(queue_name) as queue:
+        worker = Worker(queue_name, work, url=face.url, options=quick)
+        running = asyncio.ensure_future(worker.run())
+        await queue.add("work", "long")
+        await started.wait()
+        await queue.obliterate(force=True)
+        over.set()
+        assert await queue.add_and_wait("work", "new", timeout=10) == "new"
+        counts = await queue.counts()
+        assert (counts.completed, counts.failed, counts.active) == (1, 0, 0)
+        assert len(raw.keys(queue.keys.job("*"))) == 1
+        worker.stop()
+        await asyncio.wait_for(running, 10)
+
+
+async def test_an_idle_worker_that_listens_goes_on(face: Face, queue_name: str, raw: Any) -> None:
+    async def work(job: AsyncActiveJob) -> Any:
+        return job.data
+
+    def listens() -> bool:
+        return any(client["cmd"] == "xreadgroup" for client in raw.client_list())
+
+    async with face.queue(queue_name) as queue:
+        patient = WorkerOptions(block=timedelta(seconds=60), promotion_interval=timedelta(seconds=60))
+        worker = Worker(queue_name, work, url=face.url, options=patient)
+        running = asyncio.ensure_future(worker.run())
+        await wait_until(listens, "the worker to listen")
+        await queue.obliterate()
+        assert await queue.add_and_wait("work", "new", timeout=10) == "new"
+        worker.stop()
+        await asyncio.wait_for(running, 10)
