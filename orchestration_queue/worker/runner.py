@@ -16,6 +16,7 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 from orchestration_queue.options import wire_number
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.lease import Lease, Settlement
+from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.server import AsyncConnection
 from orchestration_queue.worker import outcome
 from orchestration_queue.worker.interrupts import JobInterrupt, RateLimitError
@@ -65,6 +66,7 @@ class Runner:
         connection: What the running jobs speak through.
         executor: Threads for handlers that are plain functions.
         middleware: Wrapped around every run, the outermost first. A job's time limit does not count its waiting there.
+        around: From a job, what to wrap around its run outside of all that, as :meth:`Limits.around` does.
         strategies: Custom backoffs, by the name under which jobs ask for them.
         rate_limit_delay: How long to keep away after a :class:`RateLimitError` that does not say.
         on_rate_limit: Called with the milliseconds to keep away, on the loop.
@@ -78,6 +80,7 @@ class Runner:
         executor: Executor,
         middleware: Sequence[Middleware] = (),
         *,
+        around: Callable[[JobRecord], Sequence[Middleware]] | None = None,
         strategies: Mapping[str, Strategy] | None = None,
         rate_limit_delay: timedelta = timedelta(seconds=1),
         on_rate_limit: Callable[[int], object] | None = None,
@@ -87,7 +90,8 @@ class Runner:
         self._keys = keys
         self._connection = connection
         self._executor = executor
-        self._inner_first = tuple(reversed(middleware))
+        self._middleware = tuple(middleware)
+        self._around = around
         self._strategies = dict(strategies or {})
         self._rate_limit_delay = rate_limit_delay
         self._on_rate_limit = on_rate_limit or (lambda _delay_ms: None)
@@ -144,10 +148,11 @@ class Runner:
         return outcome.failed(run.lease, error, _chance(), strategies=self._strategies, is_discarded=is_discarded)
 
     def _through_middleware(self, run: _Run) -> Awaitable[Any]:
-        if not self._inner_first:
-            return self._handle(run)
+        chain = self._middleware
+        if self._around is not None and (outer := self._around(run.lease.record)):
+            chain = (*outer, *chain)
         call: CallNext = partial(self._handle, run)
-        for middleware in self._inner_first:
+        for middleware in reversed(chain):
             call = partial(middleware, run.job, call)
         return call()
 

@@ -7,7 +7,7 @@ import logging
 import os
 import secrets
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import AsyncExitStack, suppress
 from datetime import timedelta
@@ -19,17 +19,20 @@ from orchestration_queue.protocol.lease import Lease
 from orchestration_queue.protocol.operations import working
 from orchestration_queue.protocol.operations.housekeeping import Tick
 from orchestration_queue.protocol.operations.working import Renewal
+from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.server import AsyncConnection, Connection, ServerUrl
 from orchestration_queue.server.clock import now_ms
 from orchestration_queue.worker.batches import BatchRouter
 from orchestration_queue.worker.chores import Chores
 from orchestration_queue.worker.driver import Driver
-from orchestration_queue.worker.events import Announcer, Listener
+from orchestration_queue.worker.events import Announcer, Listener, WorkerEventType
 from orchestration_queue.worker.heartbeat import Heartbeat
 from orchestration_queue.worker.leader import Leader
+from orchestration_queue.worker.limits import Limits
 from orchestration_queue.worker.line import Line
 from orchestration_queue.worker.machine import Machine, Pause
 from orchestration_queue.worker.middleware import Middleware, Surroundings
+from orchestration_queue.worker.outcome import Strategy
 from orchestration_queue.worker.runner import Handler, Router, Runner
 
 __all__ = ["Worker"]
@@ -38,6 +41,8 @@ log = logging.getLogger("orchestration_queue.worker")
 
 _REGISTERED_MS = 3000
 """The shortest life of a registration: it is renewed every second at the most."""
+_KEPT_AWAY = timedelta(seconds=1)
+"""After an upstream service refused a job, unless somebody says how long."""
 
 
 class Worker:
@@ -55,6 +60,7 @@ class Worker:
         options: Concurrency, lease, intervals and limits.
         prefix: First part of every key.
         middleware: What to wrap around every run of a handler, the outermost first, inside of what a router brings.
+        strategies: Custom backoffs, by the name that a job's :class:`Backoff` has for its type.
 
     Attributes:
         id: This worker's name among those of the queue.
@@ -74,6 +80,7 @@ class Worker:
         options: WorkerOptions | None = None,
         prefix: str = DEFAULT_PREFIX,
         middleware: Sequence[Middleware] = (),
+        strategies: Mapping[str, Strategy] | None = None,
     ) -> None:
         self.keys = QueueKeys(queue, prefix)
         self.options = options or WorkerOptions()
@@ -84,6 +91,7 @@ class Worker:
         self._surroundings = given if isinstance(given, Surroundings) else None
         brought = self._surroundings.middleware if self._surroundings else ()
         self._middleware = (*brought, *middleware)
+        self._strategies = strategies
         self._machine = _machine(self.options)
         self._announcer = Announcer()
         self._deadline: asyncio.TimerHandle | None = None
@@ -91,6 +99,7 @@ class Worker:
         self._started_ms = now_ms()
         self._driver: Driver | None = None
         self._line: Line
+        self._limits: Limits
 
     @property
     def is_listening(self) -> bool:
@@ -127,6 +136,7 @@ class Worker:
             end = max(end, self._away.when())
             self._away.cancel()
         self._away = loop.call_at(end, self._resume, Pause.LIMIT)
+        self._limits.pause_for(milliseconds(delay))
         self._pause(Pause.LIMIT)
 
     def revoke(self, job_id: str) -> bool:
@@ -175,6 +185,7 @@ class Worker:
                 on_end=lambda lease, why: loop.call_soon_threadsafe(self._renewed, lease, why),
             )
             stack.callback(heartbeat.close)
+            self._limits = Limits(self.options, self.keys, calls, self._budget_exceeded)
             leader = Leader(self.keys, calls, secrets.token_hex(8), self.options.promotion_interval)
             runner = self._make_runner(calls, executor)
             stack.push_async_callback(runner.aclose)
@@ -203,7 +214,18 @@ class Worker:
         handler = self._handler
         if self.options.batch is not None:
             handler = BatchRouter(handler, self.options.batch, executor)
-        return Runner(handler, self.keys, calls, executor, self._middleware)
+        limit = self.options.rate_limit
+        return Runner(
+            handler,
+            self.keys,
+            calls,
+            executor,
+            self._middleware,
+            around=self._limits.around,
+            strategies=self._strategies,
+            rate_limit_delay=limit.duration if limit else _KEPT_AWAY,
+            on_rate_limit=lambda delay_ms: self.keep_away(timedelta(milliseconds=delay_ms)),
+        )
 
     def _chores(self, leader: Leader) -> Chores:
         return Chores(
@@ -251,8 +273,12 @@ class Worker:
         (self._pause if is_paused else self._resume)(Pause.QUEUE)
         if is_paused is not was_paused:
             log.info("Queue %s is %s", self.keys.queue, "paused" if is_paused else "running again")
+        self._limits.refresh(tick)
         if tick.moved:
             self._look_again()
+
+    def _budget_exceeded(self, record: JobRecord) -> None:
+        self._announcer.tell(WorkerEventType.BUDGET_EXCEEDED, record)
 
     async def _register(self) -> None:
         description: dict[str, object] = {
