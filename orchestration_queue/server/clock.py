@@ -76,6 +76,8 @@ class Sleeper:
 
     async def sleep(self, seconds: float) -> None:
         """Sleep so long, or until the clock travels."""
+        # Not `wait_for`, which up to Python 3.11 loses a cancellation that comes together with the journey.
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._travelled.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await self._travelled.wait()
         self._travelled.clear()
