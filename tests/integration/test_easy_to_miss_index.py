@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 NUMBERED = ("tests/lua/test_easy_to_miss.py", "tests/integration/test_easy_to_miss.py")
 
 ELSEWHERE = {
-    32: ("tests/unit/test_codec.py::test_the_limit_counts_bytes_not_letters",),
+    32: ("tests/unit/test_codec.py::test_the_limit_counts_bytes_before_compression",),
     60: ("tests/integration/test_worker.py::test_a_job_out_of_attempts_fails_with_the_reason",),
     61: ("tests/integration/test_worker_control.py::test_a_worker_tells_what_happens_in_it",),
     64: (
