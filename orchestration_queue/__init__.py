@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from orchestration_queue.schedules import Cron, Every, JobTemplate, RepeatAfterComplete
     from orchestration_queue.states import JobState
     from orchestration_queue.tasks import Depends, JobLogs, Task, Tasks, current_job
-    from orchestration_queue.worker import ActiveJob, AsyncActiveJob, Worker
+    from orchestration_queue.worker import ActiveJob, AsyncActiveJob, BroadcastWorker, Worker
     from orchestration_queue.worker.sandbox import sandboxed
 
 __all__ = [
@@ -64,6 +64,7 @@ __all__ = [
     "AsyncQueueEvents",
     "Backoff",
     "Broadcast",
+    "BroadcastWorker",
     "Budget",
     "Codec",
     "Cron",
@@ -112,7 +113,7 @@ _HOMES = {
     "states": "JobState",
     "protocol.codec": "Codec register_codec",
     "tasks": "Depends JobLogs Task Tasks current_job",
-    "worker": "ActiveJob AsyncActiveJob Worker",
+    "worker": "ActiveJob AsyncActiveJob BroadcastWorker Worker",
     "worker.sandbox": "sandboxed",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}

@@ -1,5 +1,6 @@
 """Workers: take jobs, run them, keep their leases, tell their outcomes."""
 
+from orchestration_queue.worker.broadcast import BroadcastWorker
 from orchestration_queue.worker.events import WorkerEvent, WorkerEventType
 from orchestration_queue.worker.interrupts import JobInterrupt, RateLimitError
 from orchestration_queue.worker.job import ActiveJob, AsyncActiveJob
@@ -10,6 +11,7 @@ from orchestration_queue.worker.worker import Worker
 __all__ = [
     "ActiveJob",
     "AsyncActiveJob",
+    "BroadcastWorker",
     "CallNext",
     "Handler",
     "JobInterrupt",

@@ -1,0 +1,283 @@
+"""The line of a subscription's worker: the same decisions, carried out on a stream that others read, too.
+
+The books of the subscription's consumer group say what it owes. Whoever settles an entry looks first whether the group
+still waits for it: a message taken from a silent worker goes on under another entry, so the silent one, when it
+wakes, changes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+
+from orchestration_queue.errors import ServerError
+from orchestration_queue.options import WorkerOptions, milliseconds
+from orchestration_queue.protocol.call import Call, Reply
+from orchestration_queue.protocol.lease import Delivery, Lease, Settlement
+from orchestration_queue.protocol.operations import working
+from orchestration_queue.protocol.operations.settling import Verdict
+from orchestration_queue.protocol.operations.steps import all_good
+from orchestration_queue.protocol.operations.subscribing import Idle, Member, Message, Told
+from orchestration_queue.protocol.operations.working import Trip, Why
+from orchestration_queue.protocol.subjects import SubjectFilter
+from orchestration_queue.server import AsyncConnection
+from orchestration_queue.server.clock import now_ms
+from orchestration_queue.worker.line import Line
+from orchestration_queue.worker.machine import Exchange
+
+__all__ = ["BroadcastLine"]
+
+log = logging.getLogger("orchestration_queue.worker")
+
+_PAGE, _MOST_PAGES = 100, 100
+_FORGOTTEN_MS = 86_400_000
+"""After so long nobody works any more on a message that was trimmed off the stream: the longest lease there is."""
+
+_LOST = Told((), lambda _: Verdict.LOST)
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What a look at the server showed.
+
+    Attributes:
+        held: The entries in question that the subscription still waits for.
+        entries: What was read at once.
+        more: How many entries may be read now.
+        room: How many more messages may be active; -1 without a limit.
+        is_paused: Whether the broadcast asks its workers to take nothing.
+    """
+
+    held: frozenset[str]
+    entries: Sequence[Message] = ()
+    more: int = 0
+    room: int = -1
+    is_paused: bool = False
+
+
+class BroadcastLine(Line):
+    """One worker's connections to a broadcast.
+
+    A trip of the machine takes two to the server: one to look, one to act. While the broadcast is paused, or limits
+    how many messages are active, it takes a third, to start what was read.
+
+    Args:
+        member: Who speaks.
+        subjects: Which messages are for the subscription.
+        start_from: Where the subscription starts, if it is new.
+        calls: Connection for calls.
+        waits: Connection for blocking reads.
+        options: The worker's options.
+    """
+
+    def __init__(
+        self,
+        member: Member,
+        subjects: SubjectFilter,
+        start_from: str,
+        calls: AsyncConnection,
+        waits: AsyncConnection,
+        options: WorkerOptions,
+    ) -> None:
+        super().__init__(member.keys, member.consumer, calls, waits, options)
+        self._group, self._start_from = member.subscription, start_from
+        self._member = member
+        self._subjects = subjects
+        self._skipped: list[str] = []
+        """Entries that are not for us. The next trip takes them off our hands."""
+        self._is_limited = True
+        self._taking = asyncio.Lock()
+
+    async def exchange(self, step: Exchange) -> Trip:
+        """Make one trip: tell outcomes, return and start deliveries, take more."""
+        # What two trips at a time see free, each would take.
+        async with self._taking if step.want and self._is_limited else nullcontext():
+            return await self._act(step, await self._look(step))
+
+    async def _look(self, step: Exchange) -> _Seen:
+        """Ask what we still hold and what we may take. While nothing limits that, take it at once."""
+        ids = [settlement.lease.entry_id for settlement in step.settle]
+        ids += [delivery.entry_id for delivery in (*step.hand_back, *step.start)]
+        paused, room, read = working.is_paused(self._keys), self._member.room(), self._member.read(max(1, step.want))
+        asks, reads = step.want > 0, step.want > 0 and not self._is_limited
+        # Should this trip fail, they are found among what is pending, and skipped again.
+        skipped, self._skipped = self._skipped, []
+        calls = [
+            *(self._member.holds(entry_id).call for entry_id in ids),
+            *((paused.call, room.call) if asks else ()),
+            *((read.call,) if reads else ()),
+            *((self._member.done_with(skipped),) if skipped else ()),
+        ]
+        replies = all_good(await self._calls.pipeline(calls))
+        held = frozenset(entry_id for entry_id, reply in zip(ids, replies, strict=False) if reply)
+        if not asks:
+            return _Seen(held)
+        is_paused = self._options.honour_pause and paused.read(replies[len(ids)])
+        free = room.read(replies[len(ids) + 1])
+        self._is_limited = is_paused or free >= 0
+        if reads:
+            return _Seen(held, read.read(replies[len(ids) + 2]), 0, free, is_paused)
+        more = 0 if is_paused else step.want if free < 0 else min(step.want, free)
+        return _Seen(held, (), more, free, is_paused)
+
+    async def _act(self, step: Exchange, seen: _Seen) -> Trip:
+        """Tell outcomes, return and start what we still hold; read what may be read, and start that too."""
+        now = now_ms()
+        told = [
+            self._told(settlement, now) if settlement.lease.entry_id in seen.held else _LOST
+            for settlement in step.settle
+        ]
+        returned = [message for message in self._held(step.hand_back, seen) if isinstance(message, Message)]
+        starting = [*self._held(step.start, seen), *self._wanted(seen.entries)]
+        read = self._member.read(max(1, seen.more))
+        replies = iter(
+            await self._calls.pipeline(
+                [
+                    *(call for one in told for call in one.calls),
+                    *(call for message in returned for call in self._member.requeue(message)),
+                    *((read.call,) if seen.more else ()),
+                    *self._start_calls(starting, now),
+                ]
+            )
+        )
+        verdicts = tuple(one.read(_last(replies, len(one.calls))) for one in told)
+        _last(replies, 2 * len(returned))
+        entries = seen.entries
+        if seen.more:
+            entries = read.read(_last(replies, 1))
+        started = await self._started(starting, replies, now)
+        if seen.more and (fresh := self._wanted(entries)):
+            started += await self._started(fresh, iter(await self._calls.pipeline(self._start_calls(fresh, now))), now)
+        return Trip(verdicts, tuple(started), (), _why(step.want, len(entries), seen))
+
+    @staticmethod
+    def _held(deliveries: Sequence[Delivery], seen: _Seen) -> list[Delivery]:
+        return [delivery for delivery in deliveries if delivery.entry_id in seen.held]
+
+    def _told(self, settlement: Settlement, now: int) -> Told:
+        options = self._options
+        return self._member.settle(
+            settlement, now, skip_events=not options.emit_events, skip_metrics=not options.record_metrics
+        )
+
+    def _start_calls(self, messages: Sequence[Delivery], now: int) -> list[Call]:
+        return [call for message in messages for call in self._member.start(message, now)]
+
+    async def _started(self, messages: Sequence[Delivery], replies: Iterator[Reply], now: int) -> list[Lease]:
+        """The leases of those messages that started. What shall not start is taken off our hands."""
+        leases: list[Lease] = []
+        revoked: list[Call] = []
+        for message in messages:
+            attempts, reply = next(replies), next(replies)
+            if isinstance(reply, ServerError):
+                # It stays with us unstarted, and is tried again when it has been silent for a lease.
+                log.error("Message %s of %s could not be started: %s", message.job_id, self.queue, reply)
+                continue
+            match self._member.read_start(message, attempts, reply):
+                case Lease() as lease:
+                    leases.append(lease)
+                case "":
+                    self._skipped.append(message.entry_id)
+                case "REVOKED":
+                    revoked.append(self._member.revoked(message, now))
+        all_good(await self._calls.pipeline(revoked))
+        return leases
+
+    # Reading
+
+    async def _read(self, want: int, block_ms: int) -> list[Delivery]:
+        return self._wanted(await self._waits.run(self._member.read(want, block_ms)))
+
+    async def _read_pending(self) -> list[Delivery]:
+        # Of those that were trimmed off meanwhile, nothing tells what they were.
+        pending = await self._calls.run(self._member.read_pending())
+        return self._wanted([message for message in pending if message.job_id])
+
+    def _wanted(self, messages: Sequence[Message]) -> list[Delivery]:
+        """Those that are for us; the others need only be taken off our hands."""
+        wanted: list[Delivery] = []
+        for message in messages:
+            is_ours = message.retry_of in ("", self._member.subscription) and self._subjects.matches(message.subject)
+            if is_ours and message.job_id:
+                wanted.append(message)
+            else:
+                self._skipped.append(message.entry_id)
+        return wanted
+
+    async def leave(self) -> None:
+        """Take this worker out of the books; its place in the group too, unless messages are still with it."""
+        if self._skipped:
+            await self._calls.execute(self._member.done_with(self._skipped))
+        await super().leave()
+
+    # Messages whose worker fell silent
+
+    async def reclaim(self) -> bool:
+        """Take messages away from this subscription's workers that fell silent, for any of its workers to run.
+
+        Returns:
+            Whether any message may have become ready.
+        """
+        await self._calls.execute(working.sweep_suspended(self._keys, now_ms()))
+        min_idle_ms, after, moved = milliseconds(self._options.stalled_interval), "-", False
+        for _ in range(_MOST_PAGES):
+            page = await self._calls.run(self._member.idle(min_idle_ms, after, _PAGE))
+            if page:
+                moved = await self._take_over(page) or moved
+            if len(page) < _PAGE:
+                break
+            after = f"({page[-1].entry_id}"
+        return moved
+
+    async def _take_over(self, page: Sequence[Idle]) -> bool:
+        silent = await self._silent(page)
+        calls = [call for message, idle_ms in silent for call in self._member.claim(message, idle_ms)]
+        replies = all_good(await self._calls.pipeline(calls))
+        most, now = self._options.max_stalled, now_ms()
+        moving = [
+            call
+            for (message, _), claimed, stalls in zip(silent, replies[::2], replies[1::2], strict=True)
+            if claimed  # else another worker was faster
+            for call in self._member.stalled(message, int(stalls or 0), most, now)
+        ]
+        all_good(await self._calls.pipeline(moving))
+        return bool(moving)
+
+    async def _silent(self, page: Sequence[Idle]) -> list[tuple[Message, int]]:
+        """The messages of which nothing was heard for a whole lease, and how long theirs is."""
+        entries = [self._member.entry(idle.entry_id) for idle in page]
+        replies = all_good(await self._calls.pipeline([entry.call for entry in entries]))
+        found = [(idle, entry.read(reply)) for idle, entry, reply in zip(page, entries, replies, strict=True)]
+        self._skipped += [idle.entry_id for idle, message in found if not message and idle.idle_ms >= _FORGOTTEN_MS]
+        there = [(idle, message) for idle, message in found if message]
+        signs = [self._member.last_sign(message) for _, message in there]
+        replies = all_good(await self._calls.pipeline([sign.call for sign in signs]))
+        silent: list[tuple[Message, int]] = []
+        for (idle, message), sign, reply in zip(there, signs, replies, strict=True):
+            if (known := sign.read(reply)) is None:
+                self._skipped.append(idle.entry_id)
+                continue
+            lease, heard_ms = known
+            lock_ms = int(lease.lock_ms or milliseconds(self._options.lock_duration))
+            # The record's sign of life may be another subscription's; the entry's own age is not.
+            if idle.idle_ms >= lock_ms and now_ms() - heard_ms >= lock_ms:
+                silent.append((message, lock_ms))
+        return silent
+
+
+def _last(replies: Iterator[Reply], count: int) -> Reply:
+    """The last of the next replies; raises when one of them is an error."""
+    return (all_good([next(replies) for _ in range(count)]) or [None])[-1]
+
+
+def _why(want: int, read: int, seen: _Seen) -> Why:
+    if not want:
+        return Why.UNASKED
+    if seen.is_paused:
+        return Why.PAUSED
+    if read == want:
+        return Why.ENOUGH
+    return Why.FULL if 0 <= seen.room <= read else Why.EMPTY

@@ -1,0 +1,601 @@
+"""Broadcasts on a real server: every subscription gets every message it wants, once it succeeds, whatever others do."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import redis
+
+from orchestration_queue.client import AsyncBroadcast, AsyncQueue
+from orchestration_queue.errors import InvalidNameError, InvalidOptionError, PayloadError, UsageError
+from orchestration_queue.options import (
+    Backoff,
+    Deduplication,
+    JobOptions,
+    Ordering,
+    Retention,
+    WorkerOptions,
+)
+from orchestration_queue.protocol.keys import QueueKeys
+from orchestration_queue.protocol.lease import (
+    ChildrenWait,
+    Completion,
+    Failure,
+    GroupHold,
+    Lease,
+    Postponement,
+    Settlement,
+    Suspension,
+)
+from orchestration_queue.protocol.operations.settling import Verdict
+from orchestration_queue.protocol.operations.subscribing import Member
+from orchestration_queue.protocol.operations.working import Renewal
+from orchestration_queue.protocol.subjects import SubjectFilter
+from orchestration_queue.schedules import Every, JobTemplate
+from orchestration_queue.server import AsyncConnection
+from orchestration_queue.server.clock import now_ms
+from orchestration_queue.states import JobState
+from orchestration_queue.worker import AsyncActiveJob, BroadcastWorker
+from orchestration_queue.worker.broadcast_line import BroadcastLine
+from orchestration_queue.worker.interrupts import JobInterrupt
+from orchestration_queue.worker.machine import Exchange
+from tests.faces import Face
+from tests.waiting import wait_until
+
+QUICK = WorkerOptions(
+    concurrency=4,
+    lock_duration=timedelta(seconds=1),
+    stalled_interval=timedelta(milliseconds=200),
+    promotion_interval=timedelta(milliseconds=50),
+    drain=timedelta(seconds=5),
+)
+THRICE = JobOptions(attempts=3, backoff=Backoff(type="fixed", delay=timedelta(milliseconds=20)))
+
+
+@pytest.fixture(params=["async", "sync"])
+def face(request: pytest.FixtureRequest, server_url: str, raw: redis.Redis) -> Face:
+    return Face(request.param, server_url)
+
+
+@pytest.fixture
+async def shop(server_url: str, queue_name: str, raw: redis.Redis) -> AsyncIterator[AsyncBroadcast]:
+    async with AsyncBroadcast(queue_name, url=server_url) as shop:
+        yield shop
+
+
+class Seen:
+    """A handler that notes what it is given."""
+
+    def __init__(self) -> None:
+        self.messages: list[tuple[str, Any]] = []
+        self.attempts: list[int] = []
+
+    async def __call__(self, job: AsyncActiveJob) -> str:
+        self.messages.append((job.name, job.data))
+        self.attempts.append(job.attempt)
+        return "seen"
+
+    @property
+    def data(self) -> list[Any]:
+        return [data for _, data in self.messages]
+
+
+@asynccontextmanager
+async def subscribed(
+    shop: AsyncBroadcast,
+    subscription: str,
+    handler: Callable[..., Any],
+    url: str,
+    *,
+    subjects: Iterable[str] = (),
+    start_from: str = "$",
+    **options: Any,
+) -> AsyncIterator[BroadcastWorker]:
+    """A worker of a subscription, listening, and stopped in the end."""
+    quick = QUICK.model_copy(update=options)
+    worker = BroadcastWorker(
+        shop.name, handler, subscription=subscription, subjects=subjects, start_from=start_from, url=url, options=quick
+    )
+    running = asyncio.ensure_future(worker.run())
+    await wait_until(
+        lambda: worker.is_listening or worker.running or worker.is_paused or running.done(), "the worker to start"
+    )
+    try:
+        yield worker
+    finally:
+        worker.stop()
+        await asyncio.wait_for(running, 10)
+
+
+async def settled(shop: AsyncBroadcast) -> None:
+    """Wait until no subscription owes anything."""
+    async with asyncio.timeout(10):
+        while any(one.pending or one.lag for one in await shop.subscriptions()):  # noqa: ASYNC110  the server tells nobody
+            await asyncio.sleep(0.005)
+
+
+# -- Who gets what
+
+
+async def test_every_subscription_gets_every_message(shop: AsyncBroadcast, server_url: str) -> None:
+    mailer, ledger = Seen(), Seen()
+    async with subscribed(shop, "mailer", mailer, server_url), subscribed(shop, "ledger", ledger, server_url):
+        for number in range(20):
+            await shop.publish("orders.created", number)
+        await wait_until(lambda: len(mailer.data) == len(ledger.data) == 20, "both to get all")
+        await settled(shop)
+    assert sorted(mailer.data) == sorted(ledger.data) == list(range(20))
+
+
+async def test_the_workers_of_one_subscription_share_its_messages(shop: AsyncBroadcast, server_url: str) -> None:
+    one, other = Seen(), Seen()
+    async with (
+        subscribed(shop, "mailer", one, server_url, concurrency=1),
+        subscribed(shop, "mailer", other, server_url, concurrency=1),
+    ):
+        for number in range(40):
+            await shop.publish("orders.created", number)
+        await wait_until(lambda: len(one.data) + len(other.data) == 40, "them to get all")
+        await settled(shop)
+    assert sorted(one.data + other.data) == list(range(40))
+    assert one.data
+    assert other.data
+
+
+async def test_a_subscription_gets_the_subjects_it_wants(shop: AsyncBroadcast, server_url: str) -> None:
+    handlers = {"all": Seen(), "created": Seen(), "orders": Seen()}
+    async with (
+        subscribed(shop, "all", handlers["all"], server_url),
+        subscribed(shop, "created", handlers["created"], server_url, subjects=["*.created", "reset"]),
+        subscribed(shop, "orders", handlers["orders"], server_url, subjects=["orders.>"]),
+    ):
+        subjects = ["orders.created", "orders.paid.eu", "users.created", "users", "reset", "orders"]
+        for subject in subjects:
+            await shop.publish(subject)
+        await wait_until(lambda: len(handlers["all"].data) == len(subjects), "the messages")
+        await settled(shop)
+    got = {name: sorted(subject for subject, _ in seen.messages) for name, seen in handlers.items()}
+    assert got == {
+        "all": sorted(subjects),
+        "created": ["orders.created", "reset", "users.created"],
+        "orders": ["orders.created", "orders.paid.eu"],
+    }
+
+
+async def test_a_new_subscription_starts_where_it_wants(shop: AsyncBroadcast, server_url: str, raw: Any) -> None:
+    for number in range(3):
+        await shop.publish("orders.created", number)
+    second = raw.xrange(shop.keys.stream)[1][0]
+    handlers = {"$": Seen(), "0-0": Seen(), second: Seen()}
+    async with (
+        subscribed(shop, "new", handlers["$"], server_url),
+        subscribed(shop, "all", handlers["0-0"], server_url, start_from="0-0"),
+        subscribed(shop, "some", handlers[second], server_url, start_from=second),
+    ):
+        await shop.publish("orders.created", 3)
+        await wait_until(lambda: sum(len(seen.data) for seen in handlers.values()) == 7, "the messages")
+        await settled(shop)
+    assert [sorted(seen.data) for seen in handlers.values()] == [[3], [0, 1, 2, 3], [2, 3]]
+
+
+async def test_a_subscription_goes_on_where_it_was(shop: AsyncBroadcast, server_url: str) -> None:
+    before, after = Seen(), Seen()
+    async with subscribed(shop, "mailer", before, server_url):
+        await shop.publish("orders.created", 1)
+        await wait_until(lambda: before.data, "the first message")
+        await settled(shop)
+    await shop.publish("orders.created", 2)
+    async with subscribed(shop, "mailer", after, server_url, start_from="0-0"):
+        await wait_until(lambda: after.data, "the second message")
+        await settled(shop)
+    assert (before.data, after.data) == ([1], [2])
+
+
+async def test_a_delayed_message_reaches_every_subscription_in_time(shop: AsyncBroadcast, server_url: str) -> None:
+    mailer, ledger = Seen(), Seen()
+    async with subscribed(shop, "mailer", mailer, server_url), subscribed(shop, "ledger", ledger, server_url):
+        await shop.publish("orders.created", 1, JobOptions(delay=timedelta(milliseconds=100)))
+        await wait_until(lambda: mailer.data and ledger.data, "both to get it")
+        await settled(shop)
+    assert mailer.data == ledger.data == [1]
+
+
+async def test_its_workers_fire_its_schedules(shop: AsyncBroadcast, server_url: str) -> None:
+    seen = Seen()
+    async with AsyncQueue(shop.name, url=server_url) as queue:
+        every = Every(timedelta(milliseconds=50), limit=1)
+        await queue.schedulers.upsert("tick", every, JobTemplate(name="clock.tick"))
+    async with subscribed(shop, "clock", seen, server_url, start_from="0-0"):
+        await wait_until(lambda: seen.messages, "the schedule to fire")
+        await settled(shop)
+    assert seen.messages[0][0] == "clock.tick"
+
+
+# -- Failures
+
+
+async def test_a_retry_of_one_subscription_does_not_disturb_another(
+    shop: AsyncBroadcast, server_url: str, raw: Any
+) -> None:
+    attempts: list[int] = []
+
+    async def flaky(job: AsyncActiveJob) -> None:
+        attempts.append(job.attempt)
+        if job.attempt < 3:
+            raise ValueError("not yet")
+
+    calm = Seen()
+    async with subscribed(shop, "flaky", flaky, server_url), subscribed(shop, "calm", calm, server_url):
+        message = await shop.publish("orders.created", 1, THRICE)
+        await wait_until(lambda: len(attempts) == 3, "the third attempt")
+        await settled(shop)
+    assert attempts == [1, 2, 3]
+    assert (calm.data, calm.attempts) == ([1], [1])
+    assert raw.hget(f"{shop.keys.job(message.id)}:sub:flaky", "a") == "2"
+    assert 0 < raw.ttl(f"{shop.keys.job(message.id)}:sub:flaky") <= 86400
+    assert not raw.exists(f"{shop.keys.job(message.id)}:sub:calm")
+
+
+async def test_a_message_out_of_attempts_fails_for_its_subscription_alone(
+    shop: AsyncBroadcast, server_url: str
+) -> None:
+    tries: Counter[str] = Counter()
+
+    async def broken(job: AsyncActiveJob) -> None:
+        tries[job.id] += 1
+        raise ValueError("never")
+
+    calm = Seen()
+    async with (
+        shop.events() as events,
+        subscribed(shop, "broken", broken, server_url),
+        subscribed(shop, "calm", calm, server_url),
+    ):
+        message = await shop.publish("orders.created", 1, THRICE)
+        told: list[str] = []
+        async with asyncio.timeout(10):
+            while not {"failed", "completed"} <= set(told):
+                told += [event.type for event in await events.read(1) if event.job_id == message.id]
+        await settled(shop)
+    assert tries == {message.id: 3}
+    assert calm.data == [1]
+    assert told.count("retrying") == 2
+
+
+async def test_a_message_whose_worker_is_gone_goes_to_another_of_its_subscription(
+    shop: AsyncBroadcast, server_url: str
+) -> None:
+    given_up = asyncio.Event()
+
+    async def stuck(job: AsyncActiveJob) -> None:
+        given_up.set()
+        await asyncio.Event().wait()
+
+    calm, heir = Seen(), Seen()
+    async with subscribed(shop, "calm", calm, server_url):
+        async with subscribed(shop, "mailer", stuck, server_url) as worker:
+            message = await shop.publish("orders.created", 1)
+            await asyncio.wait_for(given_up.wait(), 10)
+            worker.kill()
+        async with subscribed(shop, "mailer", heir, server_url, start_from="0-0"):
+            await wait_until(lambda: heir.data, "another worker to take it over")
+            await settled(shop)
+    assert (calm.data, heir.data, heir.attempts) == ([1], [1], [1])
+    assert await stalls(shop) == [message.id]
+
+
+async def stalls(shop: AsyncBroadcast) -> list[str]:
+    """The messages of which it was told that they stalled."""
+    async with shop.events("0") as events:
+        return [event.job_id for event in await events.read() if event.type == "stalled"]
+
+
+async def test_a_message_that_lost_too_many_workers_fails_for_its_subscription(
+    shop: AsyncBroadcast, server_url: str, raw: Any
+) -> None:
+    starts = 0
+
+    async def stuck(job: AsyncActiveJob) -> None:
+        nonlocal starts
+        starts += 1
+        await asyncio.Event().wait()
+
+    await shop.subscribe("mailer")
+    message = await shop.publish("orders.created", 1)
+    for wanted in (1, 2):
+        async with subscribed(shop, "mailer", stuck, server_url) as worker:
+            await wait_until(lambda wanted=wanted: starts == wanted, f"start {wanted}")  # type: ignore[misc]
+            worker.kill()
+    async with subscribed(shop, "mailer", stuck, server_url):
+        await wait_until(lambda: raw.zscore(shop.keys.failed, message.id), "it to fail")
+        await settled(shop)
+    assert starts == 2
+    assert (await message.refresh()).failed_reason == "job stalled more than maxStalledCount"
+
+
+async def test_a_long_run_is_left_to_its_worker(shop: AsyncBroadcast, server_url: str) -> None:
+    end = asyncio.Event()
+    starts = 0
+
+    async def slow(_: AsyncActiveJob) -> None:
+        nonlocal starts
+        starts += 1
+        await end.wait()
+
+    async with (
+        subscribed(shop, "mailer", slow, server_url) as one,
+        subscribed(shop, "mailer", slow, server_url) as other,
+    ):
+        await shop.publish("orders.created", 1)
+        await wait_until(lambda: starts == 1, "its start")
+        # For longer than a lease, and with sweeps in between.
+        await idle(server_url, shop, "mailer", timedelta(seconds=1.5))
+        assert one.running + other.running == 1
+        end.set()
+        await settled(shop)
+    assert starts == 1
+
+
+async def idle(url: str, shop: AsyncBroadcast, subscription: str, duration: timedelta) -> None:
+    """Wait until an entry has been in the subscription's hands for so long."""
+    operation = Member(shop.keys, subscription, "").idle(duration // timedelta(milliseconds=1))
+    async with await AsyncConnection.open(url) as connection, asyncio.timeout(10):
+        while not await connection.run(operation):  # noqa: ASYNC110  the server tells nobody
+            await asyncio.sleep(0.02)
+
+
+async def test_a_worker_that_wakes_too_late_changes_nothing(shop: AsyncBroadcast, server_url: str) -> None:
+    """Its message goes on under another entry, so that what it says of the old one is not heard."""
+    late = Member(QueueKeys(shop.name), "mailer", "late")
+    await shop.subscribe("mailer")
+    message = await shop.publish("orders.created", 1, THRICE)
+    async with await AsyncConnection.open(server_url) as connection:
+        (taken,) = await connection.run(late.read(1))
+        replies = await connection.pipeline(late.start(taken, now_ms() - 5000))
+        lease = late.read_start(taken, *replies)
+        assert isinstance(lease, Lease)
+        heir = Seen()
+        async with subscribed(shop, "mailer", heir, server_url):
+            await wait_until(lambda: heir.data, "another worker to take it over")
+            await settled(shop)
+        assert not await connection.run(late.holds(lease.entry_id))
+        assert late.read_look(*await connection.pipeline(late.look(lease))) is Renewal.LOST
+        line = BroadcastLine(late, SubjectFilter(), "$", connection, connection, QUICK)
+        trip = await line.exchange(Exchange(settle=(Failure(lease, "too late", max_attempts=3),)))
+    assert trip.verdicts == (Verdict.LOST,)
+    assert (await message.refresh()).state is JobState.COMPLETED
+
+
+async def test_what_a_trip_could_not_tell_is_told_once_by_the_next(shop: AsyncBroadcast, server_url: str) -> None:
+    """The same outcome again, because the reply was lost: the second time nothing happens."""
+    member = Member(QueueKeys(shop.name), "mailer", "w")
+    await shop.subscribe("mailer")
+    await shop.publish("orders.created", 1)
+    async with shop.events() as events, await AsyncConnection.open(server_url) as connection:
+        line = BroadcastLine(member, SubjectFilter(), "$", connection, connection, QUICK)
+        (lease,) = (await line.exchange(Exchange(want=1))).started
+        step = Exchange(settle=(Completion(lease, "1"),))
+        assert [(await line.exchange(step)).verdicts for _ in range(2)] == [(Verdict.COMPLETED,), (Verdict.LOST,)]
+        assert [event.type for event in await events.read() if event.type == "completed"] == ["completed"]
+
+
+async def test_a_delivery_whose_reply_was_lost_is_found_again(shop: AsyncBroadcast, server_url: str) -> None:
+    member = Member(QueueKeys(shop.name), "mailer", "w")
+    await shop.subscribe("mailer")
+    for subject in ("orders.created", "users.created"):
+        await shop.publish(subject)
+    async with await AsyncConnection.open(server_url) as connection:
+        lost = await connection.run(member.read(5))
+        line = BroadcastLine(member, SubjectFilter(["orders.*"]), "$", connection, connection, QUICK)
+        found = await line.recover(set())
+        assert [delivery.entry_id for delivery in found] == [lost[0].entry_id]
+        assert await line.recover({found[0].job_id}) == []
+        await line.exchange(Exchange(start=tuple(found)))
+        assert [one.pending for one in await shop.subscriptions()] == [1]
+
+
+async def test_a_draining_worker_returns_what_it_has_not_started_to_its_subscription(
+    shop: AsyncBroadcast, server_url: str, raw: Any
+) -> None:
+    member = Member(QueueKeys(shop.name), "mailer", "w")
+    for name in ("mailer", "other"):
+        await shop.subscribe(name)
+    await shop.publish("orders.created", 1)
+    async with await AsyncConnection.open(server_url) as connection:
+        line = BroadcastLine(member, SubjectFilter(), "$", connection, connection, QUICK)
+        back = Exchange(hand_back=tuple(await line.recover(set()) or await connection.run(member.read(1))))
+        await line.exchange(back)
+        await line.exchange(back)
+    assert [entry.get("retryGroup") for _, entry in raw.xrange(shop.keys.stream)] == [None, "mailer"]
+    heir, other = Seen(), Seen()
+    async with subscribed(shop, "mailer", heir, server_url), subscribed(shop, "other", other, server_url):
+        await wait_until(lambda: heir.data and other.data, "both to get it")
+        await settled(shop)
+    assert (heir.data, other.data) == ([1], [1])
+
+
+# -- What a handler may do
+
+
+@pytest.mark.parametrize(
+    ("settle", "reason"),
+    [
+        (lambda lease: Postponement(lease, now_ms() + 20, '"x"'), "A message cannot get other data"),
+        (ChildrenWait, "A message cannot wait for children"),
+        (Suspension, "A message cannot be suspended"),
+        (lambda lease: GroupHold(lease, 100), "A message cannot hold back a group"),
+    ],
+)
+async def test_what_would_touch_other_subscriptions_fails_with_a_reason(
+    shop: AsyncBroadcast, server_url: str, raw: Any, settle: Callable[[Lease], Settlement], reason: str
+) -> None:
+    async def handle(_: AsyncActiveJob) -> None:
+        raise JobInterrupt(settle)
+
+    async with subscribed(shop, "mailer", handle, server_url):
+        message = await shop.publish("orders.created", 1, THRICE)
+        await wait_until(lambda: raw.zscore(shop.keys.failed, message.id), "it to fail")
+        await settled(shop)
+    assert str((await message.refresh()).failed_reason).startswith(reason)
+
+
+async def test_a_postponed_message_comes_back_to_its_subscription_alone(shop: AsyncBroadcast, server_url: str) -> None:
+    seen: list[int] = []
+
+    async def handle(job: AsyncActiveJob) -> None:
+        seen.append(job.attempt)
+        if len(seen) < 3:
+            raise JobInterrupt(lambda lease: Postponement(lease, now_ms() + 20))
+
+    calm = Seen()
+    async with subscribed(shop, "mailer", handle, server_url), subscribed(shop, "calm", calm, server_url):
+        await shop.publish("orders.created", 1)
+        await wait_until(lambda: len(seen) == 3, "it to come back")
+        await settled(shop)
+    assert (seen, calm.data) == ([1, 1, 1], [1])
+
+
+async def test_a_revoked_message_is_not_started(shop: AsyncBroadcast, server_url: str, raw: Any) -> None:
+    seen = Seen()
+    await shop.subscribe("mailer")
+    message = await shop.publish("orders.created", 1)
+    raw.hset(shop.keys.job(message.id), "revoked", "1")
+    async with subscribed(shop, "mailer", seen, server_url):
+        await wait_until(lambda: raw.zscore(shop.keys.failed, message.id), "it to fail")
+        await settled(shop)
+    assert (seen.data, (await message.refresh()).failed_reason) == ([], "revoked")
+
+
+async def test_a_paused_broadcast_starts_nothing_and_a_limit_holds(
+    shop: AsyncBroadcast, server_url: str, raw: Any
+) -> None:
+    at_once = most = 0
+
+    async def handle(_: AsyncActiveJob) -> None:
+        nonlocal at_once, most
+        at_once += 1
+        most = max(most, at_once)
+        await asyncio.sleep(0.01)
+        at_once -= 1
+
+    async with AsyncQueue(shop.name, url=server_url) as queue:
+        await queue.pause()
+        raw.hset(shop.keys.meta, "globalConcurrency", 2)
+        async with subscribed(shop, "mailer", handle, server_url, start_from="0-0") as worker:
+            await wait_until(lambda: worker.is_paused, "it to notice")
+            for number in range(10):
+                await shop.publish("orders.created", number)
+            assert (await shop.subscriptions())[0].lag == 10
+            await queue.resume()
+            await wait_until(lambda: not worker.is_paused, "it to go on")
+            await settled(shop)
+    assert most == 2
+
+
+# -- The publisher's side, in both faces
+
+
+async def test_the_newest_messages_are_kept_exactly(face: Face, queue_name: str, raw: Any) -> None:
+    async with face.broadcast(queue_name, max_messages=3) as shop:
+        for number in range(7):
+            await shop.publish("orders.created", number)
+            assert raw.xlen(shop.keys.stream) == min(number + 1, 3)
+        assert [entry["jobId"] for _, entry in raw.xrange(shop.keys.stream)] == ["5", "6", "7"]
+
+
+async def test_a_message_published_twice_is_one(face: Face, queue_name: str, raw: Any) -> None:
+    async with face.broadcast(queue_name) as shop:
+        for options in (JobOptions(job_id="a"), JobOptions(deduplication=Deduplication(id="b"))):
+            first, second = [await shop.publish("orders.created", number, options) for number in range(2)]
+            assert (first.is_new, second.is_new, first.id == second.id) == (True, False, True)
+            assert second.record.data == 0
+        assert raw.xlen(shop.keys.stream) == 2
+
+
+async def test_subscriptions_are_made_listed_and_ended(face: Face, queue_name: str) -> None:
+    async with face.broadcast(queue_name) as shop:
+        assert await shop.subscriptions() == []
+        assert not await shop.unsubscribe("mailer")
+        assert await shop.subscribe("mailer")
+        assert not await shop.subscribe("mailer", "0-0")
+        await shop.publish("orders.created")
+        assert await shop.subscribe("late")
+        assert await shop.subscribe("all", "0-0")
+        found = {one.name: (one.lag, one.pending, one.workers) for one in await shop.subscriptions()}
+        assert found == {"mailer": (1, 0, 0), "late": (0, 0, 0), "all": (1, 0, 0)}
+        assert await shop.unsubscribe("late")
+        assert not await shop.unsubscribe("late")
+        assert [one.name for one in await shop.subscriptions()] == ["all", "mailer"]
+
+
+@pytest.mark.parametrize(
+    ("subject", "data", "options", "error"),
+    [
+        ("orders.*", None, None, InvalidNameError),
+        ("orders..eu", None, None, InvalidNameError),
+        ("", None, None, InvalidNameError),
+        ("orders", object(), None, PayloadError),
+        ("orders", None, JobOptions(priority=1), InvalidOptionError),
+        ("orders", None, JobOptions(lifo=True), InvalidOptionError),
+        ("orders", None, JobOptions(ordering=Ordering(key="k")), InvalidOptionError),
+        ("orders", None, JobOptions(cost=2), InvalidOptionError),
+        ("orders", None, JobOptions(remove_on_complete=Retention(count=0)), InvalidOptionError),
+        ("orders", None, JobOptions(remove_on_fail=Retention(count=1)), InvalidOptionError),
+        ("orders", None, JobOptions(job_id="a||b"), InvalidOptionError),
+    ],
+)
+async def test_what_cannot_reach_every_subscription_is_refused(
+    face: Face, queue_name: str, raw: Any, subject: str, data: Any, options: JobOptions | None, error: type[Exception]
+) -> None:
+    async with face.broadcast(queue_name) as shop:
+        with pytest.raises(error):
+            await shop.publish(subject, data, options)
+    assert raw.keys() == []
+
+
+@pytest.mark.parametrize("max_messages", [0, -1, 1.5, True, "3"])
+def test_there_must_be_room_for_a_message(max_messages: Any) -> None:
+    with pytest.raises(InvalidOptionError, match="cannot keep"):
+        AsyncBroadcast("shop", max_messages=max_messages)
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({"subscription": ""}, InvalidNameError),
+        ({"subscription": "a:b"}, InvalidNameError),
+        ({"subscription": None}, InvalidNameError),
+        ({"subjects": ["orders.>.eu"]}, InvalidNameError),
+        ({"subjects": "orders"}, InvalidNameError),
+        ({"start_from": "now"}, InvalidOptionError),
+        ({"start_from": ""}, InvalidOptionError),
+        ({"start_from": ">"}, InvalidOptionError),
+        ({"start_from": 0}, InvalidOptionError),
+    ],
+)
+def test_a_worker_that_could_never_serve_is_refused_at_once(changes: dict[str, Any], error: type[UsageError]) -> None:
+    with pytest.raises(error):
+        BroadcastWorker("shop", print, **{"subscription": "mailer", **changes})
+
+
+async def test_a_message_that_was_trimmed_off_while_it_ran_still_ends(
+    shop: AsyncBroadcast, server_url: str, raw: Any
+) -> None:
+    attempts: list[int] = []
+
+    async def handle(job: AsyncActiveJob) -> None:
+        attempts.append(job.attempt)
+        raw.xtrim(shop.keys.stream, maxlen=0, approximate=False)
+        if job.attempt == 1:
+            raise ValueError("not yet")
+
+    async with subscribed(shop, "mailer", handle, server_url):
+        message = await shop.publish("orders.created", 1, THRICE)
+        await wait_until(lambda: raw.zscore(shop.keys.completed, message.id), "it to complete")
+    assert attempts == [1, 2]
