@@ -12,7 +12,7 @@ from orchestration_queue.protocol import codec
 from orchestration_queue.protocol.call import Call, text, texts
 from orchestration_queue.protocol.functions import glidemq
 from orchestration_queue.protocol.keys import GROUP, QueueKeys
-from orchestration_queue.protocol.operations import housekeeping, working
+from orchestration_queue.protocol.operations import housekeeping, telling, working
 from orchestration_queue.protocol.record import JobRecord, pairs
 from orchestration_queue.server import Connection
 from orchestration_queue.server.clock import now_ms
@@ -129,4 +129,4 @@ class HandWorker:
 
     def log(self, held: Held, line: str) -> None:
         """Append to the job's log."""
-        self._connection.execute(working.log_lines(self.keys, held.id, (line,)))
+        self._connection.execute(telling.log(self.keys, held.id, (line,)))

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-from orchestration_queue.client._async.channel import AsyncChannel
+from orchestration_queue.client._async.job_reading import AsyncJobReading
 from orchestration_queue.client._async.listener import AsyncWatch
 from orchestration_queue.client.values import Deadline, encode_data, event_outcome, outcome
 from orchestration_queue.errors import JobNotFoundError, TransportError
 from orchestration_queue.options import JobOptions, Usage, milliseconds
-from orchestration_queue.protocol.keys import QueueKeys
-from orchestration_queue.protocol.operations import control, reading, usage
+from orchestration_queue.protocol.operations import control, reading, suspending, telling, usage
 from orchestration_queue.protocol.operations.control import Revocation
-from orchestration_queue.protocol.placement import ParentRef
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.server._async.reporting import report_usage
 from orchestration_queue.server.clock import now_ms
@@ -29,62 +26,13 @@ _AFTERMATH_S = 1.0
 """How long the last event of a job that is gone may take to be read."""
 
 
-class AsyncJob:
+class AsyncJob(AsyncJobReading):
     """A job of a queue. Queues make these; there is no need to.
 
     Attributes:
         id: The job's id.
         is_new: False when adding met a job that was already there, by its id or its deduplication id.
     """
-
-    def __init__(
-        self,
-        channel: AsyncChannel,
-        keys: QueueKeys,
-        job_id: str,
-        record: JobRecord | Callable[[], JobRecord],
-        *,
-        is_new: bool = False,
-    ) -> None:
-        self._channel = channel
-        self._keys = keys
-        self._record = record
-        self.id = job_id
-        self.is_new = is_new
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.id} of queue {self.queue}, {self.record.state}>"
-
-    @property
-    def record(self) -> JobRecord:
-        """The job as it was last read; of a job that was just added, as it was sent."""
-        if not isinstance(self._record, JobRecord):
-            self._record = self._record()
-        return self._record
-
-    @property
-    def queue(self) -> str:
-        """The queue's name."""
-        return self._keys.queue
-
-    @property
-    def ref(self) -> ParentRef:
-        """What a job that this one shall wait for names as its ``parent``."""
-        return ParentRef(self._keys, self.id)
-
-    async def refresh(self) -> JobRecord:
-        """Read the job again.
-
-        Raises:
-            JobNotFoundError: It is not there any more.
-        """
-        self._record = self._found(await self._channel.look(reading.job(self._keys, self.id)))
-        return self.record
-
-    def _found(self, record: JobRecord | None) -> JobRecord:
-        if record is None:
-            raise JobNotFoundError(self.queue, self.id)
-        return record
 
     async def wait(
         self,
@@ -147,9 +95,28 @@ class AsyncJob:
                     f"after {deadline.seconds:g} s; wait longer, or check that a worker serves the queue."
                 )
 
-    async def logs(self, start: int = 0, end: int = -1) -> list[str]:
-        """The lines its handlers logged, ``start`` to ``end`` inclusive; -1 stands for the last."""
-        return await self._channel.look(reading.logs(self._keys, self.id, start, end))
+    async def update_progress(self, progress: Any) -> None:
+        """Store how far the job is, a number or any JSON, and tell those who listen.
+
+        Raises:
+            PayloadError: It is not JSON, or larger than 1 MiB.
+            JobNotFoundError: It is not there any more.
+        """
+        calls = telling.progress(self._keys, self.id, progress)
+        await self.state()
+        await self._channel.pipeline(calls)
+
+    async def log(self, text: str, *more: str) -> None:
+        """Append a line to the job's log, or several in one trip.
+
+        Raises:
+            UsageError: A line is no text.
+            PayloadError: A line is larger than 1 MiB.
+            JobNotFoundError: It is not there any more.
+        """
+        call = telling.log(self._keys, self.id, (text, *more))
+        await self.state()
+        await self._channel.execute(call)
 
     async def report_usage(self, used: Usage) -> None:
         """Store what the job used, in place of what was reported before, and count it for its queue.
@@ -171,6 +138,22 @@ class AsyncJob:
         call = usage.report_tokens(self._keys, self.id, tokens)
         await self.refresh()
         await self._channel.execute(call)
+
+    async def signal(self, name: str, data: Any = None) -> bool:
+        """Let the job go on if it is suspended; its handler finds the signal in ``job.signals``.
+
+        Args:
+            name: What kind of signal it is.
+            data: Its payload, anything JSON can say.
+
+        Returns:
+            False when the job is not suspended: only the first signal counts, and none that comes too early.
+
+        Raises:
+            UsageError: The name is no text, or empty.
+            PayloadError: The data is not JSON, or larger than 1 MiB.
+        """
+        return await self._channel.run(suspending.signal(self._keys, self.id, name, data, now_ms()))
 
     async def remove(self) -> bool:
         """Remove the job, wherever it is; False when it was gone already. A running handler is not stopped."""

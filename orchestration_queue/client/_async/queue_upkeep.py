@@ -9,7 +9,6 @@ from orchestration_queue.client._async.queue_client import AsyncQueueClient
 from orchestration_queue.client.checks import checked_count, checked_finished
 from orchestration_queue.errors import InvalidOptionError, StateError, UsageError
 from orchestration_queue.options import RateLimit, milliseconds
-from orchestration_queue.protocol import codec
 from orchestration_queue.protocol.operations import control, obliterating, reading, settings, suspending
 from orchestration_queue.protocol.operations.control import Revocation
 from orchestration_queue.protocol.operations.steps import HYDRATION
@@ -92,10 +91,7 @@ class AsyncQueueUpkeep(AsyncQueueClient):
             UsageError: The name is empty, or no text.
             PayloadError: The data is not JSON, or too large.
         """
-        if not isinstance(name, str) or not name:
-            raise UsageError(f"A signal's name says what happened, and {name!r} is none; pass text.")
-        encoded = "" if data is None else codec.encode(data, f"The data of signal {name!r}")
-        return await self._channel.run(suspending.signal(self.keys, job_id, name, encoded, now_ms()))
+        return await self._channel.run(suspending.signal(self.keys, job_id, name, data, now_ms()))
 
     async def remove(self, job_id: str) -> bool:
         """Remove a job, wherever it is; False when there is none. A running handler is not stopped."""

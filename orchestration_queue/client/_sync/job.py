@@ -4,19 +4,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-from orchestration_queue.client._sync.channel import Channel
+from orchestration_queue.client._sync.job_reading import JobReading
 from orchestration_queue.client._sync.listener import Watch
 from orchestration_queue.client.values import Deadline, encode_data, event_outcome, outcome
 from orchestration_queue.errors import JobNotFoundError, TransportError
 from orchestration_queue.options import JobOptions, Usage, milliseconds
-from orchestration_queue.protocol.keys import QueueKeys
-from orchestration_queue.protocol.operations import control, reading, usage
+from orchestration_queue.protocol.operations import control, reading, suspending, telling, usage
 from orchestration_queue.protocol.operations.control import Revocation
-from orchestration_queue.protocol.placement import ParentRef
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.server._sync.reporting import report_usage
 from orchestration_queue.server.clock import now_ms
@@ -30,62 +27,13 @@ _AFTERMATH_S = 1.0
 """How long the last event of a job that is gone may take to be read."""
 
 
-class Job:
+class Job(JobReading):
     """A job of a queue. Queues make these; there is no need to.
 
     Attributes:
         id: The job's id.
         is_new: False when adding met a job that was already there, by its id or its deduplication id.
     """
-
-    def __init__(
-        self,
-        channel: Channel,
-        keys: QueueKeys,
-        job_id: str,
-        record: JobRecord | Callable[[], JobRecord],
-        *,
-        is_new: bool = False,
-    ) -> None:
-        self._channel = channel
-        self._keys = keys
-        self._record = record
-        self.id = job_id
-        self.is_new = is_new
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.id} of queue {self.queue}, {self.record.state}>"
-
-    @property
-    def record(self) -> JobRecord:
-        """The job as it was last read; of a job that was just added, as it was sent."""
-        if not isinstance(self._record, JobRecord):
-            self._record = self._record()
-        return self._record
-
-    @property
-    def queue(self) -> str:
-        """The queue's name."""
-        return self._keys.queue
-
-    @property
-    def ref(self) -> ParentRef:
-        """What a job that this one shall wait for names as its ``parent``."""
-        return ParentRef(self._keys, self.id)
-
-    def refresh(self) -> JobRecord:
-        """Read the job again.
-
-        Raises:
-            JobNotFoundError: It is not there any more.
-        """
-        self._record = self._found(self._channel.look(reading.job(self._keys, self.id)))
-        return self.record
-
-    def _found(self, record: JobRecord | None) -> JobRecord:
-        if record is None:
-            raise JobNotFoundError(self.queue, self.id)
-        return record
 
     def wait(
         self,
@@ -148,9 +96,28 @@ class Job:
                     f"after {deadline.seconds:g} s; wait longer, or check that a worker serves the queue."
                 )
 
-    def logs(self, start: int = 0, end: int = -1) -> list[str]:
-        """The lines its handlers logged, ``start`` to ``end`` inclusive; -1 stands for the last."""
-        return self._channel.look(reading.logs(self._keys, self.id, start, end))
+    def update_progress(self, progress: Any) -> None:
+        """Store how far the job is, a number or any JSON, and tell those who listen.
+
+        Raises:
+            PayloadError: It is not JSON, or larger than 1 MiB.
+            JobNotFoundError: It is not there any more.
+        """
+        calls = telling.progress(self._keys, self.id, progress)
+        self.state()
+        self._channel.pipeline(calls)
+
+    def log(self, text: str, *more: str) -> None:
+        """Append a line to the job's log, or several in one trip.
+
+        Raises:
+            UsageError: A line is no text.
+            PayloadError: A line is larger than 1 MiB.
+            JobNotFoundError: It is not there any more.
+        """
+        call = telling.log(self._keys, self.id, (text, *more))
+        self.state()
+        self._channel.execute(call)
 
     def report_usage(self, used: Usage) -> None:
         """Store what the job used, in place of what was reported before, and count it for its queue.
@@ -172,6 +139,22 @@ class Job:
         call = usage.report_tokens(self._keys, self.id, tokens)
         self.refresh()
         self._channel.execute(call)
+
+    def signal(self, name: str, data: Any = None) -> bool:
+        """Let the job go on if it is suspended; its handler finds the signal in ``job.signals``.
+
+        Args:
+            name: What kind of signal it is.
+            data: Its payload, anything JSON can say.
+
+        Returns:
+            False when the job is not suspended: only the first signal counts, and none that comes too early.
+
+        Raises:
+            UsageError: The name is no text, or empty.
+            PayloadError: The data is not JSON, or larger than 1 MiB.
+        """
+        return self._channel.run(suspending.signal(self._keys, self.id, name, data, now_ms()))
 
     def remove(self) -> bool:
         """Remove the job, wherever it is; False when it was gone already. A running handler is not stopped."""

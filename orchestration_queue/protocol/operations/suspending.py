@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
+from orchestration_queue.errors import UsageError
+from orchestration_queue.protocol import codec
 from orchestration_queue.protocol.call import Call, Operation, Reply, integer, optional_text, text
 from orchestration_queue.protocol.functions import glidemq
 from orchestration_queue.protocol.keys import QueueKeys
@@ -32,16 +35,22 @@ class SuspendInfo:
     signals: tuple[Signal, ...]
 
 
-def signal(keys: QueueKeys, job_id: str, name: str, data_text: str, now_ms: int) -> Operation[bool]:
+def signal(keys: QueueKeys, job_id: str, name: str, data: Any, now_ms: int) -> Operation[bool]:
     """Give a suspended job a signal and make it ready; False when it is not suspended (or not there).
 
     Args:
         keys: The job's queue.
         job_id: The job.
         name: What kind of signal it is.
-        data_text: Its encoded payload; '' for none.
+        data: Its payload; None for none.
         now_ms: Epoch milliseconds.
+
+    Raises:
+        UsageError: The name is no text, or empty.
+        PayloadError: The data is not JSON, or larger than 1 MiB.
     """
+    if not isinstance(name, str) or not name:
+        raise UsageError(f"A signal's name says what happened, and {name!r} is none; pass a word such as 'approved'.")
     call = glidemq.signal(
         job_key=keys.job(job_id),
         stream_key=keys.stream,
@@ -50,7 +59,7 @@ def signal(keys: QueueKeys, job_id: str, name: str, data_text: str, now_ms: int)
         signals_key=keys.signals(job_id),
         job_id=job_id,
         signal_name=name,
-        signal_data=data_text,
+        signal_data="" if data is None else codec.encode(data, f"The data of signal {name!r}"),
         now_ms=now_ms,
     )
     return Operation(call, lambda reply: text(reply) == "ok")

@@ -23,21 +23,15 @@ __all__ = [
     "exchange",
     "is_paused",
     "leave_group",
-    "log_lines",
     "name_dead_letter_queue",
     "read_group",
     "read_pending",
     "reclaim",
     "register",
     "renew",
-    "report_progress",
     "sweep_suspended",
     "unregister",
-    "upstream_members",
-    "upstream_result",
 ]
-
-_EVENTS_LENGTH = 1000
 
 
 class Why(Enum):
@@ -254,25 +248,3 @@ def sweep_suspended(keys: QueueKeys, now_ms: int) -> Call:
         now_ms=now_ms,
         key_prefix=keys.base + ":",
     )
-
-
-def log_lines(keys: QueueKeys, job_id: str, lines: Sequence[str]) -> Call:
-    """Append lines to the job's log."""
-    return Call("RPUSH", (keys.log(job_id),), tuple(lines))
-
-
-def report_progress(keys: QueueKeys, job_id: str, progress: str) -> list[Call]:
-    """Store the job's progress and tell those who listen."""
-    told = ("MAXLEN", "~", _EVENTS_LENGTH, "*", "event", "progress", "jobId", job_id, "data", progress)
-    return [Call("HSET", (keys.job(job_id),), ("progress", progress)), Call("XADD", (keys.events,), told)]
-
-
-def upstream_members(keys: QueueKeys, job_id: str) -> Operation[list[str]]:
-    """Members of the jobs that had to finish before this one."""
-    return Operation(Call("SMEMBERS", (keys.deps(job_id),)), lambda reply: sorted(texts(reply)))
-
-
-def upstream_result(member: str) -> Call:
-    """The stored result of one of them."""
-    base, _, job_id = member.rpartition(":")
-    return Call("HGET", (f"{base}:job:{job_id}",), ("returnvalue",))

@@ -1,0 +1,150 @@
+"""One job, from its adder's side, as far as one can look at it without changing anything."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any, Self
+
+from orchestration_queue.client._async.channel import AsyncChannel
+from orchestration_queue.client._async.job_stream import follow_stream
+from orchestration_queue.errors import JobNotFoundError
+from orchestration_queue.protocol.keys import QueueKeys
+from orchestration_queue.protocol.operations import reading, relatives, streaming, suspending
+from orchestration_queue.protocol.operations.streaming import StreamEntry
+from orchestration_queue.protocol.operations.suspending import SuspendInfo
+from orchestration_queue.protocol.placement import ParentRef
+from orchestration_queue.protocol.record import JobRecord
+from orchestration_queue.states import JobState
+
+__all__ = ["AsyncJobReading"]
+
+
+class AsyncJobReading:
+    """What one can see of a job.
+
+    Attributes:
+        id: The job's id.
+        is_new: False when adding met a job that was already there, by its id or its deduplication id.
+    """
+
+    def __init__(
+        self,
+        channel: AsyncChannel,
+        keys: QueueKeys,
+        job_id: str,
+        record: JobRecord | Callable[[], JobRecord],
+        *,
+        is_new: bool = False,
+    ) -> None:
+        self._channel = channel
+        self._keys = keys
+        self._record = record
+        self.id = job_id
+        self.is_new = is_new
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.id} of queue {self.queue}, {self.record.state}>"
+
+    @property
+    def record(self) -> JobRecord:
+        """The job as it was last read; of a job that was just added, as it was sent."""
+        if not isinstance(self._record, JobRecord):
+            self._record = self._record()
+        return self._record
+
+    @property
+    def queue(self) -> str:
+        """The queue's name."""
+        return self._keys.queue
+
+    @property
+    def ref(self) -> ParentRef:
+        """What a job that this one shall wait for names as its ``parent``."""
+        return ParentRef(self._keys, self.id)
+
+    async def refresh(self) -> JobRecord:
+        """Read the job again.
+
+        Raises:
+            JobNotFoundError: It is not there any more.
+        """
+        self._record = self._found(await self._channel.look(reading.job(self._keys, self.id)))
+        return self.record
+
+    def _found(self, record: JobRecord | None) -> JobRecord:
+        if record is None:
+            raise JobNotFoundError(self.queue, self.id)
+        return record
+
+    async def state(self) -> JobState:
+        """Where the job is now.
+
+        Raises:
+            JobNotFoundError: It is not there any more.
+        """
+        return self._found(await self._channel.look(reading.job(self._keys, self.id, ("state",)))).state
+
+    async def progress(self) -> Any:
+        """What its handler last reported; None before that.
+
+        Raises:
+            JobNotFoundError: It is not there any more.
+        """
+        return self._found(await self._channel.look(reading.job(self._keys, self.id, ("id", "progress")))).progress
+
+    async def logs(self, start: int = 0, end: int = -1) -> list[str]:
+        """The lines its handlers logged, ``start`` to ``end`` inclusive; -1 stands for the last."""
+        return await self._channel.look(reading.logs(self._keys, self.id, start, end))
+
+    async def children(self) -> list[Self]:
+        """The jobs that this one waits for, or waited for, as far as they are still there."""
+        return await self._jobs(await self._channel.follow(relatives.children(self._keys, self.id)))
+
+    async def parents(self) -> list[Self]:
+        """The jobs that wait for this one, as far as they are still there."""
+        return await self._jobs(await self._channel.follow(relatives.parents(self._keys, self.id)))
+
+    async def _jobs(self, refs: Sequence[ParentRef]) -> list[Self]:
+        records = await self._channel.follow(reading.jobs([(ref.keys, ref.job_id) for ref in refs]))
+        found = zip(refs, records, strict=True)
+        return [type(self)(self._channel, ref.keys, ref.job_id, record) for ref, record in found if record is not None]
+
+    async def children_values(self) -> dict[str, Any]:
+        """What the jobs that this one waited for returned.
+
+        Returns:
+            Result by the child's full name, ``prefix:{queue}:id``. Those without a result, or not kept, are left out.
+        """
+        values = await self._channel.follow(relatives.children_values(self._keys, self.id))
+        return {ref.member: value for ref, value in values}
+
+    async def suspend_info(self) -> SuspendInfo | None:
+        """Why and since when the job is suspended; None when it is not."""
+        return await self._channel.look(suspending.suspend_info(self._keys, self.id))
+
+    async def read_stream(self, after: str = streaming.FIRST_ENTRY, count: int = 100) -> list[StreamEntry]:
+        """What the job's handler has given out, oldest first, without waiting.
+
+        Args:
+            after: The ``id`` of the last entry that was read; ``0`` begins at the beginning.
+            count: At most this many.
+
+        Raises:
+            UsageError: ``after`` is no entry's id, or the count no positive number.
+        """
+        return await self._channel.look(streaming.read(self._keys, self.id, after, count))
+
+    def stream(self, after: str = streaming.FIRST_ENTRY) -> AsyncIterator[StreamEntry]:
+        """Everything the job's handler gives out, as it comes, until the job has finished.
+
+        It ends without a word when the job fails, too; :meth:`AsyncJob.wait` tells how it ended. Each iterator has a
+        connection of its own.
+
+        Args:
+            after: The ``id`` of the last entry that was read; ``0`` begins at the beginning.
+
+        Raises:
+            UsageError: ``after`` is no entry's id.
+            TransportError: The server could not be reached. Go on after the last entry's ``id``.
+        """
+        return follow_stream(self._channel, self._keys, self.id, streaming.checked_position(after))
