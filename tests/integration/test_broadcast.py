@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
@@ -418,6 +419,43 @@ async def test_a_draining_worker_returns_what_it_has_not_started_to_its_subscrip
         await wait_until(lambda: heir.data and other.data, "both to get it")
         await settled(shop)
     assert (heir.data, other.data) == ([1], [1])
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+async def test_no_message_is_lost_and_none_comes_back_after_it_succeeded(
+    shop: AsyncBroadcast, server_url: str, seed: int
+) -> None:
+    chance = random.Random(seed)
+    successes: Counter[tuple[str, int]] = Counter()
+
+    def handler(subscription: str) -> Callable[[AsyncActiveJob], Awaitable[None]]:
+        async def handle(job: AsyncActiveJob) -> None:
+            await asyncio.sleep(chance.random() / 100)
+            if chance.random() < 0.3:
+                raise ValueError("bad luck")
+            successes[subscription, job.data] += 1
+
+        return handle
+
+    async def publish() -> None:
+        for number in range(100):
+            await shop.publish("orders.created", number, JobOptions(attempts=50))
+
+    for name in ("mailer", "ledger"):
+        await shop.subscribe(name)
+    async with (
+        subscribed(shop, "mailer", handler("mailer"), server_url),
+        subscribed(shop, "ledger", handler("ledger"), server_url),
+        subscribed(shop, "ledger", handler("ledger"), server_url),
+    ):
+        publishing = asyncio.ensure_future(publish())
+        async with subscribed(shop, "mailer", handler("mailer"), server_url) as victim:
+            await wait_until(lambda: victim.running and successes.total() > 20, "it to be busy")
+            victim.kill()
+        await publishing
+        await wait_until(lambda: len(successes) == 200, "both to succeed with all")
+        await settled(shop)
+    assert set(successes.values()) == {1}
 
 
 # -- What a handler may do

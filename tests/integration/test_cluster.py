@@ -7,6 +7,7 @@ import json
 import logging
 import re
 import threading
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -18,14 +19,14 @@ import pytest
 from typer.testing import CliRunner
 
 from orchestration_queue.cli.main import app
-from orchestration_queue.client import AsyncQueue, FlowProducer, NewJob, Queue, QueueEvents
+from orchestration_queue.client import AsyncBroadcast, AsyncQueue, FlowProducer, NewJob, Queue, QueueEvents
 from orchestration_queue.errors import FlowError, ServerError, TransportError, UsageError
 from orchestration_queue.flows import Dag, Node, compile  # noqa: A004
-from orchestration_queue.options import WorkerOptions
+from orchestration_queue.options import JobOptions, WorkerOptions
 from orchestration_queue.protocol.call import Call
 from orchestration_queue.protocol.library import LIBRARIES
 from orchestration_queue.server import AsyncConnection, Connection
-from orchestration_queue.worker import AsyncActiveJob, Handler, Worker
+from orchestration_queue.worker import AsyncActiveJob, BroadcastWorker, Handler, Worker
 from tests.nodes import Cluster, Nodes
 from tests.nodes import Node as Member
 from tests.waiting import wait_until
@@ -214,6 +215,32 @@ def test_a_cluster_url_needs_a_cluster(nodes: Nodes) -> None:
         Connection.open(f"redis+cluster://127.0.0.1:{nodes.start().port}", connect_timeout=timedelta(seconds=1))
     with pytest.raises(TransportError, match=r"redis\+cluster://127.0.0.1:1,127.0.0.1:2"):
         Connection.open("redis+cluster://127.0.0.1:1,127.0.0.1:2", connect_timeout=timedelta(milliseconds=300))
+
+
+async def test_a_broadcast_reaches_its_subscriptions_on_each_primary(cluster: Cluster, queues: list[str]) -> None:
+    got: Counter[tuple[str, str, int]] = Counter()
+
+    async def flaky(job: AsyncActiveJob) -> None:
+        if job.attempt == 1 and job.data % 2:
+            raise ValueError("not yet")
+        got[job.queue, job.name, job.data] += 1
+
+    workers = [
+        BroadcastWorker(name, flaky, subscription=subscription, url=cluster.url, options=QUICK)
+        for name in queues
+        for subscription in ("mailer", "ledger")
+    ]
+    running = [asyncio.ensure_future(worker.run()) for worker in workers]
+    await wait_until(lambda: all(worker.is_listening for worker in workers), "the workers to listen")
+    for name in queues:
+        async with AsyncBroadcast(name, max_messages=50, url=cluster.url) as broadcast:
+            for number in range(10):
+                await broadcast.publish("orders.created", number, JobOptions(attempts=2))
+    await wait_until(lambda: got.total() == 60, "every subscription to get every message")
+    for worker in workers:
+        worker.stop()
+    await asyncio.wait_for(asyncio.gather(*running), 10)
+    assert got == {(name, "orders.created", number): 2 for name in queues for number in range(10)}
 
 
 # Slots that move
