@@ -137,7 +137,7 @@ def _readable(job: Job, field: str) -> Any:
 def _stored(job: Job, field: str) -> str | None:
     if field not in job.record.fields:
         return None
-    return _plain(json.dumps(_readable(job, field), ensure_ascii=False))
+    return _plain(json.dumps(_readable(job, field), ensure_ascii=False, default=str))
 
 
 def _plain(words: str | None) -> str | None:
