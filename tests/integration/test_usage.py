@@ -23,6 +23,7 @@ from orchestration_queue.server._sync import reporting as sync_reporting
 from tests.faces import Face
 
 MINUTE = timedelta(minutes=1)
+WRONG: dict[str, Any] = {"words": 5}
 ANSWER = Usage(model="m-1", tokens={"input": 100, "output": 40}, costs={"all": 0.5}, cost_unit="usd")
 
 
@@ -295,7 +296,7 @@ async def test_what_is_no_budget_is_refused(face: Face, queue_name: str, raw: An
         (lambda: Usage(total_tokens=2**54), "Usage.total_tokens"),
         (lambda: Usage(latency=-1), "Usage.latency"),
         (lambda: Usage(model=""), "Usage.model"),
-        (lambda: Usage(words=5), "has no option 'words'"),
+        (lambda: Usage(**WRONG), "has no option 'words'"),
         (lambda: Budget(max_tokens=0), "Budget.max_tokens"),
         (lambda: Budget(max_cost=float("nan")), "Budget.max_cost"),
         (lambda: Budget(max_cost_by={"a": 0}), "Budget.max_cost_by.a"),
