@@ -7,11 +7,14 @@ from datetime import timedelta
 from typing import Any
 
 from orchestration_queue.errors import InvalidOptionError
-from orchestration_queue.options.base import LONGEST, MAX_NAME_LENGTH, MAX_PRIORITY, milliseconds
+from orchestration_queue.options.base import LONGEST, MAX_COUNT, MAX_NAME_LENGTH, MAX_PRIORITY, milliseconds
 from orchestration_queue.options.fallback import Fallback
 from orchestration_queue.options.job import Backoff, JobOptions, Ordering, RateLimit, Retention, TokenBucket
 
 __all__ = ["backoff_from_wire", "fallback_from_wire", "placement_from_wire", "retention_from_wire", "wire_number"]
+
+
+_MOST_TOKENS = 1e12
 
 
 def wire_number(stored: object, most: float = 2**53) -> float:
@@ -50,10 +53,10 @@ def retention_from_wire(option: object) -> Retention | None:
         case True:
             return Retention(count=0)
         case int(kept) if kept > 0:
-            return Retention(count=kept)
+            return Retention(count=min(kept, MAX_COUNT))
         case dict():
-            age_s, most = wire_number(option.get("age"), LONGEST.total_seconds()), wire_number(option.get("count"))
-            return Retention(count=int(most) or None, age=timedelta(seconds=age_s) if age_s else None)
+            age_s, most = wire_number(option.get("age"), LONGEST.total_seconds()), _count(option.get("count"))
+            return Retention(count=most or None, age=timedelta(seconds=age_s) if age_s else None)
         case _:
             return None
 
@@ -68,10 +71,10 @@ def placement_from_wire(options: Mapping[str, Any]) -> JobOptions:
     return JobOptions(
         priority=int(wire_number(options.get("priority"), MAX_PRIORITY)),
         lifo=options.get("lifo") is True and ordering is None,
-        attempts=int(wire_number(options.get("attempts"))),
+        attempts=_count(options.get("attempts")),
         ttl=_duration(options.get("ttl")),
         ordering=ordering,
-        cost=wire_number(options.get("cost"), bucket.capacity if bucket else 2**53),
+        cost=wire_number(options.get("cost"), bucket.capacity if bucket else _MOST_TOKENS),
     )
 
 
@@ -83,21 +86,30 @@ def _ordering_from_wire(stored: object) -> Ordering | None:
         return None
     return Ordering(
         key=key,
-        concurrency=max(1, int(wire_number(stored.get("concurrency")))),
+        concurrency=max(1, _count(stored.get("concurrency"))),
         rate_limit=_rate_limit_from_wire(limit) if isinstance(limit, Mapping) else None,
         token_bucket=_bucket_from_wire(bucket) if isinstance(bucket, Mapping) else None,
     )
 
 
 def _rate_limit_from_wire(stored: Mapping[str, Any]) -> RateLimit | None:
-    most, duration = int(wire_number(stored.get("max"))), _duration(stored.get("duration"))
-    return RateLimit(max=most, duration=duration) if most and duration else None
+    try:
+        return RateLimit(max=_count(stored.get("max")), duration=_duration(stored.get("duration")))
+    except InvalidOptionError:
+        return None
 
 
 def _bucket_from_wire(stored: Mapping[str, Any]) -> TokenBucket | None:
     capacity, refill_rate = wire_number(stored.get("capacity")), wire_number(stored.get("refillRate"))
-    # A job without a cost costs one token, and would never start.
-    return TokenBucket(capacity=capacity, refill_rate=refill_rate) if capacity >= 1 and refill_rate else None
+    try:
+        # A job without a cost costs one token, and would never start with less.
+        return TokenBucket(capacity=capacity, refill_rate=refill_rate) if capacity >= 1 else None
+    except InvalidOptionError:
+        return None
+
+
+def _count(stored: object) -> int:
+    return int(wire_number(stored, MAX_COUNT))
 
 
 def _duration(stored_ms: object) -> timedelta:

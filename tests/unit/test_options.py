@@ -19,6 +19,7 @@ from orchestration_queue.options import (
     TokenBucket,
     WorkerOptions,
     backoff_from_wire,
+    placement_from_wire,
     retention_from_wire,
 )
 from orchestration_queue.protocol.keys import QueueKeys
@@ -195,3 +196,37 @@ def test_a_backoff_never_outgrows_the_wire_s_scores() -> None:
 def test_a_delay_beyond_the_wire_s_scores_is_refused() -> None:
     with pytest.raises(InvalidOptionError, match="delay"):
         JobOptions(delay=timedelta(days=3651))
+
+
+@pytest.mark.parametrize(
+    ("stored", "read"),
+    [
+        ({}, JobOptions()),
+        (
+            {"priority": 7, "attempts": 3, "ttl": 60_000, "lifo": True},
+            JobOptions(priority=7, attempts=3, ttl=60, lifo=True),
+        ),
+        ({"priority": 10**9, "attempts": 1e300}, JobOptions(priority=2048, attempts=2**31 - 1)),
+        ({"priority": "7", "attempts": -1, "ttl": None, "lifo": 1, "ordering": "k"}, JobOptions()),
+        ({"delay": 5, "jobId": "a:b", "deduplication": {"id": ""}, "parent": 1}, JobOptions()),
+        ({"ordering": {"key": "k" * 257}, "lifo": True}, JobOptions(lifo=True)),
+        ({"ordering": {"key": "k"}, "lifo": True}, JobOptions(ordering=Ordering(key="k"))),
+        (
+            {"ordering": {"key": "k", "concurrency": 0, "rateLimit": {"max": 1}, "tokenBucket": {"capacity": 9}}},
+            JobOptions(ordering=Ordering(key="k")),
+        ),
+        (
+            {"ordering": {"key": "k", "tokenBucket": {"capacity": 2, "refillRate": 1}}, "cost": 9},
+            JobOptions(cost=2, ordering=Ordering(key="k", token_bucket=TokenBucket(capacity=2, refill_rate=1))),
+        ),
+    ],
+)
+def test_stored_options_are_read_as_far_as_they_say_how_jobs_are_placed(
+    stored: dict[str, object], read: JobOptions
+) -> None:
+    assert placement_from_wire(stored) == read
+
+
+def test_a_retention_of_more_jobs_than_there_can_be_is_no_error() -> None:
+    assert retention_from_wire(10**12) == Retention(count=2**31 - 1)
+    assert retention_from_wire({"count": 10**12}) == Retention(count=2**31 - 1)
