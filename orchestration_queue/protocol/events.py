@@ -11,7 +11,7 @@ from typing import Any
 from orchestration_queue.protocol.call import Reply, text
 from orchestration_queue.protocol.record import pairs
 
-__all__ = ["Event", "read_events"]
+__all__ = ["Event", "gap_after", "place", "read_events"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,8 @@ class Event:
 
     Attributes:
         id: Its place in the stream; pass it back to resume after it.
-        type: The wire's word: ``added``, ``active``, ``completed``, ``failed``, ``retrying``, ``stalled``, ...
+        type: The wire's word: ``added``, ``active``, ``completed``, ``failed``, ``retrying``, ``stalled``, ...; or
+            ``gap``, which no server tells: see :attr:`is_gap`.
         job_id: The job it is about. ``0`` for pause and resume, a count for ``cleaned``, ``drained``, ``retried``.
         fields: What else the event carries, as stored.
     """
@@ -36,12 +37,38 @@ class Event:
         return datetime.fromtimestamp(int(self.id.partition("-")[0]) / 1000, UTC)
 
     @property
+    def is_gap(self) -> bool:
+        """Whether this stands for events that nobody can read any more: they were dropped before they were read.
+
+        Its id is the last event before them, its field ``oldest`` the id of the next that is kept.
+        """
+        return self.type == "gap"
+
+    @property
     def result(self) -> Any:
         """What a ``completed`` job returned; None for other events and for undecodable results."""
         try:
             return json.loads(self.fields["returnvalue"])
         except (KeyError, ValueError):
             return None
+
+
+def place(event_id: str) -> tuple[int, int]:
+    """An event's id as what it is ordered by."""
+    milliseconds, _, number = event_id.partition("-")
+    return int(milliseconds), int(number or 0)
+
+
+def gap_after(cursor: str, oldest: str | None) -> Event | None:
+    """What to tell a reader that had read up to a cursor, while the oldest event that is kept is this; None: nothing.
+
+    Args:
+        cursor: Id of the last event that was read.
+        oldest: Id of the oldest event that is kept; None when none was ever dropped.
+    """
+    if oldest is None or place(oldest) <= place(cursor):
+        return None
+    return Event(cursor, "gap", "", {"oldest": oldest})
 
 
 def read_events(reply: Reply) -> list[Event]:

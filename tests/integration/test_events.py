@@ -9,7 +9,7 @@ import pytest
 
 from orchestration_queue.client import QueueEvents
 from orchestration_queue.errors import UsageError
-from orchestration_queue.protocol.events import Event
+from orchestration_queue.protocol.events import Event, gap_after
 from tests.by_hand import HandWorker
 from tests.faces import Face
 
@@ -108,3 +108,78 @@ def test_events_iterate_in_a_plain_for_loop(server_url: str, queue_name: str, ra
         for event in events:
             assert (event.type, event.job_id) == ("added", "7")
             break
+
+
+def happen(raw: Any, hand: HandWorker, count: int, at_ms: int) -> list[str]:
+    """So many events, of which the queue keeps the last thousand, as the server does: in blocks of a hundred."""
+    line = raw.pipeline()
+    for number in range(count):
+        line.xadd(hand.keys.events, {"event": "added", "jobId": number}, f"{at_ms}-{number + 1}")
+    line.xtrim(hand.keys.events, 1000, approximate=True)
+    return list(line.execute()[:-1])
+
+
+async def test_who_comes_too_late_for_some_events_is_told_so_once(
+    face: Face, queue_name: str, raw: Any, hand: HandWorker
+) -> None:
+    seen = happen(raw, hand, 10, 1)
+    lost = happen(raw, hand, 1500, 2)
+    async with face.events(queue_name, after=seen[-1]) as events:
+        gap, first, *rest = await events.read(2)
+        assert (gap.is_gap, gap.type, gap.id, gap.job_id) == (True, "gap", seen[-1], "")
+        assert gap.fields == {"oldest": first.id}
+        assert first.id == raw.xrange(hand.keys.events, count=1)[0][0]
+        assert first.id in lost
+        while page := await events.read(0):
+            rest += page
+    assert [first.id, *(event.id for event in rest)] == lost[lost.index(first.id) :]
+    assert not any(event.is_gap for event in rest)
+
+
+async def test_who_asks_for_all_that_is_kept_misses_nothing(
+    face: Face, queue_name: str, raw: Any, hand: HandWorker
+) -> None:
+    happen(raw, hand, 1500, 2)
+    async with face.events(queue_name, after="0") as events:
+        assert not any(event.is_gap for event in await events.read(2))
+
+
+async def test_a_listener_of_an_empty_queue_is_told_of_a_gap_too(
+    face: Face, queue_name: str, raw: Any, hand: HandWorker
+) -> None:
+    async with face.events(queue_name) as events:
+        happen(raw, hand, 1500, 2)
+        assert (await events.read(2))[0].is_gap
+
+
+@pytest.mark.parametrize("count", [99, 100, 900])
+async def test_who_keeps_up_is_told_of_no_gap(
+    face: Face, queue_name: str, raw: Any, hand: HandWorker, count: int
+) -> None:
+    happen(raw, hand, 1500, 1)
+    async with face.events(queue_name) as events:
+        expected = happen(raw, hand, count, 2)
+        told = []
+        while page := await events.read(0.05):
+            told += page
+    assert [event.id for event in told] == expected
+    assert not any(event.is_gap for event in told)
+
+
+@pytest.mark.parametrize(
+    ("cursor", "oldest", "is_gap"),
+    [
+        ("5-0", None, False),
+        ("5-0", "5-0", False),
+        ("5", "5-0", False),
+        ("5-1", "5-0", False),
+        ("5-0", "5-1", True),
+        ("9-0", "10-0", True),
+        ("10-0", "9-5", False),
+        ("0-0", "1-1", True),
+    ],
+)
+def test_a_gap_is_where_the_oldest_kept_comes_after_the_last_read(
+    cursor: str, oldest: str | None, is_gap: bool
+) -> None:
+    assert (gap_after(cursor, oldest) is not None) is is_gap

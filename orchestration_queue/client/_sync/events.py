@@ -11,9 +11,10 @@ from typing import Self
 from orchestration_queue.client._sync.channel import Channel, Client
 from orchestration_queue.client.values import Deadline
 from orchestration_queue.errors import UsageError
-from orchestration_queue.protocol.events import Event
+from orchestration_queue.protocol.events import Event, gap_after, place
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX, QueueKeys
 from orchestration_queue.protocol.operations import reading
+from orchestration_queue.protocol.operations.streaming import is_position
 from orchestration_queue.server import Connection
 
 __all__ = ["EventReader", "QueueEvents"]
@@ -55,6 +56,9 @@ class QueueEvents(Client):
     """What happens in one queue, as it happens: an endless iterator of events.
 
     The queue keeps about its last 1,000 events. To resume after a break, pass the last event's ``id`` as ``after``.
+    Whoever comes too late for some events is told so by one of type ``gap`` in their place (see
+    :attr:`Event.is_gap`): look at the queue itself then. It may come without need when events are dropped in the very
+    moment in which they are read, and does not come when the server lost its data.
 
     Args:
         name: The queue's name.
@@ -82,6 +86,7 @@ class QueueEvents(Client):
         self.name = name
         self.keys = QueueKeys(name, prefix)
         self._after = _checked_cursor(after)
+        self._wants_all = self._after != _NEW_ONLY
         self._reader: EventReader | None = None
         self._ahead: deque[Event] = deque()
 
@@ -98,7 +103,7 @@ class QueueEvents(Client):
         return self._reader
 
     def read(self, timeout: timedelta | float | None = 0) -> list[Event]:  # noqa: ASYNC109  both faces have it
-        """The next events, at most about 100.
+        """The next events, at most about 100; in place of dropped ones, one of type ``gap``.
 
         Args:
             timeout: How long to wait for the first: a duration, or seconds; None waits for ever.
@@ -112,10 +117,18 @@ class QueueEvents(Client):
             events, self._ahead = list(self._ahead), deque()
             return events
         while True:
+            cursor = reader.cursors[self.keys]
             if events := [event for _, event in reader.read(deadline.left)]:
-                return events
+                gap = self._gap_after(cursor) if len(events) >= reading.EVENTS_PAGE else None
+                return [gap, *events] if gap else events
             if deadline.has_passed:
                 return []
+
+    def _gap_after(self, cursor: str) -> Event | None:
+        """What was dropped before it was read, if anything. Only who is far behind has to ask: one more trip."""
+        if self._wants_all and place(cursor) == (0, 0):
+            return None
+        return gap_after(cursor, self._channel.follow(reading.oldest_event(self.keys)))
 
     def __iter__(self) -> Self:
         return self
@@ -133,7 +146,6 @@ class QueueEvents(Client):
 
 
 def _checked_cursor(after: str) -> str:
-    first, dash, second = str(after).partition("-")
-    if after == _NEW_ONLY or (first.isdecimal() and (second.isdecimal() if dash else True)):
+    if after == _NEW_ONLY or is_position(after):
         return str(after)
     raise UsageError(f"{after!r} is no event id; pass the `id` of an event, '0' for all events, or '$' for new ones.")

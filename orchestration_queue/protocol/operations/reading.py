@@ -15,6 +15,7 @@ from orchestration_queue.protocol.record import JobRecord, pairs
 from orchestration_queue.states import JobState
 
 __all__ = [
+    "EVENTS_PAGE",
     "FIRST_EVENT",
     "JobCounts",
     "count",
@@ -29,9 +30,11 @@ __all__ = [
     "jobs",
     "last_event_id",
     "logs",
+    "oldest_event",
 ]
 
-_EVENTS_PAGE = 100
+EVENTS_PAGE = 100
+"""Most events of a queue in one read. Fewer are all there are."""
 FIRST_EVENT = "0-0"
 """The position before a stream's first entry."""
 
@@ -246,7 +249,7 @@ def last_event_id(keys: QueueKeys) -> Operation[str]:
 
 
 def events_since(
-    cursors: Mapping[QueueKeys, str], block_ms: int, count: int = _EVENTS_PAGE
+    cursors: Mapping[QueueKeys, str], block_ms: int, count: int = EVENTS_PAGE
 ) -> Operation[dict[QueueKeys, list[Event]]]:
     """Events of several queues, each after its cursor, waiting up to ``block_ms`` for the first. Blocks."""
     by_stream = {keys.events: keys for keys in cursors}
@@ -260,3 +263,13 @@ def events_since(
         near=next(iter(by_stream), None),
     )
     return Operation(call, read)
+
+
+def oldest_event(keys: QueueKeys) -> Steps[str | None]:
+    """Id of the oldest event that is kept, when older ones are not any more; None when nothing was ever dropped."""
+    (reply,) = yield [Call("XINFO", args=("STREAM", keys.events), near=keys.events)]
+    if isinstance(reply, Exception):
+        return None  # there are no events at all, any more
+    facts = dict(zip(map(text, reply[::2]), reply[1::2], strict=True))
+    has_dropped = facts["entries-added"] > facts["length"] and facts["first-entry"]
+    return text(facts["first-entry"][0]) if has_dropped else None
