@@ -243,6 +243,48 @@ async def test_a_broadcast_reaches_its_subscriptions_on_each_primary(cluster: Cl
     assert got == {(name, "orders.created", number): 2 for name in queues for number in range(10)}
 
 
+async def test_dead_letters_lie_and_are_replayed_across_primaries(cluster: Cluster, queues: list[str]) -> None:
+    name, dead = queues[0], queues[1]
+    is_broken = True
+
+    async def work(job: AsyncActiveJob) -> Any:
+        if is_broken:
+            raise ValueError("no")
+        return job.data
+
+    worker = Worker(name, work, url=cluster.url, options=QUICK.model_copy(update={"dead_letter_queue": dead}))
+    running = asyncio.ensure_future(worker.run())
+    async with AsyncQueue(name, url=cluster.url) as queue:
+        jobs = await queue.add_bulk([NewJob("work", n) for n in range(3)])
+        await wait_until(lambda: cluster.owner(dead).ask("XLEN", f"glide:{{{dead}}}:stream") == 3, "three letters")
+        letters = await queue.dead_letters.list()
+        assert sorted(letter.original_job_id for letter in letters) == sorted(job.id for job in jobs)
+        is_broken = False
+        again = await queue.dead_letters.replay(letters[0].id)
+        assert await again.wait(SOON) == letters[0].data
+        assert await queue.dead_letters.replay_all(1) == 1
+        assert await queue.dead_letters.purge() == 1
+        assert await queue.dead_letters.list() == []
+        assert cluster.owner(dead).ask("XLEN", f"glide:{{{dead}}}:stream") <= 1  # the place of the first
+    worker.stop()
+    await asyncio.wait_for(running, 10)
+
+
+def test_a_queue_is_obliterated_at_its_own_primary(cluster: Cluster, queues: list[str]) -> None:
+    with Connection.open(cluster.url) as connection:
+        for name in queues:
+            Queue(name, connection=connection).add_bulk([NewJob("double", {"n": n}) for n in range(1200)])
+        for name in queues:
+            queue = Queue(name, connection=connection)
+            assert len(queue.search(data={"n": 1100})) == 1
+            assert queue.workers() == []
+            assert queue.obliterate() > 1200
+            assert cluster.owner(name).ask("KEYS", f"glide:{{{name}}}:*") == []
+            assert [Queue(other, connection=connection).count() for other in queues[queues.index(name) + 1 :]] == [
+                1200
+            ] * (2 - queues.index(name))
+
+
 # Slots that move
 
 
