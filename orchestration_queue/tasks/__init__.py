@@ -2,7 +2,7 @@
 
 from orchestration_queue.tasks.context import RunningJob, current_job
 from orchestration_queue.tasks.depends import Depends
-from orchestration_queue.tasks.handles import AsyncTaskJob, TaskJob
+from orchestration_queue.tasks.job import AsyncTaskJob, TaskJob
 from orchestration_queue.tasks.logs import JobFields, JobLogs, JsonLines
 from orchestration_queue.tasks.registry import Tasks
 from orchestration_queue.tasks.task import Isolation, Task

@@ -152,7 +152,7 @@ class Tasks:
         if name not in self._tasks:
             known = ", ".join(sorted(self)) or "none"
             raise UnrecoverableError(f"This worker has no task {name!r}, so the job cannot run here; it knows {known}.")
-        return self._tasks[name].handler
+        return self._tasks[name].as_handler
 
     def lifespan(self) -> AbstractAsyncContextManager[None]:
         """Around a worker's life: what providers make for whole workers is opened before, and closed after."""

@@ -5,22 +5,18 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from inspect import iscoroutinefunction
 from typing import Any, Generic, Literal, ParamSpec, Self, TypeAlias, TypeVar, overload
 
-from pydantic_core import to_jsonable_python
-
 from orchestration_queue.client import AsyncJob, Job, NewJob
-from orchestration_queue.errors import UsageError
+from orchestration_queue.errors import UnrecoverableError, UsageError
 from orchestration_queue.flows import Node
 from orchestration_queue.options import JobOptions
 from orchestration_queue.tasks.clients import Clients
-from orchestration_queue.tasks.context import RunningJob, running
 from orchestration_queue.tasks.depends import Provider
-from orchestration_queue.tasks.handles import AsyncTaskJob, TaskJob
-from orchestration_queue.tasks.scope import JobScope, Wait, finish, waiting_from_thread, worker_scope
+from orchestration_queue.tasks.handler import make_handler
+from orchestration_queue.tasks.job import AsyncTaskJob, TaskJob
 from orchestration_queue.tasks.signature import TaskSignature
-from orchestration_queue.worker import ActiveJob, AsyncActiveJob, Handler
+from orchestration_queue.worker import Handler
 from orchestration_queue.worker.sandbox import sandboxed
 
 __all__ = ["Isolation", "Task"]
@@ -42,7 +38,7 @@ class Task(Generic[P, R]):
         function: What runs.
         queue: Where its jobs are added; None when it has no queue of its own.
         options: How its jobs are placed, retried, limited and kept.
-        handler: The function as a worker's handler.
+        as_handler: The function as a worker's handler.
     """
 
     def __init__(
@@ -63,8 +59,11 @@ class Task(Generic[P, R]):
         self.options = options
         self._signature = TaskSignature(function, name)
         self._clients = clients
-        self._overrides = overrides
-        self.handler = self._make_handler(isolation)
+        handler = make_handler(function, self._signature, overrides)
+        if isolation is not None:
+            self._signature.refuse_shared_values()
+            handler = sandboxed(handler, named=function)
+        self.as_handler = handler
 
     def __repr__(self) -> str:
         return f"<Task {self.name} of queue {self.queue}>"
@@ -72,6 +71,19 @@ class Task(Generic[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function here and now."""
         return self.function(*args, **kwargs)
+
+    def handler(self, name: str) -> Handler:
+        """The handler for jobs of this name: a worker may serve one task alone, without what its registry provides.
+
+        Raises:
+            UnrecoverableError: The task has another name.
+        """
+        if name != self.name:
+            raise UnrecoverableError(
+                f"This worker serves task {self.name!r} alone, so the job {name!r} cannot run here; "
+                "give the worker all tasks that its queue's jobs need."
+            )
+        return self.as_handler
 
     def with_options(self, options: JobOptions) -> Self:
         """The same task with other options for its jobs; what these leave unsaid stays as it is."""
@@ -212,30 +224,6 @@ class Task(Generic[P, R]):
         if isinstance(job, Job):
             return TaskJob(job, self._signature.result)
         return AsyncTaskJob(job, self._signature.result)
-
-    def _make_handler(self, isolation: Isolation | None) -> Handler:
-        function: Callable[..., Any] = self.function
-        is_coroutine = iscoroutinefunction(function)
-
-        async def run(job: RunningJob, wait: Wait | None = None) -> Any:
-            """Run the function; one that is plain never suspends this."""
-            arguments = self._signature.arguments(job)
-            with running(job):
-                async with JobScope(self._overrides, worker_scope(), wait) as scope:
-                    result = function(**arguments, **await scope.arguments(function))
-                    return to_jsonable_python(await result if is_coroutine else result)
-
-        async def run_async(job: AsyncActiveJob) -> Any:
-            return await run(job)
-
-        def run_plain(job: ActiveJob) -> Any:
-            return finish(run(job, waiting_from_thread(worker_scope())))
-
-        handler = run_async if is_coroutine else run_plain
-        if isolation is None:
-            return handler
-        self._signature.refuse_shared_values()
-        return sandboxed(handler, named=function)
 
 
 def _said(options: JobOptions) -> dict[str, Any]:

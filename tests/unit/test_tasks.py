@@ -22,7 +22,7 @@ from orchestration_queue.protocol.codec import dump_json
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.tasks import Depends, Tasks, current_job
-from orchestration_queue.worker import ActiveJob, AsyncActiveJob
+from orchestration_queue.worker import ActiveJob, AsyncActiveJob, Router
 
 
 def async_job(data: Any) -> AsyncActiveJob:
@@ -215,6 +215,19 @@ def test_an_unknown_task_fails_the_job_for_good() -> None:
         Tasks().handler("x")
 
 
+def test_a_task_alone_serves_jobs_of_its_name() -> None:
+    tasks = Tasks()
+
+    @tasks.task
+    def double(n: int) -> int:
+        return n * 2
+
+    assert isinstance(double, Router)
+    assert double.handler("double")(job({"n": 4})) == 8
+    with pytest.raises(UnrecoverableError, match=r"serves task 'double' alone, so the job 'other' cannot run here"):
+        double.handler("other")
+
+
 def test_two_tasks_of_one_name_are_refused() -> None:
     tasks = Tasks()
 
@@ -298,7 +311,7 @@ def test_options_given_later_leave_the_others_as_they_are() -> None:
     urgent = resize.with_options(JobOptions(priority=1, attempts=1)).with_queue("urgent")
     assert urgent.job("x").options == JobOptions(attempts=1, backoff=patient.backoff, priority=1)
     assert (urgent.queue, resize.queue, resize.job("x").options) == ("urgent", "images", patient)
-    assert (urgent.name, urgent.handler) == ("resize", resize.handler)
+    assert (urgent.name, urgent.handler("resize")) == ("resize", tasks.handler("resize"))
 
 
 def test_a_task_becomes_a_node_of_a_flow() -> None:

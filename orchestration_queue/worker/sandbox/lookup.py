@@ -38,7 +38,7 @@ def find(address: Address) -> Callable[[Any], Any]:
             "define the handler under that name at the top level, where importing the module defines it, too."
         ) from error
     is_wrapped = isinstance(found, Sandboxed)
-    if not is_wrapped and (task := getattr(found, "handler", None)) is not None:
+    if not is_wrapped and (task := getattr(found, "as_handler", None)) is not None:
         found, is_wrapped = task, True
     if address.is_wrapped and not is_wrapped:
         raise UsageError(
