@@ -106,22 +106,6 @@ def test_a_project_that_does_not_use_it_pays_nothing(pytester: pytest.Pytester) 
     result.assert_outcomes(passed=1)
 
 
-def test_a_dagster_resource_takes_the_servers_url(pytester: pytest.Pytester) -> None:
-    pytest.importorskip("dagster")
-    pytester.makepyfile(
-        """
-        from orchestration_queue.dagster import QueueResource
-
-        def test_resource(oq_server, oq_queue):
-            resource = QueueResource(url=oq_server)
-            with resource.queue(oq_queue.name) as queue:
-                queue.add("double", {"n": 1})
-            assert oq_queue.counts().waiting == 1
-        """
-    )
-    pytester.runpytest_subprocess("-p", "no:cacheprovider").assert_outcomes(passed=1)
-
-
 def test_a_projects_own_server_takes_the_place_of_ours(pytester: pytest.Pytester, oq_server: str) -> None:
     pytester.makeconftest(
         f"""

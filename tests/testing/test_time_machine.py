@@ -117,6 +117,18 @@ def test_the_window_of_a_groups_rate_limit_passes(oq_queue: Queue, workshop: Wor
     assert len(drain(oq_queue, workshop.tasks)) == 1
 
 
+def test_the_window_of_the_queues_rate_limit_passes(
+    oq_queue: Queue, workshop: Workshop, oq_worker: Any, oq_clock: TimeMachine
+) -> None:
+    oq_queue.set_global_rate_limit(RateLimit(max=1, duration=DAY))
+    jobs = [oq_queue.add("double", {"n": n}) for n in range(3)]
+    oq_worker(oq_queue, workshop.tasks, options=SLEEPY)
+    for n, job in enumerate(jobs):
+        assert job.wait(5) == 2 * n
+        assert workshop.ran == list(range(n + 1)), "one a day"
+        oq_clock.travel(DAY)
+
+
 def test_a_throttle_lets_the_next_job_pass_after_its_time(oq_queue: Queue, oq_clock: TimeMachine) -> None:
     once_an_hour = JobOptions(deduplication=Deduplication(id="d", mode="throttle", ttl=timedelta(hours=1)))
     assert oq_queue.add("report", options=once_an_hour).is_new
