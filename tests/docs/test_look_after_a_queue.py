@@ -1,0 +1,52 @@
+"""What the page on looking after a queue shows is what happens."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestration_queue import AsyncActiveJob, AsyncQueue, JobOptions, NewJob, Worker, WorkerOptions
+from tests.waiting import wait_until
+
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "look-after-a-queue.md"
+
+
+async def send(job: AsyncActiveJob) -> None:
+    if job.data["to"] in ("zoë", "bob"):
+        raise ValueError("mailbox full")
+
+
+async def the_queue_that_the_page_meets(url: str, raw: Any) -> None:
+    """Four jobs done, two dead, three ready and one delayed."""
+    options = WorkerOptions(dead_letter_queue="emails-dead", promotion_interval=timedelta(milliseconds=50))
+    async with AsyncQueue("emails", url=url) as queue:
+        people = ["ann", "ben", "cat", "dan", "zoë", "bob"]
+        await queue.add_bulk([NewJob("send", {"to": name}) for name in people])
+        worker = Worker("emails", send, url=url, options=options)
+        running = asyncio.ensure_future(worker.run())
+        await wait_until(lambda: raw.zcard(queue.keys.failed) == 2, "two jobs to fail")
+        await wait_until(lambda: raw.zcard(queue.keys.completed) == 4, "four jobs to complete")
+        worker.stop()
+        await running
+        await queue.add_bulk([NewJob("send", {"to": "eve"}) for _ in range(3)])
+        await queue.add("send", {"to": "fay"}, JobOptions(delay=timedelta(days=1)))
+
+
+def test_the_blocks_of_the_page_print_what_it_shows(
+    server_url: str, raw: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asyncio.run(the_queue_that_the_page_meets(server_url, raw))
+    monkeypatch.setenv("OQ_URL", server_url)
+    pairs = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    assert len(pairs) == PAGE.read_text().count("```python") == 10
+    names: dict[str, Any] = {}
+    for block, shown in pairs:
+        exec(compile(block, str(PAGE), "exec"), names)  # noqa: S102  the page is ours
+        assert capsys.readouterr().out == shown
+    names["queue"].close()
+    names["producer"].close()
