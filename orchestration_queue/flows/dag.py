@@ -62,6 +62,8 @@ def _option_problem(options: JobOptions, *, waits: bool) -> str | None:
         return "has its own job_id, but ids of a flow are made of flow id and node name; drop job_id"
     if options.deduplication is not None:
         return "has deduplication, which would leave its dependents waiting for a job that was never added; drop it"
+    if options.ordering is not None and (problem := name_problem(options.ordering.key)):
+        return f"has an ordering key that {problem}, which no client accepts in flows; choose another"
     if not waits:
         return None
     ignored = [name for name in ("delay", "priority", "lifo") if getattr(options, name)]

@@ -24,8 +24,8 @@ from orchestration_queue.options.fallback import Fallback
 __all__ = ["Backoff", "Deduplication", "JobOptions", "Ordering", "RateLimit", "Retention", "TokenBucket"]
 
 
-_FEWEST_TOKENS, _MOST_TOKENS = 0.001, 1e12
-_Tokens = Annotated[float, Field(ge=_FEWEST_TOKENS, le=_MOST_TOKENS)]
+FEWEST_TOKENS, MOST_TOKENS = 0.001, 1e12
+_Tokens = Annotated[float, Field(ge=FEWEST_TOKENS, le=MOST_TOKENS)]
 """A number of tokens. The wire counts in thousandths, as whole numbers."""
 
 
@@ -135,7 +135,7 @@ class JobOptions(Options):
     lock_duration: Annotated[timedelta, Field(ge=timedelta(seconds=1), le=timedelta(days=1))] | None = None
     """How long this job may go without a heartbeat before another worker takes it; None takes the worker's."""
     ordering: Ordering | None = None
-    cost: Annotated[float, Field(ge=0, le=_MOST_TOKENS)] = 0
+    cost: Annotated[float, Field(ge=0, le=MOST_TOKENS)] = 0
     """Tokens it pays from its group's bucket; 0 means the default of one."""
     deduplication: Deduplication | None = None
     remove_on_complete: Retention | None = None
@@ -150,7 +150,7 @@ class JobOptions(Options):
                 f"Job id {self.job_id!r} {problem}, which the wire uses for its own keys; "
                 "use letters, digits, '.', '-' and '_'."
             )
-        if 0 < self.cost < _FEWEST_TOKENS:
+        if 0 < self.cost < FEWEST_TOKENS:
             raise ValueError(
                 f"the wire counts tokens in thousandths, and a cost of {self.cost:g} would count as one token"
             )

@@ -9,12 +9,18 @@ from typing import Any
 from orchestration_queue.errors import InvalidOptionError
 from orchestration_queue.options.base import LONGEST, MAX_COUNT, MAX_NAME_LENGTH, MAX_PRIORITY, milliseconds
 from orchestration_queue.options.fallback import Fallback
-from orchestration_queue.options.job import Backoff, JobOptions, Ordering, RateLimit, Retention, TokenBucket
+from orchestration_queue.options.job import (
+    FEWEST_TOKENS,
+    MOST_TOKENS,
+    Backoff,
+    JobOptions,
+    Ordering,
+    RateLimit,
+    Retention,
+    TokenBucket,
+)
 
 __all__ = ["backoff_from_wire", "fallback_from_wire", "placement_from_wire", "retention_from_wire", "wire_number"]
-
-
-_MOST_TOKENS = 1e12
 
 
 def wire_number(stored: object, most: float = 2**53) -> float:
@@ -74,8 +80,20 @@ def placement_from_wire(options: Mapping[str, Any]) -> JobOptions:
         attempts=_count(options.get("attempts")),
         ttl=_duration(options.get("ttl")),
         ordering=ordering,
-        cost=wire_number(options.get("cost"), bucket.capacity if bucket else _MOST_TOKENS),
+        cost=_cost(wire_number(options.get("cost"), bucket.capacity if bucket else MOST_TOKENS)),
+        fallbacks=_fallbacks_from_wire(options.get("fallbacks")),
     )
+
+
+def _cost(tokens: float) -> float:
+    """What the wire makes of so few tokens that it counts none."""
+    return tokens if tokens >= FEWEST_TOKENS else 0
+
+
+def _fallbacks_from_wire(stored: object) -> tuple[Fallback, ...]:
+    count = len(stored) if isinstance(stored, list) else 0
+    read = (fallback_from_wire(stored, index + 1) for index in range(count))
+    return tuple(fallback for fallback in read if fallback is not None)
 
 
 def _ordering_from_wire(stored: object) -> Ordering | None:
@@ -113,4 +131,4 @@ def _count(stored: object) -> int:
 
 
 def _duration(stored_ms: object) -> timedelta:
-    return timedelta(milliseconds=wire_number(stored_ms, milliseconds(LONGEST)))
+    return timedelta(milliseconds=int(wire_number(stored_ms, milliseconds(LONGEST))))

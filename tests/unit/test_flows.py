@@ -74,6 +74,11 @@ BAD_GRAPHS: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
         FlowError,
         "has deduplication",
     ),
+    "ordering key of the wire's own": (
+        lambda: Node("a", options=JobOptions(ordering=Ordering(key="tenant:1"))),
+        FlowError,
+        "has an ordering key that contains ':', which no client accepts in flows",
+    ),
     "delay of a waiting node": (
         lambda: Node("b", deps=["a"], options=JobOptions(delay=timedelta(seconds=1))),
         FlowError,

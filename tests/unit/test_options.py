@@ -12,6 +12,7 @@ from orchestration_queue.errors import InvalidNameError, InvalidOptionError
 from orchestration_queue.options import (
     Backoff,
     Deduplication,
+    Fallback,
     JobOptions,
     Ordering,
     RateLimit,
@@ -19,6 +20,7 @@ from orchestration_queue.options import (
     TokenBucket,
     WorkerOptions,
     backoff_from_wire,
+    fallback_from_wire,
     placement_from_wire,
     retention_from_wire,
 )
@@ -65,6 +67,42 @@ BAD: list[tuple[type[Any], dict[str, Any], str]] = [
     (Backoff, {"delay": -1}, "delay"),
     (Retention, {"count": -1}, "count"),
     (Retention, {"age": 0}, "age"),
+    (Backoff, {"type": ""}, "type"),
+    (Backoff, {"type": None}, "type"),
+    (Backoff, {"jitter": -0.1}, "jitter"),
+    (Backoff, {"jitter": float("nan")}, "jitter"),
+    (JobOptions, {"delay": float("inf")}, "delay"),
+    (JobOptions, {"delay": timedelta(days=3651)}, "delay"),
+    (JobOptions, {"ttl": float("nan")}, "ttl"),
+    (JobOptions, {"ttl": 0.0005}, "counts milliseconds"),
+    (JobOptions, {"ttl": timedelta(days=3651)}, "ttl"),
+    (JobOptions, {"timeout": -1}, "timeout"),
+    (JobOptions, {"timeout": 0.0001}, "timeout"),
+    (JobOptions, {"priority": "high"}, "priority"),
+    (JobOptions, {"priority": 1.5}, "priority"),
+    (JobOptions, {"attempts": 2**31}, "attempts"),
+    (JobOptions, {"cost": 0.0001}, "counts tokens in thousandths"),
+    (JobOptions, {"cost": 1e13}, "cost"),
+    (JobOptions, {"lock_duration": timedelta(days=1, milliseconds=1)}, "lock_duration"),
+    (JobOptions, {"lifo": "perhaps"}, "lifo"),
+    (JobOptions, {"ordering": "key"}, "ordering"),
+    (JobOptions, {"job_id": 5}, "job_id"),
+    (JobOptions, {"fallbacks": [{"provider": "x"}]}, "Fallback.model: Field required"),
+    (JobOptions, {"fallbacks": "gpt"}, "fallbacks"),
+    (JobOptions, {"ordering": Ordering(key="k", token_bucket=TokenBucket(capacity=0.5, refill_rate=1))}, "1 > 0.5"),
+    (Fallback, {"model": ""}, "model"),
+    (Fallback, {"model": "m", "metadata": {"when": {1}}}, "metadata"),
+    (Fallback, {"model": "m", "metadata": {"much": float("inf")}}, "metadata"),
+    (Ordering, {"key": None}, "key"),
+    (Ordering, {"key": "k", "concurrency": 2**31}, "concurrency"),
+    (Ordering, {"key": "k", "concurrency": 1.5}, "concurrency"),
+    (RateLimit, {"max": 1, "duration": 0.0001}, "duration"),
+    (RateLimit, {"max": 2**31, "duration": 1}, "max"),
+    (TokenBucket, {"capacity": 1, "refill_rate": 0.0001}, "refill_rate"),
+    (TokenBucket, {"capacity": 1e13, "refill_rate": 1}, "capacity"),
+    (TokenBucket, {"capacity": 1, "refill_rate": float("nan")}, "refill_rate"),
+    (Deduplication, {"id": "d", "ttl": -1}, "ttl"),
+    (Retention, {"count": 2**31}, "count"),
     (WorkerOptions, {"concurrency": 0}, "concurrency"),
     (WorkerOptions, {"lock_duration": 0.1}, "lock_duration"),
 ]
@@ -94,6 +132,13 @@ def test_values_beyond_the_limits_are_refused_in_one_sentence(
         {"delay": 0},
         {"cost": 5, "ordering": Ordering(key="k", token_bucket=BUCKET)},
         {"ordering": Ordering(key="with:{anything}")},
+        {"ttl": 0},
+        {"ttl": 0.001},
+        {"timeout": 0.001},
+        {"cost": 0.001},
+        {"attempts": 2**31 - 1},
+        {"backoff": Backoff(type="mine")},
+        {"fallbacks": [Fallback(model="m", metadata={"a": [None, 1, {"b": "c"}]})]},
     ],
 )
 def test_values_at_the_limits_are_taken(values: dict[str, Any]) -> None:
@@ -138,6 +183,7 @@ def test_options_are_written_as_node_writes_them() -> None:
         deduplication=Deduplication(id="d", mode="throttle", ttl=5),
         remove_on_complete=Retention(count=0),
         remove_on_fail=Retention(count=10, age=timedelta(hours=1)),
+        fallbacks=(Fallback(model="small"), Fallback(model="other", provider="p", metadata={"region": "eu"})),
     )
     assert json.loads(json.dumps(options.wire())) == {
         "jobId": "j-1",
@@ -158,6 +204,7 @@ def test_options_are_written_as_node_writes_them() -> None:
         "deduplication": {"id": "d", "mode": "throttle", "ttl": 5000},
         "removeOnComplete": True,
         "removeOnFail": {"age": 3600, "count": 10},
+        "fallbacks": [{"model": "small"}, {"model": "other", "provider": "p", "metadata": {"region": "eu"}}],
     }
 
 
@@ -171,6 +218,43 @@ def test_retention_reads_back_as_written(retention: Retention) -> None:
 @pytest.mark.parametrize("stored", [None, False, 0, -1, "soon", []])
 def test_other_stored_retention_means_none(stored: object) -> None:
     assert retention_from_wire(stored) is None
+
+
+FALLBACKS = [{"model": "a"}, {"model": "b", "provider": "p", "metadata": {"n": 1}, "strange": True}, {"model": 5}, 7]
+
+
+@pytest.mark.parametrize(
+    ("stored", "index", "fallback"),
+    [
+        (FALLBACKS, 0, None),
+        (FALLBACKS, 1, Fallback(model="a")),
+        (FALLBACKS, 2, Fallback(model="b", provider="p", metadata={"n": 1})),
+        (FALLBACKS, 3, None),
+        (FALLBACKS, 4, None),
+        (FALLBACKS, 5, None),
+        (None, 1, None),
+        ("a", 1, None),
+        ({"1": "a"}, 1, None),
+    ],
+)
+def test_a_stored_fallback_is_read_by_its_place(stored: object, index: int, fallback: Fallback | None) -> None:
+    assert fallback_from_wire(stored, index) == fallback
+
+
+def test_fallbacks_read_back_as_written_and_the_odd_are_left_out() -> None:
+    options = JobOptions(fallbacks=(Fallback(model="a"), Fallback(model="b", metadata={"n": 1})))
+    assert placement_from_wire(options.wire()).fallbacks == options.fallbacks
+    assert [fallback.model for fallback in placement_from_wire({"fallbacks": FALLBACKS}).fallbacks] == ["a", "b"]
+
+
+@pytest.mark.parametrize("stored", [{"cost": 0.0001}, {"ttl": 0.4}, {"fallbacks": {}}, {"fallbacks": []}])
+def test_what_the_wire_counts_as_nothing_is_read_as_nothing(stored: dict[str, Any]) -> None:
+    assert placement_from_wire(stored) == JobOptions()
+
+
+def test_options_that_differ_on_the_wire_are_told_apart() -> None:
+    one, true = (JobOptions(fallbacks=(Fallback(model="m", metadata={"n": n}),)) for n in (1, True))
+    assert len({one: 1, true: 2}) == 2
 
 
 def test_exponential_backoff_doubles_and_jitter_only_adds() -> None:
