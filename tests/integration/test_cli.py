@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,14 @@ class Oq:
 @pytest.fixture
 def oq(server_url: str, raw: Any) -> Oq:
     return Oq(server_url)
+
+
+def test_a_job_whose_data_are_no_json_is_shown(oq: Oq, queue_name: str, server_url: str) -> None:
+    with Queue(queue_name, url=server_url, codec="msgpack") as queue:
+        queue.add("n", {"raw": b"\x00", "at": datetime(2013, 1, 31, tzinfo=UTC)})
+    shown = oq("job", "show", queue_name, "1")
+    assert (shown.exit_code, "2013-01-31 00:00:00+00:00" in shown.stdout) == (0, True)
+    assert oq.json("job", "show", queue_name, "1")["data"] == {"raw": "b'\\x00'", "at": "2013-01-31T00:00:00+00:00"}
 
 
 def test_a_job_is_added_and_shown(oq: Oq, queue_name: str, hand: HandWorker) -> None:

@@ -1,0 +1,104 @@
+"""Payloads of every codec in one queue: what is stored, who reads it, and what those see who cannot."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import pytest
+import redis
+from pydantic import BaseModel
+
+from orchestration_queue.client import AsyncQueue, NewJob
+from orchestration_queue.errors import JobFailedError, PayloadError
+from orchestration_queue.protocol.keys import QueueKeys
+from orchestration_queue.worker import AsyncActiveJob
+from tests.faces import Face
+from tests.workers import working
+
+RICH = {"raw": b"\x00\xff", "at": datetime(2013, 1, 31, 12, tzinfo=UTC), "tags": ["a", None, 1.5]}
+
+
+class Order(BaseModel):
+    number: int
+    price: Decimal
+
+
+@pytest.mark.parametrize(
+    ("codec", "data", "begins"),
+    [("json", {"a": 1}, '{"a":1}'), ("gzip", {"a": "x" * 1000}, "gz:H4sI"), ("msgpack", RICH, "mp:")],
+)
+async def test_a_payload_is_stored_as_its_codec_says_and_read_by_all(
+    face: Face, queue_name: str, raw: redis.Redis, codec: str, data: Any, begins: str
+) -> None:
+    async with face.queue(queue_name, codec=codec) as queue, face.queue(queue_name) as other:
+        job = await queue.add("n", data)
+        (bulk,) = await queue.add_bulk([NewJob("n", data)])
+        for added in (job, bulk):
+            assert str(raw.hget(QueueKeys(queue_name).job(added.id), "data")).startswith(begins)
+            assert (await other.get_job(added.id)).record.data == data
+
+
+async def test_models_are_data_wherever_data_go(face: Face, queue_name: str, raw: redis.Redis) -> None:
+    order = Order(number=7, price=Decimal("1.10"))
+    async with face.queue(queue_name) as queue:
+        job = await queue.add("ship", {"orders": [order]})
+        await queue.add("ship", order)
+        await job.update_data(order)
+        assert (await queue.get_job(job.id)).record.data == {"number": 7, "price": "1.10"}
+    assert Order.model_validate(job.record.data) == order
+
+
+@pytest.mark.parametrize(
+    ("codec", "data", "says"),
+    [
+        ("json", {"raw": b"\xff"}, "cannot be written as JSON"),
+        ("gzip", {"raw": b"\xff"}, "cannot be written as JSON"),
+        ("msgpack", {"at": datetime(2013, 1, 31)}, "cannot be written by the codec 'msgpack'"),  # noqa: DTZ001  the point
+        ("json", "x" * 1_048_576, "exceeds maximum size"),
+        ("gzip", "x" * 1_048_576, "exceeds maximum size"),
+        ("msgpack", b"x" * 1_000_000, "exceeds maximum size"),
+    ],
+)
+async def test_what_a_codec_cannot_carry_is_refused_and_nothing_written(
+    face: Face, queue_name: str, raw: redis.Redis, codec: str, data: Any, says: str
+) -> None:
+    async with face.queue(queue_name, codec=codec) as queue:
+        with pytest.raises(PayloadError, match=says):
+            await queue.add("n", data)
+        with pytest.raises(PayloadError, match=says):
+            await queue.add_bulk([NewJob("n", 1), NewJob("n", data)])
+    assert raw.keys("*") == []
+
+
+async def test_a_worker_meets_all_codecs_and_answers_in_json(
+    queue_name: str, server_url: str, raw: redis.Redis
+) -> None:
+    async def echo(job: AsyncActiveJob) -> Any:
+        return Order.model_validate(job.data["order"])
+
+    order = Order(number=7, price=Decimal("1.10"))
+    async with AsyncQueue(queue_name, url=server_url) as queue, working(queue, echo, server_url):
+        for codec in ("json", "gzip", "msgpack"):
+            async with AsyncQueue(queue_name, url=server_url, codec=codec) as adder:
+                job = await adder.add("echo", {"order": order})
+                assert Order.model_validate(await job.wait(timedelta(seconds=5))) == order
+            assert json.loads(str(raw.hget(QueueKeys(queue_name).job(job.id), "returnvalue"))) == order.model_dump(
+                mode="json"
+            )
+
+
+async def test_data_that_nobody_here_can_read_fail_the_job_with_the_reason(
+    queue_name: str, server_url: str, raw: redis.Redis
+) -> None:
+    async def read(job: AsyncActiveJob) -> Any:
+        return job.data
+
+    async with AsyncQueue(queue_name, url=server_url) as queue:
+        job = await queue.add("read", 1)
+        raw.hset(QueueKeys(queue_name).job(job.id), "data", "yaml:a: 1")
+        async with working(queue, read, server_url):
+            with pytest.raises(JobFailedError, match="it was written with another serializer, or is damaged"):
+                await job.wait(timedelta(seconds=5))
