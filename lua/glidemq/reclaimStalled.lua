@@ -15,11 +15,11 @@
 
 local reclaim = require("reclaim")
 
-return reclaim.entries(queue, consumer, {
+return (reclaim.entries(queue, consumer, {
   group = group,
   min_idle_ms = min_idle_ms,
   lock_duration_ms = lock_duration_ms,
   most_stalls = max_stalled_count,
   now_ms = now_ms,
   broadcast = broadcast,
-})
+}))

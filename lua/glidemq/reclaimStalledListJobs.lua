@@ -15,9 +15,9 @@ local reclaim = require("reclaim")
 if not min_idle_ms or not now_ms then
   return 0
 end
-return reclaim.list_jobs(queue, {
+return (reclaim.list_jobs(queue, {
   min_idle_ms = min_idle_ms,
   lock_duration_ms = lock_duration_ms,
   most_stalls = max_stalled_count,
   now_ms = now_ms,
-})
+}))

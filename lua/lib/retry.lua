@@ -52,14 +52,14 @@ function retry.give_up(queue, attempt, job)
   retention.apply(queue, "failed", { job_id }, now, attempt)
 end
 
---- Count a failed attempt; returns whether another is scheduled, and how many there were. After the last, give up.
+--- Count a failed attempt; returns whether another is scheduled. After the last, give up.
 function retry.again(queue, attempt, job)
   local attempts = count(queue, attempt)
-  local follows = attempt.max_attempts > 0 and attempts < attempt.max_attempts
-  if follows then
+  if attempt.max_attempts > 0 and attempts < attempt.max_attempts then
     schedule(queue, attempt, job, attempts)
+    return true
   end
-  return follows, attempts
+  return false
 end
 
 --- Schedule a job that is off the failed ones, with all its attempts.

@@ -4,9 +4,8 @@ local events = require("events")
 local failure = require("failure")
 local release = require("release")
 
-local stall = {}
+local stall = { REASON = "job stalled more than maxStalledCount" }
 
-local REASON = "job stalled more than maxStalledCount"
 local SHORTEST_MS, LONGEST_MS = 1000, 86400000
 
 --- The lease the job's own options name; nil when they name none.
@@ -41,9 +40,9 @@ function stall.strike(queue, job_id, job, most, now)
     events.emit(queue, "stalled", job_id)
     return false
   end
-  failure.record(queue, job_id, REASON, now)
+  failure.record(queue, job_id, stall.REASON, now)
   release.forfeit(queue, job, now)
-  failure.announce(queue, job_id, REASON, now, job.processedOn)
+  failure.announce(queue, job_id, stall.REASON, now, job.processedOn)
   return true
 end
 

@@ -21,6 +21,7 @@
 
 local ledger = require("ledger")
 local propagation = require("propagation")
+local words = require("words")
 
 -- Who submits a job that waits writes its rule into its field `triggerRule`; without it, it is `all_success`. For
 -- `all_failed` and `one_failed` it also adds the member `prefix:{queue}:__rule__` to what the job waits for: else
@@ -32,16 +33,10 @@ local propagation = require("propagation")
 -- `depsFailed` and `depsSkipped` of others; and where it shall not run, it fails with `outcome` beside its
 -- `failedReason`. Told again, in any order with glidemq_completeChild, nothing is counted or decided twice.
 
-local function bad(why)
-  error({ err = "OQ_BAD_ARGUMENT oq1_propagate: " .. why })
-end
-
-if limit == 0 then
-  bad("a limit of 0 gets nowhere")
-end
+words.check_limit("propagate", limit)
 for _, told in ipairs(news) do
   if not ledger.is_outcome(told.outcome) then
-    bad("'" .. told.outcome .. "' is no outcome")
+    words.refuse("propagate", "'" .. told.outcome .. "' is no outcome")
   end
 end
 return propagation.run(queue, now_ms, limit, news, job_ids)

@@ -17,6 +17,9 @@ from orchestration_queue.worker.machine import Exchange
 
 __all__ = ["Line"]
 
+_MOST_SWEEPS = 10
+"""Looks at lost jobs in a row, when one does not reach them all."""
+
 
 class Line:
     """One worker's two connections: one for calls, one that may wait.
@@ -125,17 +128,28 @@ class Line:
         Returns:
             Whether any job may have become ready.
         """
-        now = now_ms()
-        stalled = working.reclaim(
-            self._keys,
-            self._consumer,
-            milliseconds(self._options.stalled_interval),
-            self._options.max_stalled,
-            milliseconds(self._options.lock_duration),
-            now,
-        )
-        replies = all_good(await self._calls.pipeline([*stalled, working.sweep_suspended(self._keys, now)]))
-        return any(replies)
+        found = False
+        for _ in range(_MOST_SWEEPS):
+            now = now_ms()
+            stalled = working.reclaim(
+                self._keys,
+                self._consumer,
+                milliseconds(self._options.stalled_interval),
+                self._options.max_stalled,
+                milliseconds(self._options.lock_duration),
+                now,
+                dead_letter=self._options.dead_letter_queue or "",
+                cluster=self._calls.is_cluster,
+            )
+            sweep = working.sweep_suspended(self._keys, now)
+            reply, timed_out = all_good(await self._calls.pipeline([stalled.call, sweep]))
+            reclaimed = stalled.read(reply)
+            if reclaimed.notices:
+                await self._calls.pipeline(reclaimed.notices, repeatable=True)
+            found = found or bool(reclaimed.retried or reclaimed.failed or timed_out)
+            if not reclaimed.has_more:
+                break
+        return found
 
     async def register(self, description: dict[str, object], ttl_ms: int) -> None:
         """Tell the queue that this worker is alive."""

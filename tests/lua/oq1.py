@@ -176,6 +176,30 @@ class Own:
         reply: list[int] = self.send(oq1.renew(stream_key=self.wire.key("stream"), now_ms=now, leases=held))
         return reply
 
+    def reclaim_call(self, now: int = NOW, **changes: Any) -> Call:
+        """The call that takes jobs back."""
+        names = ("stream", "failed", "events", "priority", "lifo", "ratelimited")
+        keys = {f"{name}_key": self.wire.key(name) for name in names}
+        known: dict[str, Any] = {
+            "metrics_failed_key": self.wire.key("metrics:failed"),
+            "list_active_key": self.wire.key("list-active"),
+            "now_ms": now,
+            "group": WORKERS,
+            "consumer": "sweeper",
+            "limit": 1000,
+            "min_idle_ms": 0,
+            "max_stalled_count": 1,
+            "lock_duration_ms": 0,
+            "dead_letter": "",
+            "cluster": False,
+        }
+        return oq1.reclaim(**(keys | known | changes))
+
+    def reclaim(self, now: int = NOW, **changes: Any) -> tuple[int, list[str], bool, list[str]]:
+        """Take jobs back: how many are ready again, which failed, whether there may be more, letters left over."""
+        retried, lost, more, letters = self.send(self.reclaim_call(now, **changes))
+        return retried, lost, more == 1, letters
+
     def add(self, *jobs: NewJob, skip_events: bool = False) -> list[str]:
         """Add jobs in one call."""
         keys = {f"{name}_key": self.wire.key(name) for name in ("id", "stream", "scheduled", "events")}

@@ -159,12 +159,13 @@ class Side:
     def _id(self, index: int) -> str:
         return self.ids[index % len(self.ids)] if self.ids else "none"
 
-    def _reclaim(self) -> Any:
-        names = {"minIdleMs": 0, "maxStalledCount": 1, "timestamp": self.now}
-        return (
-            self.wire.call("reclaimStalled", workerLockDuration=100, **names),
-            self.wire.call("reclaimStalledListJobs", workerLockDuration=100, **names),
-        )
+    def _reclaim(self) -> None:
+        if isinstance(self.worker, Own):
+            self.worker.reclaim(self.now, lock_duration_ms=100)
+        else:
+            names = {"minIdleMs": 0, "maxStalledCount": 1, "timestamp": self.now}
+            self.wire.call("reclaimStalled", workerLockDuration=100, **names)
+            self.wire.call("reclaimStalledListJobs", workerLockDuration=100, **names)
 
     def _limit(self, most: int) -> None:
         self.wire.ask("HSET", self.wire.key("meta"), "globalConcurrency", most)

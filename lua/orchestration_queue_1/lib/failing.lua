@@ -8,11 +8,10 @@ local failing = {}
 --- Returns the letter that says what became of the job: `r` to be retried, `f` failed.
 function failing.attempt(self, done, job, reason)
   done.failed_reason, done.now_ms, done.backoff_ms = reason, self.now, done.wait_ms
-  local again, attempts = retry.again(self.queue, done, job)
-  if again then
+  if retry.again(self.queue, done, job) then
     return "r"
   end
-  letters.send(self, done.job_id, job, reason, attempts - 1)
+  letters.send(self, done.job_id, job, reason, 1)
   retry.give_up(self.queue, done, job)
   return "f"
 end

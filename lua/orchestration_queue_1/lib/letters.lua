@@ -40,17 +40,18 @@ local function add(self, name, data)
 end
 
 --- Add a dead letter about a job that is about to fail for good, unless it was revoked: then nobody misses it.
---- `job` has the field processedOn; `attempts` is how many failed before. What cannot be added here is left to the
+--- `job` has the field processedOn; `counted` says how many of its attempts were counted for this failure. What cannot be added here is left to the
 --- caller, as in a cluster, where the other queue may be on another server: id, name and data.
-function letters.send(self, job_id, job, reason, attempts)
+function letters.send(self, job_id, job, reason, counted)
   if self.dead_letter == "" then
     return
   end
-  local fields = redis.call("HMGET", self.queue .. "job:" .. job_id, "name", "data", "revoked")
+  local fields = redis.call("HMGET", self.queue .. "job:" .. job_id, "name", "data", "revoked", "attemptsMade")
   if fields[3] == "1" then
     return
   end
   local queue_name, name = dependents.queue_name(self.queue), fields[1] or ""
+  local attempts = (tonumber(fields[4]) or 0) - counted
   local data = envelope(queue_name, job_id, fields[2] or "", reason, attempts)
   local fine, added = true, false
   if not self.cluster then

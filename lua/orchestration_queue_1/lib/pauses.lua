@@ -33,7 +33,7 @@ function pauses.g(self, done, job)
   end
   local fails = done.payload == "fail"
   if fails then
-    letters.send(self, job_id, job, hold.REASON, tonumber(job.attemptsMade) or 0)
+    letters.send(self, job_id, job, hold.REASON, 0)
   end
   hold.put_down(queue, job_id, job, self.now, done.payload)
   hold.group(queue, group, job_id, done.wait_ms, self.now, done.extend and "max" or "replace")

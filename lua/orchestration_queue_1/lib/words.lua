@@ -1,4 +1,4 @@
---- Refuses what would fail half-way through an exchange.
+--- Refuses what has the right type, but makes no sense, or would fail half-way through an exchange.
 
 local words = {}
 
@@ -6,8 +6,26 @@ local KINDS = { c = true, f = true, d = true, w = true, s = true, g = true }
 local FATES = { front = true, back = true, fail = true }
 local RETENTION_MODES = { ["0"] = true, ["true"] = true, count = true, age_count = true }
 
+--- Refuse a call, before anything is written.
+function words.refuse(fname, why)
+  error({ err = "OQ_BAD_ARGUMENT oq1_" .. fname .. ": " .. why })
+end
+
 local function bad(why)
-  error({ err = "OQ_BAD_ARGUMENT oq1_exchange: " .. why })
+  words.refuse("exchange", why)
+end
+
+function words.check_limit(fname, limit)
+  if limit == 0 then
+    words.refuse(fname, "a limit of 0 gets nowhere")
+  end
+end
+
+--- Refuse what is neither empty nor may name a queue.
+function words.check_queue_name(fname, name)
+  if name:find("[{}:]") then
+    words.refuse(fname, "'" .. name .. "' is not the name of a queue")
+  end
 end
 
 local function check_entry(entry_id)
@@ -17,9 +35,7 @@ local function check_entry(entry_id)
 end
 
 function words.check(settlements, hand_backs, deliveries, dead_letter)
-  if dead_letter:find("[{}:]") then
-    bad("'" .. dead_letter .. "' is not the name of a queue")
-  end
+  words.check_queue_name("exchange", dead_letter)
   for _, done in ipairs(settlements) do
     if not KINDS[done.kind] then
       bad("'" .. done.kind .. "' is no kind of settlement")

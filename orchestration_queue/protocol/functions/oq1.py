@@ -24,6 +24,7 @@ __all__ = [
     "exchange",
     "fire",
     "propagate",
+    "reclaim",
     "renew",
     "report_usage",
     "retry_job",
@@ -546,6 +547,84 @@ def propagate(
     )
 
 
+def reclaim(
+    *,
+    stream_key: str,
+    failed_key: str,
+    events_key: str,
+    metrics_failed_key: str,
+    priority_key: str,
+    lifo_key: str,
+    list_active_key: str,
+    ratelimited_key: str,
+    now_ms: int,
+    group: str,
+    consumer: str,
+    limit: int,
+    min_idle_ms: int,
+    max_stalled_count: int,
+    lock_duration_ms: int,
+    dead_letter: str,
+    cluster: bool,
+) -> Call:
+    """Take jobs back from workers that fell silent: ready again, or failed when it happened too often.
+
+    Args:
+        stream_key: Stream; ready jobs.
+        failed_key: Zset; failed jobs by time.
+        events_key: Stream; lifecycle events.
+        metrics_failed_key: Hash; failures per minute.
+        priority_key: List; promoted prioritized jobs.
+        lifo_key: List; LIFO jobs.
+        list_active_key: String; how many active jobs came from a list.
+        ratelimited_key: Zset; groups that wait for their limits.
+        now_ms: Epoch ms.
+        group: Consumer group.
+        consumer: Who looks.
+        limit: At least 1; how many idle entries to look at, and how many list jobs to take back.
+        min_idle_ms: Entries idle for less are left alone.
+        max_stalled_count: Stalls forgiven per job.
+        lock_duration_ms: Silence forgiven when the job names none; 0 means min_idle_ms.
+        dead_letter: Queue to which a letter goes about each job that fails; empty for none.
+        cluster: Keys of other queues may be on other servers: leave letters to the caller.
+
+    Returns:
+        The call. Its reply (array): 1: how many jobs are ready again; 2: ids of those that failed, without expired
+        ones; 3: 1 if there may be more, else 0; 4: id, name, data per dead letter that is left to the caller to add.
+
+    The server refuses it when the stream key does not end in `:stream`; or when the limit is 0, or the dead letter
+    queue none.
+
+    Cost: O(log N) per entry, at most `limit`; O(A) for A active list jobs; a scan of the keys when another library
+    activated some.
+    """
+    return Call(
+        "oq1_reclaim",
+        (
+            stream_key,
+            failed_key,
+            events_key,
+            metrics_failed_key,
+            priority_key,
+            lifo_key,
+            list_active_key,
+            ratelimited_key,
+        ),
+        (
+            now_ms,
+            group,
+            consumer,
+            limit,
+            min_idle_ms,
+            max_stalled_count,
+            lock_duration_ms,
+            dead_letter,
+            int(cluster),
+        ),
+        is_function=True,
+    )
+
+
 def renew(
     *,
     stream_key: str,
@@ -806,7 +885,7 @@ def version() -> Call:
     """Say which revision of this library answers. The major version is in its name.
 
     Returns:
-        The call. Its reply (text): `6`, growing with every change of the library.
+        The call. Its reply (text): `7`, growing with every change of the library.
 
     Cost: O(1).
     """

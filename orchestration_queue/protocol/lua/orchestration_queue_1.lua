@@ -1668,17 +1668,18 @@ local function add(self, name, data)
 end
 
 --- Add a dead letter about a job that is about to fail for good, unless it was revoked: then nobody misses it.
---- `job` has the field processedOn; `attempts` is how many failed before. What cannot be added here is left to the
+--- `job` has the field processedOn; `counted` says how many of its attempts were counted for this failure. What cannot be added here is left to the
 --- caller, as in a cluster, where the other queue may be on another server: id, name and data.
-function letters.send(self, job_id, job, reason, attempts)
+function letters.send(self, job_id, job, reason, counted)
   if self.dead_letter == "" then
     return
   end
-  local fields = redis.call("HMGET", self.queue .. "job:" .. job_id, "name", "data", "revoked")
+  local fields = redis.call("HMGET", self.queue .. "job:" .. job_id, "name", "data", "revoked", "attemptsMade")
   if fields[3] == "1" then
     return
   end
   local queue_name, name = dependents.queue_name(self.queue), fields[1] or ""
+  local attempts = (tonumber(fields[4]) or 0) - counted
   local data = envelope(queue_name, job_id, fields[2] or "", reason, attempts)
   local fine, added = true, false
   if not self.cluster then
@@ -1750,14 +1751,14 @@ function retry.give_up(queue, attempt, job)
   retention.apply(queue, "failed", { job_id }, now, attempt)
 end
 
---- Count a failed attempt; returns whether another is scheduled, and how many there were. After the last, give up.
+--- Count a failed attempt; returns whether another is scheduled. After the last, give up.
 function retry.again(queue, attempt, job)
   local attempts = count(queue, attempt)
-  local follows = attempt.max_attempts > 0 and attempts < attempt.max_attempts
-  if follows then
+  if attempt.max_attempts > 0 and attempts < attempt.max_attempts then
     schedule(queue, attempt, job, attempts)
+    return true
   end
-  return follows, attempts
+  return false
 end
 
 --- Schedule a job that is off the failed ones, with all its attempts.
@@ -1804,11 +1805,10 @@ local failing = {}
 --- Returns the letter that says what became of the job: `r` to be retried, `f` failed.
 function failing.attempt(self, done, job, reason)
   done.failed_reason, done.now_ms, done.backoff_ms = reason, self.now, done.wait_ms
-  local again, attempts = retry.again(self.queue, done, job)
-  if again then
+  if retry.again(self.queue, done, job) then
     return "r"
   end
-  letters.send(self, done.job_id, job, reason, attempts - 1)
+  letters.send(self, done.job_id, job, reason, 1)
   retry.give_up(self.queue, done, job)
   return "f"
 end
@@ -1827,7 +1827,7 @@ lease.COMPLETION = {
 }
 lease.OTHER = {
   "state", "processedOn", "stalledCount", "groupKey", "orderingSeq", "orderingKey", "priority", "name",
-  "depsCompleted", "attemptsMade",
+  "depsCompleted",
 }
 
 --- Some fields of the job of `claim`, and whether its last activation was the one claimed: that of `taken_ms`, after
@@ -1996,7 +1996,7 @@ function pauses.g(self, done, job)
   end
   local fails = done.payload == "fail"
   if fails then
-    letters.send(self, job_id, job, hold.REASON, tonumber(job.attemptsMade) or 0)
+    letters.send(self, job_id, job, hold.REASON, 0)
   end
   hold.put_down(queue, job_id, job, self.now, done.payload)
   hold.group(queue, group, job_id, done.wait_ms, self.now, done.extend and "max" or "replace")
@@ -2587,7 +2587,7 @@ return taking
 end)()
 
 modules.words = (function()
---- Refuses what would fail half-way through an exchange.
+--- Refuses what has the right type, but makes no sense, or would fail half-way through an exchange.
 
 local words = {}
 
@@ -2595,8 +2595,26 @@ local KINDS = { c = true, f = true, d = true, w = true, s = true, g = true }
 local FATES = { front = true, back = true, fail = true }
 local RETENTION_MODES = { ["0"] = true, ["true"] = true, count = true, age_count = true }
 
+--- Refuse a call, before anything is written.
+function words.refuse(fname, why)
+  error({ err = "OQ_BAD_ARGUMENT oq1_" .. fname .. ": " .. why })
+end
+
 local function bad(why)
-  error({ err = "OQ_BAD_ARGUMENT oq1_exchange: " .. why })
+  words.refuse("exchange", why)
+end
+
+function words.check_limit(fname, limit)
+  if limit == 0 then
+    words.refuse(fname, "a limit of 0 gets nowhere")
+  end
+end
+
+--- Refuse what is neither empty nor may name a queue.
+function words.check_queue_name(fname, name)
+  if name:find("[{}:]") then
+    words.refuse(fname, "'" .. name .. "' is not the name of a queue")
+  end
 end
 
 local function check_entry(entry_id)
@@ -2606,9 +2624,7 @@ local function check_entry(entry_id)
 end
 
 function words.check(settlements, hand_backs, deliveries, dead_letter)
-  if dead_letter:find("[{}:]") then
-    bad("'" .. dead_letter .. "' is not the name of a queue")
-  end
+  words.check_queue_name("exchange", dead_letter)
   for _, done in ipairs(settlements) do
     if not KINDS[done.kind] then
       bad("'" .. done.kind .. "' is no kind of settlement")
@@ -2935,6 +2951,196 @@ function propagation.run(queue, now, limit, news, job_ids)
 end
 
 return propagation
+end)()
+
+modules.stall = (function()
+--- What happens to an active job whose worker fell silent.
+
+local events = require("events")
+local failure = require("failure")
+local release = require("release")
+
+local stall = { REASON = "job stalled more than maxStalledCount" }
+
+local SHORTEST_MS, LONGEST_MS = 1000, 86400000
+
+--- The lease the job's own options name; nil when they name none.
+local function own_lease(queue, job_id)
+  local opts = redis.call("HGET", queue .. "job:" .. job_id, "opts")
+  if not opts or not opts:find('"lockDuration"', 1, true) then
+    return nil
+  end
+  local readable, decoded = pcall(cjson.decode, opts)
+  local lease = readable and type(decoded) == "table" and tonumber(decoded.lockDuration)
+  return lease and lease >= SHORTEST_MS and lease <= LONGEST_MS and lease or nil
+end
+
+--- Whether so much time has passed as the sweep forgives where a job names no lease of its own.
+function stall.has_passed(since, sweep)
+  return sweep.now_ms - since >= (sweep.lock_duration_ms > 0 and sweep.lock_duration_ms or sweep.min_idle_ms)
+end
+
+--- Whether the job, which was heard of before, has been silent for as long as is forgiven.
+function stall.is_silent(queue, job_id, job, sweep)
+  local last, lease = tonumber(job.lastActive) or 0, own_lease(queue, job_id)
+  if lease then
+    return sweep.now_ms - last >= lease
+  end
+  return stall.has_passed(last, sweep)
+end
+
+--- Count one stall. Returns true when it was one too many and the job has failed.
+function stall.strike(queue, job_id, job, most, now)
+  local key = queue .. "job:" .. job_id
+  if redis.call("HINCRBY", key, "stalledCount", 1) <= most then
+    events.emit(queue, "stalled", job_id)
+    return false
+  end
+  failure.record(queue, job_id, stall.REASON, now)
+  release.forfeit(queue, job, now)
+  failure.announce(queue, job_id, stall.REASON, now, job.processedOn)
+  return true
+end
+
+--- The job runs again from the beginning.
+function stall.reset(queue, job_id)
+  local key = queue .. "job:" .. job_id
+  redis.call("HSET", key, "state", "waiting")
+  redis.call("HDEL", key, "processedOn", "lastActive")
+end
+
+return stall
+end)()
+
+modules.reclaim = (function()
+--- Takes jobs back from workers that fell silent. `sweep` has now_ms, min_idle_ms, lock_duration_ms, most_stalls,
+--- and for the stream also group and broadcast. It may have `limit`, how many entries to look at and list jobs to take
+--- back, and `tell(job_id, job, has_failed)`, called for each job that is ready again or failed by a stall too many.
+
+local lists = require("lists")
+local failure = require("failure")
+local place = require("place")
+local record = require("record")
+local release = require("release")
+local stall = require("stall")
+local stream = require("stream")
+
+local reclaim = {}
+
+local MOST_PAGES, PAGE = 100, 100
+
+local function tell(sweep, job_id, job, has_failed)
+  if sweep.tell then
+    sweep.tell(job_id, job, has_failed)
+  end
+end
+
+--- Look at one idle entry: drop it, leave it, or run its job again.
+local function entry(queue, entry_id, job_id, sweep)
+  local now = sweep.now_ms
+  local job = job_id and record.load(queue, job_id)
+  if job and failure.has_expired(job, now) then
+    release.expire(queue, job_id, job, now)
+  elseif job then
+    if job.lastActive and not stall.is_silent(queue, job_id, job, sweep) then
+      return
+    end
+    local failed = stall.strike(queue, job_id, job, sweep.most_stalls, now)
+    if sweep.broadcast and not failed then
+      redis.call("HSET", queue .. "job:" .. job_id, "state", "active")
+      return
+    elseif not failed then
+      stall.reset(queue, job_id)
+      stream.push(queue, job_id, job.name)
+    end
+    tell(sweep, job_id, job, failed)
+  end
+  stream.settle(queue, sweep.group, entry_id, sweep.broadcast)
+end
+
+--- Look at entries idle for too long, page by page; returns how many, and whether there may be more.
+function reclaim.entries(queue, consumer, sweep)
+  local key, cursor, seen = queue .. "stream", "0-0", 0
+  if not redis.call("XPENDING", key, sweep.group, "IDLE", sweep.min_idle_ms, "-", "+", 1)[1] then
+    return 0, false
+  end
+  local limit = sweep.limit or MOST_PAGES * PAGE
+  for _ = 1, MOST_PAGES do
+    local count = math.min(limit - seen, PAGE)
+    local page = redis.call("XAUTOCLAIM", key, sweep.group, consumer, sweep.min_idle_ms, cursor, "COUNT", count)
+    for _, claimed in ipairs(page[2]) do
+      if claimed then
+        entry(queue, claimed[1], stream.field(claimed[2], "jobId"), sweep)
+        seen = seen + 1
+      end
+    end
+    cursor = page[1]
+    if cursor == "0-0" or seen == limit then
+      break
+    end
+  end
+  return seen, cursor ~= "0-0"
+end
+
+--- Look at one active list job; returns whether it was taken back.
+local function list_job(queue, job_id, job, sweep)
+  local now = sweep.now_ms
+  if not job.lastActive or not stall.is_silent(queue, job_id, job, sweep) then
+    return false
+  end
+  lists.leave(queue, job_id)
+  if failure.has_expired(job, now) then
+    release.expire(queue, job_id, job, now)
+    return true
+  end
+  redis.call("HSET", queue .. "job:" .. job_id, "lastActive", now)
+  local failed = stall.strike(queue, job_id, job, sweep.most_stalls, now)
+  if not failed then
+    stall.reset(queue, job_id)
+    place.ready(queue, job_id, job)
+  end
+  tell(sweep, job_id, job, failed)
+  return true
+end
+
+--- Look at one job that was popped, but is not active; returns whether it was taken back.
+local function taken_job(queue, found, sweep)
+  if found.is_new then
+    lists.seen_taken(queue, found.id, sweep.now_ms)
+    return false
+  elseif not stall.has_passed(found.since, sweep) then
+    return false
+  end
+  place.back(queue, found.id, found.job)
+  tell(sweep, found.id, found.job, false)
+  return true
+end
+
+--- Take back list jobs whose worker fell silent, and those popped by one that died before it activated them; returns
+--- how many, and whether there may be more.
+function reclaim.list_jobs(queue, sweep)
+  if lists.is_idle(queue) then
+    return 0, false
+  end
+  local limit, reclaimed = sweep.limit or math.huge, 0
+  local active, taken = lists.all(queue)
+  for index = 1, #active + #taken do
+    if reclaimed == limit then
+      return reclaimed, true
+    end
+    local found = active[index] or taken[index - #active]
+    local is_back
+    if active[index] then
+      is_back = list_job(queue, found.id, found.job, sweep)
+    else
+      is_back = taken_job(queue, found, sweep)
+    end
+    reclaimed = reclaimed + (is_back and 1 or 0)
+  end
+  return reclaimed, false
+end
+
+return reclaim
 end)()
 
 modules.usage = (function()
@@ -3324,6 +3530,7 @@ end
 do -- propagate
   local ledger = require("ledger")
   local propagation = require("propagation")
+  local words = require("words")
   redis.register_function("oq1_propagate", function(KEYS, ARGV)
     local now_ms = whole(ARGV[1], "propagate", "now_ms")
     local limit = whole(ARGV[2], "propagate", "limit")
@@ -3354,19 +3561,59 @@ do -- propagate
     -- `depsFailed` and `depsSkipped` of others; and where it shall not run, it fails with `outcome` beside its
     -- `failedReason`. Told again, in any order with glidemq_completeChild, nothing is counted or decided twice.
 
-    local function bad(why)
-      error({ err = "OQ_BAD_ARGUMENT oq1_propagate: " .. why })
-    end
-
-    if limit == 0 then
-      bad("a limit of 0 gets nowhere")
-    end
+    words.check_limit("propagate", limit)
     for _, told in ipairs(news) do
       if not ledger.is_outcome(told.outcome) then
-        bad("'" .. told.outcome .. "' is no outcome")
+        words.refuse("propagate", "'" .. told.outcome .. "' is no outcome")
       end
     end
     return propagation.run(queue, now_ms, limit, news, job_ids)
+  end)
+end
+
+do -- reclaim
+  local letters = require("letters")
+  local reclaim = require("reclaim")
+  local stall = require("stall")
+  local words = require("words")
+  redis.register_function("oq1_reclaim", function(KEYS, ARGV)
+    local now_ms = whole(ARGV[1], "reclaim", "now_ms")
+    local group = ARGV[2]
+    local consumer = ARGV[3]
+    local limit = whole(ARGV[4], "reclaim", "limit")
+    local min_idle_ms = whole(ARGV[5], "reclaim", "min_idle_ms")
+    local max_stalled_count = whole(ARGV[6], "reclaim", "max_stalled_count")
+    local lock_duration_ms = whole(ARGV[7], "reclaim", "lock_duration_ms")
+    local dead_letter = ARGV[8]
+    local cluster = flag(ARGV[9], "reclaim", "cluster")
+    count_words("reclaim", #KEYS, 8, #ARGV, 9)
+    local queue = queue_of("reclaim", KEYS[1], ":stream") .. ":"
+    -- The effects are those of glidemq_reclaimStalled and glidemq_reclaimStalledListJobs, and dead letters as of
+    -- oq1_exchange: a job that ends every process that runs it is told of there. Its reason says `crashed: ` first.
+
+    words.check_limit("reclaim", limit)
+    words.check_queue_name("reclaim", dead_letter)
+    local self = { queue = queue, now = now_ms, cluster = cluster, dead_letter = dead_letter, letters = {} }
+    local retried, failed = 0, {}
+    local sweep = {
+      group = group,
+      min_idle_ms = min_idle_ms,
+      lock_duration_ms = lock_duration_ms,
+      most_stalls = max_stalled_count,
+      now_ms = now_ms,
+      limit = limit,
+      tell = function(job_id, job, has_failed)
+        if has_failed then
+          failed[#failed + 1] = job_id
+          letters.send(self, job_id, job, "crashed: " .. stall.REASON, 0)
+        else
+          retried = retried + 1
+        end
+      end,
+    }
+    local _, more_entries = reclaim.entries(queue, consumer, sweep)
+    local _, more_list_jobs = reclaim.list_jobs(queue, sweep)
+    return { retried, failed, (more_entries or more_list_jobs) and 1 or 0, self.letters }
   end)
 end
 
@@ -3542,6 +3789,6 @@ end
 do -- version
   redis.register_function("oq1_version", function(KEYS, ARGV)
     count_words("version", #KEYS, 0, #ARGV, 0)
-    return "6"
+    return "7"
   end)
 end

@@ -15,6 +15,7 @@ from orchestration_queue.protocol.operations.settling import Verdict, dead_lette
 from orchestration_queue.protocol.record import JobRecord, pairs
 
 __all__ = [
+    "Reclaimed",
     "Renewal",
     "Trip",
     "Verdict",
@@ -32,6 +33,8 @@ __all__ = [
     "sweep_suspended",
     "unregister",
 ]
+
+_MOST_RECLAIMED = 1000
 
 
 class Why(Enum):
@@ -212,30 +215,66 @@ def renew(keys: QueueKeys, leases: Sequence[Lease], now_ms: int) -> Operation[li
     return Operation(call, lambda reply: [Renewal(integer(answer)) for answer in reply])
 
 
-def reclaim(keys: QueueKeys, consumer: str, idle_ms: int, max_stalled: int, lock_ms: int, now_ms: int) -> list[Call]:
-    """Take jobs away from workers that stopped renewing them. Each reply says how many were looked at."""
-    return [
-        glidemq.reclaim_stalled(
-            stream_key=keys.stream,
-            events_key=keys.events,
-            group=GROUP,
-            consumer=consumer,
-            min_idle_ms=idle_ms,
-            max_stalled_count=max_stalled,
-            now_ms=now_ms,
-            failed_key=keys.failed,
-            lock_duration_ms=lock_ms,
-        ),
-        glidemq.reclaim_stalled_list_jobs(
-            stream_key=keys.stream,
-            events_key=keys.events,
-            min_idle_ms=idle_ms,
-            max_stalled_count=max_stalled,
-            now_ms=now_ms,
-            failed_key=keys.failed,
-            lock_duration_ms=lock_ms,
-        ),
-    ]
+@dataclass(frozen=True, slots=True)
+class Reclaimed:
+    """What came of a look at jobs whose workers fell silent.
+
+    Attributes:
+        retried: How many jobs are ready again.
+        failed: Ids of those that fell silent too often, and have failed.
+        has_more: There may be more: look again.
+        notices: Calls that remain to be made for a dead letter queue on another server of a cluster. They may be made
+            twice.
+    """
+
+    retried: int
+    failed: tuple[str, ...]
+    has_more: bool
+    notices: tuple[Call, ...]
+
+
+def reclaim(
+    keys: QueueKeys,
+    consumer: str,
+    idle_ms: int,
+    max_stalled: int,
+    lock_ms: int,
+    now_ms: int,
+    *,
+    dead_letter: str = "",
+    cluster: bool = False,
+) -> Operation[Reclaimed]:
+    """Take jobs away from workers that stopped renewing them; at most some 1,000 of the stream and of the lists each.
+
+    One that was taken away more than ``max_stalled`` times fails, and leaves a dead letter in ``dead_letter``, as with
+    :func:`exchange`.
+    """
+    call = oq1.reclaim(
+        stream_key=keys.stream,
+        failed_key=keys.failed,
+        events_key=keys.events,
+        metrics_failed_key=keys.metrics_failed,
+        priority_key=keys.priority,
+        lifo_key=keys.lifo,
+        list_active_key=keys.list_active,
+        ratelimited_key=keys.ratelimited,
+        now_ms=now_ms,
+        group=GROUP,
+        consumer=consumer,
+        limit=_MOST_RECLAIMED,
+        min_idle_ms=idle_ms,
+        max_stalled_count=max_stalled,
+        lock_duration_ms=lock_ms,
+        dead_letter=dead_letter,
+        cluster=cluster,
+    )
+
+    def read(reply: Reply) -> Reclaimed:
+        retried, failed, more, letters = reply
+        notices = tuple(dead_letters(keys, dead_letter, now_ms, texts(letters)))
+        return Reclaimed(integer(retried), tuple(texts(failed)), integer(more) == 1, notices)
+
+    return Operation(call, read)
 
 
 def sweep_suspended(keys: QueueKeys, now_ms: int) -> Call:

@@ -1,0 +1,54 @@
+--- Take jobs back from workers that fell silent: ready again, or failed when it happened too often.
+--- @queue   stream!
+--- @key   stream               stream       ready jobs
+--- @key   failed               zset         failed jobs by time
+--- @key   events               stream       lifecycle events
+--- @key   metrics_failed       hash         failures per minute
+--- @key   priority             list         promoted prioritized jobs
+--- @key   lifo                 list         LIFO jobs
+--- @key   list_active          string       how many active jobs came from a list
+--- @key   ratelimited          zset         groups that wait for their limits
+--- @arg   now_ms               int          epoch ms
+--- @arg   group                text         consumer group
+--- @arg   consumer             text         who looks
+--- @arg   limit                int          at least 1; how many idle entries to look at, and how many list jobs to take back
+--- @arg   min_idle_ms          int          entries idle for less are left alone
+--- @arg   max_stalled_count    int          stalls forgiven per job
+--- @arg   lock_duration_ms     int          silence forgiven when the job names none; 0 means min_idle_ms
+--- @arg   dead_letter          text         queue to which a letter goes about each job that fails; empty for none
+--- @arg   cluster              flag         keys of other queues may be on other servers: leave letters to the caller
+--- @returns array 1: how many jobs are ready again; 2: ids of those that failed, without expired ones; 3: 1 if there may be more, else 0; 4: id, name, data per dead letter that is left to the caller to add
+--- @error   the stream key does not end in `:stream`; or when the limit is 0, or the dead letter queue none
+--- @cost    O(log N) per entry, at most `limit`; O(A) for A active list jobs; a scan of the keys when another library activated some
+
+local letters = require("letters")
+local reclaim = require("reclaim")
+local stall = require("stall")
+local words = require("words")
+
+-- The effects are those of glidemq_reclaimStalled and glidemq_reclaimStalledListJobs, and dead letters as of
+-- oq1_exchange: a job that ends every process that runs it is told of there. Its reason says `crashed: ` first.
+
+words.check_limit("reclaim", limit)
+words.check_queue_name("reclaim", dead_letter)
+local self = { queue = queue, now = now_ms, cluster = cluster, dead_letter = dead_letter, letters = {} }
+local retried, failed = 0, {}
+local sweep = {
+  group = group,
+  min_idle_ms = min_idle_ms,
+  lock_duration_ms = lock_duration_ms,
+  most_stalls = max_stalled_count,
+  now_ms = now_ms,
+  limit = limit,
+  tell = function(job_id, job, has_failed)
+    if has_failed then
+      failed[#failed + 1] = job_id
+      letters.send(self, job_id, job, "crashed: " .. stall.REASON, 0)
+    else
+      retried = retried + 1
+    end
+  end,
+}
+local _, more_entries = reclaim.entries(queue, consumer, sweep)
+local _, more_list_jobs = reclaim.list_jobs(queue, sweep)
+return { retried, failed, (more_entries or more_list_jobs) and 1 or 0, self.letters }

@@ -1,0 +1,72 @@
+"""What a worker says of a job it lets go of goes as one record, and what the server leaves to us becomes calls."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from orchestration_queue.options import Retention
+from orchestration_queue.protocol.keys import QueueKeys
+from orchestration_queue.protocol.lease import (
+    ChildrenWait,
+    Completion,
+    Failure,
+    GroupHold,
+    Lease,
+    Postponement,
+    Settlement,
+    Suspension,
+)
+from orchestration_queue.protocol.operations import working
+from orchestration_queue.protocol.operations.settling import Verdict, settled
+from orchestration_queue.protocol.record import JobRecord
+
+KEYS = QueueKeys("q")
+NOW = 1_700_000_000_000
+LEASE = Lease(JobRecord("7", {"processedOn": str(NOW), "stalledCount": "2"}), "5-1")
+LETTER = [b"dead.q.7.1700000000000", b"import", b'{"originalQueue":"q"}']
+
+
+@pytest.mark.parametrize(
+    ("settlement", "said"),
+    [
+        (Completion(LEASE, "1", Retention(count=3)), {"kind": "c", "payload": "1", "remove_count": 3}),
+        (Failure(LEASE, "no", 3, 50), {"kind": "f", "payload": "no", "max_attempts": 3, "wait_ms": 50}),
+        (Postponement(LEASE, NOW + 9, "{}"), {"kind": "d", "payload": "{}", "wait_ms": NOW + 9}),
+        (ChildrenWait(LEASE), {"kind": "w", "payload": "", "wait_ms": 0}),
+        (Suspension(LEASE, "ask", 60), {"kind": "s", "payload": "ask", "wait_ms": 60}),
+        (GroupHold(LEASE, 500, "back"), {"kind": "g", "payload": "back", "wait_ms": 500, "extend": True}),
+        (GroupHold(LEASE, 500, "fail", is_extending=False), {"kind": "g", "payload": "fail", "extend": False}),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_each_settlement_has_its_words(settlement: Settlement, said: dict[str, Any]) -> None:
+    record = settled(settlement)
+    claim = {"job_id": "7", "entry_id": "5-1", "taken_ms": NOW, "stalled_count": 2}
+    assert {name: getattr(record, name) for name in claim | said} == claim | said
+
+
+def test_every_letter_of_the_server_is_a_verdict() -> None:
+    operation = working.exchange(KEYS, "w", NOW)
+    trip = operation.read([b"crfdwasgl", [], [], b"", []])
+    assert trip.verdicts == tuple(Verdict)
+    assert (trip.started, trip.notices) == ((), ())
+
+
+def test_what_concerns_other_servers_is_left_as_calls() -> None:
+    operation = working.exchange(KEYS, "w", NOW, cluster=True, dead_letter="dead")
+    parent, letter = operation.read([b"cf", [], [b"other", b"9", b"glide:{q}:7"], b"", LETTER]).notices
+    assert (parent.name, parent.keys[0]) == ("glidemq_completeChild", "glide:{other}:deps:9")
+    assert (letter.name, letter.keys[0]) == ("glidemq_addJob", "glide:{dead}:id")
+    assert letter.args[:4] == ("import", LETTER[2].decode(), "{}", NOW)
+    assert LETTER[0].decode() in letter.args
+
+
+def test_what_was_taken_back_is_told() -> None:
+    operation = working.reclaim(KEYS, "w", 1, 1, 1, NOW, dead_letter="dead", cluster=True)
+    nothing = operation.read([0, [], 0, []])
+    assert nothing == working.Reclaimed(retried=0, failed=(), has_more=False, notices=())
+    reclaimed = operation.read([3, [b"7"], 1, LETTER])
+    assert (reclaimed.retried, reclaimed.failed, reclaimed.has_more) == (3, ("7",), True)
+    assert [notice.keys[0] for notice in reclaimed.notices] == ["glide:{dead}:id"]
