@@ -23,7 +23,7 @@ from orchestration_queue.options.job import (
     Retention,
     TokenBucket,
 )
-from orchestration_queue.options.usage import Budget, Usage
+from orchestration_queue.options.usage import Budget, Usage, plain_number
 from orchestration_queue.options.wire import (
     backoff_from_wire,
     fallback_from_wire,
@@ -57,6 +57,7 @@ __all__ = [
     "milliseconds",
     "name_problem",
     "placement_from_wire",
+    "plain_number",
     "retention_from_wire",
     "wire_number",
 ]

@@ -11,10 +11,10 @@ from pydantic import AfterValidator, Field
 
 from orchestration_queue.options.base import NonNegative, Options
 
-__all__ = ["Budget", "Usage"]
+__all__ = ["Budget", "Usage", "plain_number"]
 
 
-def _plain(amount: float) -> float:
+def plain_number(amount: float) -> float:
     """A whole amount as a whole number, as every other language writes it."""
     return int(amount) if amount == int(amount) else amount
 
@@ -22,8 +22,8 @@ def _plain(amount: float) -> float:
 _MOST = 2**53
 """Up to here every language of this wire counts exactly."""
 
-Amount = Annotated[float, Field(ge=0, le=_MOST), AfterValidator(_plain)]
-Bound = Annotated[float, Field(gt=0, le=_MOST), AfterValidator(_plain)]
+Amount = Annotated[float, Field(ge=0, le=_MOST), AfterValidator(plain_number)]
+Bound = Annotated[float, Field(gt=0, le=_MOST), AfterValidator(plain_number)]
 Name = Annotated[str, Field(min_length=1)]
 Amounts = Mapping[Name, Amount]
 
@@ -72,14 +72,14 @@ class Usage(Options):
             "costs": dict(self.costs) or None,
             "totalCost": self.all_costs,
             "costUnit": self.cost_unit,
-            "latencyMs": None if self.latency is None else _plain(self.latency / timedelta(milliseconds=1)),
+            "latencyMs": None if self.latency is None else plain_number(self.latency / timedelta(milliseconds=1)),
             "cached": self.cached,
         }
         return {name: value for name, value in wire.items() if value is not None}
 
 
 def _total(given: float | None, parts: Mapping[str, float]) -> float | None:
-    return _plain(math.fsum(parts.values())) if given is None and parts else given
+    return plain_number(math.fsum(parts.values())) if given is None and parts else given
 
 
 class Budget(Options):

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
 
-from orchestration_queue.options import wire_number
+from orchestration_queue.options import plain_number, wire_number
 from orchestration_queue.protocol import codec
 from orchestration_queue.states import TERMINAL, JobState
 
@@ -30,7 +30,7 @@ def when(milliseconds: str | int | None) -> datetime | None:
 def stored_number(stored: str | None) -> float:
     """A number that a client of any language stored as text; 0 for what is absent, none, or out of all bounds."""
     try:
-        return wire_number(float(stored or 0))
+        return plain_number(wire_number(float(stored or 0)))
     except ValueError:
         return 0
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from orchestration_queue.errors import JobNotFoundError, UsageError
-from orchestration_queue.options import Usage, wire_number
+from orchestration_queue.options import Usage, plain_number, wire_number
 from orchestration_queue.protocol.call import Call, Operation, Reply, optional_text, text, texts
 from orchestration_queue.protocol.codec import dump_json
 from orchestration_queue.protocol.functions import oq1
@@ -65,8 +65,8 @@ class UsageTotals:
         parts = list(parts)
         return cls(
             jobs=sum(part.jobs for part in parts),
-            tokens=math.fsum(part.tokens for part in parts),
-            cost=math.fsum(part.cost for part in parts),
+            tokens=plain_number(math.fsum(part.tokens for part in parts)),
+            cost=plain_number(math.fsum(part.cost for part in parts)),
             cost_unit=next((part.cost_unit for part in reversed(parts) if part.cost_unit), None),
             tokens_by=_added(part.tokens_by for part in parts),
             cost_by=_added(part.cost_by for part in parts),
@@ -80,7 +80,7 @@ def _added(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
     for part in parts:
         for name, amount in part.items():
             amounts.setdefault(name, []).append(amount)
-    added = {name: math.fsum(given) for name, given in sorted(amounts.items())}
+    added = {name: plain_number(math.fsum(given)) for name, given in sorted(amounts.items())}
     return {name: amount for name, amount in added.items() if amount > 0}
 
 

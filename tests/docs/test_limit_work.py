@@ -1,0 +1,58 @@
+"""The code of docs/how-to/limit-work.md does what the page says, from top to bottom."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestration_queue import AsyncQueue, RateLimit, Worker
+from orchestration_queue.client import BudgetState
+from orchestration_queue.errors import JobFailedError
+
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "limit-work.md"
+
+
+async def test_the_page_runs_and_its_worker_works(
+    server_url: str, raw: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("OQ_URL", server_url)
+    names: dict[str, Any] = {}
+    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    assert len(blocks) == 6
+    for block in blocks:
+        await asyncio.to_thread(exec, compile(block, str(PAGE), "exec"), names)
+    assert capsys.readouterr().out == "0 0 0 None\n"
+    assert isinstance(names["left"], BudgetState)
+    assert names["left"].budget.max_cost == 1.5
+
+    worker: Worker = names["worker"]
+    async with AsyncQueue("answers") as queue:
+        assert await queue.global_rate_limit() == RateLimit(max=30, duration=timedelta(minutes=1))
+        running = asyncio.ensure_future(worker.run())
+        try:
+            for job in (await queue.get_job("1"), await queue.get_job(names["report"])):
+                assert await job.wait() == "42"
+        finally:
+            worker.stop()
+            await running
+        spent = (await queue.usage.summary()).total
+        assert spent.tokens == 150 * spent.jobs
+        assert (await queue.usage.of_flow(names["report"])).jobs == 3
+
+        polite = Worker("polite", names["ask_politely"])
+        polite_run = asyncio.ensure_future(polite.run())
+        async with AsyncQueue("polite") as other:
+            try:
+                hurried = await other.add("ask", "too fast")
+                with pytest.raises((JobFailedError, TimeoutError)):
+                    await hurried.wait(timedelta(seconds=1))
+                assert (await hurried.refresh()).state == "delayed"
+                assert polite.is_paused
+            finally:
+                polite.stop()
+                await polite_run
