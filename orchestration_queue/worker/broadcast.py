@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from orchestration_queue.options import WorkerOptions
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
@@ -12,9 +12,10 @@ from orchestration_queue.protocol.operations.steps import all_good
 from orchestration_queue.protocol.operations.subscribing import Member
 from orchestration_queue.protocol.operations.working import Renewal
 from orchestration_queue.protocol.subjects import SubjectFilter
-from orchestration_queue.server import AsyncConnection, Connection
+from orchestration_queue.server import AsyncConnection, Connection, ServerUrl
 from orchestration_queue.worker.broadcast_line import BroadcastLine
 from orchestration_queue.worker.middleware import Middleware
+from orchestration_queue.worker.outcome import Strategy
 from orchestration_queue.worker.runner import Handler, Router
 from orchestration_queue.worker.worker import Worker
 
@@ -40,6 +41,7 @@ class BroadcastWorker(Worker):
         options: As of :class:`Worker`.
         prefix: First part of every key.
         middleware: As of :class:`Worker`.
+        strategies: As of :class:`Worker`.
 
     Raises:
         InvalidNameError: The wire cannot carry a name, or a pattern is malformed.
@@ -60,12 +62,21 @@ class BroadcastWorker(Worker):
         subscription: str,
         subjects: Iterable[str] = (),
         start_from: str = NEW_ONLY,
-        url: str | None = None,
+        url: str | ServerUrl | None = None,
         options: WorkerOptions | None = None,
         prefix: str = DEFAULT_PREFIX,
         middleware: Sequence[Middleware] = (),
+        strategies: Mapping[str, Strategy] | None = None,
     ) -> None:
-        super().__init__(name, handler, url=url, options=options, prefix=prefix, middleware=middleware)
+        super().__init__(
+            name,
+            handler,
+            url=url,
+            options=options,
+            prefix=prefix,
+            middleware=middleware,
+            strategies=strategies,
+        )
         self.subscription = check_subscription(subscription)
         self._member = Member(self.keys, self.subscription, self.id)
         self._subjects = SubjectFilter(subjects)

@@ -17,10 +17,11 @@ from orchestration_queue.errors import ServerError
 from orchestration_queue.options import WorkerOptions, milliseconds
 from orchestration_queue.protocol.call import Call, Reply
 from orchestration_queue.protocol.lease import Delivery, Lease, Settlement
-from orchestration_queue.protocol.operations import working
+from orchestration_queue.protocol.operations import taking_over, working
 from orchestration_queue.protocol.operations.settling import Verdict
 from orchestration_queue.protocol.operations.steps import all_good
-from orchestration_queue.protocol.operations.subscribing import Idle, Member, Message, Told
+from orchestration_queue.protocol.operations.subscribing import Member, Message, Told
+from orchestration_queue.protocol.operations.taking_over import Idle
 from orchestration_queue.protocol.operations.working import Trip, Why
 from orchestration_queue.protocol.subjects import SubjectFilter
 from orchestration_queue.server import AsyncConnection
@@ -160,7 +161,11 @@ class BroadcastLine(Line):
     def _told(self, settlement: Settlement, now: int) -> Told:
         options = self._options
         return self._member.settle(
-            settlement, now, skip_events=not options.emit_events, skip_metrics=not options.record_metrics
+            settlement,
+            now,
+            dead_letter=options.dead_letter_queue or "",
+            skip_events=not options.emit_events,
+            skip_metrics=not options.record_metrics,
         )
 
     def _start_calls(self, messages: Sequence[Delivery], now: int) -> list[Call]:
@@ -224,7 +229,7 @@ class BroadcastLine(Line):
         await self._calls.execute(working.sweep_suspended(self._keys, now_ms()))
         min_idle_ms, after, moved = milliseconds(self._options.stalled_interval), "-", False
         for _ in range(_MOST_PAGES):
-            page = await self._calls.run(self._member.idle(min_idle_ms, after, _PAGE))
+            page = await self._calls.run(taking_over.idle(self._member, min_idle_ms, after, _PAGE))
             if page:
                 moved = await self._take_over(page) or moved
             if len(page) < _PAGE:
@@ -234,26 +239,26 @@ class BroadcastLine(Line):
 
     async def _take_over(self, page: Sequence[Idle]) -> bool:
         silent = await self._silent(page)
-        calls = [call for message, idle_ms in silent for call in self._member.claim(message, idle_ms)]
+        calls = [call for message, idle_ms in silent for call in taking_over.claim(self._member, message, idle_ms)]
         replies = all_good(await self._calls.pipeline(calls))
         most, now = self._options.max_stalled, now_ms()
         moving = [
             call
             for (message, _), claimed, stalls in zip(silent, replies[::2], replies[1::2], strict=True)
             if claimed  # else another worker was faster
-            for call in self._member.stalled(message, int(stalls or 0), most, now)
+            for call in taking_over.hand_on(self._member, message, int(stalls or 0), most, now)
         ]
         all_good(await self._calls.pipeline(moving))
         return bool(moving)
 
     async def _silent(self, page: Sequence[Idle]) -> list[tuple[Message, int]]:
         """The messages of which nothing was heard for a whole lease, and how long theirs is."""
-        entries = [self._member.entry(idle.entry_id) for idle in page]
+        entries = [taking_over.entry(self._member, idle.entry_id) for idle in page]
         replies = all_good(await self._calls.pipeline([entry.call for entry in entries]))
         found = [(idle, entry.read(reply)) for idle, entry, reply in zip(page, entries, replies, strict=True)]
         self._skipped += [idle.entry_id for idle, message in found if not message and idle.idle_ms >= _FORGOTTEN_MS]
         there = [(idle, message) for idle, message in found if message]
-        signs = [self._member.last_sign(message) for _, message in there]
+        signs = [taking_over.last_sign(self._member, message) for _, message in there]
         replies = all_good(await self._calls.pipeline([sign.call for sign in signs]))
         silent: list[tuple[Message, int]] = []
         for (idle, message), sign, reply in zip(there, signs, replies, strict=True):

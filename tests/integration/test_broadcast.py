@@ -34,6 +34,7 @@ from orchestration_queue.protocol.lease import (
     Settlement,
     Suspension,
 )
+from orchestration_queue.protocol.operations import taking_over
 from orchestration_queue.protocol.operations.settling import Verdict
 from orchestration_queue.protocol.operations.subscribing import Member
 from orchestration_queue.protocol.operations.working import Renewal
@@ -269,6 +270,29 @@ async def test_a_message_out_of_attempts_fails_for_its_subscription_alone(
     assert told.count("retrying") == 2
 
 
+async def test_a_subscription_leaves_a_dead_letter_of_what_failed_for_good(
+    shop: AsyncBroadcast, server_url: str, raw: Any
+) -> None:
+    async def broken(job: AsyncActiveJob) -> None:
+        raise ValueError("never")
+
+    letters = QueueKeys(f"{shop.name}-dead")
+    async with subscribed(shop, "mailer", broken, server_url, dead_letter_queue=letters.queue):
+        message = await shop.publish("orders.created", {"n": 1}, THRICE)
+        await wait_until(lambda: raw.zscore(shop.keys.failed, message.id), "it to fail")
+        await settled(shop)
+    async with AsyncQueue(letters.queue, url=server_url) as queue:
+        (letter,) = await queue.get_jobs("waiting")
+    assert letter.record.name == "orders.created"
+    assert letter.record.data == {
+        "originalQueue": shop.name,
+        "originalJobId": message.id,
+        "data": {"n": 1},
+        "failedReason": "ValueError: never",
+        "attemptsMade": 2,
+    }
+
+
 async def test_a_message_whose_worker_is_gone_goes_to_another_of_its_subscription(
     shop: AsyncBroadcast, server_url: str
 ) -> None:
@@ -345,7 +369,7 @@ async def test_a_long_run_is_left_to_its_worker(shop: AsyncBroadcast, server_url
 
 async def idle(url: str, shop: AsyncBroadcast, subscription: str, duration: timedelta) -> None:
     """Wait until an entry has been in the subscription's hands for so long."""
-    operation = Member(shop.keys, subscription, "").idle(duration // timedelta(milliseconds=1))
+    operation = taking_over.idle(Member(shop.keys, subscription, ""), duration // timedelta(milliseconds=1))
     async with await AsyncConnection.open(url) as connection, asyncio.timeout(10):
         while not await connection.run(operation):  # noqa: ASYNC110  the server tells nobody
             await asyncio.sleep(0.02)

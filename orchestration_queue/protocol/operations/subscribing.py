@@ -6,10 +6,15 @@ own. The record itself is shared by all subscriptions, and says what whichever o
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
+from orchestration_queue.options import JobOptions
 from orchestration_queue.protocol.call import Call, Operation, Reply, integer, text
+from orchestration_queue.protocol.codec import dump_json
 from orchestration_queue.protocol.functions import glidemq
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.lease import (
@@ -24,14 +29,13 @@ from orchestration_queue.protocol.lease import (
 )
 from orchestration_queue.protocol.operations.settling import Verdict
 from orchestration_queue.protocol.operations.working import Renewal
+from orchestration_queue.protocol.placement import add_job
 from orchestration_queue.protocol.record import JobRecord, pairs
 
-__all__ = ["Idle", "Member", "Message", "Told"]
+__all__ = ["Member", "Message", "Told", "read_message"]
 
-_EVENTS_LENGTH = 1000
-_LEDGER_TTL_S = 86_400
 _PRIORITY_SHIFT = 2**42
-_STALLED = "job stalled more than maxStalledCount"
+_REVOKED = "revoked"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +49,6 @@ class Message(Delivery):
 
     subject: str
     retry_of: str
-
-
-@dataclass(frozen=True, slots=True)
-class Idle:
-    """An entry in a subscription's hands of which nothing was heard for a while."""
-
-    entry_id: str
-    idle_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +73,7 @@ class Member:
     subscription: str
     consumer: str
 
-    def _ledger(self, job_id: str) -> str:
+    def ledger(self, job_id: str) -> str:
         """What this subscription knows of one message: its attempts, and how often a worker was lost with it."""
         return f"{self.keys.job(job_id)}:sub:{self.subscription}"
 
@@ -95,7 +91,7 @@ class Member:
         words = ("GROUP", self.subscription, self.consumer, "COUNT", count, *wait, "STREAMS", stream, position)
 
         def read(reply: Reply) -> list[Message]:
-            return [_message(text(entry_id), fields) for entry_id, fields in (reply[0][1] if reply else ())]
+            return [read_message(text(entry_id), fields) for entry_id, fields in (reply[0][1] if reply else ())]
 
         return Operation(Call("XREADGROUP", args=words, near=stream), read)
 
@@ -132,7 +128,7 @@ class Member:
             job_id=job_id,
             broadcast=True,
         )
-        return Call("HGET", (self._ledger(job_id),), ("a",)), active
+        return Call("HGET", (self.ledger(job_id),), ("a",)), active
 
     @staticmethod
     def read_start(message: Delivery, attempts: Reply, started: Reply) -> Lease | str:
@@ -152,18 +148,29 @@ class Member:
 
     # Outcomes
 
-    def settle(self, settlement: Settlement, now_ms: int, *, skip_events: bool, skip_metrics: bool) -> Told:
-        """Tell an outcome of this subscription."""
+    def settle(
+        self,
+        settlement: Settlement,
+        now_ms: int,
+        *,
+        dead_letter: str = "",
+        skip_events: bool = False,
+        skip_metrics: bool = False,
+    ) -> Told:
+        """Tell an outcome of this subscription; a message that fails for good leaves a letter in ``dead_letter``."""
         match settlement:
             case Completion(lease, result):
                 done = self._complete(lease, result, now_ms, skip_events=skip_events, skip_metrics=skip_metrics)
                 return Told((done,), lambda _: Verdict.COMPLETED)
             case Failure(lease, reason, max_attempts, backoff_ms):
-                return Told((self._fail(lease, reason, now_ms, max_attempts, backoff_ms),), _failed)
+                failing = self.fail(lease, reason, now_ms, max_attempts, backoff_ms)
+                is_last = lease.record.attempts_made + 1 >= max_attempts and reason != _REVOKED
+                letters = [self._letter(settlement, dead_letter, now_ms)] if dead_letter and is_last else []
+                return Told((*letters, failing), _failed)
             case Postponement(lease, until_ms, ""):
                 return Told(self._postpone(lease, until_ms), lambda _: Verdict.DELAYED)
             case _:
-                return Told((self._fail(settlement.lease, _refusal(settlement), now_ms),), _failed)
+                return Told((self.fail(settlement.lease, _refusal(settlement), now_ms),), _failed)
 
     def _complete(self, lease: Lease, result: str, now_ms: int, *, skip_events: bool, skip_metrics: bool) -> Call:
         # This one, of the two functions that complete, can be told when the attempt began: the record's own
@@ -186,7 +193,8 @@ class Member:
             skip_metrics=skip_metrics,
         )
 
-    def _fail(self, of: Lease | Delivery, reason: str, now_ms: int, max_attempts: int = 0, backoff_ms: int = 0) -> Call:
+    def fail(self, of: Lease | Delivery, reason: str, now_ms: int, max_attempts: int = 0, backoff_ms: int = 0) -> Call:
+        """Fail an attempt of this subscription, whether it started or not."""
         return glidemq.fail(
             stream_key=self.keys.stream,
             failed_key=self.keys.failed,
@@ -206,7 +214,25 @@ class Member:
 
     def revoked(self, message: Delivery, now_ms: int) -> Call:
         """Fail a message that was revoked before this subscription started it."""
-        return self._fail(message, "revoked", now_ms)
+        return self.fail(message, _REVOKED, now_ms)
+
+    def _letter(self, failure: Failure, to: str, now_ms: int) -> Call:
+        """The dead letter, under an id that is the same however often it is sent."""
+        record, reason = failure.lease.record, failure.reason
+        data = record.fields.get("data", "")
+        with suppress(ValueError):
+            data = json.loads(data)
+        about = {
+            "originalQueue": self.keys.queue,
+            "originalJobId": record.id,
+            "data": data,
+            "failedReason": reason,
+            "attemptsMade": record.attempts_made,
+        }
+        run = f"{self.keys.base}:{record.id}:{self.subscription}:{failure.lease.taken_ms}"
+        options = JobOptions(job_id=f"dead.{hashlib.sha256(run.encode()).hexdigest()[:32]}")
+        letters = QueueKeys(to, self.keys.prefix)
+        return add_job(letters, record.name, dump_json(about), options, now_ms, options_text="{}")
 
     def _postpone(self, lease: Lease, until_ms: int) -> tuple[Call, Call]:
         # The wire's function for this would bring the message back to every subscription.
@@ -233,58 +259,9 @@ class Member:
         """Say that a message is still being worked on."""
         return Call("HSET", (self.keys.job(lease.job_id),), ("lastActive", now_ms))
 
-    # Messages whose worker fell silent
 
-    def idle(self, min_ms: int, after: str = "-", count: int = 100) -> Operation[list[Idle]]:
-        """Entries that were handed out so long ago and are not settled, oldest first, a page at a time."""
-        words = (self.subscription, "IDLE", min_ms, after, "+", count)
-
-        def read(reply: Reply) -> list[Idle]:
-            return [Idle(text(entry_id), int(idle_ms)) for entry_id, _, idle_ms, _ in reply]
-
-        return Operation(Call("XPENDING", (self.keys.stream,), words), read)
-
-    def entry(self, entry_id: str) -> Operation[Message | None]:
-        """One entry of the stream; None when it was trimmed off."""
-
-        def read(reply: Reply) -> Message | None:
-            return _message(*reply[0]) if reply else None
-
-        return Operation(Call("XRANGE", (self.keys.stream,), (entry_id, entry_id)), read)
-
-    def last_sign(self, message: Message) -> Operation[tuple[Lease, int] | None]:
-        """What a message's record says of its lease, and its last sign of life, epoch ms; None when it was removed."""
-        names = ("state", "lastActive", "opts")
-
-        def read(reply: Reply) -> tuple[Lease, int] | None:
-            if reply[0] is None:
-                return None
-            known = {name: text(value) for name, value in zip(names, reply, strict=True) if value is not None}
-            return Lease(JobRecord(message.job_id, known), message.entry_id), int(known.get("lastActive", 0))
-
-        return Operation(Call("HMGET", (self.keys.job(message.job_id),), names), read)
-
-    def claim(self, message: Message, idle_ms: int) -> tuple[Call, Call]:
-        """Take an entry nobody else has taken meanwhile; and ask how often a worker was lost with its message."""
-        words = (self.subscription, self.consumer, idle_ms, message.entry_id, "JUSTID")
-        stalls = Call("HGET", (self._ledger(message.job_id),), ("stalls",))
-        return Call("XCLAIM", (self.keys.stream,), words), stalls
-
-    def stalled(self, message: Message, stalls: int, most: int, now_ms: int) -> list[Call]:
-        """A worker was lost with a claimed message: let another take it, or fail it when that happened too often."""
-        if stalls >= most:
-            return [self._fail(message, _STALLED, now_ms)]
-        ledger = self._ledger(message.job_id)
-        told = ("MAXLEN", "~", _EVENTS_LENGTH, "*", "event", "stalled", "jobId", message.job_id)
-        return [
-            Call("HINCRBY", (ledger,), ("stalls", 1)),
-            Call("EXPIRE", (ledger,), (_LEDGER_TTL_S,)),
-            *self.requeue(message),
-            Call("XADD", (self.keys.events,), told),
-        ]
-
-
-def _message(entry_id: Reply, fields: Reply) -> Message:
+def read_message(entry_id: Reply, fields: Reply) -> Message:
+    """An entry of the stream as a message."""
     # An entry that was trimmed off is still pending, without fields.
     known = pairs(fields or ())
     return Message(known.get("jobId", ""), text(entry_id), known.get("name", ""), known.get("retryGroup", ""))
