@@ -124,7 +124,8 @@ class AsyncAdder(AsyncQueueClient):
 
     async def _jobs(self, outcomes: Sequence[Placed]) -> list[AsyncJob]:
         """The jobs that were added, and those that were there already, which takes a trip or two."""
-        standing = iter(await self._standing([placed for placed in outcomes if not placed.added.is_new]))
+        old = [placed for placed in outcomes if not placed.added.is_new]
+        standing = iter(await self._standing(old) if old else [])
         return [
             self._sent(placed.added.job_id, placed) if placed.added.is_new and placed.added.job_id else next(standing)
             for placed in outcomes

@@ -125,7 +125,8 @@ class Adder(QueueClient):
 
     def _jobs(self, outcomes: Sequence[Placed]) -> list[Job]:
         """The jobs that were added, and those that were there already, which takes a trip or two."""
-        standing = iter(self._standing([placed for placed in outcomes if not placed.added.is_new]))
+        old = [placed for placed in outcomes if not placed.added.is_new]
+        standing = iter(self._standing(old) if old else [])
         return [
             self._sent(placed.added.job_id, placed) if placed.added.is_new and placed.added.job_id else next(standing)
             for placed in outcomes
