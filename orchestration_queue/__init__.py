@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         Backoff,
         Budget,
         Deduplication,
+        Fallback,
         JobOptions,
         Ordering,
         RateLimit,
@@ -73,6 +74,7 @@ __all__ = [
     "Deduplication",
     "Depends",
     "Every",
+    "Fallback",
     "Flow",
     "FlowProducer",
     "Job",
@@ -107,8 +109,8 @@ _HOMES = {
     "client": "Broadcast Flow FlowProducer Job JobSchedulers NewJob Producer Queue QueueEvents AsyncBroadcast "
     "AsyncFlow AsyncFlowProducer AsyncJob AsyncJobSchedulers AsyncProducer AsyncQueue AsyncQueueEvents",
     "flows": "Dag DagBuilder Node",
-    "options": "Backoff Budget Deduplication JobOptions Ordering RateLimit Retention TokenBucket TokenLimit Usage "
-    "WorkerOptions",
+    "options": "Backoff Budget Deduplication Fallback JobOptions Ordering RateLimit Retention TokenBucket TokenLimit "
+    "Usage WorkerOptions",
     "schedules": "Cron Every JobTemplate RepeatAfterComplete",
     "states": "JobState",
     "protocol.codec": "Codec register_codec",

@@ -38,7 +38,10 @@ if TYPE_CHECKING:
     from orchestration_queue.protocol.operations.measuring import Metrics, MetricsMinute
     from orchestration_queue.protocol.operations.reading import JobCounts
     from orchestration_queue.protocol.operations.registry import WorkerInfo
+    from orchestration_queue.protocol.operations.streaming import StreamEntry
+    from orchestration_queue.protocol.operations.suspending import SuspendInfo
     from orchestration_queue.protocol.operations.usage import UsageSummary, UsageTotals
+    from orchestration_queue.protocol.signals import Signal
 
 __all__ = [
     "AsyncBroadcast",
@@ -68,7 +71,10 @@ __all__ = [
     "Queue",
     "QueueEvents",
     "Revocation",
+    "Signal",
+    "StreamEntry",
     "Subscription",
+    "SuspendInfo",
     "UsageLedger",
     "UsageSummary",
     "UsageTotals",
@@ -96,7 +102,10 @@ _VALUES = {
     "protocol.operations.measuring": "Metrics MetricsMinute",
     "protocol.operations.reading": "JobCounts",
     "protocol.operations.registry": "WorkerInfo",
+    "protocol.operations.streaming": "StreamEntry",
+    "protocol.operations.suspending": "SuspendInfo",
     "protocol.operations.usage": "UsageSummary UsageTotals",
+    "protocol.signals": "Signal",
 }
 _HOME_OF = (
     {name: f"client._sync.{module}" for module, name in _FACES.items()}
