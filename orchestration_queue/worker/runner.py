@@ -144,8 +144,9 @@ class Runner:
             return self._failed(run, error)
 
     def _failed(self, run: _Run, error: BaseException) -> Settlement:
-        is_discarded = bool(getattr(run.job, "is_discarded", False))
-        return outcome.failed(run.lease, error, _chance(), strategies=self._strategies, is_discarded=is_discarded)
+        return outcome.failed(
+            run.lease, error, _chance(), strategies=self._strategies, is_discarded=run.job.is_discarded
+        )
 
     def _through_middleware(self, run: _Run) -> Awaitable[Any]:
         chain = self._middleware

@@ -26,17 +26,16 @@ from types import FrameType
 from typing import Any
 
 from orchestration_queue._process import die_with_parent
-from orchestration_queue.errors import PayloadError, UnrecoverableError
+from orchestration_queue.errors import PayloadError, UnrecoverableError, UsageError
 from orchestration_queue.protocol import codec
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.lease import Lease
 from orchestration_queue.protocol.record import JobRecord
-from orchestration_queue.worker.job import ActiveJob
 from orchestration_queue.worker.sandbox import endings
 from orchestration_queue.worker.sandbox.frames import Frame, pack, receive
 from orchestration_queue.worker.sandbox.handler import Address
 from orchestration_queue.worker.sandbox.lookup import find
-from orchestration_queue.worker.sandbox.remote import RemoteJob
+from orchestration_queue.worker.sandbox.remote import PlainRemoteJob, RemoteJob
 
 __all__ = ["main"]
 
@@ -73,7 +72,7 @@ class _Line:
     Attributes:
         requests: Jobs to run; None when the worker is gone.
         loop: The thread's loop.
-        job: The job that runs.
+        job: The job that runs, or None.
     """
 
     def __init__(self, ours: socket.socket) -> None:
@@ -92,19 +91,30 @@ class _Line:
         """Send a message, from any thread."""
         self.loop.call_soon_threadsafe(self._writer.write, pack(frame))
 
-    async def ask(self, run: int, lease: Lease, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    async def ask(self, job: RemoteJob, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Have the worker call a method of the job, from any loop."""
+        if job is not self.job:
+            raise UsageError(f"This run of job {job.id!r} is over, and its sandbox process goes on to other jobs.")
         number = next(self._numbers)
-        call = {"kind": "call", "run": run, "number": number, "method": name, "args": args, "kwargs": kwargs}
+        call = {"kind": "call", "run": job.run, "number": number, "method": name, "args": args, "kwargs": kwargs}
         try:
             question = pack(call)
         except (TypeError, ValueError, RecursionError) as error:
             raise PayloadError(f"job.{name} was given what cannot be written as JSON ({error}).") from None
-        waiting = asyncio.run_coroutine_threadsafe(self._exchange(number, question), self.loop)
-        reply = await asyncio.wrap_future(waiting)
-        if "result" in reply:
-            return reply["result"]
-        raise endings.load_in_handler(reply["error"], lease)
+        reply = await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._exchange(number, question), self.loop))
+        if "error" in reply:
+            raise endings.load_in_handler(reply["error"], Lease(job.record, ""))
+        if "fields" in reply:
+            job.follow(JobRecord(job.id, reply["fields"]))
+        return reply["result"]
+
+    def discard(self, job: RemoteJob) -> None:
+        """Have the worker give up the job's further attempts."""
+        self.send({"kind": "discard", "run": job.run})
+        # Behind it in the line: once this has run the message is on its way, should this process die.
+        passed = threading.Event()
+        self.loop.call_soon_threadsafe(passed.set)
+        passed.wait()
 
     async def _exchange(self, number: int, question: bytes) -> Frame:
         reply: asyncio.Future[Frame] = self.loop.create_future()
@@ -142,8 +152,8 @@ class _Line:
 def _work(line: _Line, request: Frame) -> None:
     """Run one job and tell how it ended."""
     lease = Lease(JobRecord(request["id"], request["fields"]), request["entry_id"])
-    keys = QueueKeys(request["queue"])
-    job = line.job = RemoteJob(lease.record, keys, lambda *call: line.ask(request["run"], lease, *call))
+    keys = QueueKeys(request["queue"], request["prefix"])
+    job = line.job = RemoteJob(lease.record, keys, line, request["run"])
     try:
         handler = find(Address(**request["address"]))
         line.send({"kind": "started"})
@@ -155,14 +165,13 @@ def _work(line: _Line, request: Frame) -> None:
     line.job = None
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
-    is_discarded = bool(getattr(job, "is_discarded", False))
-    line.send({"kind": "ended", "is_discarded": is_discarded, "memory_bytes": _memory_bytes(), **ending})
+    line.send({"kind": "ended", "memory_bytes": _memory_bytes(), **ending})
 
 
 def _run(handler: Callable[[Any], Any], job: RemoteJob, loop: asyncio.AbstractEventLoop) -> Any:
     if inspect.iscoroutinefunction(handler):
         return asyncio.run(handler(job))
-    return handler(ActiveJob(job, loop))
+    return handler(PlainRemoteJob(job, loop))
 
 
 def _encoded(result: Any) -> str:

@@ -62,8 +62,6 @@ class SandboxPool:
             self._idle.append(process)
         else:
             self._end(process, _LEAVE_S)
-        if ended["is_discarded"] and (discard := getattr(job, "discard", None)):
-            discard()
         if "error" in ended:
             raise endings.load(ended["error"], lease)
         return codec.decode(ended["result"], "What the sandbox process returned")

@@ -28,7 +28,8 @@ __all__ = ["SandboxProcess"]
 log = logging.getLogger("orchestration_queue.worker.sandbox")
 
 _PROGRAM = (
-    "import json, sys; settings = json.loads(sys.argv[1]); sys.path[:] = settings.pop('path'); "
+    "import json, sys; settings = json.loads(sys.argv[1]); "
+    "sys.path[:], sys.argv[:] = settings.pop('path'), settings.pop('argv'); "
     "from orchestration_queue.worker.sandbox.child import main; main(**settings)"
 )
 _READY_S = 60.0
@@ -73,6 +74,7 @@ class SandboxProcess:
             undo.callback(ours.close)
             settings = {
                 "path": sys.path,
+                "argv": sys.argv,
                 "descriptor": theirs.fileno(),
                 "parent": os.getpid(),
                 "log_level": logging.getLogger().level,
@@ -121,7 +123,11 @@ class SandboxProcess:
                     if frame["kind"] == "started":
                         is_started = True
                         limit.reschedule(None if timeout_s is None else loop.time() + timeout_s)
-                    elif frame["run"] == self.jobs:
+                    elif frame["run"] != self.jobs:
+                        continue  # from a thread that an earlier handler has left behind
+                    elif frame["kind"] == "discard":
+                        job.discard()
+                    else:
                         self._begin(self._answer(frame, lease, job))
                 self.memory_bytes = int(frame["memory_bytes"])
                 return frame
@@ -148,6 +154,7 @@ class SandboxProcess:
             "fields": dict(lease.record.fields),
             "entry_id": lease.entry_id,
             "queue": job.queue,
+            "prefix": job.ref.keys.prefix,
         }
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
@@ -158,9 +165,12 @@ class SandboxProcess:
     async def _answer(self, call: Frame, lease: Lease, job: AsyncActiveJob) -> None:
         """Do what the handler asked of its job."""
         reply: Frame = {"kind": "reply", "number": call["number"]}
+        before = job.record
         try:
-            result = await answer(job, call["method"], call["args"], call["kwargs"])
-            packed = pack({**reply, "result": result})
+            reply["result"] = await answer(job, call["method"], call["args"], call["kwargs"])
+            if job.record is not before:
+                reply["fields"] = dict(job.record.fields)
+            packed = pack(reply)
         except asyncio.CancelledError:
             raise
         except BaseException as error:

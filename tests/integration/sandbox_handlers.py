@@ -1,0 +1,199 @@
+"""Handlers that run in processes of their own, and some that had better."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any
+
+from orchestration_queue.errors import UnrecoverableError
+from orchestration_queue.options import Usage
+from orchestration_queue.worker import ActiveJob, AsyncActiveJob, RateLimitError
+from orchestration_queue.worker.sandbox import sandboxed
+
+_kept: list[bytes] = []
+
+
+def echo(job: ActiveJob) -> Any:
+    return job.data
+
+
+def who(job: ActiveJob) -> dict[str, Any]:
+    return {"pid": os.getpid(), "id": job.id, "name": job.name, "attempt": job.attempt, "queue": job.queue}
+
+
+async def who_async(job: AsyncActiveJob) -> dict[str, Any]:
+    await asyncio.sleep(0)
+    return who(job)  # type: ignore[arg-type]  # what it reads, both faces have
+
+
+@sandboxed
+def decorated(job: ActiveJob) -> int:
+    return os.getpid()
+
+
+def speak(job: ActiveJob) -> None:
+    sys.stdout.write("to standard output\n")
+    sys.stderr.write("to standard error\n")
+    logging.getLogger("app").info("to the log")
+    job.log("half way")
+    job.update_progress({"done": 0.5})
+
+
+async def speak_async(job: AsyncActiveJob) -> None:
+    await asyncio.gather(job.log("half way"), job.update_progress({"done": 0.5}))
+
+
+class CustomError(Exception):
+    pass
+
+
+class HopelessError(UnrecoverableError):
+    pass
+
+
+def fail(job: ActiveJob) -> Any:
+    match job.data:
+        case "message":
+            raise CustomError("with a message")
+        case "silent":
+            raise CustomError
+        case "timeout":
+            raise TimeoutError("the other side was slow")
+        case "unrecoverable":
+            raise UnrecoverableError("no such file")
+        case "hopeless":
+            raise HopelessError("no such column")
+        case "exit":
+            sys.exit(7)
+        case "interrupted":
+            raise KeyboardInterrupt
+        case "no json":
+            return {1, 2}
+        case "too large":
+            return "x" * 2_000_000
+        case "not a number":
+            return float("nan")
+    return None
+
+
+def refused_once(job: ActiveJob) -> int:
+    if job.attempt == 1:
+        raise RateLimitError(timedelta(milliseconds=200))
+    return job.attempt
+
+
+def later(job: ActiveJob) -> Any:
+    if job.data == "first":
+        job.move_to_delayed(timedelta(milliseconds=200), data={"second": job.attempt})
+    return job.data
+
+
+def after_children(job: ActiveJob) -> dict[str, Any]:
+    if not (values := job.children_values()):
+        job.move_to_waiting_children()
+    return values
+
+
+async def after_children_async(job: AsyncActiveJob) -> dict[str, Any]:
+    if not (values := await job.children_values()):
+        await job.move_to_waiting_children()
+    return values
+
+
+def change(job: ActiveJob) -> dict[str, Any]:
+    """Call whatever takes or returns more than JSON has."""
+    job.update_data({"changed": True})
+    job.report_usage(Usage(model="m", tokens={"input": 3}))
+    return {"data": job.data, "state": job.state().name, "parents": [ref.job_id for ref in job.parents()]}
+
+
+def misuse(job: ActiveJob) -> list[str]:
+    """What wrong calls of a job raise."""
+    wrong: list[Callable[[], object]] = [
+        lambda: job.log(5),  # type: ignore[arg-type]
+        lambda: job.log("a", colour="red"),  # type: ignore[call-arg]
+        lambda: job.update_progress({1, 2}),
+        lambda: job.update_progress("x" * 2_000_000),
+        lambda: job.report_tokens(-1),
+        lambda: job.move_to_waiting_children(),
+    ]
+    said = []
+    for call in wrong:
+        try:
+            said.append(f"returned {call()!r}")
+        except Exception as error:
+            said.append(type(error).__name__)
+    return said
+
+
+def give_up(job: ActiveJob) -> None:
+    job.discard()
+    os._exit(5)
+
+
+def spin(job: ActiveJob) -> int:
+    job.log(str(os.getpid()))
+    while job.data == "spin":
+        pass
+    return os.getpid()
+
+
+def cling(job: ActiveJob) -> None:
+    job.log(str(os.getpid()))
+    while True:
+        with suppress(BaseException):
+            time.sleep(60)
+
+
+def tidy(job: ActiveJob) -> None:
+    job.log(str(os.getpid()))
+    try:
+        time.sleep(60)
+    finally:
+        job.log("cleaned up" if job.should_stop else "interrupted")
+
+
+def start_another(job: ActiveJob) -> None:
+    other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    job.log(str(other.pid))
+    other.wait()
+
+
+def die(job: ActiveJob) -> int:
+    if job.data == "exit":
+        sys.stderr.write("out of ideas\n")
+        sys.stderr.flush()
+        os._exit(3)
+    if job.data is not None:
+        os.kill(os.getpid(), getattr(signal, job.data))
+    return os.getpid()
+
+
+def leave_a_child_behind_and_die(job: ActiveJob) -> None:
+    if os.fork() == 0:
+        time.sleep(600)
+    os._exit(4)
+
+
+def hoard(job: ActiveJob) -> int:
+    _kept.append(b"x" * 50_000_000)
+    return os.getpid()
+
+
+def outer(job: ActiveJob) -> Any:
+    """Not found by the name it bears."""
+
+
+outer.__name__ = outer.__qualname__ = "elsewhere"
+
+
+sandboxed_cling = sandboxed(cling)

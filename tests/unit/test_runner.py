@@ -1,0 +1,364 @@
+"""A runner brings every run to exactly one outcome, whatever its handler does."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import json
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import Any, cast
+
+import pytest
+
+from orchestration_queue.errors import UnrecoverableError
+from orchestration_queue.protocol.keys import QueueKeys
+from orchestration_queue.protocol.lease import Completion, Failure, Lease, Postponement, Settlement
+from orchestration_queue.protocol.record import JobRecord
+from orchestration_queue.server import AsyncConnection
+from orchestration_queue.worker import (
+    ActiveJob,
+    AsyncActiveJob,
+    CallNext,
+    Handler,
+    JobInterrupt,
+    RateLimitError,
+    Router,
+)
+from orchestration_queue.worker import runner as module
+from orchestration_queue.worker.runner import Runner
+from tests.waiting import wait_until
+
+NO_CONNECTION = cast(AsyncConnection, None)
+"""None of these handlers speaks with a server."""
+
+
+@pytest.fixture
+def executor() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(2, thread_name_prefix="oq-job") as executor:
+        yield executor
+
+
+class Run:
+    """Runs one job, and keeps what was told."""
+
+    def __init__(self, executor: ThreadPoolExecutor, handler: Handler | Router, **options: Any) -> None:
+        self.runner = Runner(handler, QueueKeys("q"), NO_CONNECTION, executor, **options)
+        self.told: list[Settlement] = []
+
+    def begin(self, attempts_made: int = 0, **options: Any) -> asyncio.Task[None]:
+        fields = {"name": "work", "opts": json.dumps(options), "attemptsMade": str(attempts_made)}
+        self.lease = Lease(JobRecord("1", {**fields, "processedOn": "1700000000000"}), "1-1")
+        return asyncio.create_task(self.runner.run(self.lease, self.told.append))
+
+    async def outcome(self, attempts_made: int = 0, **options: Any) -> Settlement:
+        await self.begin(attempts_made, **options)
+        (outcome,) = self.told
+        return outcome
+
+    async def failure(self, attempts_made: int = 0, **options: Any) -> Failure:
+        outcome = await self.outcome(attempts_made, **options)
+        assert isinstance(outcome, Failure)
+        return outcome
+
+
+def both_ways(act: Callable[[], Any]) -> list[Any]:
+    """A handler on the loop and one in a thread that do the same."""
+
+    async def on_loop(_: AsyncActiveJob) -> Any:
+        return act()
+
+    def in_thread(_: ActiveJob) -> Any:
+        return act()
+
+    return [pytest.param(on_loop, id="loop"), pytest.param(in_thread, id="thread")]
+
+
+def raising(error: BaseException) -> Callable[[], Any]:
+    def act() -> Any:
+        raise error
+
+    return act
+
+
+class ForeignError(Exception):
+    __qualname__ = "UnrecoverableError"
+
+
+ForeignError.__name__ = "UnrecoverableError"
+
+
+# Interrupts, rate limits and errors
+
+
+@pytest.mark.parametrize("limit_ms", [None, 5000])
+@pytest.mark.parametrize("handler", both_ways(raising(JobInterrupt(lambda lease: Postponement(lease, 7)))))
+async def test_an_interrupt_settles_the_job(executor: ThreadPoolExecutor, handler: Handler, limit_ms: int) -> None:
+    run = Run(executor, handler)
+    assert await run.outcome(timeout=limit_ms) == Postponement(run.lease, 7)
+
+
+async def test_an_interrupt_that_cannot_be_settled_fails_the_attempt(executor: ThreadPoolExecutor) -> None:
+    async def handler(_: AsyncActiveJob) -> None:
+        raise JobInterrupt(lambda lease: Postponement(lease, int("soon")))
+
+    failure = await Run(executor, handler).failure(attempts=3)
+    assert failure.reason.startswith("ValueError: invalid literal")
+    assert failure.max_attempts == 3
+
+
+@pytest.mark.parametrize(
+    ("delay", "delay_ms"),
+    [(None, 2500), (timedelta(seconds=9), 9000), (timedelta(0), 0), (timedelta(seconds=-4), 0)],
+    ids=str,
+)
+async def test_a_rate_limit_is_always_tried_again_and_the_worker_hears_of_it(
+    executor: ThreadPoolExecutor, delay: timedelta | None, delay_ms: int
+) -> None:
+    async def handler(_: AsyncActiveJob) -> None:
+        raise RateLimitError(delay)
+
+    pauses: list[int] = []
+    run = Run(executor, handler, rate_limit_delay=timedelta(seconds=2.5), on_rate_limit=pauses.append)
+    failure = await run.failure(attempts_made=4, attempts=1)
+    assert (failure.reason, failure.max_attempts, failure.backoff_ms) == ("rate limited", 6, delay_ms)
+    assert pauses == [delay_ms]
+
+
+@pytest.mark.parametrize("error", [UnrecoverableError("never"), ForeignError("never")], ids=repr)
+async def test_an_unrecoverable_error_is_known_by_its_name(executor: ThreadPoolExecutor, error: Exception) -> None:
+    async def handler(_: AsyncActiveJob) -> None:
+        raise error
+
+    assert (await Run(executor, handler).failure(attempts=5)).max_attempts == 0
+
+
+async def test_a_discarded_job_is_not_tried_again(executor: ThreadPoolExecutor) -> None:
+    async def handler(job: AsyncActiveJob) -> None:
+        job.discard()
+        raise ValueError("no")
+
+    failure = await Run(executor, handler).failure(attempts=5, backoff={"type": "fixed", "delay": 100})
+    assert (failure.reason, failure.max_attempts, failure.backoff_ms) == ("ValueError: no", 0, 0)
+
+
+@pytest.mark.parametrize("limit_ms", [None, 5000])
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (SystemExit(3), "RuntimeError: the handler called exit (SystemExit(3))"),
+        (KeyboardInterrupt(), "RuntimeError: the handler called exit (KeyboardInterrupt())"),
+        (asyncio.CancelledError(), "RuntimeError: the handler was cancelled"),
+        (TimeoutError("their time, not ours"), "their time, not ours"),
+    ],
+    ids=repr,
+)
+async def test_no_exception_of_a_coroutine_ends_the_worker(
+    executor: ThreadPoolExecutor, error: BaseException, reason: str, limit_ms: int | None
+) -> None:
+    async def handler(_: AsyncActiveJob) -> None:
+        raise error
+
+    assert (await Run(executor, handler).failure(timeout=limit_ms)).reason == reason
+
+
+async def test_a_stop_iteration_comes_out_of_a_thread(executor: ThreadPoolExecutor) -> None:
+    def handler(_: ActiveJob) -> None:
+        raise StopIteration("empty")
+
+    reason = "RuntimeError: the handler raised StopIteration('empty')"
+    assert (await asyncio.wait_for(Run(executor, handler).failure(), 5)).reason == reason
+
+
+class _Callable:
+    async def __call__(self, job: AsyncActiveJob) -> str:
+        return threading.current_thread().name
+
+
+async def _with_two(job: AsyncActiveJob, _other: int) -> str:
+    return threading.current_thread().name
+
+
+@pytest.mark.parametrize("handler", [_Callable(), functools.partial(_with_two, _other=1)], ids=["object", "partial"])
+async def test_what_makes_a_coroutine_runs_on_the_loop(executor: ThreadPoolExecutor, handler: Handler) -> None:
+    run = Run(executor, handler)
+    assert await run.outcome() == Completion(run.lease, f'"{threading.current_thread().name}"')
+
+
+# Backoff strategies
+
+
+@pytest.mark.parametrize(
+    ("strategy", "wait_ms"),
+    [
+        (lambda failures, error: timedelta(seconds=failures * len(str(error))), 9000),
+        (lambda failures, error: timedelta(days=-1), 0),
+        (lambda failures, error: timedelta.max, 3650 * 86_400_000),
+        (lambda failures, error: failures / 0, 100),
+        (lambda failures, error: None, 100),
+        (lambda failures, error: 500, 100),
+        (lambda failures: timedelta(0), 100),
+    ],
+    ids=["used", "negative", "endless", "raises", "nothing", "no timedelta", "takes too little"],
+)
+async def test_a_strategy_says_how_long_to_wait_and_no_nonsense_of_it_loses_the_outcome(
+    executor: ThreadPoolExecutor, strategy: Any, wait_ms: int
+) -> None:
+    async def handler(_: AsyncActiveJob) -> None:
+        raise ValueError("bad")
+
+    run = Run(executor, handler, strategies={"patient": strategy})
+    failure = await run.failure(2, attempts=5, backoff={"type": "patient", "delay": 100, "jitter": 0})
+    assert (failure.reason, failure.backoff_ms) == ("ValueError: bad", wait_ms)
+
+
+async def test_a_strategy_ignores_jitter_and_another_type_is_a_fixed_delay(executor: ThreadPoolExecutor) -> None:
+    async def handler(_: AsyncActiveJob) -> None:
+        raise ValueError("bad")
+
+    strategies = {"patient": lambda failures, error: timedelta(seconds=1)}
+    for kind, jitter, wait_ms in (("patient", 1, 1000), ("other", 0, 100)):
+        run = Run(executor, handler, strategies=strategies)
+        failure = await run.failure(3, attempts=9, backoff={"type": kind, "delay": 100, "jitter": jitter})
+        assert failure.backoff_ms == wait_ms
+
+
+async def test_a_strategy_is_not_asked_after_the_last_attempt(executor: ThreadPoolExecutor) -> None:
+    async def handler(_: AsyncActiveJob) -> None:
+        raise UnrecoverableError("never")
+
+    asked: list[int] = []
+    run = Run(executor, handler, strategies={"patient": lambda failures, _: asked.append(failures)})
+    await run.failure(attempts=5, backoff={"type": "patient", "delay": 100})
+    assert asked == []
+
+
+# Middleware
+
+
+async def test_middleware_is_wrapped_around_the_run_outermost_first(executor: ThreadPoolExecutor) -> None:
+    seen: list[str] = []
+
+    def named(name: str) -> Any:
+        async def middleware(job: AsyncActiveJob, call_next: CallNext) -> Any:
+            seen.append(f"{name} before {job.id}")
+            result = await call_next()
+            seen.append(f"{name} after")
+            return [name, result]
+
+        return middleware
+
+    def handler(_: ActiveJob) -> str:
+        seen.append("handler")
+        return "done"
+
+    run = Run(executor, handler, middleware=[named("a"), named("b")], around=lambda record: [named(record.name)])
+    outcome = await run.outcome()
+    assert outcome == Completion(run.lease, '["work",["a",["b","done"]]]')
+    assert seen == ["work before 1", "a before 1", "b before 1", "handler", "b after", "a after", "work after"]
+
+
+async def test_a_middlewares_error_fails_the_attempt(executor: ThreadPoolExecutor) -> None:
+    async def refuse(_job: AsyncActiveJob, _call_next: CallNext) -> Any:
+        raise PermissionError("not today")
+
+    async def handler(_: AsyncActiveJob) -> None:
+        raise AssertionError("never called")
+
+    assert (await Run(executor, handler, middleware=[refuse]).failure()).reason == "PermissionError: not today"
+
+
+@pytest.mark.parametrize("handler", both_ways(lambda: "done"))
+async def test_waiting_in_middleware_does_not_count_as_the_handlers_time(
+    executor: ThreadPoolExecutor, handler: Handler
+) -> None:
+    async def wait(_job: AsyncActiveJob, call_next: CallNext) -> Any:
+        await asyncio.sleep(0.2)
+        return await call_next()
+
+    run = Run(executor, handler, middleware=[wait])
+    assert await run.outcome(timeout=100) == Completion(run.lease, '"done"')
+
+
+# Time limits, and what must stop
+
+
+async def test_a_coroutine_over_its_time_is_cancelled_and_may_clean_up(executor: ThreadPoolExecutor) -> None:
+    ended: list[str] = []
+
+    async def handler(job: AsyncActiveJob) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)
+            ended.append(f"must stop: {job.should_stop}")
+
+    assert (await Run(executor, handler).failure(timeout=20)).reason == "Job timeout exceeded"
+    assert ended == ["must stop: True"]
+
+
+async def test_a_coroutine_that_swallows_its_cancellation_keeps_its_place_but_not_its_job(
+    executor: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_CLEANUP_S", 0.05)
+    release = asyncio.Event()
+
+    async def handler(_: AsyncActiveJob) -> None:
+        while not release.is_set():
+            try:
+                await release.wait()
+            except asyncio.CancelledError:
+                continue
+        raise ValueError("too late to matter")
+
+    run = Run(executor, handler)
+    running = run.begin(timeout=20)
+    await wait_until(lambda: run.told, "the outcome to be told")
+    assert not running.done()
+    release.set()
+    await asyncio.wait_for(running, 5)
+    assert [cast(Failure, told).reason for told in run.told] == ["Job timeout exceeded"]
+
+
+async def test_a_thread_over_its_time_is_asked_to_stop_and_keeps_its_place(executor: ThreadPoolExecutor) -> None:
+    release, asked = threading.Event(), threading.Event()
+
+    def handler(job: ActiveJob) -> None:
+        while not release.wait(0.001):
+            if job.should_stop:
+                asked.set()
+
+    run = Run(executor, handler)
+    running = run.begin(timeout=20)
+    await wait_until(asked.is_set, "the handler to be asked")
+    assert [cast(Failure, told).reason for told in run.told] == ["Job timeout exceeded"]
+    assert not running.done()
+    release.set()
+    await asyncio.wait_for(running, 5)
+
+
+@pytest.mark.parametrize("limit_ms", [None, 5000])
+@pytest.mark.parametrize("then", ["return", "raise"])
+async def test_of_a_run_that_was_given_up_nothing_is_told(
+    executor: ThreadPoolExecutor, limit_ms: int | None, then: str
+) -> None:
+    started = asyncio.Event()
+
+    async def handler(_: AsyncActiveJob) -> str:
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            if then == "raise":
+                raise ValueError("while cleaning up") from None
+        return "swallowed"
+
+    run = Run(executor, handler)
+    running = run.begin(timeout=limit_ms)
+    await started.wait()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert run.told == []
