@@ -11,7 +11,7 @@ from typing import Any
 from orchestration_queue.client import AsyncQueue, Queue
 from orchestration_queue.client._sync.channel import Channel
 from orchestration_queue.errors import PayloadError
-from orchestration_queue.options import milliseconds
+from orchestration_queue.options import milliseconds, wire_number
 from orchestration_queue.protocol.operations import reading
 from orchestration_queue.protocol.operations.scanning import queue_pattern, scan
 from orchestration_queue.protocol.record import JobRecord
@@ -118,7 +118,7 @@ def _jobs(queue: Queue | AsyncQueue) -> list[JobRecord]:
     # Ids that the queue gave count up; others follow the time.
     return sorted(
         (record for record in records if record is not None),
-        key=lambda record: (record.fields.get("timestamp", ""), record.id.zfill(20), record.id),
+        key=lambda record: (record.fields.get("timestamp", "").zfill(20), record.id.zfill(20), record.id),
     )
 
 
@@ -175,7 +175,7 @@ class _Wanted:
 
 
 def _delay(job: JobRecord) -> float:
-    return float(job.options.get("delay") or 0)
+    return wire_number(job.options.get("delay"))
 
 
 def _data_differences(wanted: Any, job: JobRecord) -> list[str]:

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 
 from orchestration_queue.client import AsyncQueue, Queue
 from orchestration_queue.client._async.channel import AsyncChannel
+from orchestration_queue.client.values import Deadline
 from orchestration_queue.errors import JobFailedError, UsageError
 from orchestration_queue.options import WorkerOptions
 from orchestration_queue.protocol.record import JobRecord, when
@@ -29,7 +30,7 @@ def drain(
     queue: Queue | AsyncQueue,
     handler: Handler | Router,
     *,
-    timeout: timedelta | float = 10,
+    timeout: timedelta | float | None = 10,
     including_delayed: bool = False,
     until: datetime | timedelta | None = None,
     raise_failures: bool = True,
@@ -62,7 +63,7 @@ async def drain_async(
     queue: Queue | AsyncQueue,
     handler: Handler | Router,
     *,
-    timeout: timedelta | float = 10,  # noqa: ASYNC109  both faces have it
+    timeout: timedelta | float | None = 10,  # noqa: ASYNC109  both faces have it
     including_delayed: bool = False,
     until: datetime | timedelta | None = None,
     raise_failures: bool = True,
@@ -76,7 +77,7 @@ async def drain_async(
     Args:
         queue: The queue, of either face.
         handler: One handler for all jobs, or a router such as :class:`orchestration_queue.tasks.Tasks`.
-        timeout: How long this may really take: a duration, or seconds; default 10 s.
+        timeout: How long this may really take: a duration, or seconds; default 10 s; None sets no limit.
         including_delayed: Travel forward through delayed jobs and the pauses before retries until none is left.
             Schedules that become due on the way fire, but none is waited for.
         until: Live through the time to this moment, or through this long: everything due by then happens at its
@@ -90,18 +91,19 @@ async def drain_async(
         fixture ``oq_clock``) is open.
 
     Raises:
-        Exception: What the first failed job's handler raised; :class:`JobFailedError` if the job failed otherwise,
-            as by its timeout.
+        Exception: What the first failed job's handler raised; :class:`JobFailedError` if no handler was asked, as when
+            the job expired.
         TimeoutError: The time is up; the message says what is left.
-        UsageError: ``including_delayed`` and ``until`` are both given, or ``until`` lies in the past.
+        UsageError: ``including_delayed`` and ``until`` are both given, ``until`` lies in the past or has no time zone,
+            or the timeout is negative.
     """
     with ExitStack() as stack:
         clock = TimeMachine() if TimeMachine.is_open() else stack.enter_context(TimeMachine())
         end = _end(clock, until, including_delayed=including_delayed)
-        seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+        deadline = Deadline(timeout)
         async with await AsyncConnection.open(queue.url) as connection:
             session = _Session(queue, connection, handler, options or WorkerOptions(), clock)
-            finished = await session.drain(seconds, including_delayed=including_delayed, end=end)
+            finished = await session.drain(deadline.seconds, including_delayed=including_delayed, end=end)
     if raise_failures:
         session.raise_first_of([record for record in finished if record.state is JobState.FAILED])
     return finished
@@ -113,9 +115,9 @@ def _end(clock: TimeMachine, until: datetime | timedelta | None, *, including_de
     if including_delayed:
         raise UsageError("Both including_delayed and until are given, and they end at different times; pass either.")
     now = clock.now()
-    end = now + until if isinstance(until, timedelta) else until
-    if end.tzinfo is None or end < now:
-        raise UsageError(f"Nobody can live until {end}: pass a duration, or an aware datetime that is yet to come.")
+    end = clock.moment(until)
+    if end < now:
+        raise UsageError(f"{end} is over for the queues, where it is {now}; pass an `until` that is yet to come.")
     return end
 
 
@@ -135,21 +137,19 @@ class _Session:
         self._connection = connection
         self._clock = clock
         self._witness = Witness()
-        quick = options.model_copy(
-            update={"promotion_interval": min(options.promotion_interval, _PROMOTION_INTERVAL)},
-        )
-        self._options = quick
+        interval = min(options.promotion_interval, _PROMOTION_INTERVAL)
+        self._options = options.model_copy(update={"promotion_interval": interval})
         self._worker = Worker(
             queue.name,
             handler,
             url=connection.url,
-            options=quick,
+            options=self._options,
             prefix=queue.keys.prefix,
             middleware=[self._witness],
         )
         self._worker.subscribe(self._witness.hear)
 
-    async def drain(self, seconds: float, *, including_delayed: bool, end: datetime | None) -> list[JobRecord]:
+    async def drain(self, seconds: float | None, *, including_delayed: bool, end: datetime | None) -> list[JobRecord]:
         """Work until there is nothing to do; returns what finished."""
         failed_before = {job.id for job in await self._queue.get_jobs(JobState.FAILED)}
         working = asyncio.ensure_future(self._worker.run())
@@ -196,12 +196,12 @@ class _Session:
             self._clock.travel_to(end)
         return False
 
-    async def _what_is_left(self, seconds: float) -> str:
+    async def _what_is_left(self, seconds: float | None) -> str:
         counts = await self._queue.counts()
         active = [f"{job.id} ({job.record.name})" for job in await self._queue.get_jobs(JobState.ACTIVE, 0, 4)]
         running = f", among them {', '.join(active)}" if active else ""
         return (
-            f"Queue {self._queue.name!r} still has work after {seconds:g} s: {counts.waiting} jobs ready, "
+            f"Queue {self._queue.name!r} still has work after {seconds} s: {counts.waiting} jobs ready, "
             f"{counts.active} active{running}; look why they do not end, or pass a longer `timeout`."
         )
 

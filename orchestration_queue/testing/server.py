@@ -7,7 +7,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -48,7 +48,7 @@ def ephemeral_server() -> Iterator[str]:
 def _wait_until_ended(directory: Path) -> None:
     """Wait until keeper and server have given back the lock that both hold; not for ever, if others still use them."""
     deadline = time.monotonic() + _LEAVE_S
-    with (directory / keeper.KEEPER_LOCK).open() as lock:
+    with suppress(FileNotFoundError), (directory / keeper.KEEPER_LOCK).open() as lock:
         while time.monotonic() < deadline:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

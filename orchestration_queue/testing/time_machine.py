@@ -68,11 +68,7 @@ class TimeMachine:
         Raises:
             UsageError: The wire cannot count so far.
         """
-        try:
-            moment = self.now() + (distance if isinstance(distance, timedelta) else timedelta(seconds=distance))
-        except (OverflowError, ValueError):  # out of datetime's reach, or no number
-            raise _out_of_reach(f"{distance} from now") from None
-        return self.travel_to(moment)
+        return self.travel_to(self.moment(distance))
 
     def travel_to(self, moment: datetime) -> datetime:
         """Go to a moment, past or future.
@@ -83,15 +79,30 @@ class TimeMachine:
         Raises:
             UsageError: It has no time zone, or the wire cannot count so far.
         """
-        if moment.tzinfo is None:
+        clock.travel(clock.ahead() + (self.moment(moment) - self.now()))
+        return self.now()
+
+    def moment(self, where: datetime | timedelta | float) -> datetime:
+        """The moment that is meant by itself, or by its distance from now, in seconds if it is a number.
+
+        Raises:
+            UsageError: It has no time zone, or the wire cannot count so far.
+        """
+        if not isinstance(where, datetime):
+            try:
+                moment = self.now() + (where if isinstance(where, timedelta) else timedelta(seconds=where))
+            except (OverflowError, ValueError):  # out of datetime's reach, or no number
+                raise _out_of_reach(f"{where} from now") from None
+        elif where.tzinfo is None:
             raise UsageError(
-                f"The moment {moment} has no time zone, so nobody knows when that is; "
+                f"The moment {where} has no time zone, so nobody knows when that is; "
                 "pass an aware datetime, such as datetime(2030, 1, 1, tzinfo=UTC)."
             )
+        else:
+            moment = where
         if not _EARLIEST <= moment <= _LATEST:
             raise _out_of_reach(str(moment))
-        clock.travel(clock.ahead() + (moment - self.now()))
-        return self.now()
+        return moment
 
 
 def _out_of_reach(where: str) -> UsageError:

@@ -31,6 +31,7 @@ from orchestration_queue import (
     WorkerOptions,
 )
 from orchestration_queue.errors import JobFailedError, UnrecoverableError, UsageError
+from orchestration_queue.options import Batch
 from orchestration_queue.testing import TimeMachine, assert_enqueued, drain, drain_async, enqueued
 from tests.testing.conftest import Workshop
 
@@ -268,6 +269,31 @@ def test_options_reach_the_worker(oq_queue: Queue) -> None:
     assert sorted(job.result for job in finished) == [0, 1, 2], "all three ran together"
 
 
+def test_batches_are_drained_too(oq_queue: Queue) -> None:
+    def handle(jobs: list[ActiveJob]) -> list[Any]:
+        return [ValueError("odd") if job.data % 2 else job.data for job in jobs]
+
+    for n in range(4):
+        oq_queue.add("number", n)
+    batched = WorkerOptions(batch=Batch(size=3))
+    finished = drain(oq_queue, handle, options=batched, raise_failures=False)
+    assert sorted((job.data, job.result, job.failed_reason) for job in finished) == [
+        (0, 0, None),
+        (1, None, "ValueError: odd"),
+        (2, 2, None),
+        (3, None, "ValueError: odd"),
+    ]
+
+
+def test_a_result_that_cannot_be_written_fails_as_in_production(oq_queue: Queue) -> None:
+    def handle(job: ActiveJob) -> Any:
+        return object()
+
+    oq_queue.add("odd")
+    with pytest.raises(JobFailedError, match="cannot be written"):
+        drain(oq_queue, handle)
+
+
 def test_what_does_not_end_is_named(oq_queue: Queue) -> None:
     async def hang(job: AsyncActiveJob) -> None:
         await asyncio.Event().wait()
@@ -285,8 +311,10 @@ def test_what_does_not_end_is_named(oq_queue: Queue) -> None:
         (lambda: {"until": -DAY}, "yet to come"),
         (lambda: {"until": datetime.now(UTC) - DAY}, "yet to come"),
         (lambda: {"until": datetime(2040, 1, 1)}, "aware"),  # noqa: DTZ001
+        (lambda: {"until": timedelta.max}, "cannot count"),
+        (lambda: {"timeout": -1}, "lies in the past"),
     ],
-    ids=["both", "negative", "past", "naive"],
+    ids=["both", "negative", "past", "naive", "far", "timeout"],
 )
 def test_what_cannot_be_is_refused(
     oq_queue: Queue, workshop: Workshop, arguments: Callable[[], dict[str, Any]], message: str
