@@ -15,6 +15,7 @@ from typing import Any
 from orchestration_queue.errors import OrchestrationQueueError
 from orchestration_queue.options import RateLimit, TokenLimit, WorkerOptions, milliseconds
 from orchestration_queue.protocol.keys import QueueKeys
+from orchestration_queue.protocol.lease import Postponement
 from orchestration_queue.protocol.operations import limiting
 from orchestration_queue.protocol.operations.housekeeping import Tick
 from orchestration_queue.protocol.operations.steps import all_good
@@ -22,6 +23,7 @@ from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.server import AsyncConnection
 from orchestration_queue.server.clock import now_ms
 from orchestration_queue.worker.budgets import BudgetGuard
+from orchestration_queue.worker.interrupts import JobInterrupt
 from orchestration_queue.worker.job import AsyncActiveJob
 from orchestration_queue.worker.middleware import CallNext, Middleware
 
@@ -54,6 +56,7 @@ class Limits:
         self._tokens = TokenLimiter(options.token_limit, keys, connection) if options.token_limit else None
         self._budgets = BudgetGuard(keys, connection, on_exceeded)
         self._paused_until = 0.0
+        self._is_leaving = False
         self._turn = asyncio.Lock()
         self._news = asyncio.Event()
 
@@ -67,6 +70,11 @@ class Limits:
         """Start no job for a while. A pause that lasts longer already stays."""
         self._paused_until = max(self._paused_until, asyncio.get_running_loop().time() + delay_ms / 1000)
 
+    def leave(self) -> None:
+        """Put back the jobs that wait, for other workers: this one shall not outlast a window only to start them."""
+        self._is_leaving = True
+        self._news.set()
+
     def refresh(self, tick: Tick) -> None:
         """Take note of the queue's rate limit, as it is now, and let the job that waits ask anew."""
         self._rate.queue_has_one = tick.rate_max > 0 and tick.rate_window_ms > 0
@@ -76,11 +84,13 @@ class Limits:
         """Start the job when all limits allow it. Jobs wait in line; only the first of them asks."""
         async with self._turn:
             self._news.clear()
-            while wait_ms := await self._wait_ms():
+            while not self._is_leaving and (wait_ms := await self._wait_ms()):
                 with suppress(TimeoutError):
                     async with asyncio.timeout(wait_ms / 1000):
                         await self._news.wait()
                 self._news.clear()
+        if self._is_leaving:
+            raise JobInterrupt(lambda lease: Postponement(lease, now_ms()))
         result = await call_next()
         if self._tokens:
             await self._tokens.count(job)

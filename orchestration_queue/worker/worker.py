@@ -151,6 +151,8 @@ class Worker:
         """Take no new jobs, finish the running ones within ``options.drain``, and leave. Call it on the loop."""
         log.info("Worker %s is draining: %d jobs are running", self.id, self.running)
         self._machine.drain()
+        if self._driver is not None:
+            self._limits.leave()
         self._changed()
         self._deadline = asyncio.get_running_loop().call_later(self.options.drain.total_seconds(), self.kill)
 

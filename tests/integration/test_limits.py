@@ -239,6 +239,23 @@ async def test_a_job_that_is_revoked_while_it_waits_lets_the_others_pass(
     assert starts.jobs == ["0", "2"]
 
 
+async def test_a_worker_that_leaves_puts_back_what_waits(queue: AsyncQueue, server_url: str, raw: Any) -> None:
+    starts = Starts()
+    options = WorkerOptions(concurrency=3, promotion_interval=TICK, rate_limit=RateLimit(max=1, duration=HOUR))
+    jobs = await queue.add_bulk([NewJob(str(number)) for number in range(3)])
+    leaving = Worker(queue.name, starts, url=server_url, options=options)
+    running = asyncio.ensure_future(leaving.run())
+    await starts.reach(1)
+    await wait_until(lambda: leaving.running == 2, "the others to wait")
+    leaving.stop()
+    await asyncio.wait_for(running, 5)
+    async with working(queue, starts, server_url, concurrency=3):
+        for job in jobs:
+            await job.wait(SOON)
+    assert sorted(starts.jobs) == ["0", "1", "2"]
+    assert ["stalledCount" in (await job.refresh()).fields for job in jobs] == [False] * 3
+
+
 # -- Tokens
 
 
