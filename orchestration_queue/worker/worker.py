@@ -136,7 +136,8 @@ class Worker:
             end = max(end, self._away.when())
             self._away.cancel()
         self._away = loop.call_at(end, self._resume, Pause.LIMIT)
-        self._limits.pause_for(milliseconds(delay))
+        if self._driver is not None:
+            self._limits.pause_for(milliseconds(delay))
         self._pause(Pause.LIMIT)
 
     def revoke(self, job_id: str) -> bool:

@@ -1,7 +1,7 @@
 """Where each of the 84 behaviours of the wire that are easy to miss is tested, by its number in the protocol's list.
 
-A number stands in exactly one place: in the names of tests in the two files of ``NUMBERED``; or in ``ELSEWHERE``, with
-tests that show that behaviour among others; or in ``NOT_YET``, with the part of the product that will bring it.
+A number stands in exactly one place: in the names of tests in the two files of ``NUMBERED``, or in ``ELSEWHERE``, with
+tests that show that behaviour among others.
 """
 
 from __future__ import annotations
@@ -61,9 +61,6 @@ ELSEWHERE = {
     ),
 }
 
-NOT_YET = {
-}
-
 
 @cache
 def names_in(file: str) -> frozenset[str]:
@@ -81,7 +78,7 @@ def numbers_of(test: str) -> list[int]:
 
 def test_each_number_stands_in_one_place() -> None:
     in_names = {number for file in NUMBERED for test in names_in(file) for number in numbers_of(test)}
-    places = sorted([*in_names, *ELSEWHERE, *NOT_YET])
+    places = sorted([*in_names, *ELSEWHERE])
     assert places == list(range(1, 85))
 
 
