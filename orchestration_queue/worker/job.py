@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, NoReturn, ParamSpec, TypeVar
 
 from orchestration_queue.errors import JobNotFoundError, UsageError
 from orchestration_queue.flows.plan import split_job_id
@@ -144,7 +144,7 @@ class AsyncActiveJob(JobFacts):
             raise JobNotFoundError(self.queue, self.id)
         return record.state
 
-    async def move_to_waiting_children(self) -> None:
+    async def move_to_waiting_children(self) -> NoReturn:
         """End this run; the job runs again when all jobs that were added with ``parent=job.ref`` have completed.
 
         If they have already, it runs again at once: ask :meth:`children_values` first. It never returns.

@@ -12,7 +12,7 @@ import redis
 
 from orchestration_queue.client import AsyncQueue
 from orchestration_queue.errors import JobFailedError, PayloadError, UsageError
-from orchestration_queue.options import JobOptions, Ordering
+from orchestration_queue.options import Fallback, JobOptions, Ordering
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.lease import GroupHold, Lease, Postponement, Settlement, Suspension
 from orchestration_queue.protocol.operations import suspending
@@ -76,21 +76,49 @@ async def test_a_job_goes_on_with_its_next_step(
     assert raw.get(queue.keys.list_active) in (None, "0")
 
 
-async def test_a_step_may_set_data_without_a_step_and_keep_it(queue: AsyncQueue, server_url: str) -> None:
-    async def work(job: AsyncActiveJob) -> Any:
-        if job.data == "first":
-            job.move_to_delayed(timedelta(0), data=["second"])
-        if job.record.fields.get("delay") == "0" or len(seen) == 1:
-            seen.append(job.data)
-            job.move_to_delayed(timedelta(0))
-        return job.data
-
+async def test_a_step_may_replace_the_payload_or_keep_it(queue: AsyncQueue, server_url: str) -> None:
     seen: list[Any] = []
+
+    async def work(job: AsyncActiveJob) -> None:
+        seen.append(job.data)
+        if len(seen) == 1:
+            job.move_to_delayed(timedelta(0), data=["second"])
+        if len(seen) == 2:
+            job.move_to_delayed(timedelta(0))
+
     async with working(queue, work, server_url):
-        job = await queue.add("work", "first")
-        await wait_until(lambda: len(seen) > 1, "the second step to be kept")
-    assert seen[:2] == [["second"], ["second"]]
-    assert (await job.refresh()).data == ["second"]
+        await (await queue.add("work", "first")).wait(SOON)
+    assert seen == ["first", ["second"], ["second"]]
+
+
+async def test_a_handler_may_replace_its_payload_for_all_later_runs(queue: AsyncQueue, server_url: str) -> None:
+    seen: list[Any] = []
+
+    def work(job: ActiveJob) -> str:
+        seen.append(job.data)
+        if len(seen) == 1:
+            job.update_data({"n": 2})
+            seen.append(job.data)
+            job.move_to_delayed(timedelta(0), next_step="on")
+        return str(job.state())
+
+    async with working(queue, work, server_url):
+        assert await (await queue.add("work", {"n": 1})).wait(SOON) == "active"
+    assert seen == [{"n": 1}, {"n": 2}, {"n": 2, "step": "on"}]
+
+
+async def test_each_retry_finds_its_fallback(queue: AsyncQueue, server_url: str) -> None:
+    used: list[str | None] = []
+
+    async def work(job: AsyncActiveJob) -> None:
+        used.append(job.fallback.model if job.fallback else None)
+        raise RuntimeError("overloaded")
+
+    options = JobOptions(attempts=4, fallbacks=(Fallback(model="small"), Fallback(model="smaller")))
+    async with working(queue, work, server_url):
+        with pytest.raises(JobFailedError, match="overloaded"):
+            await (await queue.add("work", options=options)).wait(SOON)
+    assert used == [None, "small", "smaller", None]
 
 
 @ALL_KINDS
