@@ -155,7 +155,7 @@ class TokenLimiter:
 
     def __init__(self, limit: TokenLimit, keys: QueueKeys, connection: AsyncConnection) -> None:
         self._limit = limit
-        self._duration_ms = max(1, milliseconds(limit.duration))
+        self._duration_ms = milliseconds(limit.duration)
         self._keys = keys
         self._connection = connection
         self._window = 0

@@ -20,9 +20,9 @@ from typer.testing import CliRunner
 
 from orchestration_queue.cli.main import app
 from orchestration_queue.client import AsyncBroadcast, AsyncQueue, FlowProducer, NewJob, Queue, QueueEvents
-from orchestration_queue.errors import FlowError, ServerError, TransportError, UsageError
+from orchestration_queue.errors import FlowError, JobFailedError, ServerError, TransportError, UsageError
 from orchestration_queue.flows import Dag, Node, compile  # noqa: A004
-from orchestration_queue.options import JobOptions, WorkerOptions
+from orchestration_queue.options import Budget, JobOptions, RateLimit, TokenLimit, Usage, WorkerOptions
 from orchestration_queue.protocol.call import Call
 from orchestration_queue.protocol.library import LIBRARIES
 from orchestration_queue.server import AsyncConnection, Connection
@@ -54,9 +54,11 @@ def queues(cluster: Cluster, queue_name: str) -> list[str]:
 
 
 @asynccontextmanager
-async def working(cluster: Cluster, handler: Handler, *queues: str, url: str = "") -> AsyncIterator[list[Worker]]:
+async def working(
+    cluster: Cluster, handler: Handler, *queues: str, url: str = "", options: WorkerOptions = QUICK
+) -> AsyncIterator[list[Worker]]:
     """A worker for each queue, stopped in the end."""
-    workers = [Worker(queue, handler, url=url or cluster.url, options=QUICK) for queue in queues]
+    workers = [Worker(queue, handler, url=url or cluster.url, options=options) for queue in queues]
     running = [asyncio.ensure_future(worker.run()) for worker in workers]
     try:
         await wait_until(lambda: all(worker.is_listening for worker in workers), "the workers to listen")
@@ -268,6 +270,25 @@ async def test_dead_letters_lie_and_are_replayed_across_primaries(cluster: Clust
         assert cluster.owner(dead).ask("XLEN", f"glide:{{{dead}}}:stream") <= 1  # the place of the first
     worker.stop()
     await asyncio.wait_for(running, 10)
+
+
+async def test_usage_and_budgets_reach_over_primaries(cluster: Cluster, queues: list[str]) -> None:
+    async def ask(job: AsyncActiveJob) -> None:
+        await job.report_usage(Usage(tokens={"input": 6}))
+
+    async with AsyncQueue(queues[0], url=cluster.url) as here, AsyncQueue(queues[1], url=cluster.url) as there:
+        root = await here.add("root", options=JobOptions(delay=timedelta(hours=1)))
+        first, second = [await there.add("ask", parent=root.ref) for _ in range(2)]
+        await here.usage.set_budget(root.id, Budget(max_tokens=5))
+        limits = {"rate_limit": RateLimit(max=5, duration=SOON), "token_limit": TokenLimit(max_tokens=100)}
+        options = QUICK.model_copy(update={"concurrency": 1, **limits})
+        async with working(cluster, ask, queues[1], options=options):
+            await first.wait(SOON)
+            with pytest.raises(JobFailedError, match="Budget exceeded"):
+                await second.wait(SOON)
+        assert (await here.usage.of_flow(root.id)).tokens == 6
+        assert (await here.usage.summary([queues[0], queues[1]])).queues.keys() == {queues[1]}
+        assert queues[1] in (await here.usage.summary()).queues
 
 
 def test_a_queue_is_obliterated_at_its_own_primary(cluster: Cluster, queues: list[str]) -> None:

@@ -31,7 +31,7 @@ def ask_to_start(keys: QueueKeys, limit: RateLimit | None, now_ms: int) -> Opera
         rate_key=keys.rate,
         meta_key=keys.meta,
         max_starts=limit.max if limit else 0,
-        window_ms=max(1, milliseconds(limit.duration)) if limit else 0,
+        window_ms=milliseconds(limit.duration) if limit else 0,
         now_ms=now_ms,
     )
     return Operation(call, integer)
