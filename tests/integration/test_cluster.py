@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 
 from orchestration_queue.cli.main import app
 from orchestration_queue.client import AsyncBroadcast, AsyncQueue, FlowProducer, NewJob, Queue, QueueEvents
+from orchestration_queue.client._async.channel import AsyncChannel
 from orchestration_queue.errors import FlowError, JobFailedError, ServerError, TransportError, UsageError
 from orchestration_queue.flows import Dag, Node, compile  # noqa: A004
 from orchestration_queue.options import Budget, JobOptions, RateLimit, TokenLimit, Usage, WorkerOptions
@@ -105,6 +106,15 @@ async def test_queues_on_each_primary_work(cluster: Cluster, queues: list[str]) 
     assert {cluster.owner(name).port for name in queues} == {node.port for node in cluster.nodes[:3]}
     for name in queues:
         assert cluster.owner(name).ask("EXISTS", f"glide:{{{name}}}:completed") == 1
+
+
+async def test_waits_of_one_client_hear_of_each_primary(cluster: Cluster, queues: list[str]) -> None:
+    channel = AsyncChannel(cluster.url)
+    async with working(cluster, double, *queues):
+        clients = [AsyncQueue(name, connection=channel) for name in queues]
+        jobs = [await queue.add("double", {"n": n}) for n in range(3) for queue in clients]
+        assert await asyncio.gather(*(job.wait(SOON) for job in jobs)) == [2 * n for n in range(3) for _ in queues]
+    await channel.close()
 
 
 async def test_events_arrive_from_each_primary_on_the_sync_face_too(cluster: Cluster, queues: list[str]) -> None:
