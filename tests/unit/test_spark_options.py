@@ -88,8 +88,9 @@ def test_a_decorated_function_is_a_task_without_the_session() -> None:
     tasks = Tasks()
     task = tasks.task(spark_task(daily))
     assert task.name == "daily"
-    assert list(task.arguments.model_fields) == ["day", "parts"]
-    assert task.job_parameter == "_job"
+    assert task.job("2013-01-31", parts=3).data == {"day": "2013-01-31", "parts": 3}
+    with pytest.raises(UsageError, match="unexpected keyword argument '_job'"):
+        task.job("2013-01-31", parts=3, _job=None)  # type: ignore[call-arg]  # that is the point
     assert task.function.__wrapped__ is daily  # type: ignore[attr-defined]  # functools.wraps sets it
     assert list(inspect.signature(task.function).parameters) == ["day", "parts", "_job"]
 
@@ -111,5 +112,5 @@ def test_a_script_is_a_task_named_after_its_file() -> None:
     tasks = Tasks()
     task = tasks.task(spark_script("etl/clean_words.py"))
     assert task.name == "clean_words"
-    assert (list(task.arguments.model_fields), task.job_parameter) == (["arguments"], "_job")
+    assert task.job(["a", "b"]).data == {"arguments": ["a", "b"]}
     assert inspect.get_annotations(task.function)["_job"] is ActiveJob
