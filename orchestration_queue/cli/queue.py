@@ -33,6 +33,6 @@ def ls(url: Url = None, prefix: Prefix = DEFAULT_PREFIX, as_json: JsonFlag = Fal
         show_json(rows)
         return
     show_table(
-        ("queue", "waiting", "active", "delayed", "completed", "failed", ""),
+        ("queue", "waiting", "active", "delayed", "completed", "failed", "suspended", ""),
         [[str(value) for value in list(row.values())[:-1]] + ["paused" if row["paused"] else ""] for row in rows],
     )

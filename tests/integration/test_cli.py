@@ -108,13 +108,14 @@ def test_queues_are_listed_with_their_counts(oq: Oq, queue_name: str, server_url
     with Queue("a", url=server_url) as a, Queue("b", url=server_url) as b:
         a.add("work")
         b.pause()
+    none = dict.fromkeys(("waiting", "active", "delayed", "completed", "failed", "suspended"), 0)
     assert oq.json("queue", "ls") == [
-        {"queue": "a", "waiting": 1, "active": 0, "delayed": 0, "completed": 0, "failed": 0, "paused": False},
-        {"queue": "b", "waiting": 0, "active": 0, "delayed": 0, "completed": 0, "failed": 0, "paused": True},
+        {"queue": "a", **none, "waiting": 1, "paused": False},
+        {"queue": "b", **none, "paused": True},
     ]
     lines = oq("queue", "ls").stdout.splitlines()
-    assert lines[0].split() == ["queue", "waiting", "active", "delayed", "completed", "failed"]
-    assert [line.split() for line in lines[1:]] == [["a", *"10000"], ["b", *"00000", "paused"]]
+    assert lines[0].split() == ["queue", "waiting", "active", "delayed", "completed", "failed", "suspended"]
+    assert [line.split() for line in lines[1:]] == [["a", *"100000"], ["b", *"000000", "paused"]]
 
 
 def test_another_prefix_is_another_world(oq: Oq, queue_name: str, server_url: str) -> None:

@@ -125,6 +125,18 @@ async def test_data_of_other_serializers_match_nothing(face: Face, queue_name: s
         assert await ids(queue, name="work") == [foreign.id, plain.id, packed.id]
 
 
+async def test_more_active_jobs_than_one_page_are_all_found(face: Face, queue_name: str, raw: Any) -> None:
+    async with face.queue(queue_name) as queue:
+        await queue.add_bulk([NewJob("work") for _ in range(2500)])
+        raw.xgroup_create(queue.keys.stream, "workers", "0")
+        raw.xreadgroup("workers", "one", {queue.keys.stream: ">"}, count=2200)
+        await queue.add("work", options=JobOptions(lifo=True))
+        assert [job.id for job in await queue.get_jobs("active")] == [str(n) for n in range(1, 2201)]
+        assert [job.id for job in await queue.get_jobs("active", 1500, 1502)] == ["1501", "1502", "1503"]
+        assert [job.id for job in await queue.get_jobs("waiting", 0, 1)] == ["2501", "2201"]
+        assert (await ids(queue, state="active", limit=2150))[-1] == "2150"
+
+
 async def test_no_part_of_a_search_is_long(face: Face, queue_name: str, raw: Any) -> None:
     async with face.queue(queue_name) as queue:
         await queue.add_bulk([NewJob("common") for _ in range(2500)])

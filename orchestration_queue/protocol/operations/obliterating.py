@@ -18,7 +18,7 @@ def active_jobs(keys: QueueKeys) -> Steps[int]:
 
 
 def remove_queue(keys: QueueKeys) -> Steps[int]:
-    """Remove every key of a queue; returns how many. Walks all keys of the queue's server.
+    """Remove every key of a queue; returns how many. Walks all keys of the queue's server. May be sent again anywhere.
 
     What workers take jobs from goes first, so that none starts any more; with it the sequence numbers of ordering
     keys, since those of jobs that are added meanwhile must not run ahead of their group's. The counter of ids goes

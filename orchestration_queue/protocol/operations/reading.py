@@ -186,16 +186,16 @@ def _waiting_ids(keys: QueueKeys, start: int, end: int) -> Steps[list[str]]:
     """Lists first, then what the stream has not yet handed out: everything behind the group's last delivery."""
     last = yield from handed_out_until(keys)
     limit = () if end < 0 else ("COUNT", end + 1)
+    leftmost = 0 if end < 0 else -1 - end  # workers take from the right end of both lists
     priority, lifo, entries = all_good(
         (
             yield [
-                Call("LRANGE", (keys.priority,), (0, -1)),
-                Call("LRANGE", (keys.lifo,), (0, -1)),
+                Call("LRANGE", (keys.priority,), (leftmost, -1)),
+                Call("LRANGE", (keys.lifo,), (leftmost, -1)),
                 Call("XRANGE", (keys.stream,), (f"({last}", "+", *limit)),
             ]
         )
     )
-    # Workers take from the right end of both lists.
     ids = [*reversed(texts(priority)), *reversed(texts(lifo)), *(pairs(fields)["jobId"] for _, fields in entries)]
     return _slice(ids, start, end)
 
