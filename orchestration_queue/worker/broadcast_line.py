@@ -226,15 +226,16 @@ class BroadcastLine(Line):
         Returns:
             Whether any message may have become ready.
         """
-        await self._calls.execute(working.sweep_suspended(self._keys, now_ms()))
         min_idle_ms, after, moved = milliseconds(self._options.stalled_interval), "-", False
+        sweeping = [working.sweep_suspended(self._keys, now_ms())]
         for _ in range(_MOST_PAGES):
-            page = await self._calls.run(taking_over.idle(self._member, min_idle_ms, after, _PAGE))
+            idle = taking_over.idle(self._member, min_idle_ms, after, _PAGE)
+            page = idle.read(all_good(await self._calls.pipeline([*sweeping, idle.call]))[-1])
             if page:
                 moved = await self._take_over(page) or moved
             if len(page) < _PAGE:
                 break
-            after = f"({page[-1].entry_id}"
+            sweeping, after = [], f"({page[-1].entry_id}"
         return moved
 
     async def _take_over(self, page: Sequence[Idle]) -> bool:

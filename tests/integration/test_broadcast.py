@@ -199,6 +199,31 @@ async def test_a_subscription_goes_on_where_it_was(shop: AsyncBroadcast, server_
     assert (before.data, after.data) == ([1], [2])
 
 
+async def test_a_subscription_that_was_ended_under_its_worker_begins_anew(
+    shop: AsyncBroadcast, server_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    seen = Seen()
+    async with subscribed(shop, "mailer", seen, server_url) as worker:
+        assert await shop.unsubscribe("mailer")
+        await wait_until(lambda: "interrupted" in caplog.text, "the worker to notice")
+        await wait_until(lambda: worker.is_listening, "the worker to go on")
+        await shop.publish("orders.created", 1)
+        await wait_until(lambda: seen.data, "the message")
+        await settled(shop)
+    assert seen.data == [1]
+
+
+async def test_a_message_that_is_somebodys_child_tells_its_parent(shop: AsyncBroadcast, server_url: str) -> None:
+    """As other clients may add it; ours offers no parents for messages."""
+    async with AsyncQueue(f"{shop.name}-parents", url=server_url) as queue:
+        parent = await queue.add("parent", options=JobOptions(delay=timedelta(hours=1)))
+        async with AsyncQueue(shop.name, url=server_url) as other:
+            await other.add("orders.created", 1, parent=parent.ref)
+        async with subscribed(shop, "mailer", Seen(), server_url, start_from="0-0"):
+            await settled(shop)
+        assert (await parent.refresh()).fields["depsCompleted"] == "1"
+
+
 async def test_a_delayed_message_reaches_every_subscription_in_time(shop: AsyncBroadcast, server_url: str) -> None:
     mailer, ledger = Seen(), Seen()
     async with subscribed(shop, "mailer", mailer, server_url), subscribed(shop, "ledger", ledger, server_url):

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
-from orchestration_queue.client._async.channel import AsyncChannel, AsyncClient
+from orchestration_queue.client._async.adder import AsyncAdder, Placed
+from orchestration_queue.client._async.channel import AsyncChannel
 from orchestration_queue.client._async.events import AsyncQueueEvents
 from orchestration_queue.client._async.job import AsyncJob
-from orchestration_queue.client.values import NO_OPTIONS, encode_data
+from orchestration_queue.client.values import NO_OPTIONS, NewJob
 from orchestration_queue.errors import ServerError
 from orchestration_queue.options import JobOptions
-from orchestration_queue.protocol.codec import find_codec
-from orchestration_queue.protocol.keys import DEFAULT_PREFIX, QueueKeys
-from orchestration_queue.protocol.operations import adding, broadcasting, reading, working
+from orchestration_queue.protocol.keys import DEFAULT_PREFIX
+from orchestration_queue.protocol.operations import adding, broadcasting, working
 from orchestration_queue.protocol.operations.adding import Addition
 from orchestration_queue.protocol.operations.broadcasting import NEW_ONLY, Subscription
 from orchestration_queue.protocol.operations.steps import all_good
-from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.protocol.subjects import check_subject
 from orchestration_queue.server import AsyncConnection
 from orchestration_queue.server.clock import now_ms
@@ -25,7 +23,7 @@ from orchestration_queue.server.clock import now_ms
 __all__ = ["AsyncBroadcast"]
 
 
-class AsyncBroadcast(AsyncClient):
+class AsyncBroadcast(AsyncAdder):
     """Messages that every subscription gets. Connects when first needed.
 
     On the wire it is a queue whose jobs stay on the stream; do not give its name to a queue as well.
@@ -57,15 +55,8 @@ class AsyncBroadcast(AsyncClient):
         codec: str = "json",
         emit_events: bool = True,
     ) -> None:
-        super().__init__(url, connection)
-        self.name = name
-        self.keys = QueueKeys(name, prefix)
+        super().__init__(name, url=url, connection=connection, prefix=prefix, codec=codec, emit_events=emit_events)
         self.max_messages = broadcasting.check_length(max_messages)
-        self._codec = find_codec(codec)
-        self._skip_events = not emit_events
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.name}>"
 
     async def publish(self, subject: str, data: Any = None, options: JobOptions | None = None) -> AsyncJob:
         """Publish a message to every subscription there is, and to those that will start from before it.
@@ -83,25 +74,17 @@ class AsyncBroadcast(AsyncClient):
         Raises:
             UsageError: Subject, data or options are such that the wire cannot carry them to all; nothing was sent.
         """
-        at_ms = now_ms()
         checked = broadcasting.check_options(options or NO_OPTIONS)
-        message = Addition(check_subject(subject), encode_data(subject, data, self._codec), checked)
-        publishing = adding.add(self.keys, message, at_ms, skip_events=self._skip_events)
-        trimming = [broadcasting.trim(self.keys, self.max_messages)] if self.max_messages else []
-        replies = all_good(await self._channel.pipeline([publishing.call, *trimming]))
-        added = publishing.read(replies[0])
-        if added.is_new and added.job_id is not None:
-            record = partial(adding.as_sent, added.job_id, message, at_ms)
-            return AsyncJob(self._channel, self.keys, added.job_id, record, is_new=True)
-        job_id = added.job_id
-        if job_id is None and checked.deduplication is not None:
-            job_id = await self._channel.look(adding.standing_job(self.keys, checked.deduplication.id))
-        return await self._message(job_id or "")
+        message = self._addition(NewJob(check_subject(subject), data, checked))
+        return (await self._jobs([await self._place(message)]))[0]
 
-    async def _message(self, job_id: str) -> AsyncJob:
-        """The message that was there already; one that is removed in this very moment still stood in the way."""
-        record = await self._channel.look(reading.job(self.keys, job_id))
-        return AsyncJob(self._channel, self.keys, job_id, record or JobRecord(job_id, {}))
+    async def _place(self, job: Addition) -> Placed:
+        """Add one message and trim the stream: one trip."""
+        at_ms = now_ms()
+        adding_it = adding.add(self.keys, job, at_ms, skip_events=self._skip_events)
+        trimming = [broadcasting.trim(self.keys, self.max_messages)] if self.max_messages else []
+        replies = all_good(await self._channel.pipeline([adding_it.call, *trimming]))
+        return Placed(job, adding_it.read(replies[0]), at_ms)
 
     async def subscribe(self, subscription: str, start_from: str = NEW_ONLY) -> bool:
         """Make a subscription before its first worker comes, which would make it otherwise.

@@ -3,22 +3,20 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
-from orchestration_queue.client._sync.channel import Channel, Client
+from orchestration_queue.client._sync.adder import Adder, Placed
+from orchestration_queue.client._sync.channel import Channel
 from orchestration_queue.client._sync.events import QueueEvents
 from orchestration_queue.client._sync.job import Job
-from orchestration_queue.client.values import NO_OPTIONS, encode_data
+from orchestration_queue.client.values import NO_OPTIONS, NewJob
 from orchestration_queue.errors import ServerError
 from orchestration_queue.options import JobOptions
-from orchestration_queue.protocol.codec import find_codec
-from orchestration_queue.protocol.keys import DEFAULT_PREFIX, QueueKeys
-from orchestration_queue.protocol.operations import adding, broadcasting, reading, working
+from orchestration_queue.protocol.keys import DEFAULT_PREFIX
+from orchestration_queue.protocol.operations import adding, broadcasting, working
 from orchestration_queue.protocol.operations.adding import Addition
 from orchestration_queue.protocol.operations.broadcasting import NEW_ONLY, Subscription
 from orchestration_queue.protocol.operations.steps import all_good
-from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.protocol.subjects import check_subject
 from orchestration_queue.server import Connection
 from orchestration_queue.server.clock import now_ms
@@ -26,7 +24,7 @@ from orchestration_queue.server.clock import now_ms
 __all__ = ["Broadcast"]
 
 
-class Broadcast(Client):
+class Broadcast(Adder):
     """Messages that every subscription gets. Connects when first needed.
 
     On the wire it is a queue whose jobs stay on the stream; do not give its name to a queue as well.
@@ -58,15 +56,8 @@ class Broadcast(Client):
         codec: str = "json",
         emit_events: bool = True,
     ) -> None:
-        super().__init__(url, connection)
-        self.name = name
-        self.keys = QueueKeys(name, prefix)
+        super().__init__(name, url=url, connection=connection, prefix=prefix, codec=codec, emit_events=emit_events)
         self.max_messages = broadcasting.check_length(max_messages)
-        self._codec = find_codec(codec)
-        self._skip_events = not emit_events
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.name}>"
 
     def publish(self, subject: str, data: Any = None, options: JobOptions | None = None) -> Job:
         """Publish a message to every subscription there is, and to those that will start from before it.
@@ -84,25 +75,17 @@ class Broadcast(Client):
         Raises:
             UsageError: Subject, data or options are such that the wire cannot carry them to all; nothing was sent.
         """
-        at_ms = now_ms()
         checked = broadcasting.check_options(options or NO_OPTIONS)
-        message = Addition(check_subject(subject), encode_data(subject, data, self._codec), checked)
-        publishing = adding.add(self.keys, message, at_ms, skip_events=self._skip_events)
-        trimming = [broadcasting.trim(self.keys, self.max_messages)] if self.max_messages else []
-        replies = all_good(self._channel.pipeline([publishing.call, *trimming]))
-        added = publishing.read(replies[0])
-        if added.is_new and added.job_id is not None:
-            record = partial(adding.as_sent, added.job_id, message, at_ms)
-            return Job(self._channel, self.keys, added.job_id, record, is_new=True)
-        job_id = added.job_id
-        if job_id is None and checked.deduplication is not None:
-            job_id = self._channel.look(adding.standing_job(self.keys, checked.deduplication.id))
-        return self._message(job_id or "")
+        message = self._addition(NewJob(check_subject(subject), data, checked))
+        return (self._jobs([self._place(message)]))[0]
 
-    def _message(self, job_id: str) -> Job:
-        """The message that was there already; one that is removed in this very moment still stood in the way."""
-        record = self._channel.look(reading.job(self.keys, job_id))
-        return Job(self._channel, self.keys, job_id, record or JobRecord(job_id, {}))
+    def _place(self, job: Addition) -> Placed:
+        """Add one message and trim the stream: one trip."""
+        at_ms = now_ms()
+        adding_it = adding.add(self.keys, job, at_ms, skip_events=self._skip_events)
+        trimming = [broadcasting.trim(self.keys, self.max_messages)] if self.max_messages else []
+        replies = all_good(self._channel.pipeline([adding_it.call, *trimming]))
+        return Placed(job, adding_it.read(replies[0]), at_ms)
 
     def subscribe(self, subscription: str, start_from: str = NEW_ONLY) -> bool:
         """Make a subscription before its first worker comes, which would make it otherwise.

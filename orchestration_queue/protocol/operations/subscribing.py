@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from orchestration_queue.options import JobOptions
 from orchestration_queue.protocol.call import Call, Operation, Reply, integer, text
 from orchestration_queue.protocol.codec import dump_json
 from orchestration_queue.protocol.functions import glidemq
@@ -27,9 +26,8 @@ from orchestration_queue.protocol.lease import (
     Settlement,
     Suspension,
 )
-from orchestration_queue.protocol.operations.settling import Verdict
-from orchestration_queue.protocol.operations.working import Renewal
-from orchestration_queue.protocol.placement import add_job
+from orchestration_queue.protocol.operations.settling import Verdict, dead_letters
+from orchestration_queue.protocol.operations.working import Renewal, notice
 from orchestration_queue.protocol.record import JobRecord, pairs
 
 __all__ = ["Member", "Message", "Told", "read_message"]
@@ -161,11 +159,11 @@ class Member:
         match settlement:
             case Completion(lease, result):
                 done = self._complete(lease, result, now_ms, skip_events=skip_events, skip_metrics=skip_metrics)
-                return Told((done,), lambda _: Verdict.COMPLETED)
+                return Told((done, *self._notices(lease.record)), lambda _: Verdict.COMPLETED)
             case Failure(lease, reason, max_attempts, backoff_ms):
                 failing = self.fail(lease, reason, now_ms, max_attempts, backoff_ms)
                 is_last = lease.record.attempts_made + 1 >= max_attempts and reason != _REVOKED
-                letters = [self._letter(settlement, dead_letter, now_ms)] if dead_letter and is_last else []
+                letters = self._letter(settlement, dead_letter, now_ms) if dead_letter and is_last else ()
                 return Told((*letters, failing), _failed)
             case Postponement(lease, until_ms, ""):
                 return Told(self._postpone(lease, until_ms), lambda _: Verdict.DELAYED)
@@ -193,6 +191,12 @@ class Member:
             skip_metrics=skip_metrics,
         )
 
+    def _notices(self, record: JobRecord) -> list[Call]:
+        """What tells the parent of a message that another client added as somebody's child."""
+        if not (record.parent_id and record.parent_queue):
+            return []
+        return [notice(self.keys, record.parent_queue, record.parent_id, self.keys.member(record.id))]
+
     def fail(self, of: Lease | Delivery, reason: str, now_ms: int, max_attempts: int = 0, backoff_ms: int = 0) -> Call:
         """Fail an attempt of this subscription, whether it started or not."""
         return glidemq.fail(
@@ -216,7 +220,7 @@ class Member:
         """Fail a message that was revoked before this subscription started it."""
         return self.fail(message, _REVOKED, now_ms)
 
-    def _letter(self, failure: Failure, to: str, now_ms: int) -> Call:
+    def _letter(self, failure: Failure, to: str, now_ms: int) -> Iterator[Call]:
         """The dead letter, under an id that is the same however often it is sent."""
         record, reason = failure.lease.record, failure.reason
         data = record.fields.get("data", "")
@@ -230,9 +234,8 @@ class Member:
             "attemptsMade": record.attempts_made,
         }
         run = f"{self.keys.base}:{record.id}:{self.subscription}:{failure.lease.taken_ms}"
-        options = JobOptions(job_id=f"dead.{hashlib.sha256(run.encode()).hexdigest()[:32]}")
-        letters = QueueKeys(to, self.keys.prefix)
-        return add_job(letters, record.name, dump_json(about), options, now_ms, options_text="{}")
+        letter_id = f"dead.{hashlib.sha256(run.encode()).hexdigest()[:32]}"
+        return dead_letters(self.keys, to, now_ms, (letter_id, record.name, dump_json(about)))
 
     def _postpone(self, lease: Lease, until_ms: int) -> tuple[Call, Call]:
         # The wire's function for this would bring the message back to every subscription.

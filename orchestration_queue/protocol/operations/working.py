@@ -25,6 +25,7 @@ __all__ = [
     "is_paused",
     "leave_group",
     "name_dead_letter_queue",
+    "notice",
     "read_group",
     "read_pending",
     "reclaim",
@@ -128,12 +129,13 @@ def _read_trip(keys: QueueKeys, reply: Reply, dead_letter: str, now_ms: int) -> 
             Lease(JobRecord(text(job_id), pairs(fields)), text(entry_id))
             for job_id, entry_id, fields in zip(jobs, jobs, jobs, strict=True)
         ),
-        (*(_notice(keys, *parent) for parent in parents), *dead_letters(keys, dead_letter, now_ms, texts(letters))),
+        (*(notice(keys, *parent) for parent in parents), *dead_letters(keys, dead_letter, now_ms, texts(letters))),
         Why(text(why)),
     )
 
 
-def _notice(keys: QueueKeys, parent_queue: str, parent_id: str, member: str) -> Call:
+def notice(keys: QueueKeys, parent_queue: str, parent_id: str, member: str) -> Call:
+    """Tell a parent, of any queue, that the job known to it as ``member`` has completed; told twice, it counts once."""
     parent = QueueKeys(parent_queue, keys.prefix)
     return glidemq.complete_child(
         parent_deps_key=parent.deps(parent_id),
