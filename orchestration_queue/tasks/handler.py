@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping
 from inspect import iscoroutinefunction
 from typing import Any
 
-from pydantic_core import to_jsonable_python
-
 from orchestration_queue.tasks.context import RunningJob, running
 from orchestration_queue.tasks.depends import Provider, dependencies_of
 from orchestration_queue.tasks.scope import JobScope, Wait, finish, waiting_from_thread, worker_scope
@@ -30,7 +28,7 @@ def make_handler(function: Callable[..., Any], signature: TaskSignature, overrid
 
     async def call(arguments: dict[str, Any]) -> Any:
         result = function(**arguments)
-        return to_jsonable_python(await result if is_coroutine else result)
+        return signature.written(await result if is_coroutine else result)
 
     async def run(job: RunningJob, wait: Wait | None = None) -> Any:
         """Run a job. With a plain function this never suspends: what must be waited for, `wait` blocks for."""

@@ -9,7 +9,7 @@ from typing import Any, NotRequired, get_type_hints
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 from pydantic.errors import PydanticUserError
-from pydantic_core import PydanticSerializationError
+from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
 from typing_extensions import TypedDict
 
 from orchestration_queue.errors import PayloadError, UnrecoverableError, UsageError
@@ -81,7 +81,7 @@ class TaskSignature:
             raise UsageError(
                 f"Task {self._name!r} cannot take these arguments, because {_problem(error)}; see {self._shown}."
             ) from None
-        except PydanticSerializationError as error:
+        except ValueError as error:
             raise PayloadError(
                 f"The arguments of task {self._name!r} cannot be written as JSON ({error}); "
                 "pass values of types that pydantic can write."
@@ -111,13 +111,38 @@ class TaskSignature:
             UnrecoverableError: The data do not fit the function: trying again would not help.
         """
         try:
-            arguments = dict(self._arguments.validate_python(job.data if job.data is not None else {}))
+            arguments = dict(self._read(job))
         except ValidationError as error:
             raise UnrecoverableError(
                 f"Task {self._name!r} cannot take the job's data, because {_problem(error)}; "
                 "add the job again with arguments that fit the function."
             ) from None
         return arguments | dict.fromkeys(self._jobs, job)
+
+    def _read(self, job: RunningJob) -> dict[str, Any]:
+        """The data as arguments. JSON is read as such: strict types, too, take a date for what it is there, a text."""
+        stored = job.record.fields.get("data", "{}")
+        if stored.startswith("{"):
+            return self._arguments.validate_json(stored)
+        data = {} if job.data is None else job.data
+        try:
+            return self._arguments.validate_json(to_json(data))
+        except PydanticSerializationError:  # bytes, which some codecs carry
+            return self._arguments.validate_python(data)
+
+    def written(self, result: object) -> Any:
+        """A function's result in the words of JSON.
+
+        Raises:
+            UnrecoverableError: It cannot be written: trying again would not help.
+        """
+        try:
+            return to_jsonable_python(result)
+        except ValueError as error:
+            raise UnrecoverableError(
+                f"Task {self._name!r} returned what cannot be written as JSON ({error}); "
+                "return values of types that pydantic can write."
+            ) from None
 
     def result(self, value: Any) -> Any:
         """A job's result, read as what the function is annotated to return.
@@ -127,7 +152,7 @@ class TaskSignature:
             UsageError: No JSON can be read as what the annotation says.
         """
         try:
-            return self._result.validate_python(value)
+            return self._result.validate_json(to_json(value, inf_nan_mode="constants"))
         except ValidationError as error:
             raise PayloadError(
                 f"The result of task {self._name!r} is not what its function is annotated to return, because "

@@ -409,6 +409,34 @@ async def test_records_carry_whose_they_are_into_any_format(
     assert {name: getattr(record, name) for name in mine} == mine
 
 
+async def test_handlers_that_are_no_tasks_may_have_their_logs_kept_too(queue_name: str, server_url: str) -> None:
+    def in_thread(job: ActiveJob) -> None:
+        app.info("in a thread")
+        assert current_job().id == job.id
+
+    worker = Worker(queue_name, in_thread, url=server_url, options=QUICK, middleware=[JobLogs()])
+    running = asyncio.ensure_future(worker.run())
+    async with AsyncQueue(queue_name, url=server_url) as queue:
+        job = await queue.add("n")
+        await job.wait()
+        assert await job.logs() == ["INFO tests.app: in a thread"]
+    worker.stop()
+    await running
+
+
+async def test_a_run_that_says_nothing_sends_nothing(queue_name: str, server_url: str, raw: redis.Redis) -> None:
+    with logging_tasks(queue_name, server_url) as tasks:
+
+        @tasks.task
+        async def silent() -> None:
+            app.debug("too quiet")
+
+        async with working(tasks, queue_name, server_url), AsyncQueue(queue_name, url=server_url) as queue:
+            (job,) = await queue.add_bulk([silent.job()])
+            await job.wait()
+    assert raw.exists(QueueKeys(queue_name).log(job.id)) == 0
+
+
 async def test_jobs_side_by_side_each_keep_their_own_lines(queue_name: str, server_url: str) -> None:
     with logging_tasks(queue_name, server_url) as tasks:
 

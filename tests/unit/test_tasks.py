@@ -6,32 +6,33 @@ import inspect
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from enum import Enum
 from pathlib import Path
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
 import pytest
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from orchestration_queue.client import NewJob
 from orchestration_queue.errors import InvalidNameError, PayloadError, UnrecoverableError, UsageError
 from orchestration_queue.options import Backoff, JobOptions
-from orchestration_queue.protocol.codec import dump_json
+from orchestration_queue.protocol.codec import encode, find_codec
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.tasks import Depends, Tasks, current_job
 from orchestration_queue.worker import ActiveJob, AsyncActiveJob, Router
 
 
-def async_job(data: Any) -> AsyncActiveJob:
+def async_job(data: Any, codec: str = "json") -> AsyncActiveJob:
     """A running job with this payload; nothing in these tests speaks through it."""
-    return AsyncActiveJob(JobRecord("1", {"data": dump_json(data)}), QueueKeys("q"), cast(Any, None))
+    stored = encode(data, codec=find_codec(codec))
+    return AsyncActiveJob(JobRecord("1", {"data": stored}), QueueKeys("q"), cast(Any, None))
 
 
-def job(data: Any) -> ActiveJob:
-    return ActiveJob(async_job(data), cast(Any, None))
+def job(data: Any, codec: str = "json") -> ActiveJob:
+    return ActiveJob(async_job(data, codec), cast(Any, None))
 
 
 @dataclass
@@ -101,6 +102,40 @@ def test_what_a_call_says_reaches_the_function_as_it_was() -> None:
     assert sent == NewJob("echo", sent.data)
     assert sent.data["order"] == {"number": 1, "unitPrice": "1.10"}
     assert tasks.handler("echo")(job(sent.data)) is True
+
+
+class Strict(BaseModel):
+    model_config = ConfigDict(strict=True)
+    day: date
+    pair: tuple[int, int] = (1, 2)
+
+
+@pytest.mark.parametrize("codec", ["json", "gzip", "msgpack"])
+def test_strict_types_stay_what_they_are_through_every_codec(codec: str) -> None:
+    tasks = Tasks()
+    given = Strict(day=date(2013, 1, 31))
+
+    @tasks.task
+    def echo(day: Annotated[date, Field(strict=True)], model: Strict) -> Strict:
+        assert (day, model) == (given.day, given)
+        return model
+
+    result = tasks.handler("echo")(job(echo.job(given.day, given).data, codec))
+    assert echo._signature.result(result) == given
+
+
+def test_bytes_that_a_codec_carries_reach_the_function() -> None:
+    tasks = Tasks()
+
+    @tasks.task
+    def size(raw: bytes, at: datetime) -> int:
+        assert at == datetime(2013, 1, 31, tzinfo=UTC)
+        return len(raw)
+
+    data = {"raw": b"\xff\x00", "at": datetime(2013, 1, 31, tzinfo=UTC)}
+    assert tasks.handler("size")(job(data, "msgpack")) == 2
+    with pytest.raises(PayloadError, match="cannot be written as JSON"):
+        size.job(b"\xff\x00", datetime.now(UTC))
 
 
 def test_what_is_left_to_defaults_is_left_to_the_workers() -> None:
@@ -208,6 +243,18 @@ def test_data_that_do_not_fit_fail_the_job_for_good(data: Any, says: str) -> Non
 
     with pytest.raises(UnrecoverableError, match=says):
         tasks.handler("double")(job(data))
+
+
+@pytest.mark.parametrize("result", [object(), b"\xff", [Decimal]])
+def test_a_result_that_cannot_be_written_fails_the_job_for_good(result: object) -> None:
+    tasks = Tasks()
+
+    @tasks.task
+    def give() -> Any:
+        return result
+
+    with pytest.raises(UnrecoverableError, match=r"Task 'give' returned what cannot be written as JSON \(.+\); return"):
+        tasks.handler("give")(job({}))
 
 
 def test_an_unknown_task_fails_the_job_for_good() -> None:
