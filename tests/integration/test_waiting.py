@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from orchestration_queue.client import AsyncQueue, NewJob, Queue
 from orchestration_queue.client._async.channel import AsyncChannel
-from orchestration_queue.errors import JobFailedError, JobNotFoundError, UsageError
+from orchestration_queue.errors import JobFailedError, JobNotFoundError, TransportError, UsageError
 from orchestration_queue.options import JobOptions, Retention
+from orchestration_queue.server import AsyncConnection
 from tests.by_hand import HandWorker
+from tests.conftest import start_server
 from tests.faces import Face
 from tests.waiting import wait_until, wait_until_sync
 
@@ -196,6 +199,51 @@ async def test_broken_connections_are_survived(face: Face, queue_name: str, raw:
                 raw.client_kill_filter(_id=client["id"])
         hand.complete(held, "done")
         assert await asyncio.gather(*waits) == ["done"] * 3
+
+
+async def test_an_outage_longer_than_anyone_s_patience_is_survived(tmp_path: Path, queue_name: str) -> None:
+    socket = tmp_path / "v.sock"
+    durable = ("--appendonly", "yes", "--appendfsync", "always")
+    server = start_server(socket, *durable)
+    knocks = 0
+
+    def turn_away(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal knocks
+        knocks += 1
+        writer.close()
+
+    try:
+        connection = await AsyncConnection.open(f"unix://{socket}", connect_timeout=timedelta(seconds=0.1))
+        async with connection, AsyncQueue(queue_name, connection=connection) as queue:
+            job = await queue.add("work")
+            waits = [asyncio.ensure_future(job.wait(60)) for _ in range(3)]
+            await waiting(queue, 3)
+            server.kill()
+            server.wait(10)
+            socket.unlink()
+            async with await asyncio.start_unix_server(turn_away, socket):
+                await wait_until(lambda: knocks > 50, "many tries to reach the server")
+            assert not any(wait.done() for wait in waits)
+            socket.unlink(missing_ok=True)
+            server = start_server(socket, *durable)
+            with HandWorker(f"unix://{socket}", queue_name) as worker:
+                worker.complete(worker.take(), "done")
+            assert await asyncio.gather(*waits) == ["done"] * 3
+    finally:
+        server.kill()
+        server.wait(10)
+
+
+async def test_a_wait_on_a_closed_connection_ends(server_url: str, queue_name: str, raw: Any) -> None:
+    connection = await AsyncConnection.open(server_url)
+    queue = AsyncQueue(queue_name, connection=connection)
+    job = await queue.add("work")
+    wait = asyncio.ensure_future(job.wait(6))
+    await waiting(queue, 1)
+    await connection.aclose()
+    with pytest.raises(TransportError, match="was closed by this process"):
+        await wait
+    await queue.close()
 
 
 async def test_a_job_that_ends_without_an_event_is_found_by_looking(
