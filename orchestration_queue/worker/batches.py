@@ -12,6 +12,7 @@ from orchestration_queue.errors import UsageError
 from orchestration_queue.options import Batch
 from orchestration_queue.worker.job import ActiveJob, AsyncActiveJob
 from orchestration_queue.worker.runner import Handler, Router
+from orchestration_queue.worker.sandbox import Sandboxed
 
 __all__ = ["BatchHandler", "BatchRouter", "Batches"]
 
@@ -30,9 +31,17 @@ class Batches:
             loop, else a list of :class:`ActiveJob`, in a thread.
         batch: Most jobs a call, and how long to wait for more after the first.
         executor: Threads for a plain function.
+
+    Raises:
+        UsageError: The handler is sandboxed.
     """
 
     def __init__(self, handler: BatchHandler, batch: Batch, executor: Executor) -> None:
+        if isinstance(handler, Sandboxed):
+            raise UsageError(
+                "A sandboxed handler takes jobs one by one, and this worker hands them over in batches; "
+                "leave out WorkerOptions(batch=...), or `sandboxed`."
+            )
         self._handle = _as_coroutine(handler, executor)
         self._batch = batch
         self._open: list[_Member] = []

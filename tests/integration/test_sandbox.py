@@ -21,7 +21,7 @@ import redis
 
 from orchestration_queue.client import AsyncQueue, NewJob, Queue
 from orchestration_queue.errors import InvalidOptionError, JobFailedError, UsageError
-from orchestration_queue.options import JobOptions, WorkerOptions
+from orchestration_queue.options import Batch, JobOptions, WorkerOptions
 from orchestration_queue.states import JobState
 from orchestration_queue.worker import Handler, Worker
 from orchestration_queue.worker.sandbox import sandboxed
@@ -295,6 +295,26 @@ async def test_a_death_is_noticed_though_a_child_of_the_process_lives_on(queue: 
             await (await queue.add("die")).wait(SOON)
 
 
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        (b"\xff" * 8, "The sandbox process sent 4,294,967,295 bytes at once, and was ended"),
+        (b"\0\0\0\2{]", "The sandbox process sent no JSON"),
+        (b"\0\0\0\2[]", "The sandbox process sent no message"),
+        (b"\0\0\0\2{}", "The sandbox process sent no message of ours"),
+        (b'\0\0\0\x10{"kind":"ended"}', "The sandbox process sent no message of ours"),
+    ],
+    ids=["too long", "no JSON", "no object", "no kind", "no ending"],
+)
+async def test_a_process_that_speaks_nonsense_is_replaced(
+    queue: AsyncQueue, server_url: str, message: bytes, reason: str
+) -> None:
+    async with working(queue, sandboxed(handlers.babble, grace=timedelta(0)), server_url):
+        with pytest.raises(JobFailedError) as caught:
+            await (await queue.add("babble", message.hex())).wait(SOON)
+    assert caught.value.reason.startswith(reason)
+
+
 async def test_a_process_that_died_idle_costs_no_job(queue: AsyncQueue, server_url: str) -> None:
     async with working(queue, sandboxed(handlers.die), server_url, concurrency=1):
         pid = await (await queue.add("die")).wait(SOON)
@@ -434,6 +454,12 @@ async def test_a_handler_that_is_not_found_fails_its_job_with_one_sentence(queue
     async with working(queue, sandboxed(handlers.outer), server_url):
         with pytest.raises(JobFailedError, match="cannot find 'elsewhere' in tests"):
             await (await queue.add("outer")).wait(SOON)
+
+
+async def test_batches_are_refused(queue: AsyncQueue, server_url: str) -> None:
+    async with working(queue, sandboxed(handlers.echo), server_url, batch=Batch(size=2)):
+        with pytest.raises(JobFailedError, match="takes jobs one by one"):
+            await (await queue.add("echo")).wait(SOON)
 
 
 def test_calling_a_sandboxed_handler_calls_the_function_here() -> None:

@@ -57,8 +57,8 @@ def main(descriptor: int, parent: int, log_level: int) -> None:
             _work(line, request)
 
 
-class _TerminatedError(BaseException):
-    """The worker ends this process: clean up and leave."""
+class _TerminatedError(SystemExit):
+    """The worker ends this process: clean up and leave. A :class:`SystemExit`, which every event loop lets pass."""
 
 
 def _terminate(_number: int, _frame: FrameType | None) -> None:

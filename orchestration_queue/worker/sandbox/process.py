@@ -73,7 +73,7 @@ class SandboxProcess:
         with theirs, contextlib.ExitStack() as undo:
             undo.callback(ours.close)
             settings = {
-                "path": sys.path,
+                "path": [str(path) for path in sys.path],
                 "argv": sys.argv,
                 "descriptor": theirs.fileno(),
                 "parent": os.getpid(),
