@@ -313,19 +313,21 @@ async def test_bad_input_is_refused_in_one_sentence_and_nothing_is_written(
     assert raw.dbsize() == 0
 
 
-async def test_a_held_group_starts_its_parked_jobs_when_the_time_is_up(face: Face, queue_name: str, raw: Any) -> None:
-    ran: list[int] = []
+async def test_parked_jobs_of_a_held_key_start_when_the_hold_is_over(face: Face, queue_name: str, raw: Any) -> None:
+    async def work(job: AsyncActiveJob) -> Any:
+        return job.data
 
-    async def work(job: AsyncActiveJob) -> None:
-        ran.append(job.data)
-
-    options = JobOptions(ordering=Ordering(key="k"))
+    limited = JobOptions(ordering=Ordering(key="k", rate_limit=RateLimit(max=1, duration=timedelta(seconds=0.3))))
     quick = WorkerOptions(promotion_interval=timedelta(milliseconds=50))
     async with face.queue(queue_name) as queue:
-        await queue.rate_limit_group("k", 0.2)
-        await queue.add_bulk([NewJob("work", n, options) for n in range(3)])
         worker = Worker(queue_name, work, url=face.url, options=quick)
         running = asyncio.ensure_future(worker.run())
-        await wait_until(lambda: ran == [0, 1, 2], "all jobs to run in order")
+        first, second = await queue.add_bulk([NewJob("work", n, limited) for n in range(2)])
+        await first.wait(10)
+        await wait_until(lambda: raw.zcard(queue.keys.ratelimited) == 1, "the second to wait for the limit")
+        until = await queue.rate_limit_group("k", 1)
+        await second.wait(10)
         worker.stop()
         await running
+    assert second.record.started_at is not None
+    assert second.record.started_at >= until

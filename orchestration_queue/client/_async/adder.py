@@ -77,7 +77,8 @@ class AsyncAdder(AsyncQueueClient):
         at_ms = now_ms()
         added = await self._channel.run(adding.add(self.keys, job, at_ms, skip_events=self._skip_events))
         placed = Placed(job, added, at_ms)
-        all_good(await self._channel.pipeline(self._joining([placed])))
+        if job.parent is not None:
+            all_good(await self._channel.pipeline(self._joining([placed])))
         return placed
 
     async def _place_all(self, jobs: Sequence[Addition]) -> list[Placed]:
@@ -125,7 +126,7 @@ class AsyncAdder(AsyncQueueClient):
     async def _jobs(self, outcomes: Sequence[Placed]) -> list[AsyncJob]:
         """The jobs that were added, and those that were there already, which takes a trip or two."""
         old = [placed for placed in outcomes if not placed.added.is_new]
-        standing = iter(await self._standing(old) if old else [])
+        standing = iter(await self._standing(old) if old else ())
         return [
             self._sent(placed.added.job_id, placed) if placed.added.is_new and placed.added.job_id else next(standing)
             for placed in outcomes

@@ -78,7 +78,8 @@ class Adder(QueueClient):
         at_ms = now_ms()
         added = self._channel.run(adding.add(self.keys, job, at_ms, skip_events=self._skip_events))
         placed = Placed(job, added, at_ms)
-        all_good(self._channel.pipeline(self._joining([placed])))
+        if job.parent is not None:
+            all_good(self._channel.pipeline(self._joining([placed])))
         return placed
 
     def _place_all(self, jobs: Sequence[Addition]) -> list[Placed]:
@@ -126,7 +127,7 @@ class Adder(QueueClient):
     def _jobs(self, outcomes: Sequence[Placed]) -> list[Job]:
         """The jobs that were added, and those that were there already, which takes a trip or two."""
         old = [placed for placed in outcomes if not placed.added.is_new]
-        standing = iter(self._standing(old) if old else [])
+        standing = iter(self._standing(old) if old else ())
         return [
             self._sent(placed.added.job_id, placed) if placed.added.is_new and placed.added.job_id else next(standing)
             for placed in outcomes

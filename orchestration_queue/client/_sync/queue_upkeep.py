@@ -58,9 +58,10 @@ class QueueUpkeep(QueueClient):
         self._channel.execute(settings.set_global_rate_limit(self.keys, limit))
 
     def rate_limit_group(self, key: str, duration: timedelta | float) -> datetime:
-        """Start no parked job of an ordering key for a while: after a service said "too many requests", for instance.
+        """Let jobs that wait for the limit of their ordering key wait longer, after a "too many requests" for instance.
 
-        Jobs of the key that are not parked yet may still start under a library of other clients.
+        On this wire it binds those that are parked. A job that is not parked yet, or that follows at once when another
+        of its key ends, starts nevertheless; give the key a rate limit of its own to hold these back, too.
 
         Args:
             key: The ordering key.

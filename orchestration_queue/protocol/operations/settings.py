@@ -60,7 +60,7 @@ def _whole(stored: Reply) -> int:
 
 
 def hold_group(keys: QueueKeys, group: str, duration_ms: int, now_ms: int) -> Operation[datetime]:
-    """Start no parked job of an ordering group for a while; returns until when."""
+    """Let the parked jobs of an ordering group wait for a while; returns until when."""
     call = glidemq.rate_limit_group_external(
         ratelimited_key=keys.ratelimited,
         events_key=keys.events,
