@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
@@ -72,6 +73,26 @@ def test_a_hundred_threads_wait_on_one_connection(server_url: str, queue_name: s
             held = hand.take()
             hand.complete(held, held.record.data)
         assert [wait.result(30) for wait in waits] == list(range(100))
+
+
+def test_a_forked_child_waits_by_itself(server_url: str, queue_name: str, raw: Any, hand: HandWorker) -> None:
+    with Queue(queue_name, url=server_url) as queue, ThreadPoolExecutor(1) as threads:
+        ours, theirs = queue.add("work"), queue.add("work")
+        waiting = threads.submit(ours.wait, 60)
+        wait_until_sync(lambda: readers(raw) == 1, "the parent to wait")
+        if (child := os.fork()) == 0:
+            result = None
+            try:
+                result = theirs.wait(60)
+                queue.close()
+            finally:
+                os._exit(0 if result == "theirs" else 1)
+        wait_until_sync(lambda: readers(raw) == 2, "the child to wait")
+        first, second = hand.take(), hand.take()
+        hand.complete(second, "theirs")
+        assert os.waitpid(child, 0)[1] == 0
+        hand.complete(first, "ours")
+        assert waiting.result(10) == "ours"
 
 
 async def test_queues_of_one_channel_are_read_one_by_one(server_url: str, queue_name: str, raw: Any) -> None:

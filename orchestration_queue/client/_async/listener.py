@@ -7,6 +7,7 @@ and costs nothing while nobody waits.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import deque
 from dataclasses import dataclass, field
@@ -125,11 +126,20 @@ class AsyncListener:
 
     def __init__(self, channel: AsyncChannel) -> None:
         self._channel = channel
-        # Guards all below, a few lines at a time. The async face needs no such thing, and pays little for it.
-        self._lock = threading.Lock()
-        self._feeds: dict[QueueKeys, _Feed] = {}
         self._connection: AsyncConnection | None = None
         self._is_closed = False
+        self._start_afresh()
+
+    def _notice_fork(self) -> None:
+        if self._process != os.getpid():
+            self._start_afresh()
+
+    def _start_afresh(self) -> None:
+        """Forget who waits: on making, and in a forked child, where those are the parent's."""
+        self._process = os.getpid()
+        self._feeds: dict[QueueKeys, _Feed] = {}
+        # Guards all else, a few lines at a time. The async face needs no such thing, and pays little for it.
+        self._lock = threading.Lock()
 
     def watch(self, keys: QueueKeys, job_id: str | None = None) -> AsyncWatch:
         """Look out for the endings of a queue's jobs, or of one of them; a context manager."""
@@ -137,6 +147,7 @@ class AsyncListener:
 
     async def join(self, watch: AsyncWatch) -> None:
         """Let a watch hear everything that happens from now on."""
+        self._notice_fork()
         with self._lock:
             self._check_open()
             feed = self._feeds.setdefault(watch.keys, _Feed())
@@ -232,6 +243,7 @@ class AsyncListener:
 
     async def close(self) -> None:
         """Wake everybody who waits, with an error, and hang up. Who reads notices within a second."""
+        self._notice_fork()
         with self._lock:
             self._is_closed = True
             connection, self._connection = self._connection, None
