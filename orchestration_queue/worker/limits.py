@@ -16,7 +16,7 @@ from orchestration_queue.errors import OrchestrationQueueError
 from orchestration_queue.options import RateLimit, TokenLimit, WorkerOptions, milliseconds
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.lease import Postponement
-from orchestration_queue.protocol.operations import limiting
+from orchestration_queue.protocol.operations import limiting, settings
 from orchestration_queue.protocol.operations.housekeeping import Tick
 from orchestration_queue.protocol.operations.steps import all_good
 from orchestration_queue.protocol.record import JobRecord
@@ -77,7 +77,7 @@ class Limits:
 
     def refresh(self, tick: Tick) -> None:
         """Take note of the queue's rate limit, as it is now, and let the job that waits ask anew."""
-        self._rate.queue_has_one = tick.rate_max > 0 and tick.rate_window_ms > 0
+        self._rate.set_on_queue(settings.stored_rate_limit(tick.rate_max, tick.rate_window_ms))
         self._news.set()
 
     async def _hold(self, job: AsyncActiveJob, call_next: CallNext) -> Any:
@@ -116,30 +116,31 @@ class RateLimiter:
         limit: Our own limit.
         keys: The queue's keys.
         connection: Connection for calls.
-
-    Attributes:
-        queue_has_one: Whether the queue has a limit of its own; None until somebody has looked.
     """
 
     def __init__(self, limit: RateLimit | None, keys: QueueKeys, connection: AsyncConnection) -> None:
-        self._limit = limit
+        self._own = limit
+        self._queues: RateLimit | None = None
+        self._has_looked = False
         self._keys = keys
         self._connection = connection
-        self.queue_has_one: bool | None = None
 
     @property
     def is_in_force(self) -> bool:
-        """Whether starts are limited; as long as nobody has looked, they may be."""
-        return self._limit is not None or self.queue_has_one is not False
+        """Whether starts are limited; as long as nobody has looked at the queue, they may be."""
+        return not self._has_looked or self._queues is not None or self._own is not None
+
+    def set_on_queue(self, limit: RateLimit | None) -> None:
+        """Take note of the queue's limit."""
+        self._queues = limit
+        self._has_looked = True
 
     async def wait_ms(self) -> int:
         """Count a start and return 0, or return how long to wait before asking again."""
-        if self.queue_has_one is None:
-            self.queue_has_one = await self._connection.run(limiting.has_queue_limit(self._keys), repeatable=True)
-        if not self.is_in_force:
-            return 0
-        limit = None if self.queue_has_one else self._limit
-        return await self._connection.run(limiting.ask_to_start(self._keys, limit, now_ms()))
+        if not self._has_looked:
+            self.set_on_queue(await self._connection.run(settings.global_rate_limit(self._keys), repeatable=True))
+        limit = self._queues or self._own
+        return await self._connection.run(limiting.ask_to_start(self._keys, limit, now_ms())) if limit else 0
 
 
 class TokenLimiter:

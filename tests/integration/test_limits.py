@@ -249,6 +249,7 @@ async def test_a_worker_that_leaves_puts_back_what_waits(queue: AsyncQueue, serv
     await wait_until(lambda: leaving.running == 2, "the others to wait")
     leaving.stop()
     await asyncio.wait_for(running, 5)
+    assert starts.jobs == ["0"]
     async with working(queue, starts, server_url, concurrency=3):
         for job in jobs:
             await job.wait(SOON)
@@ -419,7 +420,7 @@ async def test_jobs_of_a_budget_that_pauses_are_put_off_for_a_day_without_losing
     async with working(queue, starts, server_url):
         travel(timedelta(minutes=1))
         at_ms = now_ms()
-        await wait_until(lambda: raw.zscore(queue.keys.scheduled, job.id) > at_ms + 80_000_000, "the job to be put off")
+        await wait_until(lambda: (raw.zscore(queue.keys.scheduled, job.id) or 0) > at_ms + 80_000_000, "a put-off job")
         assert raw.zscore(queue.keys.scheduled, job.id) - at_ms == pytest.approx(day.total_seconds() * 1000, abs=9000)
         assert (await job.refresh()).attempts_made == 0
         assert (await queue.usage.set_budget("root", Budget(max_tokens=50))).is_exceeded is False

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from orchestration_queue.options import Budget, RateLimit, Usage
+from orchestration_queue.options import Budget, Usage
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import budgets, limiting, usage
 from orchestration_queue.protocol.operations.budgets import BudgetState
@@ -24,25 +23,6 @@ KEYS = QueueKeys("q")
 )
 def test_a_stored_number_is_read_without_failing(stored: str | None, number: float) -> None:
     assert stored_number(stored) == number
-
-
-@pytest.mark.parametrize(
-    ("reply", "has_one"),
-    [
-        ([b"5", b"1000"], True),
-        ([None, None], False),
-        ([b"5", None], False),
-        ([b"0", b"1000"], False),
-        ([b"5", b"soon"], False),
-    ],
-)
-def test_a_queue_has_a_limit_when_both_its_parts_are_numbers(reply: list[bytes | None], has_one: bool) -> None:
-    assert limiting.has_queue_limit(KEYS).read(reply) is has_one
-
-
-def test_a_worker_asks_by_its_own_limit_or_by_that_of_the_queue() -> None:
-    assert limiting.ask_to_start(KEYS, RateLimit(max=3, duration=timedelta(seconds=5)), 9).call.args == (3, 5000, 9)
-    assert limiting.ask_to_start(KEYS, None, 9).call.args == (0, 0, 9)
 
 
 @pytest.mark.parametrize(

@@ -10,28 +10,16 @@ from orchestration_queue.protocol.functions import glidemq
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.record import stored_number
 
-__all__ = ["ask_to_start", "has_queue_limit", "reported_tokens", "spend_tokens", "tokens_spent"]
+__all__ = ["ask_to_start", "reported_tokens", "spend_tokens", "tokens_spent"]
 
 
-def has_queue_limit(keys: QueueKeys) -> Operation[bool]:
-    """Whether a rate limit is set on the queue itself."""
-
-    def read(reply: Reply) -> bool:
-        return all(stored_number(optional_text(value)) > 0 for value in reply)
-
-    return Operation(Call("HMGET", (keys.meta,), ("rateLimitMax", "rateLimitDuration")), read)
-
-
-def ask_to_start(keys: QueueKeys, limit: RateLimit | None, now_ms: int) -> Operation[int]:
-    """Count a start, if the rate allows it; returns 0, or how many ms to wait before asking again.
-
-    Without a ``limit`` that of the queue itself holds, and when it has none every start is allowed.
-    """
+def ask_to_start(keys: QueueKeys, limit: RateLimit, now_ms: int) -> Operation[int]:
+    """Count a start, if the rate allows it; returns 0, or how many ms to wait before asking again."""
     call = glidemq.rate_limit(
         rate_key=keys.rate,
         meta_key=keys.meta,
-        max_starts=limit.max if limit else 0,
-        window_ms=milliseconds(limit.duration) if limit else 0,
+        max_starts=limit.max,
+        window_ms=milliseconds(limit.duration),
         now_ms=now_ms,
     )
     return Operation(call, integer)

@@ -16,6 +16,7 @@ __all__ = [
     "set_global_concurrency",
     "set_global_rate_limit",
     "stored_dead_letter_queue",
+    "stored_rate_limit",
 ]
 
 _RATE = ("rateLimitMax", "rateLimitDuration")
@@ -45,12 +46,16 @@ def global_rate_limit(keys: QueueKeys) -> Operation[RateLimit | None]:
     """How many jobs all workers together may start in each window; None without a bound."""
 
     def read(reply: Reply) -> RateLimit | None:
-        most, duration_ms = (_whole(value) for value in reply)
-        if not most or not duration_ms:
-            return None
-        return RateLimit.model_construct(max=most, duration=timedelta(milliseconds=duration_ms))
+        return stored_rate_limit(*map(_whole, reply))
 
     return Operation(Call("HMGET", (keys.meta,), _RATE), read)
+
+
+def stored_rate_limit(most: int, duration_ms: int) -> RateLimit | None:
+    """A rate limit as some client set it; None when one of its parts is none."""
+    if most <= 0 or duration_ms <= 0:
+        return None
+    return RateLimit.model_construct(max=most, duration=timedelta(milliseconds=duration_ms))
 
 
 def _whole(stored: Reply) -> int:
