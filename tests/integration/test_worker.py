@@ -18,6 +18,7 @@ from orchestration_queue.errors import JobFailedError, UnrecoverableError
 from orchestration_queue.options import Backoff, JobOptions, Retention
 from orchestration_queue.states import JobState
 from orchestration_queue.worker import ActiveJob, AsyncActiveJob, Worker
+from tests.by_hand import HandWorker
 from tests.waiting import wait_until
 from tests.workers import QUICK, working
 
@@ -329,6 +330,23 @@ async def test_a_worker_that_lost_its_lease_cannot_settle_the_job(
         runs[1].set()
         assert await job.wait(timedelta(seconds=5)) == 2
     assert raw.zcard(keys.completed) == 1
+
+
+@pytest.mark.parametrize("options", [JobOptions(), JobOptions(lifo=True)], ids=["stream", "list"])
+async def test_a_job_that_silences_its_workers_leaves_a_dead_letter(
+    queue: AsyncQueue, server_url: str, raw: redis.Redis, options: JobOptions
+) -> None:
+    runs: list[str] = []
+    job = await queue.add("poison", {"n": 1}, options)
+    with HandWorker(server_url, queue.name) as hand:
+        hand.take()
+    raw.hset(queue.keys.job(job.id), "lastActive", "1")
+    async with working(queue, lambda job: runs.append(job.id), server_url, max_stalled=0, dead_letter_queue="dead"):
+        await wait_until(lambda: raw.exists("glide:{dead}:stream"), "a dead letter")
+        (letter,) = await queue.dead_letters.list()
+    assert (letter.original_job_id, letter.data, letter.attempts_made) == (job.id, {"n": 1}, 0)
+    assert letter.failed_reason.startswith("crashed: ")
+    assert ((await job.refresh()).state, runs) == (JobState.FAILED, [])
 
 
 async def test_a_running_job_that_is_revoked_is_stopped(queue: AsyncQueue, server_url: str) -> None:

@@ -2550,8 +2550,8 @@ function reclaim.entries(queue, consumer, sweep)
 end
 
 --- Look at one active list job; returns whether it was taken back.
-local function list_job(queue, job_id, job, sweep)
-  local now = sweep.now_ms
+local function list_job(queue, found, sweep)
+  local job_id, job, now = found.id, found.job, sweep.now_ms
   if not job.lastActive or not stall.is_silent(queue, job_id, job, sweep) then
     return false
   end
@@ -2574,13 +2574,12 @@ end
 local function taken_job(queue, found, sweep)
   if found.is_new then
     lists.seen_taken(queue, found.id, sweep.now_ms)
-    return false
-  elseif not stall.has_passed(found.since, sweep) then
-    return false
+  elseif stall.has_passed(found.since, sweep) then
+    place.back(queue, found.id, found.job)
+    tell(sweep, found.id, found.job, false)
+    return true
   end
-  place.back(queue, found.id, found.job)
-  tell(sweep, found.id, found.job, false)
-  return true
+  return false
 end
 
 --- Take back list jobs whose worker fell silent, and those popped by one that died before it activated them; returns
@@ -2595,14 +2594,11 @@ function reclaim.list_jobs(queue, sweep)
     if reclaimed == limit then
       return reclaimed, true
     end
-    local found = active[index] or taken[index - #active]
-    local is_back
-    if active[index] then
-      is_back = list_job(queue, found.id, found.job, sweep)
-    else
-      is_back = taken_job(queue, found, sweep)
+    local found, take_back = active[index], list_job
+    if not found then
+      found, take_back = taken[index - #active], taken_job
     end
-    reclaimed = reclaimed + (is_back and 1 or 0)
+    reclaimed = reclaimed + (take_back(queue, found, sweep) and 1 or 0)
   end
   return reclaimed, false
 end
