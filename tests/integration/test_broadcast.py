@@ -7,6 +7,7 @@ import random
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -37,7 +38,7 @@ from orchestration_queue.protocol.lease import (
 from orchestration_queue.protocol.operations import taking_over
 from orchestration_queue.protocol.operations.settling import Verdict
 from orchestration_queue.protocol.operations.subscribing import Member
-from orchestration_queue.protocol.operations.working import Renewal
+from orchestration_queue.protocol.operations.working import Renewal, Why
 from orchestration_queue.protocol.subjects import SubjectFilter
 from orchestration_queue.schedules import Every, JobTemplate
 from orchestration_queue.server import AsyncConnection
@@ -448,6 +449,54 @@ async def test_a_delivery_whose_reply_was_lost_is_found_again(shop: AsyncBroadca
         assert await line.recover({found[0].job_id}) == []
         await line.exchange(Exchange(start=tuple(found)))
         assert [one.pending for one in await shop.subscriptions()] == [1]
+
+
+async def test_what_was_trimmed_off_while_the_connection_was_lost_is_left_to_who_has_it(
+    shop: AsyncBroadcast, server_url: str, raw: Any
+) -> None:
+    """Its entry tells no more what it was; somebody here may still be working on it."""
+    member = Member(QueueKeys(shop.name), "mailer", "w")
+    await shop.subscribe("mailer")
+    await shop.publish("orders.created")
+    async with await AsyncConnection.open(server_url) as connection:
+        assert len(await connection.run(member.read(1))) == 1
+        raw.xtrim(shop.keys.stream, maxlen=0, approximate=False)
+        line = BroadcastLine(member, SubjectFilter(), "$", connection, connection, QUICK)
+        assert await line.recover(set()) == []
+        await line.exchange(Exchange())
+    assert [one.pending for one in await shop.subscriptions()] == [1]
+
+
+async def test_two_sweeps_at_once_hand_each_message_on_once(shop: AsyncBroadcast, server_url: str, raw: Any) -> None:
+    """More messages than a sweep looks at in one go."""
+    member = Member(QueueKeys(shop.name), "mailer", "dead")
+    await shop.subscribe("mailer")
+    for number in range(120):
+        await shop.publish("orders.created", number)
+    async with await AsyncConnection.open(server_url) as connection:
+        assert len(await connection.run(member.read(200))) == 120
+        lines = [
+            BroadcastLine(replace(member, consumer=name), SubjectFilter(), "$", connection, connection, QUICK)
+            for name in ("w-1", "w-2")
+        ]
+        assert not await lines[0].reclaim()
+        await idle(server_url, shop, "mailer", timedelta(seconds=1))
+        assert any(await asyncio.gather(*(line.reclaim() for line in lines)))
+    handed_on = Counter(entry["jobId"] for _, entry in raw.xrange(shop.keys.stream) if "retryGroup" in entry)
+    assert handed_on == Counter(str(number) for number in range(1, 121))
+
+
+async def test_nothing_is_taken_from_a_paused_broadcast(shop: AsyncBroadcast, server_url: str, raw: Any) -> None:
+    member = Member(QueueKeys(shop.name), "mailer", "w")
+    await shop.subscribe("mailer")
+    await shop.publish("orders.created")
+    async with await AsyncConnection.open(server_url) as connection:
+        line = BroadcastLine(member, SubjectFilter(), "$", connection, connection, QUICK)
+        raw.hset(shop.keys.meta, "paused", "1")
+        trips = [await line.exchange(Exchange(want=5))]
+        raw.hset(shop.keys.meta, "paused", "0")
+        trips += [await line.exchange(Exchange(want=want)) for want in (1, 5)]
+    assert [(len(trip.started), trip.why) for trip in trips] == [(0, Why.PAUSED), (1, Why.ENOUGH), (0, Why.EMPTY)]
 
 
 async def test_a_draining_worker_returns_what_it_has_not_started_to_its_subscription(
