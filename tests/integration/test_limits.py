@@ -195,6 +195,19 @@ async def test_a_worker_that_keeps_away_starts_nothing_not_even_what_it_has(
     assert min(starts.at) - began >= 0.39
 
 
+async def test_jobs_that_wait_for_a_limit_keep_away_too(queue: AsyncQueue, server_url: str, raw: Any) -> None:
+    starts = Starts()
+    await queue.add_bulk([NewJob("ask")] * 2)
+    async with working(queue, starts, server_url, concurrency=2, rate_limit=RateLimit(max=1, duration=HOUR)) as worker:
+        await starts.reach(1)
+        await wait_until(lambda: worker.running == 1, "the other to wait")
+        began = time.monotonic()
+        worker.keep_away(timedelta(seconds=0.4))
+        travel(HOUR)
+        await starts.reach(2)
+    assert starts.at[1] - began >= 0.39
+
+
 async def test_a_refused_job_keeps_the_whole_worker_away(queue: AsyncQueue, server_url: str, raw: Any) -> None:
     starts: list[float] = []
 
@@ -321,6 +334,16 @@ async def test_the_scope_says_whose_tokens_count(
     async with working(queue, spend, server_url, token_limit=limit):
         await rounds(raw)
         await wait_until(lambda: raw.zcard(queue.keys.completed) == starts, "the job to run, if it may")
+
+
+async def test_tokens_of_the_queue_count_only_as_the_queue_has_them(
+    queue: AsyncQueue, server_url: str, raw: Any
+) -> None:
+    limit = TokenLimit(max_tokens=5, duration=HOUR, scope="queue")
+    async with working(queue, spend, server_url, token_limit=limit):
+        await (await queue.add("spend", 5)).wait(SOON)
+        raw.delete(queue.keys.tokens(now_ms() // 3_600_000))
+        await (await queue.add("spend", 5)).wait(SOON)
 
 
 async def test_a_job_is_done_even_if_its_tokens_cannot_be_counted(
