@@ -10,7 +10,7 @@ from orchestration_queue.protocol.call import Call, Operation, Reply, optional_t
 from orchestration_queue.protocol.codec import dump_json
 from orchestration_queue.protocol.functions import glidemq
 from orchestration_queue.protocol.keys import QueueKeys
-from orchestration_queue.protocol.operations.usage import read_amounts
+from orchestration_queue.protocol.operations.usage import by_category, read_amounts
 from orchestration_queue.protocol.placement import ParentRef
 from orchestration_queue.protocol.record import pairs, stored_number
 
@@ -60,11 +60,6 @@ def budget(keys: QueueKeys, flow_id: str) -> Operation[BudgetState | None]:
 
 
 def _read_state(fields: Mapping[str, str]) -> BudgetState:
-    def by(kind: str) -> dict[str, float]:
-        return {
-            name.removeprefix(kind): stored_number(amount) for name, amount in fields.items() if name.startswith(kind)
-        }
-
     def bounds(name: str) -> dict[str, float]:
         return {category: most for category, most in read_amounts(fields.get(name)).items() if most > 0}
 
@@ -80,8 +75,8 @@ def _read_state(fields: Mapping[str, str]) -> BudgetState:
         ),
         tokens=stored_number(fields.get("usedTokens")),
         cost=stored_number(fields.get("usedCost")),
-        tokens_by=by("usedTokens:"),
-        cost_by=by("usedCost:"),
+        tokens_by=by_category(fields, "usedTokens:"),
+        cost_by=by_category(fields, "usedCost:"),
         is_exceeded=fields.get("exceeded") == "1",
     )
 

@@ -21,6 +21,7 @@ from orchestration_queue.protocol.record import pairs, stored_number, when
 __all__ = [
     "UsageSummary",
     "UsageTotals",
+    "by_category",
     "flow_jobs",
     "name_queue",
     "of_flow",
@@ -116,6 +117,11 @@ def _is_amount(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0
 
 
+def by_category(fields: Mapping[str, str], kind: str) -> dict[str, float]:
+    """Amounts that are kept in a field for each category, behind the ``kind``."""
+    return {name.removeprefix(kind): stored_number(amount) for name, amount in fields.items() if name.startswith(kind)}
+
+
 def report(keys: QueueKeys, job_id: str, usage: Usage, now_ms: int) -> Operation[bool]:
     """Store what a job used, in place of what it reported before.
 
@@ -202,20 +208,14 @@ def _time(at_ms: int) -> datetime:
 
 def _of_minute(reply: Reply) -> UsageTotals:
     fields = pairs(reply)
-
-    def by(kind: str) -> dict[str, float]:
-        return {
-            name.removeprefix(kind): stored_number(amount) for name, amount in fields.items() if name.startswith(kind)
-        }
-
     return UsageTotals(
         jobs=int(stored_number(fields.get("jobCount"))),
         tokens=stored_number(fields.get("totalTokens")),
         cost=stored_number(fields.get("totalCost")),
         cost_unit=fields.get("costUnit"),
-        tokens_by=by("tokens:"),
-        cost_by=by("costs:"),
-        models={model: int(jobs) for model, jobs in by("models:").items()},
+        tokens_by=by_category(fields, "tokens:"),
+        cost_by=by_category(fields, "costs:"),
+        models={model: int(jobs) for model, jobs in by_category(fields, "models:").items()},
     )
 
 
