@@ -83,7 +83,7 @@ def fail(job: ActiveJob) -> Any:
             return "x" * 2_000_000
         case "not a number":
             return float("nan")
-    return None
+    return os.getpid()
 
 
 def refused_once(job: ActiveJob) -> int:
@@ -161,6 +161,14 @@ def tidy(job: ActiveJob) -> None:
         time.sleep(60)
     finally:
         job.log("cleaned up" if job.should_stop else "interrupted")
+
+
+async def tidy_async(job: AsyncActiveJob) -> None:
+    await job.log(str(os.getpid()))
+    try:
+        await asyncio.sleep(60)
+    finally:
+        await job.log("cleaned up" if job.should_stop else "interrupted")
 
 
 def start_another(job: ActiveJob) -> None:

@@ -153,32 +153,35 @@ async def test_a_wrong_call_of_the_job_raises_what_it_raises_in_a_thread(
     assert said == ["UsageError", "TypeError", "PayloadError", "PayloadError", "UsageError", "UsageError"]
 
 
-@pytest.mark.parametrize(
-    ("how", "reason", "attempts"),
-    [
-        ("message", "CustomError: with a message", 2),
-        ("silent", "CustomError", 2),
-        ("timeout", "the other side was slow", 2),
-        ("exit", "RuntimeError: the handler called exit (SystemExit(7))", 2),
-        ("interrupted", "RuntimeError: the handler called exit (KeyboardInterrupt())", 2),
-        ("unrecoverable", "no such file", 1),
-        ("hopeless", "no such column", 1),
-        ("no json", "Return value cannot be written as JSON", 1),
-        ("too large", "Return value exceeds maximum size", 1),
-        ("not a number", "Return value cannot be written as JSON", 1),
-    ],
-)
-async def test_a_failure_is_told_as_from_a_thread(
-    queue: AsyncQueue, server_url: str, how: str, reason: str, attempts: int
+FAILURES = {
+    "message": ("CustomError: with a message", 2),
+    "silent": ("CustomError", 2),
+    "timeout": ("the other side was slow", 2),
+    "exit": ("RuntimeError: the handler called exit (SystemExit(7))", 2),
+    "interrupted": ("RuntimeError: the handler called exit (KeyboardInterrupt())", 2),
+    "unrecoverable": ("no such file", 1),
+    "hopeless": ("no such column", 1),
+    "no json": ("Return value cannot be written as JSON", 1),
+    "too large": ("Return value exceeds maximum size", 1),
+    "not a number": ("Return value cannot be written as JSON", 1),
+}
+"""What the handler is told to do; the reason it leaves, and the attempts it gets of two."""
+
+
+@pytest.mark.parametrize("isolated", [True, False])
+async def test_a_failure_is_told_as_from_a_thread_and_costs_no_process(
+    queue: AsyncQueue, server_url: str, isolated: bool
 ) -> None:
-    async with working(queue, sandboxed(handlers.fail), server_url, concurrency=1):
-        job = await queue.add("fail", how, JobOptions(attempts=2))
-        with pytest.raises(JobFailedError) as caught:
-            await job.wait(SOON)
-        after = await queue.add("fail", "not at all")
-        assert await after.wait(SOON) is None
-    assert caught.value.reason.startswith(reason)
-    assert (await job.refresh()).attempts_made == attempts
+    handler = sandboxed(handlers.fail) if isolated else handlers.fail
+    async with working(queue, handler, server_url, concurrency=1):
+        first = await (await queue.add("fail", "not at all")).wait(SOON)
+        for how, (reason, attempts) in FAILURES.items():
+            job = await queue.add("fail", how, JobOptions(attempts=2))
+            with pytest.raises(JobFailedError) as caught:
+                await job.wait(SOON)
+            assert caught.value.reason.startswith(reason), how
+            assert (await job.refresh()).attempts_made == attempts, how
+        assert await (await queue.add("fail", "not at all")).wait(SOON) == first
 
 
 async def test_a_rate_limit_is_told_from_the_process(queue: AsyncQueue, server_url: str) -> None:
@@ -248,17 +251,19 @@ async def test_the_time_limit_begins_when_the_handler_does(queue: AsyncQueue, se
         assert (await job.wait(SOON))["id"] == job.id
 
 
-async def test_a_revoked_job_is_stopped_after_its_clean_up(
-    queue: AsyncQueue, server_url: str, raw: redis.Redis
+@pytest.mark.parametrize("handler", [handlers.tidy, handlers.tidy_async], ids=lambda handler: handler.__name__)
+async def test_a_revoked_job_is_stopped_and_may_clean_up(
+    queue: AsyncQueue, server_url: str, raw: redis.Redis, handler: Callable[[Any], Any]
 ) -> None:
-    async with working(queue, sandboxed(handlers.tidy), server_url, concurrency=1):
+    async with working(queue, sandboxed(handler, grace=timedelta(seconds=10)), server_url, concurrency=1):
         job = await queue.add("tidy", options=JobOptions(attempts=3))
         lines = logged_pid(queue, raw, job.id)
         await wait_until(lines, "the job to start")
         await job.revoke()
         with pytest.raises(JobFailedError, match="revoked"):
             await job.wait(SOON)
-        await wait_until(lambda: not is_alive(int(lines()[0])), "its process to end")
+        await wait_until(lambda: not is_alive(int(lines()[0])), "its process to end", seconds=5)
+        assert lines()[1:] == ["cleaned up"]
 
 
 async def test_a_stopped_handler_takes_along_the_processes_it_started(queue: AsyncQueue, server_url: str) -> None:

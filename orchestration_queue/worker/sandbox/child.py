@@ -50,8 +50,8 @@ def main(descriptor: int, parent: int, log_level: int) -> None:
     faulthandler.enable(all_threads=False)
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # a pipe's text wrapper has it
     logging.basicConfig(level=log_level, format="%(levelname)s %(name)s: %(message)s")
-    signal.signal(signal.SIGTERM, _terminate)
     line = _Line(socket.socket(fileno=descriptor))
+    signal.signal(signal.SIGTERM, line.terminate)
     with suppress(_TerminatedError):
         while (request := line.requests.get()) is not None:
             _work(line, request)
@@ -59,11 +59,6 @@ def main(descriptor: int, parent: int, log_level: int) -> None:
 
 class _TerminatedError(SystemExit):
     """The worker ends this process: clean up and leave. A :class:`SystemExit`, which every event loop lets pass."""
-
-
-def _terminate(_number: int, _frame: FrameType | None) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    raise _TerminatedError
 
 
 class _Line:
@@ -134,12 +129,16 @@ class _Line:
                 frame = await receive(reader)
                 if frame["kind"] == "run":
                     self.requests.put(frame)
-                elif frame["kind"] == "stop":
-                    if self.job is not None:
-                        self.job.request_stop()
                 elif (asked := self._asked.get(frame["number"])) and not asked.done():
                     asked.set_result(frame)
         self._orphaned()
+
+    def terminate(self, _number: int, _frame: FrameType | None) -> None:
+        """The worker asks this process to end. The handler, in this thread, hears of it once."""
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        if self.job is not None:
+            self.job.request_stop()
+        raise _TerminatedError
 
     def _orphaned(self) -> None:
         """The worker is gone: end with all that was started here."""

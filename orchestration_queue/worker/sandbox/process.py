@@ -11,7 +11,6 @@ import signal
 import socket
 import sys
 from collections import deque
-from collections.abc import Coroutine
 from dataclasses import asdict
 from typing import Any, TypeAlias
 
@@ -60,6 +59,7 @@ class SandboxProcess:
         self._transport = transport
         self._output = output
         self._reader, self._writer = line
+        self._current: tuple[Lease, AsyncActiveJob] | None = None
         self._calls: set[asyncio.Task[None]] = set()
         # Its own children may have inherited the line, and would keep it open.
         loop, hang_up = asyncio.get_running_loop(), self._writer.transport.abort
@@ -114,6 +114,7 @@ class SandboxProcess:
         """
         self.jobs += 1
         self._output.begin(job.id)
+        self._current = lease, job
         is_started = False
         loop = asyncio.get_running_loop()
         try:
@@ -123,13 +124,10 @@ class SandboxProcess:
                     if frame["kind"] == "started":
                         is_started = True
                         limit.reschedule(None if timeout_s is None else loop.time() + timeout_s)
-                    elif frame["run"] != self.jobs:
-                        continue  # from a thread that an earlier handler has left behind
-                    elif frame["kind"] == "discard":
-                        job.discard()
                     else:
-                        self._begin(self._answer(frame, lease, job))
+                        self._heed(frame, lease, job)
                 self.memory_bytes = int(frame["memory_bytes"])
+                self._over()
                 return frame
         except TimeoutError:
             if is_started:
@@ -141,9 +139,6 @@ class SandboxProcess:
             raise await self._death() from None
         except (KeyError, TypeError, ValueError) as error:
             raise SandboxDiedError(f"The sandbox process sent no message of ours ({error!r}), and was ended.") from None
-        finally:
-            for call in self._calls:
-                call.cancel()
 
     def _request(self, handler: Sandboxed, lease: Lease, job: AsyncActiveJob) -> Frame:
         return {
@@ -157,10 +152,28 @@ class SandboxProcess:
             "prefix": job.ref.keys.prefix,
         }
 
-    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
+    def _heed(self, frame: Frame, lease: Lease, job: AsyncActiveJob) -> None:
+        """Do what a running handler wants."""
+        if frame["run"] != self.jobs:
+            return  # from a thread that an earlier handler has left behind
+        if frame["kind"] == "discard":
+            job.discard()
+            return
+        task = asyncio.create_task(self._answer(frame, lease, job))
         self._calls.add(task)
         task.add_done_callback(self._calls.discard)
+
+    async def _heed_to_the_end(self) -> None:
+        """A handler that was asked to end may still log what it cleans up."""
+        with contextlib.suppress(asyncio.IncompleteReadError, OSError, SandboxDiedError, LookupError, TypeError):
+            while self._current is not None:
+                self._heed(await receive(self._reader), *self._current)
+
+    def _over(self) -> None:
+        """Nobody waits for answers any more."""
+        self._current = None
+        for call in self._calls:
+            call.cancel()
 
     async def _answer(self, call: Frame, lease: Lease, job: AsyncActiveJob) -> None:
         """Do what the handler asked of its job."""
@@ -193,10 +206,11 @@ class SandboxProcess:
     async def end(self, grace_s: float) -> None:
         """End it and all it has started: ask, wait, kill. Returns when it is gone."""
         if grace_s and self._transport.get_returncode() is None:
-            with contextlib.suppress(OSError):
-                self._writer.write(pack({"kind": "stop"}))
+            heeding = asyncio.create_task(self._heed_to_the_end())
             self._signal(signal.SIGTERM)
             await asyncio.wait({self._output.exited}, timeout=grace_s)
+            heeding.cancel()
+        self._over()
         self._signal(signal.SIGKILL)
         await asyncio.wait({self._output.exited}, timeout=_LAST_WAIT_S)
         self._writer.close()
