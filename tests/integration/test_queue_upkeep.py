@@ -267,7 +267,12 @@ async def test_draining_keeps_active_jobs_and_removes_all_that_is_ready(
         await queue.add_bulk([NewJob("work") for _ in range(2100)])
         held = hand.take()
         await queue.add("work", options=JobOptions(lifo=True))
-        assert await queue.drain() == 2100
+        await queue.add("work", options=JobOptions(delay=60))
+        with calls(raw, "oq1_drain") as made:
+            assert await queue.drain() == 2100
+        assert len(made) == 3
+        assert await queue.drain() == 0
+        assert await queue.drain(delayed=True) == 1
         assert await queue.count() == 1
         hand.complete(held)
         assert [job.id for job in await queue.get_jobs("completed")] == [held.id]

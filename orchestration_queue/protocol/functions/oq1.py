@@ -21,6 +21,7 @@ __all__ = [
     "Settled",
     "UsageField",
     "add_bulk",
+    "drain",
     "exchange",
     "fire",
     "propagate",
@@ -279,6 +280,55 @@ def add_bulk(
                     item.scheduler_name,
                 )
             ),
+        ),
+        is_function=True,
+    )
+
+
+def drain(
+    *,
+    stream_key: str,
+    scheduled_key: str,
+    events_key: str,
+    lifo_key: str,
+    priority_key: str,
+    drain_delayed: bool,
+    group: str,
+    limit: int,
+) -> Call:
+    """Remove some of the jobs that have not started. As `glidemq_drain`, but no more than a call can do without keeping
+    others waiting. What is left may start meanwhile.
+
+    Args:
+        stream_key: Stream; ready jobs.
+        scheduled_key: Zset; delayed and prioritized jobs.
+        events_key: Stream; lifecycle events.
+        lifo_key: List; ready jobs, newest first.
+        priority_key: List; ready jobs that run first.
+        drain_delayed: Delayed and prioritized jobs, too.
+        group: Consumer group; what it holds is active and stays.
+        limit: Most jobs to remove; 0 removes none.
+
+    Returns:
+        The call. Its reply (int): jobs removed; 0 when no more are there.
+
+    The server refuses it when the stream key does not end in `:stream`.
+
+    Cost: O(log N) per job, and O(1) per active job.
+    """
+    return Call(
+        "oq1_drain",
+        (
+            stream_key,
+            scheduled_key,
+            events_key,
+            lifo_key,
+            priority_key,
+        ),
+        (
+            int(drain_delayed),
+            group,
+            limit,
         ),
         is_function=True,
     )

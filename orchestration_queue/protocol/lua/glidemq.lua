@@ -2043,7 +2043,7 @@ return dedup
 end)()
 
 modules.draining = (function()
---- Removes jobs that have not started.
+--- Removes jobs that have not started. Each of these takes an optional limit of jobs.
 
 local purge = require("purge")
 local record = require("record")
@@ -2087,7 +2087,7 @@ local function pending(queue, group)
 end
 
 --- Remove the jobs of all entries that nobody holds; returns how many.
-function draining.stream(queue, group)
+function draining.stream(queue, group, limit)
   local held = pending(queue, group)
   local entry_ids, job_ids = {}, {}
   stream.walk(queue .. "stream", function(entry_id, fields)
@@ -2095,6 +2095,7 @@ function draining.stream(queue, group)
       entry_ids[#entry_ids + 1] = entry_id
       job_ids[#job_ids + 1] = stream.field(fields, "jobId")
     end
+    return #entry_ids == limit
   end)
   for first = 1, #entry_ids, PAGE do
     redis.call("XDEL", queue .. "stream", unpack(entry_ids, first, math.min(first + PAGE - 1, #entry_ids)))
@@ -2103,18 +2104,18 @@ function draining.stream(queue, group)
   return #job_ids
 end
 
---- Remove all scheduled jobs; returns how many members there were.
-function draining.scheduled(queue)
-  local members = redis.call("ZRANGE", queue .. "scheduled", 0, -1)
-  redis.call("UNLINK", queue .. "scheduled")
+--- Remove scheduled jobs, those first that are due first; returns how many members there were.
+function draining.scheduled(queue, limit)
+  local members = redis.call("ZRANGE", queue .. "scheduled", 0, (limit or 0) - 1)
+  purge.members(queue .. "scheduled", members)
   remove(queue, members)
   return #members
 end
 
---- Remove all jobs of a list; returns how many.
-function draining.list(queue, key)
-  local job_ids = redis.call("LRANGE", key, 0, -1)
-  redis.call("UNLINK", key)
+--- Remove jobs of a list, those first that would start first; returns how many.
+function draining.list(queue, key, limit)
+  local job_ids = redis.call("LRANGE", key, limit and -limit or 0, -1)
+  redis.call("LTRIM", key, 0, -1 - #job_ids)
   remove(queue, job_ids)
   return #job_ids
 end

@@ -963,6 +963,36 @@ end
 return bulk
 end)()
 
+modules.purge = (function()
+--- Removes jobs with all they left behind.
+
+local many = require("many")
+
+local purge = {}
+
+local PARTS = { "job:", "log:", "deps:", "parents:", "jstream:", "signals:" }
+local JOBS_PER_COMMAND = 100
+
+function purge.jobs(queue, job_ids)
+  for first = 1, #job_ids, JOBS_PER_COMMAND do
+    local keys = {}
+    for index = first, math.min(first + JOBS_PER_COMMAND - 1, #job_ids) do
+      for _, part in ipairs(PARTS) do
+        keys[#keys + 1] = queue .. part .. job_ids[index]
+      end
+    end
+    redis.call("UNLINK", unpack(keys))
+  end
+end
+
+--- Take jobs out of a sorted set.
+function purge.members(key, job_ids)
+  many.call(job_ids, "ZREM", key)
+end
+
+return purge
+end)()
+
 modules.metrics = (function()
 --- Counts of finished jobs and their durations, a pair of fields per minute, kept for a day.
 
@@ -1285,6 +1315,87 @@ end
 return release
 end)()
 
+modules.draining = (function()
+--- Removes jobs that have not started. Each of these takes an optional limit of jobs.
+
+local purge = require("purge")
+local record = require("record")
+local release = require("release")
+local stream = require("stream")
+
+local draining = {}
+
+local PAGE = 1000
+local PENDING_PAGE = 10000
+
+--- Remove jobs; those of a group no longer hold up the ones behind them.
+local function remove(queue, job_ids)
+  local grouped = {}
+  for _, job_id in ipairs(job_ids) do
+    local job = record.load(queue, job_id)
+    if job and job.groupKey then
+      grouped[#grouped + 1] = job
+    end
+  end
+  purge.jobs(queue, job_ids)
+  for _, job in ipairs(grouped) do
+    release.forfeit(queue, job, 0)
+  end
+end
+
+--- Ids of the entries the group holds.
+local function pending(queue, group)
+  local held, from = {}, "-"
+  repeat
+    local page = redis.pcall("XPENDING", queue .. "stream", group, from, "+", PENDING_PAGE)
+    if page.err then
+      break
+    end
+    for _, entry in ipairs(page) do
+      held[entry[1]] = true
+    end
+    from = page[1] and "(" .. page[#page][1]
+  until #page < PENDING_PAGE
+  return held
+end
+
+--- Remove the jobs of all entries that nobody holds; returns how many.
+function draining.stream(queue, group, limit)
+  local held = pending(queue, group)
+  local entry_ids, job_ids = {}, {}
+  stream.walk(queue .. "stream", function(entry_id, fields)
+    if not held[entry_id] then
+      entry_ids[#entry_ids + 1] = entry_id
+      job_ids[#job_ids + 1] = stream.field(fields, "jobId")
+    end
+    return #entry_ids == limit
+  end)
+  for first = 1, #entry_ids, PAGE do
+    redis.call("XDEL", queue .. "stream", unpack(entry_ids, first, math.min(first + PAGE - 1, #entry_ids)))
+  end
+  remove(queue, job_ids)
+  return #job_ids
+end
+
+--- Remove scheduled jobs, those first that are due first; returns how many members there were.
+function draining.scheduled(queue, limit)
+  local members = redis.call("ZRANGE", queue .. "scheduled", 0, (limit or 0) - 1)
+  purge.members(queue .. "scheduled", members)
+  remove(queue, members)
+  return #members
+end
+
+--- Remove jobs of a list, those first that would start first; returns how many.
+function draining.list(queue, key, limit)
+  local job_ids = redis.call("LRANGE", key, limit and -limit or 0, -1)
+  redis.call("LTRIM", key, 0, -1 - #job_ids)
+  remove(queue, job_ids)
+  return #job_ids
+end
+
+return draining
+end)()
+
 modules.active = (function()
 --- What an active job does short of finishing: it leaves its worker, and its record says where to.
 
@@ -1381,36 +1492,6 @@ function flows.notify_registered(queue, job_id)
 end
 
 return flows
-end)()
-
-modules.purge = (function()
---- Removes jobs with all they left behind.
-
-local many = require("many")
-
-local purge = {}
-
-local PARTS = { "job:", "log:", "deps:", "parents:", "jstream:", "signals:" }
-local JOBS_PER_COMMAND = 100
-
-function purge.jobs(queue, job_ids)
-  for first = 1, #job_ids, JOBS_PER_COMMAND do
-    local keys = {}
-    for index = first, math.min(first + JOBS_PER_COMMAND - 1, #job_ids) do
-      for _, part in ipairs(PARTS) do
-        keys[#keys + 1] = queue .. part .. job_ids[index]
-      end
-    end
-    redis.call("UNLINK", unpack(keys))
-  end
-end
-
---- Take jobs out of a sorted set.
-function purge.members(key, job_ids)
-  many.call(job_ids, "ZREM", key)
-end
-
-return purge
 end)()
 
 modules.retention = (function()
@@ -3373,6 +3454,36 @@ do -- addBulk
     end
     local queue = queue_of("addBulk", KEYS[1], ":id") .. ":"
     return bulk.add(queue, jobs, skip_events)
+  end)
+end
+
+do -- drain
+  local draining = require("draining")
+  local events = require("events")
+  redis.register_function("oq1_drain", function(KEYS, ARGV)
+    local drain_delayed = flag(ARGV[1], "drain", "drain_delayed")
+    local group = ARGV[2]
+    local limit = whole(ARGV[3], "drain", "limit")
+    count_words("drain", #KEYS, 5, #ARGV, 3)
+    local queue = queue_of("drain", KEYS[1], ":stream") .. ":"
+    local lifo_key = KEYS[4]
+    local priority_key = KEYS[5]
+    if limit == 0 then
+      return 0
+    end
+    local removed = draining.stream(queue, group, limit)
+    for _, key in ipairs({ lifo_key, priority_key }) do
+      if removed < limit then
+        removed = removed + draining.list(queue, key, limit - removed)
+      end
+    end
+    if drain_delayed and removed < limit then
+      removed = removed + draining.scheduled(queue, limit - removed)
+    end
+    if removed > 0 then
+      events.emit(queue, "drained", removed)
+    end
+    return removed
   end)
 end
 

@@ -200,16 +200,16 @@ def clean(keys: QueueKeys, state: JobState, cutoff_ms: int, limit: int) -> Opera
     return Operation(call, texts)
 
 
-def drain(keys: QueueKeys, *, delayed: bool) -> Operation[int]:
-    """Remove every job that is ready, and with ``delayed`` those that are due later."""
-    call = glidemq.drain(
+def drain(keys: QueueKeys, limit: int, *, delayed: bool) -> Operation[int]:
+    """Remove up to ``limit`` jobs that are ready, and with ``delayed`` those that are due later; returns how many."""
+    call = oq1.drain(
         stream_key=keys.stream,
         scheduled_key=keys.scheduled,
         events_key=keys.events,
-        id_key=keys.id,
         lifo_key=keys.lifo,
         priority_key=keys.priority,
         drain_delayed=delayed,
         group=GROUP,
+        limit=limit,
     )
     return Operation(call, integer)
