@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import asynccontextmanager
-from dataclasses import replace
+from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import timedelta
 from typing import Any
 
@@ -15,112 +13,30 @@ import pytest
 import redis
 
 from orchestration_queue.client import AsyncBroadcast, AsyncQueue
-from orchestration_queue.errors import InvalidNameError, InvalidOptionError, PayloadError, UsageError
 from orchestration_queue.options import (
-    Backoff,
-    Deduplication,
     JobOptions,
-    Ordering,
-    Retention,
-    WorkerOptions,
 )
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.lease import (
     ChildrenWait,
-    Completion,
-    Failure,
     GroupHold,
     Lease,
     Postponement,
     Settlement,
     Suspension,
 )
-from orchestration_queue.protocol.operations import taking_over
-from orchestration_queue.protocol.operations.settling import Verdict
-from orchestration_queue.protocol.operations.subscribing import Member
-from orchestration_queue.protocol.operations.working import Renewal, Why
-from orchestration_queue.protocol.subjects import SubjectFilter
 from orchestration_queue.schedules import Every, JobTemplate
-from orchestration_queue.server import AsyncConnection
 from orchestration_queue.server.clock import now_ms
-from orchestration_queue.states import JobState
-from orchestration_queue.worker import AsyncActiveJob, BroadcastWorker
-from orchestration_queue.worker.broadcast_line import BroadcastLine
+from orchestration_queue.worker import AsyncActiveJob
 from orchestration_queue.worker.interrupts import JobInterrupt
-from orchestration_queue.worker.machine import Exchange
-from tests.faces import Face
+from tests.broadcasts import THRICE, Seen, idle, settled, subscribed
 from tests.waiting import wait_until
-
-QUICK = WorkerOptions(
-    concurrency=4,
-    lock_duration=timedelta(seconds=1),
-    stalled_interval=timedelta(milliseconds=200),
-    promotion_interval=timedelta(milliseconds=50),
-    drain=timedelta(seconds=5),
-)
-THRICE = JobOptions(attempts=3, backoff=Backoff(type="fixed", delay=timedelta(milliseconds=20)))
-
-
-@pytest.fixture(params=["async", "sync"])
-def face(request: pytest.FixtureRequest, server_url: str, raw: redis.Redis) -> Face:
-    return Face(request.param, server_url)
 
 
 @pytest.fixture
 async def shop(server_url: str, queue_name: str, raw: redis.Redis) -> AsyncIterator[AsyncBroadcast]:
     async with AsyncBroadcast(queue_name, url=server_url) as shop:
         yield shop
-
-
-class Seen:
-    """A handler that notes what it is given."""
-
-    def __init__(self) -> None:
-        self.messages: list[tuple[str, Any]] = []
-        self.attempts: list[int] = []
-
-    async def __call__(self, job: AsyncActiveJob) -> str:
-        self.messages.append((job.name, job.data))
-        self.attempts.append(job.attempt)
-        return "seen"
-
-    @property
-    def data(self) -> list[Any]:
-        return [data for _, data in self.messages]
-
-
-@asynccontextmanager
-async def subscribed(
-    shop: AsyncBroadcast,
-    subscription: str,
-    handler: Callable[..., Any],
-    url: str,
-    *,
-    subjects: Iterable[str] = (),
-    start_from: str = "$",
-    **options: Any,
-) -> AsyncIterator[BroadcastWorker]:
-    """A worker of a subscription, listening, and stopped in the end."""
-    quick = QUICK.model_copy(update=options)
-    worker = BroadcastWorker(
-        shop.name, handler, subscription=subscription, subjects=subjects, start_from=start_from, url=url, options=quick
-    )
-    running = asyncio.ensure_future(worker.run())
-    await wait_until(
-        lambda: worker.is_listening or worker.running or worker.is_paused or running.done(), "the worker to start"
-    )
-    try:
-        yield worker
-    finally:
-        worker.stop()
-        await asyncio.wait_for(running, 10)
-
-
-async def settled(shop: AsyncBroadcast) -> None:
-    """Wait until no subscription owes anything."""
-    async with asyncio.timeout(10):
-        while any(one.pending or one.lag for one in await shop.subscriptions()):  # noqa: ASYNC110  the server tells nobody
-            await asyncio.sleep(0.005)
 
 
 # -- Who gets what
@@ -393,130 +309,21 @@ async def test_a_long_run_is_left_to_its_worker(shop: AsyncBroadcast, server_url
     assert starts == 1
 
 
-async def idle(url: str, shop: AsyncBroadcast, subscription: str, duration: timedelta) -> None:
-    """Wait until an entry has been in the subscription's hands for so long."""
-    operation = taking_over.idle(Member(shop.keys, subscription, ""), duration // timedelta(milliseconds=1))
-    async with await AsyncConnection.open(url) as connection, asyncio.timeout(10):
-        while not await connection.run(operation):  # noqa: ASYNC110  the server tells nobody
-            await asyncio.sleep(0.02)
-
-
-async def test_a_worker_that_wakes_too_late_changes_nothing(shop: AsyncBroadcast, server_url: str) -> None:
-    """Its message goes on under another entry, so that what it says of the old one is not heard."""
-    late = Member(QueueKeys(shop.name), "mailer", "late")
-    await shop.subscribe("mailer")
-    message = await shop.publish("orders.created", 1, THRICE)
-    async with await AsyncConnection.open(server_url) as connection:
-        (taken,) = await connection.run(late.read(1))
-        replies = await connection.pipeline(late.start(taken, now_ms() - 5000))
-        lease = late.read_start(taken, *replies)
-        assert isinstance(lease, Lease)
-        heir = Seen()
-        async with subscribed(shop, "mailer", heir, server_url):
-            await wait_until(lambda: heir.data, "another worker to take it over")
-            await settled(shop)
-        assert not await connection.run(late.holds(lease.entry_id))
-        assert late.read_look(*await connection.pipeline(late.look(lease))) is Renewal.LOST
-        line = BroadcastLine(late, SubjectFilter(), "$", connection, connection, QUICK)
-        trip = await line.exchange(Exchange(settle=(Failure(lease, "too late", max_attempts=3),)))
-    assert trip.verdicts == (Verdict.LOST,)
-    assert (await message.refresh()).state is JobState.COMPLETED
-
-
-async def test_what_a_trip_could_not_tell_is_told_once_by_the_next(shop: AsyncBroadcast, server_url: str) -> None:
-    """The same outcome again, because the reply was lost: the second time nothing happens."""
-    member = Member(QueueKeys(shop.name), "mailer", "w")
-    await shop.subscribe("mailer")
-    await shop.publish("orders.created", 1)
-    async with shop.events() as events, await AsyncConnection.open(server_url) as connection:
-        line = BroadcastLine(member, SubjectFilter(), "$", connection, connection, QUICK)
-        (lease,) = (await line.exchange(Exchange(want=1))).started
-        step = Exchange(settle=(Completion(lease, "1"),))
-        assert [(await line.exchange(step)).verdicts for _ in range(2)] == [(Verdict.COMPLETED,), (Verdict.LOST,)]
-        assert [event.type for event in await events.read() if event.type == "completed"] == ["completed"]
-
-
-async def test_a_delivery_whose_reply_was_lost_is_found_again(shop: AsyncBroadcast, server_url: str) -> None:
-    member = Member(QueueKeys(shop.name), "mailer", "w")
-    await shop.subscribe("mailer")
-    for subject in ("orders.created", "users.created"):
-        await shop.publish(subject)
-    async with await AsyncConnection.open(server_url) as connection:
-        lost = await connection.run(member.read(5))
-        line = BroadcastLine(member, SubjectFilter(["orders.*"]), "$", connection, connection, QUICK)
-        found = await line.recover(set())
-        assert [delivery.entry_id for delivery in found] == [lost[0].entry_id]
-        assert await line.recover({found[0].job_id}) == []
-        await line.exchange(Exchange(start=tuple(found)))
-        assert [one.pending for one in await shop.subscriptions()] == [1]
-
-
-async def test_what_was_trimmed_off_while_the_connection_was_lost_is_left_to_who_has_it(
+async def test_a_message_that_was_trimmed_off_while_it_ran_still_ends(
     shop: AsyncBroadcast, server_url: str, raw: Any
 ) -> None:
-    """Its entry tells no more what it was; somebody here may still be working on it."""
-    member = Member(QueueKeys(shop.name), "mailer", "w")
-    await shop.subscribe("mailer")
-    await shop.publish("orders.created")
-    async with await AsyncConnection.open(server_url) as connection:
-        assert len(await connection.run(member.read(1))) == 1
+    attempts: list[int] = []
+
+    async def handle(job: AsyncActiveJob) -> None:
+        attempts.append(job.attempt)
         raw.xtrim(shop.keys.stream, maxlen=0, approximate=False)
-        line = BroadcastLine(member, SubjectFilter(), "$", connection, connection, QUICK)
-        assert await line.recover(set()) == []
-        await line.exchange(Exchange())
-    assert [one.pending for one in await shop.subscriptions()] == [1]
+        if job.attempt == 1:
+            raise ValueError("not yet")
 
-
-async def test_two_sweeps_at_once_hand_each_message_on_once(shop: AsyncBroadcast, server_url: str, raw: Any) -> None:
-    """More messages than a sweep looks at in one go."""
-    member = Member(QueueKeys(shop.name), "mailer", "dead")
-    await shop.subscribe("mailer")
-    for number in range(120):
-        await shop.publish("orders.created", number)
-    async with await AsyncConnection.open(server_url) as connection:
-        assert len(await connection.run(member.read(200))) == 120
-        lines = [
-            BroadcastLine(replace(member, consumer=name), SubjectFilter(), "$", connection, connection, QUICK)
-            for name in ("w-1", "w-2")
-        ]
-        assert not await lines[0].reclaim()
-        await idle(server_url, shop, "mailer", timedelta(seconds=1))
-        assert any(await asyncio.gather(*(line.reclaim() for line in lines)))
-    handed_on = Counter(entry["jobId"] for _, entry in raw.xrange(shop.keys.stream) if "retryGroup" in entry)
-    assert handed_on == Counter(str(number) for number in range(1, 121))
-
-
-async def test_nothing_is_taken_from_a_paused_broadcast(shop: AsyncBroadcast, server_url: str, raw: Any) -> None:
-    member = Member(QueueKeys(shop.name), "mailer", "w")
-    await shop.subscribe("mailer")
-    await shop.publish("orders.created")
-    async with await AsyncConnection.open(server_url) as connection:
-        line = BroadcastLine(member, SubjectFilter(), "$", connection, connection, QUICK)
-        raw.hset(shop.keys.meta, "paused", "1")
-        trips = [await line.exchange(Exchange(want=5))]
-        raw.hset(shop.keys.meta, "paused", "0")
-        trips += [await line.exchange(Exchange(want=want)) for want in (1, 5)]
-    assert [(len(trip.started), trip.why) for trip in trips] == [(0, Why.PAUSED), (1, Why.ENOUGH), (0, Why.EMPTY)]
-
-
-async def test_a_draining_worker_returns_what_it_has_not_started_to_its_subscription(
-    shop: AsyncBroadcast, server_url: str, raw: Any
-) -> None:
-    member = Member(QueueKeys(shop.name), "mailer", "w")
-    for name in ("mailer", "other"):
-        await shop.subscribe(name)
-    await shop.publish("orders.created", 1)
-    async with await AsyncConnection.open(server_url) as connection:
-        line = BroadcastLine(member, SubjectFilter(), "$", connection, connection, QUICK)
-        back = Exchange(hand_back=tuple(await line.recover(set()) or await connection.run(member.read(1))))
-        await line.exchange(back)
-        await line.exchange(back)
-    assert [entry.get("retryGroup") for _, entry in raw.xrange(shop.keys.stream)] == [None, "mailer"]
-    heir, other = Seen(), Seen()
-    async with subscribed(shop, "mailer", heir, server_url), subscribed(shop, "other", other, server_url):
-        await wait_until(lambda: heir.data and other.data, "both to get it")
-        await settled(shop)
-    assert (heir.data, other.data) == ([1], [1])
+    async with subscribed(shop, "mailer", handle, server_url):
+        message = await shop.publish("orders.created", 1, THRICE)
+        await wait_until(lambda: raw.zscore(shop.keys.completed, message.id), "it to complete")
+    assert attempts == [1, 2]
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -632,106 +439,3 @@ async def test_a_paused_broadcast_starts_nothing_and_a_limit_holds(
             await wait_until(lambda: not worker.is_paused, "it to go on")
             await settled(shop)
     assert most == 2
-
-
-# -- The publisher's side, in both faces
-
-
-async def test_the_newest_messages_are_kept_exactly(face: Face, queue_name: str, raw: Any) -> None:
-    async with face.broadcast(queue_name, max_messages=3) as shop:
-        for number in range(7):
-            await shop.publish("orders.created", number)
-            assert raw.xlen(shop.keys.stream) == min(number + 1, 3)
-        assert [entry["jobId"] for _, entry in raw.xrange(shop.keys.stream)] == ["5", "6", "7"]
-
-
-async def test_a_message_published_twice_is_one(face: Face, queue_name: str, raw: Any) -> None:
-    async with face.broadcast(queue_name) as shop:
-        for options in (JobOptions(job_id="a"), JobOptions(deduplication=Deduplication(id="b"))):
-            first, second = [await shop.publish("orders.created", number, options) for number in range(2)]
-            assert (first.is_new, second.is_new, first.id == second.id) == (True, False, True)
-            assert second.record.data == 0
-        assert raw.xlen(shop.keys.stream) == 2
-
-
-async def test_subscriptions_are_made_listed_and_ended(face: Face, queue_name: str) -> None:
-    async with face.broadcast(queue_name) as shop:
-        assert await shop.subscriptions() == []
-        assert not await shop.unsubscribe("mailer")
-        assert await shop.subscribe("mailer")
-        assert not await shop.subscribe("mailer", "0-0")
-        await shop.publish("orders.created")
-        assert await shop.subscribe("late")
-        assert await shop.subscribe("all", "0-0")
-        found = {one.name: (one.lag, one.pending, one.workers) for one in await shop.subscriptions()}
-        assert found == {"mailer": (1, 0, 0), "late": (0, 0, 0), "all": (1, 0, 0)}
-        assert await shop.unsubscribe("late")
-        assert not await shop.unsubscribe("late")
-        assert [one.name for one in await shop.subscriptions()] == ["all", "mailer"]
-
-
-@pytest.mark.parametrize(
-    ("subject", "data", "options", "error"),
-    [
-        ("orders.*", None, None, InvalidNameError),
-        ("orders..eu", None, None, InvalidNameError),
-        ("", None, None, InvalidNameError),
-        ("orders", object(), None, PayloadError),
-        ("orders", None, JobOptions(priority=1), InvalidOptionError),
-        ("orders", None, JobOptions(lifo=True), InvalidOptionError),
-        ("orders", None, JobOptions(ordering=Ordering(key="k")), InvalidOptionError),
-        ("orders", None, JobOptions(cost=2), InvalidOptionError),
-        ("orders", None, JobOptions(remove_on_complete=Retention(count=0)), InvalidOptionError),
-        ("orders", None, JobOptions(remove_on_fail=Retention(count=1)), InvalidOptionError),
-        ("orders", None, JobOptions(job_id="a||b"), InvalidOptionError),
-    ],
-)
-async def test_what_cannot_reach_every_subscription_is_refused(
-    face: Face, queue_name: str, raw: Any, subject: str, data: Any, options: JobOptions | None, error: type[Exception]
-) -> None:
-    async with face.broadcast(queue_name) as shop:
-        with pytest.raises(error):
-            await shop.publish(subject, data, options)
-    assert raw.keys() == []
-
-
-@pytest.mark.parametrize("max_messages", [0, -1, 1.5, True, "3"])
-def test_there_must_be_room_for_a_message(max_messages: Any) -> None:
-    with pytest.raises(InvalidOptionError, match="cannot keep"):
-        AsyncBroadcast("shop", max_messages=max_messages)
-
-
-@pytest.mark.parametrize(
-    ("changes", "error"),
-    [
-        ({"subscription": ""}, InvalidNameError),
-        ({"subscription": "a:b"}, InvalidNameError),
-        ({"subscription": None}, InvalidNameError),
-        ({"subjects": ["orders.>.eu"]}, InvalidNameError),
-        ({"subjects": "orders"}, InvalidNameError),
-        ({"start_from": "now"}, InvalidOptionError),
-        ({"start_from": ""}, InvalidOptionError),
-        ({"start_from": ">"}, InvalidOptionError),
-        ({"start_from": 0}, InvalidOptionError),
-    ],
-)
-def test_a_worker_that_could_never_serve_is_refused_at_once(changes: dict[str, Any], error: type[UsageError]) -> None:
-    with pytest.raises(error):
-        BroadcastWorker("shop", print, **{"subscription": "mailer", **changes})
-
-
-async def test_a_message_that_was_trimmed_off_while_it_ran_still_ends(
-    shop: AsyncBroadcast, server_url: str, raw: Any
-) -> None:
-    attempts: list[int] = []
-
-    async def handle(job: AsyncActiveJob) -> None:
-        attempts.append(job.attempt)
-        raw.xtrim(shop.keys.stream, maxlen=0, approximate=False)
-        if job.attempt == 1:
-            raise ValueError("not yet")
-
-    async with subscribed(shop, "mailer", handle, server_url):
-        message = await shop.publish("orders.created", 1, THRICE)
-        await wait_until(lambda: raw.zscore(shop.keys.completed, message.id), "it to complete")
-    assert attempts == [1, 2]

@@ -42,7 +42,7 @@ ELSEWHERE = {
     ),
     70: (
         "tests/integration/test_broadcast.py::test_a_new_subscription_starts_where_it_wants",
-        "tests/integration/test_broadcast.py::test_the_newest_messages_are_kept_exactly",
+        "tests/integration/test_broadcast_client.py::test_the_newest_messages_are_kept_exactly",
     ),
     78: ("tests/integration/test_obliterate.py::test_every_key_of_the_queue_goes_and_no_other",),
     74: (
