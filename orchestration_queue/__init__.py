@@ -49,8 +49,14 @@ if TYPE_CHECKING:
     from orchestration_queue.schedules import Cron, Every, JobTemplate, RepeatAfterComplete
     from orchestration_queue.states import JobState
     from orchestration_queue.tasks import Depends, JobLogs, Task, Tasks, current_job
-    from orchestration_queue.worker import ActiveJob, AsyncActiveJob, BroadcastWorker, Worker
-    from orchestration_queue.worker.sandbox import sandboxed
+    from orchestration_queue.worker import (
+        ActiveJob,
+        AsyncActiveJob,
+        BroadcastWorker,
+        RateLimitError,
+        Worker,
+        sandboxed,
+    )
 
 __all__ = [
     "ActiveJob",
@@ -90,6 +96,7 @@ __all__ = [
     "Queue",
     "QueueEvents",
     "RateLimit",
+    "RateLimitError",
     "RepeatAfterComplete",
     "Retention",
     "Task",
@@ -115,8 +122,7 @@ _HOMES = {
     "states": "JobState",
     "protocol.codec": "Codec register_codec",
     "tasks": "Depends JobLogs Task Tasks current_job",
-    "worker": "ActiveJob AsyncActiveJob BroadcastWorker Worker",
-    "worker.sandbox": "sandboxed",
+    "worker": "ActiveJob AsyncActiveJob BroadcastWorker RateLimitError Worker sandboxed",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 

@@ -5,7 +5,9 @@ from orchestration_queue.worker.events import WorkerEvent, WorkerEventType
 from orchestration_queue.worker.interrupts import JobInterrupt, RateLimitError
 from orchestration_queue.worker.job import ActiveJob, AsyncActiveJob
 from orchestration_queue.worker.middleware import CallNext, Middleware
+from orchestration_queue.worker.outcome import Strategy
 from orchestration_queue.worker.runner import Handler, Router
+from orchestration_queue.worker.sandbox import sandboxed
 from orchestration_queue.worker.worker import Worker
 
 __all__ = [
@@ -18,7 +20,9 @@ __all__ = [
     "Middleware",
     "RateLimitError",
     "Router",
+    "Strategy",
     "Worker",
     "WorkerEvent",
     "WorkerEventType",
+    "sandboxed",
 ]
