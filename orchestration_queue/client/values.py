@@ -18,6 +18,7 @@ from orchestration_queue.states import JobState
 
 __all__ = [
     "ENDINGS",
+    "LOOK_AGAIN_S",
     "NO_OPTIONS",
     "Deadline",
     "FlowNode",
@@ -32,7 +33,7 @@ NO_OPTIONS = JobOptions()
 ENDINGS = frozenset({"completed", "failed", "expired", "revoked", "removed"})
 """Events after which a job may be finished, or gone."""
 
-_LOOK_AGAIN_S = 5.0
+LOOK_AGAIN_S = 5.0
 """How long to trust events alone: the stream is trimmed, so that a slow reader could miss some."""
 
 
@@ -83,7 +84,7 @@ class Deadline:
     @property
     def left(self) -> float:
         """Seconds left, at most as many as one may wait without looking again."""
-        return _LOOK_AGAIN_S if self._end is None else min(_LOOK_AGAIN_S, max(0.0, self._end - time.monotonic()))
+        return LOOK_AGAIN_S if self._end is None else min(LOOK_AGAIN_S, max(0.0, self._end - time.monotonic()))
 
     @property
     def remaining(self) -> float | None:

@@ -11,6 +11,7 @@ from orchestration_queue.client._async.listener import AsyncWatch
 from orchestration_queue.client.values import Deadline, encode_data, event_outcome, outcome
 from orchestration_queue.errors import JobNotFoundError, TransportError
 from orchestration_queue.options import JobOptions, Usage, milliseconds
+from orchestration_queue.protocol.events import Event
 from orchestration_queue.protocol.operations import control, reading, suspending, telling, usage
 from orchestration_queue.protocol.operations.control import Revocation
 from orchestration_queue.protocol.record import JobRecord
@@ -56,6 +57,7 @@ class AsyncJob(AsyncJobReading):
             JobFailedError: It failed for good, or was removed before it finished.
             JobNotFoundError: It is not there any more: it finished (or was removed) before this call.
             TimeoutError: The time is up. The job goes on.
+            TransportError: The server could not be reached at the beginning, or in the end.
             UsageError: The client was closed meanwhile.
         """
         deadline = Deadline(timeout)
@@ -70,13 +72,15 @@ class AsyncJob(AsyncJobReading):
             return await self._follow(own, deadline)
 
     async def _follow(self, watch: AsyncWatch, deadline: Deadline) -> Any:
+        ending: Event | None = None
         while True:
             try:
-                ending = await watch.next_ending(Deadline(deadline.left))
+                heard = await watch.next_ending(Deadline(deadline.left))
+                ending = heard or ending
                 record = await self._channel.look(reading.job(self._keys, self.id))
-                if record is None:
+                if record is None and heard is None:
                     # Of a job that is not kept, only its events tell how it ended.
-                    ending = ending or await watch.next_ending(Deadline(_AFTERMATH_S))
+                    ending = await watch.next_ending(Deadline(_AFTERMATH_S)) or ending
             except TransportError:
                 if deadline.has_passed or self._channel.is_closed:
                     raise

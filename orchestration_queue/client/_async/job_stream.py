@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 from orchestration_queue.client._async.channel import AsyncChannel
-from orchestration_queue.client.values import ENDINGS, Deadline
+from orchestration_queue.client.values import ENDINGS, LOOK_AGAIN_S, Deadline
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import reading, streaming
 from orchestration_queue.protocol.operations.streaming import StreamEntry
@@ -39,7 +39,7 @@ async def _is_over(connection: AsyncConnection, keys: QueueKeys, job_id: str) ->
 
 async def _await_news(connection: AsyncConnection, keys: QueueKeys, job_id: str, place: str, seen: str) -> str:
     """Wait until there is another entry, or the job may have finished; returns the last event that was seen."""
-    wait = Deadline(Deadline(None).left)
+    wait = Deadline(LOOK_AGAIN_S)
     while not wait.has_passed:
         news = streaming.follow(keys, job_id, place, seen, max(1, round(wait.left * 1000)))
         entries, events = await connection.run(news, repeatable=True)

@@ -12,6 +12,7 @@ from orchestration_queue.client._sync.listener import Watch
 from orchestration_queue.client.values import Deadline, encode_data, event_outcome, outcome
 from orchestration_queue.errors import JobNotFoundError, TransportError
 from orchestration_queue.options import JobOptions, Usage, milliseconds
+from orchestration_queue.protocol.events import Event
 from orchestration_queue.protocol.operations import control, reading, suspending, telling, usage
 from orchestration_queue.protocol.operations.control import Revocation
 from orchestration_queue.protocol.record import JobRecord
@@ -57,6 +58,7 @@ class Job(JobReading):
             JobFailedError: It failed for good, or was removed before it finished.
             JobNotFoundError: It is not there any more: it finished (or was removed) before this call.
             TimeoutError: The time is up. The job goes on.
+            TransportError: The server could not be reached at the beginning, or in the end.
             UsageError: The client was closed meanwhile.
         """
         deadline = Deadline(timeout)
@@ -71,13 +73,15 @@ class Job(JobReading):
             return self._follow(own, deadline)
 
     def _follow(self, watch: Watch, deadline: Deadline) -> Any:
+        ending: Event | None = None
         while True:
             try:
-                ending = watch.next_ending(Deadline(deadline.left))
+                heard = watch.next_ending(Deadline(deadline.left))
+                ending = heard or ending
                 record = self._channel.look(reading.job(self._keys, self.id))
-                if record is None:
+                if record is None and heard is None:
                     # Of a job that is not kept, only its events tell how it ended.
-                    ending = ending or watch.next_ending(Deadline(_AFTERMATH_S))
+                    ending = watch.next_ending(Deadline(_AFTERMATH_S)) or ending
             except TransportError:
                 if deadline.has_passed or self._channel.is_closed:
                     raise

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from orchestration_queue.client._sync.channel import Channel
-from orchestration_queue.client.values import ENDINGS, Deadline
+from orchestration_queue.client.values import ENDINGS, LOOK_AGAIN_S, Deadline
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import reading, streaming
 from orchestration_queue.protocol.operations.streaming import StreamEntry
@@ -40,7 +40,7 @@ def _is_over(connection: Connection, keys: QueueKeys, job_id: str) -> bool:
 
 def _await_news(connection: Connection, keys: QueueKeys, job_id: str, place: str, seen: str) -> str:
     """Wait until there is another entry, or the job may have finished; returns the last event that was seen."""
-    wait = Deadline(Deadline(None).left)
+    wait = Deadline(LOOK_AGAIN_S)
     while not wait.has_passed:
         news = streaming.follow(keys, job_id, place, seen, max(1, round(wait.left * 1000)))
         entries, events = connection.run(news, repeatable=True)
