@@ -188,8 +188,9 @@ def die(job: ActiveJob) -> int:
 
 
 def leave_a_child_behind_and_die(job: ActiveJob) -> None:
-    if os.fork() == 0:
+    if (child := os.fork()) == 0:
         time.sleep(600)
+    job.log(str(child))
     os._exit(4)
 
 

@@ -294,10 +294,15 @@ async def test_a_process_that_dies_fails_the_attempt_and_is_replaced(
     assert caught.value.reason.startswith(reason)
 
 
-async def test_a_death_is_noticed_though_a_child_of_the_process_lives_on(queue: AsyncQueue, server_url: str) -> None:
+async def test_a_process_that_dies_takes_along_the_children_that_hold_its_line(
+    queue: AsyncQueue, server_url: str
+) -> None:
     async with working(queue, sandboxed(handlers.leave_a_child_behind_and_die), server_url):
+        job = await queue.add("die")
         with pytest.raises(JobFailedError, match="exited with code 4"):
-            await (await queue.add("die")).wait(SOON)
+            await job.wait(SOON)
+        child = int((await job.logs())[0])
+        await wait_until(lambda: not is_alive(child), "the child to end")
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 
 from orchestration_queue.errors import SandboxDiedError
 from orchestration_queue.protocol.lease import Lease
+from orchestration_queue.worker.interrupts import JobInterrupt
 from orchestration_queue.worker.job import AsyncActiveJob
 from orchestration_queue.worker.sandbox import endings
 from orchestration_queue.worker.sandbox.frames import Frame, pack, receive
@@ -61,9 +62,7 @@ class SandboxProcess:
         self._reader, self._writer = line
         self._current: tuple[Lease, AsyncActiveJob] | None = None
         self._calls: set[asyncio.Task[None]] = set()
-        # Its own children may have inherited the line, and would keep it open.
-        loop, hang_up = asyncio.get_running_loop(), self._writer.transport.abort
-        output.exited.add_done_callback(lambda _: loop.call_later(_HANG_UP_S, hang_up))
+        output.exited.add_done_callback(lambda _: self._bury())
 
     @classmethod
     async def start(cls) -> SandboxProcess:
@@ -177,16 +176,14 @@ class SandboxProcess:
 
     async def _answer(self, call: Frame, lease: Lease, job: AsyncActiveJob) -> None:
         """Do what the handler asked of its job."""
-        reply: Frame = {"kind": "reply", "number": call["number"]}
+        reply: Frame = {"kind": "reply", "number": call.get("number")}
         before = job.record
         try:
             reply["result"] = await answer(job, call["method"], call["args"], call["kwargs"])
             if job.record is not before:
                 reply["fields"] = dict(job.record.fields)
             packed = pack(reply)
-        except asyncio.CancelledError:
-            raise
-        except BaseException as error:
+        except (Exception, JobInterrupt) as error:
             packed = pack({**reply, "error": endings.dump(error, lease)})
         self._writer.write(packed)
 
@@ -205,16 +202,23 @@ class SandboxProcess:
 
     async def end(self, grace_s: float) -> None:
         """End it and all it has started: ask, wait, kill. Returns when it is gone."""
-        if grace_s and self._transport.get_returncode() is None:
+        if grace_s and not self._output.exited.done():
             heeding = asyncio.create_task(self._heed_to_the_end())
             self._signal(signal.SIGTERM)
             await asyncio.wait({self._output.exited}, timeout=grace_s)
             heeding.cancel()
         self._over()
-        self._signal(signal.SIGKILL)
-        await asyncio.wait({self._output.exited}, timeout=_LAST_WAIT_S)
+        if not self._output.exited.done():
+            self._signal(signal.SIGKILL)
+            await asyncio.wait({self._output.exited}, timeout=_LAST_WAIT_S)
         self._writer.close()
         self._transport.close()
+
+    def _bury(self) -> None:
+        """The process has ended: so shall those it has started, at once, for its number will be another's some day."""
+        self._signal(signal.SIGKILL)
+        # They may have inherited the line, and keep it open.
+        asyncio.get_running_loop().call_later(_HANG_UP_S, self._writer.transport.abort)
 
     def _signal(self, number: int) -> None:
         """Signal the whole group, which outlives the process that it is named after."""
