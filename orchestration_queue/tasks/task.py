@@ -22,13 +22,14 @@ from orchestration_queue.worker.sandbox import sandboxed
 __all__ = ["Isolation", "Task"]
 
 P = ParamSpec("P")
-R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+"""Covariant, so that whatever a checker takes an `async def` to return counts as a coroutine."""
 T = TypeVar("T")
 
 Isolation: TypeAlias = Literal["process"]
 
 
-class Task(Generic[P, R]):
+class Task(Generic[P, R_co]):
     """A function that workers run as jobs. :class:`Tasks` make these; there is no need to.
 
     Calling the task calls the function, as if it were no task.
@@ -43,7 +44,7 @@ class Task(Generic[P, R]):
 
     def __init__(
         self,
-        function: Callable[P, R],
+        function: Callable[P, R_co],
         name: str,
         *,
         queue: str | None,
@@ -68,7 +69,7 @@ class Task(Generic[P, R]):
     def __repr__(self) -> str:
         return f"<Task {self.name} of queue {self.queue}>"
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         """Call the function here and now."""
         return self.function(*args, **kwargs)
 
@@ -109,7 +110,7 @@ class Task(Generic[P, R]):
     @overload
     def add(self: Task[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs) -> TaskJob[T]: ...
     @overload
-    def add(self, *args: P.args, **kwargs: P.kwargs) -> TaskJob[R]: ...
+    def add(self, *args: P.args, **kwargs: P.kwargs) -> TaskJob[R_co]: ...
     def add(self, *args: P.args, **kwargs: P.kwargs) -> TaskJob[Any]:
         """Add a job that calls the function with these arguments. In a coroutine, await :meth:`add_async` instead.
 
@@ -129,7 +130,7 @@ class Task(Generic[P, R]):
         self: Task[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs
     ) -> AsyncTaskJob[T]: ...
     @overload
-    async def add_async(self, *args: P.args, **kwargs: P.kwargs) -> AsyncTaskJob[R]: ...
+    async def add_async(self, *args: P.args, **kwargs: P.kwargs) -> AsyncTaskJob[R_co]: ...
     async def add_async(self, *args: P.args, **kwargs: P.kwargs) -> AsyncTaskJob[Any]:
         """As :meth:`add`, for coroutines."""
         new = self.job(*args, **kwargs)
@@ -138,7 +139,7 @@ class Task(Generic[P, R]):
     @overload
     def add_bulk(self: Task[P, Coroutine[Any, Any, T]], jobs: Iterable[NewJob]) -> list[TaskJob[T]]: ...
     @overload
-    def add_bulk(self, jobs: Iterable[NewJob]) -> list[TaskJob[R]]: ...
+    def add_bulk(self, jobs: Iterable[NewJob]) -> list[TaskJob[R_co]]: ...
     def add_bulk(self, jobs: Iterable[NewJob]) -> list[TaskJob[Any]]:
         """Add many jobs, about 1,000 to a trip. In a coroutine, await :meth:`add_bulk_async` instead.
 
@@ -160,7 +161,7 @@ class Task(Generic[P, R]):
         self: Task[P, Coroutine[Any, Any, T]], jobs: Iterable[NewJob]
     ) -> list[AsyncTaskJob[T]]: ...
     @overload
-    async def add_bulk_async(self, jobs: Iterable[NewJob]) -> list[AsyncTaskJob[R]]: ...
+    async def add_bulk_async(self, jobs: Iterable[NewJob]) -> list[AsyncTaskJob[R_co]]: ...
     async def add_bulk_async(self, jobs: Iterable[NewJob]) -> list[AsyncTaskJob[Any]]:
         """As :meth:`add_bulk`, for coroutines."""
         mine = self._checked(jobs)
@@ -171,9 +172,9 @@ class Task(Generic[P, R]):
     @overload
     def track(self: Task[P, Coroutine[Any, Any, T]], job: AsyncJob) -> AsyncTaskJob[T]: ...
     @overload
-    def track(self, job: Job) -> TaskJob[R]: ...
+    def track(self, job: Job) -> TaskJob[R_co]: ...
     @overload
-    def track(self, job: AsyncJob) -> AsyncTaskJob[R]: ...
+    def track(self, job: AsyncJob) -> AsyncTaskJob[R_co]: ...
     def track(self, job: Job | AsyncJob) -> TaskJob[Any] | AsyncTaskJob[Any]:
         """A job of this task that a queue has added or found, with a result that has a type."""
         return self._handle(job)

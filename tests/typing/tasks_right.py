@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from datetime import timedelta
 from typing import Any, assert_type
 
 from pydantic import BaseModel
@@ -74,7 +75,9 @@ def plain_code(queue: Queue) -> None:
     assert_type(with_job.add(3).wait(), list[int])
     assert_type(with_async_job.add(n=3).wait(), dict[str, int])
     assert_type(thumbnail.job("a.png"), NewJob)
-    assert_type(thumbnail.with_options(JobOptions(delay=60)).with_queue("later").add("a.png").wait(), Picture)
+    assert_type(
+        thumbnail.with_options(JobOptions(delay=timedelta(minutes=1))).with_queue("later").add("a.png").wait(), Picture
+    )
     assert_type([job.wait() for job in thumbnail.add_bulk([thumbnail.job("a.png")])], list[Picture])
     assert_type(resize.track(queue.get_job("1")).wait(), Picture)
     assert_type(resize.node("small", deps=["load"])(path="a.png", width=1), Node)
