@@ -120,6 +120,7 @@ class Driver:
 
     async def end(self) -> None:
         """Leave nothing running beside."""
+        self.give_up_all()  # those too that a trip started which was still under way
         for task in list(self._beside):
             task.cancel()
             with suppress(asyncio.CancelledError):
