@@ -8,7 +8,7 @@
 --- @key   schedulers           hash         entries of repeatable jobs by name
 --- @arg   now_ms               int          epoch ms
 --- @arg   heal                 flag         correct the count of list jobs in workers' hands too
---- @returns ints jobs made ready, epoch ms of the next one due or -1, repeatable jobs, 1 if paused, rate limit or 0, its window in ms
+--- @returns ints jobs made ready, epoch ms of the next one due or -1, repeatable jobs, 1 if paused, rate limit or 0, its window in ms, the server's own time in epoch ms
 --- @error   the scheduled key does not end in `:scheduled`
 --- @cost    O(log N) per job made ready and per priority in use; at most 1,000 jobs and 100 groups
 
@@ -19,6 +19,7 @@ local moved = promotion.due(queue, now_ms) + promotion.limited(queue, now_ms)
 if heal then
   lists.heal(queue)
 end
+local time = redis.call("TIME")
 local settings = redis.call("HMGET", meta_key, "paused", "rateLimitMax", "rateLimitDuration")
 return {
   moved,
@@ -27,4 +28,5 @@ return {
   settings[1] == "1" and 1 or 0,
   tonumber(settings[2]) or 0,
   tonumber(settings[3]) or 0,
+  time[1] * 1000 + math.floor(time[2] / 1000),
 }

@@ -25,7 +25,6 @@ from orchestration_queue.protocol.operations.taking_over import Idle
 from orchestration_queue.protocol.operations.working import Trip, Why
 from orchestration_queue.protocol.subjects import SubjectFilter
 from orchestration_queue.server import AsyncConnection
-from orchestration_queue.server.clock import now_ms
 from orchestration_queue.worker.line import Line
 from orchestration_queue.worker.machine import Exchange
 
@@ -126,7 +125,7 @@ class BroadcastLine(Line):
 
     async def _act(self, step: Exchange, seen: _Seen) -> Trip:
         """Tell outcomes, return and start what we still hold; read what may be read, and start that too."""
-        now = now_ms()
+        now = self.clock.now_ms()
         told = [
             self._told(settlement, now) if settlement.lease.entry_id in seen.held else _LOST
             for settlement in step.settle
@@ -227,7 +226,7 @@ class BroadcastLine(Line):
             Whether any message may have become ready.
         """
         min_idle_ms, after, moved = milliseconds(self._options.stalled_interval), "-", False
-        sweeping = [working.sweep_suspended(self._keys, now_ms())]
+        sweeping = [working.sweep_suspended(self._keys, self.clock.now_ms())]
         for _ in range(_MOST_PAGES):
             idle = taking_over.idle(self._member, min_idle_ms, after, _PAGE)
             page = idle.read(all_good(await self._calls.pipeline([*sweeping, idle.call]))[-1])
@@ -242,7 +241,7 @@ class BroadcastLine(Line):
         silent = await self._silent(page)
         calls = [call for message, idle_ms in silent for call in taking_over.claim(self._member, message, idle_ms)]
         replies = all_good(await self._calls.pipeline(calls))
-        most, now = self._options.max_stalled, now_ms()
+        most, now = self._options.max_stalled, self.clock.now_ms()
         moving = [
             call
             for (message, _), claimed, stalls in zip(silent, replies[::2], replies[1::2], strict=True)
@@ -269,7 +268,7 @@ class BroadcastLine(Line):
             lease, heard_ms = known
             lock_ms = int(lease.lock_ms or milliseconds(self._options.lock_duration))
             # The record's sign of life may be another subscription's; the entry's own age is not.
-            if idle.idle_ms >= lock_ms and now_ms() - heard_ms >= lock_ms:
+            if idle.idle_ms >= lock_ms and self.clock.now_ms() - heard_ms >= lock_ms:
                 silent.append((message, lock_ms))
         return silent
 

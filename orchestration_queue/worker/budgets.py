@@ -15,7 +15,6 @@ from orchestration_queue.protocol.operations import budgets
 from orchestration_queue.protocol.operations.steps import all_good
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.server import AsyncConnection
-from orchestration_queue.server.clock import now_ms
 from orchestration_queue.worker.interrupts import JobInterrupt
 from orchestration_queue.worker.job import AsyncActiveJob
 from orchestration_queue.worker.middleware import CallNext
@@ -34,14 +33,20 @@ class BudgetGuard:
     Args:
         keys: The queue's keys.
         connection: Connection for calls.
+        now_ms: The time, in epoch milliseconds.
         on_exceeded: Called with a job that met, or used up, the budget.
     """
 
     def __init__(
-        self, keys: QueueKeys, connection: AsyncConnection, on_exceeded: Callable[[JobRecord], object]
+        self,
+        keys: QueueKeys,
+        connection: AsyncConnection,
+        now_ms: Callable[[], int],
+        on_exceeded: Callable[[JobRecord], object],
     ) -> None:
         self._keys = keys
         self._connection = connection
+        self._now_ms = now_ms
         self._on_exceeded = on_exceeded
 
     async def __call__(self, job: AsyncActiveJob, call_next: CallNext) -> Any:
@@ -55,7 +60,7 @@ class BudgetGuard:
         if await self._ask(budgets.is_spent(budget_key), job):
             self._on_exceeded(job.record)
             if await self._ask(budgets.pauses_when_spent(budget_key), job):
-                raise JobInterrupt(lambda lease: Postponement(lease, now_ms() + _PAUSE_MS))
+                raise JobInterrupt(lambda lease: Postponement(lease, self._now_ms() + _PAUSE_MS))
             raise BudgetExceededError
         result = await call_next()
         await self._charge(job, budget_key)

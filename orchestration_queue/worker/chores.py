@@ -11,7 +11,7 @@ from datetime import timedelta
 from orchestration_queue.errors import OrchestrationQueueError
 from orchestration_queue.options import WorkerOptions, milliseconds
 from orchestration_queue.protocol.operations.housekeeping import Tick
-from orchestration_queue.server.clock import Sleeper, now_ms
+from orchestration_queue.server.clock import Sleeper
 from orchestration_queue.worker.leader import Leader
 from orchestration_queue.worker.line import Line
 
@@ -75,7 +75,7 @@ class Chores:
                 due_ms = -1
                 with _reported("tick"):
                     due_ms = await self._tick()
-                wait_ms = interval_ms if due_ms < 0 else min(interval_ms, max(1, due_ms - now_ms()))
+                wait_ms = interval_ms if due_ms < 0 else min(interval_ms, max(1, due_ms - self._line.clock.now_ms()))
                 await sleeper.sleep(wait_ms / 1000)
 
     async def _tick(self) -> int:
@@ -87,7 +87,7 @@ class Chores:
         self._on_tick(tick)
         self._has_repeatable = tick.repeatable > 0
         if self._has_repeatable and self._leader and not leads:
-            return now_ms()  # they are new, and may be due
+            return self._line.clock.now_ms()  # they are new, and may be due
         return min((due for due in (tick.due_ms, fired_due_ms) if due >= 0), default=-1)
 
     async def _reclaim(self) -> None:

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Coroutine, Hashable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from orchestration_queue.errors import LeaseLostError, OrchestrationQueueError
@@ -152,7 +153,7 @@ class Driver:
         result = await self._line.exchange(trip)
         self._machine.exchanged(trip, len(result.started), result.why)
         for lease in result.started:
-            self._jobs[lease.token] = _Running(lease, asyncio.ensure_future(self._run(lease)))
+            self._start(lease)
         for settlement, verdict in zip(trip.settle, result.verdicts, strict=True):
             self._confirmed(settlement, verdict)
         self._was_busy = self._was_busy or bool(result.started)
@@ -184,17 +185,21 @@ class Driver:
         except OrchestrationQueueError as error:
             log.error("Schedule %s could not be told that its job has ended: %s", scheduler, error)
 
-    async def _run(self, lease: Lease) -> None:
-        """Run one job under its lease; whatever happens, its place becomes free again."""
+    def _start(self, lease: Lease) -> None:
+        """Run one job under its lease; whatever happens, even before it begins, its place becomes free again."""
         self._heartbeat.keep(lease, lease.lock_ms / 1000 if lease.lock_ms else self._lock_s)
         self._announce(WorkerEventType.ACTIVE, lease.record)
-        try:
-            await self._runner.run(lease, self._tell)
-        finally:
-            self._heartbeat.drop(lease)
-            self._jobs.pop(lease.token, None)
-            self._machine.finished()
-            self._changed.set()
+        task = asyncio.ensure_future(self._runner.run(lease, self._tell))
+        self._jobs[lease.token] = _Running(lease, task)
+        task.add_done_callback(partial(self._stopped, lease))
+
+    def _stopped(self, lease: Lease, task: asyncio.Future[None]) -> None:
+        self._heartbeat.drop(lease)
+        self._jobs.pop(lease.token, None)
+        self._machine.finished()
+        if not task.cancelled() and (error := task.exception()):
+            self._failure = error
+        self._changed.set()
 
     def renewed(self, lease: Lease, answer: Renewal) -> None:
         """The heartbeat learnt that a running job is not ours any more, or shall stop."""

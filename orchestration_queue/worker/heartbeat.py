@@ -13,7 +13,6 @@ from orchestration_queue.errors import OrchestrationQueueError
 from orchestration_queue.protocol.lease import Lease
 from orchestration_queue.protocol.operations.working import Renewal
 from orchestration_queue.server import Connection, ServerUrl
-from orchestration_queue.server.clock import now_ms
 
 __all__ = ["Heartbeat", "Renew"]
 
@@ -28,16 +27,23 @@ class Heartbeat:
 
     Args:
         renew: Renews leases.
+        now_ms: The time, in epoch milliseconds.
         url: Where the server is; the thread has a connection of its own.
         lease_s: The usual lease in seconds; shorter ones are met too.
         on_end: Called, in this thread, with a lease that was lost, or whose job was revoked.
     """
 
     def __init__(
-        self, renew: Renew, url: ServerUrl, lease_s: float, on_end: Callable[[Lease, Renewal], object]
+        self,
+        renew: Renew,
+        now_ms: Callable[[], int],
+        url: ServerUrl,
+        lease_s: float,
+        on_end: Callable[[Lease, Renewal], object],
     ) -> None:
         self._on_end = on_end
         self._renew = renew
+        self._now_ms = now_ms
         self._url = url
         self._tick_s = lease_s / 8
         self._kept: dict[tuple[str, int, int], _Kept] = {}
@@ -72,7 +78,7 @@ class Heartbeat:
                 continue
             try:
                 connection = connection or Connection.open(self._url)
-                answers = self._renew(connection, [kept.lease for kept in due], now_ms())
+                answers = self._renew(connection, [kept.lease for kept in due], self._now_ms())
             except OrchestrationQueueError as error:
                 log.warning("Could not renew the leases of %d jobs, trying again soon: %s", len(due), error)
                 continue

@@ -7,7 +7,7 @@ of the schedule's name and the time it was due, so that even two leaders at once
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
 
@@ -17,7 +17,6 @@ from orchestration_queue.protocol.operations import scheduling
 from orchestration_queue.protocol.placement import new_job
 from orchestration_queue.schedules import SchedulerEntry, TickPlan, evaluate
 from orchestration_queue.server import AsyncConnection
-from orchestration_queue.server.clock import now_ms
 
 __all__ = ["Leader"]
 
@@ -34,12 +33,16 @@ class Leader:
         connection: Connection for calls.
         token: This worker's claim on the lock.
         interval: The usual time between two ticks.
+        now_ms: The time, in epoch milliseconds.
     """
 
-    def __init__(self, keys: QueueKeys, connection: AsyncConnection, token: str, interval: timedelta) -> None:
+    def __init__(
+        self, keys: QueueKeys, connection: AsyncConnection, token: str, interval: timedelta, now_ms: Callable[[], int]
+    ) -> None:
         self._keys = keys
         self._connection = connection
         self._token = token
+        self._now_ms = now_ms
         self._lock_ms = min(_LONGEST_LOCK_MS, max(_SHORTEST_LOCK_MS, 2 * milliseconds(interval)))
 
     async def tick(self) -> int:
@@ -49,7 +52,7 @@ class Leader:
             When the next repeatable job is due, in epoch ms; -1 when none is.
         """
         entries = await self._connection.run(scheduling.entries(self._keys), repeatable=True)
-        plan = evaluate(entries, now_ms())
+        plan = evaluate(entries, self._now_ms())
         if not plan.is_empty:
             async with self._lock() as locked:
                 if locked:
@@ -58,7 +61,7 @@ class Leader:
 
     async def _fire(self) -> TickPlan:
         """Evaluate the entries again, now that nobody else can change them, and write what follows."""
-        at_ms = now_ms()
+        at_ms = self._now_ms()
         plan = evaluate(await self._connection.run(scheduling.entries(self._keys)), at_ms)
         jobs = [
             new_job(
@@ -87,7 +90,7 @@ class Leader:
             entry = SchedulerEntry.parse(stored)
             if entry is None or not entry.waits_for_completion:
                 return
-            following = entry.completed(now_ms())
+            following = entry.completed(self._now_ms())
             call = scheduling.drop(self._keys, name).call
             if following is not None:
                 call = scheduling.put(self._keys, name, following.dump())

@@ -21,7 +21,6 @@ from orchestration_queue.protocol.operations.housekeeping import Tick
 from orchestration_queue.protocol.operations.steps import all_good
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.server import AsyncConnection
-from orchestration_queue.server.clock import now_ms
 from orchestration_queue.worker.budgets import BudgetGuard
 from orchestration_queue.worker.interrupts import JobInterrupt
 from orchestration_queue.worker.job import AsyncActiveJob
@@ -42,6 +41,7 @@ class Limits:
         options: The worker's options.
         keys: The queue's keys.
         connection: Connection for calls.
+        now_ms: The time, in epoch milliseconds.
         on_exceeded: Called with a job that met, or used up, its flow's budget.
     """
 
@@ -50,11 +50,13 @@ class Limits:
         options: WorkerOptions,
         keys: QueueKeys,
         connection: AsyncConnection,
+        now_ms: Callable[[], int],
         on_exceeded: Callable[[JobRecord], object],
     ) -> None:
-        self._rate = RateLimiter(options.rate_limit, keys, connection)
-        self._tokens = TokenLimiter(options.token_limit, keys, connection) if options.token_limit else None
-        self._budgets = BudgetGuard(keys, connection, on_exceeded)
+        self._now_ms = now_ms
+        self._rate = RateLimiter(options.rate_limit, keys, connection, now_ms)
+        self._tokens = TokenLimiter(options.token_limit, keys, connection, now_ms) if options.token_limit else None
+        self._budgets = BudgetGuard(keys, connection, now_ms, on_exceeded)
         self._paused_until = 0.0
         self._is_leaving = False
         self._turn = asyncio.Lock()
@@ -90,7 +92,7 @@ class Limits:
                         await self._news.wait()
                 self._news.clear()
         if self._is_leaving:
-            raise JobInterrupt(lambda lease: Postponement(lease, now_ms()))
+            raise JobInterrupt(lambda lease: Postponement(lease, self._now_ms()))
         result = await call_next()
         if self._tokens:
             await self._tokens.count(job)
@@ -116,14 +118,18 @@ class RateLimiter:
         limit: Our own limit.
         keys: The queue's keys.
         connection: Connection for calls.
+        now_ms: The time, in epoch milliseconds.
     """
 
-    def __init__(self, limit: RateLimit | None, keys: QueueKeys, connection: AsyncConnection) -> None:
+    def __init__(
+        self, limit: RateLimit | None, keys: QueueKeys, connection: AsyncConnection, now_ms: Callable[[], int]
+    ) -> None:
         self._own = limit
         self._queues: RateLimit | None = None
         self._has_looked = False
         self._keys = keys
         self._connection = connection
+        self._now_ms = now_ms
 
     @property
     def is_in_force(self) -> bool:
@@ -140,7 +146,7 @@ class RateLimiter:
         if not self._has_looked:
             self.set_on_queue(await self._connection.run(settings.global_rate_limit(self._keys), repeatable=True))
         limit = self._queues or self._own
-        return await self._connection.run(limiting.ask_to_start(self._keys, limit, now_ms())) if limit else 0
+        return await self._connection.run(limiting.ask_to_start(self._keys, limit, self._now_ms())) if limit else 0
 
 
 class TokenLimiter:
@@ -152,19 +158,23 @@ class TokenLimiter:
         limit: How many, and whose spending counts.
         keys: The queue's keys.
         connection: Connection for calls.
+        now_ms: The time, in epoch milliseconds.
     """
 
-    def __init__(self, limit: TokenLimit, keys: QueueKeys, connection: AsyncConnection) -> None:
+    def __init__(
+        self, limit: TokenLimit, keys: QueueKeys, connection: AsyncConnection, now_ms: Callable[[], int]
+    ) -> None:
         self._limit = limit
         self._duration_ms = milliseconds(limit.duration)
         self._keys = keys
         self._connection = connection
+        self._now_ms = now_ms
         self._window = 0
         self._spent = 0
 
     async def wait_ms(self) -> int:
         """How long until there are tokens: 0, or the rest of this window."""
-        now = now_ms()
+        now = self._now_ms()
         window = now // self._duration_ms
         if await self._is_spent(window):
             return (window + 1) * self._duration_ms - now
@@ -189,7 +199,7 @@ class TokenLimiter:
             log.warning("The tokens of job %s of queue %s could not be counted: %s", job.id, job.queue, error)
 
     async def _spend(self, tokens: int) -> None:
-        window = now_ms() // self._duration_ms
+        window = self._now_ms() // self._duration_ms
         if window != self._window:
             self._window, self._spent = window, 0
         self._spent += tokens

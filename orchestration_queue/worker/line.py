@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import logging
+import time
+from collections.abc import Sequence
+
 from orchestration_queue.errors import ServerError
 from orchestration_queue.options import WorkerOptions, milliseconds
 from orchestration_queue.protocol.call import Call, integer
@@ -12,10 +16,12 @@ from orchestration_queue.protocol.operations.housekeeping import Tick
 from orchestration_queue.protocol.operations.steps import all_good
 from orchestration_queue.protocol.operations.working import Trip
 from orchestration_queue.server import AsyncConnection
-from orchestration_queue.server.clock import now_ms
+from orchestration_queue.worker.clock import ServerClock
 from orchestration_queue.worker.machine import Exchange
 
 __all__ = ["Line"]
+
+log = logging.getLogger("orchestration_queue.worker")
 
 _MOST_SWEEPS = 10
 """Looks at lost jobs in a row, when one does not reach them all."""
@@ -30,6 +36,9 @@ class Line:
         calls: Connection for calls.
         waits: Connection for blocking reads.
         options: The worker's options.
+
+    Attributes:
+        clock: The server's, set anew by each tick.
     """
 
     def __init__(
@@ -45,6 +54,7 @@ class Line:
         self._calls = calls
         self._waits = waits
         self._options = options
+        self.clock = ServerClock()
         self._group, self._start_from = GROUP, "0"
         self._waiting_as: int | None = None
 
@@ -68,7 +78,7 @@ class Line:
         operation = working.exchange(
             self._keys,
             self._consumer,
-            now_ms(),
+            self.clock.now_ms(),
             settle=step.settle,
             hand_back=step.hand_back,
             start=step.start,
@@ -80,9 +90,16 @@ class Line:
             skip_metrics=not self._options.record_metrics,
         )
         trip = await self._calls.run(operation)
-        if trip.notices:
-            await self._calls.pipeline(trip.notices, repeatable=True)
+        await self._deliver(trip.notices)
         return trip
+
+    async def _deliver(self, notices: Sequence[Call]) -> None:
+        """Tell other queues what could not be told them in the same call. Who refuses keeps nobody else waiting."""
+        if not notices:
+            return
+        for notice, reply in zip(notices, await self._calls.pipeline(notices, repeatable=True), strict=True):
+            if isinstance(reply, Exception):
+                log.error("Queue %s could not be told of an outcome (%s): %s", notice.near, notice.name, reply)
 
     async def listen(self, want: int, block_ms: int) -> list[Delivery]:
         """Wait at the server for up to ``want`` jobs; returns none when the time is up or :meth:`wake` was called."""
@@ -120,7 +137,10 @@ class Line:
 
     async def tick(self, *, heal: bool = False) -> Tick:
         """Make ready what is due, and read the queue's settings. With ``heal``, correct the count of list jobs too."""
-        return await self._calls.run(housekeeping.tick(self._keys, now_ms(), heal=heal))
+        asked = time.monotonic()
+        tick = await self._calls.run(housekeeping.tick(self._keys, self.clock.now_ms(), heal=heal))
+        self.clock.set(tick.server_ms, asked, time.monotonic())
+        return tick
 
     async def reclaim(self) -> bool:
         """Take jobs away from workers that stopped renewing them, and fail suspended ones whose time is up.
@@ -130,7 +150,7 @@ class Line:
         """
         found = False
         for _ in range(_MOST_SWEEPS):
-            now = now_ms()
+            now = self.clock.now_ms()
             stalled = working.reclaim(
                 self._keys,
                 self._consumer,
@@ -144,8 +164,9 @@ class Line:
             sweep = working.sweep_suspended(self._keys, now)
             reply, timed_out = all_good(await self._calls.pipeline([stalled.call, sweep]))
             reclaimed = stalled.read(reply)
-            if reclaimed.notices:
-                await self._calls.pipeline(reclaimed.notices, repeatable=True)
+            if reclaimed.failed:
+                log.error("Jobs %s stopped every worker that ran them, and failed", ", ".join(reclaimed.failed))
+            await self._deliver(reclaimed.notices)
             found = found or bool(reclaimed.retried or reclaimed.failed or timed_out)
             if not reclaimed.has_more:
                 break

@@ -183,13 +183,15 @@ class Worker:
             loop = asyncio.get_running_loop()
             heartbeat = Heartbeat(
                 self._renew,
+                line.clock.now_ms,
                 calls.url,
                 self.options.lock_duration.total_seconds(),
                 on_end=lambda lease, why: loop.call_soon_threadsafe(self._renewed, lease, why),
             )
             stack.callback(heartbeat.close)
-            self._limits = Limits(self.options, self.keys, calls, self._budget_exceeded)
-            leader = Leader(self.keys, calls, secrets.token_hex(8), self.options.promotion_interval)
+            self._limits = Limits(self.options, self.keys, calls, line.clock.now_ms, self._budget_exceeded)
+            interval = self.options.promotion_interval
+            leader = Leader(self.keys, calls, secrets.token_hex(8), interval, line.clock.now_ms)
             runner = self._make_runner(calls, executor)
             stack.push_async_callback(runner.aclose)
             self._driver = driver = Driver(

@@ -78,22 +78,38 @@ async def test_a_worker_that_keeps_away_starts_nothing_until_the_longest_wish_is
 
 
 async def test_a_job_revoked_on_its_worker_stops_at_once(queue: AsyncQueue, server_url: str) -> None:
-    stopped: list[bool] = []
+    seen: list[str] = []
 
-    async def endless(job: AsyncActiveJob) -> None:
+    async def endless(_: AsyncActiveJob) -> None:
+        seen.append("began")
         try:
             await asyncio.Event().wait()
         finally:
-            stopped.append(job.id == added.id)
+            seen.append("stopped")
 
     async with working(queue, endless, server_url, lock_duration=timedelta(minutes=1)) as worker:
         added = await queue.add("n")
-        await wait_until(lambda: worker.running == 1, "the job to run")
+        await wait_until(lambda: seen, "the handler to begin")
         assert worker.revoke(added.id)
         assert not worker.revoke("another")
         with pytest.raises(JobFailedError, match="revoked"):
             await added.wait(SOON)
-    assert stopped == [True]
+    assert seen == ["began", "stopped"]
+
+
+async def test_a_job_revoked_before_its_handler_began_gives_its_place_back(queue: AsyncQueue, server_url: str) -> None:
+    async with working(queue, nothing, server_url, concurrency=1) as worker:
+
+        def revoke(event: WorkerEvent) -> None:
+            if event.type == "active" and event.job and event.job.name == "unwanted":
+                assert event.job.id
+                asyncio.get_running_loop().call_soon(worker.revoke, event.job.id)
+
+        worker.subscribe(revoke)
+        unwanted = await queue.add("unwanted")
+        with pytest.raises(JobFailedError, match="revoked"):
+            await unwanted.wait(SOON)
+        assert await (await queue.add("wanted")).wait(SOON) is None
 
 
 async def test_a_worker_tells_what_happens_in_it(queue: AsyncQueue, server_url: str) -> None:

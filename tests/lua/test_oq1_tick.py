@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from orchestration_queue.protocol.operations.housekeeping import Tick
 from tests.lua.oq1 import load_own_library
 from tests.lua.wire import NOW, Wire, Word
 
-NOTHING = Tick(moved=0, due_ms=-1, repeatable=0, is_paused=False, rate_max=0, rate_window_ms=0)
+NOTHING = Tick(moved=0, due_ms=-1, repeatable=0, is_paused=False, rate_max=0, rate_window_ms=0, server_ms=0)
 
 
 @pytest.fixture
@@ -25,7 +26,16 @@ def own(wire: Wire) -> Wire:
 def tick(wire: Wire, now: int = NOW, *, heal: bool = False) -> Tick:
     operation = housekeeping.tick(QueueKeys(wire.queue), now, heal=heal)
     call = operation.call
-    return operation.read(wire.client.fcall(call.name, len(call.keys), *call.keys, *call.args))
+    done = operation.read(wire.client.fcall(call.name, len(call.keys), *call.keys, *call.args))
+    return replace(done, server_ms=0)
+
+
+def test_it_tells_the_servers_own_time(own: Wire) -> None:
+    seconds, microseconds = own.ask("TIME")
+    before = int(seconds) * 1000 + int(microseconds) // 1000
+    told = housekeeping.tick(QueueKeys(own.queue), NOW)
+    reply = own.client.fcall(told.call.name, len(told.call.keys), *told.call.keys, *told.call.args)
+    assert before <= told.read(reply).server_ms < before + 60_000
 
 
 def test_an_idle_queue_is_left_as_it_is(own: Wire) -> None:

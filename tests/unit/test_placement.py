@@ -25,13 +25,13 @@ FULL = JobOptions(
         key="customer-1",
         concurrency=2,
         rate_limit=RateLimit(max=5, duration=timedelta(seconds=10)),
-        token_bucket=TokenBucket(capacity=50, refill_rate=0.0005),
+        token_bucket=TokenBucket(capacity=50, refill_rate=0.0015),
     ),
 )
 FULL_OPTS = (
     '{"jobId":"mine","delay":1500,"priority":7,"attempts":3,"ttl":60000,"cost":2.5,'
     '"ordering":{"key":"customer-1","concurrency":2,"rateLimit":{"max":5,"duration":10000},'
-    '"tokenBucket":{"capacity":50.0,"refillRate":0.0005}}}'
+    '"tokenBucket":{"capacity":50.0,"refillRate":0.0015}}}'
 )
 
 
@@ -65,7 +65,7 @@ def test_every_option_has_its_place() -> None:
     call = add_job(KEYS, "load", "{}", FULL, NOW)
     assert call.args == (
         *("load", "{}", FULL_OPTS, NOW, 1500, 7, "", 3),
-        *("customer-1", 2, 5, 10_000, 50_000, 1),  # half a millitoken is rounded up
+        *("customer-1", 2, 5, 10_000, 50_000, 2),  # half a millitoken is rounded up
         *(2500, 60_000, "mine", 0, "", "", 0),
     )
 

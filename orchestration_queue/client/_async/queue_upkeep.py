@@ -158,8 +158,8 @@ class AsyncQueueUpkeep(AsyncQueueClient):
     async def drain(self, *, delayed: bool = False) -> int:
         """Remove every job that is ready by now, and with ``delayed`` those that are due later. 1,000 to a trip.
 
-        Node's clients do it in one call, in which the server answers nobody else, for seconds in a long queue. Here jobs
-        that were not reached yet may start meanwhile; pause the queue before, if they must not.
+        Node's clients do it in one call, in which the server answers nobody else, for seconds in a long queue. Here
+        jobs that were not reached yet may start meanwhile; pause the queue before, if they must not.
 
         Returns:
             How many were removed.

@@ -883,7 +883,7 @@ def tick(
 
     Returns:
         The call. Its reply (ints): jobs made ready, epoch ms of the next one due or -1, repeatable jobs, 1 if paused,
-        rate limit or 0, its window in ms.
+        rate limit or 0, its window in ms, the server's own time in epoch ms.
 
     The server refuses it when the scheduled key does not end in `:scheduled`.
 

@@ -3868,6 +3868,7 @@ do -- tick
     if heal then
       lists.heal(queue)
     end
+    local time = redis.call("TIME")
     local settings = redis.call("HMGET", meta_key, "paused", "rateLimitMax", "rateLimitDuration")
     return {
       moved,
@@ -3876,6 +3877,7 @@ do -- tick
       settings[1] == "1" and 1 or 0,
       tonumber(settings[2]) or 0,
       tonumber(settings[3]) or 0,
+      time[1] * 1000 + math.floor(time[2] / 1000),
     }
   end)
 end

@@ -22,6 +22,7 @@ class Tick:
         is_paused: Whether the queue asks its workers to take nothing.
         rate_max: Most starts in each window that the queue allows; 0 for no limit.
         rate_window_ms: That window.
+        server_ms: The server's own time, epoch ms.
     """
 
     moved: int
@@ -30,6 +31,7 @@ class Tick:
     is_paused: bool
     rate_max: int
     rate_window_ms: int
+    server_ms: int
 
 
 def tick(keys: QueueKeys, now_ms: int, *, heal: bool = False) -> Operation[Tick]:
@@ -51,5 +53,5 @@ def tick(keys: QueueKeys, now_ms: int, *, heal: bool = False) -> Operation[Tick]
 
 
 def _read(reply: Reply) -> Tick:
-    moved, due_ms, repeatable, is_paused, rate_max, rate_window_ms = reply
-    return Tick(moved, due_ms, repeatable, bool(is_paused), rate_max, rate_window_ms)
+    moved, due_ms, repeatable, is_paused, rate_max, rate_window_ms, server_ms = reply
+    return Tick(moved, due_ms, repeatable, bool(is_paused), rate_max, rate_window_ms, server_ms)
