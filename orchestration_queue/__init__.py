@@ -5,9 +5,9 @@ The names below are loaded when they are first used, so that importing the packa
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
+from orchestration_queue._lazy import lazy_names
 from orchestration_queue._version import __version__
 
 if TYPE_CHECKING:
@@ -124,16 +124,4 @@ _HOMES = {
     "tasks": "Depends JobLogs Task Tasks current_job",
     "worker": "ActiveJob AsyncActiveJob BroadcastWorker RateLimitError Worker sandboxed",
 }
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
-
-
-def __getattr__(name: str) -> object:
-    if name not in _HOME_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value: object = getattr(import_module(f"{__name__}.{_HOME_OF[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_names(__name__, {name: home for home, names in _HOMES.items() for name in names.split()})

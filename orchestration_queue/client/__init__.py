@@ -6,8 +6,9 @@ schedules.
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from orchestration_queue._lazy import lazy_names
 
 if TYPE_CHECKING:
     from orchestration_queue.client._async.broadcast import AsyncBroadcast
@@ -107,20 +108,9 @@ _VALUES = {
     "protocol.operations.usage": "UsageSummary UsageTotals",
     "protocol.signals": "Signal",
 }
-_HOME_OF = (
+__getattr__, __dir__ = lazy_names(
+    __name__,
     {name: f"client._sync.{module}" for module, name in _FACES.items()}
     | {f"Async{name}": f"client._async.{module}" for module, name in _FACES.items()}
-    | {name: module for module, names in _VALUES.items() for name in names.split()}
+    | {name: module for module, names in _VALUES.items() for name in names.split()},
 )
-
-
-def __getattr__(name: str) -> object:
-    if name not in _HOME_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value: object = getattr(import_module(f"orchestration_queue.{_HOME_OF[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})

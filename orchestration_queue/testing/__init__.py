@@ -8,8 +8,9 @@ The names below are loaded when they are first used: pytest loads this package i
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from orchestration_queue._lazy import lazy_names
 
 if TYPE_CHECKING:
     from orchestration_queue.testing.assertions import assert_enqueued, assert_not_enqueued, enqueued
@@ -29,21 +30,13 @@ __all__ = [
     "running_worker",
 ]
 
-_HOME_OF = {
-    "TimeMachine": "time_machine",
-    "assert_enqueued": "assertions",
-    "assert_not_enqueued": "assertions",
-    "drain": "draining",
-    "drain_async": "draining",
-    "enqueued": "assertions",
-    "ephemeral_server": "server",
-    "running_worker": "background",
+_HOMES = {
+    "assertions": "assert_enqueued assert_not_enqueued enqueued",
+    "background": "running_worker",
+    "draining": "drain drain_async",
+    "server": "ephemeral_server",
+    "time_machine": "TimeMachine",
 }
-
-
-def __getattr__(name: str) -> object:
-    if name not in _HOME_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value: object = getattr(import_module(f"{__name__}.{_HOME_OF[name]}"), name)
-    globals()[name] = value
-    return value
+__getattr__, __dir__ = lazy_names(
+    __name__, {name: f"testing.{home}" for home, names in _HOMES.items() for name in names.split()}
+)

@@ -1,0 +1,27 @@
+"""Packages whose names are loaded when they are first used, so that importing them costs next to nothing."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from importlib import import_module
+
+__all__ = ["lazy_names"]
+
+
+def lazy_names(package: str, home_of: Mapping[str, str]) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
+    """The ``__getattr__`` and ``__dir__`` of a package.
+
+    Args:
+        package: Its name.
+        home_of: By name, the module that has it, as seen from ``orchestration_queue``.
+    """
+    names = vars(sys.modules[package])
+
+    def find(name: str) -> object:
+        if name not in home_of:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        names[name] = value = getattr(import_module(f"{__package__}.{home_of[name]}"), name)
+        return value
+
+    return find, lambda: sorted({*names, *home_of})
