@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,8 +18,14 @@ OQ = str(Path(sys.executable).with_name("oq"))
 def worker_process(
     target: str, queue: str, url: str, *arguments: str, log: Path | None = None
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """An `oq worker` of its own process group, its log in a file if one is given; killed in the end if it lives."""
-    command = [OQ, "worker", target, "--queue", queue, *arguments]
+    """An `oq worker`, to be used like :func:`running_process`."""
+    with running_process([OQ, "worker", target, "--queue", queue, *arguments], url, log) as process:
+        yield process
+
+
+@contextmanager
+def running_process(command: Sequence[str], url: str, log: Path | None = None) -> Iterator[subprocess.Popen[bytes]]:
+    """A process of its own group, its log in a file if one is given; killed in the end if it lives."""
     with (log or Path(os.devnull)).open("wb") as errors:
         process = subprocess.Popen(
             command, env={**os.environ, "OQ_URL": url}, stderr=errors if log else None, start_new_session=True

@@ -38,7 +38,7 @@ class Line:
         options: The worker's options.
 
     Attributes:
-        clock: The server's, set anew by each tick.
+        clock: The server's, once :meth:`set_clock` was called; set anew by each tick.
     """
 
     def __init__(
@@ -62,6 +62,12 @@ class Line:
     def queue(self) -> str:
         """The queue's name."""
         return self._keys.queue
+
+    async def set_clock(self) -> None:
+        """Take the server's time, before anything is judged by our own."""
+        asked = time.monotonic()
+        server_ms = await self._calls.run(housekeeping.server_time(self._keys), repeatable=True)
+        self.clock.set(server_ms, asked, time.monotonic())
 
     async def join(self) -> None:
         """Make sure that the workers' group exists, and say where this worker's dead letters go."""

@@ -180,6 +180,7 @@ class Worker:
             stack.callback(executor.shutdown, wait=False, cancel_futures=True)
             self._line = line = self._make_line(calls, waits)
             stack.push_async_callback(self._leave)
+            await line.set_clock()
             loop = asyncio.get_running_loop()
             heartbeat = Heartbeat(
                 self._renew,

@@ -1,12 +1,13 @@
-"""Tasks for workers that will be killed."""
+"""Tasks for workers that will be killed, stopped and misled."""
 
 from __future__ import annotations
 
 import os
+import signal
 import time
 
 from orchestration_queue.tasks import Tasks
-from orchestration_queue.worker import ActiveJob
+from orchestration_queue.worker import ActiveJob, AsyncActiveJob
 
 tasks = Tasks()
 
@@ -19,3 +20,33 @@ def work(seconds: float, job: ActiveJob) -> dict[str, object]:
     while time.monotonic() < deadline and not job.should_stop:
         time.sleep(0.01)
     return {"pid": os.getpid()}
+
+
+@tasks.task
+def stumble(seconds: float, job: ActiveJob) -> dict[str, object]:
+    """Take some time, and fail, unless the job was taken over from somebody."""
+    result = work(seconds, job)
+    if not job.record.stalled_count:
+        raise ValueError("stumbled")
+    return result
+
+
+@tasks.task
+def linger(seconds: float, job: ActiveJob) -> dict[str, object]:
+    """Take some time, unless the job was taken over from somebody."""
+    return work(0 if job.record.stalled_count else seconds, job)
+
+
+@tasks.task
+async def block(seconds: float, job: AsyncActiveJob) -> dict[str, object]:
+    """Block the event loop."""
+    await job.log(f"attempt in process {os.getpid()}")
+    time.sleep(seconds)  # noqa: ASYNC251  what must not be done, and is
+    return {"pid": os.getpid()}
+
+
+@tasks.task
+def poison(job: ActiveJob) -> None:
+    """Take the process along."""
+    job.log(f"attempt in process {os.getpid()}")
+    os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,55 @@
+"""Worker processes of these tests: quick to notice things."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import redis
+
+from tests.processes import running_process, worker_process
+
+__all__ = ["LEASE_S", "cli_worker", "is_waiting", "kill", "odd_worker", "suspend"]
+
+LEASE_S = 1.0
+_MAIN = "tests.chaos.worker_main"
+_QUICK = ("--lock-duration", f"{LEASE_S:g}", "--stalled-interval", "0.5", "--promotion-interval", "0.2")
+
+
+def cli_worker(
+    queue: str, url: str, *, concurrency: int = 1, log: Path | None = None
+) -> AbstractContextManager[subprocess.Popen[bytes]]:
+    """A worker as a user would start it."""
+    how = ("--concurrency", str(concurrency), *_QUICK)
+    return worker_process("tests.chaos.jobs:tasks", queue, url, *how, log=log)
+
+
+def odd_worker(
+    queue: str, url: str, *, ahead_s: float = 0, jump_s: float = 0, log: Path | None = None, **options: object
+) -> AbstractContextManager[subprocess.Popen[bytes]]:
+    """A worker with a wrong clock, or with options that the command has not."""
+    quick = {"lock_duration": LEASE_S, "stalled_interval": 0.5, "promotion_interval": 0.2, **options}
+    words = [sys.executable, "-m", _MAIN, queue, json.dumps(quick), str(ahead_s), str(jump_s)]
+    return running_process(words, url, log)
+
+
+def is_waiting(raw: redis.Redis) -> bool:
+    """Whether a worker has just begun to wait for jobs, so that it will do so for another second."""
+    return any("b" in client["flags"] and client["idle"] == "0" for client in raw.client_list())
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    """End a worker and what it started, at once."""
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait(10)
+
+
+def suspend(process: subprocess.Popen[bytes]) -> None:
+    """Stop a process; returns when all of its threads have."""
+    process.send_signal(signal.SIGSTOP)
+    os.waitpid(process.pid, os.WUNTRACED)
