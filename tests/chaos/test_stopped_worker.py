@@ -1,0 +1,96 @@
+"""Workers that stand still for longer than their leases: what they say when they wake counts no more."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import redis
+
+from orchestration_queue.client import Queue
+from orchestration_queue.options import JobOptions
+from orchestration_queue.states import JobState
+from tests.chaos.books import counted, mistakes
+from tests.chaos.workers import LEASE_S, cli_worker, suspend
+from tests.waiting import wait_until_sync
+
+pytestmark = pytest.mark.chaos
+
+
+@pytest.fixture
+def queue(server_url: str, queue_name: str, raw: redis.Redis) -> Iterator[Queue]:
+    with Queue(queue_name, url=server_url) as queue:
+        yield queue
+
+
+@pytest.mark.parametrize("task", ["work", "stumble"])
+@pytest.mark.parametrize(
+    "options", [JobOptions(attempts=3), JobOptions(attempts=3, priority=2)], ids=["stream", "list"]
+)
+def test_a_worker_stopped_beyond_its_lease_settles_nothing_when_it_wakes_and_goes_on(
+    queue: Queue,
+    server_url: str,
+    raw: redis.Redis,
+    tmp_path: Path,
+    recovered: Callable[[float, float], None],
+    task: str,
+    options: JobOptions,
+) -> None:
+    log = tmp_path / "sleeper.log"
+    job = queue.add(task, {"seconds": 0.5}, options)
+    with cli_worker(queue.name, server_url, log=log) as sleeper:
+        wait_until_sync(lambda: len(job.logs()) == 1, "the sleeper to run the job")
+        suspend(sleeper)
+        stopped = time.monotonic()
+        with cli_worker(queue.name, server_url) as other:
+            assert job.wait(10)["pid"] == other.pid
+            recovered(time.monotonic() - stopped, LEASE_S + 4)
+            other.send_signal(signal.SIGTERM)
+            assert other.wait(10) == 0
+        sleeper.send_signal(signal.SIGCONT)
+        wait_until_sync(lambda: "is no longer ours" in log.read_text(), "the sleeper to be refused")
+        later = [queue.add("work", {"seconds": 0}, JobOptions(priority=n % 2)) for n in range(6)]
+        assert {one.wait(10)["pid"] for one in later} == {sleeper.pid}
+        sleeper.send_signal(signal.SIGTERM)
+        assert sleeper.wait(10) == 0
+    job.refresh()
+    assert (job.record.state, job.record.result["pid"]) == (JobState.COMPLETED, other.pid)
+    assert (job.record.attempts_made, job.record.stalled_count, len(job.logs())) == (0, 1, 2)
+    assert mistakes(raw, queue.keys, completed=7) == {}
+
+
+def test_a_worker_that_wakes_beside_the_new_run_does_not_disturb_it(
+    queue: Queue, server_url: str, raw: redis.Redis, tmp_path: Path
+) -> None:
+    log = tmp_path / "sleeper.log"
+    job = queue.add("stumble", {"seconds": 1.5}, JobOptions(attempts=3))
+    with cli_worker(queue.name, server_url, log=log) as sleeper:
+        wait_until_sync(lambda: len(job.logs()) == 1, "the sleeper to run the job")
+        suspend(sleeper)
+        with cli_worker(queue.name, server_url) as other:
+            wait_until_sync(lambda: len(job.logs()) == 2, "the other worker to run the job")
+            sleeper.send_signal(signal.SIGCONT)
+            wait_until_sync(lambda: "is no longer ours" in log.read_text(), "the sleeper to be refused")
+            assert counted(raw, queue.keys.metrics_completed) == 0
+            assert job.wait(10)["pid"] == other.pid
+    job.refresh()
+    assert (job.record.attempts_made, job.record.stalled_count, len(job.logs())) == (0, 1, 2)
+    assert mistakes(raw, queue.keys, completed=1) == {}
+
+
+@pytest.mark.parametrize("options", [JobOptions(), JobOptions(priority=2)], ids=["stream", "list"])
+def test_a_handler_that_blocks_the_loop_for_many_leases_keeps_its_job(
+    queue: Queue, server_url: str, raw: redis.Redis, options: JobOptions
+) -> None:
+    job = queue.add("block", {"seconds": 5 * LEASE_S}, options)
+    with cli_worker(queue.name, server_url) as blocked:
+        wait_until_sync(lambda: len(job.logs()) == 1, "the job to run")
+        with cli_worker(queue.name, server_url, concurrency=2) as watcher:
+            watched = queue.add("work", {"seconds": 0})
+            assert watched.wait(10)["pid"] == watcher.pid
+            assert job.wait(15)["pid"] == blocked.pid
+    assert (len(job.logs()), job.refresh().stalled_count) == (1, 0)
+    assert mistakes(raw, queue.keys, completed=2) == {}
