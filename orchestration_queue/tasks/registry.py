@@ -63,6 +63,9 @@ class Tasks:
         (3, ['add'], {'a': 1, 'b': 2})
     """
 
+    takes_batches = False
+    """Workers hand tasks one job at a time."""
+
     def __init__(
         self,
         queue: str | None = None,

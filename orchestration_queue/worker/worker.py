@@ -12,7 +12,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import AsyncExitStack, suppress
 from datetime import timedelta
 
-from orchestration_queue.errors import OrchestrationQueueError
+from orchestration_queue.errors import OrchestrationQueueError, UsageError
 from orchestration_queue.options import WorkerOptions, milliseconds
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX, QueueKeys
 from orchestration_queue.protocol.lease import Lease
@@ -62,6 +62,10 @@ class Worker:
         middleware: What to wrap around every run of a handler, the outermost first, inside of what a router brings.
         strategies: Custom backoffs, by the name that a job's :class:`Backoff` has for its type.
 
+    Raises:
+        InvalidNameError: The wire cannot carry the queue's name.
+        UsageError: The options ask for batches, and the handlers are tasks, which take one job.
+
     Attributes:
         id: This worker's name among those of the queue.
 
@@ -87,6 +91,11 @@ class Worker:
         self.id = f"worker-{now_ms()}-{secrets.token_hex(4)}"
         self._handler = handler
         self._url = url
+        if self.options.batch is not None and not getattr(handler, "takes_batches", True):
+            raise UsageError(
+                "options.batch hands several jobs to a handler at once, and a task takes the arguments of one; "
+                "pass a function of a list of jobs, or drop the batch."
+            )
         given: object = handler
         self._surroundings = given if isinstance(given, Surroundings) else None
         brought = self._surroundings.middleware if self._surroundings else ()

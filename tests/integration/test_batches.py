@@ -12,9 +12,10 @@ import pytest
 import redis
 
 from orchestration_queue.client import AsyncJob, AsyncQueue, NewJob
-from orchestration_queue.errors import JobFailedError
-from orchestration_queue.options import Backoff, Batch, JobOptions
-from orchestration_queue.worker import ActiveJob, AsyncActiveJob
+from orchestration_queue.errors import JobFailedError, UsageError
+from orchestration_queue.options import Backoff, Batch, JobOptions, WorkerOptions
+from orchestration_queue.tasks import Tasks
+from orchestration_queue.worker import ActiveJob, AsyncActiveJob, Worker
 from tests.waiting import wait_until
 from tests.workers import working
 
@@ -159,3 +160,8 @@ async def test_each_kind_of_job_has_batches_of_its_own(queue: AsyncQueue, server
         for job in jobs:
             await job.wait(SOON)
     assert sorted(seen) == [("a", 4)] * 4 + [("b", 4)] * 4
+
+
+def test_tasks_are_not_handed_batches() -> None:
+    with pytest.raises(UsageError, match="a task takes the arguments of one; pass a function of a list of jobs"):
+        Worker("q", Tasks(), options=WorkerOptions(batch=Batch(size=2)))
