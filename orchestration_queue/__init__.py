@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from orchestration_queue.flows import Dag, DagBuilder, Node
     from orchestration_queue.options import (
         Backoff,
+        Batch,
         Budget,
         Deduplication,
         Fallback,
@@ -70,6 +71,7 @@ __all__ = [
     "AsyncQueue",
     "AsyncQueueEvents",
     "Backoff",
+    "Batch",
     "Broadcast",
     "BroadcastWorker",
     "Budget",
@@ -116,8 +118,8 @@ _HOMES = {
     "client": "Broadcast Flow FlowProducer Job JobSchedulers NewJob Producer Queue QueueEvents AsyncBroadcast "
     "AsyncFlow AsyncFlowProducer AsyncJob AsyncJobSchedulers AsyncProducer AsyncQueue AsyncQueueEvents",
     "flows": "Dag DagBuilder Node",
-    "options": "Backoff Budget Deduplication Fallback JobOptions Ordering RateLimit Retention TokenBucket TokenLimit "
-    "Usage WorkerOptions",
+    "options": "Backoff Batch Budget Deduplication Fallback JobOptions Ordering RateLimit Retention TokenBucket "
+    "TokenLimit Usage WorkerOptions",
     "schedules": "Cron Every JobTemplate RepeatAfterComplete",
     "states": "JobState",
     "protocol.codec": "Codec register_codec",

@@ -1,0 +1,49 @@
+"""The code of docs/how-to/run-workers.md does what the page says."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestration_queue import AsyncQueue, NewJob, Worker
+from orchestration_queue.errors import JobFailedError
+from tests.waiting import wait_until
+
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "run-workers.md"
+SOON = timedelta(seconds=10)
+
+
+async def test_the_workers_of_the_page_work(
+    server_url: str, raw: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("OQ_URL", server_url)
+    names: dict[str, Any] = {}
+    for block in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL):
+        await asyncio.to_thread(exec, compile(block, str(PAGE), "exec"), names)
+    workers: list[Worker] = [names[name] for name in ("storing", "calling", "watched")]
+    running = [asyncio.ensure_future(worker.run()) for worker in workers]
+    async with AsyncQueue("greetings") as greetings, AsyncQueue("rows") as rows, AsyncQueue("calls") as calls:
+        try:
+            greeting = await greetings.add("greet", {"name": "Ada"})
+            assert await greeting.wait(SOON) == "Hello, Ada"
+            assert re.fullmatch(r"took \d+\.\d s", (await greeting.logs())[0])
+
+            full, empty = await rows.add_bulk([NewJob("store", [1, 2]), NewJob("store", [])])
+            assert await full.wait(SOON) == 2
+            with pytest.raises(JobFailedError, match="an empty row"):
+                await empty.wait(SOON)
+
+            call = await calls.get_job("1")
+            assert call is not None
+            await wait_until(lambda: raw.hget(calls.keys.job("1"), "attemptsMade") == "2", "the second failure")
+            assert (await call.refresh()).failed_reason == "ConnectionError: nobody is there"
+        finally:
+            for worker in workers:
+                worker.stop()
+            await asyncio.gather(*running)
+    assert "active greet" in capsys.readouterr().out
