@@ -20,7 +20,7 @@ local function tell(sweep, job_id, job, has_failed)
   end
 end
 
---- Look at one idle entry: drop it, leave it, or run its job again.
+--- Look at one idle entry: drop it, leave it, or run its job again. Returns whether it was left.
 local function entry(queue, entry_id, job_id, sweep)
   local now = sweep.now_ms
   local job = job_id and record.load(queue, job_id)
@@ -28,12 +28,12 @@ local function entry(queue, entry_id, job_id, sweep)
     release.expire(queue, job_id, job, now)
   elseif job then
     if job.lastActive and not stall.is_silent(queue, job_id, job, sweep) then
-      return
+      return true
     end
     local failed = stall.strike(queue, job_id, job, sweep.most_stalls, now)
     if sweep.broadcast and not failed then
       redis.call("HSET", queue .. "job:" .. job_id, "state", "active")
-      return
+      return false
     elseif not failed then
       stall.reset(queue, job_id)
       stream.push(queue, job_id, job.name)
@@ -41,6 +41,35 @@ local function entry(queue, entry_id, job_id, sweep)
     tell(sweep, job_id, job, failed)
   end
   stream.settle(queue, sweep.group, entry_id, sweep.broadcast)
+  return false
+end
+
+--- In whose hands idle entries are, from the cursor on: by entry.
+local function owners(key, cursor, count, sweep)
+  local owner = {}
+  for _, pending in ipairs(redis.call("XPENDING", key, sweep.group, "IDLE", sweep.min_idle_ms, cursor, "+", count)) do
+    owner[pending[1]] = pending[2]
+  end
+  return owner
+end
+
+--- Claim a page of idle entries and look at each. What is still worked on goes back into the hands it was in: a worker
+--- takes what it finds in its own for lost, and starts it. Returns the next cursor, and how many were seen.
+local function look_at_page(queue, key, consumer, cursor, count, sweep)
+  local owner = owners(key, cursor, count, sweep)
+  local page = redis.call("XAUTOCLAIM", key, sweep.group, consumer, sweep.min_idle_ms, cursor, "COUNT", count)
+  local seen = 0
+  for _, claimed in ipairs(page[2]) do
+    if claimed then
+      local entry_id = claimed[1]
+      local whose = owner[entry_id] or consumer
+      if entry(queue, entry_id, stream.field(claimed[2], "jobId"), sweep) and whose ~= consumer then
+        redis.call("XCLAIM", key, sweep.group, whose, 0, entry_id, "JUSTID")
+      end
+      seen = seen + 1
+    end
+  end
+  return page[1], seen
 end
 
 --- Look at entries idle for too long, page by page; returns how many, and whether there may be more.
@@ -51,15 +80,9 @@ function reclaim.entries(queue, consumer, sweep)
   end
   local limit = sweep.limit or MOST_PAGES * PAGE
   for _ = 1, MOST_PAGES do
-    local count = math.min(limit - seen, PAGE)
-    local page = redis.call("XAUTOCLAIM", key, sweep.group, consumer, sweep.min_idle_ms, cursor, "COUNT", count)
-    for _, claimed in ipairs(page[2]) do
-      if claimed then
-        entry(queue, claimed[1], stream.field(claimed[2], "jobId"), sweep)
-        seen = seen + 1
-      end
-    end
-    cursor = page[1]
+    local looked
+    cursor, looked = look_at_page(queue, key, consumer, cursor, math.min(limit - seen, PAGE), sweep)
+    seen = seen + looked
     if cursor == "0-0" or seen == limit then
       break
     end

@@ -128,6 +128,15 @@ def test_a_renewed_lease_is_left_alone(own: Own) -> None:
     assert own.wire.events()[-2:] == [event("stalled", 1), event("stalled", 2)]
 
 
+def test_a_job_that_is_still_worked_on_stays_in_its_workers_hands(own: Own) -> None:
+    own.add(*(new_job() for _ in range(230)))
+    jobs = [own.take(count, consumer=name) for count, name in ((115, "one"), (115, "other"))]
+    own.renew(*((job.job_id, NOW) for taken in jobs for job in taken), now=LATER)
+    assert own.reclaim(LATER, lock_duration_ms=100)[0] == 0
+    held = own.wire.ask("XPENDING", own.wire.key("stream"), "workers")["consumers"]
+    assert {consumer["name"]: consumer["pending"] for consumer in held} == {"one": 115, "other": 115}
+
+
 @pytest.mark.parametrize("source", [{}, {"lifo": 1}], ids=["stream", "list"])
 def test_one_call_takes_back_so_many_and_says_whether_there_may_be_more(own: Own, source: dict[str, Word]) -> None:
     for _ in range(7):
