@@ -91,7 +91,7 @@ class Chores:
         return min((due for due in (tick.due_ms, fired_due_ms) if due >= 0), default=-1)
 
     async def _reclaim(self) -> None:
-        if await self._line.reclaim():
+        if not self._line.outages.is_recent and await self._line.reclaim():
             self._on_ready()
 
 

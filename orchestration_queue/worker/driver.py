@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from orchestration_queue.errors import LeaseLostError, OrchestrationQueueError
+from orchestration_queue.errors import LeaseLostError, OrchestrationQueueError, TransportError
 from orchestration_queue.options import WorkerOptions, milliseconds
 from orchestration_queue.protocol.lease import Completion, Failure, Lease, Settlement
 from orchestration_queue.protocol.operations.working import Renewal, Verdict, Why
@@ -145,9 +145,15 @@ class Driver:
             await self._exchange(trip)
             self._pause_s = _FIRST_PAUSE_S
         except OrchestrationQueueError as error:
-            log.warning("A trip to the server failed and will be made again: %s", error)
-            self._announce(WorkerEventType.ERROR, reason=str(error))
+            self._tell_failure("A trip to the server failed and will be made again", error)
             self._machine.failed(trip)
+
+    def _tell_failure(self, what: str, error: OrchestrationQueueError) -> None:
+        """Tell of a call that failed. A connection that broke may be whole at once; what is refused will be again."""
+        log.warning("%s: %s", what, error)
+        self._announce(WorkerEventType.ERROR, reason=str(error))
+        if isinstance(error, TransportError):
+            self._pause_s = _FIRST_PAUSE_S
 
     async def _exchange(self, trip: Exchange) -> None:
         result = await self._line.exchange(trip)
@@ -230,8 +236,7 @@ class Driver:
         try:
             self._machine.heard(await self._line.listen(want, self._block_ms))
         except OrchestrationQueueError as error:
-            log.warning("Waiting for jobs was interrupted: %s", error)
-            self._announce(WorkerEventType.ERROR, reason=str(error))
+            self._tell_failure("Waiting for jobs was interrupted", error)
             self._machine.deaf()
         finally:
             self._changed.set()

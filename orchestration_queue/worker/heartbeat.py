@@ -76,6 +76,7 @@ class Heartbeat:
             self._wake.clear()
             if not (due := self._due()):
                 continue
+            asked = time.monotonic()
             try:
                 connection = connection or Connection.open(self._url)
                 answers = self._renew(connection, [kept.lease for kept in due], self._now_ms())
@@ -83,7 +84,7 @@ class Heartbeat:
                 log.warning("Could not renew the leases of %d jobs, trying again soon: %s", len(due), error)
                 continue
             for kept, answer in zip(due, answers, strict=True):
-                kept.next_at = time.monotonic() + kept.interval_s
+                kept.next_at = asked + kept.interval_s  # at once, if the answer took so long that it is worth nothing
                 if answer is not Renewal.RENEWED:
                     self.drop(kept.lease)
                     self._on_end(kept.lease, answer)

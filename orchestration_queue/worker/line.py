@@ -18,6 +18,7 @@ from orchestration_queue.protocol.operations.working import Trip
 from orchestration_queue.server import AsyncConnection
 from orchestration_queue.worker.clock import ServerClock
 from orchestration_queue.worker.machine import Exchange
+from orchestration_queue.worker.outages import Outages
 
 __all__ = ["Line"]
 
@@ -39,6 +40,7 @@ class Line:
 
     Attributes:
         clock: The server's, once :meth:`set_clock` was called; set anew by each tick.
+        outages: Notices them.
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class Line:
         self._waits = waits
         self._options = options
         self.clock = ServerClock()
+        self.outages = Outages(options.lock_duration.total_seconds())
         self._group, self._start_from = GROUP, "0"
         self._waiting_as: int | None = None
 
@@ -135,7 +138,8 @@ class Line:
     async def recover(self, held: set[str]) -> list[Delivery]:
         """After a broken connection: join again, and find jobs delivered to us in a reply that never arrived."""
         self._waiting_as = None
-        await self.join()
+        with self.outages.watch():
+            await self.join()
         return [delivery for delivery in await self._read_pending() if delivery.job_id not in held]
 
     async def _read_pending(self) -> list[Delivery]:
@@ -144,7 +148,8 @@ class Line:
     async def tick(self, *, heal: bool = False) -> Tick:
         """Make ready what is due, and read the queue's settings. With ``heal``, correct the count of list jobs too."""
         asked = time.monotonic()
-        tick = await self._calls.run(housekeeping.tick(self._keys, self.clock.now_ms(), heal=heal))
+        with self.outages.watch():
+            tick = await self._calls.run(housekeeping.tick(self._keys, self.clock.now_ms(), heal=heal))
         self.clock.set(tick.server_ms, asked, time.monotonic())
         return tick
 
@@ -168,7 +173,8 @@ class Line:
                 cluster=self._calls.is_cluster,
             )
             sweep = working.sweep_suspended(self._keys, now)
-            reply, timed_out = all_good(await self._calls.pipeline([stalled.call, sweep]))
+            with self.outages.watch():
+                reply, timed_out = all_good(await self._calls.pipeline([stalled.call, sweep]))
             reclaimed = stalled.read(reply)
             if reclaimed.failed:
                 log.error("Jobs %s stopped every worker that ran them, and failed", ", ".join(reclaimed.failed))

@@ -1,0 +1,47 @@
+"""After an outage: nobody could renew a lease meanwhile, so that healthy workers' jobs look abandoned."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+__all__ = ["Outages"]
+
+
+class Outages:
+    """Notices that the server did not answer for long, by the calls that are watched.
+
+    A lease is renewed after half its time, so that it survives if the server is away for less than about another
+    third. After a longer outage those who renew theirs need a moment before silence says anything about them.
+
+    Args:
+        lease_s: The usual lease in seconds.
+        clock: Seconds; for tests.
+    """
+
+    def __init__(self, lease_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._long_s = lease_s / 4
+        self._moment_s = lease_s / 2
+        self._clock = clock
+        self._underway: dict[object, float] = {}
+        self._recent_until = clock()
+
+    @property
+    def is_recent(self) -> bool:
+        """Whether there is an outage, or was one just now."""
+        now = self._clock()
+        oldest = min(self._underway.values(), default=now)
+        return now < self._recent_until or now - oldest > self._long_s
+
+    @contextmanager
+    def watch(self) -> Iterator[None]:
+        """Watch a call that is answered at once when all is well, whether it succeeds or not."""
+        call, asked = object(), self._clock()
+        self._underway[call] = asked
+        try:
+            yield
+        finally:
+            del self._underway[call]
+            if (answered := self._clock()) - asked > self._long_s:
+                self._recent_until = answered + self._moment_s
