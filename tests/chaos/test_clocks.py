@@ -95,7 +95,7 @@ def test_a_dead_workers_jobs_are_taken_over_within_the_usual_time(
 
 @pytest.mark.parametrize("clock", CLOCKS)
 def test_delayed_jobs_run_at_their_time(queue: Queue, server_url: str, raw: redis.Redis, clock: str) -> None:
-    delay_s = 3.0
+    delay_s = 2.0
     job = queue.add("work", {"seconds": 0}, JobOptions(delay=timedelta(seconds=delay_s)))
     added = time.monotonic()
     with wrong(queue, server_url, clock) as worker:

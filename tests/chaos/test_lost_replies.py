@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
 
 import pytest
@@ -53,7 +54,7 @@ async def test_jobs_of_the_stream_run_exactly_once(
         runs[job.data] += 1
         return int(job.data)
 
-    jobs = 240 if concurrency == 8 and STREAM[kind].ordering is None else 60
+    jobs = 200 if concurrency == 8 and STREAM[kind].ordering is None else 40
     await queue.add_bulk([NewJob("work", number, STREAM[kind]) for number in range(jobs)])
     saboteur.lose_replies("oq1_exchange", every=EVERY)
     async with working(queue, work, saboteur.url, concurrency=concurrency, lock_duration=timedelta(minutes=1)):
@@ -108,6 +109,55 @@ async def test_each_attempt_is_made_and_counted_once_and_each_failure_leaves_one
     }
     found = [json.loads(raw.hget(key, "data") or "") for key in raw.scan_iter(letters.job("*"))]
     assert sorted(letter["data"] for letter in found) == bad
+
+
+async def test_jobs_that_came_with_a_lost_answer_to_a_wait_are_found_at_once(
+    queue: AsyncQueue, raw: redis.Redis, saboteur: Saboteur, recovered: Callable[[float, float], None]
+) -> None:
+    runs: Counter[int] = Counter()
+
+    async def work(job: AsyncActiveJob) -> int:
+        runs[job.data] += 1
+        return int(job.data)
+
+    longest = 0.0
+    saboteur.lose_replies("XREADGROUP", every=2)
+    async with working(queue, work, saboteur.url, lock_duration=timedelta(minutes=1)) as worker:
+        for number in range(12):
+            await wait_until(lambda: worker.is_listening, "the worker to wait for jobs")
+            added = time.monotonic()
+            assert await (await queue.add("work", number)).wait(5) == number
+            longest = max(longest, time.monotonic() - added)
+        saboteur.relent()
+    assert saboteur.lost >= 3
+    assert runs == Counter(range(12))
+    assert mistakes(raw, queue.keys, completed=12) == {}
+    recovered(longest, 1)
+
+
+async def test_a_worker_that_leaves_while_replies_are_lost_leaves_every_job_to_be_run_once(
+    queue: AsyncQueue, raw: redis.Redis, saboteur: Saboteur
+) -> None:
+    runs: Counter[int] = Counter()
+
+    async def work(job: AsyncActiveJob) -> int:
+        runs[job.data] += 1
+        return int(job.data)
+
+    jobs = 60
+    options = JobOptions(ordering=Ordering(key="customer", concurrency=4))
+    await queue.add_bulk([NewJob("work", n, options if n % 2 else JobOptions()) for n in range(jobs)])
+    saboteur.lose_replies("oq1_exchange", every=2)
+    while sum(runs.values()) < jobs * 2 / 3:
+        before = sum(runs.values())
+        async with working(queue, work, saboteur.url, concurrency=8, lock_duration=timedelta(minutes=1)):
+            await wait_until(lambda: sum(runs.values()) > before, "the worker to work")  # noqa: B023
+        assert raw.xpending(queue.keys.stream, "workers")["pending"] == 0
+    saboteur.relent()
+    async with working(queue, work, saboteur.url, concurrency=8, lock_duration=timedelta(minutes=1)):
+        await wait_until(lambda: counted(raw, queue.keys.metrics_completed) >= jobs, "all jobs to be told")
+    assert runs == Counter(range(jobs))
+    assert mistakes(raw, queue.keys, completed=jobs) == {}
 
 
 @pytest.mark.parametrize("concurrency", [1, 8])

@@ -8,6 +8,7 @@ import subprocess
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -107,7 +108,8 @@ async def test_work_goes_on_soon_after_an_outage_and_no_job_runs_twice(
     async with AsyncQueue(queue_name, url=f"unix://{server.socket}") as queue:
         await queue.add_bulk([NewJob("work", number) for number in range(jobs - 1)])
         url = server.saboteur.url
-        async with working(queue, work, url), working(queue, work, url, concurrency=2):
+        soon = timedelta(milliseconds=300)  # within which an idle worker sees a LIFO job
+        async with working(queue, work, url, block=soon), working(queue, work, url, block=soon, concurrency=2):
             await wait_until(lambda: len(runs) >= SHORT_JOBS / 3, "some jobs to be done")
             await fault(server)
             over = time.monotonic()

@@ -81,11 +81,10 @@ def test_a_worker_that_wakes_beside_the_new_run_does_not_disturb_it(
     assert mistakes(raw, queue.keys, completed=1) == {}
 
 
-@pytest.mark.parametrize("options", [JobOptions(), JobOptions(priority=2)], ids=["stream", "list"])
 def test_a_handler_that_blocks_the_loop_for_many_leases_keeps_its_job(
-    queue: Queue, server_url: str, raw: redis.Redis, options: JobOptions
+    queue: Queue, server_url: str, raw: redis.Redis
 ) -> None:
-    job = queue.add("block", {"seconds": 5 * LEASE_S}, options)
+    job = queue.add("block", {"seconds": 5 * LEASE_S})
     with cli_worker(queue.name, server_url) as blocked:
         wait_until_sync(lambda: len(job.logs()) == 1, "the job to run")
         with cli_worker(queue.name, server_url, concurrency=2) as watcher:
