@@ -66,11 +66,9 @@ class Line:
         """The queue's name."""
         return self._keys.queue
 
-    async def set_clock(self) -> None:
-        """Take the server's time, before anything is judged by our own."""
-        asked = time.monotonic()
-        server_ms = await self._calls.run(housekeeping.server_time(self._keys), repeatable=True)
-        self.clock.set(server_ms, asked, time.monotonic())
+    async def set_clock(self) -> Tick:
+        """Take the server's time, before anything is judged by our own, and read the queue's settings."""
+        return await self._tick(0, heal=False)  # when nothing was due yet
 
     async def join(self) -> None:
         """Make sure that the workers' group exists, and say where this worker's dead letters go."""
@@ -147,9 +145,12 @@ class Line:
 
     async def tick(self, *, heal: bool = False) -> Tick:
         """Make ready what is due, and read the queue's settings. With ``heal``, correct the count of list jobs too."""
+        return await self._tick(self.clock.now_ms(), heal=heal)
+
+    async def _tick(self, now_ms: int, *, heal: bool) -> Tick:
         asked = time.monotonic()
         with self.outages.watch():
-            tick = await self._calls.run(housekeeping.tick(self._keys, self.clock.now_ms(), heal=heal))
+            tick = await self._calls.run(housekeeping.tick(self._keys, now_ms, heal=heal))
         self.clock.set(tick.server_ms, asked, time.monotonic())
         return tick
 

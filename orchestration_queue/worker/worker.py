@@ -189,7 +189,7 @@ class Worker:
             stack.callback(executor.shutdown, wait=False, cancel_futures=True)
             self._line = line = self._make_line(calls, waits)
             stack.push_async_callback(self._leave)
-            await line.set_clock()
+            first = await line.set_clock()
             loop = asyncio.get_running_loop()
             heartbeat = Heartbeat(
                 self._renew,
@@ -212,7 +212,7 @@ class Worker:
             stack.push_async_callback(_cancelled, chores)
             chores.add_done_callback(lambda _: self.kill())  # they never end by themselves; their error is raised
             await line.join()
-            self._ticked(await line.tick())  # whether the queue is paused, or limited, before the first job is taken
+            self._ticked(first)  # whether the queue is paused, or limited, before the first job is taken
             places = self._machine.places
             log.info("Worker %s takes jobs of queue %s, %d at a time", self.id, self.keys.queue, places)
             await driver.drive()

@@ -91,7 +91,8 @@ def test_a_project_that_does_not_use_it_pays_nothing(pytester: pytest.Pytester) 
             ours = {name for name in sys.modules if name.startswith("orchestration_queue")}
             assert ours <= {
                 "orchestration_queue",
-                "orchestration_queue._version",
+                "orchestration_queue._lazy",
+            "orchestration_queue._version",
                 "orchestration_queue.testing",
                 "orchestration_queue.testing.plugin",
             }

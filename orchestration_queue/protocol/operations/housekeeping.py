@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from orchestration_queue.protocol.call import Call, Operation, Reply
+from orchestration_queue.protocol.call import Operation, Reply
 from orchestration_queue.protocol.functions import oq1
 from orchestration_queue.protocol.keys import QueueKeys
 
-__all__ = ["Tick", "server_time", "tick"]
+__all__ = ["Tick", "tick"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,16 +32,6 @@ class Tick:
     rate_max: int
     rate_window_ms: int
     server_ms: int
-
-
-def server_time(keys: QueueKeys) -> Operation[int]:
-    """The time of the server that holds the queue, epoch ms."""
-
-    def read(reply: Reply) -> int:
-        seconds, microseconds = reply
-        return int(seconds) * 1000 + int(microseconds) // 1000
-
-    return Operation(Call("TIME", near=keys.stream), read)
 
 
 def tick(keys: QueueKeys, now_ms: int, *, heal: bool = False) -> Operation[Tick]:
