@@ -5,6 +5,14 @@ local metrics = require("metrics")
 
 local failure = {}
 
+local heard
+
+--- Have `visit(queue, job_id)` called for each job that fails from now on, before anything about it is removed; nil ends
+--- that.
+function failure.watch(visit)
+  heard = visit
+end
+
 --- Enter the job among the failed; what follows `now` are further fields and values of its record.
 function failure.record(queue, job_id, reason, now, ...)
   redis.call("ZADD", queue .. "failed", now, job_id)
@@ -12,6 +20,9 @@ function failure.record(queue, job_id, reason, now, ...)
     "HSET", queue .. "job:" .. job_id,
     "state", "failed", "failedReason", reason, "finishedOn", now, ...
   )
+  if heard then
+    heard(queue, job_id)
+  end
 end
 
 --- Tell of a failure, and count it.

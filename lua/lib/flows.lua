@@ -17,10 +17,11 @@ function flows.resume(queue, job_id, name)
   events.emit(queue, "active", job_id)
 end
 
---- Tell a parent that the child `member` has completed. A parent that is gone stays gone.
-function flows.notify(queue, parent_id, member)
+--- Tell a parent that the child `member` has completed. A parent that is gone stays gone. `decide()` is called where
+--- that does not release it, but it has a rule of its own.
+function flows.notify(queue, parent_id, member, decide)
   local key = queue .. "job:" .. parent_id
-  local parent = redis.call("HMGET", key, "state", "name")
+  local parent = redis.call("HMGET", key, "state", "name", "triggerRule")
   if not parent[1] and redis.call("EXISTS", key) == 0 then
     return
   end
@@ -28,8 +29,12 @@ function flows.notify(queue, parent_id, member)
     return
   end
   local done = redis.call("HINCRBY", key, "depsCompleted", 1)
-  if parent[1] == "waiting-children" and done >= redis.call("SCARD", queue .. "deps:" .. parent_id) then
+  if parent[1] ~= "waiting-children" then
+    return
+  elseif done >= redis.call("SCARD", queue .. "deps:" .. parent_id) then
     flows.resume(queue, parent_id, parent[2])
+  elseif parent[3] and decide then
+    decide()
   end
 end
 

@@ -39,4 +39,11 @@ for _, told in ipairs(news) do
     words.refuse("propagate", "'" .. told.outcome .. "' is no outcome")
   end
 end
-return propagation.run(queue, now_ms, limit, news, job_ids)
+local outcomes = propagation.new(queue, now_ms, limit, true)
+for _, told in ipairs(news) do
+  propagation.news(outcomes, told)
+end
+for _, job_id in ipairs(job_ids) do
+  propagation.ended(outcomes, job_id)
+end
+return propagation.finish(outcomes)

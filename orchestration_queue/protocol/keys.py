@@ -168,6 +168,15 @@ class QueueKeys:
         """What the flow of this root job may spend, and has spent."""
         return f"{self.base}:budget:{flow_id}"
 
+    @property
+    def flows(self) -> str:
+        """Ids of the flows whose record is here, by time of creation."""
+        return self.named("flows")
+
+    def flow(self, flow_id: str) -> str:
+        """What is known of a flow as a whole: its plan, its state, its times."""
+        return f"{self.base}:flow:{flow_id}"
+
     def stream_of(self, job_id: str) -> str:
         """What the job's handler gave out, piece by piece."""
         return f"{self.base}:jstream:{job_id}"
@@ -207,6 +216,8 @@ PERMANENT_KEYS = {
     "jstream:*": "its output, likewise",
     "signals:*": "its signals, likewise",
     "budget:*": "a flow's budget",
+    "flows": "ids of flows by time of creation",
+    "flow:*": "a flow's plan and state, until it is removed",
     "group:*": "state of an ordering group",
     "groupq:*": "parked jobs of an ordering group",
 }

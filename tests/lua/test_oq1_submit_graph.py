@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 import redis
@@ -13,14 +14,15 @@ from orchestration_queue import flows
 from orchestration_queue.flows import Dag, FlowPlan, Node
 from orchestration_queue.options import JobOptions
 from orchestration_queue.protocol.call import Call
-from orchestration_queue.protocol.functions import oq1
-from orchestration_queue.protocol.functions.oq1 import GraphEdge, NewJob
+from orchestration_queue.protocol.functions.oq1 import NewJob
+from orchestration_queue.protocol.keys import QueueKeys
+from orchestration_queue.protocol.operations.graphs import Edge, Graph, GraphNode, Submitted, submit_graph
 from orchestration_queue.protocol.placement import new_job as placed
 from tests.lua.oq1 import Own, completed, load_own_library, new_job
 from tests.lua.oq1_reference import same_but_for_entries
 from tests.lua.wire import NOW, Wire, Word
 
-KEYS = ("id", "stream", "scheduled", "events")
+Pairs = Sequence[tuple[int, int]]
 
 
 @pytest.fixture
@@ -29,12 +31,18 @@ def own(wire: Wire) -> Own:
     return Own(wire)
 
 
-def submit(own: Own, nodes: Sequence[NewJob], edges: Sequence[tuple[int, int]]) -> list[str]:
-    """Submit nodes by their places, dependents first."""
-    pairs = [GraphEdge(dependent=dependent, dependency=dependency) for dependent, dependency in edges]
-    keys = {f"{name}_key": own.wire.key(name) for name in KEYS}
-    reply: list[str] = own.send(oq1.submit_graph(**keys, nodes=nodes, edges=pairs))
-    return reply
+def in_parts(own: Own, graph: Graph, **options: Any) -> Submitted:
+    """Submit a graph, or a part of one, by the operation."""
+    operation = submit_graph(QueueKeys(own.wire.queue), graph, NOW, **options)
+    return operation.read(own.send(operation.call))
+
+
+def submit(own: Own, nodes: Sequence[NewJob], edges: Pairs) -> list[str]:
+    """Submit nodes by their places from 1, dependents first; returns each node's id or that it was there."""
+    pairs = [Edge(dependent - 1, dependency - 1) for dependent, dependency in edges]
+    submitted = in_parts(own, Graph([GraphNode(node) for node in nodes], pairs))
+    assert not submitted.untold
+    return [node.custom_id if node.custom_id in submitted.new else "duplicate" for node in nodes]
 
 
 def submit_plan(own: Own, plan: FlowPlan) -> list[str]:
@@ -118,21 +126,34 @@ def test_a_graph_with_a_node_too_dear_is_refused_whole(own: Own) -> None:
         submit(own, [new_job(custom_id="a"), dear], [(1, 2)])
 
 
+KEYS = ("id", "stream", "scheduled", "failed", "events", "metrics:failed", "ratelimited", "flow:f", "flows")
+HEAD: list[Word] = [NOW, 0, "f", ""]
 NODE: list[Word] = ["task", "{}", "{}", NOW, 0, 0, "", 0, "", 0, 0, 0, 0, 0, 0, 0, "a", 0, "", ""]
 
 
 @pytest.mark.parametrize(
     ("args", "why"),
     [
-        ([], "'node_count' is not a whole number"),
-        ([1, 0, *NODE[:-1]], "takes 4 keys and 22 arguments, not 4 and 21"),
-        ([1, 1, *NODE, 1], "takes 4 keys and 24 arguments, not 4 and 23"),
-        ([2, 0, *NODE, *NODE], "node 2 needs an id of its own and no parent"),
-        ([1, 0, *NODE[:16], "", *NODE[17:]], "node 1 needs an id of its own and no parent"),
-        ([1, 0, *NODE[:6], "p", *NODE[7:]], "node 1 needs an id of its own and no parent"),
-        ([1, 1, *NODE, 1, 1], "an edge from 1 to 1 leads to no later node"),
-        ([1, 1, *NODE, 0, 1], "an edge from 0 to 1 leads to no later node"),
-        ([1, 1, *NODE, 1, 2], "an edge from 1 to 2 leads to no later node"),
+        ([], "'now_ms' is not a whole number"),
+        ([*HEAD], "'node_count' is not a whole number"),
+        ([NOW, 2, "f", ""], "'held' is neither 0 nor 1"),
+        ([*HEAD, 1, 0, 0, 0, 0, *NODE[:-1]], "takes 9 keys and 29 arguments, not 9 and 28"),
+        ([*HEAD, 1, 1, 0, 0, 0, *NODE, 1], "takes 9 keys and 32 arguments, not 9 and 30"),
+        ([*HEAD, 2, 0, 0, 0, 0, *NODE, *NODE], "node 2 needs an id of its own and no parent"),
+        ([*HEAD, 1, 0, 0, 0, 0, *NODE[:16], "", *NODE[17:]], "node 1 needs an id of its own and no parent"),
+        ([*HEAD, 1, 0, 0, 0, 0, *NODE[:6], "p", *NODE[7:]], "node 1 needs an id of its own and no parent"),
+        ([*HEAD, 1, 1, 0, 0, 0, *NODE, 1, 1, 0], "an edge from 1 to 1 leads to no later node"),
+        ([*HEAD, 1, 1, 0, 0, 0, *NODE, 0, 1, 0], "an edge from 0 to 1 leads to no later node"),
+        ([*HEAD, 1, 1, 0, 0, 0, *NODE, 1, 2, 0], "an edge from 1 to 2 leads to no later node"),
+        ([*HEAD, 1, 0, 1, 0, 0, *NODE, 2, "glide:{q}:x", 0], "a foreign dependency names node 2 of 1"),
+        ([*HEAD, 1, 0, 1, 0, 0, *NODE, 1, "x", 0], "'x' names no job"),
+        ([*HEAD, 1, 0, 1, 0, 0, *NODE, 1, "other:{q}:x", 0], "'other:{q}:x' names no job"),
+        ([*HEAD, 1, 0, 1, 0, 0, *NODE, 1, "glide:{q}:job:x", 0], "'glide:{q}:job:x' names no job"),
+        ([*HEAD, 1, 0, 0, 1, 0, *NODE, 0, "q", "x"], "a foreign dependent names node 0 of 1"),
+        ([*HEAD, 1, 0, 0, 1, 0, *NODE, 1, "", "x"], "'x' of '' names no job"),
+        ([*HEAD, 1, 0, 0, 1, 0, *NODE, 1, "q", "a:b"], "'a:b' of 'q' names no job"),
+        ([*HEAD, 1, 0, 0, 0, 1, *NODE, 2, "all_done"], "a rule names node 2 of 1"),
+        ([*HEAD, 1, 0, 0, 0, 1, *NODE, 1, "any_done"], "'any_done' is no trigger rule"),
     ],
 )
 def test_malformed_arguments_are_refused_by_a_code_word(own: Own, args: list[Word], why: str) -> None:

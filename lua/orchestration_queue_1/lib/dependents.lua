@@ -9,6 +9,15 @@ function dependents.sibling(queue, name)
   return queue:sub(1, queue:find("{", 1, true)) .. name .. "}:"
 end
 
+--- The queue and the id in a job's name among what others wait for; nil when it names no job that shares our prefix.
+function dependents.read_member(queue, member)
+  local name, job_id = member:match("{([^{}:]+)}:([^{}:]+)$")
+  if name and member == dependents.sibling(queue, name) .. job_id then
+    return dependents.sibling(queue, name), job_id
+  end
+  return nil
+end
+
 --- The name of the queue whose keys begin so.
 function dependents.queue_name(queue)
   return queue:match("{(.*)}:$")

@@ -1,6 +1,7 @@
 --- What a waiting job knows of those it waits for: who ended how, each counted once.
 --- Completed ones are counted where every glide-mq client counts them: `depdone:{member}` and `depsCompleted`. The
 --- others have fields of ours beside them: `depend:{member}` says how one ended, `depsFailed` and `depsSkipped` how many.
+--- `depweak:{member}` marks one that counts as completed however it ends.
 
 local ledger = {}
 
@@ -10,6 +11,9 @@ local MEMBERS_PER_COMMAND = 500
 --- Members that are no jobs. While `__hold__` is awaited, the job is still being wired. `__rule__` is never told of, so
 --- that completions alone do not release the job.
 local WIRING, RULE = "__hold__", "__rule__"
+
+--- Rules by which a job does not run once all that it waits for have completed.
+local NEEDS_MORE = { all_failed = true, one_failed = true }
 
 --- Whether an outcome has one of the four names.
 function ledger.is_outcome(outcome)
@@ -21,14 +25,17 @@ local function forget(key, member, before)
   redis.call("HINCRBY", key, COUNTER[before], -1)
 end
 
---- Enter how `member` ended; false when that was known. A job that ran again after its failure ends anew.
+--- Enter how `member` ended; false when that was known. A job that ran again after its failure ends anew; one that
+--- completed, or counts as completed, has done so for good.
 function ledger.enter(key, member, outcome)
-  local before = redis.call("HGET", key, "depend:" .. member)
-  if outcome == before then
+  local known = redis.call("HMGET", key, "depend:" .. member, "depdone:" .. member, "depweak:" .. member)
+  local before = known[1]
+  if outcome == before or known[2] and outcome ~= "success" then
     return false
   elseif before then
     forget(key, member, before)
   end
+  outcome = known[3] and "success" or outcome
   if outcome ~= "success" then
     redis.call("HSET", key, "depend:" .. member, outcome)
     redis.call("HINCRBY", key, COUNTER[outcome], 1)
@@ -40,12 +47,13 @@ function ledger.enter(key, member, outcome)
   return true
 end
 
---- The counts that a rule asks for, and the rule; nil while the job is still being wired.
+--- The counts that a rule asks for, and the rule; nil while the job is still being wired. A rule is about the start:
+--- once the job has run, it waits for the success of all its children.
 function ledger.counts(queue, job_id)
   local hold, deps = queue .. WIRING, queue .. "deps:" .. job_id
   local fields = redis.call(
     "HMGET", queue .. "job:" .. job_id,
-    "triggerRule", "depsCompleted", "depsFailed", "depsSkipped", "depdone:" .. hold
+    "triggerRule", "depsCompleted", "depsFailed", "depsSkipped", "depdone:" .. hold, "processedOn"
   )
   local held = redis.call("SMISMEMBER", deps, hold, queue .. RULE)
   local wired = fields[5] and 1 or 0
@@ -57,36 +65,81 @@ function ledger.counts(queue, job_id)
     success = (tonumber(fields[2]) or 0) - wired,
     failed = tonumber(fields[3]) or 0,
     skipped = tonumber(fields[4]) or 0,
-  }, fields[1]
+  }, not fields[6] and fields[1] or nil
+end
+
+--- Call `visit(members)` for what a job waits for, some hundred at a time.
+local function each_portion(queue, job_id, visit)
+  local members = redis.call("SMEMBERS", queue .. "deps:" .. job_id)
+  for first = 1, #members, MEMBERS_PER_COMMAND do
+    visit({ unpack(members, first, math.min(first + MEMBERS_PER_COMMAND - 1, #members)) })
+  end
 end
 
 --- Forget the failures of jobs that ran again and completed, which a client that only counts completions did not;
 --- whether there were any.
 function ledger.correct(queue, job_id)
-  local key, members = queue .. "job:" .. job_id, redis.call("SMEMBERS", queue .. "deps:" .. job_id)
-  local found = false
-  for first = 1, #members, MEMBERS_PER_COMMAND do
-    local last = math.min(first + MEMBERS_PER_COMMAND - 1, #members)
+  local key, found = queue .. "job:" .. job_id, false
+  each_portion(queue, job_id, function(members)
     local fields = {}
-    for index = first, last do
-      fields[#fields + 1] = "depdone:" .. members[index]
-      fields[#fields + 1] = "depend:" .. members[index]
+    for index, member in ipairs(members) do
+      fields[2 * index - 1], fields[2 * index] = "depdone:" .. member, "depend:" .. member
     end
     local values = redis.call("HMGET", key, unpack(fields))
-    for index = first, last do
-      local place = 2 * (index - first) + 1
-      if values[place] and values[place + 1] then
-        forget(key, members[index], values[place + 1])
+    for index, member in ipairs(members) do
+      if values[2 * index - 1] and values[2 * index] then
+        forget(key, member, values[2 * index])
         found = true
       end
     end
-  end
+  end)
   return found
 end
 
---- Let go of what held the job up, now that it runs; it may wait for other jobs later.
-function ledger.let_go(queue, job_id)
+--- Let go of what held the job up, now that it runs. It may wait for children later: all that it waited for counts as
+--- done, for it was enough, and no client shall count it again.
+function ledger.let_go(queue, job_id, counts)
   redis.call("SREM", queue .. "deps:" .. job_id, queue .. RULE)
+  if counts.success >= counts.total then
+    return
+  end
+  local key = queue .. "job:" .. job_id
+  each_portion(queue, job_id, function(members)
+    local ends, done = {}, {}
+    for index, member in ipairs(members) do
+      ends[index], done[2 * index - 1], done[2 * index] = "depend:" .. member, "depdone:" .. member, 1
+    end
+    redis.call("HDEL", key, unpack(ends))
+    redis.call("HSET", key, unpack(done))
+  end)
+  redis.call("HDEL", key, "depsFailed", "depsSkipped")
+  redis.call("HSET", key, "depsCompleted", redis.call("SCARD", queue .. "deps:" .. job_id))
+end
+
+--- What a new job waits for, beside the jobs it names: its release when it is held, and what completions cannot bring.
+function ledger.obstacles(queue, held, rule)
+  local members = {}
+  if held then
+    members[1] = queue .. WIRING
+  end
+  if NEEDS_MORE[rule] then
+    members[#members + 1] = queue .. RULE
+  end
+  return members
+end
+
+--- The field that marks a member which counts as completed however it ends.
+function ledger.weak_field(member)
+  return "depweak:" .. member
+end
+
+--- Release a job that is held; returns for how many members it waits now, nil when it was not held.
+function ledger.release(queue, job_id)
+  local deps = queue .. "deps:" .. job_id
+  if redis.call("SREM", deps, queue .. WIRING) == 0 then
+    return nil
+  end
+  return redis.call("SCARD", deps)
 end
 
 return ledger

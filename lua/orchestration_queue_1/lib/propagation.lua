@@ -1,9 +1,13 @@
 --- Tells the jobs that wait what became of those they wait for, and what that means for them by their trigger rules.
+---
+--- While a call has a propagation, it hears of every job that fails for good, wherever that is decided, and so before
+--- retention can take away who waits for it. The call lets it run when its own work is done.
 
 local dependents = require("dependents")
 local failure = require("failure")
 local flows = require("flows")
 local ledger = require("ledger")
+local place = require("place")
 local record = require("record")
 local release = require("release")
 local rules = require("rules")
@@ -12,23 +16,71 @@ local propagation = {}
 
 local REASON = { [rules.UPSTREAM_FAILED] = "upstream failed", [rules.SKIPPED] = "skipped" }
 
---- How a job ended, and who its record says waits for it; nil when it has not ended or is gone.
-local function ended(queue, job_id)
+--- A job that ended, and who waits for it, those of its own queue first.
+local function ending(queue, job_id, outcome, job, registered)
+  local waiting, elsewhere = {}, {}
+  dependents.each(queue, job_id, job, registered, function(parent_queue, parent_id)
+    local list = parent_queue == queue and waiting or elsewhere
+    list[#list + 1] = { queue = parent_queue, job_id = parent_id }
+  end)
+  for _, other in ipairs(elsewhere) do
+    waiting[#waiting + 1] = other
+  end
+  return { queue = queue, job_id = job_id, outcome = outcome, waiting = waiting, told = 0 }
+end
+
+--- How a job ended, as its record says; nil when it has not ended or is gone.
+local function recorded(queue, job_id)
   local fields = redis.call(
     "HMGET", queue .. "job:" .. job_id,
     "state", "outcome", "failedReason", "parentId", "parentQueue"
   )
   local job = { parentId = fields[4], parentQueue = fields[5] }
   if fields[1] == "completed" then
-    return "success", job
+    return ending(queue, job_id, "success", job, true)
   elseif fields[1] == "failed" then
     -- A job that was run after all fails for a reason of its own.
-    return fields[2] and REASON[fields[2]] == fields[3] and fields[2] or "failed", job
+    local outcome = fields[2] and REASON[fields[2]] == fields[3] and fields[2] or "failed"
+    return ending(queue, job_id, outcome, job, true)
   end
   return nil
 end
 
-local function decide(queue, job_id)
+--- Hear of a job that fails. What is known of who waits for it need not be asked.
+local function hear(self, queue, job_id)
+  local outcome, known = self.verdict or "failed", self.known
+  self.verdict = nil
+  local job, registered
+  if known and known.job_id == job_id and queue == self.queue then
+    job, registered = known.job, known.registered
+  else
+    local fields = redis.call("HMGET", queue .. "job:" .. job_id, "parentId", "parentQueue")
+    job, registered = { parentId = fields[1], parentQueue = fields[2] }, true
+  end
+  local ended = ending(queue, job_id, outcome, job, registered)
+  if ended.waiting[1] then
+    self.todo[#self.todo + 1] = ended
+  end
+end
+
+--- Hear of all jobs that fail from now on. `room` is how many jobs that wait may change; with `leaves`, those of other
+--- queues are left to the caller.
+function propagation.new(queue, now, room, leaves)
+  local self = { queue = queue, now = now, room = room, leaves = leaves }
+  self.todo, self.decisions, self.elsewhere, self.remaining = {}, {}, {}, {}
+  failure.watch(function(failed_queue, job_id)
+    hear(self, failed_queue, job_id)
+  end)
+  return self
+end
+
+--- What is known of the job that is being settled: who waits for it, by its record and by whether any are registered.
+function propagation.knows(self, job_id, job, registered)
+  self.known = { job_id = job_id, job = job, registered = registered }
+end
+
+--- The verdict on a job that waits, as soon as there is one, and on which counts.
+local function judge(queue, job_id)
   local counts, rule = ledger.counts(queue, job_id)
   if not counts then
     return nil
@@ -36,49 +88,69 @@ local function decide(queue, job_id)
   local verdict = rules.decide(rule, counts)
   local mixed = counts.success > 0 and counts.failed + counts.skipped > 0
   if verdict and mixed and ledger.correct(queue, job_id) then
-    return rules.decide(rule, (ledger.counts(queue, job_id)))
+    counts, rule = ledger.counts(queue, job_id)
+    return rules.decide(rule, counts), counts
   end
-  return verdict
+  return verdict, counts
 end
 
 --- End a job that shall not run, and everything it holds up.
-local function end_unrun(queue, job_id, verdict, now)
-  local job = record.load(queue, job_id)
-  local reason = REASON[verdict]
-  failure.record(queue, job_id, reason, now, "outcome", verdict)
-  release.forfeit(queue, job, now)
-  failure.announce(queue, job_id, reason, now)
+local function end_unrun(self, queue, job_id, verdict)
+  local job, reason = record.load(queue, job_id), REASON[verdict]
+  self.verdict = verdict
+  failure.record(queue, job_id, reason, self.now, "outcome", verdict)
+  release.forfeit(queue, job, self.now)
+  failure.announce(queue, job_id, reason, self.now)
 end
 
-local function carry_out(self, job_id, verdict)
-  local queue = self.queue
-  if verdict == rules.RUN then
-    ledger.let_go(queue, job_id)
-    flows.resume(queue, job_id, redis.call("HGET", queue .. "job:" .. job_id, "name"))
-  else
-    end_unrun(queue, job_id, verdict, self.now)
-    self.todo[#self.todo + 1] = job_id
-  end
+local function note_decision(self, job_id, verdict)
   local decisions = self.decisions
   decisions[#decisions + 1], decisions[#decisions + 2] = job_id, verdict
 end
 
---- Tell one job of this queue that `member` ended; whether that changed anything.
-local function tell(self, job_id, member, outcome)
-  local key = self.queue .. "job:" .. job_id
+--- Decide about a job that waits for others; whether there is a verdict.
+function propagation.decide(self, queue, job_id)
+  local verdict, counts = judge(queue, job_id)
+  if not verdict then
+    return false
+  elseif verdict == rules.RUN then
+    ledger.let_go(queue, job_id, counts)
+    flows.resume(queue, job_id, redis.call("HGET", queue .. "job:" .. job_id, "name"))
+  else
+    end_unrun(self, queue, job_id, verdict)
+  end
+  note_decision(self, job_id, verdict)
+  return true
+end
+
+--- Start a job that waits for nothing, where its options want it.
+function propagation.start(self, job_id)
+  local queue, key = self.queue, self.queue .. "job:" .. job_id
+  local fields = redis.call("HMGET", key, "name", "delay", "priority", "lifo", "timestamp")
+  local state = place.new(queue, job_id, {
+    job_name = fields[1],
+    delay_ms = tonumber(fields[2]) or 0,
+    priority = tonumber(fields[3]) or 0,
+    lifo = fields[4] == "1",
+    timestamp_ms = tonumber(fields[5]) or self.now,
+  })
+  redis.call("HSET", key, "state", state)
+  note_decision(self, job_id, rules.RUN)
+end
+
+--- Tell one job that `member` ended; whether that changed anything.
+local function tell(self, queue, job_id, member, outcome)
+  local key = queue .. "job:" .. job_id
   local job = { state = redis.call("HGET", key, "state") }
   if not job.state or record.has_ended(job) then
     return false
   end
   local changed = ledger.enter(key, member, outcome)
-  local verdict = job.state == "waiting-children" and decide(self.queue, job_id)
-  if verdict then
-    carry_out(self, job_id, verdict)
-  end
-  return changed or verdict and true or false
+  local decided = job.state == "waiting-children" and propagation.decide(self, queue, job_id)
+  return changed or decided
 end
 
---- Leave a job of another queue to the caller.
+--- Leave a job to the caller.
 local function leave(self, queue, job_id, member, outcome)
   local elsewhere = self.elsewhere
   local size = #elsewhere
@@ -86,52 +158,69 @@ local function leave(self, queue, job_id, member, outcome)
   elsewhere[size + 3], elsewhere[size + 4] = member, outcome
 end
 
---- Tell all that wait for a job; false when there is no room for more changes before all are told.
-local function tell_dependents(self, job_id)
-  local outcome, job = ended(self.queue, job_id)
-  if not outcome then
-    return true
-  end
-  local member, here, elsewhere = self.queue .. job_id, {}, {}
-  dependents.each(self.queue, job_id, job, true, function(queue, dependent_id)
-    if queue == self.queue then
-      here[#here + 1] = dependent_id
-    else
-      elsewhere[#elsewhere + 1] = { queue, dependent_id }
-    end
+--- Pass on news from another queue.
+function propagation.news(self, told)
+  tell(self, self.queue, told.dependent, told.member, told.outcome)
+end
+
+--- Pass on how a job ended, if it has.
+function propagation.ended(self, job_id)
+  self.todo[#self.todo + 1] = recorded(self.queue, job_id)
+end
+
+--- Tell a job that `member` has completed, as any client would; where a rule says more, it is heeded.
+function propagation.completed(self, queue, job_id, member)
+  flows.notify(queue, job_id, member, function()
+    propagation.decide(self, queue, job_id)
   end)
-  for _, dependent_id in ipairs(here) do
-    if self.room == 0 then
+end
+
+--- Tell all that wait for a job; false when there is no room for more changes before all are told.
+local function tell_all(self, ended)
+  local member = ended.queue .. ended.job_id
+  while ended.told < #ended.waiting do
+    local other = ended.waiting[ended.told + 1]
+    if self.leaves and other.queue ~= self.queue then
+      leave(self, other.queue, other.job_id, member, ended.outcome)
+    elseif self.room == 0 then
       return false
-    elseif tell(self, dependent_id, member, outcome) then
+    elseif tell(self, other.queue, other.job_id, member, ended.outcome) then
       self.room = self.room - 1
     end
-  end
-  for _, dependent in ipairs(elsewhere) do
-    leave(self, dependent[1], dependent[2], member, outcome)
+    ended.told = ended.told + 1
   end
   return true
 end
 
---- Pass on news from other queues and the outcomes of jobs, then of those that end because of them, the nearest first.
---- Returns what was decided, what other queues are to be told, and which jobs remain once `limit` jobs have changed.
-function propagation.run(queue, now, limit, news, job_ids)
-  local self = { queue = queue, now = now, room = limit, todo = {}, decisions = {}, elsewhere = {} }
-  for index, job_id in ipairs(job_ids) do
-    self.todo[index] = job_id
+--- Leave to the caller what there is no room for: a job of this queue by its id, if it is still there to be asked.
+local function put_off(self, ended)
+  if ended.queue == self.queue and redis.call("EXISTS", ended.queue .. "job:" .. ended.job_id) == 1 then
+    self.remaining[#self.remaining + 1] = ended.job_id
+    return
   end
-  for _, told in ipairs(news) do
-    tell(self, told.dependent, told.member, told.outcome)
+  for index = ended.told + 1, #ended.waiting do
+    local other = ended.waiting[index]
+    leave(self, other.queue, other.job_id, ended.queue .. ended.job_id, ended.outcome)
   end
-  local place = 1
-  while self.todo[place] and tell_dependents(self, self.todo[place]) do
-    place = place + 1
+end
+
+--- Pass on the outcomes heard of so far, then those of jobs that end because of them, the nearest first.
+function propagation.run(self)
+  local next_one = 1
+  while self.todo[next_one] and tell_all(self, self.todo[next_one]) do
+    next_one = next_one + 1
   end
-  local remaining = {}
-  for index = place, #self.todo do
-    remaining[#remaining + 1] = self.todo[index]
+  for index = next_one, #self.todo do
+    put_off(self, self.todo[index])
   end
-  return { self.decisions, self.elsewhere, remaining }
+  self.todo = {}
+end
+
+--- The same, and hear no more. Returns what was decided, what others are to be told, and whose dependents remain.
+function propagation.finish(self)
+  propagation.run(self)
+  failure.watch(nil)
+  return { self.decisions, self.elsewhere, self.remaining }
 end
 
 return propagation

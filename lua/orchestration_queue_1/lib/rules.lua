@@ -58,6 +58,11 @@ function VERDICTS.always()
   return RUN
 end
 
+--- Whether a rule has this name.
+function rules.is_rule(name)
+  return VERDICTS[name] ~= nil
+end
+
 --- The verdict, as soon as there is one; false before. `counts` says how many jobs are waited for (`total`), and how
 --- many ended with `success`, `failed` (or never ran because of a failure) and `skipped`.
 --- A rule that nobody here knows is taken for `all_success`, as is none.

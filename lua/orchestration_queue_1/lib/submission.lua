@@ -1,97 +1,198 @@
 --- Writes a graph of jobs, as addFlow, addJob and registerParent do node by node.
 
 local creation = require("creation")
+local dependents = require("dependents")
 local events = require("events")
-local flows = require("flows")
 local ids = require("ids")
+local ledger = require("ledger")
+local many = require("many")
+local propagation = require("propagation")
+local rules = require("rules")
 
 local submission = {}
+
+--- Most jobs that were told of an ended one may change by one call; the others are left to the caller.
+local ROOM = 1000
 
 local function refuse(code, why)
   error({ err = code .. " oq1_submitGraph: " .. why })
 end
 
---- Refuse what would leave a graph half written, or waiting for ever.
-function submission.check(queue, nodes, edges)
+local function bad(why)
+  refuse("OQ_BAD_ARGUMENT", why)
+end
+
+local function check_nodes(queue, nodes)
   local seen = {}
   for place, job in ipairs(nodes) do
     local id = job.custom_id
     if id == "" or seen[id] or job.parent_id ~= "" then
-      refuse("OQ_BAD_ARGUMENT", "node " .. place .. " needs an id of its own and no parent")
+      bad("node " .. place .. " needs an id of its own and no parent")
     elseif creation.problem(queue, job) == "ERR:COST_EXCEEDS_CAPACITY" then
       refuse("OQ_TOO_EXPENSIVE", "node " .. place .. " costs more than its token bucket holds")
     end
     seen[id] = true
   end
-  for _, edge in ipairs(edges) do
+end
+
+local function check_place(nodes, place, what)
+  if not nodes[place] then
+    bad(what .. " names node " .. place .. " of " .. #nodes)
+  end
+end
+
+--- Refuse what would leave a graph half written, or waiting for ever.
+function submission.check(queue, graph)
+  local nodes = graph.nodes
+  check_nodes(queue, nodes)
+  for _, edge in ipairs(graph.edges) do
     if edge.dependent < 1 or edge.dependency <= edge.dependent or edge.dependency > #nodes then
-      local ends = edge.dependent .. " to " .. edge.dependency
-      refuse("OQ_BAD_ARGUMENT", "an edge from " .. ends .. " leads to no later node")
+      bad("an edge from " .. edge.dependent .. " to " .. edge.dependency .. " leads to no later node")
+    end
+  end
+  for _, edge in ipairs(graph.foreign) do
+    check_place(nodes, edge.dependent, "a foreign dependency")
+    if not dependents.read_member(queue, edge.member) then
+      bad("'" .. edge.member .. "' names no job")
+    end
+  end
+  for _, edge in ipairs(graph.outside) do
+    check_place(nodes, edge.dependency, "a foreign dependent")
+    if not dependents.read_member(queue, dependents.sibling(queue, edge.queue_name) .. edge.job_id) then
+      bad("'" .. edge.job_id .. "' of '" .. edge.queue_name .. "' names no job")
+    end
+  end
+  for _, ruled in ipairs(graph.rules) do
+    check_place(nodes, ruled.place, "a rule")
+    if not rules.is_rule(ruled.rule) then
+      bad("'" .. ruled.rule .. "' is no trigger rule")
     end
   end
 end
 
---- Give every node its dependents and what it waits for.
-local function link(nodes, edges)
-  for _, job in ipairs(nodes) do
-    job.dependents, job.dependencies = {}, {}
-  end
-  for _, edge in ipairs(edges) do
-    local dependent, dependency = nodes[edge.dependent], nodes[edge.dependency]
-    dependent.dependencies[#dependent.dependencies + 1] = dependency
-    dependency.dependents[#dependency.dependents + 1] = dependent
+--- Write the flow's record, once.
+function submission.note(flow_key, flows_key, flow_id, plan, now, held)
+  if redis.call("HSETNX", flow_key, "plan", plan) == 1 then
+    redis.call("HSET", flow_key, "createdAt", now, "state", held and "submitting" or "running")
+    redis.call("ZADD", flows_key, "NX", now, flow_id)
   end
 end
 
---- Note the dependents where completions look for them: the only one of a ready job in its record, else in a set.
-local function register(queue, job)
-  local queue_name, parent_ids, parent_queues = queue:match("{(.*)}:$"), {}, {}
-  for index, dependent in ipairs(job.dependents) do
-    redis.call("SADD", queue .. "parents:" .. job.custom_id, queue .. dependent.custom_id)
-    parent_ids[index], parent_queues[index] = dependent.custom_id, queue_name
+local function wait_for(job, member, weak)
+  job.waits_for[#job.waits_for + 1] = member
+  if weak then
+    job.weak[#job.weak + 1] = member
   end
+end
+
+--- Give every node who waits for it and what it waits for.
+local function link(queue, graph)
+  local nodes, name = graph.nodes, dependents.queue_name(queue)
+  for _, job in ipairs(nodes) do
+    job.told, job.waits_for, job.weak = {}, {}, {}
+  end
+  for _, edge in ipairs(graph.edges) do
+    local dependent, dependency = nodes[edge.dependent], nodes[edge.dependency]
+    wait_for(dependent, queue .. dependency.custom_id, edge.weak)
+    dependency.told[#dependency.told + 1] = { queue_name = name, job_id = dependent.custom_id }
+  end
+  for _, edge in ipairs(graph.foreign) do
+    wait_for(nodes[edge.dependent], edge.member, edge.weak)
+  end
+  for _, edge in ipairs(graph.outside) do
+    local told = nodes[edge.dependency].told
+    told[#told + 1] = { queue_name = edge.queue_name, job_id = edge.job_id, is_outside = true }
+  end
+  for _, ruled in ipairs(graph.rules) do
+    nodes[ruled.place].rule = ruled.rule
+  end
+end
+
+--- Note the dependents where completions look for them.
+local function register(queue, job)
+  local members, parent_ids, parent_queues = {}, {}, {}
+  for index, other in ipairs(job.told) do
+    members[index] = dependents.sibling(queue, other.queue_name) .. other.job_id
+    parent_ids[index], parent_queues[index] = other.job_id, other.queue_name
+  end
+  many.call(members, "SADD", queue .. "parents:" .. job.custom_id)
   redis.call(
     "HSET", queue .. "job:" .. job.custom_id,
     "parentIds", cjson.encode(parent_ids), "parentQueues", cjson.encode(parent_queues)
   )
 end
 
-local function create(queue, job)
-  local waits, dependents = #job.dependencies > 0, job.dependents
-  local in_record = not waits and #dependents == 1
+--- Note what of a job is ours alone.
+local function describe(queue, job, flow_id)
+  local fields = {}
+  if flow_id ~= "" then
+    fields[1], fields[2] = "flow", flow_id
+  end
+  if job.rule and job.waits_for[1] then
+    fields[#fields + 1], fields[#fields + 2] = "triggerRule", job.rule
+  end
+  for _, member in ipairs(job.weak) do
+    fields[#fields + 1], fields[#fields + 2] = ledger.weak_field(member), 1
+  end
+  if fields[1] then
+    many.call(fields, "HSET", queue .. "job:" .. job.custom_id)
+  end
+end
+
+local function create(queue, job, flow_id, held)
+  local waits, only = job.waits_for[1] ~= nil, job.told[1]
+  local name = dependents.queue_name(queue)
+  -- The only dependent of a ready job is named in its record, the others in a set; as is one of another queue, for the
+  -- record makes other clients' completions touch that queue's keys, which a cluster refuses.
+  local in_record = not waits and #job.told == 1 and only.queue_name == name
   if in_record then
-    job.parent_id, job.parent_queue = dependents[1].custom_id, queue:match("{(.*)}:$")
+    job.parent_id, job.parent_queue = only.job_id, name
   end
   job.keeps_limits = waits
   ids.take(queue, job.custom_id)
-  creation.write(queue, job.custom_id, job, waits and "waiting-children" or nil)
-  for _, dependency in ipairs(job.dependencies) do
-    redis.call("SADD", queue .. "deps:" .. job.custom_id, queue .. dependency.custom_id)
-  end
+  creation.write(queue, job.custom_id, job, (waits or held) and "waiting-children" or nil)
+  local obstacles = ledger.obstacles(queue, held, waits and job.rule)
+  many.call(job.waits_for, "SADD", queue .. "deps:" .. job.custom_id)
+  many.call(obstacles, "SADD", queue .. "deps:" .. job.custom_id)
+  describe(queue, job, flow_id)
   events.emit(queue, "added", job.custom_id, "name", job.job_name)
-  if dependents[1] and not in_record then
+  if only and not in_record then
     register(queue, job)
   end
 end
 
---- Write what is not there yet; returns each node's id, or `duplicate`. What is there and completed is told on.
-function submission.write(queue, nodes, edges)
-  link(nodes, edges)
-  local replies = {}
-  for place, job in ipairs(nodes) do
-    if not ids.exists(queue, job.custom_id) then
-      create(queue, job)
-      replies[place] = job.custom_id
-    else
-      replies[place] = "duplicate"
-      if redis.call("HGET", queue .. "job:" .. job.custom_id, "state") == "completed" then
-        for _, dependent in ipairs(job.dependents) do
-          flows.notify(queue, dependent.custom_id, queue .. job.custom_id)
-        end
-      end
+--- A job that was there from before is to tell those that may be new what becomes of it.
+local function register_new(queue, job, created)
+  local members, named = {}, redis.call("HGET", queue .. "job:" .. job.custom_id, "parentId")
+  for _, other in ipairs(job.told) do
+    local member = dependents.sibling(queue, other.queue_name) .. other.job_id
+    if (created[member] or other.is_outside) and other.job_id ~= named then
+      members[#members + 1] = member
     end
   end
-  return replies
+  many.call(members, "SADD", queue .. "parents:" .. job.custom_id)
+end
+
+--- Write what is not there yet. What is there and ended is told on.
+function submission.write(queue, graph, now, flow_id, held)
+  link(queue, graph)
+  local outcomes = propagation.new(queue, now, ROOM, true)
+  local replies, created = {}, {}
+  for place, job in ipairs(graph.nodes) do
+    if not ids.exists(queue, job.custom_id) then
+      create(queue, job, flow_id, held)
+      replies[place], created[queue .. job.custom_id] = job.custom_id, true
+      if job.rule == "always" and job.waits_for[1] then
+        propagation.decide(outcomes, queue, job.custom_id)
+      end
+    else
+      replies[place] = "duplicate"
+      register_new(queue, job, created)
+      propagation.ended(outcomes, job.custom_id)
+    end
+  end
+  local _, elsewhere, remaining = unpack(propagation.finish(outcomes))
+  return { replies, elsewhere, remaining }
 end
 
 return submission

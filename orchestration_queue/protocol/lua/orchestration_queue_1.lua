@@ -1051,6 +1051,14 @@ local metrics = require("metrics")
 
 local failure = {}
 
+local heard
+
+--- Have `visit(queue, job_id)` called for each job that fails from now on, before anything about it is removed; nil ends
+--- that.
+function failure.watch(visit)
+  heard = visit
+end
+
 --- Enter the job among the failed; what follows `now` are further fields and values of its record.
 function failure.record(queue, job_id, reason, now, ...)
   redis.call("ZADD", queue .. "failed", now, job_id)
@@ -1058,6 +1066,9 @@ function failure.record(queue, job_id, reason, now, ...)
     "HSET", queue .. "job:" .. job_id,
     "state", "failed", "failedReason", reason, "finishedOn", now, ...
   )
+  if heard then
+    heard(queue, job_id)
+  end
 end
 
 --- Tell of a failure, and count it.
@@ -1456,10 +1467,11 @@ function flows.resume(queue, job_id, name)
   events.emit(queue, "active", job_id)
 end
 
---- Tell a parent that the child `member` has completed. A parent that is gone stays gone.
-function flows.notify(queue, parent_id, member)
+--- Tell a parent that the child `member` has completed. A parent that is gone stays gone. `decide()` is called where
+--- that does not release it, but it has a rule of its own.
+function flows.notify(queue, parent_id, member, decide)
   local key = queue .. "job:" .. parent_id
-  local parent = redis.call("HMGET", key, "state", "name")
+  local parent = redis.call("HMGET", key, "state", "name", "triggerRule")
   if not parent[1] and redis.call("EXISTS", key) == 0 then
     return
   end
@@ -1467,8 +1479,12 @@ function flows.notify(queue, parent_id, member)
     return
   end
   local done = redis.call("HINCRBY", key, "depsCompleted", 1)
-  if parent[1] == "waiting-children" and done >= redis.call("SCARD", queue .. "deps:" .. parent_id) then
+  if parent[1] ~= "waiting-children" then
+    return
+  elseif done >= redis.call("SCARD", queue .. "deps:" .. parent_id) then
     flows.resume(queue, parent_id, parent[2])
+  elseif parent[3] and decide then
+    decide()
   end
 end
 
@@ -1629,6 +1645,15 @@ local dependents = {}
 --- What every key of another queue with our prefix begins with.
 function dependents.sibling(queue, name)
   return queue:sub(1, queue:find("{", 1, true)) .. name .. "}:"
+end
+
+--- The queue and the id in a job's name among what others wait for; nil when it names no job that shares our prefix.
+function dependents.read_member(queue, member)
+  local name, job_id = member:match("{([^{}:]+)}:([^{}:]+)$")
+  if name and member == dependents.sibling(queue, name) .. job_id then
+    return dependents.sibling(queue, name), job_id
+  end
+  return nil
 end
 
 --- The name of the queue whose keys begin so.
@@ -2731,6 +2756,7 @@ modules.ledger = (function()
 --- What a waiting job knows of those it waits for: who ended how, each counted once.
 --- Completed ones are counted where every glide-mq client counts them: `depdone:{member}` and `depsCompleted`. The
 --- others have fields of ours beside them: `depend:{member}` says how one ended, `depsFailed` and `depsSkipped` how many.
+--- `depweak:{member}` marks one that counts as completed however it ends.
 
 local ledger = {}
 
@@ -2740,6 +2766,9 @@ local MEMBERS_PER_COMMAND = 500
 --- Members that are no jobs. While `__hold__` is awaited, the job is still being wired. `__rule__` is never told of, so
 --- that completions alone do not release the job.
 local WIRING, RULE = "__hold__", "__rule__"
+
+--- Rules by which a job does not run once all that it waits for have completed.
+local NEEDS_MORE = { all_failed = true, one_failed = true }
 
 --- Whether an outcome has one of the four names.
 function ledger.is_outcome(outcome)
@@ -2751,14 +2780,17 @@ local function forget(key, member, before)
   redis.call("HINCRBY", key, COUNTER[before], -1)
 end
 
---- Enter how `member` ended; false when that was known. A job that ran again after its failure ends anew.
+--- Enter how `member` ended; false when that was known. A job that ran again after its failure ends anew; one that
+--- completed, or counts as completed, has done so for good.
 function ledger.enter(key, member, outcome)
-  local before = redis.call("HGET", key, "depend:" .. member)
-  if outcome == before then
+  local known = redis.call("HMGET", key, "depend:" .. member, "depdone:" .. member, "depweak:" .. member)
+  local before = known[1]
+  if outcome == before or known[2] and outcome ~= "success" then
     return false
   elseif before then
     forget(key, member, before)
   end
+  outcome = known[3] and "success" or outcome
   if outcome ~= "success" then
     redis.call("HSET", key, "depend:" .. member, outcome)
     redis.call("HINCRBY", key, COUNTER[outcome], 1)
@@ -2770,12 +2802,13 @@ function ledger.enter(key, member, outcome)
   return true
 end
 
---- The counts that a rule asks for, and the rule; nil while the job is still being wired.
+--- The counts that a rule asks for, and the rule; nil while the job is still being wired. A rule is about the start:
+--- once the job has run, it waits for the success of all its children.
 function ledger.counts(queue, job_id)
   local hold, deps = queue .. WIRING, queue .. "deps:" .. job_id
   local fields = redis.call(
     "HMGET", queue .. "job:" .. job_id,
-    "triggerRule", "depsCompleted", "depsFailed", "depsSkipped", "depdone:" .. hold
+    "triggerRule", "depsCompleted", "depsFailed", "depsSkipped", "depdone:" .. hold, "processedOn"
   )
   local held = redis.call("SMISMEMBER", deps, hold, queue .. RULE)
   local wired = fields[5] and 1 or 0
@@ -2787,36 +2820,81 @@ function ledger.counts(queue, job_id)
     success = (tonumber(fields[2]) or 0) - wired,
     failed = tonumber(fields[3]) or 0,
     skipped = tonumber(fields[4]) or 0,
-  }, fields[1]
+  }, not fields[6] and fields[1] or nil
+end
+
+--- Call `visit(members)` for what a job waits for, some hundred at a time.
+local function each_portion(queue, job_id, visit)
+  local members = redis.call("SMEMBERS", queue .. "deps:" .. job_id)
+  for first = 1, #members, MEMBERS_PER_COMMAND do
+    visit({ unpack(members, first, math.min(first + MEMBERS_PER_COMMAND - 1, #members)) })
+  end
 end
 
 --- Forget the failures of jobs that ran again and completed, which a client that only counts completions did not;
 --- whether there were any.
 function ledger.correct(queue, job_id)
-  local key, members = queue .. "job:" .. job_id, redis.call("SMEMBERS", queue .. "deps:" .. job_id)
-  local found = false
-  for first = 1, #members, MEMBERS_PER_COMMAND do
-    local last = math.min(first + MEMBERS_PER_COMMAND - 1, #members)
+  local key, found = queue .. "job:" .. job_id, false
+  each_portion(queue, job_id, function(members)
     local fields = {}
-    for index = first, last do
-      fields[#fields + 1] = "depdone:" .. members[index]
-      fields[#fields + 1] = "depend:" .. members[index]
+    for index, member in ipairs(members) do
+      fields[2 * index - 1], fields[2 * index] = "depdone:" .. member, "depend:" .. member
     end
     local values = redis.call("HMGET", key, unpack(fields))
-    for index = first, last do
-      local place = 2 * (index - first) + 1
-      if values[place] and values[place + 1] then
-        forget(key, members[index], values[place + 1])
+    for index, member in ipairs(members) do
+      if values[2 * index - 1] and values[2 * index] then
+        forget(key, member, values[2 * index])
         found = true
       end
     end
-  end
+  end)
   return found
 end
 
---- Let go of what held the job up, now that it runs; it may wait for other jobs later.
-function ledger.let_go(queue, job_id)
+--- Let go of what held the job up, now that it runs. It may wait for children later: all that it waited for counts as
+--- done, for it was enough, and no client shall count it again.
+function ledger.let_go(queue, job_id, counts)
   redis.call("SREM", queue .. "deps:" .. job_id, queue .. RULE)
+  if counts.success >= counts.total then
+    return
+  end
+  local key = queue .. "job:" .. job_id
+  each_portion(queue, job_id, function(members)
+    local ends, done = {}, {}
+    for index, member in ipairs(members) do
+      ends[index], done[2 * index - 1], done[2 * index] = "depend:" .. member, "depdone:" .. member, 1
+    end
+    redis.call("HDEL", key, unpack(ends))
+    redis.call("HSET", key, unpack(done))
+  end)
+  redis.call("HDEL", key, "depsFailed", "depsSkipped")
+  redis.call("HSET", key, "depsCompleted", redis.call("SCARD", queue .. "deps:" .. job_id))
+end
+
+--- What a new job waits for, beside the jobs it names: its release when it is held, and what completions cannot bring.
+function ledger.obstacles(queue, held, rule)
+  local members = {}
+  if held then
+    members[1] = queue .. WIRING
+  end
+  if NEEDS_MORE[rule] then
+    members[#members + 1] = queue .. RULE
+  end
+  return members
+end
+
+--- The field that marks a member which counts as completed however it ends.
+function ledger.weak_field(member)
+  return "depweak:" .. member
+end
+
+--- Release a job that is held; returns for how many members it waits now, nil when it was not held.
+function ledger.release(queue, job_id)
+  local deps = queue .. "deps:" .. job_id
+  if redis.call("SREM", deps, queue .. WIRING) == 0 then
+    return nil
+  end
+  return redis.call("SCARD", deps)
 end
 
 return ledger
@@ -2883,6 +2961,11 @@ function VERDICTS.always()
   return RUN
 end
 
+--- Whether a rule has this name.
+function rules.is_rule(name)
+  return VERDICTS[name] ~= nil
+end
+
 --- The verdict, as soon as there is one; false before. `counts` says how many jobs are waited for (`total`), and how
 --- many ended with `success`, `failed` (or never ran because of a failure) and `skipped`.
 --- A rule that nobody here knows is taken for `all_success`, as is none.
@@ -2896,11 +2979,15 @@ end)()
 
 modules.propagation = (function()
 --- Tells the jobs that wait what became of those they wait for, and what that means for them by their trigger rules.
+---
+--- While a call has a propagation, it hears of every job that fails for good, wherever that is decided, and so before
+--- retention can take away who waits for it. The call lets it run when its own work is done.
 
 local dependents = require("dependents")
 local failure = require("failure")
 local flows = require("flows")
 local ledger = require("ledger")
+local place = require("place")
 local record = require("record")
 local release = require("release")
 local rules = require("rules")
@@ -2909,23 +2996,71 @@ local propagation = {}
 
 local REASON = { [rules.UPSTREAM_FAILED] = "upstream failed", [rules.SKIPPED] = "skipped" }
 
---- How a job ended, and who its record says waits for it; nil when it has not ended or is gone.
-local function ended(queue, job_id)
+--- A job that ended, and who waits for it, those of its own queue first.
+local function ending(queue, job_id, outcome, job, registered)
+  local waiting, elsewhere = {}, {}
+  dependents.each(queue, job_id, job, registered, function(parent_queue, parent_id)
+    local list = parent_queue == queue and waiting or elsewhere
+    list[#list + 1] = { queue = parent_queue, job_id = parent_id }
+  end)
+  for _, other in ipairs(elsewhere) do
+    waiting[#waiting + 1] = other
+  end
+  return { queue = queue, job_id = job_id, outcome = outcome, waiting = waiting, told = 0 }
+end
+
+--- How a job ended, as its record says; nil when it has not ended or is gone.
+local function recorded(queue, job_id)
   local fields = redis.call(
     "HMGET", queue .. "job:" .. job_id,
     "state", "outcome", "failedReason", "parentId", "parentQueue"
   )
   local job = { parentId = fields[4], parentQueue = fields[5] }
   if fields[1] == "completed" then
-    return "success", job
+    return ending(queue, job_id, "success", job, true)
   elseif fields[1] == "failed" then
     -- A job that was run after all fails for a reason of its own.
-    return fields[2] and REASON[fields[2]] == fields[3] and fields[2] or "failed", job
+    local outcome = fields[2] and REASON[fields[2]] == fields[3] and fields[2] or "failed"
+    return ending(queue, job_id, outcome, job, true)
   end
   return nil
 end
 
-local function decide(queue, job_id)
+--- Hear of a job that fails. What is known of who waits for it need not be asked.
+local function hear(self, queue, job_id)
+  local outcome, known = self.verdict or "failed", self.known
+  self.verdict = nil
+  local job, registered
+  if known and known.job_id == job_id and queue == self.queue then
+    job, registered = known.job, known.registered
+  else
+    local fields = redis.call("HMGET", queue .. "job:" .. job_id, "parentId", "parentQueue")
+    job, registered = { parentId = fields[1], parentQueue = fields[2] }, true
+  end
+  local ended = ending(queue, job_id, outcome, job, registered)
+  if ended.waiting[1] then
+    self.todo[#self.todo + 1] = ended
+  end
+end
+
+--- Hear of all jobs that fail from now on. `room` is how many jobs that wait may change; with `leaves`, those of other
+--- queues are left to the caller.
+function propagation.new(queue, now, room, leaves)
+  local self = { queue = queue, now = now, room = room, leaves = leaves }
+  self.todo, self.decisions, self.elsewhere, self.remaining = {}, {}, {}, {}
+  failure.watch(function(failed_queue, job_id)
+    hear(self, failed_queue, job_id)
+  end)
+  return self
+end
+
+--- What is known of the job that is being settled: who waits for it, by its record and by whether any are registered.
+function propagation.knows(self, job_id, job, registered)
+  self.known = { job_id = job_id, job = job, registered = registered }
+end
+
+--- The verdict on a job that waits, as soon as there is one, and on which counts.
+local function judge(queue, job_id)
   local counts, rule = ledger.counts(queue, job_id)
   if not counts then
     return nil
@@ -2933,49 +3068,69 @@ local function decide(queue, job_id)
   local verdict = rules.decide(rule, counts)
   local mixed = counts.success > 0 and counts.failed + counts.skipped > 0
   if verdict and mixed and ledger.correct(queue, job_id) then
-    return rules.decide(rule, (ledger.counts(queue, job_id)))
+    counts, rule = ledger.counts(queue, job_id)
+    return rules.decide(rule, counts), counts
   end
-  return verdict
+  return verdict, counts
 end
 
 --- End a job that shall not run, and everything it holds up.
-local function end_unrun(queue, job_id, verdict, now)
-  local job = record.load(queue, job_id)
-  local reason = REASON[verdict]
-  failure.record(queue, job_id, reason, now, "outcome", verdict)
-  release.forfeit(queue, job, now)
-  failure.announce(queue, job_id, reason, now)
+local function end_unrun(self, queue, job_id, verdict)
+  local job, reason = record.load(queue, job_id), REASON[verdict]
+  self.verdict = verdict
+  failure.record(queue, job_id, reason, self.now, "outcome", verdict)
+  release.forfeit(queue, job, self.now)
+  failure.announce(queue, job_id, reason, self.now)
 end
 
-local function carry_out(self, job_id, verdict)
-  local queue = self.queue
-  if verdict == rules.RUN then
-    ledger.let_go(queue, job_id)
-    flows.resume(queue, job_id, redis.call("HGET", queue .. "job:" .. job_id, "name"))
-  else
-    end_unrun(queue, job_id, verdict, self.now)
-    self.todo[#self.todo + 1] = job_id
-  end
+local function note_decision(self, job_id, verdict)
   local decisions = self.decisions
   decisions[#decisions + 1], decisions[#decisions + 2] = job_id, verdict
 end
 
---- Tell one job of this queue that `member` ended; whether that changed anything.
-local function tell(self, job_id, member, outcome)
-  local key = self.queue .. "job:" .. job_id
+--- Decide about a job that waits for others; whether there is a verdict.
+function propagation.decide(self, queue, job_id)
+  local verdict, counts = judge(queue, job_id)
+  if not verdict then
+    return false
+  elseif verdict == rules.RUN then
+    ledger.let_go(queue, job_id, counts)
+    flows.resume(queue, job_id, redis.call("HGET", queue .. "job:" .. job_id, "name"))
+  else
+    end_unrun(self, queue, job_id, verdict)
+  end
+  note_decision(self, job_id, verdict)
+  return true
+end
+
+--- Start a job that waits for nothing, where its options want it.
+function propagation.start(self, job_id)
+  local queue, key = self.queue, self.queue .. "job:" .. job_id
+  local fields = redis.call("HMGET", key, "name", "delay", "priority", "lifo", "timestamp")
+  local state = place.new(queue, job_id, {
+    job_name = fields[1],
+    delay_ms = tonumber(fields[2]) or 0,
+    priority = tonumber(fields[3]) or 0,
+    lifo = fields[4] == "1",
+    timestamp_ms = tonumber(fields[5]) or self.now,
+  })
+  redis.call("HSET", key, "state", state)
+  note_decision(self, job_id, rules.RUN)
+end
+
+--- Tell one job that `member` ended; whether that changed anything.
+local function tell(self, queue, job_id, member, outcome)
+  local key = queue .. "job:" .. job_id
   local job = { state = redis.call("HGET", key, "state") }
   if not job.state or record.has_ended(job) then
     return false
   end
   local changed = ledger.enter(key, member, outcome)
-  local verdict = job.state == "waiting-children" and decide(self.queue, job_id)
-  if verdict then
-    carry_out(self, job_id, verdict)
-  end
-  return changed or verdict and true or false
+  local decided = job.state == "waiting-children" and propagation.decide(self, queue, job_id)
+  return changed or decided
 end
 
---- Leave a job of another queue to the caller.
+--- Leave a job to the caller.
 local function leave(self, queue, job_id, member, outcome)
   local elsewhere = self.elsewhere
   local size = #elsewhere
@@ -2983,52 +3138,69 @@ local function leave(self, queue, job_id, member, outcome)
   elsewhere[size + 3], elsewhere[size + 4] = member, outcome
 end
 
---- Tell all that wait for a job; false when there is no room for more changes before all are told.
-local function tell_dependents(self, job_id)
-  local outcome, job = ended(self.queue, job_id)
-  if not outcome then
-    return true
-  end
-  local member, here, elsewhere = self.queue .. job_id, {}, {}
-  dependents.each(self.queue, job_id, job, true, function(queue, dependent_id)
-    if queue == self.queue then
-      here[#here + 1] = dependent_id
-    else
-      elsewhere[#elsewhere + 1] = { queue, dependent_id }
-    end
+--- Pass on news from another queue.
+function propagation.news(self, told)
+  tell(self, self.queue, told.dependent, told.member, told.outcome)
+end
+
+--- Pass on how a job ended, if it has.
+function propagation.ended(self, job_id)
+  self.todo[#self.todo + 1] = recorded(self.queue, job_id)
+end
+
+--- Tell a job that `member` has completed, as any client would; where a rule says more, it is heeded.
+function propagation.completed(self, queue, job_id, member)
+  flows.notify(queue, job_id, member, function()
+    propagation.decide(self, queue, job_id)
   end)
-  for _, dependent_id in ipairs(here) do
-    if self.room == 0 then
+end
+
+--- Tell all that wait for a job; false when there is no room for more changes before all are told.
+local function tell_all(self, ended)
+  local member = ended.queue .. ended.job_id
+  while ended.told < #ended.waiting do
+    local other = ended.waiting[ended.told + 1]
+    if self.leaves and other.queue ~= self.queue then
+      leave(self, other.queue, other.job_id, member, ended.outcome)
+    elseif self.room == 0 then
       return false
-    elseif tell(self, dependent_id, member, outcome) then
+    elseif tell(self, other.queue, other.job_id, member, ended.outcome) then
       self.room = self.room - 1
     end
-  end
-  for _, dependent in ipairs(elsewhere) do
-    leave(self, dependent[1], dependent[2], member, outcome)
+    ended.told = ended.told + 1
   end
   return true
 end
 
---- Pass on news from other queues and the outcomes of jobs, then of those that end because of them, the nearest first.
---- Returns what was decided, what other queues are to be told, and which jobs remain once `limit` jobs have changed.
-function propagation.run(queue, now, limit, news, job_ids)
-  local self = { queue = queue, now = now, room = limit, todo = {}, decisions = {}, elsewhere = {} }
-  for index, job_id in ipairs(job_ids) do
-    self.todo[index] = job_id
+--- Leave to the caller what there is no room for: a job of this queue by its id, if it is still there to be asked.
+local function put_off(self, ended)
+  if ended.queue == self.queue and redis.call("EXISTS", ended.queue .. "job:" .. ended.job_id) == 1 then
+    self.remaining[#self.remaining + 1] = ended.job_id
+    return
   end
-  for _, told in ipairs(news) do
-    tell(self, told.dependent, told.member, told.outcome)
+  for index = ended.told + 1, #ended.waiting do
+    local other = ended.waiting[index]
+    leave(self, other.queue, other.job_id, ended.queue .. ended.job_id, ended.outcome)
   end
-  local place = 1
-  while self.todo[place] and tell_dependents(self, self.todo[place]) do
-    place = place + 1
+end
+
+--- Pass on the outcomes heard of so far, then those of jobs that end because of them, the nearest first.
+function propagation.run(self)
+  local next_one = 1
+  while self.todo[next_one] and tell_all(self, self.todo[next_one]) do
+    next_one = next_one + 1
   end
-  local remaining = {}
-  for index = place, #self.todo do
-    remaining[#remaining + 1] = self.todo[index]
+  for index = next_one, #self.todo do
+    put_off(self, self.todo[index])
   end
-  return { self.decisions, self.elsewhere, remaining }
+  self.todo = {}
+end
+
+--- The same, and hear no more. Returns what was decided, what others are to be told, and whose dependents remain.
+function propagation.finish(self)
+  propagation.run(self)
+  failure.watch(nil)
+  return { self.decisions, self.elsewhere, self.remaining }
 end
 
 return propagation
@@ -3243,6 +3415,31 @@ end
 return reclaim
 end)()
 
+modules.holding = (function()
+--- Keeps jobs of a graph from starting, and lets them go.
+
+local ledger = require("ledger")
+local propagation = require("propagation")
+
+local holding = {}
+
+--- Let one job go on as what it waits for says; it is passed over when it is not held.
+function holding.release(outcomes, job_id)
+  local queue = outcomes.queue
+  if redis.call("HGET", queue .. "job:" .. job_id, "state") ~= "waiting-children" then
+    return
+  end
+  local waits = ledger.release(queue, job_id)
+  if waits == 0 then
+    propagation.start(outcomes, job_id)
+  elseif waits then
+    propagation.decide(outcomes, queue, job_id)
+  end
+end
+
+return holding
+end)()
+
 modules.usage = (function()
 --- What jobs used: on the job itself, and added up by the minute in which it was reported.
 
@@ -3347,97 +3544,198 @@ modules.submission = (function()
 --- Writes a graph of jobs, as addFlow, addJob and registerParent do node by node.
 
 local creation = require("creation")
+local dependents = require("dependents")
 local events = require("events")
-local flows = require("flows")
 local ids = require("ids")
+local ledger = require("ledger")
+local many = require("many")
+local propagation = require("propagation")
+local rules = require("rules")
 
 local submission = {}
+
+--- Most jobs that were told of an ended one may change by one call; the others are left to the caller.
+local ROOM = 1000
 
 local function refuse(code, why)
   error({ err = code .. " oq1_submitGraph: " .. why })
 end
 
---- Refuse what would leave a graph half written, or waiting for ever.
-function submission.check(queue, nodes, edges)
+local function bad(why)
+  refuse("OQ_BAD_ARGUMENT", why)
+end
+
+local function check_nodes(queue, nodes)
   local seen = {}
   for place, job in ipairs(nodes) do
     local id = job.custom_id
     if id == "" or seen[id] or job.parent_id ~= "" then
-      refuse("OQ_BAD_ARGUMENT", "node " .. place .. " needs an id of its own and no parent")
+      bad("node " .. place .. " needs an id of its own and no parent")
     elseif creation.problem(queue, job) == "ERR:COST_EXCEEDS_CAPACITY" then
       refuse("OQ_TOO_EXPENSIVE", "node " .. place .. " costs more than its token bucket holds")
     end
     seen[id] = true
   end
-  for _, edge in ipairs(edges) do
+end
+
+local function check_place(nodes, place, what)
+  if not nodes[place] then
+    bad(what .. " names node " .. place .. " of " .. #nodes)
+  end
+end
+
+--- Refuse what would leave a graph half written, or waiting for ever.
+function submission.check(queue, graph)
+  local nodes = graph.nodes
+  check_nodes(queue, nodes)
+  for _, edge in ipairs(graph.edges) do
     if edge.dependent < 1 or edge.dependency <= edge.dependent or edge.dependency > #nodes then
-      local ends = edge.dependent .. " to " .. edge.dependency
-      refuse("OQ_BAD_ARGUMENT", "an edge from " .. ends .. " leads to no later node")
+      bad("an edge from " .. edge.dependent .. " to " .. edge.dependency .. " leads to no later node")
+    end
+  end
+  for _, edge in ipairs(graph.foreign) do
+    check_place(nodes, edge.dependent, "a foreign dependency")
+    if not dependents.read_member(queue, edge.member) then
+      bad("'" .. edge.member .. "' names no job")
+    end
+  end
+  for _, edge in ipairs(graph.outside) do
+    check_place(nodes, edge.dependency, "a foreign dependent")
+    if not dependents.read_member(queue, dependents.sibling(queue, edge.queue_name) .. edge.job_id) then
+      bad("'" .. edge.job_id .. "' of '" .. edge.queue_name .. "' names no job")
+    end
+  end
+  for _, ruled in ipairs(graph.rules) do
+    check_place(nodes, ruled.place, "a rule")
+    if not rules.is_rule(ruled.rule) then
+      bad("'" .. ruled.rule .. "' is no trigger rule")
     end
   end
 end
 
---- Give every node its dependents and what it waits for.
-local function link(nodes, edges)
-  for _, job in ipairs(nodes) do
-    job.dependents, job.dependencies = {}, {}
-  end
-  for _, edge in ipairs(edges) do
-    local dependent, dependency = nodes[edge.dependent], nodes[edge.dependency]
-    dependent.dependencies[#dependent.dependencies + 1] = dependency
-    dependency.dependents[#dependency.dependents + 1] = dependent
+--- Write the flow's record, once.
+function submission.note(flow_key, flows_key, flow_id, plan, now, held)
+  if redis.call("HSETNX", flow_key, "plan", plan) == 1 then
+    redis.call("HSET", flow_key, "createdAt", now, "state", held and "submitting" or "running")
+    redis.call("ZADD", flows_key, "NX", now, flow_id)
   end
 end
 
---- Note the dependents where completions look for them: the only one of a ready job in its record, else in a set.
-local function register(queue, job)
-  local queue_name, parent_ids, parent_queues = queue:match("{(.*)}:$"), {}, {}
-  for index, dependent in ipairs(job.dependents) do
-    redis.call("SADD", queue .. "parents:" .. job.custom_id, queue .. dependent.custom_id)
-    parent_ids[index], parent_queues[index] = dependent.custom_id, queue_name
+local function wait_for(job, member, weak)
+  job.waits_for[#job.waits_for + 1] = member
+  if weak then
+    job.weak[#job.weak + 1] = member
   end
+end
+
+--- Give every node who waits for it and what it waits for.
+local function link(queue, graph)
+  local nodes, name = graph.nodes, dependents.queue_name(queue)
+  for _, job in ipairs(nodes) do
+    job.told, job.waits_for, job.weak = {}, {}, {}
+  end
+  for _, edge in ipairs(graph.edges) do
+    local dependent, dependency = nodes[edge.dependent], nodes[edge.dependency]
+    wait_for(dependent, queue .. dependency.custom_id, edge.weak)
+    dependency.told[#dependency.told + 1] = { queue_name = name, job_id = dependent.custom_id }
+  end
+  for _, edge in ipairs(graph.foreign) do
+    wait_for(nodes[edge.dependent], edge.member, edge.weak)
+  end
+  for _, edge in ipairs(graph.outside) do
+    local told = nodes[edge.dependency].told
+    told[#told + 1] = { queue_name = edge.queue_name, job_id = edge.job_id, is_outside = true }
+  end
+  for _, ruled in ipairs(graph.rules) do
+    nodes[ruled.place].rule = ruled.rule
+  end
+end
+
+--- Note the dependents where completions look for them.
+local function register(queue, job)
+  local members, parent_ids, parent_queues = {}, {}, {}
+  for index, other in ipairs(job.told) do
+    members[index] = dependents.sibling(queue, other.queue_name) .. other.job_id
+    parent_ids[index], parent_queues[index] = other.job_id, other.queue_name
+  end
+  many.call(members, "SADD", queue .. "parents:" .. job.custom_id)
   redis.call(
     "HSET", queue .. "job:" .. job.custom_id,
     "parentIds", cjson.encode(parent_ids), "parentQueues", cjson.encode(parent_queues)
   )
 end
 
-local function create(queue, job)
-  local waits, dependents = #job.dependencies > 0, job.dependents
-  local in_record = not waits and #dependents == 1
+--- Note what of a job is ours alone.
+local function describe(queue, job, flow_id)
+  local fields = {}
+  if flow_id ~= "" then
+    fields[1], fields[2] = "flow", flow_id
+  end
+  if job.rule and job.waits_for[1] then
+    fields[#fields + 1], fields[#fields + 2] = "triggerRule", job.rule
+  end
+  for _, member in ipairs(job.weak) do
+    fields[#fields + 1], fields[#fields + 2] = ledger.weak_field(member), 1
+  end
+  if fields[1] then
+    many.call(fields, "HSET", queue .. "job:" .. job.custom_id)
+  end
+end
+
+local function create(queue, job, flow_id, held)
+  local waits, only = job.waits_for[1] ~= nil, job.told[1]
+  local name = dependents.queue_name(queue)
+  -- The only dependent of a ready job is named in its record, the others in a set; as is one of another queue, for the
+  -- record makes other clients' completions touch that queue's keys, which a cluster refuses.
+  local in_record = not waits and #job.told == 1 and only.queue_name == name
   if in_record then
-    job.parent_id, job.parent_queue = dependents[1].custom_id, queue:match("{(.*)}:$")
+    job.parent_id, job.parent_queue = only.job_id, name
   end
   job.keeps_limits = waits
   ids.take(queue, job.custom_id)
-  creation.write(queue, job.custom_id, job, waits and "waiting-children" or nil)
-  for _, dependency in ipairs(job.dependencies) do
-    redis.call("SADD", queue .. "deps:" .. job.custom_id, queue .. dependency.custom_id)
-  end
+  creation.write(queue, job.custom_id, job, (waits or held) and "waiting-children" or nil)
+  local obstacles = ledger.obstacles(queue, held, waits and job.rule)
+  many.call(job.waits_for, "SADD", queue .. "deps:" .. job.custom_id)
+  many.call(obstacles, "SADD", queue .. "deps:" .. job.custom_id)
+  describe(queue, job, flow_id)
   events.emit(queue, "added", job.custom_id, "name", job.job_name)
-  if dependents[1] and not in_record then
+  if only and not in_record then
     register(queue, job)
   end
 end
 
---- Write what is not there yet; returns each node's id, or `duplicate`. What is there and completed is told on.
-function submission.write(queue, nodes, edges)
-  link(nodes, edges)
-  local replies = {}
-  for place, job in ipairs(nodes) do
-    if not ids.exists(queue, job.custom_id) then
-      create(queue, job)
-      replies[place] = job.custom_id
-    else
-      replies[place] = "duplicate"
-      if redis.call("HGET", queue .. "job:" .. job.custom_id, "state") == "completed" then
-        for _, dependent in ipairs(job.dependents) do
-          flows.notify(queue, dependent.custom_id, queue .. job.custom_id)
-        end
-      end
+--- A job that was there from before is to tell those that may be new what becomes of it.
+local function register_new(queue, job, created)
+  local members, named = {}, redis.call("HGET", queue .. "job:" .. job.custom_id, "parentId")
+  for _, other in ipairs(job.told) do
+    local member = dependents.sibling(queue, other.queue_name) .. other.job_id
+    if (created[member] or other.is_outside) and other.job_id ~= named then
+      members[#members + 1] = member
     end
   end
-  return replies
+  many.call(members, "SADD", queue .. "parents:" .. job.custom_id)
+end
+
+--- Write what is not there yet. What is there and ended is told on.
+function submission.write(queue, graph, now, flow_id, held)
+  link(queue, graph)
+  local outcomes = propagation.new(queue, now, ROOM, true)
+  local replies, created = {}, {}
+  for place, job in ipairs(graph.nodes) do
+    if not ids.exists(queue, job.custom_id) then
+      create(queue, job, flow_id, held)
+      replies[place], created[queue .. job.custom_id] = job.custom_id, true
+      if job.rule == "always" and job.waits_for[1] then
+        propagation.decide(outcomes, queue, job.custom_id)
+      end
+    else
+      replies[place] = "duplicate"
+      register_new(queue, job, created)
+      propagation.ended(outcomes, job.custom_id)
+    end
+  end
+  local _, elsewhere, remaining = unpack(propagation.finish(outcomes))
+  return { replies, elsewhere, remaining }
 end
 
 return submission
@@ -3697,7 +3995,14 @@ do -- propagate
         words.refuse("propagate", "'" .. told.outcome .. "' is no outcome")
       end
     end
-    return propagation.run(queue, now_ms, limit, news, job_ids)
+    local outcomes = propagation.new(queue, now_ms, limit, true)
+    for _, told in ipairs(news) do
+      propagation.news(outcomes, told)
+    end
+    for _, job_id in ipairs(job_ids) do
+      propagation.ended(outcomes, job_id)
+    end
+    return propagation.finish(outcomes)
   end)
 end
 
@@ -3744,6 +4049,29 @@ do -- reclaim
     local _, more_entries = reclaim.entries(queue, consumer, sweep)
     local _, more_list_jobs = reclaim.list_jobs(queue, sweep)
     return { retried, failed, (more_entries or more_list_jobs) and 1 or 0, self.letters }
+  end)
+end
+
+do -- releaseGraph
+  local holding = require("holding")
+  local propagation = require("propagation")
+  local words = require("words")
+  redis.register_function("oq1_releaseGraph", function(KEYS, ARGV)
+    local now_ms = whole(ARGV[1], "releaseGraph", "now_ms")
+    local limit = whole(ARGV[2], "releaseGraph", "limit")
+    local job_count = whole(ARGV[3], "releaseGraph", "job_count")
+    count_words("releaseGraph", #KEYS, 6, #ARGV, 3 + job_count)
+    local job_ids = {}
+    for index = 1, job_count do
+      job_ids[index] = ARGV[3 + index]
+    end
+    local queue = queue_of("releaseGraph", KEYS[1], ":stream") .. ":"
+    words.check_limit("releaseGraph", limit)
+    local outcomes = propagation.new(queue, now_ms, limit, true)
+    for _, job_id in ipairs(job_ids) do
+      holding.release(outcomes, job_id)
+    end
+    return propagation.finish(outcomes)
   end)
 end
 
@@ -3832,12 +4160,19 @@ end
 do -- submitGraph
   local submission = require("submission")
   redis.register_function("oq1_submitGraph", function(KEYS, ARGV)
-    local node_count = whole(ARGV[1], "submitGraph", "node_count")
-    local edge_count = whole(ARGV[2], "submitGraph", "edge_count")
-    count_words("submitGraph", #KEYS, 4, #ARGV, 2 + 20 * node_count + 2 * edge_count)
+    local now_ms = whole(ARGV[1], "submitGraph", "now_ms")
+    local held = flag(ARGV[2], "submitGraph", "held")
+    local flow_id = ARGV[3]
+    local record = ARGV[4]
+    local node_count = whole(ARGV[5], "submitGraph", "node_count")
+    local edge_count = whole(ARGV[6], "submitGraph", "edge_count")
+    local foreign_count = whole(ARGV[7], "submitGraph", "foreign_count")
+    local outside_count = whole(ARGV[8], "submitGraph", "outside_count")
+    local rule_count = whole(ARGV[9], "submitGraph", "rule_count")
+    count_words("submitGraph", #KEYS, 9, #ARGV, 9 + 20 * node_count + 3 * edge_count + 3 * foreign_count + 3 * outside_count + 2 * rule_count)
     local nodes = {}
     for index = 1, node_count do
-      local arg = 2 + (index - 1) * 20
+      local arg = 9 + (index - 1) * 20
       nodes[index] = {
         job_name = ARGV[arg + 1],
         data = ARGV[arg + 2],
@@ -3863,15 +4198,54 @@ do -- submitGraph
     end
     local edges = {}
     for index = 1, edge_count do
-      local arg = 2 + 20 * #nodes + (index - 1) * 2
+      local arg = 9 + 20 * #nodes + (index - 1) * 3
       edges[index] = {
         dependent = whole(ARGV[arg + 1], "submitGraph", "dependent"),
         dependency = whole(ARGV[arg + 2], "submitGraph", "dependency"),
+        weak = flag(ARGV[arg + 3], "submitGraph", "weak"),
+      }
+    end
+    local foreign = {}
+    for index = 1, foreign_count do
+      local arg = 9 + 20 * #nodes + 3 * #edges + (index - 1) * 3
+      foreign[index] = {
+        dependent = whole(ARGV[arg + 1], "submitGraph", "dependent"),
+        member = ARGV[arg + 2],
+        weak = flag(ARGV[arg + 3], "submitGraph", "weak"),
+      }
+    end
+    local outside = {}
+    for index = 1, outside_count do
+      local arg = 9 + 20 * #nodes + 3 * #edges + 3 * #foreign + (index - 1) * 3
+      outside[index] = {
+        dependency = whole(ARGV[arg + 1], "submitGraph", "dependency"),
+        queue_name = ARGV[arg + 2],
+        job_id = ARGV[arg + 3],
+      }
+    end
+    local rules = {}
+    for index = 1, rule_count do
+      local arg = 9 + 20 * #nodes + 3 * #edges + 3 * #foreign + 3 * #outside + (index - 1) * 2
+      rules[index] = {
+        place = whole(ARGV[arg + 1], "submitGraph", "place"),
+        rule = ARGV[arg + 2],
       }
     end
     local queue = queue_of("submitGraph", KEYS[1], ":id") .. ":"
-    submission.check(queue, nodes, edges)
-    return submission.write(queue, nodes, edges)
+    local flow_key = KEYS[8]
+    local flows_key = KEYS[9]
+    -- A graph of more nodes, or of several queues, is submitted in parts: an edge between two of them is named in both, as
+    -- `foreign` where the dependent is and as `outside` where the dependency is. `held` then keeps every node from starting
+    -- before all parts are there; what remains of a submission that was given up is completed by submitting it again.
+    --
+    -- The record of the flow is there once, under the first word that was given; it says `submitting` while nodes are held.
+
+    local graph = { nodes = nodes, edges = edges, foreign = foreign, outside = outside, rules = rules }
+    submission.check(queue, graph)
+    if record ~= "" then
+      submission.note(flow_key, flows_key, flow_id, record, now_ms, held)
+    end
+    return submission.write(queue, graph, now_ms, flow_id, held)
   end)
 end
 

@@ -1,0 +1,310 @@
+"""Graphs of jobs: submitted, released, told of outcomes, retried and held, a bounded part of them per call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+
+from orchestration_queue.protocol.call import Operation, Reply, texts
+from orchestration_queue.protocol.functions import oq1
+from orchestration_queue.protocol.functions.oq1 import NewJob
+from orchestration_queue.protocol.keys import QueueKeys
+from orchestration_queue.protocol.placement import ParentRef
+
+__all__ = [
+    "MOST_NODES",
+    "Edge",
+    "Graph",
+    "GraphNode",
+    "News",
+    "OutsideDependency",
+    "OutsideDependent",
+    "Propagated",
+    "Submitted",
+    "Untold",
+    "propagate",
+    "release",
+    "submit_graph",
+    "tell",
+]
+
+MOST_NODES = 1000
+"""Nodes and ids that one call should name at most, so that it keeps nobody waiting for long."""
+
+_MOST_CHANGES = 1000
+"""Jobs that one call may change beyond those it names."""
+
+
+@dataclass(frozen=True, slots=True)
+class GraphNode:
+    """One job of a graph.
+
+    Attributes:
+        job: The job, with an id of its own and no parent, as :func:`~..placement.new_job` makes it.
+        rule: When it runs, by the outcomes of those it waits for; '' is ``all_success``.
+    """
+
+    job: NewJob
+    rule: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """One node waits for a later one.
+
+    Attributes:
+        dependent: Place of the node that waits, from 0.
+        dependency: Place of the node it waits for; it stands behind the dependent.
+        is_weak: The dependency counts as completed however it ends.
+    """
+
+    dependent: int
+    dependency: int
+    is_weak: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class OutsideDependency:
+    """One node waits for a job that another call writes, in whatever queue.
+
+    Attributes:
+        dependent: Place of the node that waits, from 0.
+        dependency: The job it waits for.
+        is_weak: The dependency counts as completed however it ends.
+    """
+
+    dependent: int
+    dependency: ParentRef
+    is_weak: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class OutsideDependent:
+    """A job that another call writes, in whatever queue, waits for one of these nodes.
+
+    Attributes:
+        dependency: Place of the node it waits for, from 0.
+        dependent: The job that waits.
+    """
+
+    dependency: int
+    dependent: ParentRef
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """Jobs of one queue and what is between them, or a part of such, for one call.
+
+    Each edge to a job of another part is named in both parts: as what its dependent waits for in the one, and as who
+    waits for its dependency in the other.
+
+    Attributes:
+        nodes: The jobs, dependents before those they wait for.
+        edges: Which of them wait for which others.
+        waits_for: What they wait for elsewhere.
+        awaited_by: Who waits for them elsewhere.
+    """
+
+    nodes: Sequence[GraphNode]
+    edges: Sequence[Edge] = ()
+    waits_for: Sequence[OutsideDependency] = ()
+    awaited_by: Sequence[OutsideDependent] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """What a job that waits is to be told.
+
+    Attributes:
+        queue: The queue of the job that waits.
+        dependent: Its id.
+        member: The ended job's name among what it waits for.
+        outcome: ``success``, ``failed``, ``upstream_failed`` or ``skipped``.
+    """
+
+    queue: str
+    dependent: str
+    member: str
+    outcome: str
+
+
+@dataclass(frozen=True, slots=True)
+class Untold:
+    """What a call could not tell the jobs that wait, and the caller should. It may be told twice.
+
+    Attributes:
+        news: For jobs of other queues, which may be on other servers.
+        job_ids: Ended jobs of the call's own queue whose dependents remain, because one call only does so much.
+    """
+
+    news: tuple[News, ...] = ()
+    job_ids: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.news or self.job_ids)
+
+    def __add__(self, other: Untold) -> Untold:
+        return Untold(self.news + other.news, self.job_ids + other.job_ids)
+
+
+def read_untold(news: Reply, job_ids: Reply) -> Untold:
+    """Read what a function leaves to its caller: queue, dependent, member, outcome in a row; and ids."""
+    return Untold(tuple(News(*one) for one in zip(*[iter(texts(news))] * 4, strict=True)), tuple(texts(job_ids)))
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """What became of the nodes of one call.
+
+    Attributes:
+        new: Ids of the jobs that were created now; the others were there.
+        untold: What remains to be told of those that were there and have ended, once all parts are submitted.
+    """
+
+    new: tuple[str, ...]
+    untold: Untold
+
+
+def submit_graph(
+    keys: QueueKeys,
+    graph: Graph,
+    now_ms: int,
+    *,
+    flow_id: str = "",
+    record: str = "",
+    held: bool = False,
+) -> Operation[Submitted]:
+    """Submit a graph of one queue, or a part of one, all or nothing; what is there already stays as it is.
+
+    A graph of more than :data:`MOST_NODES` nodes or of several queues is submitted in parts that are ``held``, and then
+    released: nothing starts before :func:`release` names it.
+
+    Args:
+        keys: The queue.
+        graph: The jobs, and what is between them.
+        now_ms: Epoch milliseconds by the caller's clock.
+        flow_id: What the jobs belong to; written on each.
+        record: What the flow's record, kept in this queue, says of its plan; '' writes none. The first word stands.
+        held: Whether the jobs wait for their release.
+    """
+    call = oq1.submit_graph(
+        id_key=keys.id,
+        stream_key=keys.stream,
+        scheduled_key=keys.scheduled,
+        failed_key=keys.failed,
+        events_key=keys.events,
+        metrics_failed_key=keys.metrics_failed,
+        ratelimited_key=keys.ratelimited,
+        flow_key=keys.flow(flow_id),
+        flows_key=keys.flows,
+        now_ms=now_ms,
+        held=held,
+        flow_id=flow_id,
+        record=record,
+        nodes=[node.job for node in graph.nodes],
+        edges=[
+            oq1.GraphEdge(dependent=edge.dependent + 1, dependency=edge.dependency + 1, weak=edge.is_weak)
+            for edge in graph.edges
+        ],
+        foreign=[
+            oq1.ForeignDependency(dependent=edge.dependent + 1, member=edge.dependency.member, weak=edge.is_weak)
+            for edge in graph.waits_for
+        ],
+        outside=[
+            oq1.ForeignDependent(
+                dependency=edge.dependency + 1, queue_name=edge.dependent.keys.queue, job_id=edge.dependent.job_id
+            )
+            for edge in graph.awaited_by
+        ],
+        rules=[oq1.NodeRule(place=place, rule=node.rule) for place, node in enumerate(graph.nodes, 1) if node.rule],
+    )
+
+    def read(reply: Reply) -> Submitted:
+        ids, news, job_ids = reply
+        named = zip(graph.nodes, texts(ids), strict=True)
+        return Submitted(
+            tuple(answer for node, answer in named if answer == node.job.custom_id), read_untold(news, job_ids)
+        )
+
+    return Operation(call, read)
+
+
+@dataclass(frozen=True, slots=True)
+class Propagated:
+    """What outcomes meant for the jobs that wait.
+
+    Attributes:
+        decisions: ``run``, ``upstream_failed`` or ``skipped`` by the id of each job that was decided.
+        untold: What remains to be told.
+    """
+
+    decisions: dict[str, str] = field(default_factory=dict)
+    untold: Untold = Untold()
+
+
+def _read_propagated(reply: Reply) -> Propagated:
+    decided, news, job_ids = reply
+    words = iter(texts(decided))
+    return Propagated(dict(zip(words, words, strict=True)), read_untold(news, job_ids))
+
+
+def release(keys: QueueKeys, job_ids: Sequence[str], now_ms: int) -> Operation[Propagated]:
+    """Let held jobs go on: those that wait for nothing else start. What is not held is passed over.
+
+    Args:
+        keys: The queue.
+        job_ids: At most :data:`MOST_NODES` of its jobs.
+        now_ms: Epoch milliseconds by the caller's clock.
+    """
+    call = oq1.release_graph(
+        stream_key=keys.stream,
+        scheduled_key=keys.scheduled,
+        failed_key=keys.failed,
+        events_key=keys.events,
+        metrics_failed_key=keys.metrics_failed,
+        ratelimited_key=keys.ratelimited,
+        now_ms=now_ms,
+        limit=_MOST_CHANGES,
+        job_ids=job_ids,
+    )
+    return Operation(call, _read_propagated)
+
+
+def propagate(
+    keys: QueueKeys, now_ms: int, *, job_ids: Sequence[str] = (), news: Sequence[News] = ()
+) -> Operation[Propagated]:
+    """Tell the jobs that wait what became of ended ones; told twice, it counts once.
+
+    Args:
+        keys: The queue.
+        now_ms: Epoch milliseconds by the caller's clock.
+        job_ids: Ended jobs of the queue, whose dependents are to know; one that has not ended is passed over.
+        news: What jobs of this queue are to know of those of other queues.
+    """
+    call = oq1.propagate(
+        stream_key=keys.stream,
+        failed_key=keys.failed,
+        events_key=keys.events,
+        metrics_failed_key=keys.metrics_failed,
+        ratelimited_key=keys.ratelimited,
+        now_ms=now_ms,
+        limit=_MOST_CHANGES,
+        news=[oq1.ForeignOutcome(dependent=told.dependent, member=told.member, outcome=told.outcome) for told in news],
+        job_ids=job_ids,
+    )
+    return Operation(call, _read_propagated)
+
+
+def tell(keys: QueueKeys, untold: Untold, now_ms: int) -> Iterator[tuple[QueueKeys, Operation[Propagated]]]:
+    """Tell what a call on the queue of ``keys`` left untold: each operation, with the queue that it is about.
+
+    What these leave untold in turn is to be told the same way, until there is nothing.
+    """
+    for start in range(0, len(untold.job_ids), MOST_NODES):
+        yield keys, propagate(keys, now_ms, job_ids=untold.job_ids[start : start + MOST_NODES])
+    ordered = sorted(untold.news, key=lambda one: one.queue)
+    for queue, group in groupby(ordered, key=lambda one: one.queue):
+        there, news = QueueKeys(queue, keys.prefix), list(group)
+        for start in range(0, len(news), MOST_NODES):
+            yield there, propagate(there, now_ms, news=news[start : start + MOST_NODES])
