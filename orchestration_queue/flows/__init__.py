@@ -1,6 +1,42 @@
 """Flows: graphs of jobs, compiled into calls that can be looked at before anything is sent."""
 
-from orchestration_queue.flows.dag import Dag, DagBuilder, Node
-from orchestration_queue.flows.plan import FlowPlan, PlannedCall, Step, compile, job_id_of, split_job_id  # noqa: A004
+from orchestration_queue.flows.builder import DagBuilder, Dependency, SubFlow
+from orchestration_queue.flows.dag import Dag
+from orchestration_queue.flows.frozen import PlannedCall
+from orchestration_queue.flows.ids import job_id_of, split_job_id
+from orchestration_queue.flows.node import Node
+from orchestration_queue.flows.options import FlowOptions
+from orchestration_queue.flows.plan import FlowPlan, LibraryName, compile  # noqa: A004
+from orchestration_queue.flows.record import FlowRecord, RecordedNode, RecordedOptions
+from orchestration_queue.flows.rules import TriggerRule
+from orchestration_queue.flows.shapes import Part, Shape, chain, chord, group, tree
+from orchestration_queue.flows.step import Step
+from orchestration_queue.flows.submitting import Launch, launch
 
-__all__ = ["Dag", "DagBuilder", "FlowPlan", "Node", "PlannedCall", "Step", "compile", "job_id_of", "split_job_id"]
+__all__ = [
+    "Dag",
+    "DagBuilder",
+    "Dependency",
+    "FlowOptions",
+    "FlowPlan",
+    "FlowRecord",
+    "Launch",
+    "LibraryName",
+    "Node",
+    "Part",
+    "PlannedCall",
+    "RecordedNode",
+    "RecordedOptions",
+    "Shape",
+    "Step",
+    "SubFlow",
+    "TriggerRule",
+    "chain",
+    "chord",
+    "compile",
+    "group",
+    "job_id_of",
+    "launch",
+    "split_job_id",
+    "tree",
+]

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from orchestration_queue.flows.dag import Dag
+from orchestration_queue.flows.node import Node
+from orchestration_queue.flows.rules import TriggerRule
 
-__all__ = ["dot", "mermaid", "table"]
+__all__ = ["dot", "mermaid", "node_table", "table"]
 
 _LONGEST_CELL = 60
 
@@ -26,11 +28,36 @@ def _cut(cell: str) -> str:
     return cell if len(cell) <= _LONGEST_CELL else f"{cell[: _LONGEST_CELL - 3]}..."
 
 
+def node_table(dag: Dag) -> str:
+    """Each node with its level, its rule and what it waits for, dependents first."""
+    rows = [
+        (str(level), node.name, dag.queue_of(node), node.trigger_rule if node.deps else "", _edges(node))
+        for level, nodes in reversed([*enumerate(dag.levels)])
+        for node in nodes
+    ]
+    return table(("level", "node", "queue", "rule", "waits for"), rows)
+
+
+def _edges(node: Node) -> str:
+    return ", ".join([*node.deps, *(f"{name} (optional)" for name in node.optional_deps)])
+
+
+def _label(node: Node) -> str:
+    """The rule that a node runs by, where it is not the usual one."""
+    return "" if node.trigger_rule is TriggerRule.ALL_SUCCESS else f" ({node.trigger_rule})"
+
+
 def mermaid(dag: Dag) -> str:
     """A Mermaid flowchart, from left to right."""
-    short = {node.name: f"n{index}" for index, node in enumerate(dag.nodes)}
-    boxes = [f'    {short[node.name]}["{_mermaid_text(node.name)}"]' for node in dag.nodes]
-    arrows = [f"    {short[dep]} --> {short[node.name]}" for node in dag.nodes for dep in node.deps]
+    nodes = dag.all_nodes
+    short = {node.name: f"n{index}" for index, node in enumerate(nodes)}
+    boxes = [f'    {short[node.name]}["{_mermaid_text(node.name)}{_label(node)}"]' for node in nodes]
+    arrows = [
+        f"    {short[dep]} {arrow} {short[node.name]}"
+        for node in nodes
+        for arrow, deps in (("-->", node.deps), ("-.->", node.optional_deps))
+        for dep in deps
+    ]
     return "\n".join(["flowchart LR", *boxes, *arrows]) + "\n"
 
 
@@ -41,10 +68,21 @@ def _mermaid_text(text: str) -> str:
 
 def dot(dag: Dag) -> str:
     """A Graphviz digraph, from left to right."""
-    boxes = [f"    {_quoted(node.name)};" for node in dag.nodes]
-    arrows = [f"    {_quoted(dep)} -> {_quoted(node.name)};" for node in dag.nodes for dep in node.deps]
+    nodes = dag.all_nodes
+    boxes = [f"    {_quoted(node.name)}{_dot_label(node)};" for node in nodes]
+    arrows = [
+        f"    {_quoted(dep)} -> {_quoted(node.name)}{style};"
+        for node in nodes
+        for style, deps in (("", node.deps), (" [style=dashed]", node.optional_deps))
+        for dep in deps
+    ]
     lines = [f"digraph {_quoted(dag.name)} {{", "    rankdir=LR;", "    node [shape=box];", *boxes, *arrows, "}"]
     return "\n".join(lines) + "\n"
+
+
+def _dot_label(node: Node) -> str:
+    label = _label(node)
+    return f" [label={_quoted(node.name + label)}]" if label else ""
 
 
 def _quoted(text: str) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Concatenate, NoReturn, ParamSpec, TypeVar
 
 from orchestration_queue.errors import JobNotFoundError, UsageError
-from orchestration_queue.flows.plan import split_job_id
+from orchestration_queue.flows.ids import split_job_id
 from orchestration_queue.options import Usage
 from orchestration_queue.protocol import codec
 from orchestration_queue.protocol.keys import QueueKeys

@@ -26,9 +26,11 @@ from orchestration_queue.flows import Dag, Node
 from orchestration_queue.options import JobOptions, Retention
 from orchestration_queue.protocol.events import Event
 from orchestration_queue.states import JobState
+from orchestration_queue.worker import AsyncActiveJob
 from tests.by_hand import HandWorker, Held
 from tests.faces import Face
 from tests.waiting import wait_until
+from tests.workers import working
 
 SOON = timedelta(seconds=10)
 
@@ -202,17 +204,26 @@ async def test_a_removed_node_ends_the_wait(face: Face, queue_name: str, raw: An
             await flow.wait(SOON)
 
 
-async def test_a_flow_may_cross_queues(face: Face, queue_name: str, raw: Any, hand: HandWorker) -> None:
+async def test_a_flow_may_cross_queues(face: Face, queue_name: str, raw: Any) -> None:
+    async def handle(job: AsyncActiveJob) -> list[Any]:
+        return [job.name, await job.upstream_results()]
+
     second = queue_name + "-2"
-    dag = Dag("d", [Node("here"), Node("there", queue=second, deps=("here",))], queue_name)
-    with HandWorker(face.url, second) as other:
-        async with face.flows() as flows:
-            flow = await flows.submit(dag, flow_id="f")
-            waiting = asyncio.ensure_future(flow.wait(SOON))
-            hand.complete(hand.take(), 1)
-            other.complete(other.take(), 2)
-            assert await waiting == {"here": 1, "there": 2}
-            assert [node.queue for node in await flow.tree()] == [queue_name, second]
+    nodes = [Node("here"), Node("there", queue=second, deps=("here",)), Node("back", deps=("there",))]
+    async with (
+        face.queue(queue_name) as queue,
+        face.queue(second) as other,
+        face.flows() as flows,
+        working(queue, handle, face.url),
+        working(other, handle, face.url),
+    ):
+        flow = await flows.submit(Dag("d", nodes, queue_name), flow_id="f")
+        assert await flow.wait(SOON) == {
+            "here": ["here", {}],
+            "there": ["there", {"here": ["here", {}]}],
+            "back": ["back", {"there": ["there", {"here": ["here", {}]}]}],
+        }
+        assert [node.queue for node in await flow.tree()] == [queue_name, second, queue_name]
 
 
 async def test_the_tree_of_anybodys_flow_is_found_on_the_server(
@@ -277,7 +288,7 @@ async def test_bad_flow_ids_are_refused_and_nothing_is_written(
 async def test_what_the_server_refuses_is_told(face: Face, queue_name: str, raw: Any) -> None:
     raw.set(f"glide:{{{queue_name}}}:stream", "no stream")
     async with face.flows() as flows:
-        with pytest.raises(ServerError, match=r"refused glidemq_addJob: .*WRONGTYPE"):
+        with pytest.raises(ServerError, match=r"refused oq1_submitGraph: .*WRONGTYPE"):
             await flows.submit(Dag("d", [Node("a")], queue_name))
 
 

@@ -15,6 +15,7 @@ from orchestration_queue import flows
 from orchestration_queue.errors import CycleError
 from orchestration_queue.flows import Dag, FlowPlan, Node, kahn
 from orchestration_queue.protocol.call import Call
+from orchestration_queue.protocol.operations import graphs
 
 NOW = 1_700_000_000_000
 
@@ -75,10 +76,51 @@ def notification(call: Call) -> list[tuple[str, str]]:
     return []
 
 
+def check_submission(plan: FlowPlan, edges: Edges, queues: int) -> None:
+    """Every job is in exactly one part, and every edge at each of its ends exactly once, wherever these ends are."""
+    whole = plan.submission()
+    created: Counter[str] = Counter()
+    told: Counter[tuple[str, str, bool]] = Counter()
+    wired: Counter[tuple[str, str]] = Counter()
+    for part in whole.parts:
+        graph = whole.graph(part, NOW)
+        assert len(graph.nodes) <= graphs.MOST_NODES
+        ids = [node.job.custom_id for node in graph.nodes]
+        created.update(ids)
+        told.update((ids[edge.dependency], ids[edge.dependent], edge.is_weak) for edge in graph.edges)
+        wired.update((ids[edge.dependency], ids[edge.dependent]) for edge in graph.edges)
+        assert all(edge.dependent < edge.dependency for edge in graph.edges), "dependents come first"
+        told.update((edge.dependency.job_id, ids[edge.dependent], edge.is_weak) for edge in graph.waits_for)
+        wired.update((ids[edge.dependency], edge.dependent.job_id) for edge in graph.awaited_by)
+        named = [edge.dependency for edge in graph.waits_for] + [edge.dependent for edge in graph.awaited_by]
+        assert all(ref.keys == plan.steps[ref.job_id[2:]].keys for ref in named)
+        assert all(plan.steps[job_id[2:]].keys == part.keys for job_id in ids)
+    assert created == Counter(step.job_id for step in plan.steps.values())
+    every_edge = [(dep, name) for name, deps in edges.items() for dep in deps]
+    assert wired == Counter((f"f.{dep}", f"f.{name}") for dep, name in every_edge)
+    assert told == Counter(
+        (f"f.{dep}", f"f.{name}", dep in plan.steps[name].node.optional_deps) for dep, name in every_edge
+    )
+    assert whole.is_held == (len(whole.parts) > 1)
+    assert len({part.keys for part in whole.parts}) <= queues + 1
+
+
 @settings(max_examples=60, deadline=None)
 @given(acyclic())
 def test_any_plan(edges: Edges) -> None:
     check_plan(compiled(edges), edges)
+
+
+@settings(max_examples=60, deadline=None)
+@given(acyclic(), st.integers(1, 4), st.integers(0, 2**32))
+def test_any_submission_over_any_queues(edges: Edges, queues: int, seed: int) -> None:
+    source = random.Random(seed)
+    nodes = []
+    for name, deps in edges.items():
+        strict = [dep for dep in deps if source.random() < 0.7]
+        optional = [dep for dep in deps if dep not in strict]
+        nodes.append(Node(name, queue=f"q{source.randrange(queues)}", deps=strict, optional_deps=optional))
+    check_submission(flows.compile(Dag("any", nodes, "q0"), "f"), edges, queues)
 
 
 def test_a_large_plan() -> None:
@@ -87,6 +129,8 @@ def test_a_large_plan() -> None:
     plan = compiled(edges)
     assert time.process_time() - started < 5, "compiling takes time in proportion to the graph (some 0.05 s)"
     check_plan(plan, edges)
+    check_submission(plan, edges, 1)
+    assert len(plan.submission().parts) == 5
 
 
 def test_a_long_chain_needs_no_recursion() -> None:

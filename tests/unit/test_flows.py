@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -15,17 +15,35 @@ from orchestration_queue.errors import (
     DuplicateNodeError,
     FlowError,
     InvalidNameError,
+    InvalidOptionError,
     PayloadError,
+    ServerError,
     UnknownDependencyError,
 )
-from orchestration_queue.flows import Dag, DagBuilder, FlowPlan, Node
-from orchestration_queue.options import Deduplication, JobOptions, Ordering, Retention
+from orchestration_queue.flows import (
+    Dag,
+    DagBuilder,
+    FlowOptions,
+    FlowPlan,
+    FlowRecord,
+    Node,
+    TriggerRule,
+    chain,
+    chord,
+    group,
+    tree,
+)
+from orchestration_queue.options import Budget, Deduplication, JobOptions, Ordering, Retention
 
 NOW = 1_700_000_000_000
 
 
 def plan_of(nodes: Iterable[Node], flow_id: str = "f") -> FlowPlan:
     return flows.compile(Dag("etl", list(nodes), "data"), flow_id)
+
+
+def flow_of(options: FlowOptions) -> FlowPlan:
+    return flows.compile(Dag("etl", [Node("a"), Node("b", deps=["a"])], "data", options), "f")
 
 
 def diamond() -> Dag:
@@ -95,10 +113,109 @@ BAD_GRAPHS: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
         FlowError,
         "drop ordering",
     ),
-    "several dependents, one elsewhere": (
-        lambda: plan_of([Node("a"), Node("b", deps=["a"]), Node("c", queue="other", deps=["a"])]),
+    "no trigger rule": (
+        lambda: Node("b", deps=["a"], trigger_rule=cast(Any, "some")),
         FlowError,
-        "'a' of queue 'data' has several dependents, and completing it cannot release 'c' in queue 'other'",
+        "take one of TriggerRule",
+    ),
+    "a rule without dependencies": (
+        lambda: Dag("etl", [Node("a", trigger_rule=TriggerRule.ALL_DONE)], "data"),
+        FlowError,
+        "has no deps for its trigger rule all_done to decide by",
+    ),
+    "text as optional deps": (lambda: Node("a", optional_deps="extract"), FlowError, "as optional_deps; pass a list"),
+    "both kinds of dependency": (
+        lambda: Node("c", deps=["a", "b"], optional_deps=["b"]),
+        FlowError,
+        "names 'b' in both deps and optional_deps",
+    ),
+    "unknown optional dependency": (
+        lambda: plan_of([Node("a", optional_deps=["b"])]),
+        UnknownDependencyError,
+        "Node 'a' depends on 'b'",
+    ),
+    "circle by an optional dependency": (
+        lambda: plan_of([Node("a", deps=["b"]), Node("b", optional_deps=["a"])]),
+        CycleError,
+        "a -> b -> a",
+    ),
+    "delay of a node with an optional dependency": (
+        lambda: Node("b", optional_deps=["a"], options=JobOptions(delay=timedelta(seconds=1))),
+        FlowError,
+        "drop delay",
+    ),
+    "several dependents, one elsewhere, by glide-mq's library": (
+        lambda: plan_of([Node("a"), Node("b", deps=["a"]), Node("c", queue="other", deps=["a"])]).calls(NOW),
+        FlowError,
+        "'a' of queue 'data' has several dependents, and by glide-mq's library, completing it cannot release 'c' in "
+        "queue 'other'",
+    ),
+    "a rule, by glide-mq's library": (
+        lambda: plan_of([Node("a"), Node("b", deps=["a"], trigger_rule=TriggerRule.ALL_DONE)]).calls(NOW),
+        FlowError,
+        "'b' has the trigger rule all_done, which glide-mq's library does not know",
+    ),
+    "an optional dependency, by glide-mq's library": (
+        lambda: plan_of([Node("a"), Node("b", optional_deps=["a"])]).calls(NOW),
+        FlowError,
+        "'b' has optional_deps, which glide-mq's library does not know",
+    ),
+    "a timeout, by glide-mq's library": (
+        lambda: flow_of(FlowOptions(timeout=timedelta(hours=1))).calls(NOW),
+        FlowError,
+        "has the option timeout, which glide-mq's library does not know",
+    ),
+    "a callback with dependencies": (
+        lambda: FlowOptions(on_success=Node("tell", deps=["a"])),
+        InvalidOptionError,
+        "'tell' is a flow's on_success and waits for the flow itself; drop its deps",
+    ),
+    "a callback with a delay": (
+        lambda: FlowOptions(on_failure=Node("tell", options=JobOptions(delay=timedelta(seconds=1)))),
+        InvalidOptionError,
+        "the wire ignores delay",
+    ),
+    "a callback of a node's name": (
+        lambda: flow_of(FlowOptions(on_success=Node("a"))),
+        DuplicateNodeError,
+        "two nodes named 'a'",
+    ),
+    "no time at all": (lambda: FlowOptions(timeout=timedelta(0)), InvalidOptionError, "FlowOptions.timeout"),
+    "no place at all": (lambda: FlowOptions(concurrency=0), InvalidOptionError, "FlowOptions.concurrency"),
+    "an option of another name": (
+        lambda: FlowOptions(**cast(Any, {"failfast": True})),
+        InvalidOptionError,
+        "no option 'failfast'",
+    ),
+    "concurrency over several queues": (
+        lambda: Dag("etl", [Node("a"), Node("b", queue="other")], "data", FlowOptions(concurrency=1)),
+        FlowError,
+        "has a concurrency and nodes in queues data, other",
+    ),
+    "concurrency and ordering": (
+        lambda: Dag(
+            "etl",
+            [Node("a", options=JobOptions(ordering=Ordering(key="k")))],
+            "data",
+            FlowOptions(concurrency=1),
+        ),
+        FlowError,
+        "'a' has an ordering, and a job cannot also count",
+    ),
+    "an included flow's own timeout": (
+        lambda: DagBuilder("all", queue="q").include(
+            Dag("part", [Node("a")], "q", FlowOptions(timeout=timedelta(hours=1))), as_="part"
+        ),
+        FlowError,
+        "Flow 'part' has the option timeout, which holds for a whole flow",
+    ),
+    "a chain of nothing": (lambda: chain(), FlowError, "A chain is made of at least one node"),
+    "a group of nothing": (lambda: group(), FlowError, "A group is made of at least one node"),
+    "a chord of nothing": (lambda: chord([], Node("a")), FlowError, "A group is made of at least one node"),
+    "an urgent node in a chain": (
+        lambda: chain(Node("a"), Node("b", options=JobOptions(priority=1))),
+        FlowError,
+        "drop priority",
     ),
 }
 
@@ -252,14 +369,42 @@ def test_job_ids_split_one_way(job_id: str, parts: tuple[str, str] | None) -> No
         assert flows.job_id_of(*parts) == job_id
 
 
-def test_explain() -> None:
-    lines = flows.compile(diamond(), "f7").explain().splitlines()
-    assert lines[0] == "Flow 'diamond' as f7: 4 nodes, 3 levels, 11 calls in one transaction"
-    assert [line.split() for line in lines[2:4]] == [
-        ["step", "function", "node", "waits", "for"],
-        ["1", "glidemq_addFlow", "D", "B,", "C"],
+def test_explain_names_each_call_and_each_edge() -> None:
+    assert (
+        flows.compile(diamond(), "f7").explain()
+        == """\
+Flow 'diamond' as f7: 4 nodes, 3 levels, 1 calls
+
+call  function         queue  for
+   1  oq1_submitGraph  data   D, B, C, A
+
+level  node  queue  rule         waits for
+    2  D     data   all_success  B, C
+    1  B     data   all_success  A
+    1  C     data   all_success  A
+    0  A     data"""
+    )
+
+
+def test_explain_of_a_flow_over_queues_shows_when_it_is_released() -> None:
+    plan = plan_of([Node("a"), Node("b", queue="spark", deps=["a"]), Node("c", deps=["a"], optional_deps=["b"])])
+    calls, nodes = plan.explain().split("\n\n")[1:]
+    assert [line.split(maxsplit=3)[1:] for line in calls.splitlines()[1:]] == [
+        ["oq1_submitGraph", "data", "c, a"],
+        ["oq1_submitGraph", "spark", "b"],
+        ["HSET", "data", "all are there"],
+        ["oq1_releaseGraph", "data", "c, a"],
+        ["oq1_releaseGraph", "spark", "b"],
+        ["HDEL", "data", "none is held"],
     ]
-    assert len(lines) == 2 + 1 + 11
+    assert nodes.splitlines()[1].split(maxsplit=4) == ["2", "c", "data", "all_success", "a, b (optional)"]
+
+
+def test_explain_of_the_calls_that_every_glide_mq_server_knows() -> None:
+    lines = flows.compile(diamond(), "f7").explain("glidemq").splitlines()
+    assert lines[0] == "Flow 'diamond' as f7: 4 nodes, 3 levels, 11 calls"
+    assert lines[2].split() == ["call", "function", "queue", "for"]
+    assert lines[3].split(maxsplit=3) == ["1", "glidemq_addFlow", "data", "D waits for B, C"]
 
 
 def test_drawings_escape_what_would_be_markup() -> None:
@@ -275,3 +420,143 @@ def test_drawings_escape_what_would_be_markup() -> None:
 def test_any_json_value_is_data(data: Any) -> None:
     (call,) = plan_of([Node("a", data=data)]).calls(NOW)
     assert json.loads(str(call.args[1])) == data
+
+
+def edges(dag: Dag) -> dict[str, tuple[str, ...]]:
+    return {node.name: tuple(node.waits_for) for node in dag.all_nodes}
+
+
+def test_a_chain_runs_one_after_the_other() -> None:
+    dag = chain(Node("a"), group(Node("b"), Node("c")), Node("d"), Node("e")).dag("line", queue="q")
+    assert edges(dag) == {"a": (), "b": ("a",), "c": ("a",), "d": ("b", "c"), "e": ("d",)}
+
+
+def test_a_chord_calls_back_after_all_by_the_callbacks_own_rule() -> None:
+    last = Node("last", trigger_rule=TriggerRule.ALL_DONE)
+    dag = chord([Node("a"), chain(Node("b"), Node("c"))], last).dag("chord", queue="q")
+    assert edges(dag) == {"a": (), "b": (), "c": ("b",), "last": ("a", "c")}
+    assert dag.levels[-1][0].trigger_rule is TriggerRule.ALL_DONE
+
+
+def test_the_children_of_a_tree_run_first() -> None:
+    dag = tree(Node("root"), [tree(Node("left"), [Node("x"), Node("y")]), tree(Node("right"))]).dag("tree", queue="q")
+    assert edges(dag) == {"x": (), "y": (), "left": ("x", "y"), "right": (), "root": ("left", "right")}
+
+
+def test_an_included_flow_is_waited_for_by_its_leaves() -> None:
+    load = DagBuilder("load", queue="io")
+    raw = load.node("raw", task="fetch")
+    load.node("rows", deps=[raw])
+    load.node("log", optional_deps=[raw])
+    whole = DagBuilder("all", queue="data")
+    start = whole.node("start")
+    loaded = whole.include(load.build(), as_="load", deps=[start])
+    whole.node("report", deps=[loaded])
+    dag = whole.build()
+    assert edges(dag) == {
+        "start": (),
+        "load.raw": ("start",),
+        "load.rows": ("load.raw",),
+        "load.log": ("load.raw",),
+        "report": ("load.rows", "load.log"),
+    }
+    inner = {node.name: (node.job_name, dag.queue_of(node)) for node in dag.nodes}
+    assert inner["load.raw"] == ("fetch", "io")
+    assert inner["load.rows"] == ("rows", "io")
+    assert inner["report"] == ("report", "data")
+
+
+def test_a_flow_within_a_flow_within_a_flow() -> None:
+    def around(dag: Dag, name: str) -> Dag:
+        outer = DagBuilder(name, queue="q")
+        outer.node("after", deps=[outer.include(dag, as_="in")])
+        return outer.build()
+
+    assert edges(around(around(Dag("d", [Node("a")], "q"), "one"), "two")) == {
+        "in.in.a": (),
+        "in.after": ("in.in.a",),
+        "after": ("in.after",),
+    }
+
+
+def test_callbacks_are_nodes_with_the_right_rules() -> None:
+    options = FlowOptions(on_success=Node("well", task="tell", data=1), on_failure=Node("ill"))
+    dag = Dag("d", [Node("a"), Node("b", deps=["a"]), Node("c", deps=["a"])], "q", options)
+    assert edges(dag) == {"a": (), "b": ("a",), "c": ("a",), "well": ("b", "c"), "ill": ("a", "b", "c")}
+    assert [(node.name, node.trigger_rule) for node in dag.callbacks] == [
+        ("well", "all_success"),
+        ("ill", "one_failed"),
+    ]
+    assert [node.name for node in dag.nodes] == ["a", "b", "c"]
+    assert dag == Dag("d", dag.nodes, "q", options), "nodes and options make the same graph again"
+
+
+def test_callbacks_of_an_included_flow_hear_of_its_own_nodes() -> None:
+    inner = Dag("d", [Node("a")], "q", FlowOptions(on_failure=Node("ill")))
+    outer = DagBuilder("o", queue="q")
+    outer.node("after", deps=[outer.include(inner, as_="in")])
+    assert edges(outer.build()) == {"in.a": (), "in.ill": ("in.a",), "after": ("in.a",)}
+
+
+def test_the_flows_priority_is_that_of_nodes_that_wait_for_nothing() -> None:
+    own = Node("own", options=JobOptions(priority=9))
+    dag = Dag("d", [Node("a"), own, Node("b", deps=["a"])], "q", FlowOptions(priority=3))
+    steps = flows.compile(dag, "f").steps
+    assert {name: step.options.priority for name, step in steps.items()} == {"a": 3, "own": 9, "b": 0}
+
+
+def test_rules_and_optional_edges_are_drawn() -> None:
+    plan = plan_of(
+        [Node("a"), Node("b"), Node("c", deps=["a"], optional_deps=["b"], trigger_rule=TriggerRule.ALL_DONE)]
+    )
+    assert plan.to_mermaid() == (
+        'flowchart LR\n    n0["a"]\n    n1["b"]\n    n2["c (all_done)"]\n    n0 --> n2\n    n1 -.-> n2\n'
+    )
+    assert '    "c" [label="c (all_done)"];\n' in plan.to_dot()
+    assert '    "a" -> "c";\n    "b" -> "c" [style=dashed];\n' in plan.to_dot()
+
+
+def test_a_record_is_read_as_it_was_written() -> None:
+    options = FlowOptions(
+        fail_fast=True,
+        timeout=timedelta(minutes=5),
+        retention=Retention(count=3, age=timedelta(days=1)),
+        concurrency=2,
+        on_success=Node("well"),
+        on_failure=Node("ill", queue="ops"),
+        budget=Budget(max_tokens=5),
+    )
+    nodes = [
+        Node("b", task="t", deps=["a"], trigger_rule=TriggerRule.ALL_DONE),
+        Node("a"),
+        Node("c", optional_deps=["a"]),
+    ]
+    record = FlowRecord.of(Dag("d", nodes, "q", options))
+    assert FlowRecord.read(record.text()) == record
+    assert json.loads(record.text()) == {
+        "name": "d",
+        "nodes": [
+            ["a", "q", [], "a", "all_success"],
+            ["b", "q", ["a"], "t", "all_done"],
+            ["c", "q", [], "c", "all_success", ["a"]],
+            ["well", "q", ["b", "c"], "well", "all_success"],
+            ["ill", "ops", ["b", "a", "c"], "ill", "one_failed"],
+        ],
+        "options": {
+            "failFast": True,
+            "timeout": 300_000,
+            "retention": {"age": 86_400, "count": 3},
+            "concurrency": 2,
+            "onSuccess": "well",
+            "onFailure": "ill",
+        },
+    }
+    assert record.queues == ["q", "ops"]
+    assert record.options.callbacks == {"well", "ill"}
+    assert [job_id for _, job_id in record.jobs("f")] == ["f.a", "f.b", "f.c", "f.well", "f.ill"]
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"name":"d","nodes":[["a"]],"options":{}}', '{"name":1'])
+def test_a_record_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(ServerError, match="record of a flow cannot be read"):
+        FlowRecord.read(text)

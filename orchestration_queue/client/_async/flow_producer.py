@@ -1,4 +1,4 @@
-"""Submitting flows: graphs of jobs, in one transaction."""
+"""Submitting flows: graphs of jobs that start when all of them are there."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from orchestration_queue.client._async.channel import AsyncChannel, AsyncClient
 from orchestration_queue.client._async.flow import AsyncFlow
 from orchestration_queue.client.progress import TREE_FIELDS, found_nodes
 from orchestration_queue.client.values import FlowNode
-from orchestration_queue.errors import FlowError, StateError
-from orchestration_queue.flows import Dag, compile  # noqa: A004
+from orchestration_queue.errors import FlowError, ServerError, StateError, UsageError
+from orchestration_queue.flows import Dag, FlowPlan, Launch, LibraryName, compile, launch  # noqa: A004
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX, QueueKeys
+from orchestration_queue.protocol.library import is_missing_function
 from orchestration_queue.protocol.operations import adding, reading
 from orchestration_queue.protocol.operations.searching import flow_dependencies
 from orchestration_queue.server import AsyncConnection
@@ -27,9 +28,11 @@ class AsyncFlowProducer(AsyncClient):
         url: The server; default ``OQ_URL``, else the embedded server of this directory.
         connection: An open connection to use; it stays open on close.
         prefix: First part of every key.
+        library: Whose functions submit: ``oq1`` for ours, or ``glidemq`` for those of every glide-mq server, which know
+            less and take longer. Default ours, where the server has them.
 
     Raises:
-        UsageError: Both ``url`` and ``connection`` are given.
+        UsageError: Both ``url`` and ``connection`` are given, or there is no such library.
     """
 
     def __init__(
@@ -38,46 +41,71 @@ class AsyncFlowProducer(AsyncClient):
         url: str | None = None,
         connection: AsyncConnection | AsyncChannel | None = None,
         prefix: str = DEFAULT_PREFIX,
+        library: LibraryName | None = None,
     ) -> None:
         super().__init__(url, connection)
+        if library not in (None, "oq1", "glidemq"):
+            raise UsageError(f"No library {library!r} submits flows; pass 'oq1' or 'glidemq', or leave it out.")
         self.prefix = prefix
+        self._library = library
 
     async def submit(self, dag: Dag, *, flow_id: str | None = None) -> AsyncFlow:
-        """Submit a graph, all of it or nothing.
+        """Submit a graph: nothing of it starts before all of it is there.
+
+        One queue's graph of up to some thousand nodes is written in one call; a larger one, or one of several queues,
+        in several, and is released then. When this process dies in between, or a reply is lost, submit again under the
+        same id: that completes what is missing. What nobody completes is swept by the workers of the flow's queue.
 
         Args:
             dag: The graph.
-            flow_id: The submission's id, without dots; default a new one. Submitting again under the same id adds
-                only what is not there (any more).
+            flow_id: The submission's id, without dots; default a new one. Submitting again under the same id joins
+                the flow that is there.
 
         Returns:
             The flow, under way.
 
         Raises:
-            FlowError: The graph cannot run on this wire.
+            FlowError: The server only has glide-mq's library, which cannot run the graph.
             InvalidNameError: An id or prefix is one the wire cannot carry.
             PayloadError: A node's data is not JSON, or too large.
-            ServerError: The server could not create a node.
+            StateError: The id stands for a flow with another graph.
+            ServerError: The server refused a node; nothing has started.
         """
         plan = compile(dag, _new_id(dag) if flow_id is None else flow_id, prefix=self.prefix)
+        launched = await self._launch(plan, is_fresh=flow_id is None)
+        return AsyncFlow(self._channel, plan, launched.cursors, is_new=launched.is_new)
+
+    async def _launch(self, plan: FlowPlan, *, is_fresh: bool) -> Launch:
+        if self._library == "glidemq":
+            return await self._launch_frozen(plan)
+        try:
+            return await self._channel.follow(launch(plan, now_ms(), is_fresh=is_fresh))
+        except ServerError as error:
+            if self._library is not None or not is_missing_function(str(error)):
+                raise
+            return await self._launch_frozen(plan)
+
+    async def _launch_frozen(self, plan: FlowPlan) -> Launch:
+        """Submit by glide-mq's library: all in one transaction."""
+        planned = list(plan.planned(now_ms()))
         if not plan.is_single_slot and (await self._channel.connection()).is_cluster:
             raise FlowError(
-                f"Flow {dag.name!r} has nodes in several queues, and no server of a cluster holds them all, so it "
-                "cannot be submitted in one transaction; put its nodes in one queue."
+                f"Flow {plan.dag.name!r} has nodes in several queues, and no server of a cluster holds them all, so "
+                "glide-mq's library cannot submit it in one transaction; put its nodes in one queue."
             )
-        queues = list(dict.fromkeys(step.keys for step in plan.steps.values()))
-        newest = [reading.last_event_id(keys) for keys in queues]
-        planned = list(plan.planned(now_ms()))
+        newest = [reading.last_event_id(keys) for keys in plan.queues]
         # The cursors belong to the transaction, so that no event of the flow can come before them.
         replies = await self._channel.pipeline(
             [*(operation.call for operation in newest), *(each.call for each in planned)], atomic=True, repeatable=True
         )
-        cursors = {keys: operation.read(reply) for keys, operation, reply in zip(queues, newest, replies, strict=False)}
+        cursors = {
+            keys: operation.read(reply) for keys, operation, reply in zip(plan.queues, newest, replies, strict=False)
+        }
         old = [
             adding.read_node_reply(each.node, each.call, reply)
-            for each, reply in zip(planned, replies[len(queues) :], strict=True)
+            for each, reply in zip(planned, replies[len(newest) :], strict=True)
         ]
-        return AsyncFlow(self._channel, plan, cursors, is_new=not any(old))
+        return Launch(cursors, is_new=not any(old))
 
     async def tree(self, queue: str, flow_id: str) -> list[FlowNode]:
         """The nodes of a flow as they stand, dependencies before dependents; of any submission, by anybody.

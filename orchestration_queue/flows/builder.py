@@ -1,0 +1,137 @@
+"""Writing a graph down node by node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from orchestration_queue.errors import FlowError
+from orchestration_queue.flows.dag import Dag, leaves
+from orchestration_queue.flows.node import NO_OPTIONS, Node
+from orchestration_queue.flows.options import FlowOptions
+from orchestration_queue.flows.rules import TriggerRule
+from orchestration_queue.options import JobOptions
+
+__all__ = ["DagBuilder", "Dependency", "SubFlow"]
+
+
+@dataclass(frozen=True, slots=True)
+class SubFlow:
+    """A flow inside another. To wait for it is to wait for its leaves.
+
+    Attributes:
+        name: What it is called there; its nodes' names begin with it and a dot.
+        leaves: Names of its nodes that none of its others wait for.
+    """
+
+    name: str
+    leaves: tuple[str, ...]
+
+
+Dependency: TypeAlias = Node | SubFlow | str
+"""What a node may wait for: another, by itself or by name, or a flow that was included."""
+
+
+class DagBuilder:
+    """Write a graph down node by node; each node can be named by those after it.
+
+    Example:
+        >>> etl = DagBuilder("etl", queue="data")
+        >>> extract = etl.node("extract", data={"day": "2013-01-01"})
+        >>> clean = etl.node("clean", deps=[extract])
+        >>> [len(level) for level in etl.build().levels]
+        [1, 1]
+
+    Args:
+        name: What the graph is called.
+        queue: Where nodes without a queue of their own run.
+        options: What holds for the flow as a whole.
+    """
+
+    def __init__(self, name: str, *, queue: str, options: FlowOptions | None = None) -> None:
+        self._name = name
+        self._queue = queue
+        self._options = options or FlowOptions()
+        self._nodes: list[Node] = []
+
+    def node(
+        self,
+        name: str,
+        task: str | None = None,
+        *,
+        queue: str | None = None,
+        data: object = None,
+        options: JobOptions = NO_OPTIONS,
+        deps: Iterable[Dependency] = (),
+        trigger_rule: TriggerRule = TriggerRule.ALL_SUCCESS,
+        optional_deps: Iterable[Dependency] = (),
+    ) -> Node:
+        """Add a node, as :class:`Node` describes it; dependencies may be nodes and sub-flows as well as names.
+
+        Raises:
+            InvalidNameError: The name cannot be part of a job id.
+            FlowError: The node cannot be kept in a flow.
+        """
+        return self.add(Node(name, task, queue, data, options, _names(deps), trigger_rule, _names(optional_deps)))
+
+    def add(self, node: Node) -> Node:
+        """Add a node that was made elsewhere, as by :meth:`Task.node`; returns it."""
+        self._nodes.append(node)
+        return node
+
+    def include(self, dag: Dag, *, as_: str, deps: Iterable[Dependency] = ()) -> SubFlow:
+        """Add all nodes of another graph.
+
+        Args:
+            dag: The graph, with its callbacks, if it has some. They hear of its own nodes only.
+            as_: What it is called here: its nodes are named ``{as_}.{node}``.
+            deps: What its nodes without dependencies wait for.
+
+        Returns:
+            The sub-flow, for others to wait for.
+
+        Raises:
+            InvalidNameError: A job id cannot carry the name.
+            FlowError: The graph has options that only hold for a whole flow, or a node cannot wait for ``deps``.
+        """
+        alone = FlowOptions(on_success=dag.options.on_success, on_failure=dag.options.on_failure)
+        own = [name for name in FlowOptions.model_fields if getattr(dag.options, name) != getattr(alone, name)]
+        if own:
+            raise FlowError(
+                f"Flow {dag.name!r} has the option {own[0]}, which holds for a whole flow, and it becomes a part of "
+                f"flow {self._name!r}; give the option to that one."
+            )
+        first = _names(deps)
+        for node in dag.all_nodes:
+            self.add(
+                replace(
+                    node,
+                    name=f"{as_}.{node.name}",
+                    task=node.job_name,
+                    queue=dag.queue_of(node),
+                    deps=[f"{as_}.{name}" for name in node.deps] if node.waits_for else first,
+                    optional_deps=[f"{as_}.{name}" for name in node.optional_deps],
+                )
+            )
+        return SubFlow(as_, tuple(f"{as_}.{name}" for name in leaves(dag.nodes)))
+
+    def build(self) -> Dag:
+        """The graph, frozen.
+
+        Raises:
+            FlowError: It cannot run, as :class:`Dag` says.
+        """
+        return Dag(self._name, self._nodes, self._queue, self._options)
+
+
+def _names(deps: Iterable[Dependency]) -> Sequence[str]:
+    if isinstance(deps, str):
+        return deps  # refused by the node, which knows its name
+    names: list[str] = []
+    for dep in deps:
+        if isinstance(dep, SubFlow):
+            names.extend(dep.leaves)
+        else:
+            names.append(dep.name if isinstance(dep, Node) else dep)
+    return names

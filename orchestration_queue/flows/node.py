@@ -1,0 +1,104 @@
+"""One job of a graph, and what it waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from orchestration_queue.errors import FlowError, InvalidNameError
+from orchestration_queue.flows.rules import TriggerRule
+from orchestration_queue.options import JobOptions, name_problem
+
+__all__ = ["NO_OPTIONS", "Node"]
+
+NO_OPTIONS = JobOptions()
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One job of a flow, and the nodes it waits for.
+
+    Attributes:
+        name: Unique in the flow; its job's id is ``{flow_id}.{name}``.
+        task: The job's name, by which workers choose the handler; None takes the node's name.
+        queue: Where it runs; None takes the flow's queue.
+        data: The job's data, any JSON value.
+        options: How the job is retried, limited and kept. What the wire would ignore in a flow is refused.
+        deps: Names of the nodes it waits for.
+        trigger_rule: What must have become of ``deps`` for it to run; by default all have completed.
+        optional_deps: Names of further nodes it waits for, whatever becomes of them: they may fail.
+
+    Raises:
+        InvalidNameError: The name cannot be part of a job id.
+        FlowError: The options cannot be kept in a flow, the rule is none, or the dependencies are no sequences of
+            names, or name a node in both.
+    """
+
+    name: str
+    task: str | None = None
+    queue: str | None = None
+    data: object = field(default=None, hash=False)
+    options: JobOptions = NO_OPTIONS
+    deps: Sequence[str] = ()
+    trigger_rule: TriggerRule = TriggerRule.ALL_SUCCESS
+    optional_deps: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        if problem := name_problem(self.name):
+            raise InvalidNameError(
+                f"Node name {self.name!r} {problem}, which job ids cannot carry; use letters, digits, '.', '-' and '_'."
+            )
+        for field_name in ("deps", "optional_deps"):
+            names = getattr(self, field_name)
+            if isinstance(names, str):
+                raise FlowError(f"Node {self.name!r} has the text {names!r} as {field_name}; pass a list of names.")
+            object.__setattr__(self, field_name, tuple(dict.fromkeys(names)))
+        if self.trigger_rule not in _RULES:
+            raise FlowError(f"Node {self.name!r} has no trigger rule {self.trigger_rule!r}; take one of TriggerRule.")
+        object.__setattr__(self, "trigger_rule", TriggerRule(self.trigger_rule))
+        if problem := self._edge_problem() or _option_problem(self.options, waits=bool(self.waits_for)):
+            raise FlowError(f"Node {self.name!r} {problem}.")
+
+    @property
+    def job_name(self) -> str:
+        """What workers see as the job's name."""
+        return self.task or self.name
+
+    @property
+    def waits_for(self) -> Sequence[str]:
+        """All nodes it waits for."""
+        return (*self.deps, *self.optional_deps) if self.optional_deps else self.deps
+
+    def _edge_problem(self) -> str | None:
+        if both := next((name for name in self.optional_deps if name in self.deps), None):
+            return f"names {both!r} in both deps and optional_deps, and it can only be one of them; drop one"
+        return None
+
+
+_RULES = frozenset(TriggerRule)
+
+
+def _option_problem(options: JobOptions, *, waits: bool) -> str | None:
+    """Which option a flow cannot keep, why, and what to do."""
+    if options is NO_OPTIONS:
+        return None
+    if options.job_id is not None:
+        return "has its own job_id, but ids of a flow are made of flow id and node name; drop job_id"
+    if options.deduplication is not None:
+        return "has deduplication, which would leave its dependents waiting for a job that was never added; drop it"
+    if options.ordering is not None and (problem := name_problem(options.ordering.key)):
+        return f"has an ordering key that {problem}, which no client accepts in flows; choose another"
+    if not waits:
+        return None
+    ignored = [name for name in ("delay", "priority", "lifo") if getattr(options, name)]
+    if ignored:
+        # The wire stores them and puts the released job at the end of the stream all the same; a stored priority or
+        # lifo then also makes servers count the running job as one that came from a list.
+        return f"waits for other nodes, and the wire ignores {ignored[0]} on release; drop {ignored[0]}"
+    if options.ordering is not None:
+        # Turns are taken when the job is added, and a flow's dependents are added before their dependencies.
+        return (
+            "waits for other nodes, and would hold its turn in the ordering group meanwhile, "
+            "so that later jobs of the group (its own dependencies among them) could not start; drop ordering"
+        )
+    return None

@@ -1,0 +1,180 @@
+"""A submitted flow as the server keeps it: enough to show it, go on with it, and tell it from another."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from orchestration_queue.errors import ServerError
+from orchestration_queue.flows.dag import Dag
+from orchestration_queue.flows.ids import job_id_of
+from orchestration_queue.flows.rules import TriggerRule
+from orchestration_queue.options import Retention, milliseconds, retention_from_wire
+from orchestration_queue.protocol.codec import dump_json
+
+__all__ = ["FlowRecord", "RecordedNode", "RecordedOptions"]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedNode:
+    """A node of a submitted flow.
+
+    Attributes:
+        name: The node.
+        queue: Where its job runs.
+        deps: The nodes it waits for, by its rule.
+        task: Its job's name.
+        rule: What must have become of ``deps`` for it to run.
+        optional_deps: The nodes it waits for, whatever becomes of them.
+    """
+
+    name: str
+    queue: str
+    deps: tuple[str, ...]
+    task: str
+    rule: TriggerRule = TriggerRule.ALL_SUCCESS
+    optional_deps: tuple[str, ...] = ()
+
+    @property
+    def waits_for(self) -> tuple[str, ...]:
+        """All nodes it waits for."""
+        return (*self.deps, *self.optional_deps)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedOptions:
+    """What is to be seen to while a flow runs, and after.
+
+    Attributes:
+        fail_fast: Whether one failure cancels the rest.
+        timeout: How long the flow may take from its submission; None for ever.
+        retention: Which finished flows of the queue are kept; None keeps all.
+        concurrency: How many nodes may run at a time; None for any number.
+        on_success: The node that runs when the flow has succeeded.
+        on_failure: The node that runs when a node has failed.
+    """
+
+    fail_fast: bool = False
+    timeout: timedelta | None = None
+    retention: Retention | None = None
+    concurrency: int | None = None
+    on_success: str | None = None
+    on_failure: str | None = None
+
+    @property
+    def callbacks(self) -> frozenset[str]:
+        """Names of the nodes that only tell how the others ended."""
+        return frozenset(name for name in (self.on_success, self.on_failure) if name is not None)
+
+    def _wire(self) -> dict[str, Any]:
+        said = {
+            "failFast": self.fail_fast or None,
+            "timeout": milliseconds(self.timeout) if self.timeout else None,
+            "retention": self.retention and self.retention.wire_option,
+            "concurrency": self.concurrency,
+            "onSuccess": self.on_success,
+            "onFailure": self.on_failure,
+        }
+        return {name: value for name, value in said.items() if value is not None}
+
+    @classmethod
+    def _read(cls, wire: Mapping[str, Any]) -> RecordedOptions:
+        timeout_ms = wire.get("timeout")
+        return cls(
+            fail_fast=bool(wire.get("failFast")),
+            timeout=timedelta(milliseconds=timeout_ms) if timeout_ms else None,
+            retention=retention_from_wire(wire.get("retention")),
+            concurrency=wire.get("concurrency"),
+            on_success=wire.get("onSuccess"),
+            on_failure=wire.get("onFailure"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class FlowRecord:
+    """A submitted flow: its graph without the jobs' data, which the jobs have.
+
+    Attributes:
+        name: What the graph is called.
+        nodes: Its nodes by name, dependencies before dependents.
+        options: What is to be seen to.
+    """
+
+    name: str
+    nodes: Mapping[str, RecordedNode]
+    options: RecordedOptions = RecordedOptions()
+
+    @classmethod
+    def of(cls, dag: Dag) -> FlowRecord:
+        """The record of a graph."""
+        nodes = {
+            node.name: RecordedNode(
+                node.name,
+                dag.queue_of(node),
+                tuple(node.deps),
+                node.job_name,
+                node.trigger_rule,
+                tuple(node.optional_deps),
+            )
+            for level in dag.levels
+            for node in level
+        }
+        options = dag.options
+        return cls(
+            dag.name,
+            nodes,
+            RecordedOptions(
+                fail_fast=options.fail_fast,
+                timeout=options.timeout,
+                retention=options.retention,
+                concurrency=options.concurrency,
+                on_success=options.on_success.name if options.on_success else None,
+                on_failure=options.on_failure.name if options.on_failure else None,
+            ),
+        )
+
+    @property
+    def queues(self) -> list[str]:
+        """The queues its jobs are in, each once."""
+        return list(dict.fromkeys(node.queue for node in self.nodes.values()))
+
+    def jobs(self, flow_id: str) -> Iterator[tuple[RecordedNode, str]]:
+        """Each node with the id of its job."""
+        return ((node, job_id_of(flow_id, node.name)) for node in self.nodes.values())
+
+    def text(self) -> str:
+        """The record as the server keeps it: compact JSON, the same for the same graph."""
+        rows = [_row(node) for node in self.nodes.values()]
+        return dump_json({"name": self.name, "nodes": rows, "options": self.options._wire()})
+
+    @classmethod
+    def read(cls, text: str) -> FlowRecord:
+        """A record back from its text.
+
+        Raises:
+            ServerError: The text is none.
+        """
+        try:
+            stored = json.loads(text)
+            nodes = [_node(*row) for row in stored["nodes"]]
+            options = RecordedOptions._read(stored["options"])
+            return cls(str(stored["name"]), {node.name: node for node in nodes}, options)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise ServerError(
+                f"The record of a flow cannot be read ({error}); it was damaged, or a newer version wrote it: "
+                "upgrade, or remove the flow."
+            ) from None
+
+
+def _row(node: RecordedNode) -> list[object]:
+    row: list[object] = [node.name, node.queue, node.deps, node.task, node.rule]
+    return [*row, node.optional_deps] if node.optional_deps else row
+
+
+def _node(
+    name: str, queue: str, deps: list[str], task: str, rule: str, optional_deps: list[str] | None = None
+) -> RecordedNode:
+    return RecordedNode(name, queue, tuple(deps), task, TriggerRule(rule), tuple(optional_deps or ()))

@@ -1,0 +1,95 @@
+"""Usual shapes of graphs, made of nodes and of each other: one after the other, side by side, children before parent.
+
+::
+
+    chain(Node("extract"), group(Node("flights"), Node("weather")), Node("report")).dag("etl", queue="data")
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from orchestration_queue.errors import FlowError
+from orchestration_queue.flows.dag import Dag, leaves, roots
+from orchestration_queue.flows.node import Node
+from orchestration_queue.flows.options import FlowOptions
+
+__all__ = ["Part", "Shape", "chain", "chord", "group", "tree"]
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Nodes that are wired to each other, and may become part of a larger shape, or a graph.
+
+    Attributes:
+        nodes: Those that come first, first.
+    """
+
+    nodes: tuple[Node, ...]
+
+    def dag(self, name: str, *, queue: str, options: FlowOptions | None = None) -> Dag:
+        """The shape as a graph.
+
+        Args:
+            name: What the graph is called.
+            queue: Where nodes without a queue of their own run.
+            options: What holds for the flow as a whole.
+
+        Raises:
+            FlowError: It cannot run, as :class:`Dag` says.
+        """
+        return Dag(name, self.nodes, queue, options or FlowOptions())
+
+
+Part: TypeAlias = Node | Shape
+
+
+def chain(*parts: Part) -> Shape:
+    """One after the other: what comes first in each part waits for what comes last in the part before.
+
+    Raises:
+        FlowError: There is no part, or a node that has to wait has options that the wire ignores then.
+    """
+    nodes: list[Node] = []
+    before: Sequence[str] = ()
+    for part in _shapes("chain", parts):
+        first = set(roots(part))
+        nodes += [replace(node, deps=before) if node.name in first else node for node in part]
+        before = leaves(part)
+    return Shape(tuple(nodes))
+
+
+def group(*parts: Part) -> Shape:
+    """Side by side: no part waits for another.
+
+    Raises:
+        FlowError: There is no part.
+    """
+    return Shape(tuple(node for part in _shapes("group", parts) for node in part))
+
+
+def chord(parts: Iterable[Part], callback: Part) -> Shape:
+    """Side by side, and when all have completed, the callback.
+
+    Raises:
+        FlowError: There is no part, or the callback has options that the wire ignores in nodes that wait.
+    """
+    return chain(group(*parts), callback)
+
+
+def tree(job: Node, children: Iterable[Part] = ()) -> Shape:
+    """A job that runs when its children have completed, which may be trees themselves.
+
+    Raises:
+        FlowError: The job has options that the wire ignores in nodes that wait.
+    """
+    branches = tuple(children)
+    return chord(branches, job) if branches else Shape((job,))
+
+
+def _shapes(what: str, parts: Sequence[Part]) -> list[tuple[Node, ...]]:
+    if not parts:
+        raise FlowError(f"A {what} is made of at least one node, and none was given; pass some.")
+    return [(part,) if isinstance(part, Node) else part.nodes for part in parts]
