@@ -85,6 +85,7 @@ class CronPattern:
         days: The days of the month, as a list that any cron dialect reads the same way.
         months: The months, likewise.
         weekdays: The days of the week, 0 for Sunday. A date must be one of these days, too.
+        either: Days of the month, if a date may be one of these instead.
     """
 
     text: str
@@ -92,15 +93,18 @@ class CronPattern:
     days: str
     months: str
     weekdays: frozenset[int]
+    either: frozenset[int] = frozenset()
 
     @classmethod
-    def parse(cls, text: str) -> CronPattern:
+    def parse(cls, text: str, *, day_or: bool = False) -> CronPattern:
         """Read a pattern.
+
+        With ``day_or``, if days of month and of week are both restricted, one of them is enough.
 
         Raises:
             ScheduleError: It is not of the wire's dialect; the message names the field.
         """
-        return _parse(text)
+        return _parse(text, day_or)
 
     def next_after(self, after_ms: int, zone: tzinfo) -> int:
         """The first occurrence strictly after an instant, in epoch milliseconds.
@@ -136,12 +140,12 @@ class CronPattern:
                 return
             if day > last:
                 return
-            if day.isoweekday() % 7 in self.weekdays:
+            if day.isoweekday() % 7 in self.weekdays or day.day in self.either:
                 yield day
 
 
 @lru_cache(maxsize=1024)
-def _parse(text: str) -> CronPattern:
+def _parse(text: str, day_or: bool) -> CronPattern:
     fields = text.split()
     if len(fields) != len(_FIELDS):
         raise ScheduleError(
@@ -150,6 +154,8 @@ def _parse(text: str) -> CronPattern:
         )
     minutes, hours, days, months, weekdays = (field.values(words) for field, words in zip(_FIELDS, fields, strict=True))
     times = tuple(time(hour, minute) for hour in sorted(hours) for minute in sorted(minutes))
+    if day_or and len(days) < 31 and len(weekdays) < 7:
+        return CronPattern(text, times, "*", _spelled(months, 12), weekdays, either=days)
     return CronPattern(text, times, _spelled(days, 31), _spelled(months, 12), weekdays)
 
 

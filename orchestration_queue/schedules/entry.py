@@ -5,14 +5,21 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 from orchestration_queue.protocol.codec import dump_json, encode
 from orchestration_queue.schedules.cron import no_occurrences
-from orchestration_queue.schedules.timing import Timing, positive, whole
-from orchestration_queue.schedules.values import JobTemplate, Schedule
+from orchestration_queue.schedules.policies import Overlap, Policies
+from orchestration_queue.schedules.templates import JobTemplate
+from orchestration_queue.schedules.timing import Timing, own, positive, whole
+from orchestration_queue.schedules.values import Schedule
 
 __all__ = ["SchedulerEntry"]
+
+
+_PROGRESS = ("nextRun", "paused", "job", "queued")
+"""Members of our own that say how far an entry has got."""
 
 
 def _refuse(constant: str) -> object:
@@ -63,15 +70,19 @@ class SchedulerEntry:
         members = timing.members()
         if schedule.limit is not None:
             members["limit"] = schedule.limit
-        if previous is not None and previous.timing == timing and previous.next_run:
+        extra: dict[str, object] = {"cron": timing.pattern} if timing.day_or else {}
+        goes_on = previous is not None and previous.timing == timing and previous.is_under_way
+        if previous is not None and goes_on:
+            entry = cls({**members, "iterationCount": previous.iteration_count, "template": template.members()})
+            extra |= {name: value for name, value in previous.extra.items() if name in _PROGRESS}
             progress = {name: previous.members[name] for name in ("lastRun", "nextRun") if name in previous.members}
-            members["iterationCount"] = previous.iteration_count
         else:
-            progress = {"nextRun": timing.first_run(now_ms)}
-            members["iterationCount"] = 0
-        if progress["nextRun"] is None:
-            raise no_occurrences("the first run would be after the end")
-        entry = cls({**members, "template": template.members(), **progress})
+            entry = cls({**members, "iterationCount": 0, "template": template.members()})
+            first_ms = timing.first_run(now_ms)
+            if first_ms is None:
+                raise no_occurrences("the first run would be after the end")
+            progress = _planned(timing, first_ms, extra)
+        entry = entry._with(progress, extra | schedule.policies.members())
         entry.data_text()
         return entry
 
@@ -96,9 +107,61 @@ class SchedulerEntry:
         return whole(self.members.get("lastRun"))
 
     @property
+    def extra(self) -> Mapping[str, Any]:
+        """What this package keeps in the entry beside the wire's members."""
+        return own(self.members)
+
+    @property
     def next_run(self) -> int:
-        """When it makes the next job, epoch ms; 0 while that waits for a job to end."""
-        return whole(self.members.get("nextRun")) or 0
+        """When the next job is planned, epoch ms; 0 while that waits for a job to end. A paused one has its plan."""
+        shown = whole(self.members.get("nextRun")) or 0
+        return shown or whole(self.extra.get("nextRun")) or 0
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether it makes no jobs for now."""
+        return self.extra.get("paused") is True
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether setting it again, at the same times, leaves it going on."""
+        return bool(self.next_run) or self.is_paused
+
+    @property
+    def policies(self) -> Policies:
+        """What it does about late and overlapping runs."""
+        return Policies.read(self.extra)
+
+    @property
+    def missed(self) -> str:
+        """What becomes of late runs: ``skip``, ``fire_once`` or ``fire_all``."""
+        return self.policies.missed
+
+    @property
+    def overlap(self) -> Overlap:
+        """What a run does while the job of the run before has not ended."""
+        return self.policies.overlap
+
+    @property
+    def jitter(self) -> timedelta:
+        """How much later than planned runs are made at most."""
+        return timedelta(milliseconds=self.policies.jitter_ms)
+
+    @property
+    def last_job(self) -> str | None:
+        """The id of the job it last made, if it needs to know whether that has ended."""
+        job_id = self.extra.get("job")
+        return job_id if isinstance(job_id, str) and job_id else None
+
+    @property
+    def queued(self) -> int:
+        """The run that is made when the last job has ended, as the time it was due, epoch ms; 0 for none."""
+        return whole(self.extra.get("queued")) or 0
+
+    def run_at(self, scheduler: str) -> int:
+        """When the next job is made, epoch ms: as planned, and its share of the jitter later; 0 as ``next_run``."""
+        planned_ms = self.next_run
+        return planned_ms and planned_ms + self.policies.delay_ms(scheduler, planned_ms)
 
     @property
     def template(self) -> Mapping[str, Any]:
@@ -132,17 +195,48 @@ class SchedulerEntry:
         options = self.template.get("opts")
         return options if isinstance(options, dict) else {}
 
-    def fired(self, now_ms: int, following_ms: int | None) -> SchedulerEntry | None:
-        """The entry after it made a job now; None when that was the last.
+    def fired(self, now_ms: int, following_ms: int | None, *, jobs: int = 1, **extra: object) -> SchedulerEntry | None:
+        """The entry after it made jobs now; None when that was the last.
 
         Args:
             now_ms: Epoch milliseconds of the tick.
             following_ms: The run after this one, 0 when the job's end decides, None when there is none.
+            jobs: How many it made.
+            extra: Members of our own that change; None removes one.
         """
-        count = self.iteration_count + 1
+        count = self.iteration_count + jobs
         if following_ms is None or (self.limit is not None and count >= self.limit):
             return None
-        return SchedulerEntry({**self.members, "iterationCount": count, "lastRun": now_ms, "nextRun": following_ms})
+        return self._with({"iterationCount": count, "lastRun": now_ms}, extra).planned(following_ms)
+
+    def planned(self, run_ms: int, **extra: object) -> SchedulerEntry:
+        """The entry with its next run at that time, 0 for one that the end of a job decides."""
+        changes: dict[str, object] = {"nextRun": None, **extra}
+        shown = _planned(self.timing, run_ms, changes, hidden=self.is_paused and "paused" not in extra)
+        return self._with(shown, changes)
+
+    def paused(self) -> SchedulerEntry:
+        """The entry, making no jobs until it is resumed. Other clients skip it, as it shows no next run."""
+        return (
+            self.planned(self.next_run, paused=True)
+            if self.is_paused
+            else self._with({}, {"paused": True}).planned(self.next_run)
+        )
+
+    def resumed(self, now_ms: int) -> SchedulerEntry | None:
+        """The entry, making jobs again; runs that were due meanwhile are left out. None when none is to come.
+
+        Raises:
+            ScheduleError: The pattern or its zone cannot be read, or never occurs again.
+        """
+        awake = self._with({}, {"paused": None})
+        planned_ms = self.next_run
+        if not planned_ms or planned_ms > now_ms:
+            return awake.planned(planned_ms)
+        if self.timing.repeats_after_complete:
+            return awake.planned(now_ms)
+        following_ms = self.timing.following_run(planned_ms, now_ms)
+        return None if following_ms is None else awake.planned(following_ms)
 
     @property
     def waits_for_completion(self) -> bool:
@@ -152,4 +246,18 @@ class SchedulerEntry:
     def completed(self, finished_ms: int) -> SchedulerEntry | None:
         """The entry after its job ended; None when it makes no further one."""
         following_ms = None if self.is_exhausted else self.timing.following_run(0, finished_ms)
-        return None if following_ms is None else SchedulerEntry({**self.members, "nextRun": following_ms})
+        return None if following_ms is None else self.planned(following_ms, job=None)
+
+    def _with(self, members: Mapping[str, object], extra: Mapping[str, object]) -> SchedulerEntry:
+        """The entry with some members changed, and some of our own; None removes one of these."""
+        ours = {name: value for name, value in {**self.extra, **extra}.items() if value is not None}
+        changed = {name: value for name, value in {**self.members, **members}.items() if name != "oq"}
+        return SchedulerEntry({**changed, "oq": ours} if ours else changed)
+
+
+def _planned(timing: Timing, run_ms: int, extra: dict[str, object], *, hidden: bool = False) -> dict[str, object]:
+    """The next run as the wire's member; in ``extra`` instead if others must not make it."""
+    if not (hidden or timing.day_or):
+        return {"nextRun": run_ms}
+    extra["nextRun"] = run_ms or None
+    return {"nextRun": 0}

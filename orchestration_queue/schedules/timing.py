@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from orchestration_queue.errors import ScheduleError
 from orchestration_queue.schedules.cron import CronPattern, known_zone
 
-__all__ = ["MAX_SAFE_INTEGER", "Timing", "positive", "whole"]
+__all__ = ["MAX_SAFE_INTEGER", "Timing", "own", "positive", "whole"]
 
 MAX_SAFE_INTEGER = 2**53 - 1
 """The largest integer that every language on this wire counts to."""
+
+_SHORTEST_DISTANCE_MS = 60_000
+"""Between two occurrences of a cron pattern."""
 
 
 def whole(value: object) -> int | None:
@@ -28,6 +32,12 @@ def positive(value: object) -> int | None:
     return number if number is not None and number > 0 else None
 
 
+def own(members: Mapping[str, object]) -> Mapping[str, object]:
+    """The members of a stored entry that the wire does not know: this package's own, which other clients keep."""
+    extra = members.get("oq")
+    return extra if isinstance(extra, dict) else {}
+
+
 def _text(value: object) -> str | None:
     return value if isinstance(value, str) and value else None
 
@@ -43,6 +53,7 @@ class Timing:
         tz: The IANA name of the pattern's time zone; None for UTC.
         start_date: No run before, epoch ms.
         end_date: No run after, epoch ms.
+        day_or: Of days of month and of week in the pattern, one is enough. Other clients must not see such a pattern.
     """
 
     pattern: str | None = None
@@ -51,10 +62,16 @@ class Timing:
     tz: str | None = None
     start_date: int | None = None
     end_date: int | None = None
+    day_or: bool = False
 
     @classmethod
     def read(cls, members: Mapping[str, object]) -> Timing:
         """Read a stored entry's members; what cannot decide anything counts as absent."""
+        hidden = own(members).get("cron")
+        if isinstance(hidden, str) and hidden:
+            members = {**members, "pattern": hidden, "every": None, "repeatAfterComplete": None}
+        else:
+            hidden = None
         return cls(
             pattern=_text(members.get("pattern")),
             every=positive(members.get("every")),
@@ -62,13 +79,15 @@ class Timing:
             tz=_text(members.get("tz")),
             start_date=whole(members.get("startDate")),
             end_date=whole(members.get("endDate")),
+            day_or=hidden is not None,
         )
 
     def members(self) -> dict[str, object]:
         """The same as members of a stored entry; absent ones are left out."""
         members = {
-            "pattern": self.pattern,
-            "every": self.every,
+            "pattern": None if self.day_or else self.pattern,
+            # Others keep an entry that says when to run, and skip it while it has no next run.
+            "every": MAX_SAFE_INTEGER if self.day_or else self.every,
             "repeatAfterComplete": self.repeat_after_complete,
             "tz": self.tz,
             "startDate": self.start_date,
@@ -123,7 +142,39 @@ class Timing:
         return self._within(after_ms + (self.repeat_after_complete or 0))
 
     def _occurrence_after(self, after_ms: int) -> int:
-        return CronPattern.parse(self.pattern or "").next_after(after_ms, known_zone(self.tz))
+        return CronPattern.parse(self.pattern or "", day_or=self.day_or).next_after(after_ms, known_zone(self.tz))
+
+    def runs_until(self, due_ms: int, until_ms: int, most: int) -> list[int]:
+        """The latest runs from the one planned for ``due_ms`` up to an instant, that included; the oldest first.
+
+        Raises:
+            ScheduleError: The pattern or its zone cannot be read.
+        """
+        if due_ms > until_ms:
+            return []
+        if self.every:
+            last_ms = due_ms + (until_ms - due_ms) // self.every * self.every
+            runs = range(max(due_ms, last_ms - (most - 1) * self.every), last_ms + 1, self.every)
+            return [run_ms for run_ms in runs if not self.ends_before(run_ms)]
+        if not self.pattern:
+            return [due_ms]
+        span_ms = most * _SHORTEST_DISTANCE_MS
+        while True:
+            start_ms = max(due_ms - 1, until_ms - span_ms)
+            found = list(self._occurrences(start_ms, until_ms))
+            if len(found) >= most or start_ms < due_ms:
+                return found[-most:]
+            span_ms *= 4
+
+    def _occurrences(self, after_ms: int, until_ms: int) -> Iterator[int]:
+        while True:
+            try:
+                after_ms = self._occurrence_after(after_ms)
+            except ScheduleError:
+                return
+            if after_ms > until_ms or self.ends_before(after_ms):
+                return
+            yield after_ms
 
     def _within(self, run_ms: int) -> int | None:
         return None if self.ends_before(run_ms) else run_ms

@@ -4,22 +4,32 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from datetime import UTC, datetime, timedelta
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, TypedDict, Unpack
 
 from pydantic import ValidationError, ValidatorFunctionWrapHandler, field_validator, model_validator
 
 from orchestration_queue.errors import InvalidOptionError, ScheduleError
-from orchestration_queue.options import JobOptions, Options, milliseconds
+from orchestration_queue.options import Options, milliseconds
+from orchestration_queue.options.base import NonNegative
 from orchestration_queue.schedules.cron import CronPattern, known_zone
+from orchestration_queue.schedules.policies import MissedRuns, Overlap, Policies
 from orchestration_queue.schedules.timing import MAX_SAFE_INTEGER, Timing
 
-__all__ = ["Cron", "Every", "JobTemplate", "RepeatAfterComplete", "Schedule"]
+__all__ = ["Cron", "Every", "RepeatAfterComplete", "Schedule"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def _epoch_ms(at: datetime | None) -> int | None:
     return None if at is None else milliseconds(at - _EPOCH)
+
+
+class PolicyOptions(TypedDict, total=False):
+    """What every schedule takes beside its times; each is described at :class:`Schedule`."""
+
+    jitter: timedelta
+    missed: MissedRuns | Literal["skip", "fire_once"]
+    overlap: Overlap | Literal["allow", "skip", "queue_one", "replace"]
 
 
 class Schedule(Options):
@@ -31,6 +41,12 @@ class Schedule(Options):
     """No run after this instant."""
     limit: int | None = None
     """Make this many jobs, then forget the schedule."""
+    jitter: NonNegative = timedelta(0)
+    """Make each run up to this much later than planned, by an amount that name and time of the run decide."""
+    missed: MissedRuns = MissedRuns()
+    """What becomes of runs that nobody made in time."""
+    overlap: Overlap = Overlap.ALLOW
+    """What a run does while the job of the run before has not ended."""
 
     def __init__(self, **values: Any) -> None:
         try:
@@ -55,6 +71,11 @@ class Schedule(Options):
             return value
         raise ScheduleError(f"limit must be a positive integer, and {value!r} is not; pass None for no limit.")
 
+    @field_validator("missed", mode="before")
+    @classmethod
+    def _may_be_named(cls, value: object) -> object:
+        return {"mode": value} if isinstance(value, str) else value
+
     @model_validator(mode="after")
     def _starts_before_it_ends(self) -> Schedule:
         if self.start is not None and self.end is not None and self.start > self.end:
@@ -68,6 +89,12 @@ class Schedule(Options):
     @abstractmethod
     def timing(self) -> Timing:
         """The same in the wire's units."""
+
+    @property
+    def policies(self) -> Policies:
+        """What it does about late and overlapping runs, as it is stored."""
+        missed = self.missed
+        return Policies(missed.mode, missed.max or 1, self.overlap, milliseconds(self.jitter))
 
     def next_run(self, after: datetime) -> datetime | None:
         """The first run strictly after an instant, were the schedule made then; None beyond its end.
@@ -94,6 +121,9 @@ class Cron(Schedule):
         start: No run before this instant; None for no bound.
         end: No run after this instant; None for no bound.
         limit: Make this many jobs; None for no limit.
+        day_or: If days of month and of week are both restricted, one of them must match, as in most crons, instead
+            of both. Node's clients cannot run such a schedule, and leave it alone.
+        policies: ``jitter``, ``missed`` and ``overlap``, see :class:`Schedule`.
 
     Raises:
         ScheduleError: The pattern cannot be read, or the time zone is unknown here.
@@ -101,6 +131,7 @@ class Cron(Schedule):
 
     pattern: str
     tz: str | None = None
+    day_or: bool = False
 
     def __init__(
         self,
@@ -109,8 +140,11 @@ class Cron(Schedule):
         start: datetime | None = None,
         end: datetime | None = None,
         limit: int | None = None,
+        *,
+        day_or: bool = False,
+        **policies: Unpack[PolicyOptions],
     ) -> None:
-        super().__init__(pattern=pattern, tz=tz, start=start, end=end, limit=limit)
+        super().__init__(pattern=pattern, tz=tz, start=start, end=end, limit=limit, day_or=day_or, **policies)
 
     @field_validator("pattern")
     @classmethod
@@ -127,7 +161,13 @@ class Cron(Schedule):
     @property
     def timing(self) -> Timing:
         """The same in the wire's units."""
-        return Timing(pattern=self.pattern, tz=self.tz, start_date=_epoch_ms(self.start), end_date=_epoch_ms(self.end))
+        return Timing(
+            pattern=self.pattern,
+            tz=self.tz,
+            start_date=_epoch_ms(self.start),
+            end_date=_epoch_ms(self.end),
+            day_or=self.day_or,
+        )
 
 
 class _Interval(Schedule):
@@ -160,6 +200,7 @@ class Every(_Interval):
         start: The first run; None for one interval from now.
         end: No run after this instant; None for no bound.
         limit: Make this many jobs; None for no limit.
+        policies: ``jitter``, ``missed`` and ``overlap``, see :class:`Schedule`.
 
     Raises:
         ScheduleError: The interval is shorter than a millisecond.
@@ -173,8 +214,9 @@ class Every(_Interval):
         start: datetime | None = None,
         end: datetime | None = None,
         limit: int | None = None,
+        **policies: Unpack[PolicyOptions],
     ) -> None:
-        super().__init__(interval=interval, start=start, end=end, limit=limit)
+        super().__init__(interval=interval, start=start, end=end, limit=limit, **policies)
 
     @property
     def timing(self) -> Timing:
@@ -190,6 +232,7 @@ class RepeatAfterComplete(_Interval):
         start: The first run; None for now.
         end: No run after this instant; None for no bound.
         limit: Make this many jobs; None for no limit.
+        policies: ``jitter``, ``missed`` and ``overlap``, see :class:`Schedule`.
 
     Raises:
         ScheduleError: The interval is shorter than a millisecond.
@@ -203,8 +246,9 @@ class RepeatAfterComplete(_Interval):
         start: datetime | None = None,
         end: datetime | None = None,
         limit: int | None = None,
+        **policies: Unpack[PolicyOptions],
     ) -> None:
-        super().__init__(interval=interval, start=start, end=end, limit=limit)
+        super().__init__(interval=interval, start=start, end=end, limit=limit, **policies)
 
     @property
     def timing(self) -> Timing:
@@ -214,34 +258,3 @@ class RepeatAfterComplete(_Interval):
             start_date=_epoch_ms(self.start),
             end_date=_epoch_ms(self.end),
         )
-
-
-class JobTemplate(Options):
-    """What each run of a schedule adds to the queue.
-
-    Raises:
-        InvalidOptionError: An option is one that the jobs of schedules do not get.
-    """
-
-    name: str | None = None
-    """The job's name; None takes the scheduler's."""
-    data: Any = None
-    """The job's data, any JSON value; None stands for no data, which handlers see as ``{}``."""
-    options: JobOptions = JobOptions()
-
-    @model_validator(mode="after")
-    def _keeps_its_options(self) -> JobTemplate:
-        # Node's leaders place a scheduled job by priority, attempts, ttl and lifo alone. A schedule must not mean
-        # different things depending on who happens to lead.
-        lost = ("job_id", "delay", "ordering", "cost", "deduplication")
-        name = next((name for name in lost if getattr(self.options, name)), None)
-        if name:
-            raise InvalidOptionError(
-                f"A schedule's job template has {name}, which the wire drops when the schedule fires; drop {name}."
-            )
-        return self
-
-    def members(self) -> dict[str, object]:
-        """The template as the wire stores it; absent members are left out."""
-        members = {"name": self.name or None, "data": self.data, "opts": self.options.wire() or None}
-        return {name: value for name, value in members.items() if value is not None}

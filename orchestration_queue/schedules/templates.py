@@ -1,0 +1,81 @@
+"""What the runs of a schedule add to the queue: a job each, or a whole flow each."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Final
+
+from pydantic import PydanticSchemaGenerationError, TypeAdapter, model_validator
+from pydantic_core import PydanticSerializationError
+
+from orchestration_queue.errors import InvalidOptionError, PayloadError
+from orchestration_queue.options import JobOptions, Options
+
+__all__ = ["SUBMIT_FLOW", "FlowTemplate", "JobTemplate"]
+
+SUBMIT_FLOW: Final = "oq.submit_flow"
+"""The name of the jobs that submit a flow; workers of this package run them by themselves."""
+
+_FLOW_OPTIONS = JobOptions(attempts=5)
+
+
+class JobTemplate(Options):
+    """What each run of a schedule adds to the queue.
+
+    Raises:
+        InvalidOptionError: An option is one that the jobs of schedules do not get.
+    """
+
+    name: str | None = None
+    """The job's name; None takes the scheduler's."""
+    data: Any = None
+    """The job's data, any JSON value; None stands for no data, which handlers see as ``{}``."""
+    options: JobOptions = JobOptions()
+
+    @model_validator(mode="after")
+    def _keeps_its_options(self) -> JobTemplate:
+        # Node's leaders place a scheduled job by priority, attempts, ttl and lifo alone. A schedule must not mean
+        # different things depending on who happens to lead.
+        lost = ("job_id", "delay", "ordering", "cost", "deduplication")
+        name = next((name for name in lost if getattr(self.options, name)), None)
+        if name:
+            raise InvalidOptionError(
+                f"A schedule's job template has {name}, which the wire drops when the schedule fires; drop {name}."
+            )
+        return self
+
+    def members(self) -> dict[str, object]:
+        """The template as the wire stores it; absent members are left out."""
+        members = {"name": self.name or None, "data": self.data, "opts": self.options.wire() or None}
+        return {name: value for name, value in members.items() if value is not None}
+
+
+class FlowTemplate(JobTemplate):
+    """A whole graph for each run. Its flow id is made of the scheduler's name and the time the run was due.
+
+    A run adds a small job, :data:`SUBMIT_FLOW`, with the graph as its data. A worker of this package submits the
+    graph; dying in the middle, or doing it twice, makes one flow all the same.
+
+    Args:
+        dag: The graph.
+        options: How that small job is retried and placed.
+
+    Raises:
+        PayloadError: The data of a node cannot be written as JSON.
+    """
+
+    def __init__(self, dag: object, options: JobOptions = _FLOW_OPTIONS) -> None:
+        super().__init__(name=SUBMIT_FLOW, data={"dag": _stored(dag)}, options=options)
+
+
+def _stored(dag: object) -> object:
+    """The graph as JSON values: what was given, without what follows from that."""
+    if not dataclasses.is_dataclass(dag) or isinstance(dag, type):
+        raise InvalidOptionError(f"A flow template takes a Dag, and {dag!r} is none; pass what flows are made of.")
+    derived = {field.name for field in dataclasses.fields(dag) if not field.init}
+    try:
+        return TypeAdapter(type(dag)).dump_python(dag, mode="json", exclude=derived, exclude_defaults=True)
+    except (PydanticSerializationError, PydanticSchemaGenerationError) as error:
+        raise PayloadError(
+            f"The flow of a schedule cannot be written as JSON ({error}); give its nodes data of JSON values."
+        ) from None
