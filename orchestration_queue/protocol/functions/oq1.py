@@ -24,6 +24,7 @@ __all__ = [
     "Settled",
     "UsageField",
     "add_bulk",
+    "add_children",
     "drain",
     "exchange",
     "fire",
@@ -302,6 +303,95 @@ def add_bulk(
         ),
         (
             int(skip_events),
+            len(jobs),
+            *(
+                word
+                for item in jobs
+                for word in (
+                    item.job_name,
+                    item.data,
+                    item.opts,
+                    item.timestamp_ms,
+                    item.delay_ms,
+                    item.priority,
+                    item.parent_id,
+                    item.max_attempts,
+                    item.ordering_key,
+                    item.group_concurrency,
+                    item.group_rate_max,
+                    item.group_rate_duration_ms,
+                    item.tb_capacity,
+                    item.tb_refill_rate,
+                    item.cost,
+                    item.ttl_ms,
+                    item.custom_id,
+                    int(item.lifo),
+                    item.parent_queue,
+                    item.scheduler_name,
+                )
+            ),
+        ),
+        is_function=True,
+    )
+
+
+def add_children(
+    *,
+    id_key: str,
+    stream_key: str,
+    scheduled_key: str,
+    failed_key: str,
+    events_key: str,
+    metrics_failed_key: str,
+    ratelimited_key: str,
+    jobs: Sequence[NewJob] = (),
+    job_id: str,
+    taken_ms: int,
+    stalled_count: int,
+    now_ms: int,
+) -> Call:
+    """Add jobs of its own queue as children of a running job, for which it can wait; only for who holds its lease.
+
+    Args:
+        id_key: String; counter of automatic ids; must end in `:id`.
+        stream_key: Stream; ready jobs.
+        scheduled_key: Zset; delayed and prioritized jobs.
+        failed_key: Zset; failed jobs by time.
+        events_key: Stream; lifecycle events.
+        metrics_failed_key: Hash; failures per minute.
+        ratelimited_key: Zset; groups that wait for their limits.
+        jobs: Each a child, with a custom id and without a parent.
+        job_id: The running job.
+        taken_ms: Its `processedOn`, as its activation wrote it.
+        stalled_count: Its `stalledCount` at that time; 0 without one.
+        now_ms: Epoch ms.
+
+    Returns:
+        The call. Its reply (texts): per job its id; or `duplicate` when it was there, and is a child from now on all
+        the same; or `ERR:COST_EXCEEDS_CAPACITY`, and then it was not added; or the one text `lost` when the running job
+        is gone, ended or with somebody else, and nothing was written.
+
+    The server refuses it when the id key does not end in `:id`; or when a job has no custom id, a parent, or the id of
+    the running job.
+
+    Cost: O(log N) per delayed or prioritized job, else O(1) per job, about 20 us.
+    """
+    return Call(
+        "oq1_addChildren",
+        (
+            id_key,
+            stream_key,
+            scheduled_key,
+            failed_key,
+            events_key,
+            metrics_failed_key,
+            ratelimited_key,
+        ),
+        (
+            job_id,
+            taken_ms,
+            stalled_count,
+            now_ms,
             len(jobs),
             *(
                 word

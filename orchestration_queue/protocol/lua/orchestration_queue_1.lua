@@ -963,34 +963,112 @@ end
 return bulk
 end)()
 
-modules.purge = (function()
---- Removes jobs with all they left behind.
+modules.flows = (function()
+--- Jobs that wait for others: counted on the waiting job, each child once.
 
-local many = require("many")
+local events = require("events")
+local stream = require("stream")
 
-local purge = {}
+local flows = {}
 
-local PARTS = { "job:", "log:", "deps:", "parents:", "jstream:", "signals:" }
-local JOBS_PER_COMMAND = 100
+--- What every key of the parent's queue begins with.
+function flows.queue_of(parent_job_key, parent_id)
+  return parent_job_key:sub(1, -#parent_id - 5)
+end
 
-function purge.jobs(queue, job_ids)
-  for first = 1, #job_ids, JOBS_PER_COMMAND do
-    local keys = {}
-    for index = first, math.min(first + JOBS_PER_COMMAND - 1, #job_ids) do
-      for _, part in ipairs(PARTS) do
-        keys[#keys + 1] = queue .. part .. job_ids[index]
-      end
-    end
-    redis.call("UNLINK", unpack(keys))
+--- Make a waiting job ready, all it waited for being done.
+function flows.resume(queue, job_id, name)
+  redis.call("HSET", queue .. "job:" .. job_id, "state", "waiting")
+  stream.push(queue, job_id, name)
+  events.emit(queue, "active", job_id)
+end
+
+--- Tell a parent that the child `member` has completed. A parent that is gone stays gone. `decide()` is called where
+--- that does not release it, but it has a rule of its own.
+function flows.notify(queue, parent_id, member, decide)
+  local key = queue .. "job:" .. parent_id
+  local parent = redis.call("HMGET", key, "state", "name", "triggerRule")
+  if not parent[1] and redis.call("EXISTS", key) == 0 then
+    return
+  end
+  if redis.call("HSETNX", key, "depdone:" .. member, 1) == 0 then
+    return
+  end
+  local done = redis.call("HINCRBY", key, "depsCompleted", 1)
+  if parent[1] ~= "waiting-children" then
+    return
+  elseif done >= redis.call("SCARD", queue .. "deps:" .. parent_id) then
+    flows.resume(queue, parent_id, parent[2])
+  elseif parent[3] and decide then
+    decide()
   end
 end
 
---- Take jobs out of a sorted set.
-function purge.members(key, job_ids)
-  many.call(job_ids, "ZREM", key)
+--- Call `visit(parent_queue, parent_id)` for all further parents of a job.
+function flows.each_registered(queue, job_id, visit)
+  for _, parent in ipairs(redis.call("SMEMBERS", queue .. "parents:" .. job_id)) do
+    local parent_queue, parent_id = parent:match("^(.*:)([^:]*)$")
+    if parent_queue then
+      visit(parent_queue, parent_id)
+    end
+  end
 end
 
-return purge
+--- Tell all further parents in the child's own queue; those elsewhere are on other slots.
+function flows.notify_registered(queue, job_id)
+  flows.each_registered(queue, job_id, function(parent_queue, parent_id)
+    if parent_queue == queue then
+      flows.notify(queue, parent_id, queue .. job_id)
+    end
+  end)
+end
+
+return flows
+end)()
+
+modules.dependents = (function()
+--- The jobs that wait for a job: the one its record names, and those registered with it.
+
+local flows = require("flows")
+
+local dependents = {}
+
+--- What every key of another queue with our prefix begins with.
+function dependents.sibling(queue, name)
+  return queue:sub(1, queue:find("{", 1, true)) .. name .. "}:"
+end
+
+--- The queue and the id in a job's name among what others wait for; nil when it names no job that shares our prefix.
+function dependents.read_member(queue, member)
+  local name, job_id = member:match("{([^{}:]+)}:([^{}:]+)$")
+  if name and member == dependents.sibling(queue, name) .. job_id then
+    return dependents.sibling(queue, name), job_id
+  end
+  return nil
+end
+
+--- The name of the queue whose keys begin so.
+function dependents.queue_name(queue)
+  return queue:match("{(.*)}:$")
+end
+
+--- Call `visit(queue, job_id)` for each; `job` has the fields parentId and parentQueue. Registered ones are left out
+--- when the caller knows that there are none.
+function dependents.each(queue, job_id, job, registered, visit)
+  if (job.parentId or "") ~= "" and (job.parentQueue or "") ~= "" then
+    visit(dependents.sibling(queue, job.parentQueue), job.parentId)
+  end
+  if registered then
+    flows.each_registered(queue, job_id, function(parent_queue, parent_id)
+      -- Anything but a queue of ours is a name that other clients keep there.
+      if parent_queue == dependents.sibling(queue, dependents.queue_name(parent_queue) or "") then
+        visit(parent_queue, parent_id)
+      end
+    end)
+  end
+end
+
+return dependents
 end)()
 
 modules.metrics = (function()
@@ -1092,6 +1170,154 @@ function failure.has_expired(job, now)
 end
 
 return failure
+end)()
+
+modules.ledger = (function()
+--- What a waiting job knows of those it waits for: who ended how, each counted once.
+--- Completed ones are counted where every glide-mq client counts them: `depdone:{member}` and `depsCompleted`. The
+--- others have fields of ours beside them: `depend:{member}` says how one ended, `depsFailed` and `depsSkipped` how many.
+--- `depweak:{member}` marks one that counts as completed however it ends.
+
+local ledger = {}
+
+local COUNTER = { failed = "depsFailed", upstream_failed = "depsFailed", skipped = "depsSkipped" }
+local MEMBERS_PER_COMMAND = 500
+
+--- Members that are no jobs. While `__hold__` is awaited, the job is still being wired. `__rule__` is never told of, so
+--- that completions alone do not release the job.
+local WIRING, RULE = "__hold__", "__rule__"
+
+--- Rules by which a job does not run once all that it waits for have completed.
+local NEEDS_MORE = { all_failed = true, one_failed = true }
+
+--- Whether an outcome has one of the four names.
+function ledger.is_outcome(outcome)
+  return outcome == "success" or COUNTER[outcome] ~= nil
+end
+
+local function forget(key, member, before)
+  redis.call("HDEL", key, "depend:" .. member)
+  redis.call("HINCRBY", key, COUNTER[before], -1)
+end
+
+--- Enter how `member` ended; false when that was known. A job that ran again after its failure ends anew; one that
+--- completed, or counts as completed, has done so for good.
+function ledger.enter(key, member, outcome)
+  local known = redis.call("HMGET", key, "depend:" .. member, "depdone:" .. member, "depweak:" .. member)
+  local before = known[1]
+  if outcome == before or known[2] and outcome ~= "success" then
+    return false
+  elseif before then
+    forget(key, member, before)
+  end
+  outcome = known[3] and "success" or outcome
+  if outcome ~= "success" then
+    redis.call("HSET", key, "depend:" .. member, outcome)
+    redis.call("HINCRBY", key, COUNTER[outcome], 1)
+  elseif redis.call("HSETNX", key, "depdone:" .. member, 1) == 1 then
+    redis.call("HINCRBY", key, "depsCompleted", 1)
+  else
+    return false
+  end
+  return true
+end
+
+--- The counts that a rule asks for, and the rule; nil while the job is still being wired. A rule is about the start:
+--- once the job has run, it waits for the success of all its children.
+function ledger.counts(queue, job_id)
+  local hold, deps = queue .. WIRING, queue .. "deps:" .. job_id
+  local fields = redis.call(
+    "HMGET", queue .. "job:" .. job_id,
+    "triggerRule", "depsCompleted", "depsFailed", "depsSkipped", "depdone:" .. hold, "processedOn"
+  )
+  local held = redis.call("SMISMEMBER", deps, hold, queue .. RULE)
+  local wired = fields[5] and 1 or 0
+  if held[1] > wired then
+    return nil
+  end
+  return {
+    total = redis.call("SCARD", deps) - held[1] - held[2],
+    success = (tonumber(fields[2]) or 0) - wired,
+    failed = tonumber(fields[3]) or 0,
+    skipped = tonumber(fields[4]) or 0,
+  }, not fields[6] and fields[1] or nil
+end
+
+--- Call `visit(members)` for what a job waits for, some hundred at a time.
+local function each_portion(queue, job_id, visit)
+  local members = redis.call("SMEMBERS", queue .. "deps:" .. job_id)
+  for first = 1, #members, MEMBERS_PER_COMMAND do
+    visit({ unpack(members, first, math.min(first + MEMBERS_PER_COMMAND - 1, #members)) })
+  end
+end
+
+--- Forget the failures of jobs that ran again and completed, which a client that only counts completions did not;
+--- whether there were any.
+function ledger.correct(queue, job_id)
+  local key, found = queue .. "job:" .. job_id, false
+  each_portion(queue, job_id, function(members)
+    local fields = {}
+    for index, member in ipairs(members) do
+      fields[2 * index - 1], fields[2 * index] = "depdone:" .. member, "depend:" .. member
+    end
+    local values = redis.call("HMGET", key, unpack(fields))
+    for index, member in ipairs(members) do
+      if values[2 * index - 1] and values[2 * index] then
+        forget(key, member, values[2 * index])
+        found = true
+      end
+    end
+  end)
+  return found
+end
+
+--- Let go of what held the job up, now that it runs. It may wait for children later: all that it waited for counts as
+--- done, for it was enough, and no client shall count it again.
+function ledger.let_go(queue, job_id, counts)
+  redis.call("SREM", queue .. "deps:" .. job_id, queue .. RULE)
+  if counts.success >= counts.total then
+    return
+  end
+  local key = queue .. "job:" .. job_id
+  each_portion(queue, job_id, function(members)
+    local ends, done = {}, {}
+    for index, member in ipairs(members) do
+      ends[index], done[2 * index - 1], done[2 * index] = "depend:" .. member, "depdone:" .. member, 1
+    end
+    redis.call("HDEL", key, unpack(ends))
+    redis.call("HSET", key, unpack(done))
+  end)
+  redis.call("HDEL", key, "depsFailed", "depsSkipped")
+  redis.call("HSET", key, "depsCompleted", redis.call("SCARD", queue .. "deps:" .. job_id))
+end
+
+--- What a new job waits for, beside the jobs it names: its release when it is held, and what completions cannot bring.
+function ledger.obstacles(queue, held, rule)
+  local members = {}
+  if held then
+    members[1] = queue .. WIRING
+  end
+  if NEEDS_MORE[rule] then
+    members[#members + 1] = queue .. RULE
+  end
+  return members
+end
+
+--- The field that marks a member which counts as completed however it ends.
+function ledger.weak_field(member)
+  return "depweak:" .. member
+end
+
+--- Release a job that is held; returns for how many members it waits now, nil when it was not held.
+function ledger.release(queue, job_id)
+  local deps = queue .. "deps:" .. job_id
+  if redis.call("SREM", deps, queue .. WIRING) == 0 then
+    return nil
+  end
+  return redis.call("SCARD", deps)
+end
+
+return ledger
 end)()
 
 modules.ordering = (function()
@@ -1326,6 +1552,482 @@ end
 return release
 end)()
 
+modules.rules = (function()
+--- Trigger rules, with Airflow's names and meanings: what the outcomes so far mean for a job that waits for them.
+
+local rules = { RUN = "run", UPSTREAM_FAILED = "upstream_failed", SKIPPED = "skipped" }
+
+local RUN, UPSTREAM_FAILED, SKIPPED = rules.RUN, rules.UPSTREAM_FAILED, rules.SKIPPED
+
+local VERDICTS = {}
+
+function VERDICTS.all_success(counts, ended)
+  if counts.failed > 0 then
+    return UPSTREAM_FAILED
+  elseif counts.skipped > 0 then
+    return SKIPPED
+  end
+  return ended and RUN
+end
+
+function VERDICTS.all_failed(counts, ended)
+  if counts.success + counts.skipped > 0 then
+    return SKIPPED
+  end
+  return ended and RUN
+end
+
+function VERDICTS.all_done(_, ended)
+  return ended and RUN
+end
+
+function VERDICTS.one_success(counts, ended)
+  if counts.success > 0 then
+    return RUN
+  end
+  return ended and (counts.failed > 0 and UPSTREAM_FAILED or SKIPPED)
+end
+
+function VERDICTS.one_failed(counts, ended)
+  if counts.failed > 0 then
+    return RUN
+  end
+  return ended and SKIPPED
+end
+
+function VERDICTS.none_failed(counts, ended)
+  if counts.failed > 0 then
+    return UPSTREAM_FAILED
+  end
+  return ended and RUN
+end
+
+function VERDICTS.none_failed_min_one_success(counts, ended)
+  if counts.failed > 0 then
+    return UPSTREAM_FAILED
+  end
+  return ended and (counts.success > 0 and RUN or SKIPPED)
+end
+
+function VERDICTS.always()
+  return RUN
+end
+
+--- Whether a rule has this name.
+function rules.is_rule(name)
+  return VERDICTS[name] ~= nil
+end
+
+--- The verdict, as soon as there is one; false before. `counts` says how many jobs are waited for (`total`), and how
+--- many ended with `success`, `failed` (or never ran because of a failure) and `skipped`.
+--- A rule that nobody here knows is taken for `all_success`, as is none.
+function rules.decide(rule, counts)
+  local verdict = VERDICTS[rule] or VERDICTS.all_success
+  return verdict(counts, counts.success + counts.failed + counts.skipped >= counts.total)
+end
+
+return rules
+end)()
+
+modules.propagation = (function()
+--- Tells the jobs that wait what became of those they wait for, and what that means for them by their trigger rules.
+---
+--- While a call has a propagation, it hears of every job that fails for good, wherever that is decided, and so before
+--- retention can take away who waits for it. The call lets it run when its own work is done.
+
+local dependents = require("dependents")
+local failure = require("failure")
+local flows = require("flows")
+local ledger = require("ledger")
+local place = require("place")
+local record = require("record")
+local release = require("release")
+local rules = require("rules")
+
+local propagation = {}
+
+local REASON = { [rules.UPSTREAM_FAILED] = "upstream failed", [rules.SKIPPED] = "skipped" }
+
+--- A job that ended, and who waits for it, those of its own queue first.
+local function ending(queue, job_id, outcome, job, registered)
+  local waiting, elsewhere = {}, {}
+  dependents.each(queue, job_id, job, registered, function(parent_queue, parent_id)
+    local list = parent_queue == queue and waiting or elsewhere
+    list[#list + 1] = { queue = parent_queue, job_id = parent_id }
+  end)
+  for _, other in ipairs(elsewhere) do
+    waiting[#waiting + 1] = other
+  end
+  return { queue = queue, job_id = job_id, outcome = outcome, waiting = waiting, told = 0 }
+end
+
+--- How a job ended, as its record says; nil when it has not ended or is gone.
+local function recorded(queue, job_id)
+  local fields = redis.call(
+    "HMGET", queue .. "job:" .. job_id,
+    "state", "outcome", "failedReason", "parentId", "parentQueue"
+  )
+  local job = { parentId = fields[4], parentQueue = fields[5] }
+  if fields[1] == "completed" then
+    return ending(queue, job_id, "success", job, true)
+  elseif fields[1] == "failed" then
+    -- A job that was run after all fails for a reason of its own.
+    local outcome = fields[2] and REASON[fields[2]] == fields[3] and fields[2] or "failed"
+    return ending(queue, job_id, outcome, job, true)
+  end
+  return nil
+end
+
+--- Hear of a job that fails. What is known of who waits for it need not be asked.
+local function hear(self, queue, job_id)
+  local outcome, known = self.verdict or "failed", self.known
+  self.verdict = nil
+  local job, registered
+  if known and known.job_id == job_id and queue == self.queue then
+    job, registered = known.job, known.registered
+  else
+    local fields = redis.call("HMGET", queue .. "job:" .. job_id, "parentId", "parentQueue")
+    job, registered = { parentId = fields[1], parentQueue = fields[2] }, true
+  end
+  local ended = ending(queue, job_id, outcome, job, registered)
+  if ended.waiting[1] then
+    self.todo[#self.todo + 1] = ended
+  end
+end
+
+--- Hear of all jobs that fail from now on. `room` is how many jobs that wait may change; with `leaves`, those of other
+--- queues are left to the caller.
+function propagation.new(queue, now, room, leaves)
+  local self = { queue = queue, now = now, room = room, leaves = leaves }
+  self.todo, self.decisions, self.elsewhere, self.remaining = {}, {}, {}, {}
+  failure.watch(function(failed_queue, job_id)
+    hear(self, failed_queue, job_id)
+  end)
+  return self
+end
+
+--- What is known of the job that is being settled: who waits for it, by its record and by whether any are registered.
+function propagation.knows(self, job_id, job, registered)
+  self.known = { job_id = job_id, job = job, registered = registered }
+end
+
+--- The verdict on a job that waits, as soon as there is one, and on which counts.
+local function judge(queue, job_id)
+  local counts, rule = ledger.counts(queue, job_id)
+  if not counts then
+    return nil
+  end
+  local verdict = rules.decide(rule, counts)
+  local mixed = counts.success > 0 and counts.failed + counts.skipped > 0
+  if verdict and mixed and ledger.correct(queue, job_id) then
+    counts, rule = ledger.counts(queue, job_id)
+    return rules.decide(rule, counts), counts
+  end
+  return verdict, counts
+end
+
+--- End a job that shall not run, and everything it holds up.
+local function end_unrun(self, queue, job_id, verdict)
+  local job, reason = record.load(queue, job_id), REASON[verdict]
+  self.verdict = verdict
+  failure.record(queue, job_id, reason, self.now, "outcome", verdict)
+  release.forfeit(queue, job, self.now)
+  failure.announce(queue, job_id, reason, self.now)
+end
+
+local function note_decision(self, job_id, verdict)
+  local decisions = self.decisions
+  decisions[#decisions + 1], decisions[#decisions + 2] = job_id, verdict
+end
+
+--- Decide about a job that waits for others; whether there is a verdict.
+function propagation.decide(self, queue, job_id)
+  local verdict, counts = judge(queue, job_id)
+  if not verdict then
+    return false
+  elseif verdict == rules.RUN then
+    ledger.let_go(queue, job_id, counts)
+    flows.resume(queue, job_id, redis.call("HGET", queue .. "job:" .. job_id, "name"))
+  else
+    end_unrun(self, queue, job_id, verdict)
+  end
+  note_decision(self, job_id, verdict)
+  return true
+end
+
+--- Start a job that waits for nothing, where its options want it.
+function propagation.start(self, job_id)
+  local queue, key = self.queue, self.queue .. "job:" .. job_id
+  local fields = redis.call("HMGET", key, "name", "delay", "priority", "lifo", "timestamp")
+  local state = place.new(queue, job_id, {
+    job_name = fields[1],
+    delay_ms = tonumber(fields[2]) or 0,
+    priority = tonumber(fields[3]) or 0,
+    lifo = fields[4] == "1",
+    timestamp_ms = tonumber(fields[5]) or self.now,
+  })
+  redis.call("HSET", key, "state", state)
+  note_decision(self, job_id, rules.RUN)
+end
+
+--- Tell one job that `member` ended; whether that changed anything.
+local function tell(self, queue, job_id, member, outcome)
+  local key = queue .. "job:" .. job_id
+  local job = { state = redis.call("HGET", key, "state") }
+  if not job.state or record.has_ended(job) then
+    return false
+  end
+  local changed = ledger.enter(key, member, outcome)
+  local decided = job.state == "waiting-children" and propagation.decide(self, queue, job_id)
+  return changed or decided
+end
+
+--- Leave a job to the caller.
+local function leave(self, queue, job_id, member, outcome)
+  local elsewhere = self.elsewhere
+  local size = #elsewhere
+  elsewhere[size + 1], elsewhere[size + 2] = dependents.queue_name(queue), job_id
+  elsewhere[size + 3], elsewhere[size + 4] = member, outcome
+end
+
+--- Pass on news from another queue.
+function propagation.news(self, told)
+  tell(self, self.queue, told.dependent, told.member, told.outcome)
+end
+
+--- Pass on how a job ended, if it has.
+function propagation.ended(self, job_id)
+  self.todo[#self.todo + 1] = recorded(self.queue, job_id)
+end
+
+--- Tell a job that `member` has completed, as any client would; where a rule says more, it is heeded.
+function propagation.completed(self, queue, job_id, member)
+  flows.notify(queue, job_id, member, function()
+    propagation.decide(self, queue, job_id)
+  end)
+end
+
+--- Tell all that wait for a job; false when there is no room for more changes before all are told.
+local function tell_all(self, ended)
+  local member = ended.queue .. ended.job_id
+  while ended.told < #ended.waiting do
+    local other = ended.waiting[ended.told + 1]
+    if self.leaves and other.queue ~= self.queue then
+      leave(self, other.queue, other.job_id, member, ended.outcome)
+    elseif self.room == 0 then
+      return false
+    elseif tell(self, other.queue, other.job_id, member, ended.outcome) then
+      self.room = self.room - 1
+    end
+    ended.told = ended.told + 1
+  end
+  return true
+end
+
+--- Leave to the caller what there is no room for: a job of this queue by its id, if it is still there to be asked.
+local function put_off(self, ended)
+  if ended.queue == self.queue and redis.call("EXISTS", ended.queue .. "job:" .. ended.job_id) == 1 then
+    self.remaining[#self.remaining + 1] = ended.job_id
+    return
+  end
+  for index = ended.told + 1, #ended.waiting do
+    local other = ended.waiting[index]
+    leave(self, other.queue, other.job_id, ended.queue .. ended.job_id, ended.outcome)
+  end
+end
+
+--- Pass on the outcomes heard of so far, then those of jobs that end because of them, the nearest first.
+function propagation.run(self)
+  local next_one = 1
+  while self.todo[next_one] and tell_all(self, self.todo[next_one]) do
+    next_one = next_one + 1
+  end
+  for index = next_one, #self.todo do
+    put_off(self, self.todo[index])
+  end
+  self.todo = {}
+end
+
+--- The same, and hear no more. Returns what was decided, what others are to be told, and whose dependents remain.
+function propagation.finish(self)
+  propagation.run(self)
+  failure.watch(nil)
+  return { self.decisions, self.elsewhere, self.remaining }
+end
+
+return propagation
+end)()
+
+modules.words = (function()
+--- Refuses what has the right type, but makes no sense, or would fail half-way through an exchange.
+
+local words = {}
+
+local KINDS = { c = true, f = true, d = true, w = true, s = true, g = true }
+local FATES = { front = true, back = true, fail = true }
+local RETENTION_MODES = { ["0"] = true, ["true"] = true, count = true, age_count = true }
+
+--- Refuse a call, before anything is written.
+function words.refuse(fname, why)
+  error({ err = "OQ_BAD_ARGUMENT oq1_" .. fname .. ": " .. why })
+end
+
+local function bad(why)
+  words.refuse("exchange", why)
+end
+
+function words.check_limit(fname, limit)
+  if limit == 0 then
+    words.refuse(fname, "a limit of 0 gets nowhere")
+  end
+end
+
+--- Refuse what is neither empty nor may name a queue.
+function words.check_queue_name(fname, name)
+  if name:find("[{}:]") then
+    words.refuse(fname, "'" .. name .. "' is not the name of a queue")
+  end
+end
+
+local function check_entry(entry_id)
+  if not entry_id:find("^%d+%-%d+$") then
+    bad("'" .. entry_id .. "' is not the id of a stream entry")
+  end
+end
+
+function words.check(settlements, hand_backs, deliveries, dead_letter)
+  words.check_queue_name("exchange", dead_letter)
+  for _, done in ipairs(settlements) do
+    if not KINDS[done.kind] then
+      bad("'" .. done.kind .. "' is no kind of settlement")
+    elseif done.kind == "g" and not FATES[done.payload] then
+      bad("a job whose group is held back goes to 'front' or 'back' or is to 'fail', not to '" .. done.payload .. "'")
+    elseif not RETENTION_MODES[done.remove_mode] then
+      bad("'" .. done.remove_mode .. "' is no mode of retention")
+    elseif done.entry_id ~= "" then
+      check_entry(done.entry_id)
+    end
+  end
+  for _, list in ipairs({ hand_backs, deliveries }) do
+    for _, delivery in ipairs(list) do
+      check_entry(delivery.entry_id)
+    end
+  end
+end
+
+return words
+end)()
+
+modules.children = (function()
+--- Adds children to a running job.
+
+local bulk = require("bulk")
+local dependents = require("dependents")
+local propagation = require("propagation")
+local words = require("words")
+
+local children = {}
+
+local ROOM = 1000
+
+function children.check(claim, jobs)
+  for place, job in ipairs(jobs) do
+    local id = job.custom_id
+    if id == "" or id == claim.job_id or job.parent_id ~= "" then
+      words.refuse("addChildren", "child " .. place .. " needs an id of its own and no parent")
+    end
+  end
+end
+
+--- Make a job that was there a child: it may be one already, or be another's, and may have ended.
+local function adopt(queue, claim, job_id, outcomes)
+  redis.call("SADD", queue .. "deps:" .. claim.job_id, queue .. job_id)
+  if redis.call("HGET", queue .. "job:" .. job_id, "parentId") ~= claim.job_id then
+    redis.call("SADD", queue .. "parents:" .. job_id, queue .. claim.job_id)
+  end
+  propagation.ended(outcomes, job_id)
+end
+
+--- Add the jobs, once each; returns what glidemq_addJob would reply to each.
+function children.add(queue, claim, jobs, now)
+  for _, job in ipairs(jobs) do
+    job.parent_id, job.parent_queue = claim.job_id, dependents.queue_name(queue)
+  end
+  local replies = bulk.add(queue, jobs, false)
+  local outcomes = propagation.new(queue, now, ROOM, true)
+  for index, reply in ipairs(replies) do
+    if reply == "duplicate" then
+      adopt(queue, claim, jobs[index].custom_id, outcomes)
+    end
+  end
+  propagation.finish(outcomes)
+  return replies
+end
+
+return children
+end)()
+
+modules.lease = (function()
+--- The fence: a job belongs to whoever activated it, until it leaves the active state or is activated again.
+
+local lease = {}
+
+lease.RENEWAL = { "state", "processedOn", "stalledCount", "revoked" }
+lease.COMPLETION = {
+  "state", "processedOn", "stalledCount", "groupKey", "orderingSeq", "orderingKey", "parentId", "parentQueue",
+}
+lease.OTHER = {
+  "state", "processedOn", "stalledCount", "groupKey", "orderingSeq", "orderingKey", "priority", "name",
+  "depsCompleted",
+}
+
+--- Some fields of the job of `claim`, and whether its last activation was the one claimed: that of `taken_ms`, after
+--- `stalled_count` takeovers.
+function lease.look(queue, claim, fields)
+  -- A key that is no hash is no job: it shall not keep the others of its batch from being settled.
+  local values = redis.pcall("HMGET", queue .. "job:" .. claim.job_id, unpack(fields))
+  local job = {}
+  for index, name in ipairs(fields) do
+    job[name] = values[index] or nil
+  end
+  local same = tonumber(job.processedOn) == claim.taken_ms
+    and (tonumber(job.stalledCount) or 0) == claim.stalled_count
+  return job, same
+end
+
+return lease
+end)()
+
+modules.purge = (function()
+--- Removes jobs with all they left behind.
+
+local many = require("many")
+
+local purge = {}
+
+local PARTS = { "job:", "log:", "deps:", "parents:", "jstream:", "signals:" }
+local JOBS_PER_COMMAND = 100
+
+function purge.jobs(queue, job_ids)
+  for first = 1, #job_ids, JOBS_PER_COMMAND do
+    local keys = {}
+    for index = first, math.min(first + JOBS_PER_COMMAND - 1, #job_ids) do
+      for _, part in ipairs(PARTS) do
+        keys[#keys + 1] = queue .. part .. job_ids[index]
+      end
+    end
+    redis.call("UNLINK", unpack(keys))
+  end
+end
+
+--- Take jobs out of a sorted set.
+function purge.members(key, job_ids)
+  many.call(job_ids, "ZREM", key)
+end
+
+return purge
+end)()
+
 modules.draining = (function()
 --- Removes jobs that have not started. Each of these takes an optional limit of jobs.
 
@@ -1445,69 +2147,6 @@ function active.pause_slot(queue, job, now)
 end
 
 return active
-end)()
-
-modules.flows = (function()
---- Jobs that wait for others: counted on the waiting job, each child once.
-
-local events = require("events")
-local stream = require("stream")
-
-local flows = {}
-
---- What every key of the parent's queue begins with.
-function flows.queue_of(parent_job_key, parent_id)
-  return parent_job_key:sub(1, -#parent_id - 5)
-end
-
---- Make a waiting job ready, all it waited for being done.
-function flows.resume(queue, job_id, name)
-  redis.call("HSET", queue .. "job:" .. job_id, "state", "waiting")
-  stream.push(queue, job_id, name)
-  events.emit(queue, "active", job_id)
-end
-
---- Tell a parent that the child `member` has completed. A parent that is gone stays gone. `decide()` is called where
---- that does not release it, but it has a rule of its own.
-function flows.notify(queue, parent_id, member, decide)
-  local key = queue .. "job:" .. parent_id
-  local parent = redis.call("HMGET", key, "state", "name", "triggerRule")
-  if not parent[1] and redis.call("EXISTS", key) == 0 then
-    return
-  end
-  if redis.call("HSETNX", key, "depdone:" .. member, 1) == 0 then
-    return
-  end
-  local done = redis.call("HINCRBY", key, "depsCompleted", 1)
-  if parent[1] ~= "waiting-children" then
-    return
-  elseif done >= redis.call("SCARD", queue .. "deps:" .. parent_id) then
-    flows.resume(queue, parent_id, parent[2])
-  elseif parent[3] and decide then
-    decide()
-  end
-end
-
---- Call `visit(parent_queue, parent_id)` for all further parents of a job.
-function flows.each_registered(queue, job_id, visit)
-  for _, parent in ipairs(redis.call("SMEMBERS", queue .. "parents:" .. job_id)) do
-    local parent_queue, parent_id = parent:match("^(.*:)([^:]*)$")
-    if parent_queue then
-      visit(parent_queue, parent_id)
-    end
-  end
-end
-
---- Tell all further parents in the child's own queue; those elsewhere are on other slots.
-function flows.notify_registered(queue, job_id)
-  flows.each_registered(queue, job_id, function(parent_queue, parent_id)
-    if parent_queue == queue then
-      flows.notify(queue, parent_id, queue .. job_id)
-    end
-  end)
-end
-
-return flows
 end)()
 
 modules.retention = (function()
@@ -1633,51 +2272,6 @@ function completion.settle(queue, done, known, parent_job_key)
 end
 
 return completion
-end)()
-
-modules.dependents = (function()
---- The jobs that wait for a job: the one its record names, and those registered with it.
-
-local flows = require("flows")
-
-local dependents = {}
-
---- What every key of another queue with our prefix begins with.
-function dependents.sibling(queue, name)
-  return queue:sub(1, queue:find("{", 1, true)) .. name .. "}:"
-end
-
---- The queue and the id in a job's name among what others wait for; nil when it names no job that shares our prefix.
-function dependents.read_member(queue, member)
-  local name, job_id = member:match("{([^{}:]+)}:([^{}:]+)$")
-  if name and member == dependents.sibling(queue, name) .. job_id then
-    return dependents.sibling(queue, name), job_id
-  end
-  return nil
-end
-
---- The name of the queue whose keys begin so.
-function dependents.queue_name(queue)
-  return queue:match("{(.*)}:$")
-end
-
---- Call `visit(queue, job_id)` for each; `job` has the fields parentId and parentQueue. Registered ones are left out
---- when the caller knows that there are none.
-function dependents.each(queue, job_id, job, registered, visit)
-  if (job.parentId or "") ~= "" and (job.parentQueue or "") ~= "" then
-    visit(dependents.sibling(queue, job.parentQueue), job.parentId)
-  end
-  if registered then
-    flows.each_registered(queue, job_id, function(parent_queue, parent_id)
-      -- Anything but a queue of ours is a name that other clients keep there.
-      if parent_queue == dependents.sibling(queue, dependents.queue_name(parent_queue) or "") then
-        visit(parent_queue, parent_id)
-      end
-    end)
-  end
-end
-
-return dependents
 end)()
 
 modules.entries = (function()
@@ -1920,37 +2514,6 @@ function failing.attempt(self, done, job, reason)
 end
 
 return failing
-end)()
-
-modules.lease = (function()
---- The fence: a job belongs to whoever activated it, until it leaves the active state or is activated again.
-
-local lease = {}
-
-lease.RENEWAL = { "state", "processedOn", "stalledCount", "revoked" }
-lease.COMPLETION = {
-  "state", "processedOn", "stalledCount", "groupKey", "orderingSeq", "orderingKey", "parentId", "parentQueue",
-}
-lease.OTHER = {
-  "state", "processedOn", "stalledCount", "groupKey", "orderingSeq", "orderingKey", "priority", "name",
-  "depsCompleted",
-}
-
---- Some fields of the job of `claim`, and whether its last activation was the one claimed: that of `taken_ms`, after
---- `stalled_count` takeovers.
-function lease.look(queue, claim, fields)
-  -- A key that is no hash is no job: it shall not keep the others of its batch from being settled.
-  local values = redis.pcall("HMGET", queue .. "job:" .. claim.job_id, unpack(fields))
-  local job = {}
-  for index, name in ipairs(fields) do
-    job[name] = values[index] or nil
-  end
-  local same = tonumber(job.processedOn) == claim.taken_ms
-    and (tonumber(job.stalledCount) or 0) == claim.stalled_count
-  return job, same
-end
-
-return lease
 end)()
 
 modules.aside = (function()
@@ -2692,520 +3255,6 @@ end
 return taking
 end)()
 
-modules.words = (function()
---- Refuses what has the right type, but makes no sense, or would fail half-way through an exchange.
-
-local words = {}
-
-local KINDS = { c = true, f = true, d = true, w = true, s = true, g = true }
-local FATES = { front = true, back = true, fail = true }
-local RETENTION_MODES = { ["0"] = true, ["true"] = true, count = true, age_count = true }
-
---- Refuse a call, before anything is written.
-function words.refuse(fname, why)
-  error({ err = "OQ_BAD_ARGUMENT oq1_" .. fname .. ": " .. why })
-end
-
-local function bad(why)
-  words.refuse("exchange", why)
-end
-
-function words.check_limit(fname, limit)
-  if limit == 0 then
-    words.refuse(fname, "a limit of 0 gets nowhere")
-  end
-end
-
---- Refuse what is neither empty nor may name a queue.
-function words.check_queue_name(fname, name)
-  if name:find("[{}:]") then
-    words.refuse(fname, "'" .. name .. "' is not the name of a queue")
-  end
-end
-
-local function check_entry(entry_id)
-  if not entry_id:find("^%d+%-%d+$") then
-    bad("'" .. entry_id .. "' is not the id of a stream entry")
-  end
-end
-
-function words.check(settlements, hand_backs, deliveries, dead_letter)
-  words.check_queue_name("exchange", dead_letter)
-  for _, done in ipairs(settlements) do
-    if not KINDS[done.kind] then
-      bad("'" .. done.kind .. "' is no kind of settlement")
-    elseif done.kind == "g" and not FATES[done.payload] then
-      bad("a job whose group is held back goes to 'front' or 'back' or is to 'fail', not to '" .. done.payload .. "'")
-    elseif not RETENTION_MODES[done.remove_mode] then
-      bad("'" .. done.remove_mode .. "' is no mode of retention")
-    elseif done.entry_id ~= "" then
-      check_entry(done.entry_id)
-    end
-  end
-  for _, list in ipairs({ hand_backs, deliveries }) do
-    for _, delivery in ipairs(list) do
-      check_entry(delivery.entry_id)
-    end
-  end
-end
-
-return words
-end)()
-
-modules.ledger = (function()
---- What a waiting job knows of those it waits for: who ended how, each counted once.
---- Completed ones are counted where every glide-mq client counts them: `depdone:{member}` and `depsCompleted`. The
---- others have fields of ours beside them: `depend:{member}` says how one ended, `depsFailed` and `depsSkipped` how many.
---- `depweak:{member}` marks one that counts as completed however it ends.
-
-local ledger = {}
-
-local COUNTER = { failed = "depsFailed", upstream_failed = "depsFailed", skipped = "depsSkipped" }
-local MEMBERS_PER_COMMAND = 500
-
---- Members that are no jobs. While `__hold__` is awaited, the job is still being wired. `__rule__` is never told of, so
---- that completions alone do not release the job.
-local WIRING, RULE = "__hold__", "__rule__"
-
---- Rules by which a job does not run once all that it waits for have completed.
-local NEEDS_MORE = { all_failed = true, one_failed = true }
-
---- Whether an outcome has one of the four names.
-function ledger.is_outcome(outcome)
-  return outcome == "success" or COUNTER[outcome] ~= nil
-end
-
-local function forget(key, member, before)
-  redis.call("HDEL", key, "depend:" .. member)
-  redis.call("HINCRBY", key, COUNTER[before], -1)
-end
-
---- Enter how `member` ended; false when that was known. A job that ran again after its failure ends anew; one that
---- completed, or counts as completed, has done so for good.
-function ledger.enter(key, member, outcome)
-  local known = redis.call("HMGET", key, "depend:" .. member, "depdone:" .. member, "depweak:" .. member)
-  local before = known[1]
-  if outcome == before or known[2] and outcome ~= "success" then
-    return false
-  elseif before then
-    forget(key, member, before)
-  end
-  outcome = known[3] and "success" or outcome
-  if outcome ~= "success" then
-    redis.call("HSET", key, "depend:" .. member, outcome)
-    redis.call("HINCRBY", key, COUNTER[outcome], 1)
-  elseif redis.call("HSETNX", key, "depdone:" .. member, 1) == 1 then
-    redis.call("HINCRBY", key, "depsCompleted", 1)
-  else
-    return false
-  end
-  return true
-end
-
---- The counts that a rule asks for, and the rule; nil while the job is still being wired. A rule is about the start:
---- once the job has run, it waits for the success of all its children.
-function ledger.counts(queue, job_id)
-  local hold, deps = queue .. WIRING, queue .. "deps:" .. job_id
-  local fields = redis.call(
-    "HMGET", queue .. "job:" .. job_id,
-    "triggerRule", "depsCompleted", "depsFailed", "depsSkipped", "depdone:" .. hold, "processedOn"
-  )
-  local held = redis.call("SMISMEMBER", deps, hold, queue .. RULE)
-  local wired = fields[5] and 1 or 0
-  if held[1] > wired then
-    return nil
-  end
-  return {
-    total = redis.call("SCARD", deps) - held[1] - held[2],
-    success = (tonumber(fields[2]) or 0) - wired,
-    failed = tonumber(fields[3]) or 0,
-    skipped = tonumber(fields[4]) or 0,
-  }, not fields[6] and fields[1] or nil
-end
-
---- Call `visit(members)` for what a job waits for, some hundred at a time.
-local function each_portion(queue, job_id, visit)
-  local members = redis.call("SMEMBERS", queue .. "deps:" .. job_id)
-  for first = 1, #members, MEMBERS_PER_COMMAND do
-    visit({ unpack(members, first, math.min(first + MEMBERS_PER_COMMAND - 1, #members)) })
-  end
-end
-
---- Forget the failures of jobs that ran again and completed, which a client that only counts completions did not;
---- whether there were any.
-function ledger.correct(queue, job_id)
-  local key, found = queue .. "job:" .. job_id, false
-  each_portion(queue, job_id, function(members)
-    local fields = {}
-    for index, member in ipairs(members) do
-      fields[2 * index - 1], fields[2 * index] = "depdone:" .. member, "depend:" .. member
-    end
-    local values = redis.call("HMGET", key, unpack(fields))
-    for index, member in ipairs(members) do
-      if values[2 * index - 1] and values[2 * index] then
-        forget(key, member, values[2 * index])
-        found = true
-      end
-    end
-  end)
-  return found
-end
-
---- Let go of what held the job up, now that it runs. It may wait for children later: all that it waited for counts as
---- done, for it was enough, and no client shall count it again.
-function ledger.let_go(queue, job_id, counts)
-  redis.call("SREM", queue .. "deps:" .. job_id, queue .. RULE)
-  if counts.success >= counts.total then
-    return
-  end
-  local key = queue .. "job:" .. job_id
-  each_portion(queue, job_id, function(members)
-    local ends, done = {}, {}
-    for index, member in ipairs(members) do
-      ends[index], done[2 * index - 1], done[2 * index] = "depend:" .. member, "depdone:" .. member, 1
-    end
-    redis.call("HDEL", key, unpack(ends))
-    redis.call("HSET", key, unpack(done))
-  end)
-  redis.call("HDEL", key, "depsFailed", "depsSkipped")
-  redis.call("HSET", key, "depsCompleted", redis.call("SCARD", queue .. "deps:" .. job_id))
-end
-
---- What a new job waits for, beside the jobs it names: its release when it is held, and what completions cannot bring.
-function ledger.obstacles(queue, held, rule)
-  local members = {}
-  if held then
-    members[1] = queue .. WIRING
-  end
-  if NEEDS_MORE[rule] then
-    members[#members + 1] = queue .. RULE
-  end
-  return members
-end
-
---- The field that marks a member which counts as completed however it ends.
-function ledger.weak_field(member)
-  return "depweak:" .. member
-end
-
---- Release a job that is held; returns for how many members it waits now, nil when it was not held.
-function ledger.release(queue, job_id)
-  local deps = queue .. "deps:" .. job_id
-  if redis.call("SREM", deps, queue .. WIRING) == 0 then
-    return nil
-  end
-  return redis.call("SCARD", deps)
-end
-
-return ledger
-end)()
-
-modules.rules = (function()
---- Trigger rules, with Airflow's names and meanings: what the outcomes so far mean for a job that waits for them.
-
-local rules = { RUN = "run", UPSTREAM_FAILED = "upstream_failed", SKIPPED = "skipped" }
-
-local RUN, UPSTREAM_FAILED, SKIPPED = rules.RUN, rules.UPSTREAM_FAILED, rules.SKIPPED
-
-local VERDICTS = {}
-
-function VERDICTS.all_success(counts, ended)
-  if counts.failed > 0 then
-    return UPSTREAM_FAILED
-  elseif counts.skipped > 0 then
-    return SKIPPED
-  end
-  return ended and RUN
-end
-
-function VERDICTS.all_failed(counts, ended)
-  if counts.success + counts.skipped > 0 then
-    return SKIPPED
-  end
-  return ended and RUN
-end
-
-function VERDICTS.all_done(_, ended)
-  return ended and RUN
-end
-
-function VERDICTS.one_success(counts, ended)
-  if counts.success > 0 then
-    return RUN
-  end
-  return ended and (counts.failed > 0 and UPSTREAM_FAILED or SKIPPED)
-end
-
-function VERDICTS.one_failed(counts, ended)
-  if counts.failed > 0 then
-    return RUN
-  end
-  return ended and SKIPPED
-end
-
-function VERDICTS.none_failed(counts, ended)
-  if counts.failed > 0 then
-    return UPSTREAM_FAILED
-  end
-  return ended and RUN
-end
-
-function VERDICTS.none_failed_min_one_success(counts, ended)
-  if counts.failed > 0 then
-    return UPSTREAM_FAILED
-  end
-  return ended and (counts.success > 0 and RUN or SKIPPED)
-end
-
-function VERDICTS.always()
-  return RUN
-end
-
---- Whether a rule has this name.
-function rules.is_rule(name)
-  return VERDICTS[name] ~= nil
-end
-
---- The verdict, as soon as there is one; false before. `counts` says how many jobs are waited for (`total`), and how
---- many ended with `success`, `failed` (or never ran because of a failure) and `skipped`.
---- A rule that nobody here knows is taken for `all_success`, as is none.
-function rules.decide(rule, counts)
-  local verdict = VERDICTS[rule] or VERDICTS.all_success
-  return verdict(counts, counts.success + counts.failed + counts.skipped >= counts.total)
-end
-
-return rules
-end)()
-
-modules.propagation = (function()
---- Tells the jobs that wait what became of those they wait for, and what that means for them by their trigger rules.
----
---- While a call has a propagation, it hears of every job that fails for good, wherever that is decided, and so before
---- retention can take away who waits for it. The call lets it run when its own work is done.
-
-local dependents = require("dependents")
-local failure = require("failure")
-local flows = require("flows")
-local ledger = require("ledger")
-local place = require("place")
-local record = require("record")
-local release = require("release")
-local rules = require("rules")
-
-local propagation = {}
-
-local REASON = { [rules.UPSTREAM_FAILED] = "upstream failed", [rules.SKIPPED] = "skipped" }
-
---- A job that ended, and who waits for it, those of its own queue first.
-local function ending(queue, job_id, outcome, job, registered)
-  local waiting, elsewhere = {}, {}
-  dependents.each(queue, job_id, job, registered, function(parent_queue, parent_id)
-    local list = parent_queue == queue and waiting or elsewhere
-    list[#list + 1] = { queue = parent_queue, job_id = parent_id }
-  end)
-  for _, other in ipairs(elsewhere) do
-    waiting[#waiting + 1] = other
-  end
-  return { queue = queue, job_id = job_id, outcome = outcome, waiting = waiting, told = 0 }
-end
-
---- How a job ended, as its record says; nil when it has not ended or is gone.
-local function recorded(queue, job_id)
-  local fields = redis.call(
-    "HMGET", queue .. "job:" .. job_id,
-    "state", "outcome", "failedReason", "parentId", "parentQueue"
-  )
-  local job = { parentId = fields[4], parentQueue = fields[5] }
-  if fields[1] == "completed" then
-    return ending(queue, job_id, "success", job, true)
-  elseif fields[1] == "failed" then
-    -- A job that was run after all fails for a reason of its own.
-    local outcome = fields[2] and REASON[fields[2]] == fields[3] and fields[2] or "failed"
-    return ending(queue, job_id, outcome, job, true)
-  end
-  return nil
-end
-
---- Hear of a job that fails. What is known of who waits for it need not be asked.
-local function hear(self, queue, job_id)
-  local outcome, known = self.verdict or "failed", self.known
-  self.verdict = nil
-  local job, registered
-  if known and known.job_id == job_id and queue == self.queue then
-    job, registered = known.job, known.registered
-  else
-    local fields = redis.call("HMGET", queue .. "job:" .. job_id, "parentId", "parentQueue")
-    job, registered = { parentId = fields[1], parentQueue = fields[2] }, true
-  end
-  local ended = ending(queue, job_id, outcome, job, registered)
-  if ended.waiting[1] then
-    self.todo[#self.todo + 1] = ended
-  end
-end
-
---- Hear of all jobs that fail from now on. `room` is how many jobs that wait may change; with `leaves`, those of other
---- queues are left to the caller.
-function propagation.new(queue, now, room, leaves)
-  local self = { queue = queue, now = now, room = room, leaves = leaves }
-  self.todo, self.decisions, self.elsewhere, self.remaining = {}, {}, {}, {}
-  failure.watch(function(failed_queue, job_id)
-    hear(self, failed_queue, job_id)
-  end)
-  return self
-end
-
---- What is known of the job that is being settled: who waits for it, by its record and by whether any are registered.
-function propagation.knows(self, job_id, job, registered)
-  self.known = { job_id = job_id, job = job, registered = registered }
-end
-
---- The verdict on a job that waits, as soon as there is one, and on which counts.
-local function judge(queue, job_id)
-  local counts, rule = ledger.counts(queue, job_id)
-  if not counts then
-    return nil
-  end
-  local verdict = rules.decide(rule, counts)
-  local mixed = counts.success > 0 and counts.failed + counts.skipped > 0
-  if verdict and mixed and ledger.correct(queue, job_id) then
-    counts, rule = ledger.counts(queue, job_id)
-    return rules.decide(rule, counts), counts
-  end
-  return verdict, counts
-end
-
---- End a job that shall not run, and everything it holds up.
-local function end_unrun(self, queue, job_id, verdict)
-  local job, reason = record.load(queue, job_id), REASON[verdict]
-  self.verdict = verdict
-  failure.record(queue, job_id, reason, self.now, "outcome", verdict)
-  release.forfeit(queue, job, self.now)
-  failure.announce(queue, job_id, reason, self.now)
-end
-
-local function note_decision(self, job_id, verdict)
-  local decisions = self.decisions
-  decisions[#decisions + 1], decisions[#decisions + 2] = job_id, verdict
-end
-
---- Decide about a job that waits for others; whether there is a verdict.
-function propagation.decide(self, queue, job_id)
-  local verdict, counts = judge(queue, job_id)
-  if not verdict then
-    return false
-  elseif verdict == rules.RUN then
-    ledger.let_go(queue, job_id, counts)
-    flows.resume(queue, job_id, redis.call("HGET", queue .. "job:" .. job_id, "name"))
-  else
-    end_unrun(self, queue, job_id, verdict)
-  end
-  note_decision(self, job_id, verdict)
-  return true
-end
-
---- Start a job that waits for nothing, where its options want it.
-function propagation.start(self, job_id)
-  local queue, key = self.queue, self.queue .. "job:" .. job_id
-  local fields = redis.call("HMGET", key, "name", "delay", "priority", "lifo", "timestamp")
-  local state = place.new(queue, job_id, {
-    job_name = fields[1],
-    delay_ms = tonumber(fields[2]) or 0,
-    priority = tonumber(fields[3]) or 0,
-    lifo = fields[4] == "1",
-    timestamp_ms = tonumber(fields[5]) or self.now,
-  })
-  redis.call("HSET", key, "state", state)
-  note_decision(self, job_id, rules.RUN)
-end
-
---- Tell one job that `member` ended; whether that changed anything.
-local function tell(self, queue, job_id, member, outcome)
-  local key = queue .. "job:" .. job_id
-  local job = { state = redis.call("HGET", key, "state") }
-  if not job.state or record.has_ended(job) then
-    return false
-  end
-  local changed = ledger.enter(key, member, outcome)
-  local decided = job.state == "waiting-children" and propagation.decide(self, queue, job_id)
-  return changed or decided
-end
-
---- Leave a job to the caller.
-local function leave(self, queue, job_id, member, outcome)
-  local elsewhere = self.elsewhere
-  local size = #elsewhere
-  elsewhere[size + 1], elsewhere[size + 2] = dependents.queue_name(queue), job_id
-  elsewhere[size + 3], elsewhere[size + 4] = member, outcome
-end
-
---- Pass on news from another queue.
-function propagation.news(self, told)
-  tell(self, self.queue, told.dependent, told.member, told.outcome)
-end
-
---- Pass on how a job ended, if it has.
-function propagation.ended(self, job_id)
-  self.todo[#self.todo + 1] = recorded(self.queue, job_id)
-end
-
---- Tell a job that `member` has completed, as any client would; where a rule says more, it is heeded.
-function propagation.completed(self, queue, job_id, member)
-  flows.notify(queue, job_id, member, function()
-    propagation.decide(self, queue, job_id)
-  end)
-end
-
---- Tell all that wait for a job; false when there is no room for more changes before all are told.
-local function tell_all(self, ended)
-  local member = ended.queue .. ended.job_id
-  while ended.told < #ended.waiting do
-    local other = ended.waiting[ended.told + 1]
-    if self.leaves and other.queue ~= self.queue then
-      leave(self, other.queue, other.job_id, member, ended.outcome)
-    elseif self.room == 0 then
-      return false
-    elseif tell(self, other.queue, other.job_id, member, ended.outcome) then
-      self.room = self.room - 1
-    end
-    ended.told = ended.told + 1
-  end
-  return true
-end
-
---- Leave to the caller what there is no room for: a job of this queue by its id, if it is still there to be asked.
-local function put_off(self, ended)
-  if ended.queue == self.queue and redis.call("EXISTS", ended.queue .. "job:" .. ended.job_id) == 1 then
-    self.remaining[#self.remaining + 1] = ended.job_id
-    return
-  end
-  for index = ended.told + 1, #ended.waiting do
-    local other = ended.waiting[index]
-    leave(self, other.queue, other.job_id, ended.queue .. ended.job_id, ended.outcome)
-  end
-end
-
---- Pass on the outcomes heard of so far, then those of jobs that end because of them, the nearest first.
-function propagation.run(self)
-  local next_one = 1
-  while self.todo[next_one] and tell_all(self, self.todo[next_one]) do
-    next_one = next_one + 1
-  end
-  for index = next_one, #self.todo do
-    put_off(self, self.todo[index])
-  end
-  self.todo = {}
-end
-
---- The same, and hear no more. Returns what was decided, what others are to be told, and whose dependents remain.
-function propagation.finish(self)
-  propagation.run(self)
-  failure.watch(nil)
-  return { self.decisions, self.elsewhere, self.remaining }
-end
-
-return propagation
-end)()
-
 modules.stall = (function()
 --- What happens to an active job whose worker fell silent.
 
@@ -3775,6 +3824,54 @@ do -- addBulk
     end
     local queue = queue_of("addBulk", KEYS[1], ":id") .. ":"
     return bulk.add(queue, jobs, skip_events)
+  end)
+end
+
+do -- addChildren
+  local children = require("children")
+  local lease = require("lease")
+  redis.register_function("oq1_addChildren", function(KEYS, ARGV)
+    local claim = {
+      job_id = ARGV[1],
+      taken_ms = whole(ARGV[2], "addChildren", "taken_ms"),
+      stalled_count = whole(ARGV[3], "addChildren", "stalled_count"),
+    }
+    local now_ms = whole(ARGV[4], "addChildren", "now_ms")
+    local job_count = whole(ARGV[5], "addChildren", "job_count")
+    count_words("addChildren", #KEYS, 7, #ARGV, 5 + 20 * job_count)
+    local jobs = {}
+    for index = 1, job_count do
+      local arg = 5 + (index - 1) * 20
+      jobs[index] = {
+        job_name = ARGV[arg + 1],
+        data = ARGV[arg + 2],
+        opts = ARGV[arg + 3],
+        timestamp_ms = whole(ARGV[arg + 4], "addChildren", "timestamp_ms"),
+        delay_ms = whole(ARGV[arg + 5], "addChildren", "delay_ms"),
+        priority = whole(ARGV[arg + 6], "addChildren", "priority"),
+        parent_id = ARGV[arg + 7],
+        max_attempts = whole(ARGV[arg + 8], "addChildren", "max_attempts"),
+        ordering_key = ARGV[arg + 9],
+        group_concurrency = whole(ARGV[arg + 10], "addChildren", "group_concurrency"),
+        group_rate_max = whole(ARGV[arg + 11], "addChildren", "group_rate_max"),
+        group_rate_duration_ms = whole(ARGV[arg + 12], "addChildren", "group_rate_duration_ms"),
+        tb_capacity = whole(ARGV[arg + 13], "addChildren", "tb_capacity"),
+        tb_refill_rate = whole(ARGV[arg + 14], "addChildren", "tb_refill_rate"),
+        cost = whole(ARGV[arg + 15], "addChildren", "cost"),
+        ttl_ms = whole(ARGV[arg + 16], "addChildren", "ttl_ms"),
+        custom_id = ARGV[arg + 17],
+        lifo = flag(ARGV[arg + 18], "addChildren", "lifo"),
+        parent_queue = ARGV[arg + 19],
+        scheduler_name = ARGV[arg + 20],
+      }
+    end
+    local queue = queue_of("addChildren", KEYS[1], ":id") .. ":"
+    children.check(claim, jobs)
+    local job, same = lease.look(queue, claim, lease.RENEWAL)
+    if not same or job.state ~= "active" then
+      return "lost"
+    end
+    return children.add(queue, claim, jobs, now_ms)
   end)
 end
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from orchestration_queue.errors import InvalidOptionError, LeaseLostError
 from orchestration_queue.protocol.call import Call, Operation, Reply, integer, text, texts
 from orchestration_queue.protocol.codec import dump_json
 from orchestration_queue.protocol.functions import glidemq, oq1
@@ -20,6 +21,7 @@ __all__ = [
     "Trip",
     "Verdict",
     "Why",
+    "add_children",
     "create_group",
     "exchange",
     "is_paused",
@@ -215,6 +217,52 @@ def renew(keys: QueueKeys, leases: Sequence[Lease], now_ms: int) -> Operation[li
     ]
     call = oq1.renew(stream_key=keys.stream, leases=held, now_ms=now_ms)
     return Operation(call, lambda reply: [Renewal(integer(answer)) for answer in reply])
+
+
+def add_children(keys: QueueKeys, lease: Lease, jobs: Sequence[oq1.NewJob], now_ms: int) -> Operation[list[str]]:
+    """Add jobs of the same queue as children of a running one, for which it can wait; sent twice, it adds them once.
+
+    Args:
+        keys: The queue.
+        lease: The running job, which must still be ours.
+        jobs: At most some 1,000, each with an id of its own and no parent.
+        now_ms: Epoch milliseconds by the caller's clock.
+
+    Returns:
+        The operation. It reads the ids of the jobs that were added now; those that were there are children, too.
+
+    Raises:
+        LeaseLostError: By the operation: the job is no longer ours, and nothing was added.
+        InvalidOptionError: By the operation: a job costs more than its token bucket holds; it was not added.
+    """
+    call = oq1.add_children(
+        id_key=keys.id,
+        stream_key=keys.stream,
+        scheduled_key=keys.scheduled,
+        failed_key=keys.failed,
+        events_key=keys.events,
+        metrics_failed_key=keys.metrics_failed,
+        ratelimited_key=keys.ratelimited,
+        jobs=jobs,
+        job_id=lease.job_id,
+        taken_ms=lease.taken_ms,
+        stalled_count=lease.stalled_count,
+        now_ms=now_ms,
+    )
+
+    def read(reply: Reply) -> list[str]:
+        if reply == b"lost":
+            raise LeaseLostError(keys.queue, lease.job_id)
+        answers = texts(reply)
+        if (dear := next((word for word in answers if word.startswith("ERR:")), None)) is not None:
+            name = jobs[answers.index(dear)].custom_id
+            raise InvalidOptionError(
+                f"Child {name!r} costs more than its token bucket holds, so it could never start; "
+                "lower its cost or raise the capacity."
+            )
+        return [word for word in answers if word != "duplicate"]
+
+    return Operation(call, read)
 
 
 @dataclass(frozen=True, slots=True)
