@@ -30,7 +30,7 @@ if TYPE_CHECKING:
         Queue,
         QueueEvents,
     )
-    from orchestration_queue.flows import Dag, DagBuilder, Node
+    from orchestration_queue.flows import Dag, DagBuilder, FlowOptions, Node, TriggerRule, chain, chord, group, tree
     from orchestration_queue.options import (
         Backoff,
         Batch,
@@ -84,6 +84,7 @@ __all__ = [
     "Every",
     "Fallback",
     "Flow",
+    "FlowOptions",
     "FlowProducer",
     "Job",
     "JobLogs",
@@ -105,19 +106,24 @@ __all__ = [
     "Tasks",
     "TokenBucket",
     "TokenLimit",
+    "TriggerRule",
     "Usage",
     "Worker",
     "WorkerOptions",
     "__version__",
+    "chain",
+    "chord",
     "current_job",
+    "group",
     "register_codec",
     "sandboxed",
+    "tree",
 ]
 
 _HOMES = {
     "client": "Broadcast Flow FlowProducer Job JobSchedulers NewJob Producer Queue QueueEvents AsyncBroadcast "
     "AsyncFlow AsyncFlowProducer AsyncJob AsyncJobSchedulers AsyncProducer AsyncQueue AsyncQueueEvents",
-    "flows": "Dag DagBuilder Node",
+    "flows": "Dag DagBuilder FlowOptions Node TriggerRule chain chord group tree",
     "options": "Backoff Batch Budget Deduplication Fallback JobOptions Ordering RateLimit Retention TokenBucket "
     "TokenLimit Usage WorkerOptions",
     "schedules": "Cron Every JobTemplate RepeatAfterComplete",

@@ -1,6 +1,6 @@
 """Flows: graphs of jobs, compiled into calls that can be looked at before anything is sent."""
 
-from orchestration_queue.flows.builder import DagBuilder, Dependency, SubFlow
+from orchestration_queue.flows.builder import DagBuilder, Dependency, SubFlow, names_of
 from orchestration_queue.flows.dag import Dag
 from orchestration_queue.flows.frozen import PlannedCall
 from orchestration_queue.flows.ids import job_id_of, split_job_id
@@ -37,6 +37,7 @@ __all__ = [
     "group",
     "job_id_of",
     "launch",
+    "names_of",
     "split_job_id",
     "tree",
 ]

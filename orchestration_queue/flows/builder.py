@@ -13,7 +13,7 @@ from orchestration_queue.flows.options import FlowOptions
 from orchestration_queue.flows.rules import TriggerRule
 from orchestration_queue.options import JobOptions
 
-__all__ = ["DagBuilder", "Dependency", "SubFlow"]
+__all__ = ["DagBuilder", "Dependency", "SubFlow", "names_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class DagBuilder:
             InvalidNameError: The name cannot be part of a job id.
             FlowError: The node cannot be kept in a flow.
         """
-        return self.add(Node(name, task, queue, data, options, _names(deps), trigger_rule, _names(optional_deps)))
+        return self.add(Node(name, task, queue, data, options, names_of(deps), trigger_rule, names_of(optional_deps)))
 
     def add(self, node: Node) -> Node:
         """Add a node that was made elsewhere, as by :meth:`Task.node`; returns it."""
@@ -102,7 +102,7 @@ class DagBuilder:
                 f"Flow {dag.name!r} has the option {own[0]}, which holds for a whole flow, and it becomes a part of "
                 f"flow {self._name!r}; give the option to that one."
             )
-        first = _names(deps)
+        first = names_of(deps)
         for node in dag.all_nodes:
             self.add(
                 replace(
@@ -125,7 +125,8 @@ class DagBuilder:
         return Dag(self._name, self._nodes, self._queue, self._options)
 
 
-def _names(deps: Iterable[Dependency]) -> Sequence[str]:
+def names_of(deps: Iterable[Dependency]) -> Sequence[str]:
+    """The names of the nodes that these dependencies mean."""
     if isinstance(deps, str):
         return deps  # refused by the node, which knows its name
     names: list[str] = []

@@ -9,7 +9,7 @@ from typing import Any, Generic, Literal, ParamSpec, Self, TypeAlias, TypeVar, o
 
 from orchestration_queue.client import AsyncJob, Job, NewJob
 from orchestration_queue.errors import UnrecoverableError, UsageError
-from orchestration_queue.flows import Node
+from orchestration_queue.flows import Dependency, Node, TriggerRule, names_of
 from orchestration_queue.options import JobOptions
 from orchestration_queue.tasks.clients import Clients
 from orchestration_queue.tasks.depends import Provider
@@ -179,12 +179,21 @@ class Task(Generic[P, R_co]):
         """A job of this task that a queue has added or found, with a result that has a type."""
         return self._handle(job)
 
-    def node(self, name: str, *, deps: Iterable[Node | str] = ()) -> Callable[P, Node]:
+    def node(
+        self,
+        name: str,
+        *,
+        deps: Iterable[Dependency] = (),
+        trigger_rule: TriggerRule = TriggerRule.ALL_SUCCESS,
+        optional_deps: Iterable[Dependency] = (),
+    ) -> Callable[P, Node]:
         """A node of a flow that runs this task: call what is returned with the function's arguments.
 
         Args:
             name: Unique in the flow.
-            deps: The nodes, or names of nodes, that it waits for.
+            deps: The nodes, names of nodes, or sub-flows, that it waits for.
+            trigger_rule: What must have become of these for it to run.
+            optional_deps: The nodes it waits for, whatever becomes of them.
 
         Example:
             ::
@@ -193,9 +202,9 @@ class Task(Generic[P, R_co]):
         """
 
         def call(*args: P.args, **kwargs: P.kwargs) -> Node:
-            names = [dep.name if isinstance(dep, Node) else dep for dep in deps]
             data = self._signature.data(args, kwargs)
-            return Node(name, self.name, self.queue, data, self.options, names)
+            options, waits, may_fail = self.options, names_of(deps), names_of(optional_deps)
+            return Node(name, self.name, self.queue, data, options, waits, trigger_rule, may_fail)
 
         return call
 

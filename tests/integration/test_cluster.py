@@ -176,16 +176,29 @@ def test_a_transaction_is_one_servers(cluster: Cluster, queues: list[str]) -> No
         connection.pipeline(gets(queues))
 
 
-async def test_a_flow_of_one_queue_runs_and_one_of_several_is_refused(cluster: Cluster, queues: list[str]) -> None:
-    with FlowProducer(url=cluster.url) as flows:
-        across = Dag("across", [Node("a"), Node("b", queue=queues[1], deps=("a",))], queues[0])
-        with pytest.raises(FlowError, match="nodes in several queues"):
-            flows.submit(across)
-        one = Dag("one", [Node("a", data={"n": 1}), Node("b", deps=("a",))], queues[2])
-        async with working(cluster, double, queues[2]):
+async def test_flows_of_one_queue_and_of_several_run(cluster: Cluster, queues: list[str]) -> None:
+    across = Dag(
+        "across",
+        [
+            Node("a", data={"n": 1}),
+            Node("b", queue=queues[1], data={"n": 2}, deps=("a",)),
+            Node("c", queue=queues[2], data={"n": 3}, deps=("a", "b")),
+            Node("d", data={"n": 4}, deps=("b",), optional_deps=("c",)),
+        ],
+        queues[0],
+    )
+    one = Dag("one", [Node("a", data={"n": 1}), Node("b", deps=("a",))], queues[2])
+    with FlowProducer(url=cluster.url) as flows, FlowProducer(url=cluster.url, library="glidemq") as by_glide_mq:
+        async with working(cluster, double, *queues):
+            flow = await asyncio.to_thread(flows.submit, across, flow_id="across")
+            await wait_until(lambda: all(node.state == "completed" for node in flow.tree()), "the end of the flow")
+            assert {name: record.result for name, record in flow.records().items()} == {"a": 2, "b": 4, "c": 6, "d": 8}
+            assert not (await asyncio.to_thread(flows.submit, across, flow_id="across")).is_new
             flow = await asyncio.to_thread(flows.submit, one)
             assert (await asyncio.to_thread(flow.wait, SOON))["a"] == 2
         assert [node.name for node in flows.tree(queues[2], flow.id)] == ["a", "b"]
+        with pytest.raises(FlowError, match="nodes in several queues"):
+            by_glide_mq.submit(Dag("two", [Node("a"), Node("b", queue=queues[1], deps=("a",))], queues[0]))
 
 
 async def test_a_parent_on_another_primary_is_told(cluster: Cluster, queues: list[str]) -> None:
