@@ -97,6 +97,20 @@ class QueueKeys:
         return self.named("schedulers:lock:__tick__")
 
     @property
+    def schedulers_due(self) -> str:
+        """When each repeatable job is to be looked at."""
+        return self.named("schedulers:due")
+
+    @property
+    def schedulers_looked(self) -> str:
+        """There while the index of the repeatable jobs needs no comparison with their entries."""
+        return self.named("schedulers:looked")
+
+    def schedulers_history(self, name: str) -> str:
+        """What the last runs of a repeatable job made."""
+        return self.named(f"schedulers:history:{name}")
+
+    @property
     def ratelimited(self) -> str:
         """Groups that wait for their rate limit."""
         return self.named("ratelimited")
@@ -202,6 +216,7 @@ PERMANENT_KEYS = {
     "rate": "window of the rate limit",
     "schedulers": "repeatable jobs",
     "ordering": "sequence numbers by ordering key",
+    "schedulers:due": "when each repeatable job is to be looked at",
     "ratelimited": "groups that wait for their limit",
     "metrics:*": "a day of counters per minute",
     "lifo": "ready jobs, newest first",

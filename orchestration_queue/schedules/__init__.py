@@ -3,16 +3,18 @@
 from orchestration_queue.schedules.entry import SchedulerEntry
 from orchestration_queue.schedules.policies import MissedRuns, Overlap, Policies
 from orchestration_queue.schedules.templates import SUBMIT_FLOW, FlowTemplate, JobTemplate
-from orchestration_queue.schedules.tick import Fire, TickPlan, evaluate, fire_id
+from orchestration_queue.schedules.tick import Awaited, Fire, Held, TickPlan, evaluate, fire_id, flow_id_of, run_now
 from orchestration_queue.schedules.timing import Timing
 from orchestration_queue.schedules.values import Cron, Every, RepeatAfterComplete, Schedule
 
 __all__ = [
     "SUBMIT_FLOW",
+    "Awaited",
     "Cron",
     "Every",
     "Fire",
     "FlowTemplate",
+    "Held",
     "JobTemplate",
     "MissedRuns",
     "Overlap",
@@ -24,4 +26,6 @@ __all__ = [
     "Timing",
     "evaluate",
     "fire_id",
+    "flow_id_of",
+    "run_now",
 ]

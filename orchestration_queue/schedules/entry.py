@@ -212,16 +212,12 @@ class SchedulerEntry:
     def planned(self, run_ms: int, **extra: object) -> SchedulerEntry:
         """The entry with its next run at that time, 0 for one that the end of a job decides."""
         changes: dict[str, object] = {"nextRun": None, **extra}
-        shown = _planned(self.timing, run_ms, changes, hidden=self.is_paused and "paused" not in extra)
+        shown = _planned(self.timing, run_ms, changes, hidden=self.is_paused)
         return self._with(shown, changes)
 
     def paused(self) -> SchedulerEntry:
         """The entry, making no jobs until it is resumed. Other clients skip it, as it shows no next run."""
-        return (
-            self.planned(self.next_run, paused=True)
-            if self.is_paused
-            else self._with({}, {"paused": True}).planned(self.next_run)
-        )
+        return self._with({}, {"paused": True}).planned(self.next_run)
 
     def resumed(self, now_ms: int) -> SchedulerEntry | None:
         """The entry, making jobs again; runs that were due meanwhile are left out. None when none is to come.

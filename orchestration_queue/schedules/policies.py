@@ -89,9 +89,9 @@ class Policies:
         """Read the members that the wire does not know."""
         missed, overlap = extra.get("missed"), extra.get("overlap")
         return cls(
-            missed=missed if missed in ("skip", "fire_all") and isinstance(missed, str) else "fire_once",
+            missed=missed if isinstance(missed, str) and missed in ("skip", "fire_all") else "fire_once",
             missed_max=min(max(1, whole(extra.get("missedMax")) or 1), MOST_MISSED),
-            overlap=Overlap(overlap) if overlap in _OVERLAPS else Overlap.ALLOW,
+            overlap=Overlap(overlap) if isinstance(overlap, str) and overlap in _OVERLAPS else Overlap.ALLOW,
             jitter_ms=max(0, whole(extra.get("jitter")) or 0),
         )
 

@@ -52,7 +52,6 @@ class Chores:
         self._on_tick = on_tick
         self._on_register = on_register
         self._ticks = 0
-        self._has_repeatable = True
 
     async def run(self) -> None:
         """Do the chores until cancelled."""
@@ -80,15 +79,11 @@ class Chores:
 
     async def _tick(self) -> int:
         """One tick; returns when the next one is due before its usual time, -1 for never."""
-        leads = self._leader is not None and self._has_repeatable
-        fired_due_ms = await self._leader.tick() if self._leader and leads else -1
         self._ticks += 1
         tick = await self._line.tick(heal=self._ticks % _HEAL_EVERY == 0)
         self._on_tick(tick)
-        self._has_repeatable = tick.repeatable > 0
-        if self._has_repeatable and self._leader and not leads:
-            return self._line.clock.now_ms()  # they are new, and may be due
-        return min((due for due in (tick.due_ms, fired_due_ms) if due >= 0), default=-1)
+        schedules_due_ms = await self._leader.tick(tick.schedules_due_ms) if self._leader else -1
+        return min((due for due in (tick.due_ms, schedules_due_ms) if due >= 0), default=-1)
 
     async def _reclaim(self) -> None:
         if not self._line.outages.is_recent and await self._line.reclaim():

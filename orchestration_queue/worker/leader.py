@@ -7,15 +7,19 @@ of the schedule's name and the time it was due, so that even two leaders at once
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Callable
+import secrets
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import timedelta
 
 from orchestration_queue.options import milliseconds
+from orchestration_queue.protocol.functions import oq1
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import scheduling
 from orchestration_queue.protocol.placement import new_job
-from orchestration_queue.schedules import SchedulerEntry, TickPlan, evaluate
+from orchestration_queue.schedules import Awaited, Fire, Held, SchedulerEntry, TickPlan, evaluate
+from orchestration_queue.schedules.tick import GRACE_MS, NEVER_MS
 from orchestration_queue.server import AsyncConnection
 
 __all__ = ["Leader"]
@@ -23,6 +27,10 @@ __all__ = ["Leader"]
 log = logging.getLogger("orchestration_queue.worker")
 
 _SHORTEST_LOCK_MS, _LONGEST_LOCK_MS = 1000, 5000
+_LOOKED_MS = 60_000
+"""How often the index is compared with all entries, which other clients change without it."""
+_ENTRIES_A_TICK = 100
+_INDEXED_AT_ONCE = 1000
 
 
 class Leader:
@@ -31,77 +39,154 @@ class Leader:
     Args:
         keys: The queue's keys.
         connection: Connection for calls.
-        token: This worker's claim on the lock.
         interval: The usual time between two ticks.
         now_ms: The time, in epoch milliseconds.
     """
 
     def __init__(
-        self, keys: QueueKeys, connection: AsyncConnection, token: str, interval: timedelta, now_ms: Callable[[], int]
+        self, keys: QueueKeys, connection: AsyncConnection, interval: timedelta, now_ms: Callable[[], int]
     ) -> None:
         self._keys = keys
         self._connection = connection
-        self._token = token
         self._now_ms = now_ms
         self._lock_ms = min(_LONGEST_LOCK_MS, max(_SHORTEST_LOCK_MS, 2 * milliseconds(interval)))
+        self._grace_ms = max(GRACE_MS, 2 * milliseconds(interval))
 
-    async def tick(self) -> int:
+    async def tick(self, due_ms: int) -> int:
         """Fire what is due.
 
-        Returns:
-            When the next repeatable job is due, in epoch ms; -1 when none is.
-        """
-        entries = await self._connection.run(scheduling.entries(self._keys), repeatable=True)
-        plan = evaluate(entries, self._now_ms())
-        if not plan.is_empty:
-            async with self._lock() as locked:
-                if locked:
-                    plan = await self._fire()
-        return -1 if plan.next_due_ms is None else plan.next_due_ms
+        Costs nothing when nothing is; else two trips, and more once a minute, to find what other clients changed.
 
-    async def _fire(self) -> TickPlan:
-        """Evaluate the entries again, now that nobody else can change them, and write what follows."""
+        Args:
+            due_ms: When some entry is to be looked at, epoch ms, as the queue's housekeeping said; -1 for never.
+
+        Returns:
+            When the next entry is to be looked at, in epoch ms; -1 for never.
+        """
+        if due_ms < 0 or due_ms > self._now_ms():
+            return due_ms
+        async with self._lock() as token:
+            if token is None:
+                return -1
+            found = await self._look()
+            if found.needs_full_look:
+                await self._index(token)
+                found = await self._look()
+            if not found.entries:
+                return -1
+            await self._fire(token, found)
+        return self._now_ms()  # what is next, and whether there is more, is for the server to say
+
+    async def _look(self) -> scheduling.DueEntries:
+        return await self._connection.run(scheduling.due_entries(self._keys, self._now_ms(), _ENTRIES_A_TICK))
+
+    async def _index(self, token: str) -> None:
+        """Compare the index with all entries, and correct it."""
+        stored = await self._connection.run(scheduling.entries(self._keys))
+        indexed = await self._connection.run(scheduling.index(self._keys))
         at_ms = self._now_ms()
-        plan = evaluate(await self._connection.run(scheduling.entries(self._keys)), at_ms)
-        jobs = [
-            new_job(
-                fire.job_name,
-                fire.data_text,
-                fire.options,
-                at_ms,
-                options_text=fire.options_text,
-                scheduler_name=fire.scheduler_name,
-            )
-            for fire in plan.fires
+        looks = {name: _first_look(name, text, at_ms) for name, text in stored.items()}
+        wrong = [
+            oq1.EntryUpdate(name=name, entry="", look_ms=look_ms)
+            for name, look_ms in looks.items()
+            if not _agree(look_ms, indexed.get(name), at_ms)
         ]
-        write = scheduling.fire(self._keys, self._token, jobs, plan.updates, plan.deletions)
-        if plan.is_empty or not await self._connection.run(write):
-            return plan
-        for fire in plan.fires:
-            log.info("Schedule %s of queue %s fired job %s", fire.name, self._keys.queue, fire.options.job_id)
-        return plan
+        wrong += [
+            oq1.EntryUpdate(name=name, entry=scheduling.DROP, look_ms=0) for name in indexed.keys() - looks.keys()
+        ]
+        for first in range(0, len(wrong), _INDEXED_AT_ONCE):
+            part = wrong[first : first + _INDEXED_AT_ONCE]
+            await self._connection.run(scheduling.fire(self._keys, token, at_ms, (), part))
+        await self._connection.run(scheduling.fire(self._keys, token, at_ms, (), (), looked_ms=_LOOKED_MS))
+
+    async def _fire(self, token: str, found: scheduling.DueEntries) -> None:
+        """Decide about what is due, and write what follows."""
+        at_ms = self._now_ms()
+        awaited = {due.name: Awaited(due.fate, due.ended_ms) for due in found.entries}
+        stored = {due.name: due.text for due in found.entries}
+        plan = evaluate(stored, at_ms, awaited=awaited, grace_ms=self._grace_ms)
+        runs = [(_job(fire, at_ms), _run(fire)) for fire in plan.fires]
+        write = scheduling.fire(self._keys, token, at_ms, runs, _updates(plan), plan.misses)
+        replies = await self._connection.run(write)
+        if replies is None:
+            log.warning("The schedules of queue %s were taken over by another worker meanwhile", self._keys.queue)
+            return
+        for fire, reply in zip(plan.fires, replies, strict=True):
+            if reply == fire.options.job_id:
+                log.info("Schedule %s of queue %s fired job %s", fire.name, self._keys.queue, reply)
+            else:
+                log.info("Schedule %s of queue %s fired no job: %s", fire.name, self._keys.queue, reply)
 
     async def finished(self, name: str) -> None:
-        """A job of a repeat-after-complete schedule has ended: its next one may follow."""
-        async with self._lock() as locked:
-            stored = await self._connection.run(scheduling.entry(self._keys, name)) if locked else None
-            if stored is None:
+        """A job has ended that its schedule waits for: the next one may follow."""
+        async with self._lock() as token:
+            stored = await self._connection.run(scheduling.entry(self._keys, name)) if token else None
+            entry = SchedulerEntry.parse(stored) if stored is not None else None
+            if entry is None:
                 return
-            entry = SchedulerEntry.parse(stored)
-            if entry is None or not entry.waits_for_completion:
-                return
-            following = entry.completed(self._now_ms())
-            call = scheduling.drop(self._keys, name).call
-            if following is not None:
-                call = scheduling.put(self._keys, name, following.dump())
-            await self._connection.execute(call)
+            if entry.queued:
+                await self._connection.execute(scheduling.put(self._keys, name, entry.dump()))  # to be looked at now
+            elif entry.waits_for_completion:
+                following = entry.completed(self._now_ms())
+                await self._connection.execute(
+                    scheduling.drop(self._keys, name).call
+                    if following is None
+                    else scheduling.put(self._keys, name, following.dump(), following.run_at(name))
+                )
 
     @asynccontextmanager
-    async def _lock(self) -> AsyncIterator[bool]:
-        """Hold the schedulers' lock if it is free; says whether it was."""
-        locked = await self._connection.run(scheduling.try_lock(self._keys, self._token, self._lock_ms))
+    async def _lock(self) -> AsyncIterator[str | None]:
+        """Hold the schedulers' lock if it is free; gives the claim on it, which is never used again."""
+        token = secrets.token_hex(8)
+        locked = await self._connection.run(scheduling.try_lock(self._keys, token, self._lock_ms))
         try:
-            yield locked
+            yield token if locked else None
         finally:
             if locked:
-                await self._connection.run(scheduling.unlock(self._keys, self._token))
+                await self._connection.run(scheduling.unlock(self._keys, token))
+
+
+def _first_look(name: str, text: str, at_ms: int) -> int:
+    """When an entry is to be looked at of which nothing else is known."""
+    entry = SchedulerEntry.parse(text)
+    if entry is None or (entry.is_paused and not entry.members.get("nextRun")):
+        return NEVER_MS
+    rests = entry.timing.is_complete and not (entry.queued or entry.waits_for_completion)
+    return at_ms if entry.is_paused or not (rests or entry.next_run) else entry.run_at(name) or NEVER_MS
+
+
+def _agree(look_ms: int, indexed_ms: int | None, at_ms: int) -> bool:
+    """Whether the index need not be changed: nothing is looked at too late, nor again and again."""
+    return indexed_ms is not None and (indexed_ms == look_ms or (look_ms <= at_ms and indexed_ms <= at_ms))
+
+
+def _updates(plan: TickPlan) -> list[oq1.EntryUpdate]:
+    updates = [oq1.EntryUpdate(name=name, entry=scheduling.DROP, look_ms=0) for name in plan.deletions]
+    updates += [
+        oq1.EntryUpdate(name=name, entry=plan.updates.get(name, ""), look_ms=look_ms)
+        for name, look_ms in plan.looks.items()
+    ]
+    return [_with_held(update, plan.held) for update in updates]
+
+
+def _with_held(update: oq1.EntryUpdate, held: Mapping[str, Held]) -> oq1.EntryUpdate:
+    other = held.get(update.name)
+    if other is None:
+        return update
+    text = scheduling.DROP if other.text is None else other.text
+    return replace(update, held_entry=text, held_look_ms=other.look_ms)
+
+
+def _job(fire: Fire, at_ms: int) -> oq1.NewJob:
+    return new_job(
+        fire.job_name,
+        fire.data_text,
+        fire.options,
+        at_ms,
+        options_text=fire.options_text,
+        scheduler_name=fire.scheduler_name,
+    )
+
+
+def _run(fire: Fire) -> oq1.ScheduledRun:
+    return oq1.ScheduledRun(name=fire.name, due_ms=fire.due_ms, previous=fire.previous, overlap=str(fire.overlap))

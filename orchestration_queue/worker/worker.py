@@ -201,7 +201,7 @@ class Worker:
             stack.callback(heartbeat.close)
             self._limits = Limits(self.options, self.keys, calls, line.clock.now_ms, self._budget_exceeded)
             interval = self.options.promotion_interval
-            leader = Leader(self.keys, calls, secrets.token_hex(8), interval, line.clock.now_ms)
+            leader = Leader(self.keys, calls, interval, line.clock.now_ms)
             runner = self._make_runner(calls, executor)
             stack.push_async_callback(runner.aclose)
             self._driver = driver = Driver(

@@ -19,16 +19,20 @@ __all__ = [
     "GraphEdge",
     "HandBack",
     "Held",
+    "MissedRun",
     "NewJob",
     "NodeRule",
+    "ScheduledRun",
     "Settled",
     "UsageField",
     "add_bulk",
     "add_children",
     "drain",
+    "due_schedulers",
     "exchange",
     "fire",
     "propagate",
+    "put_scheduler",
     "reclaim",
     "release_graph",
     "renew",
@@ -153,16 +157,52 @@ class Delivered:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduledRun:
+    """What the job in the same place is made for.
+
+    Attributes:
+        name: The scheduler.
+        due_ms: When the run was due.
+        previous: The job of the run before; empty when that does not matter.
+        overlap: What to do while that has not ended: `allow`, `skip`, `queue_one` or `replace`.
+    """
+
+    name: str
+    due_ms: int
+    previous: str
+    overlap: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EntryUpdate:
     """An entry to store.
 
     Attributes:
         name: The scheduler.
-        entry: Its entry.
+        entry: Its entry; `drop` to drop it, empty to leave it.
+        look_ms: When it is to be looked at.
+        held_entry: Likewise, if its run was held back; empty when it cannot be.
+        held_look_ms: Likewise.
     """
 
     name: str
     entry: str
+    look_ms: int
+    held_entry: str = ""
+    held_look_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MissedRun:
+    """A run that is left out.
+
+    Attributes:
+        name: The scheduler.
+        due_ms: When it was due.
+    """
+
+    name: str
+    due_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -473,6 +513,53 @@ def drain(
     )
 
 
+def due_schedulers(
+    *,
+    schedulers_key: str,
+    schedulers_due_key: str,
+    schedulers_looked_key: str,
+    stream_key: str,
+    scheduled_key: str,
+    now_ms: int,
+    limit: int,
+) -> Call:
+    """Read the entries of repeatable jobs that are to be looked at.
+
+    Args:
+        schedulers_key: Hash; entries by name.
+        schedulers_due_key: Zset; when each is to be looked at.
+        schedulers_looked_key: String; there while all of them need no look.
+        stream_key: Stream; ready jobs.
+        scheduled_key: Zset; delayed and prioritized jobs.
+        now_ms: Epoch ms.
+        limit: How many at most.
+
+    Returns:
+        The call. Its reply (array): 1: 1 if all entries have to be looked at, since other clients may have changed
+        them; 2: per entry its name, its text, what became of the job it waits for (`open`, `ended`, `gone`; empty for
+        none), and when that ended.
+
+    The server refuses it when the schedulers key does not end in `:schedulers`; `OQ_BAD_ARGUMENT` for a limit of 0.
+
+    Cost: O(log N) per entry; for one that waits for a job it does not name, O(1) per unfinished job, at most 5,000.
+    """
+    return Call(
+        "oq1_dueSchedulers",
+        (
+            schedulers_key,
+            schedulers_due_key,
+            schedulers_looked_key,
+            stream_key,
+            scheduled_key,
+        ),
+        (
+            now_ms,
+            limit,
+        ),
+        is_function=True,
+    )
+
+
 def exchange(
     *,
     stream_key: str,
@@ -532,15 +619,16 @@ def exchange(
         The call. Its reply (array): 1: a letter per settlement, `c` completed, `r` to be retried, `f` failed, `d`
         delayed, `w` waits for its children, `a` ready again, all its children having completed, `s` suspended, `g`
         parked with its group, `l` lease lost and nothing changed; 2: job id, entry id (empty from a list), [field,
-        value, ...] per started job; 3: queue, parent id, deps member per parent to be told through
-        `glidemq_completeChild`; 4: why no more jobs were taken: `enough` (there may be more), `empty`, `full` (global
-        concurrency), `paused`, or empty text when no more were wanted; 5: id, name, data per dead letter that is left
-        to the caller to add.
+        value, ...] per started job; 3: queue, dependent, member, outcome per job that waits for one that ended, to be
+        told there through `oq1_propagate`; 4: why no more jobs were taken: `enough` (there may be more), `empty`,
+        `full` (global concurrency), `paused`, or empty text when no more were wanted; 5: id, name, data per dead letter
+        that is left to the caller to add; 6: failed jobs whose dependents remain to be told through `oq1_propagate`.
 
     The server refuses it when the stream key does not end in `:stream`; or when a kind, an entry id, a retention mode
     or what becomes of a job is none.
 
-    Cost: O(log N) per job, and O(1) per removed, notified or skipped job; it looks at most at 3 * want + 10 jobs.
+    Cost: O(log N) per job, and O(1) per removed, notified or skipped job; it looks at most at 3 * want + 10 jobs, and
+    changes at most 500 that wait for jobs that failed.
     """
     return Call(
         "oq1_exchange",
@@ -600,14 +688,20 @@ def fire(
     *,
     lock_key: str,
     schedulers_key: str,
+    schedulers_due_key: str,
+    schedulers_looked_key: str,
     id_key: str,
     stream_key: str,
     scheduled_key: str,
+    failed_key: str,
     events_key: str,
     jobs: Sequence[NewJob] = (),
+    runs: Sequence[ScheduledRun] = (),
     updates: Sequence[EntryUpdate] = (),
+    misses: Sequence[MissedRun] = (),
     token: str,
-    drops: Sequence[str] = (),
+    now_ms: int,
+    looked_ms: int,
 ) -> Call:
     """Write what a tick of the schedulers decided, if it still holds their lock: jobs, changed entries and dropped
     ones.
@@ -615,38 +709,50 @@ def fire(
     Args:
         lock_key: String; the schedulers' lock.
         schedulers_key: Hash; entries by name.
+        schedulers_due_key: Zset; when each is to be looked at.
+        schedulers_looked_key: String; there while all of them need no look.
         id_key: String; counter of automatic ids; must end in `:id`.
         stream_key: Stream; ready jobs.
         scheduled_key: Zset; delayed and prioritized jobs.
+        failed_key: Zset; failed jobs by time.
         events_key: Stream; lifecycle events.
         jobs: Each a job to create.
+        runs: Each what the job in the same place is made for.
         updates: Each an entry to store.
+        misses: Each a run that is left out.
         token: What the holder wrote into the lock.
-        drops: Schedulers whose entries are dropped.
+        now_ms: Epoch ms.
+        looked_ms: All entries were looked at, and need no such look for so long; 0 if not.
 
     Returns:
-        The call. Its reply (texts): per job what `glidemq_addJob` replies; or the one text `lost` when another holds
-        the lock, and nothing was written.
+        The call. Its reply (texts): per job what `glidemq_addJob` replies, or `held`; or the one text `lost` when
+        another holds the lock, and nothing was written.
 
-    The server refuses it when the id key does not end in `:id`.
+    The server refuses it when the id key does not end in `:id`; `OQ_BAD_ARGUMENT` when there is not a run per job.
 
-    Cost: O(log N) per job, O(1) per entry.
+    Cost: O(log N) per job and entry; O(N) to revoke a waiting job.
     """
     return Call(
         "oq1_fire",
         (
             lock_key,
             schedulers_key,
+            schedulers_due_key,
+            schedulers_looked_key,
             id_key,
             stream_key,
             scheduled_key,
+            failed_key,
             events_key,
         ),
         (
             token,
+            now_ms,
+            looked_ms,
             len(jobs),
+            len(runs),
             len(updates),
-            len(drops),
+            len(misses),
             *(
                 word
                 for item in jobs
@@ -673,8 +779,19 @@ def fire(
                     item.scheduler_name,
                 )
             ),
-            *(word for item in updates for word in (item.name, item.entry)),
-            *drops,
+            *(word for item in runs for word in (item.name, item.due_ms, item.previous, item.overlap)),
+            *(
+                word
+                for item in updates
+                for word in (
+                    item.name,
+                    item.entry,
+                    item.look_ms,
+                    item.held_entry,
+                    item.held_look_ms,
+                )
+            ),
+            *(word for item in misses for word in (item.name, item.due_ms)),
         ),
         is_function=True,
     )
@@ -736,6 +853,45 @@ def propagate(
     )
 
 
+def put_scheduler(
+    *,
+    schedulers_key: str,
+    schedulers_due_key: str,
+    name: str,
+    entry: str,
+    look_ms: int,
+) -> Call:
+    """Store or drop the entry of a repeatable job. Whoever leads looks at it next.
+
+    Args:
+        schedulers_key: Hash; entries by name.
+        schedulers_due_key: Zset; when each is to be looked at.
+        name: The scheduler.
+        entry: Its entry; `drop` to drop it.
+        look_ms: When it is to be looked at, epoch ms.
+
+    Returns:
+        The call. Its reply (int): 1, or 0 when there was none to drop.
+
+    The server refuses it when the schedulers key does not end in `:schedulers`.
+
+    Cost: O(log N).
+    """
+    return Call(
+        "oq1_putScheduler",
+        (
+            schedulers_key,
+            schedulers_due_key,
+        ),
+        (
+            name,
+            entry,
+            look_ms,
+        ),
+        is_function=True,
+    )
+
+
 def reclaim(
     *,
     stream_key: str,
@@ -775,11 +931,13 @@ def reclaim(
         max_stalled_count: Stalls forgiven per job.
         lock_duration_ms: Silence forgiven when the job names none; 0 means min_idle_ms.
         dead_letter: Queue to which a letter goes about each job that fails; empty for none.
-        cluster: Keys of other queues may be on other servers: leave letters to the caller.
+        cluster: Keys of other queues may be on other servers: leave letters, and jobs there that wait, to the caller.
 
     Returns:
         The call. Its reply (array): 1: how many jobs are ready again; 2: ids of those that failed, without expired
-        ones; 3: 1 if there may be more, else 0; 4: id, name, data per dead letter that is left to the caller to add.
+        ones; 3: 1 if there may be more, else 0; 4: id, name, data per dead letter that is left to the caller to add; 5:
+        queue, dependent, member, outcome per job that waits for one that failed or expired, to be told there through
+        `oq1_propagate`; 6: such jobs whose dependents remain to be told through `oq1_propagate`.
 
     The server refuses it when the stream key does not end in `:stream`; or when the limit is 0, or the dead letter
     queue none.
@@ -1102,6 +1260,8 @@ def tick(
     ratelimited_key: str,
     meta_key: str,
     schedulers_key: str,
+    schedulers_due_key: str,
+    schedulers_looked_key: str,
     now_ms: int,
     heal: bool,
 ) -> Call:
@@ -1114,12 +1274,15 @@ def tick(
         ratelimited_key: Zset; groups that wait for their rate limit.
         meta_key: Hash; settings of the queue.
         schedulers_key: Hash; entries of repeatable jobs by name.
+        schedulers_due_key: Zset; when each of these is to be looked at.
+        schedulers_looked_key: String; there while all of these need no look.
         now_ms: Epoch ms.
         heal: Correct the count of list jobs in workers' hands too.
 
     Returns:
         The call. Its reply (ints): jobs made ready, epoch ms of the next one due or -1, repeatable jobs, 1 if paused,
-        rate limit or 0, its window in ms, the server's own time in epoch ms.
+        rate limit or 0, its window in ms, the server's own time in epoch ms, epoch ms at which repeatable jobs are to
+        be looked at or -1.
 
     The server refuses it when the scheduled key does not end in `:scheduled`.
 
@@ -1134,6 +1297,8 @@ def tick(
             ratelimited_key,
             meta_key,
             schedulers_key,
+            schedulers_due_key,
+            schedulers_looked_key,
         ),
         (
             now_ms,

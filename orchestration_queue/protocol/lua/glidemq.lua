@@ -2700,6 +2700,44 @@ end
 return budgets
 end)()
 
+modules.revocation = (function()
+--- The one way in which a job is withdrawn.
+
+local events = require("events")
+local lists = require("lists")
+local record = require("record")
+local release = require("release")
+local stream = require("stream")
+
+local revocation = {}
+
+local waits = { waiting = true, delayed = true, prioritized = true, ["group-waiting"] = true }
+
+--- Fail a job that has not started, else flag it; returns what glidemq_revoke replies.
+function revocation.revoke(queue, job_id, now_ms, group)
+  local job = record.load(queue, job_id)
+  if not job then
+    return "not_found"
+  end
+  redis.call("HSET", queue .. "job:" .. job_id, "revoked", 1)
+  if not waits[job.state] then
+    events.emit(queue, "revoked", job_id)
+    return "flagged"
+  end
+  if job.state == "group-waiting" then
+    redis.call("ZREM", queue .. "groupq:" .. job.groupKey, job_id)
+  else
+    redis.call("ZREM", queue .. "scheduled", job_id)
+    stream.withdraw(queue, group, job_id)
+    lists.remove(queue, job_id, job)
+  end
+  release.revoke(queue, job_id, job, now_ms)
+  return "revoked"
+end
+
+return revocation
+end)()
+
 modules.search = (function()
 --- Finds jobs by their name.
 
@@ -3645,41 +3683,16 @@ do -- retryJobs
 end
 
 do -- revoke
-  local events = require("events")
-  local lists = require("lists")
-  local record = require("record")
-  local release = require("release")
-  local stream = require("stream")
+  local revocation = require("revocation")
   redis.register_function("glidemq_revoke", function(KEYS, ARGV)
     if #KEYS < 5 then
       missing("revoke", "events")
     end
-    local job_key = KEYS[1]
-    local scheduled_key = KEYS[3]
     local job_id = ARGV[1] or missing("revoke", "job_id")
     local now_ms = numeric(ARGV[2]) or missing("revoke", "now_ms")
     local group = ARGV[3] or missing("revoke", "group")
     local queue = KEYS[1]:sub(1, -#job_id - 5)
-    local waits = { waiting = true, delayed = true, prioritized = true, ["group-waiting"] = true }
-
-    local job = record.load(queue, job_id)
-    if not job then
-      return "not_found"
-    end
-    redis.call("HSET", job_key, "revoked", 1)
-    if not waits[job.state] then
-      events.emit(queue, "revoked", job_id)
-      return "flagged"
-    end
-    if job.state == "group-waiting" then
-      redis.call("ZREM", queue .. "groupq:" .. job.groupKey, job_id)
-    else
-      redis.call("ZREM", scheduled_key, job_id)
-      stream.withdraw(queue, group, job_id)
-      lists.remove(queue, job_id, job)
-    end
-    release.revoke(queue, job_id, job, now_ms)
-    return "revoked"
+    return revocation.revoke(queue, job_id, now_ms, group)
   end)
 end
 

@@ -1802,6 +1802,10 @@ end
 
 --- Tell a job that `member` has completed, as any client would; where a rule says more, it is heeded.
 function propagation.completed(self, queue, job_id, member)
+  if self.leaves and queue ~= self.queue then
+    leave(self, queue, job_id, member, "success")
+    return
+  end
   flows.notify(queue, job_id, member, function()
     propagation.decide(self, queue, job_id)
   end)
@@ -1978,7 +1982,7 @@ lease.COMPLETION = {
 }
 lease.OTHER = {
   "state", "processedOn", "stalledCount", "groupKey", "orderingSeq", "orderingKey", "priority", "name",
-  "depsCompleted",
+  "depsCompleted", "depsFailed", "depsSkipped", "parentId", "parentQueue",
 }
 
 --- Some fields of the job of `claim`, and whether its last activation was the one claimed: that of `taken_ms`, after
@@ -2107,6 +2111,174 @@ function draining.list(queue, key, limit)
 end
 
 return draining
+end)()
+
+modules.revocation = (function()
+--- The one way in which a job is withdrawn.
+
+local events = require("events")
+local lists = require("lists")
+local record = require("record")
+local release = require("release")
+local stream = require("stream")
+
+local revocation = {}
+
+local waits = { waiting = true, delayed = true, prioritized = true, ["group-waiting"] = true }
+
+--- Fail a job that has not started, else flag it; returns what glidemq_revoke replies.
+function revocation.revoke(queue, job_id, now_ms, group)
+  local job = record.load(queue, job_id)
+  if not job then
+    return "not_found"
+  end
+  redis.call("HSET", queue .. "job:" .. job_id, "revoked", 1)
+  if not waits[job.state] then
+    events.emit(queue, "revoked", job_id)
+    return "flagged"
+  end
+  if job.state == "group-waiting" then
+    redis.call("ZREM", queue .. "groupq:" .. job.groupKey, job_id)
+  else
+    redis.call("ZREM", queue .. "scheduled", job_id)
+    stream.withdraw(queue, group, job_id)
+    lists.remove(queue, job_id, job)
+  end
+  release.revoke(queue, job_id, job, now_ms)
+  return "revoked"
+end
+
+return revocation
+end)()
+
+modules.schedulers = (function()
+--- Repeatable jobs: an index of when each is to be looked at, their last jobs, and what they did.
+
+local revocation = require("revocation")
+
+local schedulers = {}
+
+local HISTORY = 20
+local DAY_S = 86400
+local HISTORY_S, HISTORY_AFTER_S = 400 * DAY_S, 30 * DAY_S
+local MOST_SEARCHED = 1000
+
+--- Whether the index has to be compared with the entries, which other clients write without it.
+function schedulers.needs_full_look(queue)
+  local entries = redis.call("HLEN", queue .. "schedulers")
+  local indexed = redis.call("ZCARD", queue .. "schedulers:due")
+  if entries == 0 and indexed == 0 then
+    return false
+  end
+  return entries ~= indexed or redis.call("EXISTS", queue .. "schedulers:looked") == 0
+end
+
+--- When somebody has to look at the entries next, epoch ms; 0 for at once, -1 for never.
+function schedulers.next_look(queue)
+  if schedulers.needs_full_look(queue) then
+    return 0
+  end
+  local first = redis.call("ZRANGE", queue .. "schedulers:due", 0, 0, "WITHSCORES")
+  return first[2] and math.max(0, tonumber(first[2])) or -1
+end
+
+--- Note what became of a run.
+function schedulers.note(queue, name, due_ms, now_ms, job_id, outcome)
+  local key = queue .. "schedulers:history:" .. name
+  redis.call("LPUSH", key, cjson.encode({ due_ms, now_ms, job_id, outcome }))
+  redis.call("LTRIM", key, 0, HISTORY - 1)
+  redis.call("EXPIRE", key, HISTORY_S)
+end
+
+--- Store an entry and when it is to be looked at; an empty entry stays as it is, `drop` goes.
+function schedulers.put(queue, name, entry, look_ms)
+  local entries, due = queue .. "schedulers", queue .. "schedulers:due"
+  if entry == "drop" then
+    redis.call("ZREM", due, name)
+    redis.call("EXPIRE", queue .. "schedulers:history:" .. name, HISTORY_AFTER_S)
+    return redis.call("HDEL", entries, name)
+  elseif entry ~= "" then
+    redis.call("HSET", entries, name, entry)
+  end
+  redis.call("ZADD", due, look_ms, name)
+  return 1
+end
+
+--- What became of a job: `open`, `ended` or `gone`, and when it ended.
+function schedulers.fate(queue, job_id)
+  local job = redis.call("HMGET", queue .. "job:" .. job_id, "state", "finishedOn")
+  if not job[1] then
+    return "gone", 0
+  elseif job[1] == "completed" or job[1] == "failed" then
+    return "ended", tonumber(job[2]) or 0
+  end
+  return "open", 0
+end
+
+--- Whether a run has to wait for the job of the one before. One that is to be replaced is revoked instead.
+function schedulers.holds_back(queue, run, now_ms)
+  if run.previous == "" or run.overlap == "allow" or schedulers.fate(queue, run.previous) ~= "open" then
+    return false
+  elseif run.overlap == "replace" then
+    revocation.revoke(queue, run.previous, now_ms, "workers")
+    return false
+  end
+  return true
+end
+
+local function is_of(queue, job_id, name)
+  return redis.call("HGET", queue .. "job:" .. job_id, "schedulerName") == name
+end
+
+--- What became of the job of a scheduler whose entry does not name it: `open` unless all unfinished jobs were looked
+--- at, and none is of that scheduler.
+local function searched(queue, name)
+  local waiting = redis.call("XRANGE", queue .. "stream", "-", "+", "COUNT", MOST_SEARCHED)
+  local later = redis.call("ZRANGE", queue .. "scheduled", 0, MOST_SEARCHED - 1)
+  local suspended = redis.call("ZRANGE", queue .. "suspended", 0, MOST_SEARCHED - 1)
+  local lists = {}
+  for _, list in ipairs({ "lifo", "priority" }) do
+    lists[#lists + 1] = redis.call("LRANGE", queue .. list, 0, MOST_SEARCHED - 1)
+  end
+  if (tonumber(redis.call("GET", queue .. "list-active")) or 0) > 0 or #waiting == MOST_SEARCHED then
+    return "open"
+  end
+  for _, entry in ipairs(waiting) do
+    for index = 1, #entry[2], 2 do
+      if entry[2][index] == "jobId" and is_of(queue, entry[2][index + 1], name) then
+        return "open"
+      end
+    end
+  end
+  for _, found in ipairs({ later, suspended, lists[1], lists[2] }) do
+    if #found == MOST_SEARCHED then
+      return "open"
+    end
+    for _, job_id in ipairs(found) do
+      if is_of(queue, job_id, name) then
+        return "open"
+      end
+    end
+  end
+  return "gone"
+end
+
+--- What became of the job that an entry waits for, and when; empty when it waits for none.
+function schedulers.awaited(queue, name, text)
+  local readable, entry = pcall(cjson.decode, text)
+  if not readable or type(entry) ~= "table" then
+    return "", 0
+  end
+  local own = type(entry.oq) == "table" and entry.oq or {}
+  if type(own.job) == "string" and own.job ~= "" then
+    return schedulers.fate(queue, own.job)
+  elseif entry.repeatAfterComplete and entry.nextRun == 0 and not own.paused then
+    return searched(queue, name), 0
+  end
+  return "", 0
+end
+
+return schedulers
 end)()
 
 modules.active = (function()
@@ -2637,6 +2809,7 @@ local aside = require("aside")
 local failing = require("failing")
 local hold = require("hold")
 local letters = require("letters")
+local propagation = require("propagation")
 
 local NO_GROUP = "Cannot rate limit group: no_group"
 
@@ -2648,7 +2821,14 @@ function pauses.d(self, done, job)
 end
 
 function pauses.w(self, done, job)
-  return aside.for_children(self.queue, done.job_id, job, self.now) and "w" or "a"
+  if not aside.for_children(self.queue, done.job_id, job, self.now) then
+    return "a"
+  end
+  if (tonumber(job.depsFailed) or 0) + (tonumber(job.depsSkipped) or 0) > 0 then
+    -- A child failed while the job was still running.
+    propagation.decide(self.outcomes, self.queue, done.job_id)
+  end
+  return "w"
 end
 
 function pauses.s(self, done, job)
@@ -2685,11 +2865,11 @@ local retention = require("retention")
 
 local trip = {}
 
---- A trip for `who.consumer` of `who.group` at `now`. With `cluster`, what concerns other queues is left to the caller;
---- `dead_letter` names the queue of dead letters; `skip_events` and `skip_metrics` are those of completions.
+--- A trip for `who.consumer` of `who.group` at `now`. `outcomes` is the propagation of what it settles; with `cluster`,
+--- dead letters are left to the caller; `dead_letter` names the queue of dead letters; `skip_events` and `skip_metrics` are those of completions.
 function trip.new(queue, now, who)
   who.queue, who.now = queue, now
-  who.started, who.notices, who.letters = {}, {}, {}
+  who.started, who.letters = {}, {}
   who.entries, who.listed, who.finished = {}, {}, {}
   who.count, who.duration = 0, 0
   return who
@@ -2702,13 +2882,6 @@ function trip.leave(self, job_id, entry_id)
   else
     self.entries[#self.entries + 1] = entry_id
   end
-end
-
---- Leave it to the caller to tell a parent that `member` has completed.
-function trip.note(self, parent_queue, parent_id, member)
-  local notices = self.notices
-  local size = #notices
-  notices[size + 1], notices[size + 2], notices[size + 3] = parent_queue, parent_id, member
 end
 
 local function enter_finished(self)
@@ -2764,26 +2937,20 @@ local completion = require("completion")
 local dependents = require("dependents")
 local entries = require("entries")
 local failing = require("failing")
-local flows = require("flows")
 local lease = require("lease")
 local many = require("many")
 local pauses = require("pauses")
+local propagation = require("propagation")
 local record = require("record")
 local stream = require("stream")
 local trip = require("trip")
 
 local outcomes = {}
 
---- Tell the jobs that wait for this one; those of other queues in a cluster are left to the caller.
+--- Tell the jobs that wait for this one that it has completed.
 local function notify_parents(self, job_id, job, registered)
-  local queue = self.queue
-  local member = queue .. job_id
-  dependents.each(queue, job_id, job, registered, function(parent_queue, parent_id)
-    if parent_queue == queue or not self.cluster then
-      flows.notify(parent_queue, parent_id, member)
-    else
-      trip.note(self, dependents.queue_name(parent_queue), parent_id, member)
-    end
+  dependents.each(self.queue, job_id, job, registered, function(parent_queue, parent_id)
+    propagation.completed(self.outcomes, parent_queue, parent_id, self.queue .. job_id)
   end)
 end
 
@@ -2854,6 +3021,7 @@ function outcomes.settle(self, settlements)
       letters[index] = late(self, done, job, same, registered)
     else
       trip.leave(self, done.job_id, done.entry_id)
+      propagation.knows(self.outcomes, done.job_id, job, registered)
       letters[index] = SETTLE[done.kind](self, done, job, registered)
     end
   end
@@ -3905,8 +4073,34 @@ do -- drain
   end)
 end
 
+do -- dueSchedulers
+  local schedulers = require("schedulers")
+  local words = require("words")
+  redis.register_function("oq1_dueSchedulers", function(KEYS, ARGV)
+    local now_ms = whole(ARGV[1], "dueSchedulers", "now_ms")
+    local limit = whole(ARGV[2], "dueSchedulers", "limit")
+    count_words("dueSchedulers", #KEYS, 5, #ARGV, 2)
+    local queue = queue_of("dueSchedulers", KEYS[1], ":schedulers") .. ":"
+    local schedulers_key = KEYS[1]
+    local schedulers_due_key = KEYS[2]
+    words.check_limit("dueSchedulers", limit)
+    local found = {}
+    for _, name in ipairs(redis.call("ZRANGEBYSCORE", schedulers_due_key, "-inf", now_ms, "LIMIT", 0, limit)) do
+      local entry = redis.call("HGET", schedulers_key, name)
+      if entry then
+        local fate, ended_ms = schedulers.awaited(queue, name, entry)
+        found[#found + 1] = { name, entry, fate, ended_ms }
+      else
+        redis.call("ZREM", schedulers_due_key, name)
+      end
+    end
+    return { schedulers.needs_full_look(queue) and 1 or 0, found }
+  end)
+end
+
 do -- exchange
   local outcomes = require("outcomes")
+  local propagation = require("propagation")
   local taking = require("taking")
   local trip = require("trip")
   local words = require("words")
@@ -3968,8 +4162,14 @@ do -- exchange
     -- Settled failures make letters, and no others: who revokes a job or gives it a time to live does not miss it, and of
     -- jobs that cost more than their bucket holds or whose workers were lost this call knows nothing (see oq1_reclaim).
 
+    -- Who waits for a job that fails for good, for whatever reason, is decided about in the same call, before retention can
+    -- take it away. A completed job is told to those that wait as by every client, and their rules are heeded.
+
+    local room = 500
+
     words.check(settlements, hand_backs, deliveries, dead_letter)
     local journey = trip.new(queue, now_ms, {
+      outcomes = propagation.new(queue, now_ms, room, cluster),
       group = group,
       consumer = consumer,
       cluster = cluster,
@@ -3980,26 +4180,33 @@ do -- exchange
     local verdicts = outcomes.settle(journey, settlements)
     outcomes.hand_back(journey, hand_backs, 1)
     trip.flush(journey)
+    propagation.run(journey.outcomes)
     local stopped = ""
     if want > 0 or deliveries[1] then
       stopped = taking.serve(journey, deliveries, want, honour_pause)
       trip.flush(journey)
     end
-    return { verdicts, journey.started, journey.notices, stopped, journey.letters }
+    local _, elsewhere, remaining = unpack(propagation.finish(journey.outcomes))
+    return { verdicts, journey.started, elsewhere, stopped, journey.letters, remaining }
   end)
 end
 
 do -- fire
   local bulk = require("bulk")
+  local schedulers = require("schedulers")
+  local words = require("words")
   redis.register_function("oq1_fire", function(KEYS, ARGV)
     local token = ARGV[1]
-    local job_count = whole(ARGV[2], "fire", "job_count")
-    local update_count = whole(ARGV[3], "fire", "update_count")
-    local drop_count = whole(ARGV[4], "fire", "drop_count")
-    count_words("fire", #KEYS, 6, #ARGV, 4 + 20 * job_count + 2 * update_count + drop_count)
+    local now_ms = whole(ARGV[2], "fire", "now_ms")
+    local looked_ms = whole(ARGV[3], "fire", "looked_ms")
+    local job_count = whole(ARGV[4], "fire", "job_count")
+    local run_count = whole(ARGV[5], "fire", "run_count")
+    local update_count = whole(ARGV[6], "fire", "update_count")
+    local miss_count = whole(ARGV[7], "fire", "miss_count")
+    count_words("fire", #KEYS, 9, #ARGV, 7 + 20 * job_count + 4 * run_count + 5 * update_count + 2 * miss_count)
     local jobs = {}
     for index = 1, job_count do
-      local arg = 4 + (index - 1) * 20
+      local arg = 7 + (index - 1) * 20
       jobs[index] = {
         job_name = ARGV[arg + 1],
         data = ARGV[arg + 2],
@@ -4023,30 +4230,70 @@ do -- fire
         scheduler_name = ARGV[arg + 20],
       }
     end
+    local runs = {}
+    for index = 1, run_count do
+      local arg = 7 + 20 * #jobs + (index - 1) * 4
+      runs[index] = {
+        name = ARGV[arg + 1],
+        due_ms = whole(ARGV[arg + 2], "fire", "due_ms"),
+        previous = ARGV[arg + 3],
+        overlap = ARGV[arg + 4],
+      }
+    end
     local updates = {}
     for index = 1, update_count do
-      local arg = 4 + 20 * #jobs + (index - 1) * 2
+      local arg = 7 + 20 * #jobs + 4 * #runs + (index - 1) * 5
       updates[index] = {
         name = ARGV[arg + 1],
         entry = ARGV[arg + 2],
+        look_ms = whole(ARGV[arg + 3], "fire", "look_ms"),
+        held_entry = ARGV[arg + 4],
+        held_look_ms = whole(ARGV[arg + 5], "fire", "held_look_ms"),
       }
     end
-    local drops = {}
-    for index = 1, drop_count do
-      drops[index] = ARGV[4 + 20 * #jobs + 2 * #updates + index]
+    local misses = {}
+    for index = 1, miss_count do
+      local arg = 7 + 20 * #jobs + 4 * #runs + 5 * #updates + (index - 1) * 2
+      misses[index] = {
+        name = ARGV[arg + 1],
+        due_ms = whole(ARGV[arg + 2], "fire", "due_ms"),
+      }
     end
-    local queue = queue_of("fire", KEYS[3], ":id") .. ":"
+    local queue = queue_of("fire", KEYS[5], ":id") .. ":"
     local lock_key = KEYS[1]
-    local schedulers_key = KEYS[2]
-    if redis.call("GET", lock_key) ~= token then
+    local schedulers_looked_key = KEYS[4]
+    if #jobs ~= #runs then
+      words.refuse("fire", "there are " .. #jobs .. " jobs and " .. #runs .. " runs")
+    elseif redis.call("GET", lock_key) ~= token then
       return "lost"
     end
-    local replies = bulk.add(queue, jobs, false)
-    for _, update in ipairs(updates) do
-      redis.call("HSET", schedulers_key, update.name, update.entry)
+    local replies, held = {}, {}
+    for place, run in ipairs(runs) do
+      local job = jobs[place]
+      -- A run that was made already is not held back by itself.
+      local exists = redis.call("EXISTS", queue .. "job:" .. job.custom_id) == 1
+      if not exists and schedulers.holds_back(queue, run, now_ms) then
+        replies[place], held[run.name] = "held", true
+        schedulers.note(queue, run.name, run.due_ms, now_ms, "", run.overlap == "skip" and "overlap" or "queued")
+      else
+        replies[place] = bulk.add(queue, { job }, false)[1]
+        if replies[place] == job.custom_id then
+          schedulers.note(queue, run.name, run.due_ms, now_ms, job.custom_id, "fired")
+        end
+      end
     end
-    for _, name in ipairs(drops) do
-      redis.call("HDEL", schedulers_key, name)
+    for _, miss in ipairs(misses) do
+      schedulers.note(queue, miss.name, miss.due_ms, now_ms, "", "missed")
+    end
+    for _, update in ipairs(updates) do
+      if held[update.name] then
+        schedulers.put(queue, update.name, update.held_entry, update.held_look_ms)
+      else
+        schedulers.put(queue, update.name, update.entry, update.look_ms)
+      end
+    end
+    if looked_ms > 0 then
+      redis.call("SET", schedulers_looked_key, 1, "PX", looked_ms)
     end
     return replies
   end)
@@ -4103,8 +4350,21 @@ do -- propagate
   end)
 end
 
+do -- putScheduler
+  local schedulers = require("schedulers")
+  redis.register_function("oq1_putScheduler", function(KEYS, ARGV)
+    local name = ARGV[1]
+    local entry = ARGV[2]
+    local look_ms = whole(ARGV[3], "putScheduler", "look_ms")
+    count_words("putScheduler", #KEYS, 2, #ARGV, 3)
+    local queue = queue_of("putScheduler", KEYS[1], ":schedulers") .. ":"
+    return schedulers.put(queue, name, entry, look_ms)
+  end)
+end
+
 do -- reclaim
   local letters = require("letters")
+  local propagation = require("propagation")
   local reclaim = require("reclaim")
   local stall = require("stall")
   local words = require("words")
@@ -4126,6 +4386,7 @@ do -- reclaim
     words.check_limit("reclaim", limit)
     words.check_queue_name("reclaim", dead_letter)
     local self = { queue = queue, now = now_ms, cluster = cluster, dead_letter = dead_letter, letters = {} }
+    local outcomes = propagation.new(queue, now_ms, 500, cluster)
     local retried, failed = 0, {}
     local sweep = {
       group = group,
@@ -4145,7 +4406,8 @@ do -- reclaim
     }
     local _, more_entries = reclaim.entries(queue, consumer, sweep)
     local _, more_list_jobs = reclaim.list_jobs(queue, sweep)
-    return { retried, failed, (more_entries or more_list_jobs) and 1 or 0, self.letters }
+    local _, elsewhere, remaining = unpack(propagation.finish(outcomes))
+    return { retried, failed, (more_entries or more_list_jobs) and 1 or 0, self.letters, elsewhere, remaining }
   end)
 end
 
@@ -4349,10 +4611,11 @@ end
 do -- tick
   local lists = require("lists")
   local promotion = require("promotion")
+  local schedulers = require("schedulers")
   redis.register_function("oq1_tick", function(KEYS, ARGV)
     local now_ms = whole(ARGV[1], "tick", "now_ms")
     local heal = flag(ARGV[2], "tick", "heal")
-    count_words("tick", #KEYS, 6, #ARGV, 2)
+    count_words("tick", #KEYS, 8, #ARGV, 2)
     local queue = queue_of("tick", KEYS[1], ":scheduled") .. ":"
     local scheduled_key = KEYS[1]
     local ratelimited_key = KEYS[4]
@@ -4372,6 +4635,7 @@ do -- tick
       tonumber(settings[2]) or 0,
       tonumber(settings[3]) or 0,
       time[1] * 1000 + math.floor(time[2] / 1000),
+      schedulers.next_look(queue),
     }
   end)
 end

@@ -23,6 +23,7 @@ class Tick:
         rate_max: Most starts in each window that the queue allows; 0 for no limit.
         rate_window_ms: That window.
         server_ms: The server's own time, epoch ms.
+        schedules_due_ms: When repeatable jobs are to be looked at, epoch ms; -1 for never.
     """
 
     moved: int
@@ -32,6 +33,7 @@ class Tick:
     rate_max: int
     rate_window_ms: int
     server_ms: int
+    schedules_due_ms: int = -1
 
 
 def tick(keys: QueueKeys, now_ms: int, *, heal: bool = False) -> Operation[Tick]:
@@ -46,6 +48,8 @@ def tick(keys: QueueKeys, now_ms: int, *, heal: bool = False) -> Operation[Tick]
         ratelimited_key=keys.ratelimited,
         meta_key=keys.meta,
         schedulers_key=keys.schedulers,
+        schedulers_due_key=keys.schedulers_due,
+        schedulers_looked_key=keys.schedulers_looked,
         now_ms=now_ms,
         heal=heal,
     )
@@ -53,5 +57,5 @@ def tick(keys: QueueKeys, now_ms: int, *, heal: bool = False) -> Operation[Tick]
 
 
 def _read(reply: Reply) -> Tick:
-    moved, due_ms, repeatable, is_paused, rate_max, rate_window_ms, server_ms = reply
-    return Tick(moved, due_ms, repeatable, bool(is_paused), rate_max, rate_window_ms, server_ms)
+    moved, due_ms, repeatable, is_paused, rate_max, rate_window_ms, server_ms, look_ms = reply
+    return Tick(moved, due_ms, repeatable, bool(is_paused), rate_max, rate_window_ms, server_ms, look_ms)

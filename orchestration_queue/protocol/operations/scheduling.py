@@ -2,14 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
-from orchestration_queue.protocol.call import Call, Operation, Reply, integer, optional_text
+from orchestration_queue.protocol.call import Call, Operation, Reply, integer, optional_text, text
 from orchestration_queue.protocol.functions import glidemq, oq1
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.record import pairs
 
-__all__ = ["EDIT_LOCK_MS", "drop", "entries", "entry", "fire", "put", "renew_lock", "try_lock", "unlock"]
+__all__ = [
+    "DROP",
+    "EDIT_LOCK_MS",
+    "DueEntries",
+    "DueEntry",
+    "PastRun",
+    "drop",
+    "due_entries",
+    "entries",
+    "entry",
+    "fire",
+    "history",
+    "index",
+    "put",
+    "renew_lock",
+    "try_lock",
+    "unlock",
+]
+
+DROP = "drop"
+"""In place of an entry: remove it."""
 
 EDIT_LOCK_MS = 5000
 """How long the lock of an edit holds, should its holder die."""
@@ -35,24 +57,129 @@ def unlock(keys: QueueKeys, token: str) -> Operation[bool]:
 def fire(
     keys: QueueKeys,
     token: str,
-    jobs: Sequence[oq1.NewJob],
-    updates: Mapping[str, str],
-    drops: Sequence[str],
-) -> Operation[bool]:
-    """Add a tick's jobs, store and drop its entries: all of it while the lock is ours, else nothing and False."""
+    now_ms: int,
+    runs: Sequence[tuple[oq1.NewJob, oq1.ScheduledRun]],
+    updates: Sequence[oq1.EntryUpdate],
+    misses: Sequence[tuple[str, int]] = (),
+    *,
+    looked_ms: int = 0,
+) -> Operation[list[str] | None]:
+    """Add a tick's jobs, store and drop its entries: all of it while the lock is ours, else nothing and None.
+
+    Returns:
+        The operation. It answers per job the id, ``duplicate``, or ``held`` when an earlier job has to end first.
+    """
     call = oq1.fire(
         lock_key=keys.schedulers_lock,
         schedulers_key=keys.schedulers,
+        schedulers_due_key=keys.schedulers_due,
+        schedulers_looked_key=keys.schedulers_looked,
         id_key=keys.id,
         stream_key=keys.stream,
         scheduled_key=keys.scheduled,
+        failed_key=keys.failed,
         events_key=keys.events,
-        jobs=jobs,
-        updates=[oq1.EntryUpdate(name=name, entry=entry) for name, entry in updates.items()],
-        drops=drops,
         token=token,
+        now_ms=now_ms,
+        looked_ms=looked_ms,
+        jobs=[job for job, _ in runs],
+        runs=[run for _, run in runs],
+        updates=updates,
+        misses=[oq1.MissedRun(name=name, due_ms=due_ms) for name, due_ms in misses],
     )
-    return Operation(call, lambda reply: reply != b"lost")
+    return Operation(call, lambda reply: None if reply == b"lost" else [text(word) for word in reply])
+
+
+@dataclass(frozen=True, slots=True)
+class DueEntry:
+    """An entry that is to be looked at.
+
+    Attributes:
+        name: The scheduler.
+        text: Its entry, as JSON text.
+        fate: What became of the job it waits for: ``open``, ``ended`` or ``gone``; empty when it waits for none.
+        ended_ms: When that ended, epoch ms.
+    """
+
+    name: str
+    text: str
+    fate: str
+    ended_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class DueEntries:
+    """What a look at the schedulers' index found.
+
+    Attributes:
+        needs_full_look: Whether the index has to be compared with the entries, which other clients write alone.
+        entries: What is to be looked at, the earliest first.
+    """
+
+    needs_full_look: bool
+    entries: tuple[DueEntry, ...]
+
+
+def due_entries(keys: QueueKeys, now_ms: int, limit: int) -> Operation[DueEntries]:
+    """Read what is to be looked at by now, ``limit`` entries at most."""
+    call = oq1.due_schedulers(
+        schedulers_key=keys.schedulers,
+        schedulers_due_key=keys.schedulers_due,
+        schedulers_looked_key=keys.schedulers_looked,
+        stream_key=keys.stream,
+        scheduled_key=keys.scheduled,
+        now_ms=now_ms,
+        limit=limit,
+    )
+
+    def read(reply: Reply) -> DueEntries:
+        full, found = reply
+        entries = (DueEntry(text(name), text(entry), text(fate), int(at)) for name, entry, fate, at in found)
+        return DueEntries(full == 1, tuple(entries))
+
+    return Operation(call, read)
+
+
+def index(keys: QueueKeys) -> Operation[dict[str, int]]:
+    """When each entry is to be looked at, epoch ms, by name."""
+    call = Call("ZRANGE", (keys.schedulers_due,), (0, -1, "WITHSCORES"))
+    return Operation(call, lambda reply: {name: int(float(at)) for name, at in scores(reply)})
+
+
+@dataclass(frozen=True, slots=True)
+class PastRun:
+    """What became of one run of a schedule.
+
+    Attributes:
+        due_ms: When it was due, epoch ms.
+        at_ms: When somebody saw to it, epoch ms.
+        job_id: Its job; empty when none was made.
+        outcome: ``fired``; ``overlap`` when it was left out and ``queued`` when it was put off because the job before
+            had not ended; ``missed`` when it was left out because it was noticed too late.
+    """
+
+    due_ms: int
+    at_ms: int
+    job_id: str
+    outcome: str
+
+
+def history(keys: QueueKeys, name: str) -> Operation[list[PastRun]]:
+    """The last runs of a schedule, 20 at most, the newest first; one trip."""
+    call = Call("LRANGE", (keys.schedulers_history(name),), (0, -1))
+
+    def read(reply: Reply) -> list[PastRun]:
+        notes = (json.loads(note) for note in reply)
+        return [PastRun(int(due), int(at), str(job_id), str(outcome)) for due, at, job_id, outcome in notes]
+
+    return Operation(call, read)
+
+
+def scores(reply: Reply) -> Iterator[tuple[str, Reply]]:
+    """Members and scores of a sorted set, as either version of the protocol has them."""
+    if reply and isinstance(reply[0], list):
+        return ((text(name), at) for name, at in reply)
+    return ((text(reply[place]), reply[place + 1]) for place in range(0, len(reply), 2))
 
 
 def _is_one(reply: Reply) -> bool:
@@ -69,11 +196,17 @@ def entry(keys: QueueKeys, name: str) -> Operation[str | None]:
     return Operation(Call("HGET", (keys.schedulers,), (name,)), optional_text)
 
 
-def put(keys: QueueKeys, name: str, entry_text: str) -> Call:
-    """Store an entry."""
-    return Call("HSET", (keys.schedulers,), (name, entry_text))
+def put(keys: QueueKeys, name: str, entry_text: str, look_ms: int = 0) -> Call:
+    """Store an entry, to be looked at then; by default whoever leads looks at it at once."""
+    return oq1.put_scheduler(
+        schedulers_key=keys.schedulers,
+        schedulers_due_key=keys.schedulers_due,
+        name=name,
+        entry=entry_text,
+        look_ms=look_ms,
+    )
 
 
 def drop(keys: QueueKeys, name: str) -> Operation[bool]:
     """Remove an entry; False when there was none."""
-    return Operation(Call("HDEL", (keys.schedulers,), (name,)), _is_one)
+    return Operation(put(keys, name, DROP), _is_one)

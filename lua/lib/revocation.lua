@@ -1,0 +1,35 @@
+--- The one way in which a job is withdrawn.
+
+local events = require("events")
+local lists = require("lists")
+local record = require("record")
+local release = require("release")
+local stream = require("stream")
+
+local revocation = {}
+
+local waits = { waiting = true, delayed = true, prioritized = true, ["group-waiting"] = true }
+
+--- Fail a job that has not started, else flag it; returns what glidemq_revoke replies.
+function revocation.revoke(queue, job_id, now_ms, group)
+  local job = record.load(queue, job_id)
+  if not job then
+    return "not_found"
+  end
+  redis.call("HSET", queue .. "job:" .. job_id, "revoked", 1)
+  if not waits[job.state] then
+    events.emit(queue, "revoked", job_id)
+    return "flagged"
+  end
+  if job.state == "group-waiting" then
+    redis.call("ZREM", queue .. "groupq:" .. job.groupKey, job_id)
+  else
+    redis.call("ZREM", queue .. "scheduled", job_id)
+    stream.withdraw(queue, group, job_id)
+    lists.remove(queue, job_id, job)
+  end
+  release.revoke(queue, job_id, job, now_ms)
+  return "revoked"
+end
+
+return revocation
