@@ -46,11 +46,12 @@
 --- @arg   job_id               text         the job
 --- @arg   entry_id             text         its stream entry
 --- @end     deliveries
---- @returns array 1: a letter per settlement, `c` completed, `r` to be retried, `f` failed, `d` delayed, `w` waits for its children, `a` ready again, all its children having completed, `s` suspended, `g` parked with its group, `l` lease lost and nothing changed; 2: job id, entry id (empty from a list), [field, value, ...] per started job; 3: queue, parent id, deps member per parent to be told through `glidemq_completeChild`; 4: why no more jobs were taken: `enough` (there may be more), `empty`, `full` (global concurrency), `paused`, or empty text when no more were wanted; 5: id, name, data per dead letter that is left to the caller to add
+--- @returns array 1: a letter per settlement, `c` completed, `r` to be retried, `f` failed, `d` delayed, `w` waits for its children, `a` ready again, all its children having completed, `s` suspended, `g` parked with its group, `l` lease lost and nothing changed; 2: job id, entry id (empty from a list), [field, value, ...] per started job; 3: queue, dependent, member, outcome per job that waits for one that ended, to be told there through `oq1_propagate`; 4: why no more jobs were taken: `enough` (there may be more), `empty`, `full` (global concurrency), `paused`, or empty text when no more were wanted; 5: id, name, data per dead letter that is left to the caller to add; 6: failed jobs whose dependents remain to be told through `oq1_propagate`
 --- @error   the stream key does not end in `:stream`; or when a kind, an entry id, a retention mode or what becomes of a job is none
---- @cost    O(log N) per job, and O(1) per removed, notified or skipped job; it looks at most at 3 * want + 10 jobs
+--- @cost    O(log N) per job, and O(1) per removed, notified or skipped job; it looks at most at 3 * want + 10 jobs, and changes at most 500 that wait for jobs that failed
 
 local outcomes = require("outcomes")
+local propagation = require("propagation")
 local taking = require("taking")
 local trip = require("trip")
 local words = require("words")
@@ -64,8 +65,14 @@ local words = require("words")
 -- Settled failures make letters, and no others: who revokes a job or gives it a time to live does not miss it, and of
 -- jobs that cost more than their bucket holds or whose workers were lost this call knows nothing (see oq1_reclaim).
 
+-- Who waits for a job that fails for good, for whatever reason, is decided about in the same call, before retention can
+-- take it away. A completed job is told to those that wait as by every client, and their rules are heeded.
+
+local room = 500
+
 words.check(settlements, hand_backs, deliveries, dead_letter)
 local journey = trip.new(queue, now_ms, {
+  outcomes = propagation.new(queue, now_ms, room, cluster),
   group = group,
   consumer = consumer,
   cluster = cluster,
@@ -76,9 +83,11 @@ local journey = trip.new(queue, now_ms, {
 local verdicts = outcomes.settle(journey, settlements)
 outcomes.hand_back(journey, hand_backs, 1)
 trip.flush(journey)
+propagation.run(journey.outcomes)
 local stopped = ""
 if want > 0 or deliveries[1] then
   stopped = taking.serve(journey, deliveries, want, honour_pause)
   trip.flush(journey)
 end
-return { verdicts, journey.started, journey.notices, stopped, journey.letters }
+local _, elsewhere, remaining = unpack(propagation.finish(journey.outcomes))
+return { verdicts, journey.started, elsewhere, stopped, journey.letters, remaining }

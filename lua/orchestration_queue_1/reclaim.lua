@@ -16,12 +16,13 @@
 --- @arg   max_stalled_count    int          stalls forgiven per job
 --- @arg   lock_duration_ms     int          silence forgiven when the job names none; 0 means min_idle_ms
 --- @arg   dead_letter          text         queue to which a letter goes about each job that fails; empty for none
---- @arg   cluster              flag         keys of other queues may be on other servers: leave letters to the caller
---- @returns array 1: how many jobs are ready again; 2: ids of those that failed, without expired ones; 3: 1 if there may be more, else 0; 4: id, name, data per dead letter that is left to the caller to add
+--- @arg   cluster              flag         keys of other queues may be on other servers: leave letters, and jobs there that wait, to the caller
+--- @returns array 1: how many jobs are ready again; 2: ids of those that failed, without expired ones; 3: 1 if there may be more, else 0; 4: id, name, data per dead letter that is left to the caller to add; 5: queue, dependent, member, outcome per job that waits for one that failed or expired, to be told there through `oq1_propagate`; 6: such jobs whose dependents remain to be told through `oq1_propagate`
 --- @error   the stream key does not end in `:stream`; or when the limit is 0, or the dead letter queue none
 --- @cost    O(log N) per entry, at most `limit`; O(A) for A active list jobs; a scan of the keys when another library activated some
 
 local letters = require("letters")
+local propagation = require("propagation")
 local reclaim = require("reclaim")
 local stall = require("stall")
 local words = require("words")
@@ -32,6 +33,7 @@ local words = require("words")
 words.check_limit("reclaim", limit)
 words.check_queue_name("reclaim", dead_letter)
 local self = { queue = queue, now = now_ms, cluster = cluster, dead_letter = dead_letter, letters = {} }
+local outcomes = propagation.new(queue, now_ms, 500, cluster)
 local retried, failed = 0, {}
 local sweep = {
   group = group,
@@ -51,4 +53,5 @@ local sweep = {
 }
 local _, more_entries = reclaim.entries(queue, consumer, sweep)
 local _, more_list_jobs = reclaim.list_jobs(queue, sweep)
-return { retried, failed, (more_entries or more_list_jobs) and 1 or 0, self.letters }
+local _, elsewhere, remaining = unpack(propagation.finish(outcomes))
+return { retried, failed, (more_entries or more_list_jobs) and 1 or 0, self.letters, elsewhere, remaining }

@@ -11,7 +11,7 @@ from orchestration_queue.flows.plan import FlowPlan
 from orchestration_queue.flows.submission import SUBMITTING, Standing, Submission, standing
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import reading
-from orchestration_queue.protocol.operations.graphs import Submitted, Untold, tell
+from orchestration_queue.protocol.operations.graphs import Submitted, Untold, tell_all
 from orchestration_queue.protocol.operations.steps import Steps, all_good, chunks
 
 __all__ = ["Launch", "launch"]
@@ -74,7 +74,7 @@ def launch(plan: FlowPlan, now_ms: int, *, is_fresh: bool) -> Steps[Launch]:
     left = [(part.keys, submitted.untold) for part, submitted in zip(whole.parts, told, strict=False)]
     if whole.is_held and (wanting or known.is_held):
         left += yield from _release(whole, now_ms)
-    yield from _tell(left, now_ms)
+    yield from tell_all(left, now_ms)
     return Launch(cursors, is_new=_count(told) == len(plan.steps))
 
 
@@ -104,10 +104,3 @@ def _release(whole: Submission, now_ms: int) -> Steps[list[tuple[QueueKeys, Unto
     replies = all_good((yield [operation.call for _, operation in releases]))
     all_good((yield [whole.done()]))
     return [(keys, operation.read(reply).untold) for (keys, operation), reply in zip(releases, replies, strict=True)]
-
-
-def _tell(left: list[tuple[QueueKeys, Untold]], now_ms: int) -> Steps[None]:
-    """Tell those that wait of jobs that had ended before, as far as the server left it to us."""
-    while todo := [told for keys, untold in left for told in tell(keys, untold, now_ms)]:
-        replies = all_good((yield [operation.call for _, operation in todo]))
-        left = [(keys, operation.read(reply).untold) for (keys, operation), reply in zip(todo, replies, strict=True)]

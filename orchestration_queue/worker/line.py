@@ -13,6 +13,7 @@ from orchestration_queue.protocol.keys import GROUP, QueueKeys
 from orchestration_queue.protocol.lease import Delivery
 from orchestration_queue.protocol.operations import housekeeping, working
 from orchestration_queue.protocol.operations.housekeeping import Tick
+from orchestration_queue.protocol.operations.graphs import Untold, tell_all
 from orchestration_queue.protocol.operations.steps import all_good
 from orchestration_queue.protocol.operations.working import Trip
 from orchestration_queue.server import AsyncConnection
@@ -98,6 +99,7 @@ class Line:
         )
         trip = await self._calls.run(operation)
         await self._deliver(trip.notices)
+        await self._tell(trip.untold)
         return trip
 
     async def _deliver(self, notices: Sequence[Call]) -> None:
@@ -107,6 +109,15 @@ class Line:
         for notice, reply in zip(notices, await self._calls.pipeline(notices, repeatable=True), strict=True):
             if isinstance(reply, Exception):
                 log.error("Queue %s could not be told of an outcome (%s): %s", notice.near, notice.name, reply)
+
+    async def _tell(self, untold: Untold) -> None:
+        """Tell the jobs that wait what one call could not. What is lost here, a later look at the flow makes good."""
+        if not untold:
+            return
+        try:
+            await self._calls.follow(tell_all([(self._keys, untold)], self.clock.now_ms()))
+        except ServerError as error:
+            log.error("Not all jobs that wait for those of queue %s could be told of their end: %s", self.queue, error)
 
     async def listen(self, want: int, block_ms: int) -> list[Delivery]:
         """Wait at the server for up to ``want`` jobs; returns none when the time is up or :meth:`wake` was called."""
@@ -180,6 +191,7 @@ class Line:
             if reclaimed.failed:
                 log.error("Jobs %s stopped every worker that ran them, and failed", ", ".join(reclaimed.failed))
             await self._deliver(reclaimed.notices)
+            await self._tell(reclaimed.untold)
             found = found or bool(reclaimed.retried or reclaimed.failed or timed_out)
             if not reclaimed.has_more:
                 break

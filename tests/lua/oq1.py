@@ -53,6 +53,7 @@ class Exchanged:
     notices: list[tuple[str, ...]]
     stopped: str
     letters: list[tuple[str, ...]] = field(default_factory=list)
+    untold: list[str] = field(default_factory=list)
 
     @property
     def ids(self) -> list[str]:
@@ -158,11 +159,11 @@ class Own:
     @staticmethod
     def read(reply: Any) -> Exchanged:
         """The reply of a trip."""
-        outcomes, started, notices, stopped, letters = reply
+        outcomes, started, news, stopped, letters, untold = reply
         jobs = zip(started[::3], started[1::3], started[2::3], strict=True)
-        told = zip(notices[::3], notices[1::3], notices[2::3], strict=True)
+        told: list[tuple[str, ...]] = list(zip(*(news[place::4] for place in range(4)), strict=True))
         left = zip(letters[::3], letters[1::3], letters[2::3], strict=True)
-        return Exchanged(outcomes, [Started(i, e, as_hash(f)) for i, e, f in jobs], list(told), stopped, list(left))
+        return Exchanged(outcomes, [Started(i, e, as_hash(f)) for i, e, f in jobs], told, stopped, list(left), untold)
 
     def take(self, count: int = 1, **values: Any) -> list[Started]:
         """Start exactly so many jobs."""
@@ -197,7 +198,7 @@ class Own:
 
     def reclaim(self, now: int = NOW, **changes: Any) -> tuple[int, list[str], bool, list[str]]:
         """Take jobs back: how many are ready again, which failed, whether there may be more, letters left over."""
-        retried, lost, more, letters = self.send(self.reclaim_call(now, **changes))
+        retried, lost, more, letters, *_ = self.send(self.reclaim_call(now, **changes))
         return retried, lost, more == 1, letters
 
     def add(self, *jobs: NewJob, skip_events: bool = False) -> list[str]:

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from orchestration_queue.protocol.functions.oq1 import Delivered, HandBack, Settled
+from orchestration_queue.protocol.keys import QueueKeys
+from orchestration_queue.protocol.operations.graphs import News, propagate
 from tests.lua.oq1 import Exchanged, Started
 from tests.lua.signatures import NOW
 from tests.lua.wire import WORKERS, Wire, as_hash
@@ -18,6 +20,7 @@ class OneByOne:
 
     def __init__(self, wire: Wire) -> None:
         self.wire = wire
+        self._news: list[News] = []
 
     def exchange(
         self,
@@ -28,9 +31,10 @@ class OneByOne:
         now: int = NOW,
     ) -> Exchanged:
         """Settle, return, start and take."""
-        letters = "".join(self._settle(told, now) for told in settlements)
+        letters = "".join(self._settle_and_note(told, now) for told in settlements)
         for returned in hand_backs:
             self._hand_back(returned)
+        self.decide(now)
         if not (want or deliveries):
             return Exchanged(letters, [], [], "")
         room = self._room()
@@ -42,6 +46,7 @@ class OneByOne:
         if most:
             self.wire.call("promote", now=now)
         taken = self._take(most, now)
+        self.decide(now)
         return Exchanged(letters, [job for job in started if job] + taken, [], "")
 
     def fetch(self, count: int) -> list[tuple[str, str]]:
@@ -49,6 +54,30 @@ class OneByOne:
         streams: dict[Any, Any] = {self.wire.key("stream"): ">"}
         reply: Any = self.wire.client.xreadgroup(WORKERS, "w-1", streams, count)
         return [(entry_id, fields["jobId"]) for entry_id, fields in reply[0][1]] if reply else []
+
+    def dependents(self, job_id: str) -> list[str]:
+        """The jobs of the queue that wait for one."""
+        parent = self.wire.job(job_id).get("parentId")
+        registered = self.wire.members(f"parents:{job_id}")
+        return [*([parent] if parent else []), *(name.rpartition(":")[2] for name in registered)]
+
+    def failed(self, job_id: str, dependents: Sequence[str]) -> None:
+        """Note that those that wait for a failed job are to be decided about."""
+        self._news += [News(self.wire.queue, dependent, self.wire.key(job_id), "failed") for dependent in dependents]
+
+    def decide(self, now: int) -> None:
+        """Do so: the one thing that an exchange does beyond the wire's functions."""
+        news, self._news = self._news, []
+        if news:
+            words = propagate(QueueKeys(self.wire.queue), now, news=news).call.words
+            self.wire.ask(*(str(word) for word in words))
+
+    def _settle_and_note(self, told: Settled, now: int) -> str:
+        dependents = self.dependents(told.job_id)
+        letter = self._settle(told, now)
+        if letter == "f":
+            self.failed(told.job_id, dependents)
+        return letter
 
     def _settle(self, told: Settled, now: int) -> str:
         job = self.wire.job(told.job_id)
@@ -133,6 +162,7 @@ class OneByOne:
         if isinstance(reply, list):
             return Started(job_id, entry_id, as_hash(reply))
         if reply == "REVOKED":
+            self.failed(job_id, self.dependents(job_id))
             self.wire.call("fail", jobId=job_id, entryId=entry_id, failedReason="revoked", timestamp=now)
         elif not entry_id:
             self.wire.ask("DECRBY", self.wire.key("list-active"), 1)

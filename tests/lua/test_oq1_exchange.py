@@ -10,6 +10,7 @@ import pytest
 from orchestration_queue.protocol.functions.oq1 import Delivered, HandBack, Settled
 from tests.lua.oq1 import Own, Started, completed, failed, load_own_library, new_job, paused
 from tests.lua.oq1_reference import OneByOne
+from tests.lua.test_oq1_propagate import propagate
 from tests.lua.wire import NOW, Wire, Word, due, event
 
 LATER = NOW + 5000
@@ -192,12 +193,12 @@ def test_a_parent_in_another_queue_is_told_at_once_or_left_to_the_caller(own: Ow
     else:
         own.wire.ask("SADD", own.wire.key("parents:1"), f"{there.base}:{parent}", "bare:7", "nothing")
     reply = own.exchange(completed(job), cluster=cluster)
-    notice = ("elsewhere", parent, own.wire.key("1"))
+    notice = ("elsewhere", parent, own.wire.key("1"), "success")
     assert reply.notices == ([notice] if cluster else [])
     if cluster:
         assert there.state(parent) == "waiting-children"
         assert own.exchange(completed(job), cluster=True).notices == [notice], "the reply may have been lost"
-        there.call("completeChild", depsMember=notice[2], parentId=parent)
+        assert propagate(Own(there), news=[notice[1:]]).decisions == {parent: "run"}
     assert there.state(parent) == "waiting"
     assert there.stream_ids() == [parent]
 

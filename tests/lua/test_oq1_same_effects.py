@@ -164,8 +164,14 @@ class Side:
             self.worker.reclaim(self.now, lock_duration_ms=100)
         else:
             names = {"minIdleMs": 0, "maxStalledCount": 1, "timestamp": self.now}
+            held = {
+                job_id: self.worker.dependents(job_id) for job_id in self.ids if self.wire.state(job_id) == "active"
+            }
             self.wire.call("reclaimStalled", workerLockDuration=100, **names)
             self.wire.call("reclaimStalledListJobs", workerLockDuration=100, **names)
+            for job_id in self.wire.zset("failed").keys() & held.keys():
+                self.worker.failed(job_id, held[job_id])
+            self.worker.decide(self.now)
 
     def _limit(self, most: int) -> None:
         self.wire.ask("HSET", self.wire.key("meta"), "globalConcurrency", most)

@@ -19,12 +19,14 @@ from orchestration_queue.protocol.lease import (
     Suspension,
 )
 from orchestration_queue.protocol.operations import working
+from orchestration_queue.protocol.operations.graphs import NOTHING, News, Untold, tell, tell_all
 from orchestration_queue.protocol.operations.settling import Verdict, settled
 from orchestration_queue.protocol.record import JobRecord
 
 KEYS = QueueKeys("q")
 NOW = 1_700_000_000_000
 LEASE = Lease(JobRecord("7", {"processedOn": str(NOW), "stalledCount": "2"}), "5-1")
+NEWS = [b"other", b"9", b"glide:{q}:7", b"success"]
 LETTER = [b"dead.q.7.1700000000000", b"import", b'{"originalQueue":"q"}']
 
 
@@ -49,24 +51,42 @@ def test_each_settlement_has_its_words(settlement: Settlement, said: dict[str, A
 
 def test_every_letter_of_the_server_is_a_verdict() -> None:
     operation = working.exchange(KEYS, "w", NOW)
-    trip = operation.read([b"crfdwasgl", [], [], b"", []])
+    trip = operation.read([b"crfdwasgl", [], [], b"", [], []])
     assert trip.verdicts == tuple(Verdict)
-    assert (trip.started, trip.notices) == ((), ())
+    assert (trip.started, trip.notices, bool(trip.untold)) == ((), (), False)
 
 
 def test_what_concerns_other_servers_is_left_as_calls() -> None:
     operation = working.exchange(KEYS, "w", NOW, cluster=True, dead_letter="dead")
-    parent, letter = operation.read([b"cf", [], [b"other", b"9", b"glide:{q}:7"], b"", LETTER]).notices
-    assert (parent.name, parent.keys[0]) == ("glidemq_completeChild", "glide:{other}:deps:9")
+    trip = operation.read([b"cf", [], NEWS, b"", LETTER, [b"8"]])
+    (letter,) = trip.notices
     assert (letter.name, letter.keys[0]) == ("glidemq_addJob", "glide:{dead}:id")
     assert letter.args[:4] == ("import", LETTER[2].decode(), "{}", NOW)
     assert LETTER[0].decode() in letter.args
+    assert trip.untold == Untold((News("other", "9", "glide:{q}:7", "success"),), ("8",))
+    here, there = tell(KEYS, trip.untold, NOW)
+    assert [(keys.queue, operation.call.name) for keys, operation in (here, there)] == [
+        ("q", "oq1_propagate"),
+        ("other", "oq1_propagate"),
+    ]
 
 
 def test_what_was_taken_back_is_told() -> None:
     operation = working.reclaim(KEYS, "w", 1, 1, 1, NOW, dead_letter="dead", cluster=True)
-    nothing = operation.read([0, [], 0, []])
-    assert nothing == working.Reclaimed(retried=0, failed=(), has_more=False, notices=())
-    reclaimed = operation.read([3, [b"7"], 1, LETTER])
+    nothing = operation.read([0, [], 0, [], [], []])
+    assert nothing == working.Reclaimed(retried=0, failed=(), has_more=False, notices=(), untold=NOTHING)
+    reclaimed = operation.read([3, [b"7"], 1, LETTER, NEWS, []])
     assert (reclaimed.retried, reclaimed.failed, reclaimed.has_more) == (3, ("7",), True)
     assert [notice.keys[0] for notice in reclaimed.notices] == ["glide:{dead}:id"]
+    assert [one.dependent for one in reclaimed.untold.news] == ["9"]
+
+
+def test_what_is_told_may_leave_more_to_tell() -> None:
+    untold = Untold((News("other", "9", "glide:{q}:7", "failed"),))
+    steps = tell_all([(KEYS, untold)], NOW)
+    (first,) = next(steps)
+    (second,) = steps.send([[[], [], [b"9"]]])
+    assert (first.keys[0], second.keys[0]) == ("glide:{other}:stream",) * 2
+    assert second.args[-1] == "9"
+    with pytest.raises(StopIteration):
+        steps.send([[[b"x", b"upstream_failed"], [], []]])

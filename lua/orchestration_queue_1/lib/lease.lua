@@ -8,7 +8,7 @@ lease.COMPLETION = {
 }
 lease.OTHER = {
   "state", "processedOn", "stalledCount", "groupKey", "orderingSeq", "orderingKey", "priority", "name",
-  "depsCompleted",
+  "depsCompleted", "depsFailed", "depsSkipped", "parentId", "parentQueue",
 }
 
 --- Some fields of the job of `claim`, and whether its last activation was the one claimed: that of `taken_ms`, after

@@ -4,26 +4,20 @@ local completion = require("completion")
 local dependents = require("dependents")
 local entries = require("entries")
 local failing = require("failing")
-local flows = require("flows")
 local lease = require("lease")
 local many = require("many")
 local pauses = require("pauses")
+local propagation = require("propagation")
 local record = require("record")
 local stream = require("stream")
 local trip = require("trip")
 
 local outcomes = {}
 
---- Tell the jobs that wait for this one; those of other queues in a cluster are left to the caller.
+--- Tell the jobs that wait for this one that it has completed.
 local function notify_parents(self, job_id, job, registered)
-  local queue = self.queue
-  local member = queue .. job_id
-  dependents.each(queue, job_id, job, registered, function(parent_queue, parent_id)
-    if parent_queue == queue or not self.cluster then
-      flows.notify(parent_queue, parent_id, member)
-    else
-      trip.note(self, dependents.queue_name(parent_queue), parent_id, member)
-    end
+  dependents.each(self.queue, job_id, job, registered, function(parent_queue, parent_id)
+    propagation.completed(self.outcomes, parent_queue, parent_id, self.queue .. job_id)
   end)
 end
 
@@ -94,6 +88,7 @@ function outcomes.settle(self, settlements)
       letters[index] = late(self, done, job, same, registered)
     else
       trip.leave(self, done.job_id, done.entry_id)
+      propagation.knows(self.outcomes, done.job_id, job, registered)
       letters[index] = SETTLE[done.kind](self, done, job, registered)
     end
   end

@@ -5,6 +5,7 @@ local aside = require("aside")
 local failing = require("failing")
 local hold = require("hold")
 local letters = require("letters")
+local propagation = require("propagation")
 
 local NO_GROUP = "Cannot rate limit group: no_group"
 
@@ -16,7 +17,14 @@ function pauses.d(self, done, job)
 end
 
 function pauses.w(self, done, job)
-  return aside.for_children(self.queue, done.job_id, job, self.now) and "w" or "a"
+  if not aside.for_children(self.queue, done.job_id, job, self.now) then
+    return "a"
+  end
+  if (tonumber(job.depsFailed) or 0) + (tonumber(job.depsSkipped) or 0) > 0 then
+    -- A child failed while the job was still running.
+    propagation.decide(self.outcomes, self.queue, done.job_id)
+  end
+  return "w"
 end
 
 function pauses.s(self, done, job)

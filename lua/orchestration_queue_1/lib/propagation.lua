@@ -170,6 +170,10 @@ end
 
 --- Tell a job that `member` has completed, as any client would; where a rule says more, it is heeded.
 function propagation.completed(self, queue, job_id, member)
+  if self.leaves and queue ~= self.queue then
+    leave(self, queue, job_id, member, "success")
+    return
+  end
   flows.notify(queue, job_id, member, function()
     propagation.decide(self, queue, job_id)
   end)

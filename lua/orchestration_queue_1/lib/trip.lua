@@ -7,11 +7,11 @@ local retention = require("retention")
 
 local trip = {}
 
---- A trip for `who.consumer` of `who.group` at `now`. With `cluster`, what concerns other queues is left to the caller;
---- `dead_letter` names the queue of dead letters; `skip_events` and `skip_metrics` are those of completions.
+--- A trip for `who.consumer` of `who.group` at `now`. `outcomes` is the propagation of what it settles; with `cluster`,
+--- dead letters are left to the caller; `dead_letter` names the queue of dead letters; `skip_events` and `skip_metrics` are those of completions.
 function trip.new(queue, now, who)
   who.queue, who.now = queue, now
-  who.started, who.notices, who.letters = {}, {}, {}
+  who.started, who.letters = {}, {}
   who.entries, who.listed, who.finished = {}, {}, {}
   who.count, who.duration = 0, 0
   return who
@@ -24,13 +24,6 @@ function trip.leave(self, job_id, entry_id)
   else
     self.entries[#self.entries + 1] = entry_id
   end
-end
-
---- Leave it to the caller to tell a parent that `member` has completed.
-function trip.note(self, parent_queue, parent_id, member)
-  local notices = self.notices
-  local size = #notices
-  notices[size + 1], notices[size + 2], notices[size + 3] = parent_queue, parent_id, member
 end
 
 local function enter_finished(self)

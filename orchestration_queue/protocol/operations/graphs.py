@@ -10,10 +10,12 @@ from orchestration_queue.protocol.call import Operation, Reply, texts
 from orchestration_queue.protocol.functions import oq1
 from orchestration_queue.protocol.functions.oq1 import NewJob
 from orchestration_queue.protocol.keys import QueueKeys
+from orchestration_queue.protocol.operations.steps import Steps, all_good
 from orchestration_queue.protocol.placement import ParentRef
 
 __all__ = [
     "MOST_NODES",
+    "NOTHING",
     "Edge",
     "Graph",
     "GraphNode",
@@ -24,9 +26,11 @@ __all__ = [
     "Submitted",
     "Untold",
     "propagate",
+    "read_untold",
     "release",
     "submit_graph",
     "tell",
+    "tell_all",
 ]
 
 MOST_NODES = 1000
@@ -148,6 +152,10 @@ class Untold:
         return Untold(self.news + other.news, self.job_ids + other.job_ids)
 
 
+NOTHING = Untold()
+"""Nothing is left to be told."""
+
+
 def read_untold(news: Reply, job_ids: Reply) -> Untold:
     """Read what a function leaves to its caller: queue, dependent, member, outcome in a row; and ids."""
     return Untold(tuple(News(*one) for one in zip(*[iter(texts(news))] * 4, strict=True)), tuple(texts(job_ids)))
@@ -240,7 +248,7 @@ class Propagated:
     """
 
     decisions: dict[str, str] = field(default_factory=dict)
-    untold: Untold = Untold()
+    untold: Untold = NOTHING
 
 
 def _read_propagated(reply: Reply) -> Propagated:
@@ -299,7 +307,7 @@ def propagate(
 def tell(keys: QueueKeys, untold: Untold, now_ms: int) -> Iterator[tuple[QueueKeys, Operation[Propagated]]]:
     """Tell what a call on the queue of ``keys`` left untold: each operation, with the queue that it is about.
 
-    What these leave untold in turn is to be told the same way, until there is nothing.
+    What these leave untold in turn is to be told the same way, until there is nothing; :func:`tell_all` does so.
     """
     for start in range(0, len(untold.job_ids), MOST_NODES):
         yield keys, propagate(keys, now_ms, job_ids=untold.job_ids[start : start + MOST_NODES])
@@ -308,3 +316,14 @@ def tell(keys: QueueKeys, untold: Untold, now_ms: int) -> Iterator[tuple[QueueKe
         there, news = QueueKeys(queue, keys.prefix), list(group)
         for start in range(0, len(news), MOST_NODES):
             yield there, propagate(there, now_ms, news=news[start : start + MOST_NODES])
+
+
+def tell_all(left: Sequence[tuple[QueueKeys, Untold]], now_ms: int) -> Steps[None]:
+    """Tell all that calls on these queues left untold, and what that leads to.
+
+    Raises:
+        ServerError: A queue refused to be told. Of the same trip, the others have been.
+    """
+    while todo := [told for keys, untold in left for told in tell(keys, untold, now_ms)]:
+        replies = all_good((yield [operation.call for _, operation in todo]))
+        left = [(keys, operation.read(reply).untold) for (keys, operation), reply in zip(todo, replies, strict=True)]

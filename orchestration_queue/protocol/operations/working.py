@@ -12,6 +12,7 @@ from orchestration_queue.protocol.codec import dump_json
 from orchestration_queue.protocol.functions import glidemq, oq1
 from orchestration_queue.protocol.keys import GROUP, QueueKeys
 from orchestration_queue.protocol.lease import Delivery, Lease, Settlement
+from orchestration_queue.protocol.operations.graphs import NOTHING, Untold, read_untold
 from orchestration_queue.protocol.operations.settling import Verdict, dead_letters, settled
 from orchestration_queue.protocol.record import JobRecord, pairs
 
@@ -59,15 +60,17 @@ class Trip:
     Attributes:
         verdicts: What became of each outcome, in order.
         started: The jobs that started.
-        notices: Calls that remain to be made for queues on other servers of a cluster: parents are told, dead letters
-            are added. They may be made twice.
+        notices: Calls that remain to be made to add dead letters on other servers of a cluster. They may be made twice.
         why: Why it brought no more.
+        untold: What the jobs that wait remain to be told: in a cluster those of other queues; else those that one call
+            did not reach.
     """
 
     verdicts: tuple[Verdict, ...]
     started: tuple[Lease, ...]
     notices: tuple[Call, ...]
     why: Why
+    untold: Untold = NOTHING
 
 
 def exchange(
@@ -87,9 +90,9 @@ def exchange(
 ) -> Operation[Trip]:
     """Tell outcomes, return jobs unstarted, start delivered ones, and take up to ``want`` more: all in one trip.
 
-    A job that fails for good leaves a dead letter in the queue ``dead_letter``, written with its failure. In a
-    ``cluster`` the parents of other queues and dead letters, which may be on other servers, are left to
-    :attr:`Trip.notices`: they are lost with a worker that dies just then.
+    A job that fails for good leaves a dead letter in the queue ``dead_letter``, written with its failure, and decides
+    for those that wait for it. In a ``cluster`` dead letters and jobs of other queues, which may be on other servers,
+    are left to :attr:`Trip.notices` and :attr:`Trip.untold`: they are lost with a worker that dies just then.
     ``skip_events`` and ``skip_metrics`` leave completions out of the events and of the metrics.
     """
     call = oq1.exchange(
@@ -122,17 +125,17 @@ def exchange(
 
 
 def _read_trip(keys: QueueKeys, reply: Reply, dead_letter: str, now_ms: int) -> Trip:
-    verdicts, started, notices, why, letters = reply
+    verdicts, started, news, why, letters, job_ids = reply
     jobs = iter(started)
-    parents = zip(*[iter(texts(notices))] * 3, strict=True)
     return Trip(
         tuple(Verdict(letter) for letter in text(verdicts)),
         tuple(
             Lease(JobRecord(text(job_id), pairs(fields)), text(entry_id))
             for job_id, entry_id, fields in zip(jobs, jobs, jobs, strict=True)
         ),
-        (*(notice(keys, *parent) for parent in parents), *dead_letters(keys, dead_letter, now_ms, texts(letters))),
+        tuple(dead_letters(keys, dead_letter, now_ms, texts(letters))),
         Why(text(why)),
+        read_untold(news, job_ids),
     )
 
 
@@ -275,12 +278,14 @@ class Reclaimed:
         has_more: There may be more: look again.
         notices: Calls that remain to be made for a dead letter queue on another server of a cluster. They may be made
             twice.
+        untold: What the jobs that wait for the failed and expired ones remain to be told.
     """
 
     retried: int
     failed: tuple[str, ...]
     has_more: bool
     notices: tuple[Call, ...]
+    untold: Untold
 
 
 def reclaim(
@@ -320,9 +325,10 @@ def reclaim(
     )
 
     def read(reply: Reply) -> Reclaimed:
-        retried, failed, more, letters = reply
+        retried, failed, more, letters, news, job_ids = reply
         notices = tuple(dead_letters(keys, dead_letter, now_ms, texts(letters)))
-        return Reclaimed(integer(retried), tuple(texts(failed)), integer(more) == 1, notices)
+        untold = read_untold(news, job_ids)
+        return Reclaimed(integer(retried), tuple(texts(failed)), integer(more) == 1, notices, untold)
 
     return Operation(call, read)
 
