@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from datetime import timedelta
+from itertools import cycle
 from typing import Self
 
 from orchestration_queue.client._sync.channel import Channel, Client
@@ -14,12 +15,15 @@ from orchestration_queue.errors import UsageError
 from orchestration_queue.protocol.events import Event, gap_after, place
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX, QueueKeys
 from orchestration_queue.protocol.operations import reading
+from orchestration_queue.protocol.operations.steps import all_good
 from orchestration_queue.protocol.operations.streaming import is_position
 from orchestration_queue.server import Connection
 
 __all__ = ["EventReader", "QueueEvents"]
 
 _NEW_ONLY = "$"
+_TURN_MS = 50
+"""How long to wait for one queue of several in a cluster, before it is another's turn."""
 
 
 class EventReader(Client):
@@ -39,11 +43,33 @@ class EventReader(Client):
         """Events that no read has returned before, waiting up to ``wait_s`` seconds for the first."""
         if self._connection is None:
             self._connection = self._channel.duplicate()
-        block_ms = max(1, round(wait_s * 1000))
-        by_queue = self._connection.run(reading.events_since(self.cursors, block_ms), repeatable=True)
+        is_spread = len(self.cursors) > 1 and self._connection.is_cluster
+        read = self._read_in_turn if is_spread else self._read_at_once
+        by_queue = read(self._connection, wait_s)
         for keys, events in by_queue.items():
             self.cursors[keys] = events[-1].id
         return [(keys, event) for keys, events in by_queue.items() for event in events]
+
+    def _read_at_once(self, connection: Connection, wait_s: float) -> dict[QueueKeys, list[Event]]:
+        block_ms = max(1, round(wait_s * 1000))
+        return connection.run(reading.events_since(self.cursors, block_ms), repeatable=True)
+
+    def _read_in_turn(self, connection: Connection, wait_s: float) -> dict[QueueKeys, list[Event]]:
+        """In a cluster no command waits for queues on several servers: wait a little for each, and look at all."""
+        deadline = Deadline(wait_s)
+        for awaited in cycle(self.cursors):
+            turn_ms = max(1, min(_TURN_MS, round((deadline.remaining or 0) * 1000)))
+            looks = [
+                reading.events_since({keys: cursor}, turn_ms if keys == awaited else 1)
+                for keys, cursor in self.cursors.items()
+            ]
+            replies = all_good(connection.pipeline([look.call for look in looks], repeatable=True))
+            found: dict[QueueKeys, list[Event]] = {}
+            for look, reply in zip(looks, replies, strict=True):
+                found |= look.read(reply)
+            if found or deadline.has_passed:
+                return found
+        return {}
 
     def close(self) -> None:
         """Hang up."""
