@@ -35,7 +35,7 @@ local function entry(queue, entry_id, job_id, sweep)
       redis.call("HSET", queue .. "job:" .. job_id, "state", "active")
       return false
     elseif not failed then
-      stall.reset(queue, job_id)
+      stall.reset(queue, job_id, job, now)
       stream.push(queue, job_id, job.name)
     end
     tell(sweep, job_id, job, failed)
@@ -104,7 +104,7 @@ local function list_job(queue, found, sweep)
   redis.call("HSET", queue .. "job:" .. job_id, "lastActive", now)
   local failed = stall.strike(queue, job_id, job, sweep.most_stalls, now)
   if not failed then
-    stall.reset(queue, job_id)
+    stall.reset(queue, job_id, job, now)
     place.ready(queue, job_id, job)
   end
   tell(sweep, job_id, job, failed)

@@ -2,6 +2,7 @@
 
 local events = require("events")
 local failure = require("failure")
+local record = require("record")
 local release = require("release")
 
 local stall = { REASON = "job stalled more than maxStalledCount" }
@@ -46,11 +47,14 @@ function stall.strike(queue, job_id, job, most, now)
   return true
 end
 
---- The job runs again from the beginning.
-function stall.reset(queue, job_id)
+--- The job runs again from the beginning. One of a group without turns takes a new slot then, so it gives its own back.
+function stall.reset(queue, job_id, job, now)
   local key = queue .. "job:" .. job_id
   redis.call("HSET", key, "state", "waiting")
   redis.call("HDEL", key, "processedOn", "lastActive")
+  if job.state == "active" and record.sequence(job) <= 0 then
+    release.slot(queue, job.groupKey, now)
+  end
 end
 
 return stall

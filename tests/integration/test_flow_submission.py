@@ -349,6 +349,21 @@ async def test_a_flows_concurrency_is_kept_and_no_node_holds_a_place_while_it_wa
     assert raw.hget(QueueKeys(queue_name).named("group:flow.f"), "active") == "0"
 
 
+async def test_a_worker_that_died_takes_no_place_of_its_flow_along(
+    face: Face, queue_name: str, raw: Any, hand: HandWorker
+) -> None:
+    dag = Dag("d", [Node("a"), Node("b"), Node("c", deps=["a", "b"])], queue_name, FlowOptions(concurrency=1))
+    crowd, keys = Crowd(), QueueKeys(queue_name)
+    async with face.flows() as producer, face.queue(queue_name) as queue:
+        flow = await producer.submit(dag, flow_id="f")
+        hand.take()
+        assert raw.hget(keys.named("group:flow.f"), "active") == "1"
+        async with working(queue, crowd.handle, face.url):
+            await flow.wait(SOON)
+    assert (crowd.most, crowd.done) == (1, 3)
+    assert raw.hget(keys.named("group:flow.f"), "active") == "0"
+
+
 async def test_glide_mqs_own_library_is_enough_for_plain_graphs(face: Face, queue_name: str, raw: Any) -> None:
     ran = Ran()
     dag = Dag("d", [Node("a"), Node("b", deps=["a"]), Node("c", deps=["a", "b"])], queue_name)

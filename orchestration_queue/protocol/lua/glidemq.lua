@@ -2442,6 +2442,7 @@ modules.stall = (function()
 
 local events = require("events")
 local failure = require("failure")
+local record = require("record")
 local release = require("release")
 
 local stall = { REASON = "job stalled more than maxStalledCount" }
@@ -2486,11 +2487,14 @@ function stall.strike(queue, job_id, job, most, now)
   return true
 end
 
---- The job runs again from the beginning.
-function stall.reset(queue, job_id)
+--- The job runs again from the beginning. One of a group without turns takes a new slot then, so it gives its own back.
+function stall.reset(queue, job_id, job, now)
   local key = queue .. "job:" .. job_id
   redis.call("HSET", key, "state", "waiting")
   redis.call("HDEL", key, "processedOn", "lastActive")
+  if job.state == "active" and record.sequence(job) <= 0 then
+    release.slot(queue, job.groupKey, now)
+  end
 end
 
 return stall
@@ -2534,7 +2538,7 @@ local function entry(queue, entry_id, job_id, sweep)
       redis.call("HSET", queue .. "job:" .. job_id, "state", "active")
       return false
     elseif not failed then
-      stall.reset(queue, job_id)
+      stall.reset(queue, job_id, job, now)
       stream.push(queue, job_id, job.name)
     end
     tell(sweep, job_id, job, failed)
@@ -2603,7 +2607,7 @@ local function list_job(queue, found, sweep)
   redis.call("HSET", queue .. "job:" .. job_id, "lastActive", now)
   local failed = stall.strike(queue, job_id, job, sweep.most_stalls, now)
   if not failed then
-    stall.reset(queue, job_id)
+    stall.reset(queue, job_id, job, now)
     place.ready(queue, job_id, job)
   end
   tell(sweep, job_id, job, failed)
