@@ -33,6 +33,7 @@ from orchestration_queue.worker.line import Line
 from orchestration_queue.worker.machine import Machine, Pause
 from orchestration_queue.worker.middleware import Middleware, Surroundings
 from orchestration_queue.worker.outcome import Strategy
+from orchestration_queue.worker.reserved import ReservedNames, reserved_handlers
 from orchestration_queue.worker.runner import Handler, Router, Runner
 
 __all__ = ["Worker"]
@@ -230,6 +231,7 @@ class Worker:
         handler = self._handler
         if self.options.batch is not None:
             handler = BatchRouter(handler, self.options.batch, executor)
+        handler = ReservedNames(handler, reserved_handlers(self.keys, calls))
         limit = self.options.rate_limit
         return Runner(
             handler,

@@ -13,7 +13,7 @@ import redis
 
 from orchestration_queue.protocol.call import Call
 from orchestration_queue.protocol.functions import oq1
-from orchestration_queue.protocol.functions.oq1 import Delivered, EntryUpdate, HandBack, Held, NewJob, Settled
+from orchestration_queue.protocol.functions.oq1 import Delivered, HandBack, Held, NewJob, Settled
 from tests.lua.signatures import NOW
 from tests.lua.wire import WORKERS, Wire, Word, as_hash
 
@@ -206,12 +206,3 @@ class Own:
         keys = {f"{name}_key": self.wire.key(name) for name in ("id", "stream", "scheduled", "events")}
         reply: list[str] = self.send(oq1.add_bulk(**keys, jobs=jobs, skip_events=skip_events))
         return reply
-
-    def fire(
-        self, token: str, jobs: Sequence[NewJob] = (), updates: dict[str, str] | None = None, drops: Sequence[str] = ()
-    ) -> Any:
-        """Write what a tick of the schedulers decided."""
-        keys = {f"{name}_key": self.wire.key(name) for name in ["schedulers", "id", "stream", "scheduled", "events"]}
-        entries = [EntryUpdate(name=name, entry=entry) for name, entry in (updates or {}).items()]
-        lock = self.wire.key("schedulers:lock:__tick__")
-        return self.send(oq1.fire(**keys, lock_key=lock, token=token, jobs=jobs, updates=entries, drops=drops))
