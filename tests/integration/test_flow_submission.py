@@ -209,6 +209,39 @@ async def test_thousands_of_nodes_go_in_parts_and_start_together(
         assert not (await producer.submit(dag, flow_id="f")).is_new
 
 
+async def test_many_flows_at_a_time(face: Face, queue_name: str, raw: Any) -> None:
+    dags = [Dag(f"d{number}", [Node("a"), Node("b", deps=["a"])], queue_name) for number in range(150)]
+    dags.append(across(queue_name))
+    ran = Ran()
+    async with face.flows() as producer:
+        submitted = await producer.submit_bulk(dags, flow_ids=[f"f{number}" for number in range(151)])
+        assert [(flow.id, flow.is_new) for flow in submitted] == [(f"f{number}", True) for number in range(151)]
+        again = await producer.submit_bulk(dags[:2], flow_ids=["f0", "f1"])
+        assert [flow.is_new for flow in again] == [False, False]
+        assert len({flow.id for flow in await producer.submit_bulk(dags[:2])}) == 2
+        assert await producer.submit_bulk([]) == []
+        async with ran.at_work(face.url, [queue_name, f"{queue_name}-1", f"{queue_name}-2"]):
+            await wait_until(lambda: len(ran.nodes) >= 150 * 2 + 5 + 2 * 2, "the end of all")
+    check_order(submitted[-1].plan, ran.of("f150"))
+
+
+@pytest.mark.parametrize(
+    ("ids", "says"),
+    [
+        (["f"], "2 graphs need an id each"),
+        ("fg", "2 graphs need an id each"),
+        (["f", "f"], "Two graphs are given one id"),
+    ],
+)
+async def test_bad_bulks_are_refused_and_nothing_is_written(
+    face: Face, queue_name: str, raw: Any, ids: Any, says: str
+) -> None:
+    async with face.flows() as producer:
+        with pytest.raises(UsageError, match=says):
+            await producer.submit_bulk([Dag("d", [Node("a")], queue_name)] * 2, flow_ids=ids)
+    assert raw.dbsize() == 0
+
+
 async def test_the_record_says_what_was_submitted(face: Face, queue_name: str, raw: Any) -> None:
     dag = across(queue_name, FlowOptions(fail_fast=True, timeout=timedelta(hours=1)))
     async with face.flows() as producer:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import secrets
+from collections.abc import Sequence
 
 from orchestration_queue.client._async.channel import AsyncChannel, AsyncClient
 from orchestration_queue.client._async.flow import AsyncFlow
@@ -15,10 +16,13 @@ from orchestration_queue.protocol.keys import DEFAULT_PREFIX, QueueKeys
 from orchestration_queue.protocol.library import is_missing_function
 from orchestration_queue.protocol.operations import adding, reading
 from orchestration_queue.protocol.operations.searching import flow_dependencies
+from orchestration_queue.protocol.operations.steps import chunks, together
 from orchestration_queue.server import AsyncConnection
 from orchestration_queue.server.clock import now_ms
 
 __all__ = ["AsyncFlowProducer"]
+
+_FLOWS_PER_TRIP = 100
 
 
 class AsyncFlowProducer(AsyncClient):
@@ -71,19 +75,50 @@ class AsyncFlowProducer(AsyncClient):
             StateError: The id stands for a flow with another graph.
             ServerError: The server refused a node; nothing has started.
         """
-        plan = compile(dag, _new_id(dag) if flow_id is None else flow_id, prefix=self.prefix)
-        launched = await self._launch(plan, is_fresh=flow_id is None)
-        return AsyncFlow(self._channel, plan, launched.cursors, is_new=launched.is_new)
+        (flow,) = await self.submit_bulk([dag], flow_ids=None if flow_id is None else [flow_id])
+        return flow
 
-    async def _launch(self, plan: FlowPlan, *, is_fresh: bool) -> Launch:
-        if self._library == "glidemq":
-            return await self._launch_frozen(plan)
-        try:
-            return await self._channel.follow(launch(plan, now_ms(), is_fresh=is_fresh))
-        except ServerError as error:
-            if self._library is not None or not is_missing_function(str(error)):
-                raise
-            return await self._launch_frozen(plan)
+    async def submit_bulk(self, dags: Sequence[Dag], *, flow_ids: Sequence[str] | None = None) -> list[AsyncFlow]:
+        """Submit many graphs, about 100 to a trip. Each is a flow of its own, as :meth:`submit` describes it.
+
+        Args:
+            dags: The graphs.
+            flow_ids: An id for each; default new ones.
+
+        Returns:
+            The flows, in the same order.
+
+        Raises:
+            UsageError: There are not as many ids as graphs, or one comes twice in a queue; and as for :meth:`submit`.
+                Nothing was sent.
+            StateError: An id stands for a flow with another graph; others may have been submitted.
+            ServerError: The server refused a node; likewise.
+        """
+        if flow_ids is not None and (isinstance(flow_ids, str) or len(flow_ids) != len(dags)):
+            raise UsageError(
+                f"{len(dags)} graphs need an id each, and flow_ids is {flow_ids!r}; pass a list of as many."
+            )
+        ids = [_new_id(dag) for dag in dags] if flow_ids is None else flow_ids
+        plans = [compile(dag, flow_id, prefix=self.prefix) for dag, flow_id in zip(dags, ids, strict=True)]
+        if len({(plan.keys, plan.flow_id) for plan in plans}) < len(plans):
+            raise UsageError("Two graphs are given one id, which stands for one submission; give each its own.")
+        launched: list[Launch] = []
+        for portion in chunks(plans, _FLOWS_PER_TRIP):
+            launched += await self._launch(portion, is_fresh=flow_ids is None)
+        return [
+            AsyncFlow(self._channel, plan, done.cursors, is_new=done.is_new)
+            for plan, done in zip(plans, launched, strict=True)
+        ]
+
+    async def _launch(self, plans: Sequence[FlowPlan], *, is_fresh: bool) -> list[Launch]:
+        if self._library != "glidemq":
+            exchanges = [launch(plan, now_ms(), is_fresh=is_fresh) for plan in plans]
+            try:
+                return await self._channel.follow(together(exchanges))
+            except ServerError as error:
+                if self._library is not None or not is_missing_function(str(error)):
+                    raise
+        return [await self._launch_frozen(plan) for plan in plans]
 
     async def _launch_frozen(self, plan: FlowPlan) -> Launch:
         """Submit by glide-mq's library: all in one transaction."""

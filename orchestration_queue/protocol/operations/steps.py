@@ -6,11 +6,12 @@ A step is a generator, so that it can be driven by any transport, of either face
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Sequence
+from itertools import islice
 from typing import TypeAlias, TypeVar
 
 from orchestration_queue.protocol.call import Call, Reply
 
-__all__ = ["HYDRATION", "Steps", "all_good", "chunks"]
+__all__ = ["HYDRATION", "Steps", "all_good", "chunks", "together"]
 
 T = TypeVar("T")
 
@@ -36,3 +37,24 @@ def all_good(replies: list[Reply]) -> list[Reply]:
         if isinstance(reply, Exception):
             raise reply
     return replies
+
+
+def together(exchanges: Sequence[Steps[T]]) -> Steps[list[T]]:
+    """Make several exchanges at a time: the first trips of all in one, then the second, and so on."""
+    results: dict[int, T] = {}
+    waiting: dict[int, Sequence[Call]] = {}
+
+    def advance(place: int, replies: list[Reply] | None) -> None:
+        try:
+            waiting[place] = next(exchanges[place]) if replies is None else exchanges[place].send(replies)
+        except StopIteration as end:
+            results[place] = end.value
+
+    for place in range(len(exchanges)):
+        advance(place, None)
+    while waiting:
+        trip, waiting = waiting, {}
+        replies = iter((yield [call for calls in trip.values() for call in calls]))
+        for place, calls in trip.items():
+            advance(place, list(islice(replies, len(calls))))
+    return [results[place] for place in range(len(exchanges))]
