@@ -90,10 +90,13 @@ def _count(told: Iterable[Submitted]) -> int:
 
 def _commit(plan: FlowPlan, whole: Submission) -> Steps[None]:
     """Bind the jobs to the flow's limits, and say that nothing is missing: unless it has been swept meanwhile."""
-    if (yield from _look(plan)).record is None:
+    seen = yield from _look(plan)
+    if seen.record is None:
         raise StateError(
             f"Flow {plan.flow_id!r} took so long to submit that workers gave it up and removed it; submit it again."
         )
+    if seen.state != SUBMITTING:
+        return  # somebody else submitted the same, and was faster
     for calls in chunks(whole.limits):
         all_good((yield calls))
     all_good((yield [whole.commit()]))

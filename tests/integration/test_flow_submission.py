@@ -58,16 +58,17 @@ class Submitter:
                 for call in calls:
                     if left == 0:
                         raise BrokenOffError
-                    replies.append(self._send(call))
+                    replies.append(self.send(call))
                     left = None if left is None else left - 1
                 if repeats:
-                    replies = [self._send(call) for call in calls]
+                    replies = [self.send(call) for call in calls]
                 calls = steps.send(replies)
         except StopIteration as end:
             result: T = end.value
             return result
 
-    def _send(self, call: Call) -> Reply:
+    def send(self, call: Call) -> Reply:
+        """Make one call; a refusal is an error among the replies."""
         try:
             return self._client.execute_command(*call.words)
         except redis.ResponseError as error:
@@ -80,6 +81,16 @@ class Submitter:
 
     def close(self) -> None:
         self._client.close()
+
+
+def resumed(steps: Steps[T], replies: list[Reply]) -> Steps[T]:
+    """The rest of an exchange whose trip got these replies."""
+    try:
+        while True:
+            replies = yield steps.send(replies)
+    except StopIteration as end:
+        result: T = end.value
+        return result
 
 
 @pytest.fixture
@@ -295,17 +306,28 @@ async def test_a_submission_that_was_swept_meanwhile_is_told(queue_name: str, ra
         steps = flows.launch(plan, now_ms(), is_fresh=True)
         replies = yield next(steps)
         raw.flushdb()
-        while True:
-            try:
-                calls = steps.send(replies)
-            except StopIteration as end:
-                launched: flows.Launch = end.value
-                return launched
-            replies = yield calls
+        return (yield from resumed(steps, replies))
 
     with pytest.raises(StateError, match="'f' took so long to submit that workers gave it up"):
         submitter.follow(swept_after_the_first_part())
     assert not raw.exists(plan.keys.flow("f"))
+
+
+async def test_of_two_submitters_the_slower_leaves_the_flow_as_it_is(
+    server_url: str, queue_name: str, raw: Any, submitter: Submitter
+) -> None:
+    plan, faster, ran = flows.compile(across(queue_name), "f"), Submitter(server_url), Ran()
+    async with ran.at_work(server_url, [keys.queue for keys in plan.queues]):
+        steps = flows.launch(plan, now_ms(), is_fresh=True)
+        first = [submitter.send(call) for call in next(steps)]
+        faster.follow(flows.launch(plan, now_ms(), is_fresh=True))
+        faster.close()
+        await wait_until(lambda: len(ran.nodes) == len(plan.steps), "the end")
+        raw.hset(plan.keys.flow("f"), "state", "completed")
+
+        submitter.follow(resumed(steps, first))
+        assert raw.hget(plan.keys.flow("f"), "state") == "completed"
+    check_order(plan, ran.of("f"))
 
 
 async def test_callbacks_hear_of_the_end(face: Face, queue_name: str, raw: Any) -> None:
