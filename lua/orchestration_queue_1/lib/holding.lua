@@ -5,17 +5,31 @@ local propagation = require("propagation")
 
 local holding = {}
 
---- Let one job go on as what it waits for says; it is passed over when it is not held.
+--- Hold one job; whether it is held: it must wait for others, and not for children of its own.
+function holding.hold(queue, job_id)
+  local fields = redis.call("HMGET", queue .. "job:" .. job_id, "state", "processedOn")
+  if fields[1] ~= "waiting-children" or fields[2] then
+    return false
+  end
+  ledger.hold(queue, job_id)
+  return true
+end
+
+--- Let a job that waits go on as what it waits for says.
+function holding.go_on(outcomes, job_id)
+  if ledger.awaited(outcomes.queue, job_id) == 0 then
+    propagation.start(outcomes, job_id)
+  else
+    propagation.decide(outcomes, outcomes.queue, job_id)
+  end
+end
+
+--- Release one job; it is passed over when it is not held.
 function holding.release(outcomes, job_id)
   local queue = outcomes.queue
-  if redis.call("HGET", queue .. "job:" .. job_id, "state") ~= "waiting-children" then
-    return
-  end
-  local waits = ledger.release(queue, job_id)
-  if waits == 0 then
-    propagation.start(outcomes, job_id)
-  elseif waits then
-    propagation.decide(outcomes, queue, job_id)
+  local waits = redis.call("HGET", queue .. "job:" .. job_id, "state") == "waiting-children"
+  if waits and ledger.release(queue, job_id) then
+    holding.go_on(outcomes, job_id)
   end
 end
 

@@ -7,6 +7,7 @@ local ledger = {}
 
 local COUNTER = { failed = "depsFailed", upstream_failed = "depsFailed", skipped = "depsSkipped" }
 local MEMBERS_PER_COMMAND = 500
+local PENDING = "pending"
 
 --- Members that are no jobs. While `__hold__` is awaited, the job is still being wired. `__rule__` is never told of, so
 --- that completions alone do not release the job.
@@ -96,13 +97,9 @@ function ledger.correct(queue, job_id)
   return found
 end
 
---- Let go of what held the job up, now that it runs. It may wait for children later: all that it waited for counts as
---- done, for it was enough, and no client shall count it again.
-function ledger.let_go(queue, job_id, counts)
-  redis.call("SREM", queue .. "deps:" .. job_id, queue .. RULE)
-  if counts.success >= counts.total then
-    return
-  end
+--- All that a job waited for counts as done: it was enough, and no client shall count it again, should the job wait for
+--- children later.
+function ledger.close(queue, job_id)
   local key = queue .. "job:" .. job_id
   each_portion(queue, job_id, function(members)
     local ends, done = {}, {}
@@ -113,7 +110,15 @@ function ledger.let_go(queue, job_id, counts)
     redis.call("HSET", key, unpack(done))
   end)
   redis.call("HDEL", key, "depsFailed", "depsSkipped")
-  redis.call("HSET", key, "depsCompleted", redis.call("SCARD", queue .. "deps:" .. job_id))
+  redis.call("HSET", key, "depsCompleted", ledger.awaited(queue, job_id))
+end
+
+--- Let go of what held the job up, now that it runs.
+function ledger.let_go(queue, job_id, counts)
+  redis.call("SREM", queue .. "deps:" .. job_id, queue .. RULE)
+  if counts.success < counts.total then
+    ledger.close(queue, job_id)
+  end
 end
 
 --- What a new job waits for, beside the jobs it names: its release when it is held, and what completions cannot bring.
@@ -133,13 +138,73 @@ function ledger.weak_field(member)
   return "depweak:" .. member
 end
 
---- Release a job that is held; returns for how many members it waits now, nil when it was not held.
-function ledger.release(queue, job_id)
-  local deps = queue .. "deps:" .. job_id
-  if redis.call("SREM", deps, queue .. WIRING) == 0 then
-    return nil
+--- Forget that `member` ended, so that it is awaited again.
+function ledger.await(queue, job_id, member)
+  local key = queue .. "job:" .. job_id
+  local before = redis.call("HGET", key, "depend:" .. member)
+  if before then
+    forget(key, member, before)
   end
-  return redis.call("SCARD", deps)
+  if redis.call("HDEL", key, "depdone:" .. member) == 1 then
+    redis.call("HINCRBY", key, "depsCompleted", -1)
+  end
+end
+
+--- Hold a job that waits.
+function ledger.hold(queue, job_id)
+  redis.call("SADD", queue .. "deps:" .. job_id, queue .. WIRING)
+  ledger.await(queue, job_id, queue .. WIRING)
+end
+
+--- Release a job that is held; whether it was.
+function ledger.release(queue, job_id)
+  return redis.call("SREM", queue .. "deps:" .. job_id, queue .. WIRING) == 1
+end
+
+--- For how many members a job waits, or waited.
+function ledger.awaited(queue, job_id)
+  return redis.call("SCARD", queue .. "deps:" .. job_id)
+end
+
+--- Whether anything that a job waited for is yet to end. `outcome_of(member)` is `pending` then.
+function ledger.any_pending(queue, job_id, outcome_of)
+  local found = false
+  each_portion(queue, job_id, function(members)
+    for _, member in ipairs(members) do
+      found = found or outcome_of(member) == PENDING
+    end
+  end)
+  return found
+end
+
+--- Count anew how all that a job waits for ended: by `outcome_of(member)`, or as is known where that knows nothing.
+function ledger.recount(queue, job_id, outcome_of)
+  local key, counts = queue .. "job:" .. job_id, { depsCompleted = 0, depsFailed = 0, depsSkipped = 0 }
+  local rule = redis.call("HGET", key, "triggerRule")
+  if NEEDS_MORE[rule] then
+    redis.call("SADD", queue .. "deps:" .. job_id, queue .. RULE)
+  end
+  each_portion(queue, job_id, function(members)
+    for _, member in ipairs(members) do
+      local done, ended, weak = "depdone:" .. member, "depend:" .. member, "depweak:" .. member
+      local known = redis.call("HMGET", key, done, ended, weak)
+      local outcome = outcome_of(member) or known[1] and "success" or known[2] or PENDING
+      if outcome ~= PENDING and known[3] then
+        outcome = "success"
+      end
+      redis.call("HDEL", key, done, ended)
+      if outcome == "success" then
+        redis.call("HSET", key, done, 1)
+        counts.depsCompleted = counts.depsCompleted + 1
+      elseif outcome ~= PENDING then
+        redis.call("HSET", key, ended, outcome)
+        counts[COUNTER[outcome]] = counts[COUNTER[outcome]] + 1
+      end
+    end
+  end)
+  for name, count in pairs(counts) do
+    redis.call("HSET", key, name, count)
+  end
 end
 
 return ledger

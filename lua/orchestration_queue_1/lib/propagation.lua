@@ -29,19 +29,31 @@ local function ending(queue, job_id, outcome, job, registered)
   return { queue = queue, job_id = job_id, outcome = outcome, waiting = waiting, told = 0 }
 end
 
---- How a job ended, as its record says; nil when it has not ended or is gone.
+--- How a job ended, by some fields of its record: `pending` when it has not, nil when it is gone.
+local function outcome_in(state, outcome, reason)
+  if state == "completed" then
+    return "success"
+  elseif state == "failed" then
+    -- A job that was run after all fails for a reason of its own.
+    return outcome and REASON[outcome] == reason and outcome or "failed"
+  end
+  return state and "pending" or nil
+end
+
+--- How a job ended, as its record says: `pending` when it has not, nil when it is gone.
+function propagation.outcome_of(queue, job_id)
+  return outcome_in(unpack(redis.call("HMGET", queue .. "job:" .. job_id, "state", "outcome", "failedReason")))
+end
+
+--- A job that ended, as its record says; nil when it has not ended or is gone.
 local function recorded(queue, job_id)
   local fields = redis.call(
     "HMGET", queue .. "job:" .. job_id,
     "state", "outcome", "failedReason", "parentId", "parentQueue"
   )
-  local job = { parentId = fields[4], parentQueue = fields[5] }
-  if fields[1] == "completed" then
-    return ending(queue, job_id, "success", job, true)
-  elseif fields[1] == "failed" then
-    -- A job that was run after all fails for a reason of its own.
-    local outcome = fields[2] and REASON[fields[2]] == fields[3] and fields[2] or "failed"
-    return ending(queue, job_id, outcome, job, true)
+  local outcome = outcome_in(fields[1], fields[2], fields[3])
+  if outcome and outcome ~= "pending" then
+    return ending(queue, job_id, outcome, { parentId = fields[4], parentQueue = fields[5] }, true)
   end
   return nil
 end

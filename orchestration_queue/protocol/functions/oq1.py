@@ -22,6 +22,7 @@ __all__ = [
     "MissedRun",
     "NewJob",
     "NodeRule",
+    "Revived",
     "ScheduledRun",
     "Settled",
     "UsageField",
@@ -31,6 +32,7 @@ __all__ = [
     "due_schedulers",
     "exchange",
     "fire",
+    "hold_nodes",
     "propagate",
     "put_scheduler",
     "reclaim",
@@ -38,6 +40,7 @@ __all__ = [
     "renew",
     "report_usage",
     "retry_job",
+    "retry_nodes",
     "submit_graph",
     "tick",
     "update_data",
@@ -246,6 +249,19 @@ class UsageField:
 
     name: str
     value: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Revived:
+    """A job of another queue that is to run again, and who waits for it here.
+
+    Attributes:
+        dependent: The job that waits.
+        member: The other's name among what it waits for.
+    """
+
+    dependent: str
+    member: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -797,6 +813,35 @@ def fire(
     )
 
 
+def hold_nodes(
+    *,
+    stream_key: str,
+    job_ids: Sequence[str] = (),
+) -> Call:
+    """Keep jobs of a graph that still wait for others from starting, until `oq1_releaseGraph` names them.
+
+    Args:
+        stream_key: Stream; ready jobs.
+        job_ids: Jobs; one that waits for nothing, has run or has ended goes on.
+
+    Returns:
+        The call. Its reply (texts): those that are held now.
+
+    The server refuses it when the stream key does not end in `:stream`.
+
+    Cost: O(1) per job, about 3 us.
+    """
+    return Call(
+        "oq1_holdNodes",
+        (stream_key,),
+        (
+            len(job_ids),
+            *job_ids,
+        ),
+        is_function=True,
+    )
+
+
 def propagate(
     *,
     stream_key: str,
@@ -1133,6 +1178,65 @@ def retry_job(
         (
             job_id,
             now_ms,
+        ),
+        is_function=True,
+    )
+
+
+def retry_nodes(
+    *,
+    stream_key: str,
+    scheduled_key: str,
+    failed_key: str,
+    events_key: str,
+    metrics_failed_key: str,
+    ratelimited_key: str,
+    news: Sequence[Revived] = (),
+    now_ms: int,
+    held: bool,
+    job_ids: Sequence[str] = (),
+) -> Call:
+    """Let failed jobs of a graph be what they were before: ready, or waiting for those that are to run again, too.
+
+    Args:
+        stream_key: Stream; ready jobs.
+        scheduled_key: Zset; delayed and prioritized jobs.
+        failed_key: Zset; failed jobs by time.
+        events_key: Stream; lifecycle events.
+        metrics_failed_key: Hash; failures per minute.
+        ratelimited_key: Zset; groups that wait for their limits.
+        news: Each a job of another queue that is to run again, and who waits for it here.
+        now_ms: Epoch ms.
+        held: Nothing starts before `oq1_releaseGraph` names it.
+        job_ids: Jobs; one that has not failed is passed over.
+
+    Returns:
+        The call. Its reply (array): 1: those that failed and have not now; 2: queue, dependent, member per job of
+        another queue that waits for one of these, to be told there as `news`; 3: queue, dependent, member, outcome per
+        job to be told through `oq1_propagate`; 4: jobs whose dependents remain to be told through `oq1_propagate`.
+
+    The server refuses it when the stream key does not end in `:stream`.
+
+    Cost: O(log N) per job, O(1) per edge to or from it: about 30 us and 10 us, so that some 1,000 a call keep nobody
+    waiting.
+    """
+    return Call(
+        "oq1_retryNodes",
+        (
+            stream_key,
+            scheduled_key,
+            failed_key,
+            events_key,
+            metrics_failed_key,
+            ratelimited_key,
+        ),
+        (
+            now_ms,
+            int(held),
+            len(news),
+            len(job_ids),
+            *(word for item in news for word in (item.dependent, item.member)),
+            *job_ids,
         ),
         is_function=True,
     )

@@ -1182,6 +1182,7 @@ local ledger = {}
 
 local COUNTER = { failed = "depsFailed", upstream_failed = "depsFailed", skipped = "depsSkipped" }
 local MEMBERS_PER_COMMAND = 500
+local PENDING = "pending"
 
 --- Members that are no jobs. While `__hold__` is awaited, the job is still being wired. `__rule__` is never told of, so
 --- that completions alone do not release the job.
@@ -1271,13 +1272,9 @@ function ledger.correct(queue, job_id)
   return found
 end
 
---- Let go of what held the job up, now that it runs. It may wait for children later: all that it waited for counts as
---- done, for it was enough, and no client shall count it again.
-function ledger.let_go(queue, job_id, counts)
-  redis.call("SREM", queue .. "deps:" .. job_id, queue .. RULE)
-  if counts.success >= counts.total then
-    return
-  end
+--- All that a job waited for counts as done: it was enough, and no client shall count it again, should the job wait for
+--- children later.
+function ledger.close(queue, job_id)
   local key = queue .. "job:" .. job_id
   each_portion(queue, job_id, function(members)
     local ends, done = {}, {}
@@ -1288,7 +1285,15 @@ function ledger.let_go(queue, job_id, counts)
     redis.call("HSET", key, unpack(done))
   end)
   redis.call("HDEL", key, "depsFailed", "depsSkipped")
-  redis.call("HSET", key, "depsCompleted", redis.call("SCARD", queue .. "deps:" .. job_id))
+  redis.call("HSET", key, "depsCompleted", ledger.awaited(queue, job_id))
+end
+
+--- Let go of what held the job up, now that it runs.
+function ledger.let_go(queue, job_id, counts)
+  redis.call("SREM", queue .. "deps:" .. job_id, queue .. RULE)
+  if counts.success < counts.total then
+    ledger.close(queue, job_id)
+  end
 end
 
 --- What a new job waits for, beside the jobs it names: its release when it is held, and what completions cannot bring.
@@ -1308,13 +1313,73 @@ function ledger.weak_field(member)
   return "depweak:" .. member
 end
 
---- Release a job that is held; returns for how many members it waits now, nil when it was not held.
-function ledger.release(queue, job_id)
-  local deps = queue .. "deps:" .. job_id
-  if redis.call("SREM", deps, queue .. WIRING) == 0 then
-    return nil
+--- Forget that `member` ended, so that it is awaited again.
+function ledger.await(queue, job_id, member)
+  local key = queue .. "job:" .. job_id
+  local before = redis.call("HGET", key, "depend:" .. member)
+  if before then
+    forget(key, member, before)
   end
-  return redis.call("SCARD", deps)
+  if redis.call("HDEL", key, "depdone:" .. member) == 1 then
+    redis.call("HINCRBY", key, "depsCompleted", -1)
+  end
+end
+
+--- Hold a job that waits.
+function ledger.hold(queue, job_id)
+  redis.call("SADD", queue .. "deps:" .. job_id, queue .. WIRING)
+  ledger.await(queue, job_id, queue .. WIRING)
+end
+
+--- Release a job that is held; whether it was.
+function ledger.release(queue, job_id)
+  return redis.call("SREM", queue .. "deps:" .. job_id, queue .. WIRING) == 1
+end
+
+--- For how many members a job waits, or waited.
+function ledger.awaited(queue, job_id)
+  return redis.call("SCARD", queue .. "deps:" .. job_id)
+end
+
+--- Whether anything that a job waited for is yet to end. `outcome_of(member)` is `pending` then.
+function ledger.any_pending(queue, job_id, outcome_of)
+  local found = false
+  each_portion(queue, job_id, function(members)
+    for _, member in ipairs(members) do
+      found = found or outcome_of(member) == PENDING
+    end
+  end)
+  return found
+end
+
+--- Count anew how all that a job waits for ended: by `outcome_of(member)`, or as is known where that knows nothing.
+function ledger.recount(queue, job_id, outcome_of)
+  local key, counts = queue .. "job:" .. job_id, { depsCompleted = 0, depsFailed = 0, depsSkipped = 0 }
+  local rule = redis.call("HGET", key, "triggerRule")
+  if NEEDS_MORE[rule] then
+    redis.call("SADD", queue .. "deps:" .. job_id, queue .. RULE)
+  end
+  each_portion(queue, job_id, function(members)
+    for _, member in ipairs(members) do
+      local done, ended, weak = "depdone:" .. member, "depend:" .. member, "depweak:" .. member
+      local known = redis.call("HMGET", key, done, ended, weak)
+      local outcome = outcome_of(member) or known[1] and "success" or known[2] or PENDING
+      if outcome ~= PENDING and known[3] then
+        outcome = "success"
+      end
+      redis.call("HDEL", key, done, ended)
+      if outcome == "success" then
+        redis.call("HSET", key, done, 1)
+        counts.depsCompleted = counts.depsCompleted + 1
+      elseif outcome ~= PENDING then
+        redis.call("HSET", key, ended, outcome)
+        counts[COUNTER[outcome]] = counts[COUNTER[outcome]] + 1
+      end
+    end
+  end)
+  for name, count in pairs(counts) do
+    redis.call("HSET", key, name, count)
+  end
 end
 
 return ledger
@@ -1661,19 +1726,31 @@ local function ending(queue, job_id, outcome, job, registered)
   return { queue = queue, job_id = job_id, outcome = outcome, waiting = waiting, told = 0 }
 end
 
---- How a job ended, as its record says; nil when it has not ended or is gone.
+--- How a job ended, by some fields of its record: `pending` when it has not, nil when it is gone.
+local function outcome_in(state, outcome, reason)
+  if state == "completed" then
+    return "success"
+  elseif state == "failed" then
+    -- A job that was run after all fails for a reason of its own.
+    return outcome and REASON[outcome] == reason and outcome or "failed"
+  end
+  return state and "pending" or nil
+end
+
+--- How a job ended, as its record says: `pending` when it has not, nil when it is gone.
+function propagation.outcome_of(queue, job_id)
+  return outcome_in(unpack(redis.call("HMGET", queue .. "job:" .. job_id, "state", "outcome", "failedReason")))
+end
+
+--- A job that ended, as its record says; nil when it has not ended or is gone.
 local function recorded(queue, job_id)
   local fields = redis.call(
     "HMGET", queue .. "job:" .. job_id,
     "state", "outcome", "failedReason", "parentId", "parentQueue"
   )
-  local job = { parentId = fields[4], parentQueue = fields[5] }
-  if fields[1] == "completed" then
-    return ending(queue, job_id, "success", job, true)
-  elseif fields[1] == "failed" then
-    -- A job that was run after all fails for a reason of its own.
-    local outcome = fields[2] and REASON[fields[2]] == fields[3] and fields[2] or "failed"
-    return ending(queue, job_id, outcome, job, true)
+  local outcome = outcome_in(fields[1], fields[2], fields[3])
+  if outcome and outcome ~= "pending" then
+    return ending(queue, job_id, outcome, { parentId = fields[4], parentQueue = fields[5] }, true)
   end
   return nil
 end
@@ -3423,6 +3500,45 @@ end
 return taking
 end)()
 
+modules.holding = (function()
+--- Keeps jobs of a graph from starting, and lets them go.
+
+local ledger = require("ledger")
+local propagation = require("propagation")
+
+local holding = {}
+
+--- Hold one job; whether it is held: it must wait for others, and not for children of its own.
+function holding.hold(queue, job_id)
+  local fields = redis.call("HMGET", queue .. "job:" .. job_id, "state", "processedOn")
+  if fields[1] ~= "waiting-children" or fields[2] then
+    return false
+  end
+  ledger.hold(queue, job_id)
+  return true
+end
+
+--- Let a job that waits go on as what it waits for says.
+function holding.go_on(outcomes, job_id)
+  if ledger.awaited(outcomes.queue, job_id) == 0 then
+    propagation.start(outcomes, job_id)
+  else
+    propagation.decide(outcomes, outcomes.queue, job_id)
+  end
+end
+
+--- Release one job; it is passed over when it is not held.
+function holding.release(outcomes, job_id)
+  local queue = outcomes.queue
+  local waits = redis.call("HGET", queue .. "job:" .. job_id, "state") == "waiting-children"
+  if waits and ledger.release(queue, job_id) then
+    holding.go_on(outcomes, job_id)
+  end
+end
+
+return holding
+end)()
+
 modules.stall = (function()
 --- What happens to an active job whose worker fell silent.
 
@@ -3636,31 +3752,6 @@ end
 return reclaim
 end)()
 
-modules.holding = (function()
---- Keeps jobs of a graph from starting, and lets them go.
-
-local ledger = require("ledger")
-local propagation = require("propagation")
-
-local holding = {}
-
---- Let one job go on as what it waits for says; it is passed over when it is not held.
-function holding.release(outcomes, job_id)
-  local queue = outcomes.queue
-  if redis.call("HGET", queue .. "job:" .. job_id, "state") ~= "waiting-children" then
-    return
-  end
-  local waits = ledger.release(queue, job_id)
-  if waits == 0 then
-    propagation.start(outcomes, job_id)
-  elseif waits then
-    propagation.decide(outcomes, queue, job_id)
-  end
-end
-
-return holding
-end)()
-
 modules.usage = (function()
 --- What jobs used: on the job itself, and added up by the minute in which it was reported.
 
@@ -3759,6 +3850,106 @@ function usage.replace(queue, job_key, report, minute)
 end
 
 return usage
+end)()
+
+modules.reviving = (function()
+--- Lets failed jobs of a graph run again, and those that wait for them wait.
+
+local dependents = require("dependents")
+local holding = require("holding")
+local ledger = require("ledger")
+local propagation = require("propagation")
+local record = require("record")
+
+local reviving = {}
+
+--- How a job ended that others of the queue wait for, `pending` while it has not; nil when it is not known here.
+local function outcome_of(queue)
+  return function(member)
+    local there, job_id = dependents.read_member(queue, member)
+    return there == queue and propagation.outcome_of(queue, job_id) or nil
+  end
+end
+
+--- Make a failed job wait, with all its attempts; false when it has not failed.
+local function reset(queue, job_id)
+  local key = queue .. "job:" .. job_id
+  if redis.call("HGET", key, "state") ~= "failed" then
+    return false
+  end
+  redis.call("ZREM", queue .. "failed", job_id)
+  redis.call(
+    "HSET", key,
+    "state", "waiting-children", "attemptsMade", 0, "failedReason", "", "finishedOn", ""
+  )
+  redis.call("HDEL", key, "outcome", "stalledCount", "lastActive", "revoked")
+  return true
+end
+
+--- A job is to wait for `member` again: at once, or when it waits for its children.
+local function await(queue, job_id, member)
+  local key = queue .. "job:" .. job_id
+  local fields = redis.call("HMGET", key, "state", "processedOn")
+  if not fields[1] or record.has_ended({ state = fields[1] }) then
+    return
+  elseif fields[2] and fields[1] == "waiting-children" then
+    redis.call("HDEL", key, "processedOn")
+    ledger.recount(queue, job_id, outcome_of(queue))
+  end
+  ledger.await(queue, job_id, member)
+end
+
+--- Have all that wait for a job wait for it again; those of other queues are left to the caller.
+local function announce(queue, job_id, elsewhere)
+  local fields = redis.call("HMGET", queue .. "job:" .. job_id, "parentId", "parentQueue")
+  local job, member = { parentId = fields[1], parentQueue = fields[2] }, queue .. job_id
+  dependents.each(queue, job_id, job, true, function(there, dependent_id)
+    if there == queue then
+      await(queue, dependent_id, member)
+    else
+      local size = #elsewhere
+      elsewhere[size + 1], elsewhere[size + 2] = dependents.queue_name(there), dependent_id
+      elsewhere[size + 3] = member
+    end
+  end)
+end
+
+--- Count anew what a job waits for. One that ran, and may again at once, is not asked for its rule a second time.
+local function recount(queue, job_id)
+  local key = queue .. "job:" .. job_id
+  if redis.call("HEXISTS", key, "processedOn") == 1 and not ledger.any_pending(queue, job_id, outcome_of(queue)) then
+    ledger.close(queue, job_id)
+    return
+  end
+  redis.call("HDEL", key, "processedOn")
+  ledger.recount(queue, job_id, outcome_of(queue))
+end
+
+--- Revive jobs; returns those that had failed, and who in other queues is to wait for them again.
+function reviving.all(outcomes, job_ids, news, held)
+  local queue, revived, elsewhere = outcomes.queue, {}, {}
+  for _, job_id in ipairs(job_ids) do
+    if reset(queue, job_id) then
+      revived[#revived + 1] = job_id
+    end
+  end
+  for _, job_id in ipairs(revived) do
+    recount(queue, job_id)
+    if held then
+      ledger.hold(queue, job_id)
+    end
+    announce(queue, job_id, elsewhere)
+  end
+  for _, told in ipairs(news) do
+    await(queue, told.dependent, told.member)
+  end
+  for _, job_id in ipairs(held and {} or revived) do
+    holding.go_on(outcomes, job_id)
+  end
+  return revived, elsewhere
+end
+
+return reviving
 end)()
 
 modules.submission = (function()
@@ -4303,6 +4494,26 @@ do -- fire
   end)
 end
 
+do -- holdNodes
+  local holding = require("holding")
+  redis.register_function("oq1_holdNodes", function(KEYS, ARGV)
+    local job_count = whole(ARGV[1], "holdNodes", "job_count")
+    count_words("holdNodes", #KEYS, 1, #ARGV, 1 + job_count)
+    local job_ids = {}
+    for index = 1, job_count do
+      job_ids[index] = ARGV[1 + index]
+    end
+    local queue = queue_of("holdNodes", KEYS[1], ":stream") .. ":"
+    local held = {}
+    for _, job_id in ipairs(job_ids) do
+      if holding.hold(queue, job_id) then
+        held[#held + 1] = job_id
+      end
+    end
+    return held
+  end)
+end
+
 do -- propagate
   local ledger = require("ledger")
   local propagation = require("propagation")
@@ -4517,6 +4728,38 @@ do -- retryJob
     redis.call("ZREM", failed_key, job_id)
     retry.afresh(queue, job_id, job, now_ms)
     return "ok"
+  end)
+end
+
+do -- retryNodes
+  local propagation = require("propagation")
+  local reviving = require("reviving")
+  redis.register_function("oq1_retryNodes", function(KEYS, ARGV)
+    local now_ms = whole(ARGV[1], "retryNodes", "now_ms")
+    local held = flag(ARGV[2], "retryNodes", "held")
+    local news_count = whole(ARGV[3], "retryNodes", "news_count")
+    local job_count = whole(ARGV[4], "retryNodes", "job_count")
+    count_words("retryNodes", #KEYS, 6, #ARGV, 4 + 2 * news_count + job_count)
+    local news = {}
+    for index = 1, news_count do
+      local arg = 4 + (index - 1) * 2
+      news[index] = {
+        dependent = ARGV[arg + 1],
+        member = ARGV[arg + 2],
+      }
+    end
+    local job_ids = {}
+    for index = 1, job_count do
+      job_ids[index] = ARGV[4 + 2 * #news + index]
+    end
+    local queue = queue_of("retryNodes", KEYS[1], ":stream") .. ":"
+    -- Jobs of more than one call or queue are held by all calls, in any order; then the other queues are told; then all are
+    -- released. So none starts, or is given up again, before those that it waits for are what they were.
+
+    local outcomes = propagation.new(queue, now_ms, 1000, true)
+    local revived, elsewhere = reviving.all(outcomes, job_ids, news, held)
+    local _, untold, remaining = unpack(propagation.finish(outcomes))
+    return { revived, elsewhere, untold, remaining }
   end)
 end
 

@@ -23,11 +23,15 @@ __all__ = [
     "OutsideDependency",
     "OutsideDependent",
     "Propagated",
+    "Retried",
+    "Revived",
     "Submitted",
     "Untold",
+    "hold_nodes",
     "propagate",
     "read_untold",
     "release",
+    "retry_nodes",
     "submit_graph",
     "tell",
     "tell_all",
@@ -277,6 +281,90 @@ def release(keys: QueueKeys, job_ids: Sequence[str], now_ms: int) -> Operation[P
         job_ids=job_ids,
     )
     return Operation(call, _read_propagated)
+
+
+def hold_nodes(keys: QueueKeys, job_ids: Sequence[str]) -> Operation[list[str]]:
+    """Keep jobs that still wait for others from starting, until :func:`release` names them.
+
+    Args:
+        keys: The queue.
+        job_ids: At most :data:`MOST_NODES` of its jobs.
+
+    Returns:
+        The operation. It reads the ids of those that are held now; the others go on, have run, or are gone.
+    """
+    return Operation(oq1.hold_nodes(stream_key=keys.stream, job_ids=job_ids), texts)
+
+
+@dataclass(frozen=True, slots=True)
+class Revived:
+    """A job that is to run again, and one of another queue that waits for it.
+
+    Attributes:
+        queue: The queue of the job that waits.
+        dependent: Its id.
+        member: The other's name among what it waits for.
+    """
+
+    queue: str
+    dependent: str
+    member: str
+
+
+@dataclass(frozen=True, slots=True)
+class Retried:
+    """What became of nodes that were to run again.
+
+    Attributes:
+        job_ids: Those that had failed, and are ready or wait now.
+        revived: Who waits for them in other queues, to be told there by :func:`retry_nodes`.
+        untold: What remains to be told of those that were given up again.
+    """
+
+    job_ids: tuple[str, ...]
+    revived: tuple[Revived, ...]
+    untold: Untold
+
+
+def retry_nodes(
+    keys: QueueKeys,
+    job_ids: Sequence[str],
+    now_ms: int,
+    *,
+    revived: Sequence[Revived] = (),
+    held: bool = False,
+) -> Operation[Retried]:
+    """Let failed, skipped and upstream_failed nodes be what they were before they ended; sent twice, it does so once.
+
+    Nodes of several calls or queues are all retried ``held``, in any order; then those of other queues are told of the
+    ``revived``; then all are released by :func:`release`.
+
+    Args:
+        keys: The queue.
+        job_ids: At most :data:`MOST_NODES` of its jobs; one that has not failed is passed over.
+        now_ms: Epoch milliseconds by the caller's clock.
+        revived: What jobs of this queue are to know of those of other queues that run again.
+        held: Whether they wait for their release.
+    """
+    call = oq1.retry_nodes(
+        stream_key=keys.stream,
+        scheduled_key=keys.scheduled,
+        failed_key=keys.failed,
+        events_key=keys.events,
+        metrics_failed_key=keys.metrics_failed,
+        ratelimited_key=keys.ratelimited,
+        now_ms=now_ms,
+        held=held,
+        news=[oq1.Revived(dependent=one.dependent, member=one.member) for one in revived],
+        job_ids=job_ids,
+    )
+
+    def read(reply: Reply) -> Retried:
+        retried, waiting, news, remaining = reply
+        others = tuple(Revived(*one) for one in zip(*[iter(texts(waiting))] * 3, strict=True))
+        return Retried(tuple(texts(retried)), others, read_untold(news, remaining))
+
+    return Operation(call, read)
 
 
 def propagate(

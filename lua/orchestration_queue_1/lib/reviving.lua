@@ -1,0 +1,97 @@
+--- Lets failed jobs of a graph run again, and those that wait for them wait.
+
+local dependents = require("dependents")
+local holding = require("holding")
+local ledger = require("ledger")
+local propagation = require("propagation")
+local record = require("record")
+
+local reviving = {}
+
+--- How a job ended that others of the queue wait for, `pending` while it has not; nil when it is not known here.
+local function outcome_of(queue)
+  return function(member)
+    local there, job_id = dependents.read_member(queue, member)
+    return there == queue and propagation.outcome_of(queue, job_id) or nil
+  end
+end
+
+--- Make a failed job wait, with all its attempts; false when it has not failed.
+local function reset(queue, job_id)
+  local key = queue .. "job:" .. job_id
+  if redis.call("HGET", key, "state") ~= "failed" then
+    return false
+  end
+  redis.call("ZREM", queue .. "failed", job_id)
+  redis.call(
+    "HSET", key,
+    "state", "waiting-children", "attemptsMade", 0, "failedReason", "", "finishedOn", ""
+  )
+  redis.call("HDEL", key, "outcome", "stalledCount", "lastActive", "revoked")
+  return true
+end
+
+--- A job is to wait for `member` again: at once, or when it waits for its children.
+local function await(queue, job_id, member)
+  local key = queue .. "job:" .. job_id
+  local fields = redis.call("HMGET", key, "state", "processedOn")
+  if not fields[1] or record.has_ended({ state = fields[1] }) then
+    return
+  elseif fields[2] and fields[1] == "waiting-children" then
+    redis.call("HDEL", key, "processedOn")
+    ledger.recount(queue, job_id, outcome_of(queue))
+  end
+  ledger.await(queue, job_id, member)
+end
+
+--- Have all that wait for a job wait for it again; those of other queues are left to the caller.
+local function announce(queue, job_id, elsewhere)
+  local fields = redis.call("HMGET", queue .. "job:" .. job_id, "parentId", "parentQueue")
+  local job, member = { parentId = fields[1], parentQueue = fields[2] }, queue .. job_id
+  dependents.each(queue, job_id, job, true, function(there, dependent_id)
+    if there == queue then
+      await(queue, dependent_id, member)
+    else
+      local size = #elsewhere
+      elsewhere[size + 1], elsewhere[size + 2] = dependents.queue_name(there), dependent_id
+      elsewhere[size + 3] = member
+    end
+  end)
+end
+
+--- Count anew what a job waits for. One that ran, and may again at once, is not asked for its rule a second time.
+local function recount(queue, job_id)
+  local key = queue .. "job:" .. job_id
+  if redis.call("HEXISTS", key, "processedOn") == 1 and not ledger.any_pending(queue, job_id, outcome_of(queue)) then
+    ledger.close(queue, job_id)
+    return
+  end
+  redis.call("HDEL", key, "processedOn")
+  ledger.recount(queue, job_id, outcome_of(queue))
+end
+
+--- Revive jobs; returns those that had failed, and who in other queues is to wait for them again.
+function reviving.all(outcomes, job_ids, news, held)
+  local queue, revived, elsewhere = outcomes.queue, {}, {}
+  for _, job_id in ipairs(job_ids) do
+    if reset(queue, job_id) then
+      revived[#revived + 1] = job_id
+    end
+  end
+  for _, job_id in ipairs(revived) do
+    recount(queue, job_id)
+    if held then
+      ledger.hold(queue, job_id)
+    end
+    announce(queue, job_id, elsewhere)
+  end
+  for _, told in ipairs(news) do
+    await(queue, told.dependent, told.member)
+  end
+  for _, job_id in ipairs(held and {} or revived) do
+    holding.go_on(outcomes, job_id)
+  end
+  return revived, elsewhere
+end
+
+return reviving
