@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestration_queue.errors import ScheduleError
-from orchestration_queue.schedules import Cron, Timing, fire_id
+from orchestration_queue.schedules import Cron, Policies, Timing, fire_id
 from orchestration_queue.schedules.cron import CronPattern
 
 RANGES = [(0, 59), (0, 23), (1, 31), (1, 12), (0, 6)]
@@ -151,3 +151,26 @@ def test_cron_is_strictly_later_and_within_its_bounds(
 @given(st.text(), st.text(), TIMES, TIMES)
 def test_fire_ids_differ_unless_name_and_time_agree(name: str, other: str, due_ms: int, other_ms: int) -> None:
     assert (fire_id(name, due_ms) == fire_id(other, other_ms)) == ((name, due_ms) == (other, other_ms))
+
+
+@given(st.text(min_size=1), TIMES, st.integers(0, 10**7))
+def test_jitter_is_the_same_for_every_leader_and_within_its_bound(name: str, due_ms: int, most_ms: int) -> None:
+    delays = {Policies(jitter_ms=most_ms).delay_ms(name, due_ms) for _ in range(2)}
+    assert len(delays) == 1
+    assert 0 <= delays.pop() <= most_ms
+
+
+@given(st.integers(1, 10**7), st.integers(0, 10**8), st.integers(1, 20), st.booleans())
+def test_missed_runs_are_the_latest_ones_in_order(every: int, late_ms: int, most: int, is_cron: bool) -> None:
+    timing = Timing(pattern="*/7 * * * *") if is_cron else Timing(every=every)
+    due_ms = timing.first_run(1_700_000_000_000)
+    assert due_ms is not None
+    runs, run_ms = [], due_ms
+    first_ms = due_ms if is_cron or late_ms < 500 * every else due_ms + late_ms // every * every - 100 * every
+    run_ms = first_ms
+    while run_ms is not None and run_ms <= due_ms + late_ms:
+        runs.append(run_ms)
+        following_ms = timing.following_run(run_ms, run_ms)
+        assert following_ms is not None
+        run_ms = following_ms
+    assert timing.runs_until(due_ms, due_ms + late_ms, most) == runs[-most:]

@@ -1,0 +1,199 @@
+"""Policies of schedules: what is refused, what is stored, and that other clients' leaders leave alone what is ours."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from orchestration_queue.errors import InvalidOptionError, OrchestrationQueueError, PayloadError, ScheduleError
+from orchestration_queue.flows import Dag, Node
+from orchestration_queue.options import name_problem
+from orchestration_queue.schedules import (
+    Awaited,
+    Cron,
+    Every,
+    FlowTemplate,
+    JobTemplate,
+    MissedRuns,
+    Overlap,
+    Policies,
+    RepeatAfterComplete,
+    Schedule,
+    SchedulerEntry,
+    Timing,
+    evaluate,
+    fire_id,
+    flow_id_of,
+    run_now,
+)
+
+NOW = 1_700_000_000_000  # a Tuesday
+HOUR = 3_600_000
+
+BAD_INPUT: dict[str, tuple[Callable[[], object], type[OrchestrationQueueError], str]] = {
+    "unknown policy": (lambda: Every(1, missed="later"), ScheduleError, "MissedRuns.mode"),  # type: ignore[arg-type]
+    "all without a bound": (lambda: Every(1, missed="fire_all"), ScheduleError, "fire_all needs a max"),  # type: ignore[arg-type]
+    "a bound of 0": (lambda: MissedRuns.fire_all(0), InvalidOptionError, "MissedRuns.max"),
+    "a bound beyond all": (lambda: MissedRuns.fire_all(1001), InvalidOptionError, "MissedRuns.max"),
+    "a bound without all": (lambda: MissedRuns(mode="skip", max=3), InvalidOptionError, "only fire_all has one"),
+    "unknown overlap": (lambda: Every(1, overlap="wait"), ScheduleError, "overlap"),  # type: ignore[arg-type]
+    "negative jitter": (lambda: Every(1, jitter=timedelta(seconds=-1)), ScheduleError, "jitter"),
+    "no graph": (lambda: FlowTemplate("etl"), InvalidOptionError, "takes a Dag"),
+    "graph that is a class": (lambda: FlowTemplate(Dag), InvalidOptionError, "takes a Dag"),
+    "graph without JSON": (
+        lambda: FlowTemplate(Dag("x", [Node("a", data=object())], queue="q")),
+        PayloadError,
+        "cannot be written as JSON",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD_INPUT)
+def test_bad_input_is_refused_in_one_sentence(case: str) -> None:
+    build, error, message = BAD_INPUT[case]
+    with pytest.raises(error, match=message) as caught:
+        build()
+    assert "\n" not in str(caught.value)
+
+
+def initial(schedule: Schedule) -> SchedulerEntry:
+    return SchedulerEntry.initial(schedule, JobTemplate(), NOW)
+
+
+def test_policies_are_stored_apart_and_read_again() -> None:
+    entry = initial(Every(60, jitter=timedelta(seconds=9), missed=MissedRuns.fire_all(7), overlap=Overlap.QUEUE_ONE))
+    assert entry.members["oq"] == {"missed": "fire_all", "missedMax": 7, "overlap": "queue_one", "jitter": 9000}
+    assert entry.policies == Policies("fire_all", 7, Overlap.QUEUE_ONE, 9000)
+    assert (entry.missed, entry.overlap, entry.jitter) == ("fire_all", Overlap.QUEUE_ONE, timedelta(seconds=9))
+    assert "oq" not in initial(Every(60)).members, "the wire's behaviour needs no word"
+
+
+@pytest.mark.parametrize("extra", [None, 7, [], {}, {"missed": 5, "missedMax": "x", "overlap": [], "jitter": -4}])
+def test_what_cannot_be_read_means_what_the_wire_means(extra: object) -> None:
+    assert SchedulerEntry({"every": 1000, "oq": extra}).policies == Policies()
+
+
+def test_setting_it_again_goes_on_and_takes_new_policies() -> None:
+    before = initial(Every(60)).fired(NOW, NOW + 60_000, job="j", queued=5)
+    assert before is not None
+    again = SchedulerEntry.initial(Every(60, overlap="skip"), JobTemplate(), NOW, before)
+    assert (again.iteration_count, again.last_job, again.overlap) == (1, "j", Overlap.SKIP)
+    paused = SchedulerEntry.initial(Every(60), JobTemplate(), NOW, before.paused())
+    assert (paused.is_paused, paused.next_run) == (True, before.next_run)
+
+
+OR_PATTERN = "0 0 13 * 5"
+
+
+def test_either_day_is_enough_when_asked() -> None:
+    at: datetime | None = datetime(2024, 1, 1, tzinfo=UTC)
+    found = []
+    for _ in range(5):
+        assert at is not None
+        at = Cron(OR_PATTERN, day_or=True).next_run(at)
+        found.append(at and (at.month, at.day))
+    assert found == [(1, 5), (1, 12), (1, 13), (1, 19), (1, 26)]
+
+
+@pytest.mark.parametrize("pattern", ["0 0 13 * *", "0 0 * * 5", "0 0 1-31 * 5", "0 0 13 * 0-6", "* * * * *"])
+def test_one_restricted_day_is_as_without_the_flag(pattern: str) -> None:
+    assert [Timing(pattern=pattern, day_or=either).first_run(NOW) for either in (True, False)] == [
+        Timing(pattern=pattern).first_run(NOW)
+    ] * 2
+
+
+def wire_decision(members: dict[str, Any], now_ms: int) -> str:
+    """The wire's rules for one entry, of a leader that knows nothing of ours."""
+    numbers = [members.get(name) for name in ("every", "repeatAfterComplete")]
+    if not members.get("pattern") and not any(isinstance(number, int) and 0 < number < 2**53 for number in numbers):
+        return "delete"
+    if not members.get("nextRun") or members["nextRun"] > now_ms:
+        return "skip"
+    return "fire"
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        initial(Cron(OR_PATTERN, day_or=True)),
+        initial(Every(60)).paused(),
+        initial(Cron("* * * * *")).paused(),
+        initial(RepeatAfterComplete(60)).paused(),
+        initial(Cron(OR_PATTERN, day_or=True)).paused(),
+    ],
+    ids=["either day", "every", "cron", "repeat after complete", "either day, paused"],
+)
+def test_other_clients_neither_run_nor_remove_what_is_not_for_them(entry: SchedulerEntry) -> None:
+    members = json.loads(entry.dump())
+    assert wire_decision(members, NOW + 100 * 365 * 24 * HOUR) == "skip"
+    assert SchedulerEntry.parse(entry.dump()) == entry
+
+
+def test_a_hidden_pattern_is_run_by_ours() -> None:
+    entry = initial(Cron(OR_PATTERN, day_or=True))
+    plan = evaluate({"x": entry.dump()}, entry.next_run)
+    assert [fire.due_ms for fire in plan.fires] == [entry.next_run]
+    after = SchedulerEntry.parse(plan.updates["x"])
+    assert after is not None
+    assert after.next_run > entry.next_run
+    assert after.timing == entry.timing
+
+
+def test_another_workers_continuation_does_not_end_a_pause() -> None:
+    paused = initial(RepeatAfterComplete(60)).paused()
+    text = json.dumps({**paused.members, "nextRun": NOW + 5})
+    plan = evaluate({"x": text}, NOW + HOUR)
+    assert plan.fires == ()
+    again = SchedulerEntry.parse(plan.updates["x"])
+    assert again is not None
+    assert (again.members["nextRun"], again.next_run, again.is_paused) == (0, NOW + 5, True)
+
+
+def test_all_missed_runs_within_the_limit_and_the_tick() -> None:
+    members = {"every": 1000, "nextRun": NOW, "iterationCount": 0, "oq": {"missed": "fire_all", "missedMax": 200}}
+    plan = evaluate({"x": json.dumps(members)}, NOW + 99_500)
+    assert [fire.due_ms for fire in plan.fires] == [NOW + 1000 * run for run in range(50)]
+    rest = evaluate(plan.updates, NOW + 99_500)
+    assert [fire.due_ms for fire in rest.fires] == [NOW + 1000 * run for run in range(50, 100)]
+    assert evaluate(rest.updates, NOW + 99_500).is_empty
+    last = evaluate({"x": json.dumps({**members, "limit": 3})}, NOW + 99_500)
+    assert (len(last.fires), last.deletions) == (3, ("x",))
+
+
+def test_the_latest_missed_runs_of_a_cron_are_found_however_long_ago_the_first_was() -> None:
+    timing = Timing(pattern="0 3 * * *")
+    first_ms = timing.first_run(NOW)
+    assert first_ms is not None
+    runs = timing.runs_until(first_ms, first_ms + 400 * 24 * HOUR + 5, 3)
+    assert runs == [first_ms + day * 24 * HOUR for day in (398, 399, 400)]
+
+
+def test_a_queued_last_run_is_still_made_and_then_the_schedule_goes() -> None:
+    members = {"every": 1000, "nextRun": NOW, "iterationCount": 1, "endDate": NOW}
+    text = json.dumps({**members, "oq": {"overlap": "queue_one", "job": "j"}})
+    held = evaluate({"x": text}, NOW).held["x"].text
+    assert held is not None
+    assert wire_decision(json.loads(held), NOW + HOUR) == "skip"
+    assert evaluate({"x": held}, NOW + 1, awaited={"x": Awaited("open")}).is_empty
+    plan = evaluate({"x": held}, NOW + 1, awaited={"x": Awaited("ended", NOW)})
+    assert ([fire.due_ms for fire in plan.fires], plan.deletions) == ([NOW], ("x",))
+
+
+def test_a_run_by_hand_has_an_id_of_its_own() -> None:
+    for name in ("nightly", "x" * 300, "a.b:c"):
+        fire = run_now(name, initial(RepeatAfterComplete(60)), NOW)
+        assert fire.options.job_id is not None
+        assert name_problem(fire.options.job_id) is None
+        assert fire.options.job_id != fire_id(name, NOW)
+        assert fire.scheduler_name == "", "no second chain"
+
+
+def test_flow_ids_tell_schedules_and_times_apart() -> None:
+    jobs = [fire_id(name, due) for name in ("a", "a.1", "a%2E1", "x" * 300, "y" * 300) for due in (1, NOW)] + ["17"]
+    flows = [flow_id_of(job_id) for job_id in jobs]
+    assert len(set(flows)) == len(jobs)
+    assert all("." not in flow and name_problem(f"{flow}.{'n' * 60}") is None for flow in flows)

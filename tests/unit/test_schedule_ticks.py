@@ -1,0 +1,182 @@
+"""One tick of the schedulers: what is made, what is stored, and what goes."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from orchestration_queue.options import name_problem
+from orchestration_queue.schedules import (
+    Every,
+    JobTemplate,
+    SchedulerEntry,
+    TickPlan,
+    evaluate,
+    fire_id,
+)
+
+NOW = 1_700_000_000_000  # 2023-11-14 22:13:20 UTC
+SECOND = timedelta(seconds=1)
+
+
+def ms(text: str) -> int:
+    return int(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp() * 1000)
+
+
+def entry_text(**members: Any) -> str:
+    return json.dumps({"nextRun": NOW - 1, "iterationCount": 0, **members})
+
+
+def tick(now_ms: int = NOW, **members: Any) -> TickPlan:
+    return evaluate({"nightly": entry_text(**members)}, now_ms)
+
+
+def test_due_entry_fires_once_however_much_was_missed() -> None:
+    plan = tick(every=1000, nextRun=NOW - 3500, template={"name": "load", "data": [1], "opts": {"attempts": 2}})
+    (fire,) = plan.fires
+    assert (fire.name, fire.job_name, fire.data_text, fire.due_ms) == ("nightly", "load", "[1]", NOW - 3500)
+    assert (fire.options.job_id, fire.options.attempts) == (f"repeat.nightly.{NOW - 3500}", 2)
+    assert (fire.options_text, fire.scheduler_name) == ('{"attempts":2}', "")
+    assert json.loads(plan.updates["nightly"]) == {
+        "every": 1000,
+        "iterationCount": 1,
+        "lastRun": NOW,
+        "nextRun": NOW + 500,
+        "template": {"name": "load", "data": [1], "opts": {"attempts": 2}},
+    }
+    assert plan.deletions == ()
+    assert plan.next_due_ms == NOW + 500
+
+
+def test_template_defaults() -> None:
+    (fire,) = tick(every=1000).fires
+    assert (fire.job_name, fire.data_text, fire.options_text) == ("nightly", "{}", "{}")
+    assert tick(every=1000, template={"data": None}).fires[0].data_text == "null"
+
+
+def test_template_options_of_any_client_are_kept_and_placed() -> None:
+    stored = {"priority": 9999, "attempts": -1, "ttl": 5000, "lifo": True, "delay": 60, "fallbacks": [{"model": "x"}]}
+    (fire,) = tick(every=1000, template={"opts": stored}).fires
+    assert json.loads(fire.options_text) == stored
+    options = fire.options
+    assert (options.priority, options.attempts, options.ttl, options.lifo) == (2048, 0, 5 * SECOND, True)
+    assert options.delay == timedelta(0)
+
+
+def test_members_of_other_clients_survive() -> None:
+    plan = tick(every=1000, color="blue", template={"opts": {"x": 1}, "y": 2})
+    after = json.loads(plan.updates["nightly"])
+    assert (after["color"], after["template"]) == ("blue", {"opts": {"x": 1}, "y": 2})
+
+
+def test_repeat_after_complete_waits_for_its_job() -> None:
+    plan = tick(repeatAfterComplete=1000)
+    assert plan.fires[0].scheduler_name == "nightly"
+    after = SchedulerEntry.parse(plan.updates["nightly"])
+    assert after is not None
+    assert (after.next_run, after.iteration_count) == (0, 1)
+    assert evaluate(plan.updates, NOW + 10**9).is_empty, "until the job has ended"
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"every": 1000, "nextRun": NOW + 1},
+        {"every": 1000, "nextRun": 0},
+        {"every": 1000, "nextRun": None},
+        {"every": 1000, "template": {"data": "x" * 1_048_575}},
+        {"every": 1000, "template": {"data": "\ud800"}},
+        {"every": 1000, "template": {"data": 1e999}},
+        {"pattern": "* * * * *", "tz": "Mars/Base"},
+    ],
+    ids=["later", "in flight", "never set", "data too large", "data no text", "data no number", "zone unknown here"],
+)
+def test_left_as_it_is(members: dict[str, Any]) -> None:
+    text = entry_text(**members).replace("Infinity", "1e999")
+    assert evaluate({"nightly": text}, NOW).is_empty
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {},
+        {"every": -5},
+        {"every": 0},
+        {"every": 1.5},
+        {"every": "1000"},
+        {"every": True},
+        {"repeatAfterComplete": 2**53},
+        {"every": 1000, "limit": 3, "iterationCount": 3},
+        {"every": 1000, "nextRun": NOW - 10, "endDate": NOW - 11},
+        {"pattern": "not a cron"},
+        {"pattern": "0 0 30 2 *"},
+    ],
+    ids=str,
+)
+def test_removed_without_a_job(members: dict[str, Any]) -> None:
+    plan = tick(**members)
+    assert (plan.fires, dict(plan.updates), plan.deletions) == ((), {}, ("nightly",))
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"every": 1000, "limit": 3, "iterationCount": 2},
+        {"repeatAfterComplete": 1000, "limit": 1},
+        {"every": 1000, "endDate": NOW + 10},
+        {"pattern": "* * * * *", "endDate": NOW + 10},
+    ],
+    ids=str,
+)
+def test_the_last_run_removes_the_entry(members: dict[str, Any]) -> None:
+    plan = tick(**members)
+    assert len(plan.fires) == 1
+    assert (dict(plan.updates), plan.deletions) == ({}, ("nightly",))
+
+
+def test_a_broken_entry_does_not_block_others() -> None:
+    entries = {
+        "unreadable": "{",
+        "broken": entry_text(pattern="61 * * * *"),
+        "fine": entry_text(pattern="0 * * * *", nextRun=ms("2023-11-14 22:00")),
+        "later": entry_text(every=1000, nextRun=NOW + 5),
+    }
+    plan = evaluate(entries, NOW)
+    assert [fire.name for fire in plan.fires] == ["fine"]
+    assert plan.deletions == ("broken",)
+    assert json.loads(plan.updates["fine"])["nextRun"] == ms("2023-11-14 23:00")
+    assert plan.next_due_ms == NOW + 5
+
+
+def test_two_leaders_of_one_entry_make_one_job() -> None:
+    entries = {"nightly": entry_text(every=1000, nextRun=NOW - 10)}
+    first, second = evaluate(entries, NOW), evaluate(entries, NOW + 3)
+    assert first.fires[0].options.job_id == second.fires[0].options.job_id
+    later = evaluate(first.updates, NOW + 990)
+    assert later.fires[0].options.job_id != first.fires[0].options.job_id
+
+
+def test_limit_counts_over_ticks() -> None:
+    entries: dict[str, str] = {"nightly": SchedulerEntry.initial(Every(1, limit=3), JobTemplate(), NOW).dump()}
+    fired = 0
+    for second in range(10):
+        plan = evaluate(entries, NOW + second * 1000)
+        fired += len(plan.fires)
+        entries |= plan.updates
+        for name in plan.deletions:
+            del entries[name]
+    assert (fired, entries) == (3, {})
+
+
+NAMES = ["nightly", "a:b", "a%3Ab", "{a}", "a.1", "a", "a\n", "ü", "%", "", "x" * 300, "x" * 301, ":" * 200]
+
+
+def test_fire_ids_are_legal_and_tell_schedulers_apart() -> None:
+    ids = [fire_id(name, due) for name in NAMES for due in (1, NOW)]
+    assert len(set(ids)) == len(ids)
+    assert [name_problem(job_id) for job_id in ids] == [None] * len(ids)
+    assert fire_id("etl.nightly", NOW) == f"repeat.etl.nightly.{NOW}"
+    assert fire_id("a:b", NOW) == f"repeat.a%3Ab.{NOW}"
