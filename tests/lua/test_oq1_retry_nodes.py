@@ -9,6 +9,7 @@ import pytest
 
 from orchestration_queue.protocol.call import Operation
 from orchestration_queue.protocol.keys import QueueKeys
+from orchestration_queue.protocol.operations.control import revoke
 from orchestration_queue.protocol.operations.graphs import (
     Edge,
     Graph,
@@ -24,6 +25,7 @@ from orchestration_queue.protocol.operations.graphs import (
     retry_nodes,
     submit_graph,
 )
+from orchestration_queue.protocol.operations.housekeeping import tick
 from orchestration_queue.protocol.placement import ParentRef
 from tests.lua.oq1 import Own, completed, failed, load_own_library, new_job, paused
 from tests.lua.wire import NOW, Wire, Word
@@ -214,6 +216,27 @@ def test_expired_revoked_and_stalled_jobs_decide_too(own: Own) -> None:
     assert states(own, "after-c") == ["upstream_failed"]
 
 
+def test_who_waits_for_a_revoked_job_never_runs(own: Own) -> None:
+    there = Own(own.wire.sibling("other"))
+    a, far = ParentRef(keys(own), "a"), ParentRef(keys(there), "far")
+    nodes = [GraphNode(new_job(custom_id="b")), GraphNode(new_job(custom_id="a"))]
+    run(own, submit_graph(keys(own), Graph(nodes, [Edge(0, 1)], awaited_by=[OutsideDependent(1, far)]), NOW))
+    part = Graph([GraphNode(new_job(custom_id="far"))], waits_for=[OutsideDependency(0, a)])
+    run(there, submit_graph(keys(there), part, NOW))
+    assert own.send(revoke(keys(own), "a", NOW).call) == "revoked"
+    assert states(own, "a", "b") == ["failed", "upstream_failed"]
+    assert states(there, "far") == ["upstream_failed"]
+    assert own.send(revoke(keys(own), "b", NOW).call) == "flagged"
+    assert own.send(revoke(keys(own), "gone", NOW).call) == "not_found"
+
+
+def test_who_waits_for_a_job_that_expired_before_it_was_due_never_runs(own: Own) -> None:
+    nodes = [GraphNode(new_job(custom_id="b")), GraphNode(new_job(custom_id="a", delay_ms=50, ttl_ms=5))]
+    run(own, submit_graph(keys(own), Graph(nodes, [Edge(0, 1)]), NOW))
+    own.send(tick(keys(own), NOW + 60).call)
+    assert states(own, "a", "b") == ["failed", "upstream_failed"]
+
+
 def test_a_parent_whose_child_failed_before_it_waited_does_not_wait(own: Own) -> None:
     own.add(new_job(custom_id="p"))
     (parent,) = own.take()
@@ -367,6 +390,8 @@ CHANGING = ("stream", "scheduled", "failed", "events", "metrics:failed", "rateli
         ("releaseGraph", CHANGING, [NOW, 0, 1, "a"], "a limit of 0 gets nowhere"),
         ("releaseGraph", CHANGING, [NOW, 1, 2, "a"], "takes 6 keys and 5 arguments, not 6 and 4"),
         ("releaseGraph", CHANGING[1:], [NOW, 1, 1, "a"], "takes 6 keys and 4 arguments, not 5 and 4"),
+        ("revoke", CHANGING, ["a", "x", "g"], "'now_ms' is not a whole number"),
+        ("revoke", CHANGING, ["a", NOW], "takes 6 keys and 3 arguments, not 6 and 2"),
         ("holdNodes", CHANGING[:1], [], "'job_count' is not a whole number"),
         ("holdNodes", CHANGING[1:2], [0], "does not end in ':stream'"),
         ("holdNodes", CHANGING[:1], [2, "a"], "takes 1 keys and 3 arguments, not 1 and 2"),

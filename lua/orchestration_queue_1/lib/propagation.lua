@@ -75,8 +75,14 @@ local function hear(self, queue, job_id)
   end
 end
 
+--- Whether keys of other queues may be on other servers. Who may not ask must be taken to be in a cluster.
+local function in_cluster()
+  local reply = redis.pcall("CLUSTER", "MYID")
+  return not (type(reply) == "table" and reply.err and reply.err:find("cluster support disabled", 1, true))
+end
+
 --- Hear of all jobs that fail from now on. `room` is how many jobs that wait may change; with `leaves`, those of other
---- queues are left to the caller.
+--- queues are left to the caller; nil finds out whether it is needed.
 function propagation.new(queue, now, room, leaves)
   local self = { queue = queue, now = now, room = room, leaves = leaves }
   self.todo, self.decisions, self.elsewhere, self.remaining = {}, {}, {}, {}
@@ -196,6 +202,9 @@ local function tell_all(self, ended)
   local member = ended.queue .. ended.job_id
   while ended.told < #ended.waiting do
     local other = ended.waiting[ended.told + 1]
+    if self.leaves == nil and other.queue ~= self.queue then
+      self.leaves = in_cluster()
+    end
     if self.leaves and other.queue ~= self.queue then
       leave(self, other.queue, other.job_id, member, ended.outcome)
     elseif self.room == 0 then

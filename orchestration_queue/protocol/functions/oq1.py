@@ -41,6 +41,7 @@ __all__ = [
     "report_usage",
     "retry_job",
     "retry_nodes",
+    "revoke",
     "submit_graph",
     "tick",
     "update_data",
@@ -1237,6 +1238,57 @@ def retry_nodes(
             len(job_ids),
             *(word for item in news for word in (item.dependent, item.member)),
             *job_ids,
+        ),
+        is_function=True,
+    )
+
+
+def revoke(
+    *,
+    stream_key: str,
+    scheduled_key: str,
+    failed_key: str,
+    events_key: str,
+    metrics_failed_key: str,
+    ratelimited_key: str,
+    job_id: str,
+    now_ms: int,
+    group: str,
+) -> Call:
+    """Withdraw a job as `glidemq_revoke` does, and decide about those that wait for it if it never will run.
+
+    Args:
+        stream_key: Stream; ready jobs.
+        scheduled_key: Zset; delayed and prioritized jobs.
+        failed_key: Zset; failed jobs by time.
+        events_key: Stream; lifecycle events.
+        metrics_failed_key: Hash; failures per minute.
+        ratelimited_key: Zset; groups that wait for their limits.
+        job_id: The job.
+        now_ms: Epoch ms.
+        group: Consumer group of its entry.
+
+    Returns:
+        The call. Its reply (text): `revoked`, `flagged` or `not_found`.
+
+    The server refuses it when the stream key does not end in `:stream`.
+
+    Cost: O(N) for a job waiting on the stream or a list; it changes at most 500 jobs that wait.
+    """
+    return Call(
+        "oq1_revoke",
+        (
+            stream_key,
+            scheduled_key,
+            failed_key,
+            events_key,
+            metrics_failed_key,
+            ratelimited_key,
+        ),
+        (
+            job_id,
+            now_ms,
+            group,
         ),
         is_function=True,
     )

@@ -1772,8 +1772,14 @@ local function hear(self, queue, job_id)
   end
 end
 
+--- Whether keys of other queues may be on other servers. Who may not ask must be taken to be in a cluster.
+local function in_cluster()
+  local reply = redis.pcall("CLUSTER", "MYID")
+  return not (type(reply) == "table" and reply.err and reply.err:find("cluster support disabled", 1, true))
+end
+
 --- Hear of all jobs that fail from now on. `room` is how many jobs that wait may change; with `leaves`, those of other
---- queues are left to the caller.
+--- queues are left to the caller; nil finds out whether it is needed.
 function propagation.new(queue, now, room, leaves)
   local self = { queue = queue, now = now, room = room, leaves = leaves }
   self.todo, self.decisions, self.elsewhere, self.remaining = {}, {}, {}, {}
@@ -1893,6 +1899,9 @@ local function tell_all(self, ended)
   local member = ended.queue .. ended.job_id
   while ended.told < #ended.waiting do
     local other = ended.waiting[ended.told + 1]
+    if self.leaves == nil and other.queue ~= self.queue then
+      self.leaves = in_cluster()
+    end
     if self.leaves and other.queue ~= self.queue then
       leave(self, other.queue, other.job_id, member, ended.outcome)
     elseif self.room == 0 then
@@ -4763,6 +4772,25 @@ do -- retryNodes
   end)
 end
 
+do -- revoke
+  local propagation = require("propagation")
+  local revocation = require("revocation")
+  redis.register_function("oq1_revoke", function(KEYS, ARGV)
+    local job_id = ARGV[1]
+    local now_ms = whole(ARGV[2], "revoke", "now_ms")
+    local group = ARGV[3]
+    count_words("revoke", #KEYS, 6, #ARGV, 3)
+    local queue = queue_of("revoke", KEYS[1], ":stream") .. ":"
+    -- Jobs that wait in other queues are decided about, too, unless these may be on other servers of a cluster. They, and
+    -- those beyond the bound, are told when somebody looks at their flow.
+
+    local outcomes = propagation.new(queue, now_ms, 500)
+    local reply = revocation.revoke(queue, job_id, now_ms, group)
+    propagation.finish(outcomes)
+    return reply
+  end)
+end
+
 do -- submitGraph
   local submission = require("submission")
   redis.register_function("oq1_submitGraph", function(KEYS, ARGV)
@@ -4858,6 +4886,7 @@ end
 do -- tick
   local lists = require("lists")
   local promotion = require("promotion")
+  local propagation = require("propagation")
   local schedulers = require("schedulers")
   redis.register_function("oq1_tick", function(KEYS, ARGV)
     local now_ms = whole(ARGV[1], "tick", "now_ms")
@@ -4868,7 +4897,9 @@ do -- tick
     local ratelimited_key = KEYS[4]
     local meta_key = KEYS[5]
     local schedulers_key = KEYS[6]
+    local outcomes = propagation.new(queue, now_ms, 500) -- jobs may expire, and others wait for them
     local moved = promotion.due(queue, now_ms) + promotion.limited(queue, now_ms)
+    propagation.finish(outcomes)
     if heal then
       lists.heal(queue)
     end

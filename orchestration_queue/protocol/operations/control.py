@@ -66,7 +66,7 @@ def remove(keys: QueueKeys, job_id: str) -> Operation[bool]:
 
 
 def revoke(keys: QueueKeys, job_id: str, now_ms: int) -> Operation[Revocation]:
-    """Withdraw a job."""
+    """Withdraw a job; those that wait for it are decided about, if it never will run."""
 
     def read(reply: Reply) -> Revocation:
         word = text(reply)
@@ -77,12 +77,13 @@ def revoke(keys: QueueKeys, job_id: str, now_ms: int) -> Operation[Revocation]:
         except ValueError:
             raise _unknown(keys, job_id, "revoked", word) from None
 
-    call = glidemq.revoke(
-        job_key=keys.job(job_id),
+    call = oq1.revoke(
         stream_key=keys.stream,
         scheduled_key=keys.scheduled,
         failed_key=keys.failed,
         events_key=keys.events,
+        metrics_failed_key=keys.metrics_failed,
+        ratelimited_key=keys.ratelimited,
         job_id=job_id,
         now_ms=now_ms,
         group=GROUP,

@@ -1,0 +1,25 @@
+--- Withdraw a job as `glidemq_revoke` does, and decide about those that wait for it if it never will run.
+--- @queue   stream!
+--- @key   stream               stream       ready jobs
+--- @key   scheduled            zset         delayed and prioritized jobs
+--- @key   failed               zset         failed jobs by time
+--- @key   events               stream       lifecycle events
+--- @key   metrics_failed       hash         failures per minute
+--- @key   ratelimited          zset         groups that wait for their limits
+--- @arg   job_id               text         the job
+--- @arg   now_ms               int          epoch ms
+--- @arg   group                text         consumer group of its entry
+--- @returns text `revoked`, `flagged` or `not_found`
+--- @error   the stream key does not end in `:stream`
+--- @cost    O(N) for a job waiting on the stream or a list; it changes at most 500 jobs that wait
+
+local propagation = require("propagation")
+local revocation = require("revocation")
+
+-- Jobs that wait in other queues are decided about, too, unless these may be on other servers of a cluster. They, and
+-- those beyond the bound, are told when somebody looks at their flow.
+
+local outcomes = propagation.new(queue, now_ms, 500)
+local reply = revocation.revoke(queue, job_id, now_ms, group)
+propagation.finish(outcomes)
+return reply
