@@ -1,0 +1,75 @@
+"""What one round of a worker's housekeeping costs, by how many schedules there are and how many are due.
+
+Run as ``python -m tests.bench.schedules``; prints JSON.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import statistics
+import time
+
+from orchestration_queue.options import WorkerOptions
+from orchestration_queue.protocol.call import Call
+from orchestration_queue.protocol.keys import QueueKeys
+from orchestration_queue.server import AsyncConnection
+from orchestration_queue.worker.leader import Leader
+from orchestration_queue.worker.line import Line
+from tests.bench.server import server
+
+__all__ = ["measure"]
+
+_HOUR_MS = 3_600_000
+_ROUNDS = 50
+
+
+async def measure(url: str, schedules: int, due: int) -> dict[str, float]:
+    """Median milliseconds of a round, and its commands, with so many schedules of which so many are due each time."""
+    keys, options = QueueKeys(f"bench-{schedules}-{due}"), WorkerOptions()
+    async with await AsyncConnection.open(url) as connection:
+        line = Line(keys, "bench", connection, connection, options)
+        await line.set_clock()
+        ahead_ms = 0
+        leader = Leader(keys, connection, options.promotion_interval, lambda: line.clock.now_ms() + ahead_ms)
+        await _plan(connection, keys, schedules, due, line.clock.now_ms())
+        await leader.tick((await line.tick()).schedules_due_ms)
+        rounds = []
+        before = await _commands(connection, keys)
+        for _ in range(_ROUNDS):
+            ahead_ms += 10_000
+            began = time.perf_counter()
+            await leader.tick((await line.tick()).schedules_due_ms)
+            rounds.append(time.perf_counter() - began)
+        commands = await _commands(connection, keys) - before
+    return {"median_ms": round(statistics.median(rounds) * 1e3, 3), "calls": round(commands / _ROUNDS, 2)}
+
+
+async def _plan(connection: AsyncConnection, keys: QueueKeys, schedules: int, due: int, now_ms: int) -> None:
+    """Schedules of which some are due every ten seconds, and the others in a long time."""
+
+    for number in range(schedules):
+        every_ms = 10_000 if number < due else 1000 * _HOUR_MS
+        entry = json.dumps({"every": every_ms, "nextRun": now_ms + every_ms, "iterationCount": 0})
+        await connection.execute(Call("HSET", (keys.schedulers,), (f"s{number}", entry)))
+
+
+async def _commands(connection: AsyncConnection, keys: QueueKeys) -> int:
+
+    info = await connection.execute(Call("INFO", args=("commandstats",), near=keys.stream))
+    words = info.decode() if isinstance(info, bytes) else str(info)
+    line = next(line for line in words.splitlines() if line.startswith("cmdstat_fcall:"))
+    return int(line.partition("calls=")[2].partition(",")[0])
+
+
+async def _all(url: str) -> dict[str, dict[str, float]]:
+    return {
+        f"{schedules} schedules, {due} due": await measure(url, schedules, due)
+        for schedules in (100, 10_000)
+        for due in (0, 10)
+    }
+
+
+if __name__ == "__main__":
+    with server() as where:
+        print(json.dumps(asyncio.run(_all(where)), indent=2))
