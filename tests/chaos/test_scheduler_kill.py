@@ -25,7 +25,7 @@ pytestmark = pytest.mark.chaos
 
 LOCK_S = 1.0
 """How long the lock of these workers holds, with their short intervals."""
-TAKEOVER_S = 2 * LOCK_S + 3.0
+TAKEOVER_S = 2 * LOCK_S + 8.0
 """Twice that; and, as this machine may be busy, the time in which a process starts."""
 INDEX = "HGETALL"
 """What a leader sends only when it compares the index with all entries."""
