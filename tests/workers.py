@@ -19,6 +19,7 @@ QUICK = WorkerOptions(
     lock_duration=timedelta(seconds=1),
     stalled_interval=timedelta(milliseconds=300),
     promotion_interval=timedelta(milliseconds=100),
+    flow_interval=timedelta(milliseconds=200),
     drain=timedelta(seconds=5),
 )
 

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 __all__ = [
+    "STATE_COLOURS",
     "JsonFlag",
     "Prefix",
     "Url",
@@ -31,8 +32,14 @@ Url = Annotated[
 Prefix = Annotated[str, typer.Option("--prefix", envvar="OQ_PREFIX", help="First part of every key.")]
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
-_COLOURS = {
+STATE_COLOURS = {
     "completed": "green",
+    "running": "cyan",
+    "submitting": "yellow",
+    "waiting-children": "blue",
+    "upstream_failed": "dark_orange",
+    "skipped": "bright_black",
+    "cancelled": "magenta",
     "failed": "red",
     "active": "cyan",
     "waiting": "yellow",
@@ -75,7 +82,7 @@ def show_fields(fields: Mapping[str, Any]) -> None:
 
 def state_text(state: str | None) -> str:
     """A state, in its colour."""
-    return f"[{_COLOURS.get(state, 'magenta')}]{state}[/]" if state else "[dim]gone[/]"
+    return f"[{STATE_COLOURS.get(state, 'magenta')}]{state}[/]" if state else "[dim]gone[/]"
 
 
 def seconds_text(seconds: float | None) -> str:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from orchestration_queue.client._async.events import AsyncQueueEvents
     from orchestration_queue.client._async.flow import AsyncFlow
     from orchestration_queue.client._async.flow_producer import AsyncFlowProducer
+    from orchestration_queue.client._async.flows import AsyncFlows
     from orchestration_queue.client._async.job import AsyncJob
     from orchestration_queue.client._async.producer import AsyncProducer
     from orchestration_queue.client._async.queue import AsyncQueue
@@ -26,11 +27,13 @@ if TYPE_CHECKING:
     from orchestration_queue.client._sync.events import QueueEvents
     from orchestration_queue.client._sync.flow import Flow
     from orchestration_queue.client._sync.flow_producer import FlowProducer
+    from orchestration_queue.client._sync.flows import Flows
     from orchestration_queue.client._sync.job import Job
     from orchestration_queue.client._sync.producer import Producer
     from orchestration_queue.client._sync.queue import Queue
     from orchestration_queue.client._sync.schedulers import JobSchedulers
     from orchestration_queue.client._sync.usage import UsageLedger
+    from orchestration_queue.client.flow_status import FlowStatus, FlowSummary
     from orchestration_queue.client.values import FlowNode, NewJob
     from orchestration_queue.protocol.operations.broadcasting import Subscription
     from orchestration_queue.protocol.operations.budgets import BudgetState
@@ -49,6 +52,7 @@ __all__ = [
     "AsyncDeadLetters",
     "AsyncFlow",
     "AsyncFlowProducer",
+    "AsyncFlows",
     "AsyncJob",
     "AsyncJobSchedulers",
     "AsyncProducer",
@@ -62,6 +66,9 @@ __all__ = [
     "Flow",
     "FlowNode",
     "FlowProducer",
+    "FlowStatus",
+    "FlowSummary",
+    "Flows",
     "Job",
     "JobCounts",
     "JobSchedulers",
@@ -88,6 +95,7 @@ _FACES = {
     "events": "QueueEvents",
     "flow": "Flow",
     "flow_producer": "FlowProducer",
+    "flows": "Flows",
     "job": "Job",
     "producer": "Producer",
     "queue": "Queue",
@@ -95,6 +103,7 @@ _FACES = {
     "usage": "UsageLedger",
 }
 _VALUES = {
+    "client.flow_status": "FlowStatus FlowSummary",
     "client.values": "FlowNode NewJob",
     "protocol.operations.broadcasting": "Subscription",
     "protocol.operations.budgets": "BudgetState",

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from orchestration_queue.client.values import FlowNode, event_outcome, outcome
 from orchestration_queue.errors import FlowFailedError, JobFailedError
-from orchestration_queue.flows import FlowPlan, Step, kahn
+from orchestration_queue.flows import Step, TriggerRule, kahn
+from orchestration_queue.flows.stored import FlowJob, StoredFlow, outcome_of
 from orchestration_queue.protocol.events import Event
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.states import JobState
 
-__all__ = ["PROGRESS_FIELDS", "TREE_FIELDS", "FlowProgress", "flow_node", "found_nodes"]
+__all__ = ["PROGRESS_FIELDS", "TREE_FIELDS", "FlowProgress", "flow_nodes", "found_nodes"]
 
-PROGRESS_FIELDS = ("state", "returnvalue", "failedReason")
+PROGRESS_FIELDS = ("state", "outcome", "returnvalue", "failedReason")
 """What of a job's record says whether and how it finished."""
 
-TREE_FIELDS = ("state", "processedOn", "finishedOn", "attemptsMade", "failedReason")
+TREE_FIELDS = ("state", "outcome", "timestamp", "processedOn", "finishedOn", "attemptsMade", "failedReason")
 """What of a job's record :class:`FlowNode` shows."""
 
 _GONE = "its job is not there any more: it was removed, or not kept after it finished"
@@ -30,34 +32,38 @@ class FlowProgress:
         unfinished: Names of the nodes of which no outcome is known.
     """
 
-    def __init__(self, plan: FlowPlan) -> None:
-        self._plan = plan
+    def __init__(self, flow: StoredFlow) -> None:
+        self._jobs = flow.jobs
         self._results: dict[str, Any] = {}
         self._failures: dict[str, str] = {}
-        self.unfinished = set(plan.steps)
+        self._unrun: dict[str, str] = {}
+        self.unfinished = set(flow.jobs)
 
-    def told(self, step: Step, event: Event) -> bool:
+    def told(self, job: FlowJob | Step, event: Event) -> bool:
         """Learn from an event; whether the job's record has to be looked at, too."""
         if event.type == "completed":
-            self._finish(step, None, event)
+            self._finish(job, None, event)
             return False
         return True
 
-    def looked(self, step: Step, record: JobRecord | None) -> None:
+    def looked(self, job: FlowJob | Step, record: JobRecord | None) -> None:
         """Learn from a job's record."""
         if record is None or record.is_finished:
-            self._finish(step, record, None)
+            self._finish(job, record, None)
 
-    def _finish(self, step: Step, record: JobRecord | None, event: Event | None) -> None:
-        name = step.node.name
+    def _finish(self, job: FlowJob | Step, record: JobRecord | None, event: Event | None) -> None:
+        name = job.node.name
         if name not in self.unfinished:
             return
         self.unfinished.discard(name)
+        if record is not None and (how := outcome_of(record)) != record.state:
+            self._unrun[name] = how
+            return
         try:
             if event is not None:
-                self._results[name] = event_outcome(step.keys.queue, event)
+                self._results[name] = event_outcome(job.keys.queue, event)
             elif record is not None:
-                self._results[name] = outcome(step.keys.queue, record)
+                self._results[name] = outcome(job.keys.queue, record)
             else:
                 self._failures[name] = _GONE
         except JobFailedError as error:
@@ -65,10 +71,12 @@ class FlowProgress:
 
     @property
     def blocked(self) -> list[str]:
-        """The unfinished nodes that wait, near or far, for a failed one."""
+        """The unfinished nodes that wait, near or far, for a failed one, although they need its success."""
         blocked: dict[str, None] = {}
-        for name, step in self._plan.steps.items():  # dependencies come before dependents
-            if name in self.unfinished and any(dep in self._failures or dep in blocked for dep in step.node.deps):
+        for name, job in self._jobs.items():  # dependencies come before dependents
+            if name not in self.unfinished or job.node.rule is not TriggerRule.ALL_SUCCESS:
+                continue
+            if any(dep in self._failures or dep in self._unrun or dep in blocked for dep in job.node.deps):
                 blocked[name] = None
         return list(blocked)
 
@@ -78,22 +86,39 @@ class FlowProgress:
         return not self.unfinished or len(self.blocked) == len(self.unfinished)
 
     def results(self) -> dict[str, Any]:
-        """What the nodes returned, by name.
+        """What the nodes returned, by name; those that were skipped are left out.
 
         Raises:
             FlowFailedError: A node failed; the first in the flow's order is named.
         """
-        for name, step in self._plan.steps.items():
+        for name, job in self._jobs.items():
             if name in self._failures:
+                in_vain = {*self.blocked, *self._unrun}
                 raise FlowFailedError(
-                    step.keys.queue, step.job_id, self._failures[name], node=name, dependents=self.blocked
+                    job.keys.queue,
+                    job.job_id,
+                    self._failures[name],
+                    node=name,
+                    dependents=[other for other in self._jobs if other in in_vain],
                 )
-        return {name: self._results[name] for name in self._plan.steps}
+        return {name: self._results[name] for name in self._jobs if name in self._results}
 
 
-def flow_node(step: Step, record: JobRecord | None) -> FlowNode:
-    """A node as it stands."""
-    return _node(step.node.name, step.job_id, step.keys.queue, step.level, tuple(step.node.deps), record)
+def flow_nodes(flow: StoredFlow, records: Mapping[str, JobRecord | None]) -> list[FlowNode]:
+    """The nodes of a flow as they stand, dependencies before dependents."""
+    return [
+        _node(
+            name,
+            job.job_id,
+            job.keys.queue,
+            job.depth,
+            job.node.waits_for,
+            records[name],
+            (records[dep] for dep in job.node.waits_for),
+            job.node.rule,
+        )
+        for name, job in flow.jobs.items()
+    ]
 
 
 def found_nodes(
@@ -115,15 +140,32 @@ def found_nodes(
     by_name = {node_name(job[1]): job for job in graph}
     deps = {name: tuple(node_name(job_id) for _, job_id in graph[job]) for name, job in by_name.items()}
     return [
-        _node(name, by_name[name][1], by_name[name][0], depth, deps[name], records[by_name[name]])
+        _node(
+            name,
+            by_name[name][1],
+            by_name[name][0],
+            depth,
+            deps[name],
+            records[by_name[name]],
+            (records[by_name[dep]] for dep in deps[name]),
+        )
         for depth, level in enumerate(kahn.levels(deps.items()))
         for name in level
     ]
 
 
-def _node(name: str, job_id: str, queue: str, depth: int, deps: tuple[str, ...], record: JobRecord | None) -> FlowNode:
+def _node(
+    name: str,
+    job_id: str,
+    queue: str,
+    depth: int,
+    deps: tuple[str, ...],
+    record: JobRecord | None,
+    waited_for: Iterable[JobRecord | None],
+    rule: str = "all_success",
+) -> FlowNode:
     if record is None:
-        return FlowNode(name, job_id, queue, depth, deps)
+        return FlowNode(name, job_id, queue, depth, deps, rule=rule)
     begun = record.state in (JobState.ACTIVE, JobState.COMPLETED)
     return FlowNode(
         name,
@@ -135,4 +177,17 @@ def _node(name: str, job_id: str, queue: str, depth: int, deps: tuple[str, ...],
         seconds=record.seconds,
         attempts=record.attempts_made + begun,
         failed_reason=record.failed_reason,
+        outcome=outcome_of(record),
+        waited=_waited(record, [dep.finished_at for dep in waited_for if dep is not None]),
+        started_at=record.started_at,
+        finished_at=record.finished_at,
+        rule=rule,
     )
+
+
+def _waited(record: JobRecord, ends: Sequence[datetime | None]) -> float | None:
+    """Seconds for which a job could have run before it did; clocks of several machines may disagree a little."""
+    ready = max((end for end in ends if end is not None), default=record.added_at)
+    if record.started_at is None or ready is None:
+        return None
+    return max(0.0, (record.started_at - ready).total_seconds())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from orchestration_queue.errors import JobFailedError, UsageError
@@ -135,6 +135,13 @@ class FlowNode:
         seconds: How long its latest attempt took; None while unfinished.
         attempts: Attempts that have begun, as far as the job's record tells.
         failed_reason: Why its last attempt failed.
+        outcome: Its state, or ``upstream_failed`` or ``skipped`` when it ended without being run; None when the job is
+            not there.
+        waited: Seconds from when it could have run (the end of the last node it waits for, else its submission) to its
+            latest start; None before, and when it never ran.
+        started_at: When its latest attempt began.
+        finished_at: When it ended.
+        rule: What must become of ``deps`` for it to run.
     """
 
     name: str
@@ -146,6 +153,11 @@ class FlowNode:
     seconds: float | None = None
     attempts: int = 0
     failed_reason: str | None = field(default=None)
+    outcome: str | None = None
+    waited: float | None = None
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    rule: str = "all_success"
 
     def to_dict(self) -> Mapping[str, Any]:
         """The node as JSON can say it."""

@@ -36,7 +36,7 @@ class Follower:
     def __init__(self, flow: Flow, connection: Connection) -> None:
         self._flow = flow
         self._connection = connection
-        self._progress = FlowProgress(flow.plan)
+        self._progress = FlowProgress(flow.graph)
         self.failed: dict[str, str] = {}
 
     @property

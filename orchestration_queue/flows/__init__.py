@@ -11,6 +11,7 @@ from orchestration_queue.flows.record import FlowRecord, RecordedNode, RecordedO
 from orchestration_queue.flows.rules import TriggerRule
 from orchestration_queue.flows.shapes import Part, Shape, chain, chord, group, tree
 from orchestration_queue.flows.step import Step
+from orchestration_queue.flows.stored import FlowState
 from orchestration_queue.flows.submitting import Launch, launch
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "FlowOptions",
     "FlowPlan",
     "FlowRecord",
+    "FlowState",
     "Launch",
     "LibraryName",
     "Node",

@@ -52,6 +52,10 @@ class WorkerOptions(Options):
     """Stop taking jobs while the queue is paused (Node's workers never do)."""
     run_schedulers: bool = True
     """Take part in firing the queue's repeatable jobs."""
+    flow_interval: Annotated[timedelta, Field(ge=timedelta(milliseconds=100))] = timedelta(seconds=5)
+    """How often to see to the flows of the queue: to their timeouts, their end, and to what died workers left open."""
+    abandon_flows_after: Positive = timedelta(minutes=5)
+    """How long a flow's submission may take before what there is of it is removed."""
     rate_limit: RateLimit | None = None
     """At most so many starts in each window, over all workers; a limit set on the queue itself goes first."""
     token_limit: TokenLimit | None = None

@@ -187,6 +187,21 @@ class QueueKeys:
         """Ids of the flows whose record is here, by time of creation."""
         return self.named("flows")
 
+    @property
+    def flows_due(self) -> str:
+        """Ids of the flows that somebody has to see to, by when they are to be looked at."""
+        return self.named("flows:due")
+
+    @property
+    def flows_ended(self) -> str:
+        """Ids of the flows that have ended, by time of their end."""
+        return self.named("flows:ended")
+
+    @property
+    def flows_lock(self) -> str:
+        """Held by the worker that looks at flows."""
+        return self.named("flows:lock:__keep__")
+
     def flow(self, flow_id: str) -> str:
         """What is known of a flow as a whole: its plan, its state, its times."""
         return f"{self.base}:flow:{flow_id}"
@@ -232,6 +247,8 @@ PERMANENT_KEYS = {
     "signals:*": "its signals, likewise",
     "budget:*": "a flow's budget",
     "flows": "ids of flows by time of creation",
+    "flows:due": "when each unfinished flow is to be looked at",
+    "flows:ended": "ids of finished flows by time of their end",
     "flow:*": "a flow's plan and state, until it is removed",
     "group:*": "state of an ordering group",
     "groupq:*": "parked jobs of an ordering group",

@@ -1,4 +1,4 @@
-"""The housekeeping that every worker shares: promote due jobs, fire schedules, take over stalled jobs."""
+"""The housekeeping that every worker shares: promote due jobs, fire schedules, see to flows, take over stalled jobs."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from orchestration_queue.errors import OrchestrationQueueError
 from orchestration_queue.options import WorkerOptions, milliseconds
 from orchestration_queue.protocol.operations.housekeeping import Tick
 from orchestration_queue.server.clock import Sleeper
+from orchestration_queue.worker.flow_keeper import FlowKeeper
 from orchestration_queue.worker.leader import Leader
 from orchestration_queue.worker.line import Line
 
@@ -24,12 +25,13 @@ _REGISTER_AT_LEAST_S = 1.0
 
 
 class Chores:
-    """Three loops beside a worker's main one. Every worker runs them; the server keeps them from doing harm twice.
+    """Four loops beside a worker's main one. Every worker runs them; the server keeps them from doing harm twice.
 
     Args:
         line: To the server.
         options: The worker's options.
         leader: Fires the queue's repeatable jobs; None leaves that to other workers.
+        keeper: Sees to the queue's flows; None leaves that to other workers.
         on_ready: Called when a stalled job became ready.
         on_tick: Called with what came of each tick.
         on_register: Awaited to renew the worker's registration.
@@ -41,6 +43,7 @@ class Chores:
         options: WorkerOptions,
         *,
         leader: Leader | None,
+        keeper: FlowKeeper | None,
         on_ready: Callable[[], None],
         on_tick: Callable[[Tick], None],
         on_register: Callable[[], Awaitable[None]],
@@ -48,6 +51,7 @@ class Chores:
         self._line = line
         self._options = options
         self._leader = leader
+        self._keeper = keeper
         self._on_ready = on_ready
         self._on_tick = on_tick
         self._on_register = on_register
@@ -58,6 +62,8 @@ class Chores:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._tick_forever())
             group.create_task(self._repeat(self._options.stalled_interval, self._reclaim))
+            if self._keeper is not None:
+                group.create_task(self._repeat(self._options.flow_interval, self._keeper.round))
             refresh_s = max(_REGISTER_AT_LEAST_S, self._options.stalled_interval.total_seconds() / 2)
             group.create_task(self._repeat(timedelta(seconds=refresh_s), self._on_register))
 

@@ -26,6 +26,7 @@ from orchestration_queue.worker.batches import BatchRouter
 from orchestration_queue.worker.chores import Chores
 from orchestration_queue.worker.driver import Driver
 from orchestration_queue.worker.events import Announcer, Listener, WorkerEventType
+from orchestration_queue.worker.flow_keeper import FlowKeeper
 from orchestration_queue.worker.heartbeat import Heartbeat
 from orchestration_queue.worker.leader import Leader
 from orchestration_queue.worker.limits import Limits
@@ -209,7 +210,7 @@ class Worker:
                 self._machine, line, runner, heartbeat, leader, self._announcer, self.options
             )
             stack.push_async_callback(driver.end)
-            chores = asyncio.ensure_future(self._chores(leader).run())
+            chores = asyncio.ensure_future(self._chores(leader, self._keeper(calls)).run())
             stack.push_async_callback(_cancelled, chores)
             chores.add_done_callback(lambda _: self.kill())  # they never end by themselves; their error is raised
             await line.join()
@@ -245,11 +246,22 @@ class Worker:
             on_rate_limit=lambda delay_ms: self.keep_away(timedelta(milliseconds=delay_ms)),
         )
 
-    def _chores(self, leader: Leader) -> Chores:
+    def _keeper(self, calls: AsyncConnection) -> FlowKeeper:
+        options = self.options
+        return FlowKeeper(
+            self.keys,
+            calls,
+            self._line.clock.now_ms,
+            interval=options.flow_interval,
+            patience=options.abandon_flows_after,
+        )
+
+    def _chores(self, leader: Leader, keeper: FlowKeeper) -> Chores:
         return Chores(
             self._line,
             self.options,
             leader=leader if self.options.run_schedulers else None,
+            keeper=keeper,
             on_ready=self._look_again,
             on_tick=self._ticked,
             on_register=self._register,

@@ -45,6 +45,7 @@ def test_every_async_client_has_a_sync_twin() -> None:
         "AsyncDeadLetters",
         "AsyncFlow",
         "AsyncFlowProducer",
+        "AsyncFlows",
         "AsyncJob",
         "AsyncJobSchedulers",
         "AsyncProducer",

@@ -1,4 +1,4 @@
-"""A submitted flow: look at it, wait for it, cancel it."""
+"""A submitted flow: look at it, wait for it, steer it."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from typing import Any, TypeAlias
 
 from orchestration_queue.client._async.channel import AsyncChannel
 from orchestration_queue.client._async.events import AsyncEventReader
-from orchestration_queue.client.progress import PROGRESS_FIELDS, TREE_FIELDS, FlowProgress, flow_node
+from orchestration_queue.client.flow_status import STATUS_FIELDS, FlowStatus, critical_path, flow_status
+from orchestration_queue.client.progress import PROGRESS_FIELDS, TREE_FIELDS, FlowProgress, flow_nodes
 from orchestration_queue.client.values import ENDINGS, Deadline, FlowNode
-from orchestration_queue.flows import FlowPlan, Step
+from orchestration_queue.errors import StateError, UsageError
+from orchestration_queue.flows import FlowPlan, steering
+from orchestration_queue.flows.stored import FlowFacts, FlowJob, FlowState, StoredFlow, read_flow
 from orchestration_queue.protocol.events import Event
 from orchestration_queue.protocol.keys import QueueKeys
-from orchestration_queue.protocol.operations import control, reading
-from orchestration_queue.protocol.operations.control import Revocation
+from orchestration_queue.protocol.operations import reading
 from orchestration_queue.protocol.operations.steps import all_good
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.server.clock import now_ms
@@ -26,39 +28,94 @@ _Listener: TypeAlias = Callable[[Event], None] | None
 
 
 class AsyncFlow:
-    """A flow that was submitted. Flow producers make these; there is no need to.
+    """A flow. Flow producers and ``queue.flows`` make these; there is no need to.
 
     Attributes:
         id: The submission's id.
-        plan: What was submitted.
+        graph: Its nodes and their jobs.
         is_new: False when some of its jobs were there already, from an earlier submission under the same id.
     """
 
     def __init__(
-        self, channel: AsyncChannel, plan: FlowPlan, cursors: Mapping[QueueKeys, str], *, is_new: bool
+        self,
+        channel: AsyncChannel,
+        flow: StoredFlow | FlowPlan,
+        cursors: Mapping[QueueKeys, str] | None = None,
+        *,
+        is_new: bool = False,
     ) -> None:
         self._channel = channel
         self._cursors = cursors
-        self._steps = list(plan.steps.values())
-        self._by_job = {(step.keys, step.job_id): step for step in self._steps}
-        self.id = plan.flow_id
-        self.plan = plan
+        self._plan = flow if isinstance(flow, FlowPlan) else None
+        self.graph = StoredFlow.planned(flow) if isinstance(flow, FlowPlan) else flow
+        self._jobs = list(self.graph.jobs.values())
+        self._by_job = {(job.keys, job.job_id): job for job in self._jobs}
+        self.id = self.graph.id
         self.is_new = is_new
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.id}, {len(self._steps)} nodes>"
+        return f"<{type(self).__name__} {self.id}, {len(self._jobs)} nodes>"
 
-    async def _read(self, steps: Sequence[Step], fields: Sequence[str] = ()) -> list[tuple[Step, JobRecord | None]]:
-        wanted = [(step.keys, step.job_id) for step in steps]
-        return list(zip(steps, await self._channel.follow(reading.jobs(wanted, fields)), strict=True))
+    @property
+    def plan(self) -> FlowPlan:
+        """What was submitted.
+
+        Raises:
+            UsageError: Somebody else submitted it; its record does not say what the jobs were given.
+        """
+        if self._plan is None:
+            raise UsageError(
+                f"Flow {self.id!r} was found on the server, which keeps its graph and no plan; use `graph`."
+            )
+        return self._plan
+
+    async def _read(
+        self, jobs: Sequence[FlowJob], fields: Sequence[str] = ()
+    ) -> list[tuple[FlowJob, JobRecord | None]]:
+        wanted = [(job.keys, job.job_id) for job in jobs]
+        return list(zip(jobs, await self._channel.follow(reading.jobs(wanted, fields)), strict=True))
+
+    async def _survey(self, fields: Sequence[str]) -> dict[str, JobRecord | None]:
+        return await self._channel.follow(steering.survey(self.graph, fields))
+
+    async def _facts(self) -> FlowFacts:
+        facts = await self._channel.look(read_flow(self.graph.keys, self.id))
+        if facts is None:
+            raise StateError(
+                f"Queue {self.graph.keys.queue!r} keeps no record of flow {self.id!r}: it was removed, or submitted "
+                "by a library that writes none; submit it anew."
+            )
+        return facts
 
     async def records(self) -> dict[str, JobRecord]:
         """The records of the nodes' jobs, by node; nodes whose job is not there any more are left out."""
-        return {step.node.name: record for step, record in await self._read(self._steps) if record is not None}
+        return {job.name: record for job, record in await self._read(self._jobs) if record is not None}
+
+    async def status(self) -> FlowStatus:
+        """How it stands as a whole. One trip, and one per thousand nodes.
+
+        Raises:
+            StateError: There is no record of it (any more).
+        """
+        facts = await self._facts()
+        return flow_status(facts, await self._survey(STATUS_FIELDS))
 
     async def tree(self) -> list[FlowNode]:
-        """The nodes as they stand, dependencies before dependents."""
-        return [flow_node(step, record) for step, record in await self._read(self._steps, TREE_FIELDS)]
+        """The nodes as they stand, dependencies before dependents. One trip per thousand nodes."""
+        return flow_nodes(self.graph, await self._survey(TREE_FIELDS))
+
+    async def critical_path(self) -> list[FlowNode]:
+        """The chain of nodes that determined how long it has taken, from the first to the last. Costs as `tree`."""
+        return critical_path(await self.tree())
+
+    async def results(self) -> dict[str, Any]:
+        """What the nodes that have completed so far returned, by node. One trip per thousand nodes."""
+        records = await self._survey(("state", "returnvalue"))
+        return {
+            name: record.result
+            for name, record in records.items()
+            if record is not None and record.state is JobState.COMPLETED
+        }
 
     async def wait(
         self,
@@ -68,35 +125,45 @@ class AsyncFlow:
     ) -> dict[str, Any]:
         """Wait until every node has finished, or those that have not never will.
 
-        A node whose job fails for good keeps its dependents from running; the rest of the flow still runs to its
-        end before this returns.
+        A node whose job fails for good decides for its dependents by their rules; all that runs nevertheless still
+        runs to its end before this returns.
 
         Args:
             timeout: A duration, or seconds; None waits for ever.
-            on_event: Called with each event of the flow's jobs, in the order of each queue, from the submission on.
+            on_event: Called with each event of the flow's jobs, in the order of each queue: from the submission on
+                where this object submitted it, else from now on.
 
         Returns:
-            What the nodes' handlers returned, by node.
+            What the nodes' handlers returned, by node; nodes that were skipped are left out.
 
         Raises:
-            FlowFailedError: A node failed for good; the error names it and the nodes that will not run.
+            FlowFailedError: A node failed for good; the error names it and the nodes that did not run.
             TimeoutError: The time is up. The flow goes on.
         """
         deadline = Deadline(timeout)
-        progress = FlowProgress(self.plan)
-        async with AsyncEventReader(self._channel, self._cursors) as events:
-            await self._look(progress, self._steps, events, on_event)
+        progress = FlowProgress(self.graph)
+        async with AsyncEventReader(self._channel, await self._since()) as events:
+            await self._look(progress, self._jobs, events, on_event)
             turn = Deadline(deadline.left)
             while not progress.is_settled:
                 if deadline.has_passed:
                     raise self._overdue(progress, deadline)
                 named = self._hear(progress, await events.read(turn.left), on_event)
                 if turn.has_passed:
-                    named = [step for step in self._steps if step.node.name in progress.unfinished]
+                    named = [job for job in self._jobs if job.name in progress.unfinished]
                     turn = Deadline(deadline.left)
                 await self._look(progress, named, events, on_event)
             await self._catch_up(progress, events, on_event)
         return progress.results()
+
+    async def _since(self) -> Mapping[QueueKeys, str]:
+        """From where to listen: the submission, where we saw it, else the present."""
+        if self._cursors is not None:
+            return self._cursors
+        newest = {keys: reading.last_event_id(keys) for keys in self.graph.by_queue(self._jobs)}
+        calls = [operation.call for operation in newest.values()]
+        replies = all_good(await self._channel.pipeline(calls, repeatable=True))
+        return {keys: operation.read(reply) for (keys, operation), reply in zip(newest.items(), replies, strict=True)}
 
     def _overdue(self, progress: FlowProgress, deadline: Deadline) -> TimeoutError:
         left = sorted(progress.unfinished)
@@ -107,19 +174,19 @@ class AsyncFlow:
         )
 
     async def _look(
-        self, progress: FlowProgress, steps: Sequence[Step], events: AsyncEventReader, on_event: _Listener
+        self, progress: FlowProgress, jobs: Sequence[FlowJob], events: AsyncEventReader, on_event: _Listener
     ) -> None:
         gone = []
-        for step, record in await self._read(steps, PROGRESS_FIELDS):
+        for job, record in await self._read(jobs, PROGRESS_FIELDS):
             if record is None:
-                gone.append(step)
+                gone.append(job)
             else:
-                progress.looked(step, record)
+                progress.looked(job, record)
         if gone:
             # Of a job that is not kept, only its events tell how it ended.
             await self._catch_up(progress, events, on_event)
-        for step in gone:
-            progress.looked(step, None)
+        for job in gone:
+            progress.looked(job, None)
 
     async def _catch_up(self, progress: FlowProgress, events: AsyncEventReader, on_event: _Listener) -> None:
         while happened := await events.read(0):
@@ -127,44 +194,76 @@ class AsyncFlow:
 
     def _hear(
         self, progress: FlowProgress, happened: Sequence[tuple[QueueKeys, Event]], on_event: _Listener
-    ) -> list[Step]:
+    ) -> list[FlowJob]:
         """Learn from events; returns the nodes to look at because of them."""
-        to_look_at: dict[str, Step] = {}
+        to_look_at: dict[str, FlowJob] = {}
         for keys, event in happened:
-            step = self._by_job.get((keys, event.job_id))
-            if step is None:
+            job = self._by_job.get((keys, event.job_id))
+            if job is None:
                 continue
             if on_event is not None:
                 on_event(event)
-            if event.type in ENDINGS and progress.told(step, event):
-                to_look_at[step.job_id] = step
+            if event.type in ENDINGS and progress.told(job, event):
+                to_look_at[job.job_id] = job
         return list(to_look_at.values())
 
-    async def cancel(self) -> list[str]:
-        """Withdraw every node that has not started. Nodes that run end by themselves.
+    async def cancel(self, reason: str = "cancelled") -> list[str]:
+        """Withdraw everything that has not finished.
+
+        What is ready fails as ``revoked`` at once; what runs is stopped at its worker's next heartbeat; what waits
+        for these is decided by its rule, or refused should it be about to start. Some trips per thousand nodes.
+
+        Args:
+            reason: Why, for those who look at it later.
 
         Returns:
-            Names of the nodes that will not run.
+            Names of the nodes that will not run, or not to their end.
         """
-        # Dependents first, and marked before they are removed: a node released meanwhile is refused by its worker.
-        unfinished = [
-            step
-            for step, record in reversed(await self._read(self._steps, PROGRESS_FIELDS))
-            if record is not None and not record.is_finished
-        ]
-        operations = [control.revoke(step.keys, step.job_id, now_ms()) for step in unfinished]
-        replies = await self._channel.pipeline([operation.call for operation in operations])
-        outcomes = [operation.read(reply) for operation, reply in zip(operations, all_good(replies), strict=True)]
-        flagged = [step for step, done in zip(unfinished, outcomes, strict=True) if done is Revocation.FLAGGED]
-        waiting = {
-            step.node.name: step
-            for step, record in await self._read(flagged, PROGRESS_FIELDS)
-            if record is not None and record.state is JobState.WAITING_CHILDREN
-        }
-        removals = [control.remove(step.keys, step.job_id).call for step in waiting.values()]
-        all_good(await self._channel.pipeline(removals))
-        return [
-            step.node.name
-            for step, done in zip(unfinished, outcomes, strict=True)
-            if done is Revocation.REVOKED or step.node.name in waiting
-        ]
+        facts = await self._channel.look(read_flow(self.graph.keys, self.id))
+        is_held = facts is not None and (facts.is_held or facts.is_paused)
+        return await self._channel.follow(
+            steering.cancel(self.graph, reason, now_ms(), is_held=is_held, is_recorded=facts is not None)
+        )
+
+    async def retry(self) -> list[str]:
+        """Let failed nodes run again, and all that did not run because of them.
+
+        Returns:
+            Their names; none when nothing has failed.
+
+        Raises:
+            StateError: There is no record of it (any more).
+        """
+        await self._facts()
+        return await self._channel.follow(steering.retry(self.graph, now_ms()))
+
+    async def pause(self) -> None:
+        """Start no more nodes of those that wait for others; what is ready or runs goes on.
+
+        Raises:
+            StateError: It has ended, or there is no record of it (any more).
+        """
+        if (await self._facts()).state.is_final:
+            raise StateError(f"Flow {self.id!r} has ended, so there is nothing to pause; look at it with `status`.")
+        await self._channel.follow(steering.pause(self.graph))
+
+    async def resume(self) -> None:
+        """Let held nodes go on; a flow that is not paused stays as it is.
+
+        Raises:
+            StateError: It is not all there yet, or there is no record of it (any more).
+        """
+        if (await self._facts()).state is FlowState.SUBMITTING:
+            raise StateError(f"Flow {self.id!r} is not all there yet; submit it again to complete it.")
+        await self._channel.follow(steering.release(self.graph, now_ms()))
+
+    async def remove(self) -> None:
+        """Remove all its jobs, and its record.
+
+        Raises:
+            StateError: It runs, or there is no record of it (any more).
+        """
+        status = await self.status()
+        if status.state is FlowState.RUNNING:
+            raise StateError(f"Flow {self.id!r} runs, so it cannot be removed; cancel it first, and wait for its end.")
+        await self._channel.follow(steering.remove(self.graph, now_ms()))

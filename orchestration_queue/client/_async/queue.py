@@ -10,6 +10,7 @@ from orchestration_queue.client._async.adder import AsyncAdder
 from orchestration_queue.client._async.channel import AsyncChannel
 from orchestration_queue.client._async.dead_letters import AsyncDeadLetters
 from orchestration_queue.client._async.events import AsyncQueueEvents
+from orchestration_queue.client._async.flows import AsyncFlows
 from orchestration_queue.client._async.job import AsyncJob
 from orchestration_queue.client._async.queue_reading import AsyncQueueReading
 from orchestration_queue.client._async.queue_upkeep import AsyncQueueUpkeep
@@ -48,6 +49,7 @@ class AsyncQueue(AsyncAdder, AsyncQueueReading, AsyncQueueUpkeep):
     Attributes:
         schedulers: The queue's repeatable jobs.
         usage: What its jobs used, and the budgets of its flows.
+        flows: The flows that were submitted to it.
         dead_letters: The jobs that failed for good, as their workers put them aside.
     """
 
@@ -65,6 +67,7 @@ class AsyncQueue(AsyncAdder, AsyncQueueReading, AsyncQueueUpkeep):
         super().__init__(name, url=url, connection=connection, prefix=prefix, codec=codec, emit_events=emit_events)
         self.schedulers = AsyncJobSchedulers(name, connection=self._channel, prefix=prefix)
         self.usage = AsyncUsageLedger(name, connection=self._channel, prefix=prefix)
+        self.flows = AsyncFlows(name, connection=self._channel, prefix=prefix)
         self.dead_letters = AsyncDeadLetters(name, dead_letter_queue, connection=self._channel, prefix=prefix)
 
     @classmethod

@@ -11,6 +11,7 @@ from orchestration_queue.client._sync.adder import Adder
 from orchestration_queue.client._sync.channel import Channel
 from orchestration_queue.client._sync.dead_letters import DeadLetters
 from orchestration_queue.client._sync.events import QueueEvents
+from orchestration_queue.client._sync.flows import Flows
 from orchestration_queue.client._sync.job import Job
 from orchestration_queue.client._sync.queue_reading import QueueReading
 from orchestration_queue.client._sync.queue_upkeep import QueueUpkeep
@@ -49,6 +50,7 @@ class Queue(Adder, QueueReading, QueueUpkeep):
     Attributes:
         schedulers: The queue's repeatable jobs.
         usage: What its jobs used, and the budgets of its flows.
+        flows: The flows that were submitted to it.
         dead_letters: The jobs that failed for good, as their workers put them aside.
     """
 
@@ -66,6 +68,7 @@ class Queue(Adder, QueueReading, QueueUpkeep):
         super().__init__(name, url=url, connection=connection, prefix=prefix, codec=codec, emit_events=emit_events)
         self.schedulers = JobSchedulers(name, connection=self._channel, prefix=prefix)
         self.usage = UsageLedger(name, connection=self._channel, prefix=prefix)
+        self.flows = Flows(name, connection=self._channel, prefix=prefix)
         self.dead_letters = DeadLetters(name, dead_letter_queue, connection=self._channel, prefix=prefix)
 
     @classmethod

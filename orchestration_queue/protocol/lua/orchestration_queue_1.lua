@@ -4039,6 +4039,7 @@ function submission.note(flow_key, flows_key, flow_id, plan, now, held)
   if redis.call("HSETNX", flow_key, "plan", plan) == 1 then
     redis.call("HSET", flow_key, "createdAt", now, "state", held and "submitting" or "running")
     redis.call("ZADD", flows_key, "NX", now, flow_id)
+    redis.call("ZADD", flows_key .. ":due", now, flow_id) -- when a worker is to look at it
   end
 end
 

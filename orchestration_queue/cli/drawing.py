@@ -1,0 +1,107 @@
+"""Drawing a flow in a terminal: its levels from top to bottom, each node with its state and its times."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from itertools import groupby
+
+from rich.console import Group, RenderableType
+from rich.markup import escape
+from rich.rule import Rule
+from rich.table import Table
+from rich.text import Text
+
+from orchestration_queue.cli.common import STATE_COLOURS
+from orchestration_queue.client import FlowNode
+
+__all__ = ["graph", "mermaid", "span_text"]
+
+_SIGNS = {
+    "completed": "✔",
+    "failed": "✘",
+    "upstream_failed": "⊘",
+    "skipped": "↷",
+    "active": "▶",
+    "waiting": "◔",
+    "delayed": "◔",
+    "prioritized": "◔",
+}
+_BAR = 12
+
+
+def span_text(seconds: float | None) -> str:
+    """A duration, short."""
+    if seconds is None:
+        return ""
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest:02} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"
+
+
+def graph(nodes: Sequence[FlowNode], critical: Collection[str]) -> RenderableType:
+    """The nodes by levels; those of the critical path are marked, and bars show how long each took."""
+    longest = max((node.seconds or 0 for node in nodes), default=0)
+    levels = groupby(sorted(nodes, key=lambda node: node.depth), key=lambda node: node.depth)
+    parts: list[RenderableType] = []
+    table = Table(box=None, pad_edge=False, show_header=True, header_style="dim")
+    for column in ("level", "node", "state", "waited", "took", "", "after"):
+        table.add_column(column, justify="right" if column in ("waited", "took") else "left", no_wrap=column != "after")
+    for depth, level in levels:
+        for place, node in enumerate(level):
+            table.add_row(*_row(node, str(depth) if place == 0 else "", node.name in critical, longest))
+    parts.append(table)
+    if reasons := [node for node in nodes if node.outcome == "failed" and node.failed_reason]:
+        parts.append(Rule(style="dim"))
+        parts += [Text.from_markup(f"[red]✘ {escape(n.name)}[/]  {escape(n.failed_reason or '')}") for n in reasons]
+    return Group(*parts)
+
+
+def _row(node: FlowNode, level: str, is_critical: bool, longest: float) -> list[RenderableType]:
+    outcome = node.outcome or "gone"
+    colour = STATE_COLOURS.get(outcome, "magenta")
+    tries = f" ({node.attempts} tries)" if node.attempts > 1 else ""
+    name = escape(node.name)
+    rule = "" if node.rule == "all_success" or not node.deps else f" [italic]({escape(str(node.rule))})[/]"
+    return [
+        f"[dim]{level}[/]",
+        f"[bold yellow]┃ {name}[/]" if is_critical else f"  {name}",
+        f"[{colour}]{_SIGNS.get(outcome, '·')} {outcome.replace('_', ' ')}{tries}[/]",
+        f"[dim]{span_text(node.waited)}[/]",
+        span_text(node.seconds),
+        f"[{'yellow' if is_critical else colour}]{_bar(node.seconds, longest)}[/]",
+        f"[dim]{escape(_some(node.deps))}{rule}[/]",
+    ]
+
+
+def _bar(seconds: float | None, longest: float) -> str:
+    return "━" * max(1, round(_BAR * seconds / longest)) if seconds is not None and longest else ""
+
+
+def _some(names: Sequence[str], most: int = 4) -> str:
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+_FILLS = {
+    "completed": "#d5f5d5",
+    "failed": "#f8d0d0",
+    "upstream_failed": "#f3e3d3",
+    "skipped": "#eeeeee",
+    "active": "#d0ecf8",
+}
+
+
+def mermaid(nodes: Sequence[FlowNode]) -> str:
+    """The flow as a Mermaid flowchart, each node in the colour of its state."""
+    ids = {node.name: f"n{place}" for place, node in enumerate(nodes)}
+    lines = ["flowchart TD"]
+    for node in nodes:
+        words = f"{node.name}<br/>{node.outcome or 'gone'}" + (f" {span_text(node.seconds)}" if node.seconds else "")
+        lines.append(f'  {ids[node.name]}["{words.replace(chr(34), "#quot;")}"]')
+        lines += [f"  {ids[dep]} --> {ids[node.name]}" for dep in node.deps if dep in ids]
+    for outcome, fill in _FILLS.items():
+        if named := [ids[node.name] for node in nodes if node.outcome == outcome]:
+            lines += [f"  classDef {outcome} fill:{fill}", f"  class {','.join(named)} {outcome}"]
+    return "\n".join(lines)

@@ -1,0 +1,185 @@
+"""What is done to a flow as a whole, trip by trip, whoever makes them: each may break off anywhere, and start again."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from orchestration_queue.flows.stored import FlowJob, FlowState, StoredFlow, look_at
+from orchestration_queue.flows.submission import HELD
+from orchestration_queue.protocol.call import Call, Operation, text
+from orchestration_queue.protocol.keys import QueueKeys
+from orchestration_queue.protocol.operations import control, graphs, reading
+from orchestration_queue.protocol.operations.graphs import Propagated
+from orchestration_queue.protocol.operations.steps import Steps, all_good, chunks
+from orchestration_queue.protocol.record import JobRecord
+
+__all__ = ["JUDGED_BY", "cancel", "pause", "propagate", "release", "remove", "retry", "survey", "untold"]
+
+JUDGED_BY = ("state", "outcome", "failedReason", "finishedOn")
+"""What of a job's record says whether and how it ended."""
+
+
+def survey(flow: StoredFlow, fields: Sequence[str] = JUDGED_BY) -> Steps[dict[str, JobRecord | None]]:
+    """The records of the nodes' jobs; a trip per thousand."""
+    wanted = [(job.keys, job.job_id) for job in flow.jobs.values()]
+    return dict(zip(flow.jobs, (yield from reading.jobs(wanted, fields)), strict=True))
+
+
+def propagate(flow: StoredFlow, jobs: Sequence[FlowJob], now_ms: int) -> Steps[None]:
+    """Tell those that wait for these ended jobs."""
+    by_queue = flow.by_queue(jobs)
+    yield from graphs.tell_all([(keys, graphs.Untold(job_ids=tuple(ids))) for keys, ids in by_queue.items()], now_ms)
+
+
+def release(flow: StoredFlow, now_ms: int) -> Steps[None]:
+    """Let go what is held, from the submission or by a pause, those first that wait for others."""
+    jobs = sorted(flow.jobs.values(), key=lambda job: -job.depth)
+    operations: list[tuple[QueueKeys, Operation[Propagated]]] = [
+        (keys, graphs.release(keys, piece, now_ms))
+        for keys, ids in flow.by_queue(jobs).items()
+        for piece in chunks(ids, graphs.MOST_NODES)
+    ]
+    replies = all_good((yield [operation.call for _, operation in operations]))
+    left = [(keys, operation.read(reply).untold) for (keys, operation), reply in zip(operations, replies, strict=True)]
+    yield from graphs.tell_all(left, now_ms)
+    all_good((yield [Call("HDEL", (flow.keys.flow(flow.id),), (HELD, "paused"))]))
+
+
+def cancel(
+    flow: StoredFlow,
+    reason: str,
+    now_ms: int,
+    *,
+    is_held: bool = False,
+    is_recorded: bool = True,
+    spare: Collection[str] = (),
+) -> Steps[list[str]]:
+    """Withdraw what has not finished.
+
+    What is ready fails at once, what runs is stopped by its worker's next heartbeat, and what waits for it is decided
+    by its rule, or refused when it would start.
+
+    Args:
+        flow: The flow.
+        reason: Why, noted in its record.
+        now_ms: Epoch milliseconds by the caller's clock.
+        is_held: Whether jobs are held, which then are let go first so that they can end.
+        is_recorded: Whether there is a record to note it in.
+        spare: Nodes that are left alone.
+
+    Returns:
+        Names of the nodes that will not run, or not to their end.
+    """
+    if is_recorded:
+        all_good((yield [Call("HSET", (flow.keys.flow(flow.id),), ("stopped", reason))]))
+    stopped, revoked = yield from _revoke(flow, spare, now_ms)
+    if is_held:
+        yield from release(flow, now_ms)
+        again, more = yield from _revoke(flow, spare, now_ms)
+        stopped, revoked = {**stopped, **again}, [*revoked, *more]
+    yield from propagate(flow, revoked, now_ms)
+    if is_recorded:
+        all_good((yield [look_at(flow.keys, flow.id, now_ms)]))
+    return [name for name in flow.jobs if name in stopped]
+
+
+def pause(flow: StoredFlow) -> Steps[None]:
+    """Hold the nodes that wait for others."""
+    all_good((yield [Call("HSET", (flow.keys.flow(flow.id),), ("paused", 1))]))
+    jobs = sorted(flow.jobs.values(), key=lambda job: -job.depth)
+    pieces = [(keys, piece) for keys, ids in flow.by_queue(jobs).items() for piece in chunks(ids, graphs.MOST_NODES)]
+    all_good((yield [graphs.hold_nodes(keys, piece).call for keys, piece in pieces]))
+
+
+def retry(flow: StoredFlow, now_ms: int) -> Steps[list[str]]:
+    """Let failed nodes run again, and those that did not run because of them; returns their names.
+
+    The record says first that nodes may be held, so that a worker releases them if this breaks off.
+    """
+    records = yield from survey(flow)
+    failed = [flow.jobs[name] for name, record in records.items() if record is not None and record.state == "failed"]
+    if not failed:
+        return []
+    all_good((yield _reopen(flow, now_ms)))
+    revived: dict[QueueKeys, list[graphs.Revived]] = {}
+    left: list[tuple[QueueKeys, graphs.Untold]] = []
+    for keys, ids in flow.by_queue(failed).items():
+        for piece in chunks(ids, graphs.MOST_NODES):
+            retrying = graphs.retry_nodes(keys, piece, now_ms, held=True)
+            retried = retrying.read(all_good((yield [retrying.call]))[0])
+            left.append((keys, retried.untold))
+            for one in retried.revived:
+                revived.setdefault(QueueKeys(one.queue, keys.prefix), []).append(one)
+    for keys, news in revived.items():
+        for told in chunks(news):
+            all_good((yield [graphs.retry_nodes(keys, (), now_ms, revived=told).call]))
+    yield from graphs.tell_all(left, now_ms)
+    yield from release(flow, now_ms)
+    return [job.name for job in failed]
+
+
+def _revoke(flow: StoredFlow, spare: Collection[str], now_ms: int) -> Steps[tuple[dict[str, FlowJob], list[FlowJob]]]:
+    """Revoke what has not finished, dependents first; returns it by name, and of it what ended at once."""
+    records = yield from survey(flow, ("state",))
+    unfinished = {
+        name: flow.jobs[name]
+        for name, record in reversed(records.items())
+        if record is not None and not record.is_finished and name not in spare
+    }
+    revoked: list[FlowJob] = []
+    for piece in chunks(list(unfinished.values())):
+        calls = [control.revoke(job.keys, job.job_id, now_ms).call for job in piece]
+        replies = all_good((yield calls))
+        revoked += [job for job, reply in zip(piece, replies, strict=True) if text(reply) == "revoked"]
+    return unfinished, revoked
+
+
+def _reopen(flow: StoredFlow, now_ms: int) -> list[Call]:
+    """Note that a flow goes on."""
+    key = flow.keys.flow(flow.id)
+    return [
+        Call("HSET", (key,), ("state", FlowState.RUNNING, HELD, 1)),
+        Call("HDEL", (key,), ("finishedAt", "stopped")),
+        Call("ZREM", (flow.keys.flows_ended,), (flow.id,)),
+        look_at(flow.keys, flow.id, now_ms),
+    ]
+
+
+def remove(flow: StoredFlow, now_ms: int) -> Steps[None]:
+    """Remove all jobs, dependents first, and the record last, so that whoever finds it can go on."""
+    own = flow.keys
+    all_good((yield [Call("HSET", (own.flow(flow.id),), ("removing", 1)), look_at(own, flow.id, now_ms)]))
+    jobs = sorted(flow.jobs.values(), key=lambda job: -job.depth)
+    for piece in chunks(jobs):
+        all_good((yield [control.remove(job.keys, job.job_id).call for job in piece]))
+    all_good((yield list(_forget(own, flow.id))))
+
+
+def _forget(keys: QueueKeys, flow_id: str) -> Iterable[Call]:
+    for key in (keys.budget(flow_id), keys.named(f"group:flow.{flow_id}"), keys.flow(flow_id)):
+        yield Call("DEL", (key,))
+    for index in (keys.flows, keys.flows_ended, keys.flows_due):
+        yield Call("ZREM", (index,), (flow_id,))
+
+
+def untold(flow: StoredFlow, records: Mapping[str, JobRecord | None]) -> tuple[set[str], set[str]]:
+    """Names of nodes that ended, or whose job is gone, and of which a dependent that still waits may not know."""
+    ended: set[str] = set()
+    gone: set[str] = set()
+    for name, record in records.items():
+        waits_for = flow.record.nodes[name].waits_for
+        if record is None or record.state != "waiting-children" or not waits_for:
+            continue
+        found = [dep for dep in waits_for if (dep_record := records[dep]) is None or dep_record.is_finished]
+        if len(found) == len(waits_for) or any(_may_decide(records[dep]) for dep in found) or _is_eager(flow, name):
+            ended.update(dep for dep in found if records[dep] is not None)
+            gone.update(dep for dep in found if records[dep] is None)
+    return ended, gone
+
+
+def _may_decide(record: JobRecord | None) -> bool:
+    return record is None or record.state == "failed"
+
+
+def _is_eager(flow: StoredFlow, name: str) -> bool:
+    return flow.record.nodes[name].rule in ("one_success", "one_failed", "all_failed", "always")

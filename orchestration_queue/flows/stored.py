@@ -1,0 +1,213 @@
+"""A flow that was submitted, by whomever, as its record tells it: its jobs, its state, and when to look at it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from orchestration_queue.flows.ids import job_id_of
+from orchestration_queue.flows.plan import FlowPlan
+from orchestration_queue.flows.record import FlowRecord, RecordedNode
+from orchestration_queue.flows.submission import HELD
+from orchestration_queue.protocol.call import Call, Operation, texts
+from orchestration_queue.protocol.keys import QueueKeys
+from orchestration_queue.protocol.record import JobRecord, pairs, when
+from orchestration_queue.states import JobState
+
+__all__ = ["FlowFacts", "FlowJob", "FlowState", "StoredFlow", "due", "flow_ids", "judge", "look_at", "read_flow"]
+
+
+class FlowState(StrEnum):
+    """How far a flow as a whole has come."""
+
+    SUBMITTING = "submitting"
+    """Parts of it may be missing; none of it starts yet."""
+    RUNNING = "running"
+    """Not all of its nodes have ended."""
+    COMPLETED = "completed"
+    """All have ended, and none has failed; some may have been skipped."""
+    FAILED = "failed"
+    """All have ended, and one at least has failed."""
+    CANCELLED = "cancelled"
+    """It was cancelled before all had ended."""
+
+    @property
+    def is_final(self) -> bool:
+        """Whether all nodes have ended."""
+        return self not in (FlowState.SUBMITTING, FlowState.RUNNING)
+
+
+@dataclass(frozen=True, slots=True)
+class FlowJob:
+    """A node of a flow, with its job.
+
+    Attributes:
+        node: What the flow's record says of it.
+        keys: Its job's queue.
+        job_id: Its job's id.
+        depth: 0 when it waits for nothing, else one more than the deepest node it waits for.
+    """
+
+    node: RecordedNode
+    keys: QueueKeys
+    job_id: str
+    depth: int
+
+    @property
+    def name(self) -> str:
+        """The node's name."""
+        return self.node.name
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFlow:
+    """A flow's graph, as jobs.
+
+    Attributes:
+        id: The submission's id.
+        keys: The flow's own queue, where its record is.
+        record: What was submitted.
+        jobs: The jobs by node, dependencies before dependents.
+    """
+
+    id: str
+    keys: QueueKeys
+    record: FlowRecord
+    jobs: Mapping[str, FlowJob]
+
+    @classmethod
+    def of(cls, flow_id: str, keys: QueueKeys, record: FlowRecord) -> StoredFlow:
+        """The flow of a record."""
+        jobs: dict[str, FlowJob] = {}
+        for name, node in record.nodes.items():
+            depth = max((jobs[dep].depth + 1 for dep in node.waits_for), default=0)
+            jobs[name] = FlowJob(node, QueueKeys(node.queue, keys.prefix), job_id_of(flow_id, name), depth)
+        return cls(flow_id, keys, record, jobs)
+
+    @classmethod
+    def planned(cls, plan: FlowPlan) -> StoredFlow:
+        """The flow of a plan."""
+        return cls.of(plan.flow_id, plan.keys, FlowRecord.of(plan.dag))
+
+    def by_queue(self, jobs: Sequence[FlowJob]) -> dict[QueueKeys, list[str]]:
+        """Ids of jobs by queue."""
+        found: dict[QueueKeys, list[str]] = {}
+        for job in jobs:
+            found.setdefault(job.keys, []).append(job.job_id)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class FlowFacts:
+    """What the server notes of a flow as a whole.
+
+    Attributes:
+        flow: The flow.
+        state: As it was noted last, which is a few seconds after it came about.
+        created_at: When it was submitted.
+        finished_at: When the last of its nodes ended, as far as that was noted.
+        is_held: Whether jobs may be held from its submission.
+        is_paused: Whether those that wait for others are held.
+        is_removing: Whether it is being removed.
+        stopped: Why what had not finished was cancelled: what a caller said, or ``timeout`` or ``fail_fast``; None when
+            nobody did.
+    """
+
+    flow: StoredFlow
+    state: FlowState
+    created_at: datetime | None
+    finished_at: datetime | None
+    is_held: bool
+    is_paused: bool
+    is_removing: bool
+    stopped: str | None
+
+    @property
+    def deadline_ms(self) -> int | None:
+        """When its time is up, epoch ms."""
+        timeout = self.flow.record.options.timeout
+        return None if timeout is None or self.created_at is None else epoch_ms(self.created_at + timeout)
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether a caller stopped it, and not its own options."""
+        return self.stopped is not None and self.stopped not in (TIMEOUT, FAIL_FAST)
+
+
+TIMEOUT, FAIL_FAST = "timeout", "fail_fast"
+"""Why a flow's own options cancel what has not finished."""
+
+
+def epoch_ms(at: datetime) -> int:
+    """A time as the wire counts it."""
+    return round(at.timestamp() * 1000)
+
+
+def read_flow(keys: QueueKeys, flow_id: str) -> Operation[FlowFacts | None]:
+    """What is noted of a flow; None when there is no record of it. One command."""
+
+    def read(reply: list[bytes]) -> FlowFacts | None:
+        fields = pairs(reply)
+        if "plan" not in fields:
+            return None
+        return FlowFacts(
+            StoredFlow.of(flow_id, keys, FlowRecord.read(fields["plan"])),
+            FlowState(fields.get("state", FlowState.RUNNING)),
+            when(fields.get("createdAt")),
+            when(fields.get("finishedAt")),
+            is_held=HELD in fields,
+            is_paused="paused" in fields,
+            is_removing="removing" in fields,
+            stopped=fields.get("stopped"),
+        )
+
+    return Operation(Call("HGETALL", (keys.flow(flow_id),)), read)
+
+
+def flow_ids(keys: QueueKeys, start: int, end: int) -> Operation[list[str]]:
+    """Ids of the queue's flows, newest first, ``start`` to ``end`` inclusive."""
+    return Operation(Call("ZREVRANGE", (keys.flows,), (start, end)), texts)
+
+
+def due(keys: QueueKeys, now_ms: int, most: int) -> Operation[list[str]]:
+    """Ids of the flows that are to be looked at, those first that are the longest. One command."""
+    return Operation(Call("ZRANGEBYSCORE", (keys.flows_due,), ("-inf", now_ms, "LIMIT", 0, most)), texts)
+
+
+def look_at(keys: QueueKeys, flow_id: str, at_ms: int) -> Call:
+    """Note when a flow is to be looked at next."""
+    return Call("ZADD", (keys.flows_due,), (at_ms, flow_id))
+
+
+def judge(facts: FlowFacts, records: Mapping[str, JobRecord | None]) -> FlowState:
+    """How far a flow has come, by the records of its nodes' jobs; a job that is not kept has ended well.
+
+    Callbacks count as nodes that must end, but not for how the flow ended.
+    """
+    if facts.state is FlowState.SUBMITTING:
+        return facts.state
+    if not all(record is None or record.is_finished for record in records.values()):
+        return FlowState.RUNNING
+    callbacks = facts.flow.record.options.callbacks
+    ended = [record for name, record in records.items() if record is not None and name not in callbacks]
+    if not any(record.state is JobState.FAILED and outcome_of(record) != "skipped" for record in ended):
+        return FlowState.COMPLETED
+    return FlowState.CANCELLED if facts.is_cancelled else FlowState.FAILED
+
+
+_UNRUN = {"upstream_failed": "upstream failed", "skipped": "skipped"}
+
+
+def outcome_of(record: JobRecord) -> str:
+    """Its state, or ``upstream_failed`` or ``skipped`` when it ended as such: one that was run after all did not."""
+    outcome = record.fields.get("outcome", "")
+    unrun = record.state is JobState.FAILED and _UNRUN.get(outcome) == record.failed_reason
+    return outcome if unrun else str(record.state)
+
+
+def keep_for(facts: FlowFacts) -> timedelta | None:
+    """How long the flow is kept after its end; None for ever."""
+    retention = facts.flow.record.options.retention
+    return retention.age if retention else None

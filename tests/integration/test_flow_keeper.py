@@ -1,0 +1,250 @@
+"""What workers see to for the flows of their queue: that none waits for ever, and that each end is noted."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from datetime import timedelta
+from itertools import count
+from typing import Any
+
+import pytest
+
+from orchestration_queue.client import AsyncFlowProducer, AsyncQueue, FlowStatus
+from orchestration_queue.flows import Dag, FlowOptions, Node, TriggerRule, compile  # noqa: A004 - what it is called
+from orchestration_queue.options import Retention
+from orchestration_queue.protocol.keys import QueueKeys
+from orchestration_queue.server import AsyncConnection
+from orchestration_queue.server.clock import now_ms
+from orchestration_queue.worker import AsyncActiveJob
+from orchestration_queue.worker.flow_keeper import FlowKeeper
+from tests.by_hand import HandWorker
+from tests.faces import Face
+from tests.waiting import wait_until
+from tests.workers import working
+
+SOON = timedelta(seconds=10)
+QUICK = timedelta(milliseconds=100)
+
+
+async def echo(job: AsyncActiveJob) -> str:
+    if job.name == "bad":
+        raise ValueError("no such file")
+    return job.name
+
+
+async def hang(job: AsyncActiveJob) -> None:
+    await asyncio.Event().wait()
+
+
+def keeper(keys: QueueKeys, connection: AsyncConnection, later_ms: int = 0, **options: Any) -> FlowKeeper:
+    """A keeper whose every round comes later than all it has put off."""
+    rounds = count(1)
+    return FlowKeeper(
+        keys,
+        connection,
+        lambda: now_ms() + later_ms * next(rounds),
+        interval=options.get("interval", QUICK),
+        patience=options.get("patience", timedelta(minutes=5)),
+    )
+
+
+async def ended(queue: AsyncQueue, raw: Any, flow_id: str) -> FlowStatus:
+    """Wait until the flow's end is noted; returns how it stands."""
+    key = queue.keys.flow(flow_id)
+    await wait_until(lambda: raw.hget(key, "finishedAt") is not None, f"the end of {flow_id}")
+    return await (await queue.flows.get(flow_id)).status()
+
+
+def chain_of(queue: str, **options: Any) -> Dag:
+    nodes = [
+        Node("a"),
+        Node("b", deps=("a",)),
+        Node("after", deps=("b",), trigger_rule=TriggerRule.ALL_DONE),
+    ]
+    return Dag("chain", nodes, queue, options=FlowOptions(**options))
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_what_another_client_ended_is_told_on(
+    face: Face, queue_name: str, raw: Any, hand: HandWorker, fails: bool
+) -> None:
+    async with face.queue(queue_name) as queue, face.flows() as flows, await AsyncConnection.open(face.url) as server:
+        flow = await flows.submit(chain_of(queue_name), flow_id="f")
+        held = hand.take()
+        if fails:
+            hand.fail(held, "no such file")
+        else:
+            hand.complete(held)
+        await keeper(queue.keys, server).round()
+        states = {node.name: node.outcome for node in await flow.tree()}
+        assert states == (
+            {"a": "failed", "b": "upstream_failed", "after": "waiting"}
+            if fails
+            else {"a": "completed", "b": "waiting", "after": "waiting-children"}
+        )
+
+
+async def test_an_end_is_noted_and_looked_at_once_more(face: Face, queue_name: str, raw: Any) -> None:
+    async with face.queue(queue_name) as queue, face.flows() as flows:
+        async with working(queue, echo, face.url):
+            await (await flows.submit(chain_of(queue_name), flow_id="f")).wait(SOON)
+            status = await ended(queue, raw, "f")
+        assert (status.state, status.percent, status.counts) == ("completed", 100, {"completed": 3})
+        assert status.seconds is not None
+        assert raw.zscore(queue.keys.flows_due, "f") > now_ms()
+        async with await AsyncConnection.open(face.url) as server:
+            await keeper(queue.keys, server, 120_000).round()
+        assert raw.zcard(queue.keys.flows_due) == 0
+        assert raw.zrange(queue.keys.flows_ended, 0, -1) == ["f"]
+
+
+async def test_a_queue_without_open_flows_costs_one_command_a_round(face: Face, queue_name: str, raw: Any) -> None:
+    async with await AsyncConnection.open(face.url) as server:
+        rounds = keeper(QueueKeys(queue_name), server)
+        before = raw.info("commandstats")
+        await rounds.round()
+        after = raw.info("commandstats")
+    ran = {name: after[name]["calls"] - before.get(name, {"calls": 0})["calls"] for name in after}
+    assert {name: calls for name, calls in ran.items() if calls and name != "cmdstat_info"} == {
+        "cmdstat_zrangebyscore": 1
+    }
+
+
+async def test_a_submission_that_was_given_up_is_removed(face: Face, queue_name: str, raw: Any) -> None:
+    dag = Dag("d", [Node("a"), Node("b", queue=queue_name + "-2", deps=("a",))], queue_name)
+    whole = compile(dag, "f").submission()
+    keys = whole.keys
+    async with await AsyncConnection.open(face.url) as server:
+        for write in whole.writes(now_ms()):
+            await server.run(write)
+        await keeper(keys, server).round()
+        assert raw.hget(keys.flow("f"), "state") == "submitting"
+        assert raw.xlen(keys.stream) == 0
+        await keeper(keys, server, 600_000).round()
+    left = [key for key in raw.scan_iter("*") if not key.endswith((":events", ":id"))]
+    assert left == []
+
+
+async def test_a_submission_that_broke_off_before_its_release_is_released(
+    face: Face, queue_name: str, raw: Any
+) -> None:
+    dag = Dag("d", [Node("a"), Node("b", queue=queue_name + "-2", deps=("a",))], queue_name)
+    whole = compile(dag, "f").submission()
+    keys = whole.keys
+    async with await AsyncConnection.open(face.url) as server:
+        for write in whole.writes(now_ms()):
+            await server.run(write)
+        await server.execute(whole.commit())
+        await keeper(keys, server, 1000).round()
+    assert raw.xlen(keys.stream) == 1
+    assert raw.hget(keys.flow("f"), "held") is None
+
+
+async def test_a_flow_whose_time_is_up_is_stopped(face: Face, queue_name: str, raw: Any) -> None:
+    dag = chain_of(queue_name, timeout=timedelta(milliseconds=300), on_failure=Node("tell"))
+
+    async def handle(job: AsyncActiveJob) -> None:
+        if job.name != "tell":
+            await hang(job)
+
+    async with face.queue(queue_name) as queue, face.flows() as flows, working(queue, handle, face.url):
+        flow = await flows.submit(dag, flow_id="f")
+        status = await ended(queue, raw, "f")
+        states = {node.name: node.outcome for node in await flow.tree()}
+    assert (status.state, status.stopped) == ("failed", "timeout")
+    assert states == {"a": "failed", "b": "upstream_failed", "after": "failed", "tell": "completed"}
+
+
+async def test_a_failure_stops_what_does_not_wait_for_it_when_asked_to(face: Face, queue_name: str, raw: Any) -> None:
+    dag = Dag("d", [Node("bad"), Node("hang")], queue_name, options=FlowOptions(fail_fast=True))
+
+    async def handle(job: AsyncActiveJob) -> None:
+        await (echo(job) if job.name == "bad" else hang(job))
+
+    async with face.queue(queue_name) as queue, face.flows() as flows, working(queue, handle, face.url):
+        await flows.submit(dag, flow_id="f")
+        status = await ended(queue, raw, "f")
+    assert (status.state, status.stopped, status.counts) == ("failed", "fail_fast", {"failed": 2})
+
+
+async def test_only_so_many_flows_are_kept(face: Face, queue_name: str, raw: Any) -> None:
+    dag = Dag("d", [Node("a")], queue_name, options=FlowOptions(retention=Retention(count=1)))
+    async with face.queue(queue_name) as queue, face.flows() as flows, working(queue, echo, face.url):
+        for flow_id in ("f1", "f2"):
+            await (await flows.submit(dag, flow_id=flow_id)).wait(SOON)
+            await ended(queue, raw, flow_id)
+        await wait_until(lambda: raw.zrange(queue.keys.flows, 0, -1) == ["f2"], "the removal")
+    assert not raw.exists(queue.keys.job("f1.a"), queue.keys.flow("f1"))
+    assert raw.exists(queue.keys.job("f2.a")) == 1
+
+
+async def test_flows_are_kept_for_so_long(face: Face, queue_name: str, raw: Any) -> None:
+    dag = Dag("d", [Node("a")], queue_name, options=FlowOptions(retention=Retention(age=timedelta(hours=1))))
+    async with face.queue(queue_name) as queue, face.flows() as flows:
+        async with working(queue, echo, face.url):
+            await (await flows.submit(dag, flow_id="f")).wait(SOON)
+            await ended(queue, raw, "f")
+        async with await AsyncConnection.open(face.url) as server:
+            await keeper(queue.keys, server, 1_800_000).round()
+            assert raw.exists(queue.keys.flow("f"))
+            await keeper(queue.keys, server, 7_200_000).round()
+    assert not raw.exists(queue.keys.flow("f"), queue.keys.job("f.a"), queue.keys.flows_ended)
+
+
+async def test_what_was_removed_as_it_ended_without_a_word_counts_as_failed(
+    face: Face, queue_name: str, raw: Any
+) -> None:
+    async with face.queue(queue_name) as queue, face.flows() as flows, await AsyncConnection.open(face.url) as server:
+        flow = await flows.submit(chain_of(queue_name), flow_id="f")
+        await queue.remove("f.a")
+        rounds = keeper(queue.keys, server, 10_000)
+        await rounds.round()
+        assert (await flow.tree())[1].outcome == "waiting-children"
+        await rounds.round()
+        assert (await flow.tree())[1].outcome == "upstream_failed"
+
+
+class _DeadError(Exception):
+    """The keeper's process is gone."""
+
+
+def mortal(connection: AsyncConnection, monkeypatch: pytest.MonkeyPatch, trips: int) -> None:
+    """Let the connection's user die before it sends another trip than so many."""
+    pipeline, execute, left = connection.pipeline, connection.execute, count()
+
+    async def pipeline_until(*args: Any, **options: Any) -> Any:
+        return await pipeline(*args, **options) if next(left) < trips else die()
+
+    async def execute_until(*args: Any, **options: Any) -> Any:
+        return await execute(*args, **options) if next(left) < trips else die()
+
+    def die() -> Any:
+        raise _DeadError
+
+    monkeypatch.setattr(connection, "pipeline", pipeline_until)
+    monkeypatch.setattr(connection, "execute", execute_until)
+
+
+@pytest.mark.parametrize("trips", range(9))
+async def test_two_keepers_do_no_harm_after_one_that_died_anywhere(
+    server_url: str, queue_name: str, raw: Any, hand: HandWorker, monkeypatch: pytest.MonkeyPatch, trips: int
+) -> None:
+    async with (
+        AsyncQueue(queue_name, url=server_url) as queue,
+        AsyncFlowProducer(url=server_url) as flows,
+        await AsyncConnection.open(server_url) as server,
+        await AsyncConnection.open(server_url) as dying,
+    ):
+        flow = await flows.submit(chain_of(queue_name), flow_id="f")
+        hand.fail(hand.take(), "no such file")
+        mortal(dying, monkeypatch, trips)
+        with suppress(_DeadError):
+            await keeper(queue.keys, dying).round()
+        raw.delete(queue.keys.flows_lock)  # its time is up
+        await asyncio.gather(*(keeper(queue.keys, server, 10_000).round() for _ in range(2)))
+        assert [node.outcome for node in await flow.tree()] == ["failed", "upstream_failed", "waiting"]
+        hand.complete(hand.take())
+        await keeper(queue.keys, server, 1_000_000).round()
+        assert raw.hget(queue.keys.flow("f"), "state") == "failed"
+    assert raw.xlen(queue.keys.stream) == 0
