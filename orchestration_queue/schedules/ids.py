@@ -1,0 +1,43 @@
+"""Ids of what schedules make: of the scheduler's name and the time a run was due, so that no run is made twice."""
+
+from __future__ import annotations
+
+import hashlib
+
+from orchestration_queue.options import FORBIDDEN_IN_NAMES, MAX_NAME_LENGTH
+
+__all__ = ["fire_id", "flow_id_of"]
+
+
+def fire_id(scheduler: str, due_ms: int, *, reserve: int = 0) -> str:
+    """The id of the job that a scheduler makes for one run: the same for every leader, and no other run's.
+
+    Characters that job ids cannot carry are written as ``%`` and their bytes in hexadecimal. A name too long to fit
+    is cut, and told apart by its digest. With ``reserve``, so many characters may follow.
+    """
+    name = "".join(_escaped(character) for character in scheduler)
+    room = MAX_NAME_LENGTH - len(f"repeat..{due_ms}") - reserve
+    if len(name) > room:
+        digest = hashlib.sha256(scheduler.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+        name = f"{name[: room - len(digest) - 2]}%-{digest}"
+    return f"repeat.{name}.{due_ms}"
+
+
+def _escaped(character: str) -> str:
+    if character == "%" or character in FORBIDDEN_IN_NAMES or not character.isprintable():
+        return "".join(f"%{byte:02X}" for byte in character.encode("utf-8", "surrogatepass"))
+    return character
+
+
+def flow_id_of(job_id: str) -> str:
+    """The id of the flow that a schedule's job submits: one job, one flow, however often it runs."""
+    kind, _, rest = job_id.partition(".")
+    flow_id = (rest if kind == "repeat" and rest else f"scheduled-{job_id}").replace(".", "%2E")
+    if len(flow_id) > _LONGEST_FLOW_ID:
+        digest = hashlib.sha256(job_id.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+        flow_id = f"{flow_id[:40]}%-{digest}"
+    return flow_id
+
+
+_LONGEST_FLOW_ID = 180
+"""Nodes' names need room beside it in the ids of jobs."""
