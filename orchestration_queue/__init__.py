@@ -47,7 +47,15 @@ if TYPE_CHECKING:
         WorkerOptions,
     )
     from orchestration_queue.protocol.codec import Codec, register_codec
-    from orchestration_queue.schedules import Cron, Every, JobTemplate, RepeatAfterComplete
+    from orchestration_queue.schedules import (
+        Cron,
+        Every,
+        FlowTemplate,
+        JobTemplate,
+        MissedRuns,
+        Overlap,
+        RepeatAfterComplete,
+    )
     from orchestration_queue.states import JobState
     from orchestration_queue.tasks import Depends, JobLogs, Task, Tasks, current_job
     from orchestration_queue.worker import (
@@ -86,15 +94,18 @@ __all__ = [
     "Flow",
     "FlowOptions",
     "FlowProducer",
+    "FlowTemplate",
     "Job",
     "JobLogs",
     "JobOptions",
     "JobSchedulers",
     "JobState",
     "JobTemplate",
+    "MissedRuns",
     "NewJob",
     "Node",
     "Ordering",
+    "Overlap",
     "Producer",
     "Queue",
     "QueueEvents",
@@ -126,7 +137,7 @@ _HOMES = {
     "flows": "Dag DagBuilder FlowOptions Node TriggerRule chain chord group tree",
     "options": "Backoff Batch Budget Deduplication Fallback JobOptions Ordering RateLimit Retention TokenBucket "
     "TokenLimit Usage WorkerOptions",
-    "schedules": "Cron Every JobTemplate RepeatAfterComplete",
+    "schedules": "Cron Every FlowTemplate JobTemplate MissedRuns Overlap RepeatAfterComplete",
     "states": "JobState",
     "protocol.codec": "Codec register_codec",
     "tasks": "Depends JobLogs Task Tasks current_job",
