@@ -9,22 +9,6 @@
 --- @returns int jobs failed, at most 100 per call
 --- @cost    O(log N) per job
 
-local failure = require("failure")
-local record = require("record")
-local release = require("release")
+local suspension = require("suspension")
 
-local most_jobs, reason = 100, "Suspend timeout exceeded"
-
-local failed = 0
-local now_text = string.format("%.0f", now_ms)
-for _, job_id in ipairs(redis.call("ZRANGE", suspended_key, 0, now_text, "BYSCORE", "LIMIT", 0, most_jobs)) do
-  local job = record.load(queue, job_id)
-  redis.call("ZREM", suspended_key, job_id)
-  if job and job.state == "suspended" then
-    failure.record(queue, job_id, reason, now_ms, "processedOn", now_ms)
-    release.forfeit(queue, job, now_ms)
-    failure.announce(queue, job_id, reason, now_ms, job.processedOn)
-    failed = failed + 1
-  end
-end
-return failed
+return suspension.sweep(queue, now_ms)

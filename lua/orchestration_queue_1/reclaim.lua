@@ -1,4 +1,5 @@
---- Take jobs back from workers that fell silent: ready again, or failed when it happened too often.
+--- Take jobs back from workers that fell silent: ready again, or failed when it happened too often; and fail suspended
+--- jobs whose time is up.
 --- @queue   stream!
 --- @key   stream               stream       ready jobs
 --- @key   failed               zset         failed jobs by time
@@ -8,6 +9,7 @@
 --- @key   lifo                 list         LIFO jobs
 --- @key   list_active          string       how many active jobs came from a list
 --- @key   ratelimited          zset         groups that wait for their limits
+--- @key   suspended            zset         suspended jobs by deadline
 --- @arg   now_ms               int          epoch ms
 --- @arg   group                text         consumer group
 --- @arg   consumer             text         who looks
@@ -17,7 +19,7 @@
 --- @arg   lock_duration_ms     int          silence forgiven when the job names none; 0 means min_idle_ms
 --- @arg   dead_letter          text         queue to which a letter goes about each job that fails; empty for none
 --- @arg   cluster              flag         keys of other queues may be on other servers: leave letters, and jobs there that wait, to the caller
---- @returns array 1: how many jobs are ready again; 2: ids of those that failed, without expired ones; 3: 1 if there may be more, else 0; 4: id, name, data per dead letter that is left to the caller to add; 5: queue, dependent, member, outcome per job that waits for one that failed or expired, to be told there through `oq1_propagate`; 6: such jobs whose dependents remain to be told through `oq1_propagate`
+--- @returns array 1: how many jobs are ready again; 2: ids of those that failed, without expired ones; 3: 1 if there may be more, else 0; 4: id, name, data per dead letter that is left to the caller to add; 5: queue, dependent, member, outcome per job that waits for one that failed or expired, to be told there through `oq1_propagate`; 6: such jobs whose dependents remain to be told through `oq1_propagate`; 7: how many suspended jobs failed, at most 100
 --- @error   the stream key does not end in `:stream`; or when the limit is 0, or the dead letter queue none
 --- @cost    O(log N) per entry, at most `limit`; O(A) for A active list jobs; a scan of the keys when another library activated some
 
@@ -25,9 +27,10 @@ local letters = require("letters")
 local propagation = require("propagation")
 local reclaim = require("reclaim")
 local stall = require("stall")
+local suspension = require("suspension")
 local words = require("words")
 
--- The effects are those of glidemq_reclaimStalled and glidemq_reclaimStalledListJobs, and dead letters as of
+-- The effects are those of glidemq_reclaimStalled, _reclaimStalledListJobs and _sweepSuspended, and dead letters as of
 -- oq1_exchange: a job that ends every process that runs it is told of there. Its reason says `crashed: ` first.
 
 words.check_limit("reclaim", limit)
@@ -53,5 +56,6 @@ local sweep = {
 }
 local _, more_entries = reclaim.entries(queue, consumer, sweep)
 local _, more_list_jobs = reclaim.list_jobs(queue, sweep)
+local timed_out = suspension.sweep(queue, now_ms)
 local _, elsewhere, remaining = unpack(propagation.finish(outcomes))
-return { retried, failed, (more_entries or more_list_jobs) and 1 or 0, self.letters, elsewhere, remaining }
+return { retried, failed, (more_entries or more_list_jobs) and 1 or 0, self.letters, elsewhere, remaining, timed_out }

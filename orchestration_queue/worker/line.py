@@ -12,9 +12,8 @@ from orchestration_queue.protocol.call import Call, integer
 from orchestration_queue.protocol.keys import GROUP, QueueKeys
 from orchestration_queue.protocol.lease import Delivery
 from orchestration_queue.protocol.operations import housekeeping, working
-from orchestration_queue.protocol.operations.housekeeping import Tick
 from orchestration_queue.protocol.operations.graphs import Untold, tell_all
-from orchestration_queue.protocol.operations.steps import all_good
+from orchestration_queue.protocol.operations.housekeeping import Tick
 from orchestration_queue.protocol.operations.working import Trip
 from orchestration_queue.server import AsyncConnection
 from orchestration_queue.worker.clock import ServerClock
@@ -184,15 +183,13 @@ class Line:
                 dead_letter=self._options.dead_letter_queue or "",
                 cluster=self._calls.is_cluster,
             )
-            sweep = working.sweep_suspended(self._keys, now)
             with self.outages.watch():
-                reply, timed_out = all_good(await self._calls.pipeline([stalled.call, sweep]))
-            reclaimed = stalled.read(reply)
+                reclaimed = await self._calls.run(stalled)
             if reclaimed.failed:
                 log.error("Jobs %s stopped every worker that ran them, and failed", ", ".join(reclaimed.failed))
             await self._deliver(reclaimed.notices)
             await self._tell(reclaimed.untold)
-            found = found or bool(reclaimed.retried or reclaimed.failed or timed_out)
+            found = found or bool(reclaimed.retried or reclaimed.failed or reclaimed.timed_out)
             if not reclaimed.has_more:
                 break
         return found

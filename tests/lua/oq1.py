@@ -179,7 +179,7 @@ class Own:
 
     def reclaim_call(self, now: int = NOW, **changes: Any) -> Call:
         """The call that takes jobs back."""
-        names = ("stream", "failed", "events", "priority", "lifo", "ratelimited")
+        names = ("stream", "failed", "events", "priority", "lifo", "ratelimited", "suspended")
         keys = {f"{name}_key": self.wire.key(name) for name in names}
         known: dict[str, Any] = {
             "metrics_failed_key": self.wire.key("metrics:failed"),

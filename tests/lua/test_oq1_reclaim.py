@@ -179,10 +179,10 @@ def test_malformed_arguments_are_refused(own: Own, place: int, word: Word, why: 
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (lambda keys: (keys[1:], WORDS), "takes 8 keys and 9 arguments, not 7 and 9"),
+        (lambda keys: (keys[1:], WORDS), "takes 9 keys and 9 arguments, not 8 and 9"),
         (lambda keys: (keys[::-1], WORDS), "does not end in ':stream'"),
         (lambda keys: (keys, WORDS[:-1]), "'cluster' is neither 0 nor 1"),
-        (lambda keys: (keys, [*WORDS, "more"]), "takes 8 keys and 9 arguments, not 8 and 10"),
+        (lambda keys: (keys, [*WORDS, "more"]), "takes 9 keys and 9 arguments, not 9 and 10"),
     ],
 )
 def test_other_keys_and_numbers_of_words_are_refused(

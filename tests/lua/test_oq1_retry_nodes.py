@@ -237,6 +237,15 @@ def test_who_waits_for_a_job_that_expired_before_it_was_due_never_runs(own: Own)
     assert states(own, "a", "b") == ["failed", "upstream_failed"]
 
 
+def test_who_waits_for_a_suspended_job_is_told_when_its_time_is_up(own: Own) -> None:
+    graph(own, {"b": "a", "a": ()})
+    own.exchange(paused("s", own.take()[0], wait_ms=50))
+    own.reclaim(NOW + 49)
+    assert states(own, "a", "b") == ["suspended", "waiting-children"]
+    own.reclaim(NOW + 50)
+    assert states(own, "a", "b") == ["failed", "upstream_failed"]
+
+
 def test_a_parent_whose_child_failed_before_it_waited_does_not_wait(own: Own) -> None:
     own.add(new_job(custom_id="p"))
     (parent,) = own.take()
@@ -305,6 +314,14 @@ def test_a_rule_is_asked_again_when_what_it_judged_runs_again(own: Own, order: s
     let_go(own, "c", "a")
     play(own, a=better)
     assert states(own, "c") == [state]
+
+
+def test_an_optional_dependency_that_failed_stays_done(own: Own) -> None:
+    graph(own, {"c": ["a", "b?"], "b": (), "a": ()})
+    play(own, a=False, b=False)
+    assert states(own, "c") == ["upstream_failed"]
+    retried(own, "a", "c")
+    assert play(own) == ["a", "c"]
 
 
 def test_a_given_up_node_is_given_up_again_when_nothing_changed(own: Own) -> None:

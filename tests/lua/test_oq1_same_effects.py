@@ -169,6 +169,7 @@ class Side:
             }
             self.wire.call("reclaimStalled", workerLockDuration=100, **names)
             self.wire.call("reclaimStalledListJobs", workerLockDuration=100, **names)
+            self.wire.call("sweepSuspended", now=self.now)
             for job_id in self.wire.zset("failed").keys() & held.keys():
                 self.worker.failed(job_id, held[job_id])
             self.worker.decide(self.now)

@@ -73,12 +73,12 @@ def test_what_concerns_other_servers_is_left_as_calls() -> None:
 
 def test_what_was_taken_back_is_told() -> None:
     operation = working.reclaim(KEYS, "w", 1, 1, 1, NOW, dead_letter="dead", cluster=True)
-    nothing = operation.read([0, [], 0, [], [], []])
-    assert nothing == working.Reclaimed(retried=0, failed=(), has_more=False, notices=(), untold=NOTHING)
-    reclaimed = operation.read([3, [b"7"], 1, LETTER, NEWS, []])
+    nothing = operation.read([0, [], 0, [], [], [], 0])
+    assert nothing == working.Reclaimed(retried=0, failed=(), has_more=False, notices=(), untold=NOTHING, timed_out=0)
+    reclaimed = operation.read([3, [b"7"], 1, LETTER, NEWS, [], 2])
     assert (reclaimed.retried, reclaimed.failed, reclaimed.has_more) == (3, ("7",), True)
     assert [notice.keys[0] for notice in reclaimed.notices] == ["glide:{dead}:id"]
-    assert [one.dependent for one in reclaimed.untold.news] == ["9"]
+    assert ([one.dependent for one in reclaimed.untold.news], reclaimed.timed_out) == (["9"], 2)
 
 
 def test_what_is_told_may_leave_more_to_tell() -> None:

@@ -948,6 +948,7 @@ def reclaim(
     lifo_key: str,
     list_active_key: str,
     ratelimited_key: str,
+    suspended_key: str,
     now_ms: int,
     group: str,
     consumer: str,
@@ -958,7 +959,8 @@ def reclaim(
     dead_letter: str,
     cluster: bool,
 ) -> Call:
-    """Take jobs back from workers that fell silent: ready again, or failed when it happened too often.
+    """Take jobs back from workers that fell silent: ready again, or failed when it happened too often; and fail
+    suspended jobs whose time is up.
 
     Args:
         stream_key: Stream; ready jobs.
@@ -969,6 +971,7 @@ def reclaim(
         lifo_key: List; LIFO jobs.
         list_active_key: String; how many active jobs came from a list.
         ratelimited_key: Zset; groups that wait for their limits.
+        suspended_key: Zset; suspended jobs by deadline.
         now_ms: Epoch ms.
         group: Consumer group.
         consumer: Who looks.
@@ -983,7 +986,8 @@ def reclaim(
         The call. Its reply (array): 1: how many jobs are ready again; 2: ids of those that failed, without expired
         ones; 3: 1 if there may be more, else 0; 4: id, name, data per dead letter that is left to the caller to add; 5:
         queue, dependent, member, outcome per job that waits for one that failed or expired, to be told there through
-        `oq1_propagate`; 6: such jobs whose dependents remain to be told through `oq1_propagate`.
+        `oq1_propagate`; 6: such jobs whose dependents remain to be told through `oq1_propagate`; 7: how many suspended
+        jobs failed, at most 100.
 
     The server refuses it when the stream key does not end in `:stream`; or when the limit is 0, or the dead letter
     queue none.
@@ -1002,6 +1006,7 @@ def reclaim(
             lifo_key,
             list_active_key,
             ratelimited_key,
+            suspended_key,
         ),
         (
             now_ms,

@@ -2789,6 +2789,37 @@ end
 return search
 end)()
 
+modules.suspension = (function()
+--- Ends suspensions whose deadline has passed.
+
+local failure = require("failure")
+local record = require("record")
+local release = require("release")
+
+local suspension = {}
+
+local MOST_JOBS, REASON = 100, "Suspend timeout exceeded"
+
+--- Fail suspended jobs whose time is up; returns how many, at most 100.
+function suspension.sweep(queue, now)
+  local failed, key = 0, queue .. "suspended"
+  local due = redis.call("ZRANGE", key, 0, string.format("%.0f", now), "BYSCORE", "LIMIT", 0, MOST_JOBS)
+  for _, job_id in ipairs(due) do
+    local job = record.load(queue, job_id)
+    redis.call("ZREM", key, job_id)
+    if job and job.state == "suspended" then
+      failure.record(queue, job_id, REASON, now, "processedOn", now)
+      release.forfeit(queue, job, now)
+      failure.announce(queue, job_id, REASON, now, job.processedOn)
+      failed = failed + 1
+    end
+  end
+  return failed
+end
+
+return suspension
+end)()
+
 do -- addFlow
   local creation = require("creation")
   local events = require("events")
@@ -3798,32 +3829,15 @@ do -- suspend
 end
 
 do -- sweepSuspended
-  local failure = require("failure")
-  local record = require("record")
-  local release = require("release")
+  local suspension = require("suspension")
   redis.register_function("glidemq_sweepSuspended", function(KEYS, ARGV)
     if #KEYS < 4 then
       missing("sweepSuspended", "metrics")
     end
-    local suspended_key = KEYS[1]
     local now_ms = numeric(ARGV[1]) or missing("sweepSuspended", "now_ms")
     local key_prefix = ARGV[2] or missing("sweepSuspended", "key_prefix")
     local queue = key_prefix
-    local most_jobs, reason = 100, "Suspend timeout exceeded"
-
-    local failed = 0
-    local now_text = string.format("%.0f", now_ms)
-    for _, job_id in ipairs(redis.call("ZRANGE", suspended_key, 0, now_text, "BYSCORE", "LIMIT", 0, most_jobs)) do
-      local job = record.load(queue, job_id)
-      redis.call("ZREM", suspended_key, job_id)
-      if job and job.state == "suspended" then
-        failure.record(queue, job_id, reason, now_ms, "processedOn", now_ms)
-        release.forfeit(queue, job, now_ms)
-        failure.announce(queue, job_id, reason, now_ms, job.processedOn)
-        failed = failed + 1
-      end
-    end
-    return failed
+    return suspension.sweep(queue, now_ms)
   end)
 end
 

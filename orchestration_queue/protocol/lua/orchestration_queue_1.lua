@@ -3761,6 +3761,37 @@ end
 return reclaim
 end)()
 
+modules.suspension = (function()
+--- Ends suspensions whose deadline has passed.
+
+local failure = require("failure")
+local record = require("record")
+local release = require("release")
+
+local suspension = {}
+
+local MOST_JOBS, REASON = 100, "Suspend timeout exceeded"
+
+--- Fail suspended jobs whose time is up; returns how many, at most 100.
+function suspension.sweep(queue, now)
+  local failed, key = 0, queue .. "suspended"
+  local due = redis.call("ZRANGE", key, 0, string.format("%.0f", now), "BYSCORE", "LIMIT", 0, MOST_JOBS)
+  for _, job_id in ipairs(due) do
+    local job = record.load(queue, job_id)
+    redis.call("ZREM", key, job_id)
+    if job and job.state == "suspended" then
+      failure.record(queue, job_id, REASON, now, "processedOn", now)
+      release.forfeit(queue, job, now)
+      failure.announce(queue, job_id, REASON, now, job.processedOn)
+      failed = failed + 1
+    end
+  end
+  return failed
+end
+
+return suspension
+end)()
+
 modules.usage = (function()
 --- What jobs used: on the job itself, and added up by the minute in which it was reported.
 
@@ -4592,6 +4623,7 @@ do -- reclaim
   local propagation = require("propagation")
   local reclaim = require("reclaim")
   local stall = require("stall")
+  local suspension = require("suspension")
   local words = require("words")
   redis.register_function("oq1_reclaim", function(KEYS, ARGV)
     local now_ms = whole(ARGV[1], "reclaim", "now_ms")
@@ -4603,9 +4635,9 @@ do -- reclaim
     local lock_duration_ms = whole(ARGV[7], "reclaim", "lock_duration_ms")
     local dead_letter = ARGV[8]
     local cluster = flag(ARGV[9], "reclaim", "cluster")
-    count_words("reclaim", #KEYS, 8, #ARGV, 9)
+    count_words("reclaim", #KEYS, 9, #ARGV, 9)
     local queue = queue_of("reclaim", KEYS[1], ":stream") .. ":"
-    -- The effects are those of glidemq_reclaimStalled and glidemq_reclaimStalledListJobs, and dead letters as of
+    -- The effects are those of glidemq_reclaimStalled, _reclaimStalledListJobs and _sweepSuspended, and dead letters as of
     -- oq1_exchange: a job that ends every process that runs it is told of there. Its reason says `crashed: ` first.
 
     words.check_limit("reclaim", limit)
@@ -4631,8 +4663,9 @@ do -- reclaim
     }
     local _, more_entries = reclaim.entries(queue, consumer, sweep)
     local _, more_list_jobs = reclaim.list_jobs(queue, sweep)
+    local timed_out = suspension.sweep(queue, now_ms)
     local _, elsewhere, remaining = unpack(propagation.finish(outcomes))
-    return { retried, failed, (more_entries or more_list_jobs) and 1 or 0, self.letters, elsewhere, remaining }
+    return { retried, failed, (more_entries or more_list_jobs) and 1 or 0, self.letters, elsewhere, remaining, timed_out }
   end)
 end
 

@@ -279,6 +279,7 @@ class Reclaimed:
         notices: Calls that remain to be made for a dead letter queue on another server of a cluster. They may be made
             twice.
         untold: What the jobs that wait for the failed and expired ones remain to be told.
+        timed_out: How many suspended jobs failed, because their time was up.
     """
 
     retried: int
@@ -286,6 +287,7 @@ class Reclaimed:
     has_more: bool
     notices: tuple[Call, ...]
     untold: Untold
+    timed_out: int
 
 
 def reclaim(
@@ -301,6 +303,8 @@ def reclaim(
 ) -> Operation[Reclaimed]:
     """Take jobs away from workers that stopped renewing them; at most some 1,000 of the stream and of the lists each.
 
+    Suspended jobs whose time is up fail, at most 100.
+
     One that was taken away more than ``max_stalled`` times fails, and leaves a dead letter in ``dead_letter``, as with
     :func:`exchange`.
     """
@@ -313,6 +317,7 @@ def reclaim(
         lifo_key=keys.lifo,
         list_active_key=keys.list_active,
         ratelimited_key=keys.ratelimited,
+        suspended_key=keys.suspended,
         now_ms=now_ms,
         group=GROUP,
         consumer=consumer,
@@ -325,10 +330,10 @@ def reclaim(
     )
 
     def read(reply: Reply) -> Reclaimed:
-        retried, failed, more, letters, news, job_ids = reply
+        retried, failed, more, letters, news, job_ids, timed_out = reply
         notices = tuple(dead_letters(keys, dead_letter, now_ms, texts(letters)))
         untold = read_untold(news, job_ids)
-        return Reclaimed(integer(retried), tuple(texts(failed)), integer(more) == 1, notices, untold)
+        return Reclaimed(integer(retried), tuple(texts(failed)), integer(more) == 1, notices, untold, timed_out)
 
     return Operation(call, read)
 
