@@ -164,9 +164,8 @@ class Side:
             self.worker.reclaim(self.now, lock_duration_ms=100)
         else:
             names = {"minIdleMs": 0, "maxStalledCount": 1, "timestamp": self.now}
-            held = {
-                job_id: self.worker.dependents(job_id) for job_id in self.ids if self.wire.state(job_id) == "active"
-            }
+            may_end = [job_id for job_id in self.ids if self.wire.state(job_id) in ("active", "suspended")]
+            held = {job_id: self.worker.dependents(job_id) for job_id in may_end}
             self.wire.call("reclaimStalled", workerLockDuration=100, **names)
             self.wire.call("reclaimStalledListJobs", workerLockDuration=100, **names)
             self.wire.call("sweepSuspended", now=self.now)
