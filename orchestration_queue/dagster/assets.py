@@ -16,7 +16,6 @@ from orchestration_queue.flows import Dag, Node, Step
 from orchestration_queue.options import JobOptions
 from orchestration_queue.protocol.operations import reading
 from orchestration_queue.protocol.record import JobRecord
-from orchestration_queue.states import JobState
 
 __all__ = ["Arguments", "AssetTask", "queue_flow_assets", "queue_task_asset"]
 
@@ -206,10 +205,10 @@ class _FlowStep:
         self.context.log.info(f"{verb} flow {flow.id}: {len(flow.plan.steps)} nodes in {queues}")
         if flow.is_new:
             return
-        for name, record in flow.records().items():
-            if record.state is JobState.FAILED:
-                self.context.log.info(f"Retrying node {name}, which failed before: {record.failed_reason}")
-                self.resource.queue(flow.plan.steps[name].keys.queue).get_job(record.id).retry()
+        records = flow.records()
+        for name in flow.retry():
+            reason = records[name].failed_reason if name in records else None
+            self.context.log.info(f"Retrying node {name}, which failed before: {reason}")
 
     def _materialized(self, flow: Flow, step: Step, record: JobRecord) -> dg.MaterializeResult[None]:
         logs = self.resource.connection.run(reading.logs(step.keys, record.id), repeatable=True)

@@ -10,6 +10,7 @@ from orchestration_queue.client import Flow
 from orchestration_queue.client.progress import FlowProgress
 from orchestration_queue.client.values import ENDINGS
 from orchestration_queue.flows import Step
+from orchestration_queue.flows.stored import outcome_of
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import reading
 from orchestration_queue.protocol.record import JobRecord
@@ -38,11 +39,12 @@ class Follower:
         self._connection = connection
         self._progress = FlowProgress(flow.graph)
         self.failed: dict[str, str] = {}
+        self._unrun: list[str] = []
 
     @property
     def blocked(self) -> list[str]:
-        """The nodes that will not run, because they wait, near or far, for a failed one."""
-        return self._progress.blocked
+        """The nodes that did not run or will not, because they waited, near or far, for a failed one."""
+        return [*self._unrun, *self._progress.blocked]
 
     def completed(self) -> Iterator[tuple[Step, JobRecord]]:
         """Yield each node as it completes, with its job's record; ends when no node will finish any more."""
@@ -65,6 +67,8 @@ class Follower:
             self._progress.looked(step, record)
             if record is None:
                 self.failed[name] = "its job was removed before it finished"
+            elif outcome_of(record) != record.state:
+                self._unrun.append(name)
             elif record.state is JobState.FAILED:
                 self.failed[name] = record.failed_reason or "it left no reason"
             elif record.state is JobState.COMPLETED:

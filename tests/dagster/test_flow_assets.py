@@ -13,7 +13,6 @@ import dagster as dg
 import pytest
 import redis
 
-from orchestration_queue.client import Queue
 from orchestration_queue.dagster import AssetTask, QueueResource, queue_flow_assets, queue_task_asset
 from orchestration_queue.errors import CycleError
 from orchestration_queue.options import JobOptions
@@ -141,7 +140,7 @@ def test_a_failed_node_fails_the_step_and_names_what_could_not_run(
     told = failure.user_failure_data.metadata
     assert told["orchestration_queue/failed"].value == {"left": "the source is gone"}
     assert told["orchestration_queue/not_run"].value == ["join"]
-    assert f"{flow_id}.join" not in job_ids(raw, queue_name), "nothing may wait for ever for what failed"
+    assert raw.hget(f"glide:{{{queue_name}}}:job:{flow_id}.join", "outcome") == "upstream_failed"
 
 
 def test_a_step_tried_again_joins_its_flow_and_repeats_only_what_failed(
@@ -209,10 +208,11 @@ def test_cancelling_the_run_cancels_the_flow(
         dg.materialize([diamond(queue_name, scratch, source=long)], instance=instance, resources={"queue": resource})
     canceller.join()
     (run,) = instance.get_runs()
-    assert job_ids(raw, queue_name) == {f"diamond-{run.run_id}.source"}, "what had not started was withdrawn"
     Path(scratch, "go").touch()
-    with Queue(queue_name, connection=resource.connection) as queue:
-        queue.get_job(f"diamond-{run.run_id}.source").wait(10)
+    jobs = [f"glide:{{{queue_name}}}:job:diamond-{run.run_id}.{node}" for node in ("source", "left", "right", "join")]
+    wait_until_sync(lambda: all(raw.hexists(job, "finishedOn") for job in jobs), "all nodes to end", 20)
+    withdrawn = [(raw.hget(job, "state"), raw.hget(job, "failedReason")) for job in jobs[1:]]
+    assert withdrawn == [("failed", "revoked"), ("failed", "revoked"), ("failed", "upstream failed")]
 
 
 def test_arguments_may_depend_on_the_partition(
