@@ -26,7 +26,7 @@ _SIGNS = {
     "delayed": "◔",
     "prioritized": "◔",
 }
-_BAR = 12
+_BAR = 8
 
 
 def span_text(seconds: float | None) -> str:

@@ -149,7 +149,7 @@ def _drawn(nodes: list[FlowNode], status: FlowStatus | None) -> RenderableType:
         return drawn
     took = f", took {drawing.span_text(status.seconds)}" if status.seconds is not None else ""
     paused = ", paused" if status.is_paused and not status.state.is_final else ""
-    stopped = f", stopped by {escape(status.stopped)}" if status.stopped else ""
+    stopped = f", {escape(status.stopped)}" if status.stopped not in (None, status.state) else ""
     title = f"[bold]{escape(status.id)}[/]  {state_text(status.state)}{paused}{stopped}, {status.percent:.0f} %{took}"
     legend = Text.from_markup("[yellow]┃[/] [dim]critical path[/]") if path else Text("")
     return Group(Text.from_markup(title), Text(""), drawn, legend)
@@ -167,11 +167,16 @@ def _watch(flow: Flow) -> None:
 
 
 @app.command("retry")
-def retry(queue: QueueName, flow_id: FlowId, url: Url = None, prefix: Prefix = DEFAULT_PREFIX) -> None:
+def retry(
+    queue: QueueName, flow_id: FlowId, url: Url = None, prefix: Prefix = DEFAULT_PREFIX, as_json: JsonFlag = False
+) -> None:
     """Let the failed nodes run again, and those that did not run because of them."""
     with _flow(queue, flow_id, url, prefix) as flow:
         names = flow.retry()
-    typer.echo(_told(names, "runs again", "run again", f"No node of flow {flow_id} has failed."))
+    if as_json:
+        show_json(names)
+    else:
+        typer.echo(_told(names, "runs again", "run again", f"No node of flow {flow_id} has failed."))
 
 
 @app.command("cancel")
@@ -182,12 +187,16 @@ def cancel(
     yes: Yes = False,
     url: Url = None,
     prefix: Prefix = DEFAULT_PREFIX,
+    as_json: JsonFlag = False,
 ) -> None:
     """Withdraw everything of a flow that has not finished; what runs is stopped."""
     with _flow(queue, flow_id, url, prefix) as flow:
         _ask(yes, f"Cancel flow {flow_id}?")
         names = flow.cancel(reason)
-    typer.echo(_told(names, "is withdrawn", "are withdrawn", f"All nodes of flow {flow_id} had finished."))
+    if as_json:
+        show_json(names)
+    else:
+        typer.echo(_told(names, "is withdrawn", "are withdrawn", f"All nodes of flow {flow_id} had finished."))
 
 
 @app.command("pause")

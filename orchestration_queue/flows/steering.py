@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from orchestration_queue.flows.stored import FlowJob, FlowState, StoredFlow, look_at
+from orchestration_queue.flows.stored import FlowJob, FlowState, StoredFlow, look_at, outcome_of
 from orchestration_queue.flows.submission import HELD
 from orchestration_queue.protocol.call import Call, Operation, text
 from orchestration_queue.protocol.keys import QueueKeys
@@ -17,6 +17,10 @@ __all__ = ["JUDGED_BY", "cancel", "pause", "propagate", "release", "remove", "re
 
 JUDGED_BY = ("state", "outcome", "failedReason", "finishedOn")
 """What of a job's record says whether and how it ended."""
+
+
+_CASCADES = 4
+"""How often to look for what became ready because other nodes were revoked; workers refuse what is ready later."""
 
 
 def survey(flow: StoredFlow, fields: Sequence[str] = JUDGED_BY) -> Steps[dict[str, JobRecord | None]]:
@@ -75,9 +79,12 @@ def cancel(
     stopped, revoked = yield from _revoke(flow, spare, now_ms)
     if is_held:
         yield from release(flow, now_ms)
-        again, more = yield from _revoke(flow, spare, now_ms)
-        stopped, revoked = {**stopped, **again}, [*revoked, *more]
-    yield from propagate(flow, revoked, now_ms)
+    for _ in range(_CASCADES):
+        yield from propagate(flow, revoked, now_ms)
+        again, revoked = yield from _revoke(flow, spare, now_ms)
+        stopped = {**stopped, **again}
+        if not revoked:
+            break
     if is_recorded:
         all_good((yield [look_at(flow.keys, flow.id, now_ms)]))
     return [name for name in flow.jobs if name in stopped]
@@ -97,7 +104,7 @@ def retry(flow: StoredFlow, now_ms: int) -> Steps[list[str]]:
     The record says first that nodes may be held, so that a worker releases them if this breaks off.
     """
     records = yield from survey(flow)
-    failed = [flow.jobs[name] for name, record in records.items() if record is not None and record.state == "failed"]
+    failed = _to_retry(flow, records)
     if not failed:
         return []
     all_good((yield _reopen(flow, now_ms)))
@@ -116,6 +123,18 @@ def retry(flow: StoredFlow, now_ms: int) -> Steps[list[str]]:
     yield from graphs.tell_all(left, now_ms)
     yield from release(flow, now_ms)
     return [job.name for job in failed]
+
+
+def _to_retry(flow: StoredFlow, records: Mapping[str, JobRecord | None]) -> list[FlowJob]:
+    """What failed, or did not run because of that; what was skipped only where it waits for such a node."""
+    found: dict[str, FlowJob] = {}
+    for name, job in flow.jobs.items():  # dependencies come before dependents
+        record = records[name]
+        if record is None or record.state != "failed":
+            continue
+        if outcome_of(record) != "skipped" or any(dep in found for dep in job.node.waits_for):
+            found[name] = job
+    return list(found.values())
 
 
 def _revoke(flow: StoredFlow, spare: Collection[str], now_ms: int) -> Steps[tuple[dict[str, FlowJob], list[FlowJob]]]:

@@ -44,7 +44,7 @@ log = logging.getLogger("orchestration_queue.worker")
 
 _FLOWS_A_ROUND = 20
 _REMOVED_AT_ONCE = 100
-_LOCK_MS = 30_000
+_LOCK_MS = 5_000
 _CONFIRM_MS = 60_000
 """When an end is looked at again: somebody may have retried a node while it was noted."""
 _UNREADABLE_MS = 3_600_000

@@ -17,8 +17,7 @@ from typer.testing import CliRunner, Result
 
 from orchestration_queue import __version__
 from orchestration_queue.cli.main import app
-from orchestration_queue.client import FlowProducer, Queue
-from orchestration_queue.flows import Dag, Node
+from orchestration_queue.client import Queue
 from orchestration_queue.protocol.library import LIBRARIES
 from tests.by_hand import HandWorker
 from tests.processes import OQ, worker_process
@@ -128,22 +127,6 @@ def test_another_prefix_is_another_world(oq: Oq, queue_name: str, server_url: st
     assert [row["queue"] for row in json.loads(in_environment.stdout)] == [queue_name]
 
 
-def test_a_flow_is_shown_as_a_tree(oq: Oq, queue_name: str, server_url: str, hand: HandWorker) -> None:
-    dag = Dag("d", [Node("raw"), Node("clean", deps=("raw",)), Node("report", deps=("clean",))], queue_name)
-    with FlowProducer(url=server_url) as flows:
-        flows.submit(dag, flow_id="f")
-    hand.fail(hand.take(), "no [file]")
-    nodes = oq.json("flow", "tree", queue_name, "f")
-    assert [(node["name"], node["state"], node["depth"], node["deps"]) for node in nodes] == [
-        ("raw", "failed", 0, []),
-        ("clean", "waiting-children", 1, ["raw"]),
-        ("report", "waiting-children", 2, ["clean"]),
-    ]
-    lines = oq("flow", "tree", queue_name, "f").stdout.splitlines()
-    assert [line[: len(line) - len(line.lstrip())] for line in lines[1:]] == ["", "  ", "    "]
-    assert "no [file]" in lines[1]
-
-
 def test_the_library_is_dumped_exactly_and_needs_no_server(oq: Oq) -> None:
     for library in LIBRARIES:
         dumped = CliRunner().invoke(app, ["library", "dump", library.name], env={"OQ_URL": "redis://localhost:1"})
@@ -224,7 +207,14 @@ def test_every_option_of_the_reference_exists_and_the_other_way_round() -> None:
         ["queue", "ls"],
         ["job", "add"],
         ["job", "show"],
+        ["flow", "ls"],
+        ["flow", "show"],
         ["flow", "tree"],
+        ["flow", "retry"],
+        ["flow", "cancel"],
+        ["flow", "pause"],
+        ["flow", "resume"],
+        ["flow", "rm"],
         ["library", "dump"],
         ["library", "status"],
         ["worker"],

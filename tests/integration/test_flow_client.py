@@ -21,8 +21,9 @@ from orchestration_queue.errors import (
     ServerError,
     StateError,
     UnknownDependencyError,
+    UsageError,
 )
-from orchestration_queue.flows import Dag, Node
+from orchestration_queue.flows import Dag, Node, TriggerRule
 from orchestration_queue.options import JobOptions, Retention
 from orchestration_queue.protocol.events import Event
 from orchestration_queue.states import JobState
@@ -304,3 +305,88 @@ async def test_hundreds_of_nodes_are_one_submission(face: Face, queue_name: str,
             held = hand.take()
             hand.complete(held, node_of(held))
         assert await waiting == {name: name for layer in layers for name in layer}
+
+
+async def test_a_running_node_is_stopped_by_its_worker_when_the_flow_is_cancelled(
+    face: Face, queue_name: str, raw: Any
+) -> None:
+    async def hang(job: AsyncActiveJob) -> None:
+        await asyncio.Event().wait()
+
+    dag = Dag("d", [Node("a"), Node("b", deps=("a",))], queue_name)
+    async with face.queue(queue_name) as queue, face.flows() as flows, working(queue, hang, face.url):
+        await flows.submit(dag, flow_id="f")
+        flow = await queue.flows.get("f")
+        await wait_until(lambda: raw.hget(queue.keys.job("f.a"), "state") == "active", "the start")
+        assert await flow.cancel("late") == ["a", "b"]
+        with pytest.raises(FlowFailedError, match=r"Node 'a' .* failed, and b will not run: revoked"):
+            await flow.wait(SOON)
+        status = await flow.status()
+        assert (status.state, status.stopped) == ("cancelled", "late")
+        assert await flow.cancel() == []
+
+
+async def test_a_flow_that_somebody_else_submitted_is_found_and_waited_for(
+    face: Face, queue_name: str, raw: Any
+) -> None:
+    async def fail_once(job: AsyncActiveJob) -> str:
+        if job.name == "left" and raw.set("tried", 1, nx=True, ex=60):
+            raise ValueError("not yet")
+        return job.name
+
+    async with face.queue(queue_name) as queue, face.flows() as flows, working(queue, fail_once, face.url):
+        await flows.submit(diamond(queue_name), flow_id="f")
+        flow = await queue.flows.get("f")
+        assert flow.id == "f"
+        with pytest.raises(FlowFailedError, match=r"Node 'left' .* failed, and report will not run"):
+            await flow.wait(SOON)
+        assert await flow.results() == {"raw": "raw", "right": "right"}
+        assert await flow.retry() == ["left", "report"]
+        assert await flow.wait(SOON) == {"raw": "raw", "left": "left", "right": "right", "report": "write"}
+        assert (await flow.status()).state == "completed"
+        assert [node.name for node in await flow.critical_path()] == ["raw", "left", "report"]
+        assert await flow.retry() == []
+        await wait_until(lambda: raw.hget(queue.keys.flow("f"), "state") == "completed", "the end")
+        with pytest.raises(StateError, match="has ended, so there is nothing to pause"):
+            await flow.pause()
+        await flow.remove()
+        with pytest.raises(StateError, match="has no record of a flow 'f'"):
+            await queue.flows.get("f")
+        assert await queue.flows.list() == []
+
+
+async def test_a_node_that_fails_is_named_although_others_run_because_of_it(
+    face: Face, queue_name: str, raw: Any
+) -> None:
+    async def fail(job: AsyncActiveJob) -> str:
+        if job.name == "a":
+            raise ValueError("no such file")
+        return job.name
+
+    nodes = [
+        Node("a"),
+        Node("tidy", deps=("a",), trigger_rule=TriggerRule.ALL_DONE),
+        Node("other", deps=("tidy",), trigger_rule=TriggerRule.ALL_FAILED),
+    ]
+    async with face.queue(queue_name) as queue, face.flows() as flows, working(queue, fail, face.url):
+        flow = await flows.submit(Dag("d", nodes, queue_name))
+        with pytest.raises(FlowFailedError, match="no such file"):
+            await flow.wait(SOON)
+        outcomes = {node.name: node.outcome for node in await flow.tree()}
+    assert outcomes == {"a": "failed", "tidy": "completed", "other": "skipped"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"state": "lost"}, "No flow is 'lost'; ask for one of submitting"),
+        ({"start": -1}, "The range -1 to 49 is none"),
+        ({"end": -2}, "The range 0 to -2 is none"),
+    ],
+)
+async def test_flows_of_no_state_or_range_are_not_listed(
+    face: Face, queue_name: str, raw: Any, arguments: dict[str, Any], says: str
+) -> None:
+    async with face.queue(queue_name) as queue:
+        with pytest.raises(UsageError, match=says):
+            await queue.flows.list(**arguments)

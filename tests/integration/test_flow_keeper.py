@@ -85,6 +85,17 @@ async def test_what_another_client_ended_is_told_on(
         )
 
 
+async def test_what_ended_in_another_queue_is_told_on(face: Face, queue_name: str, raw: Any) -> None:
+    second = queue_name + "-2"
+    dag = Dag("d", [Node("a", queue=second), Node("b", deps=("a",))], queue_name)
+    async with face.flows() as flows, await AsyncConnection.open(face.url) as server:
+        flow = await flows.submit(dag, flow_id="f")
+        with HandWorker(face.url, second) as hand:
+            hand.fail(hand.take(), "no such file")
+        await keeper(flow.graph.keys, server).round()
+        assert [node.outcome for node in await flow.tree()] == ["failed", "upstream_failed"]
+
+
 async def test_an_end_is_noted_and_looked_at_once_more(face: Face, queue_name: str, raw: Any) -> None:
     async with face.queue(queue_name) as queue, face.flows() as flows:
         async with working(queue, echo, face.url):
