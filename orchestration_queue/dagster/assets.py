@@ -111,8 +111,7 @@ def queue_flow_assets(
         selected = [task for task in tasks if task.spec.key in context.selected_asset_keys]
         dag = _graph(name, queue, selected, context)
         keys = {task.node: task.spec.key for task in selected}
-        tries_left = (retry_policy.max_retries if retry_policy else 0) - context.retry_number
-        yield from _FlowStep(context, resource, dag, keys, tries_left).run()
+        yield from _FlowStep(context, resource, dag, keys).run()
 
     return flow_assets
 
@@ -178,7 +177,6 @@ class _FlowStep:
     resource: QueueResource
     dag: Dag
     keys: Mapping[str, dg.AssetKey]
-    tries_left: int
 
     def run(self) -> Iterator[dg.MaterializeResult[None]]:
         flow_id = f"{self.dag.name}-{self.context.run.run_id}"
@@ -193,10 +191,7 @@ class _FlowStep:
             flow.cancel()
             raise
         if follower.failed:
-            blocked = follower.blocked
-            if not self.tries_left:
-                flow.cancel()  # what waits for a failed node would wait for ever
-            raise _failure(flow, follower.failed, blocked)
+            raise _failure(flow, follower.failed, follower.blocked)
 
     def _take_up(self, flow: Flow) -> None:
         """In a further attempt the flow was there already, and what failed gets its attempts again."""
