@@ -26,7 +26,7 @@ ELSEWHERE = {
     ),
     65: (
         "tests/integration/test_schedules_worker.py::test_entries_that_can_never_run_again_go_without_a_job",
-        "tests/unit/test_schedules.py::test_a_broken_entry_does_not_block_others",
+        "tests/unit/test_schedule_ticks.py::test_a_broken_entry_does_not_block_others",
     ),
     67: (
         "tests/lua/test_oq1_fire.py::test_who_lost_the_lock_writes_nothing",
