@@ -71,9 +71,9 @@ def test_ctrl_c_leaves_nothing_behind(tmp_path: Path) -> None:
     directory = tmp_path / "demo"
     process = start(directory)
     logs = directory / "logs"
-    wait_until_sync(lambda: (logs / "daemon.log").exists(), "the demo to start all it needs", seconds=60)
-    alive = processes_of(directory)
-    assert len(alive) >= 4, "two workers, a keeper and its server, a daemon, a launch"
+    wait_until_sync(lambda: (logs / "daemon.log").exists(), "the demo to start its last", seconds=60)
+    all_there = "two workers, a keeper and its server, a daemon, a launch"
+    wait_until_sync(lambda: len(processes_of(directory)) >= 4, all_there, seconds=60)
     process.send_signal(signal.SIGINT)
     said, _ = process.communicate(timeout=40)
     assert process.returncode == 130, said
