@@ -254,9 +254,7 @@ async def test_a_flow_is_submitted_for_each_run(queue: AsyncQueue, server_url: s
     assert {key.rpartition(":")[2] for key in raw.scan_iter(queue.keys.job("*"))} == {*submitters, *nodes}
 
 
-async def test_a_flow_nobody_can_read_fails_its_submitter(
-    queue: AsyncQueue, server_url: str, raw: redis.Redis
-) -> None:
+async def test_a_flow_nobody_can_read_fails_its_submitter(queue: AsyncQueue, server_url: str, raw: redis.Redis) -> None:
     async def handle(job: AsyncActiveJob) -> None:
         raise AssertionError("no handler of users gets it")
 
