@@ -15,10 +15,12 @@ from orchestration_queue.errors import (
     PayloadError,
     ScheduleError,
     SchedulerBusyError,
+    StateError,
 )
 from orchestration_queue.options import JobOptions
 from orchestration_queue.schedules import Cron, Every, JobTemplate, RepeatAfterComplete, Schedule
 from tests.faces import Face
+from tests.waiting import wait_until
 
 TEMPLATE = JobTemplate(name="load", data={"day": 1}, options=JobOptions(attempts=3))
 
@@ -140,3 +142,37 @@ async def test_bad_templates_are_refused_and_nothing_is_written(
     with pytest.raises(error, match=says):
         await attempt()
     assert raw.dbsize() == 0
+
+
+async def test_a_paused_scheduler_shows_no_next_run_until_it_is_resumed(face: Face, queue_name: str, raw: Any) -> None:
+    async with face.schedulers(queue_name) as schedulers:
+        planned = (await schedulers.upsert("often", Every(3600), TEMPLATE)).next_run
+        for _ in range(2):
+            assert (await schedulers.pause("often")).is_paused
+        stored = json.loads(raw.hget(schedulers.keys.schedulers, "often"))
+        assert stored["nextRun"] == 0, "what makes Node's leaders skip it"
+        for _ in range(2):
+            resumed = await schedulers.resume("often")
+            assert (resumed.is_paused, resumed.next_run) == (False, planned)
+        assert await schedulers.history("often") == []
+
+
+async def test_a_scheduler_that_is_over_cannot_be_resumed(face: Face, queue_name: str, raw: Any) -> None:
+    async with face.schedulers(queue_name) as schedulers:
+        soon = datetime.now(UTC) + timedelta(seconds=0.3)
+        await schedulers.upsert("once", Every(0.2, end=soon))
+        paused = await schedulers.pause("once")
+        await wait_until(lambda: datetime.now(UTC) > soon, "the end to pass")
+        with pytest.raises(StateError, match="has no run to come: its end has passed; set it again"):
+            await schedulers.resume("once")
+        assert await schedulers.get("once") == paused
+
+
+@pytest.mark.parametrize("verb", ["pause", "resume"])
+async def test_a_scheduler_that_is_not_there_cannot_be_steered(
+    face: Face, queue_name: str, raw: Any, verb: str
+) -> None:
+    async with face.schedulers(queue_name) as schedulers:
+        with pytest.raises(StateError, match=r"has no scheduler 'x' that can be read; list\(\) names those it has"):
+            await getattr(schedulers, verb)("x")
+    assert raw.keys("*") == []

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from orchestration_queue.client._async.queue_client import AsyncQueueClient
-from orchestration_queue.errors import InvalidNameError, SchedulerBusyError
+from orchestration_queue.errors import InvalidNameError, SchedulerBusyError, StateError
 from orchestration_queue.protocol.operations import scheduling
+from orchestration_queue.protocol.operations.scheduling import PastRun
 from orchestration_queue.schedules import JobTemplate, Schedule, SchedulerEntry
 from orchestration_queue.server.clock import now_ms
 
@@ -76,6 +77,53 @@ class AsyncJobSchedulers(AsyncQueueClient):
         """
         async with self._locked():
             return await self._channel.run(scheduling.drop(self.keys, name))
+
+    async def pause(self, name: str) -> SchedulerEntry:
+        """Let a scheduler make no jobs until it is resumed; Node's leaders heed it too. Pausing twice does no harm.
+
+        Raises:
+            StateError: There is no scheduler of that name that can be read.
+            SchedulerBusyError: Another process held the lock for 5 s.
+        """
+        async with self._locked():
+            entry = await self._standing(name)
+            if entry.is_paused:
+                return entry
+            await self._channel.execute(scheduling.put(self.keys, name, (paused := entry.paused()).dump()))
+            return paused
+
+    async def resume(self, name: str) -> SchedulerEntry:
+        """Let a scheduler make jobs again, from its next regular run on: what was due meanwhile is left out.
+
+        Raises:
+            StateError: There is no scheduler of that name that can be read, or no run is to come any more.
+            ScheduleError: This machine cannot read its pattern or time zone.
+            SchedulerBusyError: Another process held the lock for 5 s.
+        """
+        async with self._locked():
+            entry = await self._standing(name)
+            if not entry.is_paused:
+                return entry
+            resumed = entry.resumed(now_ms())
+            if resumed is None:
+                raise StateError(
+                    f"Scheduler {name!r} of queue {self.name!r} has no run to come: its end has passed; "
+                    "set it again with another end, or remove it."
+                )
+            await self._channel.execute(scheduling.put(self.keys, name, resumed.dump()))
+            return resumed
+
+    async def history(self, name: str) -> Sequence[PastRun]:
+        """What became of a scheduler's last runs, 20 at most, the newest first. Node's leaders note nothing."""
+        return await self._channel.look(scheduling.history(self.keys, name))
+
+    async def _standing(self, name: str) -> SchedulerEntry:
+        entry = await self.get(name)
+        if entry is None:
+            raise StateError(
+                f"Queue {self.name!r} has no scheduler {name!r} that can be read; list() names those it has."
+            )
+        return entry
 
     async def list(self) -> dict[str, SchedulerEntry]:
         """All schedulers by name; those that cannot be read are left out."""
