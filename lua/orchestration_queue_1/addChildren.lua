@@ -13,11 +13,12 @@
 --- @arg   stalled_count        int          its `stalledCount` at that time; 0 without one
 --- @end     claim
 --- @arg   now_ms               int          epoch ms
+--- @arg   until_ended          flag         it waits until all have ended, however that was; else for their success
 --- @arg   job_count            int #jobs    how many follow
 --- @each    jobs NewJob: a child, with a custom id and without a parent
 --- @like    addJob.job
 --- @end     jobs
---- @returns texts per job its id; or `duplicate` when it was there, and is a child from now on all the same; or `ERR:COST_EXCEEDS_CAPACITY`, and then it was not added; or the one text `lost` when the running job is gone, ended or with somebody else, and nothing was written
+--- @returns texts per job its id; or `duplicate` when it was there, and is a child from now on all the same; or `ERR:COST_EXCEEDS_CAPACITY`, and then it was not added; or the one text `lost` when the running job is gone, ended, revoked or with somebody else, and nothing was written
 --- @error   the id key does not end in `:id`; or when a job has no custom id, a parent, or the id of the running job
 --- @cost    O(log N) per delayed or prioritized job, else O(1) per job, about 20 us
 
@@ -26,7 +27,7 @@ local lease = require("lease")
 
 children.check(claim, jobs)
 local job, same = lease.look(queue, claim, lease.RENEWAL)
-if not same or job.state ~= "active" then
+if not same or job.state ~= "active" or job.revoked then
   return "lost"
 end
-return children.add(queue, claim, jobs, now_ms)
+return children.add(queue, claim, jobs, now_ms, until_ended)

@@ -107,11 +107,11 @@ CHILD: list[Word] = ["task", "{}", "{}", NOW, 0, 0, "", 0, "", 0, 0, 0, 0, 0, 0,
     ("args", "why"),
     [
         ([], "'taken_ms' is not a whole number"),
-        (["p", NOW, 0, NOW, "x"], "'job_count' is not a whole number"),
-        (["p", NOW, 0, NOW, 1, *CHILD[:-1]], "takes 7 keys and 25 arguments, not 7 and 24"),
-        (["p", NOW, 0, NOW, 1, *CHILD[:16], "", *CHILD[17:]], "child 1 needs an id of its own and no parent"),
-        (["p", NOW, 0, NOW, 1, *CHILD[:16], "p", *CHILD[17:]], "child 1 needs an id of its own and no parent"),
-        (["p", NOW, 0, NOW, 1, *CHILD[:6], "x", *CHILD[7:]], "child 1 needs an id of its own and no parent"),
+        (["p", NOW, 0, NOW, 0, "x"], "'job_count' is not a whole number"),
+        (["p", NOW, 0, NOW, 0, 1, *CHILD[:-1]], "takes 7 keys and 26 arguments, not 7 and 25"),
+        (["p", NOW, 0, NOW, 0, 1, *CHILD[:16], "", *CHILD[17:]], "child 1 needs an id of its own and no parent"),
+        (["p", NOW, 0, NOW, 0, 1, *CHILD[:16], "p", *CHILD[17:]], "child 1 needs an id of its own and no parent"),
+        (["p", NOW, 0, NOW, 0, 1, *CHILD[:6], "x", *CHILD[7:]], "child 1 needs an id of its own and no parent"),
     ],
 )
 def test_malformed_arguments_are_refused_by_a_code_word(own: Own, args: list[Word], why: str) -> None:

@@ -3,6 +3,7 @@
 local bulk = require("bulk")
 local dependents = require("dependents")
 local propagation = require("propagation")
+local rules = require("rules")
 local words = require("words")
 
 local children = {}
@@ -27,8 +28,12 @@ local function adopt(queue, claim, job_id, outcomes)
   propagation.ended(outcomes, job_id)
 end
 
---- Add the jobs, once each; returns what glidemq_addJob would reply to each.
-function children.add(queue, claim, jobs, now)
+--- Add the jobs, once each; returns what glidemq_addJob would reply to each. With `until_ended`, the job waits for their
+--- end, however that is.
+function children.add(queue, claim, jobs, now, until_ended)
+  if until_ended then
+    redis.call("HSET", queue .. "job:" .. claim.job_id, "triggerRule", rules.CHILDREN_ENDED)
+  end
   for _, job in ipairs(jobs) do
     job.parent_id, job.parent_queue = claim.job_id, dependents.queue_name(queue)
   end

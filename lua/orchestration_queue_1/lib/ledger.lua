@@ -3,6 +3,8 @@
 --- others have fields of ours beside them: `depend:{member}` says how one ended, `depsFailed` and `depsSkipped` how many.
 --- `depweak:{member}` marks one that counts as completed however it ends.
 
+local rules = require("rules")
+
 local ledger = {}
 
 local COUNTER = { failed = "depsFailed", upstream_failed = "depsFailed", skipped = "depsSkipped" }
@@ -49,7 +51,7 @@ function ledger.enter(key, member, outcome)
 end
 
 --- The counts that a rule asks for, and the rule; nil while the job is still being wired. A rule is about the start:
---- once the job has run, it waits for the success of all its children.
+--- once the job has run, it waits for the success of all its children, or for their end where it said so.
 function ledger.counts(queue, job_id)
   local hold, deps = queue .. WIRING, queue .. "deps:" .. job_id
   local fields = redis.call(
@@ -66,7 +68,7 @@ function ledger.counts(queue, job_id)
     success = (tonumber(fields[2]) or 0) - wired,
     failed = tonumber(fields[3]) or 0,
     skipped = tonumber(fields[4]) or 0,
-  }, not fields[6] and fields[1] or nil
+  }, (not fields[6] or fields[1] == rules.CHILDREN_ENDED) and fields[1] or nil
 end
 
 --- Call `visit(members)` for what a job waits for, some hundred at a time.

@@ -2,6 +2,9 @@
 
 local rules = { RUN = "run", UPSTREAM_FAILED = "upstream_failed", SKIPPED = "skipped" }
 
+--- The rule of a job that has run and waits for the end of its children, however that is. No client may ask for it.
+rules.CHILDREN_ENDED = "children_ended"
+
 local RUN, UPSTREAM_FAILED, SKIPPED = rules.RUN, rules.UPSTREAM_FAILED, rules.SKIPPED
 
 local VERDICTS = {}
@@ -58,9 +61,11 @@ function VERDICTS.always()
   return RUN
 end
 
---- Whether a rule has this name.
+VERDICTS[rules.CHILDREN_ENDED] = VERDICTS.all_done
+
+--- Whether a node may have a rule of this name.
 function rules.is_rule(name)
-  return VERDICTS[name] ~= nil
+  return VERDICTS[name] ~= nil and name ~= rules.CHILDREN_ENDED
 end
 
 --- The verdict, as soon as there is one; false before. `counts` says how many jobs are waited for (`total`), and how

@@ -406,6 +406,7 @@ def add_children(
     taken_ms: int,
     stalled_count: int,
     now_ms: int,
+    until_ended: bool,
 ) -> Call:
     """Add jobs of its own queue as children of a running job, for which it can wait; only for who holds its lease.
 
@@ -422,11 +423,12 @@ def add_children(
         taken_ms: Its `processedOn`, as its activation wrote it.
         stalled_count: Its `stalledCount` at that time; 0 without one.
         now_ms: Epoch ms.
+        until_ended: It waits until all have ended, however that was; else for their success.
 
     Returns:
         The call. Its reply (texts): per job its id; or `duplicate` when it was there, and is a child from now on all
         the same; or `ERR:COST_EXCEEDS_CAPACITY`, and then it was not added; or the one text `lost` when the running job
-        is gone, ended or with somebody else, and nothing was written.
+        is gone, ended, revoked or with somebody else, and nothing was written.
 
     The server refuses it when the id key does not end in `:id`; or when a job has no custom id, a parent, or the id of
     the running job.
@@ -449,6 +451,7 @@ def add_children(
             taken_ms,
             stalled_count,
             now_ms,
+            int(until_ended),
             len(jobs),
             *(
                 word

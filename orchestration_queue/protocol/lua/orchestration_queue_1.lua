@@ -1172,11 +1172,95 @@ end
 return failure
 end)()
 
+modules.rules = (function()
+--- Trigger rules, with Airflow's names and meanings: what the outcomes so far mean for a job that waits for them.
+
+local rules = { RUN = "run", UPSTREAM_FAILED = "upstream_failed", SKIPPED = "skipped" }
+
+--- The rule of a job that has run and waits for the end of its children, however that is. No client may ask for it.
+rules.CHILDREN_ENDED = "children_ended"
+
+local RUN, UPSTREAM_FAILED, SKIPPED = rules.RUN, rules.UPSTREAM_FAILED, rules.SKIPPED
+
+local VERDICTS = {}
+
+function VERDICTS.all_success(counts, ended)
+  if counts.failed > 0 then
+    return UPSTREAM_FAILED
+  elseif counts.skipped > 0 then
+    return SKIPPED
+  end
+  return ended and RUN
+end
+
+function VERDICTS.all_failed(counts, ended)
+  if counts.success + counts.skipped > 0 then
+    return SKIPPED
+  end
+  return ended and RUN
+end
+
+function VERDICTS.all_done(_, ended)
+  return ended and RUN
+end
+
+function VERDICTS.one_success(counts, ended)
+  if counts.success > 0 then
+    return RUN
+  end
+  return ended and (counts.failed > 0 and UPSTREAM_FAILED or SKIPPED)
+end
+
+function VERDICTS.one_failed(counts, ended)
+  if counts.failed > 0 then
+    return RUN
+  end
+  return ended and SKIPPED
+end
+
+function VERDICTS.none_failed(counts, ended)
+  if counts.failed > 0 then
+    return UPSTREAM_FAILED
+  end
+  return ended and RUN
+end
+
+function VERDICTS.none_failed_min_one_success(counts, ended)
+  if counts.failed > 0 then
+    return UPSTREAM_FAILED
+  end
+  return ended and (counts.success > 0 and RUN or SKIPPED)
+end
+
+function VERDICTS.always()
+  return RUN
+end
+
+VERDICTS[rules.CHILDREN_ENDED] = VERDICTS.all_done
+
+--- Whether a node may have a rule of this name.
+function rules.is_rule(name)
+  return VERDICTS[name] ~= nil and name ~= rules.CHILDREN_ENDED
+end
+
+--- The verdict, as soon as there is one; false before. `counts` says how many jobs are waited for (`total`), and how
+--- many ended with `success`, `failed` (or never ran because of a failure) and `skipped`.
+--- A rule that nobody here knows is taken for `all_success`, as is none.
+function rules.decide(rule, counts)
+  local verdict = VERDICTS[rule] or VERDICTS.all_success
+  return verdict(counts, counts.success + counts.failed + counts.skipped >= counts.total)
+end
+
+return rules
+end)()
+
 modules.ledger = (function()
 --- What a waiting job knows of those it waits for: who ended how, each counted once.
 --- Completed ones are counted where every glide-mq client counts them: `depdone:{member}` and `depsCompleted`. The
 --- others have fields of ours beside them: `depend:{member}` says how one ended, `depsFailed` and `depsSkipped` how many.
 --- `depweak:{member}` marks one that counts as completed however it ends.
+
+local rules = require("rules")
 
 local ledger = {}
 
@@ -1224,7 +1308,7 @@ function ledger.enter(key, member, outcome)
 end
 
 --- The counts that a rule asks for, and the rule; nil while the job is still being wired. A rule is about the start:
---- once the job has run, it waits for the success of all its children.
+--- once the job has run, it waits for the success of all its children, or for their end where it said so.
 function ledger.counts(queue, job_id)
   local hold, deps = queue .. WIRING, queue .. "deps:" .. job_id
   local fields = redis.call(
@@ -1241,7 +1325,7 @@ function ledger.counts(queue, job_id)
     success = (tonumber(fields[2]) or 0) - wired,
     failed = tonumber(fields[3]) or 0,
     skipped = tonumber(fields[4]) or 0,
-  }, not fields[6] and fields[1] or nil
+  }, (not fields[6] or fields[1] == rules.CHILDREN_ENDED) and fields[1] or nil
 end
 
 --- Call `visit(members)` for what a job waits for, some hundred at a time.
@@ -1617,83 +1701,6 @@ end
 return release
 end)()
 
-modules.rules = (function()
---- Trigger rules, with Airflow's names and meanings: what the outcomes so far mean for a job that waits for them.
-
-local rules = { RUN = "run", UPSTREAM_FAILED = "upstream_failed", SKIPPED = "skipped" }
-
-local RUN, UPSTREAM_FAILED, SKIPPED = rules.RUN, rules.UPSTREAM_FAILED, rules.SKIPPED
-
-local VERDICTS = {}
-
-function VERDICTS.all_success(counts, ended)
-  if counts.failed > 0 then
-    return UPSTREAM_FAILED
-  elseif counts.skipped > 0 then
-    return SKIPPED
-  end
-  return ended and RUN
-end
-
-function VERDICTS.all_failed(counts, ended)
-  if counts.success + counts.skipped > 0 then
-    return SKIPPED
-  end
-  return ended and RUN
-end
-
-function VERDICTS.all_done(_, ended)
-  return ended and RUN
-end
-
-function VERDICTS.one_success(counts, ended)
-  if counts.success > 0 then
-    return RUN
-  end
-  return ended and (counts.failed > 0 and UPSTREAM_FAILED or SKIPPED)
-end
-
-function VERDICTS.one_failed(counts, ended)
-  if counts.failed > 0 then
-    return RUN
-  end
-  return ended and SKIPPED
-end
-
-function VERDICTS.none_failed(counts, ended)
-  if counts.failed > 0 then
-    return UPSTREAM_FAILED
-  end
-  return ended and RUN
-end
-
-function VERDICTS.none_failed_min_one_success(counts, ended)
-  if counts.failed > 0 then
-    return UPSTREAM_FAILED
-  end
-  return ended and (counts.success > 0 and RUN or SKIPPED)
-end
-
-function VERDICTS.always()
-  return RUN
-end
-
---- Whether a rule has this name.
-function rules.is_rule(name)
-  return VERDICTS[name] ~= nil
-end
-
---- The verdict, as soon as there is one; false before. `counts` says how many jobs are waited for (`total`), and how
---- many ended with `success`, `failed` (or never ran because of a failure) and `skipped`.
---- A rule that nobody here knows is taken for `all_success`, as is none.
-function rules.decide(rule, counts)
-  local verdict = VERDICTS[rule] or VERDICTS.all_success
-  return verdict(counts, counts.success + counts.failed + counts.skipped >= counts.total)
-end
-
-return rules
-end)()
-
 modules.propagation = (function()
 --- Tells the jobs that wait what became of those they wait for, and what that means for them by their trigger rules.
 ---
@@ -2014,6 +2021,7 @@ modules.children = (function()
 local bulk = require("bulk")
 local dependents = require("dependents")
 local propagation = require("propagation")
+local rules = require("rules")
 local words = require("words")
 
 local children = {}
@@ -2038,8 +2046,12 @@ local function adopt(queue, claim, job_id, outcomes)
   propagation.ended(outcomes, job_id)
 end
 
---- Add the jobs, once each; returns what glidemq_addJob would reply to each.
-function children.add(queue, claim, jobs, now)
+--- Add the jobs, once each; returns what glidemq_addJob would reply to each. With `until_ended`, the job waits for their
+--- end, however that is.
+function children.add(queue, claim, jobs, now, until_ended)
+  if until_ended then
+    redis.call("HSET", queue .. "job:" .. claim.job_id, "triggerRule", rules.CHILDREN_ENDED)
+  end
   for _, job in ipairs(jobs) do
     job.parent_id, job.parent_queue = claim.job_id, dependents.queue_name(queue)
   end
@@ -4241,11 +4253,12 @@ do -- addChildren
       stalled_count = whole(ARGV[3], "addChildren", "stalled_count"),
     }
     local now_ms = whole(ARGV[4], "addChildren", "now_ms")
-    local job_count = whole(ARGV[5], "addChildren", "job_count")
-    count_words("addChildren", #KEYS, 7, #ARGV, 5 + 20 * job_count)
+    local until_ended = flag(ARGV[5], "addChildren", "until_ended")
+    local job_count = whole(ARGV[6], "addChildren", "job_count")
+    count_words("addChildren", #KEYS, 7, #ARGV, 6 + 20 * job_count)
     local jobs = {}
     for index = 1, job_count do
-      local arg = 5 + (index - 1) * 20
+      local arg = 6 + (index - 1) * 20
       jobs[index] = {
         job_name = ARGV[arg + 1],
         data = ARGV[arg + 2],
@@ -4272,10 +4285,10 @@ do -- addChildren
     local queue = queue_of("addChildren", KEYS[1], ":id") .. ":"
     children.check(claim, jobs)
     local job, same = lease.look(queue, claim, lease.RENEWAL)
-    if not same or job.state ~= "active" then
+    if not same or job.state ~= "active" or job.revoked then
       return "lost"
     end
-    return children.add(queue, claim, jobs, now_ms)
+    return children.add(queue, claim, jobs, now_ms, until_ended)
   end)
 end
 

@@ -222,7 +222,9 @@ def renew(keys: QueueKeys, leases: Sequence[Lease], now_ms: int) -> Operation[li
     return Operation(call, lambda reply: [Renewal(integer(answer)) for answer in reply])
 
 
-def add_children(keys: QueueKeys, lease: Lease, jobs: Sequence[oq1.NewJob], now_ms: int) -> Operation[list[str]]:
+def add_children(
+    keys: QueueKeys, lease: Lease, jobs: Sequence[oq1.NewJob], now_ms: int, *, until_ended: bool = False
+) -> Operation[list[str]]:
     """Add jobs of the same queue as children of a running one, for which it can wait; sent twice, it adds them once.
 
     Args:
@@ -230,12 +232,14 @@ def add_children(keys: QueueKeys, lease: Lease, jobs: Sequence[oq1.NewJob], now_
         lease: The running job, which must still be ours.
         jobs: At most some 1,000, each with an id of its own and no parent.
         now_ms: Epoch milliseconds by the caller's clock.
+        until_ended: Whether the job, should it wait, waits for the end of its children, however that is, and not for
+            their success.
 
     Returns:
         The operation. It reads the ids of the jobs that were added now; those that were there are children, too.
 
     Raises:
-        LeaseLostError: By the operation: the job is no longer ours, and nothing was added.
+        LeaseLostError: By the operation: the job is no longer ours, or was revoked, and nothing was added.
         InvalidOptionError: By the operation: a job costs more than its token bucket holds; it was not added.
     """
     call = oq1.add_children(
@@ -251,6 +255,7 @@ def add_children(keys: QueueKeys, lease: Lease, jobs: Sequence[oq1.NewJob], now_
         taken_ms=lease.taken_ms,
         stalled_count=lease.stalled_count,
         now_ms=now_ms,
+        until_ended=until_ended,
     )
 
     def read(reply: Reply) -> list[str]:
