@@ -11,6 +11,7 @@ from orchestration_queue.errors import InvalidOptionError, LeaseLostError
 from orchestration_queue.protocol.functions.oq1 import NewJob
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.lease import Lease
+from orchestration_queue.protocol.operations.graphs import retry_nodes
 from orchestration_queue.protocol.operations.working import add_children
 from orchestration_queue.protocol.record import JobRecord
 from tests.lua.oq1 import Own, Started, completed, failed, load_own_library, new_job, paused
@@ -23,10 +24,10 @@ def own(wire: Wire) -> Own:
     return Own(wire)
 
 
-def add(own: Own, parent: Started, jobs: Sequence[NewJob], *, now: int = NOW) -> list[str]:
+def add(own: Own, parent: Started, jobs: Sequence[NewJob], *, now: int = NOW, until_ended: bool = False) -> list[str]:
     """Add children by the operation."""
     lease = Lease(JobRecord(parent.job_id, parent.fields), parent.entry_id)
-    operation = add_children(QueueKeys(own.wire.queue), lease, jobs, now)
+    operation = add_children(QueueKeys(own.wire.queue), lease, jobs, now, until_ended=until_ended)
     reply = own.send(operation.call)
     return operation.read(reply.encode() if isinstance(reply, str) else reply)
 
@@ -89,6 +90,46 @@ def test_who_lost_the_lease_adds_nothing(own: Own) -> None:
     own.exchange(failed(parent))
     with own.wire.unchanged(), pytest.raises(LeaseLostError):
         add(own, parent, children("c1"))
+
+
+def test_who_was_revoked_adds_nothing(own: Own) -> None:
+    parent = running(own)
+    add(own, parent, children("c1"))
+    own.wire.client.hset(own.wire.key("job:p"), "revoked", 1)
+    with own.wire.unchanged(), pytest.raises(LeaseLostError):
+        add(own, parent, children("c1", "c2"))
+
+
+def test_a_job_may_wait_for_the_end_of_its_children(own: Own) -> None:
+    parent = running(own)
+    add(own, parent, children("c1", "c2", "c3"), until_ended=True)
+    first, second, third = own.take(3)
+    own.exchange(failed(first))
+    assert own.exchange(paused("w", parent)).outcomes == "w"
+    assert own.wire.state("p") == "waiting-children"
+    own.exchange(failed(second))
+    assert own.wire.state("p") == "waiting-children"
+    assert own.exchange(completed(third), want=1).ids == ["p"]
+
+
+def test_a_job_whose_children_have_all_failed_goes_on(own: Own) -> None:
+    parent = running(own)
+    add(own, parent, children("c1"), until_ended=True)
+    own.exchange(failed(own.take()[0]))
+    assert own.exchange(paused("w", parent), want=1).ids == ["p"]
+
+
+def test_a_child_that_failed_and_runs_again_is_waited_for_again(own: Own) -> None:
+    parent = running(own)
+    add(own, parent, children("c1", "c2"), until_ended=True)
+    own.exchange(paused("w", parent))
+    first, second = own.take(2)
+    own.exchange(failed(first))
+    own.send(retry_nodes(QueueKeys(own.wire.queue), ["c1"], NOW).call)
+    own.exchange(failed(second))
+    assert own.wire.state("p") == "waiting-children"
+    (again,) = own.take()
+    assert own.exchange(completed(again), want=1).ids == ["p"]
 
 
 def test_a_child_too_dear_is_told(own: Own) -> None:

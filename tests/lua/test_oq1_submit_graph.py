@@ -154,6 +154,7 @@ NODE: list[Word] = ["task", "{}", "{}", NOW, 0, 0, "", 0, "", 0, 0, 0, 0, 0, 0, 
         ([*HEAD, 1, 0, 0, 1, 0, *NODE, 1, "q", "a:b"], "'a:b' of 'q' names no job"),
         ([*HEAD, 1, 0, 0, 0, 1, *NODE, 2, "all_done"], "a rule names node 2 of 1"),
         ([*HEAD, 1, 0, 0, 0, 1, *NODE, 1, "any_done"], "'any_done' is no trigger rule"),
+        ([*HEAD, 1, 0, 0, 0, 1, *NODE, 1, "children_ended"], "'children_ended' is no trigger rule"),
     ],
 )
 def test_malformed_arguments_are_refused_by_a_code_word(own: Own, args: list[Word], why: str) -> None:
