@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from orchestration_queue.errors import FlowError
 from orchestration_queue.flows.dag import Dag, leaves
+from orchestration_queue.flows.mapping import mapped_node, moved_data
 from orchestration_queue.flows.node import NO_OPTIONS, Node
 from orchestration_queue.flows.options import FlowOptions
 from orchestration_queue.flows.rules import TriggerRule
@@ -75,6 +76,61 @@ class DagBuilder:
         """
         return self.add(Node(name, task, queue, data, options, names_of(deps), trigger_rule, names_of(optional_deps)))
 
+    def map(
+        self,
+        name: str,
+        task: str,
+        *,
+        over: Dependency,
+        as_: str | None = None,
+        data: Mapping[str, Any] | None = None,
+        queue: str | None = None,
+        options: JobOptions = NO_OPTIONS,
+        deps: Iterable[Dependency] = (),
+        max_concurrency: int | None = None,
+        allow_failures: bool = False,
+    ) -> Node:
+        """Add a node that runs a task once for each element of the list that another node returns.
+
+        Element 17 is the job ``{flow_id}.{name}[17]``. Who waits for the node reads the results, in the order of the
+        list, by ``job.map_results(name)``; the node's own result is ``{"count": ...}``. At least one worker of this
+        package must serve the queue.
+
+        Args:
+            name: Unique in the flow.
+            task: The name of the elements' jobs.
+            over: The node that returns the list, of at most 20,000 elements and 1 MiB of JSON.
+            as_: The key, or a task's parameter, under which an element is in its job's data. Without it the element
+                itself is the data, or is joined with ``data``, which takes elements that are dicts.
+            data: What all elements' jobs are given beside.
+            queue: Where the elements run; None takes the flow's queue.
+            options: How the elements are retried and limited.
+            deps: What else the node waits for.
+            max_concurrency: At most so many elements at a time, started in order; None sets no limit.
+            allow_failures: Complete although elements failed. Their results are read as None, and the node's own result
+                names the first of them. Without it the node fails when all have ended and one has failed.
+
+        Raises:
+            InvalidNameError: The name cannot be part of a job id.
+            InvalidOptionError: The arguments contradict each other.
+            FlowError: The options cannot be kept for elements, or ``over`` is more than one node.
+        """
+        lists, others = names_of([over]), names_of(deps)
+        return self.add(
+            mapped_node(
+                name,
+                task,
+                lists,
+                others,
+                queue=queue,
+                as_=as_,
+                data=data,
+                options=options,
+                max_concurrency=max_concurrency,
+                allow_failures=allow_failures,
+            )
+        )
+
     def add(self, node: Node) -> Node:
         """Add a node that was made elsewhere, as by :meth:`Task.node`; returns it."""
         self._nodes.append(node)
@@ -110,6 +166,7 @@ class DagBuilder:
                     name=f"{as_}.{node.name}",
                     task=node.job_name,
                     queue=dag.queue_of(node),
+                    data=moved_data(node, f"{as_}."),
                     deps=[f"{as_}.{name}" for name in node.deps] if node.waits_for else first,
                     optional_deps=[f"{as_}.{name}" for name in node.optional_deps],
                 )

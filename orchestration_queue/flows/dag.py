@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from orchestration_queue.errors import FlowError
 from orchestration_queue.flows import kahn
+from orchestration_queue.flows.mapping import MAP, map_problem
 from orchestration_queue.flows.node import Node
 from orchestration_queue.flows.options import FlowOptions
 from orchestration_queue.flows.rules import TriggerRule
@@ -56,6 +57,7 @@ class Dag:
         for queue in self.queues:
             QueueKeys(queue)
         self._check_rules()
+        self._check_maps()
         if self.options.concurrency is not None:
             self._check_concurrency()
 
@@ -86,6 +88,17 @@ class Dag:
             raise FlowError(
                 f"Node {idle.name!r} has no deps for its trigger rule {idle.trigger_rule} to decide by; name some, or "
                 "drop the rule."
+            )
+
+    def _check_maps(self) -> None:
+        if problem := map_problem(self.all_nodes):
+            raise FlowError(problem)
+        mapped = next((node for node in self.all_nodes if node.job_name == MAP), None)
+        counted = next((name for name in ("concurrency", "budget") if getattr(self.options, name) is not None), None)
+        if mapped is not None and counted is not None:
+            raise FlowError(
+                f"Flow {self.name!r} has a {counted}, which counts its nodes, and the elements of node {mapped.name!r} "
+                f"are not known yet; drop {counted}, or limit the elements by max_concurrency of the map."
             )
 
     def _check_concurrency(self) -> None:

@@ -12,6 +12,7 @@ from orchestration_queue.flows import drawing, frozen
 from orchestration_queue.flows.dag import Dag
 from orchestration_queue.flows.frozen import PlannedCall
 from orchestration_queue.flows.ids import check_flow_id, checked_job_id
+from orchestration_queue.flows.mapping import MAP, MOST_ELEMENTS, bound_data, element, group_of
 from orchestration_queue.flows.node import Node
 from orchestration_queue.flows.step import Step
 from orchestration_queue.flows.submission import Submission, submission
@@ -138,13 +139,16 @@ def compile(dag: Dag, flow_id: str, *, prefix: str = DEFAULT_PREFIX) -> FlowPlan
     for node in dag.all_nodes:
         for dep in node.waits_for:
             dependents[dep].append(node.name)
+    queues = {node.name: dag.queue_of(node) for node in dag.all_nodes}
+    for mapped in (node for node in dag.all_nodes if node.job_name == MAP):
+        checked_job_id(flow_id, group_of(element(mapped.name, MOST_ELEMENTS)))
     steps = {
         node.name: Step(
             node=_urgent(node, dag.options.priority),
             level=number,
             keys=keys[dag.queue_of(node)],
             job_id=checked_job_id(flow_id, node.name),
-            data_text=codec.encode(node.data, f"The data of node {node.name!r}"),
+            data_text=codec.encode(bound_data(node, queues), f"The data of node {node.name!r}"),
             dependents=tuple(dependents[node.name]),
         )
         for number, level in enumerate(dag.levels)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
+from orchestration_queue.flows.elements import forget_maps, with_elements
+from orchestration_queue.flows.mapping import MAP, element_index
 from orchestration_queue.flows.stored import FlowJob, FlowState, StoredFlow, look_at, outcome_of
 from orchestration_queue.flows.submission import HELD
 from orchestration_queue.protocol.call import Call, Operation, text
@@ -36,7 +38,8 @@ def propagate(flow: StoredFlow, jobs: Sequence[FlowJob], now_ms: int) -> Steps[N
 
 
 def release(flow: StoredFlow, now_ms: int) -> Steps[None]:
-    """Let go what is held, from the submission or by a pause, those first that wait for others."""
+    """Let go what is held, from the submission, by a pause or a retry, those first that wait for others."""
+    flow = yield from with_elements(flow)
     jobs = sorted(flow.jobs.values(), key=lambda job: -job.depth)
     operations: list[tuple[QueueKeys, Operation[Propagated]]] = [
         (keys, graphs.release(keys, piece, now_ms))
@@ -103,8 +106,8 @@ def retry(flow: StoredFlow, now_ms: int) -> Steps[list[str]]:
 
     The record says first that nodes may be held, so that a worker releases them if this breaks off.
     """
-    records = yield from survey(flow)
-    failed = _to_retry(flow, records)
+    whole = yield from with_elements(flow)
+    failed = _to_retry(whole, (yield from survey(whole)))
     if not failed:
         return []
     all_good((yield _reopen(flow, now_ms)))
@@ -126,11 +129,21 @@ def retry(flow: StoredFlow, now_ms: int) -> Steps[list[str]]:
 
 
 def _to_retry(flow: StoredFlow, records: Mapping[str, JobRecord | None]) -> list[FlowJob]:
-    """What failed, or did not run because of that; what was skipped only where it waits for such a node."""
+    """What failed, or did not run because of that; what was skipped only where it waits for such a node.
+
+    Elements of a node that has completed nevertheless have been read, and are left as they are.
+    """
     found: dict[str, FlowJob] = {}
+    settled = {
+        name
+        for node, job in flow.jobs.items()
+        if job.node.task == MAP and (its := records[node]) is not None and its.state == "completed"
+        for name in job.node.deps
+        if element_index(node, name) is not None
+    }
     for name, job in flow.jobs.items():  # dependencies come before dependents
         record = records[name]
-        if record is None or record.state != "failed":
+        if record is None or record.state != "failed" or name in settled:
             continue
         if outcome_of(record) != "skipped" or any(dep in found for dep in job.node.waits_for):
             found[name] = job
@@ -138,7 +151,11 @@ def _to_retry(flow: StoredFlow, records: Mapping[str, JobRecord | None]) -> list
 
 
 def _revoke(flow: StoredFlow, spare: Collection[str], now_ms: int) -> Steps[tuple[dict[str, FlowJob], list[FlowJob]]]:
-    """Revoke what has not finished, dependents first; returns it by name, and of it what ended at once."""
+    """Revoke what has not finished, dependents first; returns it by name, and of it what ended at once.
+
+    Elements are looked up each time: a node that maps adds more until it is revoked itself.
+    """
+    flow = yield from with_elements(flow)
     records = yield from survey(flow, ("state",))
     unfinished = {
         name: flow.jobs[name]
@@ -168,10 +185,12 @@ def remove(flow: StoredFlow, now_ms: int) -> Steps[None]:
     """Remove all jobs, dependents first, and the record last, so that whoever finds it can go on."""
     own = flow.keys
     all_good((yield [Call("HSET", (own.flow(flow.id),), ("removing", 1)), look_at(own, flow.id, now_ms)]))
-    jobs = sorted(flow.jobs.values(), key=lambda job: -job.depth)
+    # Elements go before the nodes by which they are found.
+    whole = yield from with_elements(flow)
+    jobs = sorted(whole.jobs.values(), key=lambda job: (job.name in flow.jobs, -job.depth))
     for piece in chunks(jobs):
         all_good((yield [control.remove(job.keys, job.job_id).call for job in piece]))
-    all_good((yield list(_forget(own, flow.id))))
+    all_good((yield [*forget_maps(flow), *_forget(own, flow.id)]))
 
 
 def _forget(keys: QueueKeys, flow_id: str) -> Iterable[Call]:

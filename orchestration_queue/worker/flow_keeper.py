@@ -14,6 +14,7 @@ from datetime import timedelta
 
 from orchestration_queue.errors import ServerError
 from orchestration_queue.flows import steering
+from orchestration_queue.flows.elements import with_elements
 from orchestration_queue.flows.stored import (
     FAIL_FAST,
     TIMEOUT,
@@ -136,7 +137,11 @@ class FlowKeeper:
         flow = facts.flow
         if facts.state.is_final:
             await self._connection.execute(Call("HSET", (self._keys.flow(flow.id),), ("state", FlowState.RUNNING)))
-        await self._reconcile(flow, records, at_ms)
+        whole = await self._connection.follow(with_elements(flow))
+        if len(whole.jobs) > len(flow.jobs):
+            await self._reconcile(whole, await self._connection.follow(steering.survey(whole)), at_ms)
+        else:
+            await self._reconcile(flow, records, at_ms)
         reason = _reason_to_stop(facts, records, at_ms)
         if reason is not None and facts.stopped is None:
             log.warning("Flow %s is stopped: %s", flow.id, reason)
@@ -146,7 +151,7 @@ class FlowKeeper:
             callbacks = () if facts.is_cancelled else flow.record.options.callbacks
             is_held = facts.is_held or facts.is_paused
             await self._connection.follow(steering.cancel(flow, reason, at_ms, is_held=is_held, spare=callbacks))
-        next_ms = at_ms + max(self._interval_ms, _NODE_MS * len(flow.jobs))
+        next_ms = at_ms + max(self._interval_ms, _NODE_MS * len(whole.jobs))
         deadline_ms = facts.deadline_ms if reason is None else None
         await self._look_again(flow.id, next_ms if deadline_ms is None else min(next_ms, deadline_ms))
 

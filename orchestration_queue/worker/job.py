@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from typing import Any, Concatenate, NoReturn, ParamSpec, TypeVar
 
 from orchestration_queue.errors import JobNotFoundError, UsageError
+from orchestration_queue.flows import elements
 from orchestration_queue.flows.ids import split_job_id
 from orchestration_queue.options import Usage
 from orchestration_queue.protocol import codec
@@ -35,6 +36,7 @@ class AsyncActiveJob(JobFacts):
         super().__init__(Standing(record, keys))
         self._keys = keys
         self._connection = connection
+        self._mapped: dict[str, elements.MappedResults] = {}
 
     async def log(self, text: str, *more: str) -> None:
         """Append a line to the job's log, or several in one trip.
@@ -125,6 +127,44 @@ class AsyncActiveJob(JobFacts):
         values = await self._connection.follow(relatives.children_values(self._keys, self.id))
         return {self._short_name(ref.job_id): value for ref, value in values}
 
+    async def map_page(self, node: str, start: int = 0, default: Any = None) -> list[Any]:
+        """Some 500 results of the elements of a node that maps, in order; see :meth:`map_results`.
+
+        Args:
+            node: The node, which this job waits for.
+            start: The first element.
+            default: What stands for an element that failed.
+
+        Returns:
+            The results; none when there is no element ``start``.
+
+        Raises:
+            UsageError: The job waits for no such node, or the node maps nothing.
+            StateError: The node has not completed.
+            JobNotFoundError: An element's job was removed.
+        """
+        if node not in self._mapped:
+            self._mapped[node] = await self._connection.follow(elements.find_results(self._keys, self.id, node))
+        return await self._connection.follow(elements.page(self._mapped[node], start, default))
+
+    async def map_results(self, node: str, default: Any = None) -> AsyncIterator[Any]:
+        """The results of the elements of a node that maps, in the order of its list, read in pages of 500.
+
+        Args:
+            node: The node, which this job waits for.
+            default: What stands for an element that failed.
+
+        Raises:
+            UsageError: The job waits for no such node, or the node maps nothing.
+            StateError: The node has not completed.
+            JobNotFoundError: An element's job was removed.
+        """
+        start = 0
+        while values := await self.map_page(node, start, default):
+            for value in values:
+                yield value
+            start += len(values)
+
     def _short_name(self, job_id: str) -> str:
         mine, other = split_job_id(self.id), split_job_id(job_id)
         return other[1] if mine and other and mine[0] == other[0] else job_id
@@ -191,6 +231,17 @@ class ActiveJob(JobFacts):
     stream_chunk = _from_thread(AsyncActiveJob.stream_chunk)
     children_values = _from_thread(AsyncActiveJob.children_values)
     upstream_results = _from_thread(AsyncActiveJob.upstream_results)
+    map_page = _from_thread(AsyncActiveJob.map_page)
     parents = _from_thread(AsyncActiveJob.parents)
     state = _from_thread(AsyncActiveJob.state)
     move_to_waiting_children = _from_thread(AsyncActiveJob.move_to_waiting_children)
+
+    def map_results(self, node: str, default: Any = None) -> Iterator[Any]:
+        """The results of the elements of a node that maps, in the order of its list, read in pages of 500.
+
+        Args and errors are those of :meth:`AsyncActiveJob.map_results`.
+        """
+        start = 0
+        while values := self.map_page(node, start, default):
+            yield from values
+            start += len(values)

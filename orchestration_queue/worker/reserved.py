@@ -8,11 +8,13 @@ from pydantic import TypeAdapter, ValidationError
 
 from orchestration_queue.errors import UnrecoverableError, UsageError
 from orchestration_queue.flows import Dag, compile  # noqa: A004
+from orchestration_queue.flows.mapping import MAP
 from orchestration_queue.flows.submitting import launch
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.schedules import SUBMIT_FLOW, flow_id_of
 from orchestration_queue.server import AsyncConnection
 from orchestration_queue.server.clock import now_ms
+from orchestration_queue.worker.fanout import FanOut
 from orchestration_queue.worker.job import AsyncActiveJob
 from orchestration_queue.worker.runner import Handler, Router
 
@@ -48,7 +50,7 @@ def reserved_handlers(keys: QueueKeys, connection: AsyncConnection) -> dict[str,
         await connection.follow(launch(plan, now_ms(), is_fresh=False))
         return plan.flow_id
 
-    return {SUBMIT_FLOW: submit_flow}
+    return {SUBMIT_FLOW: submit_flow, MAP: FanOut(keys, connection)}
 
 
 _DAG = TypeAdapter(Dag)

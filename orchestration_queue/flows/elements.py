@@ -1,0 +1,150 @@
+"""The elements of nodes that map, as they are on the server: as nodes, as states, as results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from orchestration_queue.errors import JobNotFoundError, StateError, UsageError
+from orchestration_queue.flows.ids import split_job_id
+from orchestration_queue.flows.mapping import MAP, element, element_index, group_of
+from orchestration_queue.flows.record import RecordedNode
+from orchestration_queue.flows.stored import FlowJob, StoredFlow
+from orchestration_queue.protocol.call import Call, optional_text, texts
+from orchestration_queue.protocol.keys import QueueKeys
+from orchestration_queue.protocol.operations import reading, relatives
+from orchestration_queue.protocol.operations.steps import Steps, all_good
+from orchestration_queue.protocol.placement import ParentRef
+from orchestration_queue.protocol.record import JobRecord
+from orchestration_queue.states import JobState
+
+__all__ = [
+    "PAGE",
+    "MappedResults",
+    "elements_of",
+    "ends",
+    "find_results",
+    "forget_maps",
+    "list_of",
+    "page",
+    "with_elements",
+]
+
+PAGE: Final = 500
+"""Elements read or added in one trip."""
+
+
+def elements_of(flow: StoredFlow) -> Steps[dict[str, list[str]]]:
+    """The names of the elements that have been added, in order, by node that maps.
+
+    One trip, and none for a flow without such nodes.
+    """
+    maps = _maps(flow)
+    if not maps:
+        return {}
+    replies = all_good((yield [Call("SMEMBERS", (job.keys.deps(job.job_id),)) for job in maps]))
+    return {job.name: _named(job, texts(reply)) for job, reply in zip(maps, replies, strict=True)}
+
+
+def _maps(flow: StoredFlow) -> list[FlowJob]:
+    return [job for job in flow.jobs.values() if job.node.task == MAP]
+
+
+def _named(job: FlowJob, members: Iterable[str]) -> list[str]:
+    start = job.keys.member(job.job_id)
+    indexes = [index for member in members if (index := element_index(start, member)) is not None]
+    return [element(job.name, index) for index in sorted(indexes)]
+
+
+def with_elements(flow: StoredFlow) -> Steps[StoredFlow]:
+    """The flow with the elements that have been added as nodes, for which those that map wait; as `elements_of`."""
+    found = yield from elements_of(flow)
+    if not found:
+        return flow
+    nodes: dict[str, RecordedNode] = {}
+    for name, node in flow.record.nodes.items():
+        names = found.get(name, [])
+        nodes.update((each, RecordedNode(each, node.queue, (), each)) for each in names)
+        nodes[name] = replace(node, deps=(*node.deps, *names))
+    return StoredFlow.of(flow.id, flow.keys, replace(flow.record, nodes=nodes))
+
+
+def forget_maps(flow: StoredFlow) -> Iterable[Call]:
+    """Remove what limited the elements."""
+    for job in _maps(flow):
+        group = group_of(job.job_id)
+        yield Call("DEL", (job.keys.named(f"group:{group}"),))
+        yield Call("HDEL", (job.keys.named("ordering"),), (group,))
+
+
+@dataclass(frozen=True, slots=True)
+class MappedResults:
+    """Where the results of a node's elements are.
+
+    Attributes:
+        ref: The node's own job.
+        count: How many elements it had.
+    """
+
+    ref: ParentRef
+    count: int
+
+
+def find_results(keys: QueueKeys, job_id: str, node: str) -> Steps[MappedResults]:
+    """Find what a node that this job waits for has mapped. Two trips.
+
+    Raises:
+        UsageError: The job waits for no such node, or the node maps nothing.
+        StateError: The node has not completed, or is not there any more.
+    """
+    refs = yield from relatives.children(keys, job_id)
+    mine = split_job_id(job_id)
+    ref = next((ref for ref in refs if mine and split_job_id(ref.job_id) == (mine[0], node)), None)
+    if ref is None:
+        raise UsageError(
+            f"Job {job_id!r} waits for no node {node!r}, so its results may not be there; name it in the deps."
+        )
+    (found,) = yield from reading.jobs([(ref.keys, ref.job_id)], ("name", "state", "returnvalue"))
+    if found is not None and found.name != MAP:
+        raise UsageError(f"Node {node!r} maps over no list; read its result by `upstream_results`.")
+    if found is None or found.state is not JobState.COMPLETED:
+        state = "gone" if found is None else found.state
+        raise StateError(f"Node {node!r} is {state}, so there are no results of its elements to read; see to it first.")
+    return MappedResults(ref, found.result["count"])
+
+
+def page(results: MappedResults, start: int, default: Any = None) -> Steps[list[Any]]:
+    """Results of up to 500 elements, in order, from the element ``start`` on. One trip.
+
+    Args:
+        results: Where they are.
+        start: The first element.
+        default: What stands for an element that failed.
+
+    Raises:
+        JobNotFoundError: An element's job was removed.
+    """
+    ref = results.ref
+    indexes = range(start, min(start + PAGE, results.count))
+    wanted = [(ref.keys, element(ref.job_id, index)) for index in indexes]
+    records = (yield from reading.jobs(wanted, ("state", "returnvalue"))) if wanted else []
+    values = []
+    for (keys, job_id), record in zip(wanted, records, strict=True):
+        if record is None:
+            raise JobNotFoundError(keys.queue, job_id)
+        values.append(record.result if record.state is JobState.COMPLETED else default)
+    return values
+
+
+def list_of(keys: QueueKeys, job_id: str) -> Steps[str | None]:
+    """The list that a job returned, encoded; None when it has no result, or is gone. One trip."""
+    (reply,) = all_good((yield [Call("HGET", (keys.job(job_id),), ("returnvalue",))]))
+    return optional_text(reply)
+
+
+def ends(keys: QueueKeys, job_id: str, start: int, count: int) -> Steps[Sequence[tuple[str, JobRecord | None]]]:
+    """Job ids and records of up to 500 of a node's elements, with what says how they ended. One trip."""
+    ids = [element(job_id, index) for index in range(start, min(start + PAGE, count))]
+    records = yield from reading.jobs([(keys, one) for one in ids], ("state", "failedReason"))
+    return list(zip(ids, records, strict=True))

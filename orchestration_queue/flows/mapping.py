@@ -1,0 +1,209 @@
+"""Nodes that run a task once for each element of a list which is known only when another node has returned it.
+
+Such a node is a job of a reserved name, which workers of this package run by themselves. It adds the elements as jobs
+of its own, waits until all have ended, and then ends itself, so that it is what others wait for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Annotated, Any, Final
+
+from pydantic import Field, model_validator
+
+from orchestration_queue.errors import FlowError, InvalidOptionError, PayloadError
+from orchestration_queue.flows.node import NO_OPTIONS, Node
+from orchestration_queue.options import Backoff, JobOptions, Ordering
+from orchestration_queue.options.base import MAX_COUNT, Options
+from orchestration_queue.protocol import codec
+from orchestration_queue.protocol.functions.oq1 import NewJob
+from orchestration_queue.protocol.placement import new_job
+
+__all__ = [
+    "MAP",
+    "MOST_ELEMENTS",
+    "ElementMap",
+    "bound_data",
+    "element",
+    "element_index",
+    "group_of",
+    "map_problem",
+    "mapped_node",
+    "moved_data",
+]
+
+MAP: Final = "oq.map"
+"""The name of the jobs that stand for such nodes."""
+
+MOST_ELEMENTS: Final = 20_000
+"""Most elements of one node: what its job knows of each is read in one call when it goes on."""
+
+_OWN_OPTIONS = JobOptions(attempts=5, backoff=Backoff(delay=timedelta(seconds=1)))
+"""How the node's own job is retried, when the server cannot be reached. It runs no code of users."""
+
+
+class ElementMap(Options):
+    """What a node does with each element: the data of its job."""
+
+    over: str
+    """The node that returns the list."""
+    over_queue: str | None = None
+    """Where that node's job is; None before the graph is compiled."""
+    task: Annotated[str, Field(min_length=1)]
+    """The name of the elements' jobs."""
+    parameter: Annotated[str, Field(min_length=1)] | None = None
+    """The key under which an element is in its job's data; None when it is the data itself, or part of it."""
+    data: dict[str, Any] | None = None
+    """What all elements' jobs are given beside."""
+    options: JobOptions = NO_OPTIONS
+    """How the elements' jobs are retried and limited."""
+    max_concurrency: Annotated[int, Field(ge=1, le=MAX_COUNT)] | None = None
+    """At most so many of them at a time."""
+    allow_failures: bool = False
+    """Whether the node completes when some have failed."""
+    count: int | None = None
+    """How many elements there are; None until all have been added."""
+
+    @model_validator(mode="after")
+    def _agree(self) -> ElementMap:
+        if self.parameter is not None and self.data and self.parameter in self.data:
+            raise InvalidOptionError(
+                f"A map over {self.over!r} names {self.parameter!r} both as what an element is called and among the "
+                "data of all elements; drop one of them."
+            )
+        if self.max_concurrency is not None and self.options.ordering is not None:
+            raise InvalidOptionError(
+                f"A map over {self.over!r} has max_concurrency and options with an ordering, and a job is of one group "
+                "only; say ordering.concurrency instead."
+            )
+        return self
+
+    def node(self, name: str, queue: str | None, deps: Iterable[str] = ()) -> Node:
+        """The node.
+
+        Raises:
+            InvalidNameError: The name cannot be part of a job id.
+            FlowError: The options cannot be kept for elements.
+            PayloadError: What all elements are given is not JSON, or is larger than 1 MiB.
+        """
+        codec.encode(self.data, f"The data of the elements of node {name!r}")
+        Node(name, self.task, options=self.options)  # the same options are refused for elements as for nodes
+        if self.options.remove_on_complete is not None or self.options.remove_on_fail is not None:
+            raise FlowError(
+                f"Node {name!r} removes its elements' jobs as they end, and their results are read after that; drop "
+                "remove_on_complete and remove_on_fail, and give the flow a retention."
+            )
+        data = self.model_dump(mode="json", exclude_defaults=True)
+        return Node(name, MAP, queue, data, _OWN_OPTIONS, (self.over, *deps))
+
+    def data_of(self, value: object) -> object:
+        """The data of one element's job.
+
+        Raises:
+            PayloadError: The element has no name there, and is no dict that has names itself.
+        """
+        if self.parameter is not None:
+            return {**(self.data or {}), self.parameter: value}
+        if self.data is None:
+            return value
+        if not isinstance(value, dict):
+            raise PayloadError(
+                f"An element is a {type(value).__name__}, and only a dict can be joined with the data of all elements; "
+                'say what an element is called by as_="...", or drop data.'
+            )
+        return {**self.data, **value}
+
+    def jobs(self, job_id: str, values: Sequence[object], now_ms: int) -> Iterator[NewJob]:
+        """The elements' jobs, in order.
+
+        Args:
+            job_id: The node's own job.
+            values: The elements.
+            now_ms: Epoch milliseconds by the caller's clock.
+
+        Raises:
+            PayloadError: An element's job cannot be given its data; the error names it.
+        """
+        options = self._placed(job_id)
+        alike, wire = new_job(self.task, "", options, now_ms), options.wire()
+        for index, value in enumerate(values):
+            child_id = element(job_id, index)
+            data = codec.encode(self.data_of(value), f"The data of element {index}")
+            yield replace(alike, custom_id=child_id, data=data, opts=codec.dump_json({"jobId": child_id, **wire}))
+
+    def _placed(self, job_id: str) -> JobOptions:
+        if self.max_concurrency is None:
+            return self.options
+        ordering = Ordering(key=group_of(job_id), concurrency=self.max_concurrency)
+        return self.options.model_copy(update={"ordering": ordering})
+
+
+def mapped_node(
+    name: str,
+    task: str,
+    over: Sequence[str],
+    deps: Sequence[str],
+    *,
+    queue: str | None,
+    as_: str | None,
+    data: Mapping[str, Any] | None,
+    options: JobOptions,
+    max_concurrency: int | None,
+    allow_failures: bool,
+) -> Node:
+    """A node that maps, as :meth:`DagBuilder.map` describes it, over the only node that ``over`` names."""
+    if len(over) != 1 or isinstance(over, str):
+        raise FlowError(f"Node {name!r} maps over {len(over)} nodes, and it takes the list of one; name the one.")
+    elements = ElementMap(
+        over=over[0],
+        task=task,
+        parameter=as_,
+        data=data,
+        options=options,
+        max_concurrency=max_concurrency,
+        allow_failures=allow_failures,
+    )
+    return elements.node(name, queue, deps)
+
+
+def group_of(job_id: str) -> str:
+    """The group in which a node's elements are counted while they run."""
+    return f"map.{job_id}"
+
+
+def element(name: str, index: int) -> str:
+    """What an element is called, by the name or the job id of its node."""
+    return f"{name}[{index}]"
+
+
+def element_index(name: str, element_name: str) -> int | None:
+    """Which element of a node this is; None when it is none. The reverse of :func:`element`."""
+    inner = element_name.removeprefix(f"{name}[").removesuffix("]")
+    return int(inner) if inner.isdecimal() and element(name, int(inner)) == element_name else None
+
+
+def moved_data(node: Node, prefix: str) -> object:
+    """A node's data when its graph becomes part of another, where all names begin with ``prefix``."""
+    if node.job_name != MAP or not isinstance(node.data, dict):
+        return node.data
+    return {**node.data, "over": f"{prefix}{node.data['over']}"}
+
+
+def bound_data(node: Node, queues: Mapping[str, str]) -> object:
+    """A node's data as its job is given them: a map is told where the node that returns its list is."""
+    if node.job_name != MAP or not isinstance(node.data, dict):
+        return node.data
+    return {**node.data, "over_queue": queues[node.data["over"]]}
+
+
+def map_problem(nodes: Sequence[Node]) -> str | None:
+    """Why these nodes' maps cannot be part of one graph; None when they can."""
+    maps = [node for node in nodes if node.job_name == MAP]
+    for node in maps:
+        if not isinstance(node.data, dict) or node.data.get("over") not in node.deps:
+            return f"Node {node.name!r} maps over a node for which it does not wait; add it by `map` of a builder."
+        if other := next((each.name for each in nodes if element_index(node.name, each.name) is not None), None):
+            return f"Node {other!r} is called like an element of node {node.name!r}; choose another name."
+    return None

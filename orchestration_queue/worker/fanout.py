@@ -1,0 +1,165 @@
+"""Runs the jobs of nodes that map: adds an element's job for each element, waits for their ends, and judges them.
+
+The job runs twice at least. First it adds its children, in pieces, under its lease, with ids that are made of its own,
+so that whoever runs it after a crash adds what is missing. Its data then say how many there are. When they have ended
+it runs again, looks how each ended, and ends itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import timedelta
+from typing import Any, NoReturn
+
+from pydantic import ValidationError
+
+from orchestration_queue.errors import InvalidOptionError, LeaseLostError, PayloadError, UnrecoverableError
+from orchestration_queue.flows.elements import PAGE, ends, list_of
+from orchestration_queue.flows.ids import job_id_of, split_job_id
+from orchestration_queue.flows.mapping import MOST_ELEMENTS, ElementMap
+from orchestration_queue.protocol import codec
+from orchestration_queue.protocol.functions.oq1 import NewJob
+from orchestration_queue.protocol.keys import QueueKeys
+from orchestration_queue.protocol.lease import ChildrenWait, Lease
+from orchestration_queue.protocol.operations.working import add_children
+from orchestration_queue.server import AsyncConnection
+from orchestration_queue.server.clock import now_ms
+from orchestration_queue.worker.interrupts import JobInterrupt
+from orchestration_queue.worker.job import AsyncActiveJob
+
+__all__ = ["FanOut"]
+
+_PIECE_LENGTH = 1024 * 1024
+_NAMED = 5
+"""How many failed elements are named."""
+_REASON_LENGTH = 200
+_LOOK_AGAIN = timedelta(seconds=1)
+
+
+class FanOut:
+    """The handler of nodes that map, for a worker of this queue.
+
+    Args:
+        keys: The queue's keys.
+        connection: What it speaks through.
+    """
+
+    def __init__(self, keys: QueueKeys, connection: AsyncConnection) -> None:
+        self._keys = keys
+        self._connection = connection
+
+    async def __call__(self, job: AsyncActiveJob) -> dict[str, Any]:
+        """Add what is missing, and wait; or end, when all elements have ended.
+
+        Raises:
+            UnrecoverableError: There is no list, or elements failed.
+            JobInterrupt: It is to wait.
+        """
+        plan = _plan(job)
+        if plan.count is None:
+            await self._add(job, plan, await self._elements(job, plan))
+        return await self._judge(job, plan, plan.count or 0)
+
+    async def _elements(self, job: AsyncActiveJob, plan: ElementMap) -> list[Any]:
+        own = split_job_id(job.id)
+        if own is None or plan.over_queue is None:
+            raise UnrecoverableError(
+                f"Job {job.id!r} is to map over a node and is part of no flow; submit it in a flow."
+            )
+        there = QueueKeys(plan.over_queue, self._keys.prefix)
+        stored = await self._connection.follow(list_of(there, job_id_of(own[0], plan.over)))
+        if stored is None:
+            raise UnrecoverableError(
+                f"The result of node {plan.over!r} is not there (any more), so there is no list to map over; let the "
+                "node return a list, and keep its job."
+            )
+        values = codec.decode(stored, f"The result of node {plan.over!r}")
+        if not isinstance(values, list):
+            raise UnrecoverableError(
+                f"Node {plan.over!r} returned a {type(values).__name__}, and only lists can be mapped over; return one."
+            )
+        if len(values) > MOST_ELEMENTS:
+            raise UnrecoverableError(
+                f"Node {plan.over!r} returned {len(values):,} elements, and {MOST_ELEMENTS:,} are the most; "
+                "return lists of some elements each, and let the task see to a whole list."
+            )
+        return values
+
+    async def _add(self, job: AsyncActiveJob, plan: ElementMap, values: list[Any]) -> None:
+        """Add the elements' jobs and wait for them; returns when there are none."""
+        if not values:
+            return
+        lease, at_ms = Lease(job.record, ""), now_ms()
+        try:
+            for _ in plan.jobs(job.id, values, at_ms):
+                pass  # nothing is added unless everything can be
+            for piece in _pieces(plan.jobs(job.id, values, at_ms)):
+                await self._connection.run(add_children(self._keys, lease, piece, now_ms(), until_ended=True))
+        except (PayloadError, InvalidOptionError) as error:
+            raise UnrecoverableError(str(error)) from error
+        except LeaseLostError:
+            job.discard()  # it was revoked, or is with somebody else: either way nothing is left to do here
+            raise
+        await job.update_data({**job.data, "count": len(values)})
+        raise JobInterrupt(ChildrenWait)
+
+    async def _judge(self, job: AsyncActiveJob, plan: ElementMap, count: int) -> dict[str, Any]:
+        failures: dict[str, str] = {}
+        failed = 0
+        for start in range(0, count, PAGE):
+            for child_id, record in await self._connection.follow(ends(self._keys, job.id, start, count)):
+                if record is not None and not record.is_finished:
+                    self._wait_again(job, child_id)
+                if record is None or record.state == "failed":
+                    failed += 1
+                    if len(failures) < _NAMED:
+                        reason = (record and record.failed_reason) or "its job is gone"
+                        failures[_short(child_id)] = reason[:_REASON_LENGTH]
+        if not failed:
+            return {"count": count}
+        if not plan.allow_failures:
+            raise UnrecoverableError(_told(failed, count, failures))
+        return {"count": count, "failed": failed, "failures": failures}
+
+    def _wait_again(self, job: AsyncActiveJob, child_id: str) -> NoReturn:
+        """Not all have ended: this run is one that went on after a crash, or an element was retried by hand."""
+        if f"depdone:{self._keys.member(child_id)}" in job.record.fields:
+            # It counts as ended, and nobody will tell us when it has.
+            job.move_to_delayed(_LOOK_AGAIN)
+        raise JobInterrupt(ChildrenWait)
+
+
+def _plan(job: AsyncActiveJob) -> ElementMap:
+    try:
+        return ElementMap.model_validate(job.data)
+    except ValidationError as error:
+        raise UnrecoverableError(
+            f"Job {job.id} is to map over a list and does not say how ({error.errors()[0]['msg']}); add it by `map` "
+            "of a builder or a task."
+        ) from error
+
+
+def _pieces(jobs: Iterable[NewJob]) -> Iterator[list[NewJob]]:
+    """Cut the jobs so that one call adds no more than keeps nobody waiting."""
+    piece: list[NewJob] = []
+    size = 0
+    for job in jobs:
+        piece.append(job)
+        size += len(job.data)
+        if len(piece) == PAGE or size >= _PIECE_LENGTH:
+            yield piece
+            piece, size = [], 0
+    if piece:
+        yield piece
+
+
+def _short(job_id: str) -> str:
+    """An element's name in its flow."""
+    own = split_job_id(job_id)
+    return own[1] if own else job_id
+
+
+def _told(failed: int, count: int, failures: dict[str, str]) -> str:
+    named = "; ".join(f"{name}: {reason}" for name, reason in failures.items())
+    more = "" if failed == len(failures) else f"; and {failed - len(failures)} more"
+    return f"{failed} of {count} elements failed ({named}{more}); mend what they name and retry the flow."
