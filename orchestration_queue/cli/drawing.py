@@ -63,7 +63,7 @@ def _row(node: FlowNode, level: str, is_critical: bool, longest: float) -> list[
     outcome = node.outcome or "gone"
     colour = STATE_COLOURS.get(outcome, "magenta")
     tries = f" ({node.attempts} tries)" if node.attempts > 1 else ""
-    name = escape(node.name)
+    name = escape(node.name) + _elements(node)
     rule = "" if node.rule == "all_success" or not node.deps else f" [italic]({escape(str(node.rule))})[/]"
     return [
         f"[dim]{level}[/]",
@@ -74,6 +74,14 @@ def _row(node: FlowNode, level: str, is_critical: bool, longest: float) -> list[
         f"[{'yellow' if is_critical else colour}]{_bar(node.seconds, longest)}[/]",
         f"[dim]{escape(_some(node.deps))}{rule}[/]",
     ]
+
+
+def _elements(node: FlowNode) -> str:
+    """How many elements of a node that maps have ended, and of how many."""
+    if node.elements is None:
+        return ""
+    ended = sum(count for state, count in node.elements.items() if state in ("completed", "failed"))
+    return f" [dim]{ended}/{sum(node.elements.values())}[/]"
 
 
 def _bar(seconds: float | None, longest: float) -> str:

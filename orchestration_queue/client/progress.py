@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 from orchestration_queue.client.values import FlowNode, event_outcome, outcome
 from orchestration_queue.errors import FlowFailedError, JobFailedError
 from orchestration_queue.flows import Step, TriggerRule, kahn
+from orchestration_queue.flows.elements import element_names, maps
 from orchestration_queue.flows.stored import FlowJob, StoredFlow, outcome_of
 from orchestration_queue.protocol.events import Event
 from orchestration_queue.protocol.record import JobRecord
@@ -104,21 +107,34 @@ class FlowProgress:
         return {name: self._results[name] for name in self._jobs if name in self._results}
 
 
-def flow_nodes(flow: StoredFlow, records: Mapping[str, JobRecord | None]) -> list[FlowNode]:
-    """The nodes of a flow as they stand, dependencies before dependents."""
-    return [
-        _node(
-            name,
-            job.job_id,
-            job.keys.queue,
-            job.depth,
-            job.node.waits_for,
-            records[name],
-            (records[dep] for dep in job.node.waits_for),
-            job.node.rule,
-        )
-        for name, job in flow.jobs.items()
-    ]
+def flow_nodes(flow: StoredFlow, records: Mapping[str, JobRecord | None], names: Iterable[str]) -> list[FlowNode]:
+    """Some nodes of a flow as they stand.
+
+    Args:
+        flow: The flow, with the elements of nodes that map.
+        records: The records of these nodes, and of all they wait for.
+        names: Which nodes, in which order.
+    """
+    return [_shown(flow.jobs[name], records) for name in names]
+
+
+def _shown(job: FlowJob, records: Mapping[str, JobRecord | None]) -> FlowNode:
+    elements = element_names(job) if maps(job) else None
+    inner = set(elements or ())
+    node = _node(
+        job.name,
+        job.job_id,
+        job.keys.queue,
+        job.depth,
+        tuple(name for name in job.node.waits_for if name not in inner),
+        records[job.name],
+        (records[dep] for dep in job.node.waits_for),
+        job.node.rule,
+    )
+    if elements is None:
+        return node
+    ends = Counter("gone" if (record := records[name]) is None else outcome_of(record) for name in elements)
+    return replace(node, elements=dict(ends))
 
 
 def found_nodes(

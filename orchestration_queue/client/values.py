@@ -142,6 +142,7 @@ class FlowNode:
         started_at: When its latest attempt began.
         finished_at: When it ended.
         rule: What must become of ``deps`` for it to run.
+        elements: For a node that maps, how many of its elements are in which state; None for all others.
     """
 
     name: str
@@ -158,6 +159,7 @@ class FlowNode:
     started_at: datetime | None = None
     finished_at: datetime | None = None
     rule: str = "all_success"
+    elements: Mapping[str, int] | None = None
 
     def to_dict(self) -> Mapping[str, Any]:
         """The node as JSON can say it."""

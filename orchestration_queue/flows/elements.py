@@ -22,11 +22,12 @@ from orchestration_queue.states import JobState
 __all__ = [
     "PAGE",
     "MappedResults",
-    "elements_of",
+    "element_names",
     "ends",
     "find_results",
     "forget_maps",
     "list_of",
+    "maps",
     "page",
     "with_elements",
 ]
@@ -35,20 +36,14 @@ PAGE: Final = 500
 """Elements read or added in one trip."""
 
 
-def elements_of(flow: StoredFlow) -> Steps[dict[str, list[str]]]:
-    """The names of the elements that have been added, in order, by node that maps.
-
-    One trip, and none for a flow without such nodes.
-    """
-    maps = _maps(flow)
-    if not maps:
-        return {}
-    replies = all_good((yield [Call("SMEMBERS", (job.keys.deps(job.job_id),)) for job in maps]))
-    return {job.name: _named(job, texts(reply)) for job, reply in zip(maps, replies, strict=True)}
+def maps(job: FlowJob) -> bool:
+    """Whether a node maps over a list."""
+    return job.node.task == MAP
 
 
-def _maps(flow: StoredFlow) -> list[FlowJob]:
-    return [job for job in flow.jobs.values() if job.node.task == MAP]
+def element_names(job: FlowJob) -> list[str]:
+    """The names of a node's elements, in order, in a flow :func:`with_elements`."""
+    return [name for name in job.node.deps if element_index(job.name, name) is not None]
 
 
 def _named(job: FlowJob, members: Iterable[str]) -> list[str]:
@@ -58,10 +53,15 @@ def _named(job: FlowJob, members: Iterable[str]) -> list[str]:
 
 
 def with_elements(flow: StoredFlow) -> Steps[StoredFlow]:
-    """The flow with the elements that have been added as nodes, for which those that map wait; as `elements_of`."""
-    found = yield from elements_of(flow)
-    if not found:
+    """The flow with the elements that have been added as nodes, for which those that map wait.
+
+    One trip, and none for a flow without nodes that map.
+    """
+    mapped = [job for job in flow.jobs.values() if maps(job)]
+    if not mapped:
         return flow
+    replies = all_good((yield [Call("SMEMBERS", (job.keys.deps(job.job_id),)) for job in mapped]))
+    found = {job.name: _named(job, texts(reply)) for job, reply in zip(mapped, replies, strict=True)}
     nodes: dict[str, RecordedNode] = {}
     for name, node in flow.record.nodes.items():
         names = found.get(name, [])
@@ -72,7 +72,7 @@ def with_elements(flow: StoredFlow) -> Steps[StoredFlow]:
 
 def forget_maps(flow: StoredFlow) -> Iterable[Call]:
     """Remove what limited the elements."""
-    for job in _maps(flow):
+    for job in filter(maps, flow.jobs.values()):
         group = group_of(job.job_id)
         yield Call("DEL", (job.keys.named(f"group:{group}"),))
         yield Call("HDEL", (job.keys.named("ordering"),), (group,))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from orchestration_queue.flows.elements import forget_maps, with_elements
-from orchestration_queue.flows.mapping import MAP, element_index
+from orchestration_queue.flows.elements import element_names, forget_maps, maps, with_elements
 from orchestration_queue.flows.stored import FlowJob, FlowState, StoredFlow, look_at, outcome_of
 from orchestration_queue.flows.submission import HELD
 from orchestration_queue.protocol.call import Call, Operation, text
@@ -136,10 +135,9 @@ def _to_retry(flow: StoredFlow, records: Mapping[str, JobRecord | None]) -> list
     found: dict[str, FlowJob] = {}
     settled = {
         name
-        for node, job in flow.jobs.items()
-        if job.node.task == MAP and (its := records[node]) is not None and its.state == "completed"
-        for name in job.node.deps
-        if element_index(node, name) is not None
+        for job in flow.jobs.values()
+        if maps(job) and (its := records[job.name]) is not None and its.state == "completed"
+        for name in element_names(job)
     }
     for name, job in flow.jobs.items():  # dependencies come before dependents
         record = records[name]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from typing import Any, NotRequired, get_type_hints
 
@@ -91,6 +91,15 @@ class TaskSignature:
     @property
     def _shown(self) -> str:
         return f"{self._name}{self._call}"
+
+    def refuse_unknown(self, names: Iterable[str]) -> None:
+        """Refuse arguments that the function does not take.
+
+        Raises:
+            UsageError: There is one.
+        """
+        if unknown := next((name for name in names if name not in self._call.parameters), None):
+            raise UsageError(f"Task {self._name!r} has no parameter {unknown!r} to fill; see {self._shown}.")
 
     def refuse_shared_values(self) -> None:
         """Refuse what a process of its own cannot reach.

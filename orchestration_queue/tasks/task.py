@@ -10,6 +10,7 @@ from typing import Any, Generic, Literal, ParamSpec, Self, TypeAlias, TypeVar, o
 from orchestration_queue.client import AsyncJob, Job, NewJob
 from orchestration_queue.errors import UnrecoverableError, UsageError
 from orchestration_queue.flows import Dependency, Node, TriggerRule, names_of
+from orchestration_queue.flows.mapping import mapped_node
 from orchestration_queue.options import JobOptions
 from orchestration_queue.tasks.clients import Clients
 from orchestration_queue.tasks.depends import Provider
@@ -207,6 +208,51 @@ class Task(Generic[P, R_co]):
             return Node(name, self.name, self.queue, data, options, waits, trigger_rule, may_fail)
 
         return call
+
+    def map(
+        self,
+        name: str,
+        *,
+        over: Dependency,
+        as_: str | None = None,
+        data: Mapping[str, Any] | None = None,
+        deps: Iterable[Dependency] = (),
+        max_concurrency: int | None = None,
+        allow_failures: bool = False,
+    ) -> Node:
+        """A node of a flow that runs this task once for each element of the list that another node returns.
+
+        Args:
+            name: Unique in the flow.
+            over: The node that returns the list.
+            as_: The parameter that takes an element. Without it, elements are dicts of arguments.
+            data: Arguments that are the same for all elements.
+            deps: What else the node waits for.
+            max_concurrency: At most so many elements at a time; None sets no limit.
+            allow_failures: Complete although elements failed, as :meth:`DagBuilder.map` says.
+
+        Raises:
+            UsageError: The task has no such parameter, or the arguments cannot be kept for elements.
+
+        Example:
+            ::
+
+                thumbs = builder.add(resize.map("thumbs", over=listing, as_="path", data={"width": 100}))
+        """
+        self._signature.refuse_unknown([*(data or ()), *([as_] if as_ is not None else ())])
+        lists, others = names_of([over]), names_of(deps)
+        return mapped_node(
+            name,
+            self.name,
+            lists,
+            others,
+            queue=self.queue,
+            as_=as_,
+            data=data,
+            options=self.options,
+            max_concurrency=max_concurrency,
+            allow_failures=allow_failures,
+        )
 
     @property
     def _queue(self) -> str:

@@ -13,6 +13,7 @@ from orchestration_queue.client.progress import PROGRESS_FIELDS, TREE_FIELDS, Fl
 from orchestration_queue.client.values import ENDINGS, Deadline, FlowNode
 from orchestration_queue.errors import StateError, UsageError
 from orchestration_queue.flows import FlowPlan, steering
+from orchestration_queue.flows.elements import element_names, maps, with_elements
 from orchestration_queue.flows.stored import FlowFacts, FlowJob, FlowState, StoredFlow, read_flow
 from orchestration_queue.protocol.events import Event
 from orchestration_queue.protocol.keys import QueueKeys
@@ -101,8 +102,22 @@ class AsyncFlow:
         return flow_status(facts, await self._survey(STATUS_FIELDS))
 
     async def tree(self) -> list[FlowNode]:
-        """The nodes as they stand, dependencies before dependents. One trip per thousand nodes."""
-        return flow_nodes(self.graph, await self._survey(TREE_FIELDS))
+        """The nodes as they stand, dependencies before dependents. One trip per thousand nodes and elements."""
+        whole = await self._channel.follow(with_elements(self.graph))
+        return flow_nodes(whole, await self._channel.follow(steering.survey(whole, TREE_FIELDS)), self.graph.jobs)
+
+    async def elements(self, node: str) -> list[FlowNode]:
+        """The elements of a node that maps, as far as they have been added, in order. One trip, and one per thousand.
+
+        Raises:
+            UsageError: There is no such node, or it maps nothing.
+        """
+        if node not in self.graph.jobs or not maps(self.graph.jobs[node]):
+            raise UsageError(f"Flow {self.id!r} has no node {node!r} that maps over a list; see `tree` for its nodes.")
+        whole = await self._channel.follow(with_elements(self.graph))
+        names = element_names(whole.jobs[node])
+        records = await self._read([whole.jobs[name] for name in names], TREE_FIELDS)
+        return flow_nodes(whole, {job.name: record for job, record in records}, names)
 
     async def critical_path(self) -> list[FlowNode]:
         """The chain of nodes that determined how long it has taken, from the first to the last. Costs as `tree`."""
