@@ -9,11 +9,9 @@ from typing import Any
 
 import pytest
 
-from orchestration_queue.client import AsyncFlow, AsyncFlowProducer, AsyncQueue
-from orchestration_queue.errors import FlowFailedError
+from orchestration_queue.client import AsyncFlowProducer, AsyncQueue
 from orchestration_queue.flows import Dag, DagBuilder
-from orchestration_queue.options import JobOptions
-from orchestration_queue.worker import ActiveJob, AsyncActiveJob
+from orchestration_queue.worker import AsyncActiveJob
 from tests.workers import working
 
 SOON = timedelta(seconds=20)
