@@ -1,8 +1,18 @@
-"""Dagster on the queue: assets that workers make, sensors that listen, and the queue as a resource."""
+"""Dagster on the queue: assets that workers make, sensors that listen, and the queue as a resource.
 
-from orchestration_queue.dagster.assets import Arguments, AssetTask, queue_flow_assets, queue_task_asset
-from orchestration_queue.dagster.resources import QueueResource
-from orchestration_queue.dagster.sensors import Reaction, flow_completed_sensor, queue_event_sensor
+The names below are loaded when they are first used: a machine that only reports to Dagster needs no Dagster.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from orchestration_queue._lazy import lazy_names
+
+if TYPE_CHECKING:
+    from orchestration_queue.dagster.assets import Arguments, AssetTask, queue_flow_assets, queue_task_asset
+    from orchestration_queue.dagster.resources import QueueResource
+    from orchestration_queue.dagster.sensors import Reaction, flow_completed_sensor, queue_event_sensor
 
 __all__ = [
     "Arguments",
@@ -14,3 +24,12 @@ __all__ = [
     "queue_flow_assets",
     "queue_task_asset",
 ]
+
+_HOMES = {
+    "assets": "Arguments AssetTask queue_flow_assets queue_task_asset",
+    "resources": "QueueResource",
+    "sensors": "Reaction flow_completed_sensor queue_event_sensor",
+}
+__getattr__, __dir__ = lazy_names(
+    __name__, {name: f"dagster.{home}" for home, names in _HOMES.items() for name in names.split()}
+)
