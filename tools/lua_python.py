@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from lua_header import Argument, Contract, Key, Repeated
 
@@ -44,7 +45,7 @@ def _module_head(library: str, contracts: list[Contract]) -> str:
     if any(c.lists or any(a.repeats for a in c.arguments) for c in contracts):
         imports += "from collections.abc import Sequence\n"
     if any(c.lists for c in contracts):
-        imports += "from dataclasses import dataclass\n"
+        imports += "from typing import NamedTuple\n"
     return _MODULE.format(library=library, imports=imports).replace("\n\n\n", "\n\n")
 
 
@@ -172,12 +173,15 @@ def _tuple(words: Iterable[str]) -> Iterator[str]:
 
 
 def _item_class(repeated: Repeated) -> str:
-    lines = ["@dataclass(frozen=True, slots=True, kw_only=True)", f"class {repeated.item}:"]
+    lines = [f"class {repeated.item}(NamedTuple):"]
     lines.extend([f'    """{repeated.what[:1].upper()}{repeated.what[1:]}.', "", "    Attributes:"])
     fields: list[Key | Argument] = [*repeated.keys, *repeated.arguments]
     for item in fields:
         lines.extend(_entry(f"{item.name}_key" if isinstance(item, Key) else item.name, item.what))
     lines.extend(['    """', ""])
     lines.extend(f"    {key.name}_key: str" for key in repeated.keys)
-    lines.extend(f"    {_parameter(argument)}" for argument in repeated.arguments)
+    # A tuple's order is the wire's, and it can leave out only what no other field follows.
+    last = max((place for place, argument in enumerate(repeated.arguments) if argument.default is None), default=-1)
+    for place, argument in enumerate(repeated.arguments):
+        lines.append(f"    {_parameter(argument if place > last else replace(argument, default=None))}")
     return "\n".join(lines) + "\n"

@@ -35,9 +35,9 @@ class Delivery:
     entry_id: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Lease:
-    """A started job in this worker's hands.
+    """A started job in this worker's hands. Two starts of one job are two leases, however alike they look.
 
     Attributes:
         record: The job as it started.
@@ -51,11 +51,6 @@ class Lease:
     def job_id(self) -> str:
         """The job's id."""
         return self.record.id
-
-    @property
-    def token(self) -> tuple[str, int, int]:
-        """What tells this lease from another of the same job."""
-        return self.job_id, self.taken_ms, self.stalled_count
 
     @property
     def lock_ms(self) -> float | None:

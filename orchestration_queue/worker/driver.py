@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Hashable
+from collections.abc import Coroutine
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from orchestration_queue.errors import LeaseLostError, OrchestrationQueueError, TransportError
@@ -29,14 +27,6 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 2.0
 _SOON_S = 0.002
 _MOMENT_S = 0.02
 """Between two questions whether a queue at its global concurrency has room again."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Running:
-    """A job whose handler has not ended."""
-
-    lease: Lease
-    task: asyncio.Future[None]
 
 
 class Driver:
@@ -70,7 +60,8 @@ class Driver:
         self._announce = announcer.tell
         self._block_ms = milliseconds(options.block)
         self._lock_s = options.lock_duration.total_seconds()
-        self._jobs: dict[Hashable, _Running] = {}
+        self._jobs: dict[Lease, asyncio.Task[None]] = {}
+        """The jobs whose handlers have not ended."""
         self._beside: set[asyncio.Future[None]] = set()
         self._failure: BaseException | None = None
         self._pause_s = _FIRST_PAUSE_S
@@ -108,15 +99,15 @@ class Driver:
 
     def give_up_all(self) -> None:
         """Cancel every running job, without an outcome."""
-        for job in self._jobs.values():
-            job.task.cancel()
+        for lease in self._jobs:
+            self._cancel(lease)
         self._changed.set()
 
     def revoke(self, job_id: str) -> bool:
         """Cancel a running job, which fails as revoked; False when it does not run here."""
-        found = [job for job in self._jobs.values() if job.lease.job_id == job_id]
-        for job in found:
-            self._revoke(job)
+        found = [lease for lease in self._jobs if lease.job_id == job_id]
+        for lease in found:
+            self._revoke(lease)
         return bool(found)
 
     async def end(self) -> None:
@@ -192,35 +183,44 @@ class Driver:
             log.error("Schedule %s could not be told that its job has ended: %s", scheduler, error)
 
     def _start(self, lease: Lease) -> None:
-        """Run one job under its lease; whatever happens, even before it begins, its place becomes free again."""
         self._heartbeat.keep(lease, lease.lock_ms / 1000 if lease.lock_ms else self._lock_s)
         self._announce(WorkerEventType.ACTIVE, lease.record)
-        task = asyncio.ensure_future(self._runner.run(lease, self._tell))
-        self._jobs[lease.token] = _Running(lease, task)
-        task.add_done_callback(partial(self._stopped, lease))
+        self._jobs[lease] = asyncio.create_task(self._run(lease))
 
-    def _stopped(self, lease: Lease, task: asyncio.Future[None]) -> None:
-        self._heartbeat.drop(lease)
-        self._jobs.pop(lease.token, None)
-        self._machine.finished()
-        if not task.cancelled() and (error := task.exception()):
+    async def _run(self, lease: Lease) -> None:
+        """Run one job under its lease. The place that a handler leaves is free in the same moment as it is told."""
+        try:
+            await self._runner.run(lease, self._tell)
+        except Exception as error:
             self._failure = error
-        self._changed.set()
+        finally:
+            self._stopped(lease)
+
+    def _stopped(self, lease: Lease) -> None:
+        if self._jobs.pop(lease, None) is not None:
+            self._heartbeat.drop(lease)
+            self._machine.finished()
+            self._changed.set()
+
+    def _cancel(self, lease: Lease) -> None:
+        """Cancel a running job. One that has not even begun ends without a step of its own, but not without a trace."""
+        task = self._jobs[lease]
+        task.cancel()
+        task.add_done_callback(lambda _: self._stopped(lease))
 
     def renewed(self, lease: Lease, answer: Renewal) -> None:
         """The heartbeat learnt that a running job is not ours any more, or shall stop."""
-        job = self._jobs.get(lease.token)
-        if job is None:
+        if lease not in self._jobs:
             return
         if answer is Renewal.REVOKED:
-            self._revoke(job)
+            self._revoke(lease)
         else:
             self._lost(lease)
-            job.task.cancel()
+            self._cancel(lease)
 
-    def _revoke(self, job: _Running) -> None:
-        self._tell(Failure(job.lease, "revoked"))
-        job.task.cancel()
+    def _revoke(self, lease: Lease) -> None:
+        self._tell(Failure(lease, "revoked"))
+        self._cancel(lease)
 
     def _lost(self, lease: Lease) -> None:
         log.warning("%s", LeaseLostError(self._line.queue, lease.job_id))
@@ -246,7 +246,7 @@ class Driver:
         await asyncio.sleep(self._pause_s)
         self._pause_s = min(self._pause_s * 2, _LONGEST_PAUSE_S)
         with suppress(OrchestrationQueueError):
-            held = {job.lease.job_id for job in self._jobs.values()} | self._machine.held
+            held = {lease.job_id for lease in self._jobs} | self._machine.held
             self._machine.recovered(await self._line.recover(held))
 
     async def _unblock(self) -> None:

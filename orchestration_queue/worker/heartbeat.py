@@ -46,7 +46,7 @@ class Heartbeat:
         self._now_ms = now_ms
         self._url = url
         self._tick_s = lease_s / 8
-        self._kept: dict[tuple[str, int, int], _Kept] = {}
+        self._kept: dict[Lease, _Kept] = {}
         self._wake = threading.Event()
         self._over = False
         self._thread = threading.Thread(target=self._run, name="oq-heartbeat", daemon=True)
@@ -54,14 +54,14 @@ class Heartbeat:
 
     def keep(self, lease: Lease, lease_s: float) -> None:
         """Renew this job's lease from now on."""
-        self._kept[lease.token] = _Kept(lease, lease_s / 2, time.monotonic() + lease_s / 2)
+        self._kept[lease] = _Kept(lease, lease_s / 2, time.monotonic() + lease_s / 2)
         if lease_s / 8 < self._tick_s:
             self._tick_s = lease_s / 8
             self._wake.set()
 
     def drop(self, lease: Lease) -> None:
         """Stop renewing this lease."""
-        self._kept.pop(lease.token, None)
+        self._kept.pop(lease, None)
 
     def close(self) -> None:
         """Stop, and wait for the thread to end."""

@@ -271,11 +271,11 @@ async def test_a_step_is_no_exception_that_a_handler_catches(queue: AsyncQueue, 
         assert await (await queue.add("work", {})).wait(SOON) == "on"
 
 
-def settled(job: AsyncActiveJob, ask: Callable[[AsyncActiveJob], Any]) -> Settlement:
+def settled(job: AsyncActiveJob, ask: Callable[[AsyncActiveJob], Any], lease: Lease | None = None) -> Settlement:
     """What the server is told when the handler asks this of its job."""
     with pytest.raises(JobInterrupt) as caught:
         ask(job)
-    return caught.value.settle(Lease(job.record, "1-1"))
+    return caught.value.settle(lease or Lease(job.record, "1-1"))
 
 
 def active(data: str = "{}", **fields: str) -> AsyncActiveJob:
@@ -288,7 +288,7 @@ def test_steps_say_what_the_wire_says() -> None:
     lease = Lease(job.record, "1-1")
     at = datetime(2100, 1, 1, tzinfo=UTC) - timedelta(days=27_000)
     before = now_ms()
-    postponed = settled(job, lambda job: job.move_to_delayed(at))
+    postponed = settled(job, lambda job: job.move_to_delayed(at), lease)
     assert isinstance(postponed, Postponement)
     assert (postponed.lease, postponed.data) == (lease, "")
     assert before <= postponed.until_ms <= now_ms(), "a time that has passed means now"
@@ -296,10 +296,10 @@ def test_steps_say_what_the_wire_says() -> None:
     assert isinstance(step, Postponement)
     assert step.data == '{"a":1,"step":"two"}'
     assert before + 3_600_000 <= step.until_ms <= now_ms() + 3_600_000
-    assert settled(job, lambda job: job.suspend()) == Suspension(lease)
-    assert settled(job, lambda job: job.suspend("why", 1.5)) == Suspension(lease, "why", 1500)
-    assert settled(job, lambda job: job.rate_limit_group(2)) == GroupHold(lease, 2000)
-    assert settled(job, lambda job: job.rate_limit_group(2, job="back", extend=False)) == GroupHold(
+    assert settled(job, lambda job: job.suspend(), lease) == Suspension(lease)
+    assert settled(job, lambda job: job.suspend("why", 1.5), lease) == Suspension(lease, "why", 1500)
+    assert settled(job, lambda job: job.rate_limit_group(2), lease) == GroupHold(lease, 2000)
+    assert settled(job, lambda job: job.rate_limit_group(2, job="back", extend=False), lease) == GroupHold(
         lease, 2000, "back", False
     )
 

@@ -124,6 +124,9 @@ class TestCalls:
             name="child",
             data="{}",
             opts="{}",
+            delay_ms=0,
+            priority=0,
+            max_attempts=0,
             queue_prefix="glide:{c}",
             parent_queue="q",
         )
@@ -148,5 +151,7 @@ class TestCalls:
         for name in glidemq.__all__:
             function = getattr(glidemq, name)
             assert inspect.getdoc(function), name
+            if inspect.isclass(function):
+                continue  # an entry of a list: its fields stand in the wire's order
             kinds = {parameter.kind for parameter in inspect.signature(function).parameters.values()}
             assert kinds <= {inspect.Parameter.KEYWORD_ONLY}, name

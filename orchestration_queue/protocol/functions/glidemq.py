@@ -6,7 +6,7 @@ Generated from the headers in lua/glidemq/; do not edit. Regenerate with: python
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from orchestration_queue.protocol.call import Call
 
@@ -60,8 +60,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FlowChild:
+class FlowChild(NamedTuple):
     """A job the parent waits for.
 
     Attributes:
@@ -87,9 +86,9 @@ class FlowChild:
     name: str
     data: str
     opts: str
-    delay_ms: int = 0
-    priority: int = 0
-    max_attempts: int = 0
+    delay_ms: int
+    priority: int
+    max_attempts: int
     queue_prefix: str
     parent_queue: str
     custom_id: str = ""

@@ -6,7 +6,7 @@ Generated from the headers in lua/orchestration_queue_1/; do not edit. Regenerat
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from orchestration_queue.protocol.call import Call
 
@@ -49,8 +49,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewJob:
+class NewJob(NamedTuple):
     """A job of the graph, with a custom id and without a parent; it stands before those it waits for.
 
     Attributes:
@@ -98,8 +97,7 @@ class NewJob:
     scheduler_name: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settled:
+class Settled(NamedTuple):
     """An attempt that ended.
 
     Attributes:
@@ -134,8 +132,7 @@ class Settled:
     remove_age_s: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HandBack:
+class HandBack(NamedTuple):
     """A delivered job to return to the end of the stream, unstarted.
 
     Attributes:
@@ -147,8 +144,7 @@ class HandBack:
     entry_id: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Delivered:
+class Delivered(NamedTuple):
     """A delivered job to start.
 
     Attributes:
@@ -160,8 +156,7 @@ class Delivered:
     entry_id: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScheduledRun:
+class ScheduledRun(NamedTuple):
     """What the job in the same place is made for.
 
     Attributes:
@@ -177,8 +172,7 @@ class ScheduledRun:
     overlap: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EntryUpdate:
+class EntryUpdate(NamedTuple):
     """An entry to store.
 
     Attributes:
@@ -196,8 +190,7 @@ class EntryUpdate:
     held_look_ms: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MissedRun:
+class MissedRun(NamedTuple):
     """A run that is left out.
 
     Attributes:
@@ -209,8 +202,7 @@ class MissedRun:
     due_ms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ForeignOutcome:
+class ForeignOutcome(NamedTuple):
     """A job of another queue that ended, and who waits for it here.
 
     Attributes:
@@ -224,8 +216,7 @@ class ForeignOutcome:
     outcome: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class Held(NamedTuple):
     """A lease to renew.
 
     Attributes:
@@ -239,8 +230,7 @@ class Held:
     stalled_count: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UsageField:
+class UsageField(NamedTuple):
     """A part of the report.
 
     Attributes:
@@ -252,8 +242,7 @@ class UsageField:
     value: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Revived:
+class Revived(NamedTuple):
     """A job of another queue that is to run again, and who waits for it here.
 
     Attributes:
@@ -265,8 +254,7 @@ class Revived:
     member: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GraphEdge:
+class GraphEdge(NamedTuple):
     """One job waits for another.
 
     Attributes:
@@ -280,8 +268,7 @@ class GraphEdge:
     weak: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ForeignDependency:
+class ForeignDependency(NamedTuple):
     """One job waits for another that is not in this call.
 
     Attributes:
@@ -295,8 +282,7 @@ class ForeignDependency:
     weak: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ForeignDependent:
+class ForeignDependent(NamedTuple):
     """A job that is not in this call waits for one of these.
 
     Attributes:
@@ -310,8 +296,7 @@ class ForeignDependent:
     job_id: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeRule:
+class NodeRule(NamedTuple):
     """A job that does not wait for the success of all.
 
     Attributes:
