@@ -6,8 +6,47 @@ from typing import TypeAlias
 
 import dagster as dg
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
+from dagster._grpc.types import ExecuteRunArgs, ExecuteStepArgs, ResumeRunArgs
+from dagster._utils.interrupts import capture_interrupts
+from dagster_shared.record import replace
+from dagster_shared.serdes.errors import DeserializationError
 
-__all__ = ["RunTarget"]
+__all__ = [
+    "DeserializationError",
+    "ExecuteRunArgs",
+    "ExecuteStepArgs",
+    "ResumeRunArgs",
+    "RunTarget",
+    "capture_interrupts",
+    "execute_run",
+    "execute_step",
+    "replace",
+    "resume_run",
+]
 
 RunTarget: TypeAlias = dg.JobDefinition | UnresolvedAssetJobDefinition | dg.AssetSelection
 """What a sensor's runs execute. The second is what ``dagster.define_asset_job`` returns, a type it does not export."""
+
+# What workers do with the bodies of Dagster's own commands. They are imported late: they bring the whole command line.
+
+
+def execute_step(args: ExecuteStepArgs, instance: dg.DagsterInstance, run: dg.DagsterRun) -> None:
+    """Do what ``dagster api execute_step`` does."""
+    from dagster._cli.api import _execute_step_command_body
+
+    for _ in _execute_step_command_body(args, instance, run):
+        pass
+
+
+def execute_run(run_id: str, instance: dg.DagsterInstance) -> int:
+    """Do what ``dagster api execute_run`` does; 1 when the run failed, else 0."""
+    from dagster._cli.api import _execute_run_command_body
+
+    return _execute_run_command_body(run_id, instance, lambda _: None, set_exit_code_on_failure=True)
+
+
+def resume_run(run_id: str, instance: dg.DagsterInstance) -> int:
+    """Do what ``dagster api resume_run`` does; 1 when the run failed, else 0."""
+    from dagster._cli.api import _resume_run_command_body
+
+    return _resume_run_command_body(run_id, instance, lambda _: None, set_exit_code_on_failure=True)
