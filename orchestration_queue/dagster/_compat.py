@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TypeAlias
 
 import dagster as dg
@@ -11,21 +12,45 @@ from dagster._utils.interrupts import capture_interrupts
 from dagster_shared.record import replace
 from dagster_shared.serdes.errors import DeserializationError
 
+with suppress(ImportError):  # before 1.13 Dagster had no launch handles; PipesQueueClient alone needs them
+    from dagster._core.pipes.reattach import (
+        PipesLaunchHandle,
+        find_latest_launch_handle,
+        record_external_launch,
+        record_external_reattach,
+    )
+
 __all__ = [
     "DeserializationError",
     "ExecuteRunArgs",
     "ExecuteStepArgs",
+    "PipesLaunchHandle",
     "ResumeRunArgs",
     "RunTarget",
+    "StepContext",
+    "attempt_of",
     "capture_interrupts",
     "execute_run",
     "execute_step",
+    "find_latest_launch_handle",
+    "record_external_launch",
+    "record_external_reattach",
     "replace",
     "resume_run",
 ]
 
 RunTarget: TypeAlias = dg.JobDefinition | UnresolvedAssetJobDefinition | dg.AssetSelection
 """What a sensor's runs execute. The second is what ``dagster.define_asset_job`` returns, a type it does not export."""
+
+StepContext: TypeAlias = dg.OpExecutionContext | dg.AssetExecutionContext
+"""What a step's function is given."""
+
+
+def attempt_of(context: StepContext) -> tuple[str, str, int]:
+    """Which attempt of which step of which run it is; each element of a dynamic output has a step of its own."""
+    step = context.get_step_execution_context()
+    return context.run.run_id, step.step.key, step.previous_attempt_count
+
 
 # What workers do with the bodies of Dagster's own commands. They are imported late: they bring the whole command line.
 

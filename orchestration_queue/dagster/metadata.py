@@ -18,13 +18,13 @@ _LONGEST_LOG = 200
 """Most log lines shown with an asset; all of them stay with the job."""
 
 
-def job_metadata(record: JobRecord, *, queue: str, flow_id: str, logs: Sequence[str]) -> Metadata:
+def job_metadata(record: JobRecord, *, queue: str, flow_id: str | None = None, logs: Sequence[str]) -> Metadata:
     """Describe a completed job.
 
     Args:
         record: The job.
         queue: Where it ran.
-        flow_id: The flow it belongs to.
+        flow_id: The flow it belongs to; None for a job of its own.
         logs: The lines its handler wrote.
 
     Returns:
@@ -35,7 +35,7 @@ def job_metadata(record: JobRecord, *, queue: str, flow_id: str, logs: Sequence[
         "queue": queue,
         "task": record.name,
         "job_id": record.id,
-        "flow_id": flow_id,
+        **({"flow_id": flow_id} if flow_id else {}),
         "attempts": record.attempts_made + 1,
         "workers_lost": record.stalled_count,
         "seconds": record.seconds,

@@ -1,0 +1,36 @@
+"""Dagster Pipes over Valkey streams: work that runs anywhere reports to its step, which may come back to it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from orchestration_queue._lazy import lazy_names
+
+if TYPE_CHECKING:
+    from orchestration_queue.dagster.pipes.client import PipesQueueClient
+    from orchestration_queue.dagster.pipes.environment import pipes_environment, spark_properties
+    from orchestration_queue.dagster.pipes.handler import open_job_pipes
+    from orchestration_queue.dagster.pipes.stream import PipesStreamContextInjector, PipesStreamMessageReader
+    from orchestration_queue.dagster.pipes.writer import PipesStreamContextLoader, PipesStreamMessageWriter
+
+__all__ = [
+    "PipesQueueClient",
+    "PipesStreamContextInjector",
+    "PipesStreamContextLoader",
+    "PipesStreamMessageReader",
+    "PipesStreamMessageWriter",
+    "open_job_pipes",
+    "pipes_environment",
+    "spark_properties",
+]
+
+_HOMES = {
+    "client": "PipesQueueClient",
+    "environment": "pipes_environment spark_properties",
+    "handler": "open_job_pipes",
+    "stream": "PipesStreamContextInjector PipesStreamMessageReader",
+    "writer": "PipesStreamContextLoader PipesStreamMessageWriter",
+}
+__getattr__, __dir__ = lazy_names(
+    __name__, {name: f"dagster.pipes.{home}" for home, names in _HOMES.items() for name in names.split()}
+)

@@ -1,0 +1,195 @@
+"""A step's external work as a job of the queue, which a step that is tried again finds running."""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import dagster as dg
+from dagster_pipes import PipesExtras
+from pydantic import Field, PrivateAttr
+
+from orchestration_queue.client import Job
+from orchestration_queue.dagster._compat import (
+    PipesLaunchHandle,
+    StepContext,
+    attempt_of,
+    find_latest_launch_handle,
+    record_external_launch,
+    record_external_reattach,
+)
+from orchestration_queue.dagster.metadata import job_metadata
+from orchestration_queue.dagster.pipes.keys import DEFAULT_TTL
+from orchestration_queue.dagster.pipes.stream import PipesStreamContextInjector, PipesStreamMessageReader
+from orchestration_queue.dagster.resources import QueueResource
+from orchestration_queue.errors import InvalidOptionError, JobFailedError, JobNotFoundError
+from orchestration_queue.options import JobOptions
+from orchestration_queue.protocol.keys import QueueKeys
+from orchestration_queue.protocol.operations import reading
+from orchestration_queue.states import JobState
+
+__all__ = ["PipesQueueClient"]
+
+_OURS = "orchestration_queue/"
+
+
+class PipesQueueClient(QueueResource, dg.PipesClient):
+    """Runs a step's external work as a job of the queue, and reports what it reports.
+
+    The worker's handler opens Pipes with :func:`open_job_pipes`. A step that is tried again, or resumed by another
+    process, finds its job: one that waits or runs is not added again, and one that has completed does not run again.
+    One that has failed is replaced by a new job. Cancelling the run revokes the job.
+
+    Example:
+        >>> import dagster as dg
+        >>> defs = dg.Definitions(resources={"pipes": PipesQueueClient(url=dg.EnvVar("OQ_URL"))})
+    """
+
+    ttl_seconds: float = Field(
+        default=DEFAULT_TTL.total_seconds(),
+        ge=1,
+        le=365 * 86_400,
+        description="How long reports outlive the last look at them, and with them the time for a retry.",
+    )
+    cancel_timeout_seconds: float = Field(
+        default=20.0, ge=0, description="How long a cancelled run waits for its job to end."
+    )
+
+    _calls: Counter[tuple[object, ...]] = PrivateAttr(default_factory=Counter)
+
+    def run(  # type: ignore[override]  # as Dagster's own clients, it takes more than the base class says
+        self,
+        *,
+        context: StepContext,
+        extras: PipesExtras | None = None,
+        queue: str,
+        task: str,
+        data: Any = None,
+        options: JobOptions | None = None,
+        name: str | None = None,
+    ) -> dg.PipesClientCompletedInvocation:
+        """Run a task on the queue, and wait for its end.
+
+        Args:
+            context: The step's context.
+            extras: What the task shall find in its Pipes context.
+            queue: The queue to add the job to.
+            task: The task's name.
+            data: The task's keyword arguments, or whatever the handler takes.
+            options: How the job is retried, limited and kept. It must be kept, and its id is the client's.
+            name: What this work is called within the step; default by its place among the step's calls of that task.
+                Calls from several threads need names.
+
+        Returns:
+            What the work reported.
+
+        Raises:
+            dagster.Failure: The job failed for good.
+            InvalidOptionError: The options name a job id, or keep no job that has finished.
+            UsageError: The wire cannot carry the queue, the task or the data.
+            TransportError: The server cannot be reached.
+        """
+        options = options or JobOptions()
+        _check(options)
+        launch = _Launch(self, context, queue, task, data, options, self._client_name(context, queue, task, name))
+        return launch.run(extras)
+
+    def _client_name(self, context: StepContext, queue: str, task: str, name: str | None) -> str:
+        """By which another attempt of the step knows this work: the same whenever the step makes the same calls."""
+        if name is None:
+            call = (*attempt_of(context), queue, task)
+            self._calls[call] += 1
+            name = f"{task} {self._calls[call]}"
+        return f"PipesQueueClient {queue} {name}"
+
+
+def _check(options: JobOptions) -> None:
+    kept = (options.remove_on_complete, options.remove_on_fail)
+    if options.job_id is not None:
+        raise InvalidOptionError("The job's id is how a step finds it again; leave out job_id, and pass name instead.")
+    if any(retention is not None and retention.count == 0 for retention in kept):
+        raise InvalidOptionError(
+            "A job that is not kept cannot tell the step how it ended; keep it for a while, say Retention(age=...)."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Launch:
+    """One call of a step: it adds the job, or finds it, and stays until its end."""
+
+    client: PipesQueueClient
+    context: StepContext
+    queue: str
+    task: str
+    data: Any
+    options: JobOptions
+    client_name: str
+
+    def run(self, extras: PipesExtras | None) -> dg.PipesClientCompletedInvocation:
+        handle = self._standing()
+        job_id = handle.external_run_id if handle else f"pipes-{uuid.uuid4().hex}"
+        shared: Mapping[str, Any] = {
+            "connection": self.client.connection,
+            "session": job_id,
+            "prefix": self.client.prefix,
+            "ttl": timedelta(seconds=self.client.ttl_seconds),
+        }
+        injector = PipesStreamContextInjector(**shared)
+        reader = PipesStreamMessageReader(**shared, reader=self.context.run.run_id)
+        with dg.open_pipes_session(self.context, injector, reader, extras) as session:
+            self._record(handle, job_id)
+            # Also when it is found: whoever died before it could add the job has recorded it all the same.
+            options = self.options.model_copy(update={"job_id": job_id})
+            with self.client.queue(self.queue) as queue:
+                job = queue.add(self.task, self.data, options)
+                self._await(job)
+        return dg.PipesClientCompletedInvocation(session, metadata=self._metadata(job))
+
+    def _standing(self) -> PipesLaunchHandle | None:
+        """The handle of the job that an earlier attempt of the step added, or was about to; None when it failed."""
+        handle = find_latest_launch_handle(self.context, client_name=self.client_name)
+        if handle is None:
+            return None
+        keys = QueueKeys(self.queue, self.client.prefix)
+        record = self.client.connection.run(reading.job(keys, handle.external_run_id, ("state",)), repeatable=True)
+        is_over = record is not None and record.state is JobState.FAILED
+        return None if is_over else handle
+
+    def _record(self, handle: PipesLaunchHandle | None, job_id: str) -> None:
+        """Write down which job it is, before it is added: whoever comes after us must never add a second one."""
+        if handle is not None:
+            record_external_reattach(self.context, handle)
+            return
+        extras = {"queue": self.queue, "task": self.task}
+        record_external_launch(self.context, client_name=self.client_name, external_run_id=job_id, extras=extras)
+
+    def _await(self, job: Job) -> None:
+        try:
+            job.wait(timeout=None)
+        except JobFailedError as failed:
+            raise self._failure(job, failed) from None
+        except (dg.DagsterExecutionInterruptedError, KeyboardInterrupt):
+            self._cancel(job)
+            raise
+
+    def _cancel(self, job: Job) -> None:
+        self.context.log.info(f"Revoking job {job.id} of queue {self.queue}")
+        job.revoke()
+        try:
+            job.wait(timeout=self.client.cancel_timeout_seconds)
+        except (JobFailedError, JobNotFoundError):
+            return
+        except TimeoutError:
+            self.context.log.warning(f"Job {job.id} of queue {self.queue} has not ended yet; its worker will end it.")
+
+    def _failure(self, job: Job, failed: JobFailedError) -> dg.Failure:
+        return dg.Failure(f"Job {job.id} of queue {self.queue} failed: {failed.reason}", metadata=self._metadata(job))
+
+    def _metadata(self, job: Job) -> dict[str, dg.MetadataValue]:
+        """How the job ran. What it returned is not shown: what it reported is."""
+        described = job_metadata(job.record, queue=self.queue, logs=job.logs())
+        return {name: value for name, value in described.items() if name.startswith(_OURS)}

@@ -1,0 +1,160 @@
+"""What a step is told of what the external side wrote: each message once, and the last run's results only. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+from dagster_pipes import PIPES_PROTOCOL_VERSION, PIPES_PROTOCOL_VERSION_FIELD, PipesMessage
+
+from orchestration_queue.protocol.call import Reply
+from orchestration_queue.protocol.record import pairs
+
+__all__ = ["Entry", "Inbox", "read_entries"]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One entry of a session's streams.
+
+    Attributes:
+        id: Where it stands in its stream.
+        writer: Who wrote it.
+        seq: Its number among what that writer wrote to this stream, from 1.
+        run: Of which run of the external work it is; a run that begins anew makes the results before it void.
+        message: What it says; None when it cannot be read.
+    """
+
+    id: str
+    writer: str
+    seq: int
+    run: str
+    message: PipesMessage | None
+
+    @property
+    def position(self) -> tuple[int, int]:
+        """The id, to be compared."""
+        return position(self.id)
+
+
+def position(entry_id: str) -> tuple[int, int]:
+    """A stream entry's id, to be compared."""
+    time_ms, _, number = entry_id.partition("-")
+    return int(time_ms), int(number or 0)
+
+
+def read_entries(reply: Reply) -> list[Entry]:
+    """The entries of one stream, as the server tells them."""
+    return [_entry(entry_id.decode(), pairs(fields)) for entry_id, fields in reply]
+
+
+def _entry(entry_id: str, fields: dict[str, str]) -> Entry:
+    try:
+        message = json.loads(fields["message"])
+        is_message = isinstance(message, dict) and isinstance(message.get("method"), str) and "params" in message
+        seq = int(fields["seq"])
+    except (KeyError, ValueError):
+        is_message, message, seq = False, None, 0
+    return Entry(entry_id, fields.get("writer", ""), seq, fields.get("run", ""), message if is_message else None)
+
+
+class Inbox:
+    """Decides which messages are passed on, and when.
+
+    Logs are passed on as they come. Results are held until the session ends, since the external work may yet be run
+    anew, by another worker or another attempt of its job: then only what its last run reported counts, and of that
+    the last word about each asset and each check.
+
+    Args:
+        read_until: Up to where an earlier reader has passed the logs on.
+    """
+
+    def __init__(self, read_until: str = "0-0") -> None:
+        self._read_until = position(read_until)
+        self._seen: dict[tuple[str, str], int] = {}
+        self._run: str | None = None
+        self._past: set[str] = set()
+        self._was_opened = False
+        self._held: dict[Hashable, PipesMessage] = {}
+        self._last_writer = ""
+        self._closed: dict[str, PipesMessage] = {}
+
+    def logs(self, entries: Sequence[Entry]) -> list[PipesMessage]:
+        """The messages to pass on of entries of the stream of logs."""
+        told: list[PipesMessage] = []
+        for entry in entries:
+            last = self._seen.get(("logs", entry.writer), 0)
+            if not self._is_new("logs", entry) or entry.position <= self._read_until:
+                continue
+            # Whatever an earlier reader saw of this writer is not known here.
+            if entry.seq > last + 1 and (last or self._read_until == (0, 0)):
+                told.append(_note(f"{entry.seq - last - 1} messages of the external side's log were lost"))
+            told.append(entry.message or _unreadable(entry))
+        return told
+
+    def results(self, entries: Sequence[Entry]) -> list[PipesMessage]:
+        """The messages to pass on at once of entries of the stream of results; the others are held."""
+        told: list[PipesMessage] = []
+        for entry in entries:
+            if not self._is_new("results", entry):
+                continue
+            if entry.message is None:
+                told.append(_unreadable(entry))
+                continue
+            if entry.message["method"] == "opened":
+                told += self._opened(entry, entry.message)
+            elif entry.run == self._run:
+                self._hold(entry, entry.message)
+        return told
+
+    def conclude(self) -> list[PipesMessage]:
+        """The results, now that the session ends, and how its last writer closed."""
+        closed = self._closed.get(self._last_writer)
+        return [*self._held.values(), *([closed] if closed else [])]
+
+    def _is_new(self, stream: str, entry: Entry) -> bool:
+        """Whether this number of the writer's was not met before. What cannot be read has no number."""
+        if entry.seq and entry.seq <= self._seen.get((stream, entry.writer), 0):
+            return False
+        self._seen[stream, entry.writer] = max(entry.seq, self._seen.get((stream, entry.writer), 0))
+        return True
+
+    def _opened(self, entry: Entry, message: PipesMessage) -> list[PipesMessage]:
+        if entry.run in self._past:
+            return []
+        told = []
+        if self._run is not None and entry.run != self._run:
+            self._past.add(self._run)
+            reports = f", so that {len(self._held)} reports of the run before are void" if self._held else ""
+            told.append(_note(f"The external work runs anew{reports}"))
+            self._held.clear()
+            self._closed.clear()
+        self._run, self._last_writer = entry.run, entry.writer
+        if not self._was_opened:
+            self._was_opened = True
+            told.append(message)
+        return told
+
+    def _hold(self, entry: Entry, message: PipesMessage) -> None:
+        params = message["params"] or {}
+        match message["method"]:
+            case "closed":
+                self._closed[entry.writer] = message
+            case "report_asset_materialization":
+                self._held["asset", params.get("asset_key")] = message
+            case "report_asset_check":
+                self._held["check", params.get("asset_key"), params.get("check_name")] = message
+            case _:
+                self._held[entry.id] = message
+
+
+def _unreadable(entry: Entry) -> PipesMessage:
+    return _note(f"Entry {entry.id} of the external side is no message of Pipes, and was passed over")
+
+
+def _note(text: str) -> PipesMessage:
+    params = {"message": f"[pipes] {text}.", "level": "WARNING"}
+    # Its first key is private by its name, so that it cannot be written as one inside of a class or a typed literal.
+    return cast(PipesMessage, {PIPES_PROTOCOL_VERSION_FIELD: PIPES_PROTOCOL_VERSION, "method": "log", "params": params})

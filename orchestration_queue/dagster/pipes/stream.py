@@ -1,0 +1,275 @@
+"""Pipes over Valkey streams, the step's side: the context goes into a key, the messages come out of two streams."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import dagster as dg
+from dagster_pipes import PipesContextData, PipesMessage, PipesParams
+
+from orchestration_queue.dagster.pipes.environment import shareable_url
+from orchestration_queue.dagster.pipes.inbox import Inbox, read_entries
+from orchestration_queue.dagster.pipes.keys import DEFAULT_LIMIT, DEFAULT_TTL, PipesKeys
+from orchestration_queue.errors import InvalidOptionError, OrchestrationQueueError, TransportError, UsageError
+from orchestration_queue.options import milliseconds
+from orchestration_queue.protocol.call import Call, Reply, optional_text, text
+from orchestration_queue.protocol.keys import DEFAULT_PREFIX
+from orchestration_queue.server import Connection
+
+__all__ = ["PipesStreamContextInjector", "PipesStreamMessageReader"]
+
+_SLICE_MS = 200
+"""How long one read waits. The end of the session waits no longer, nor does a signal."""
+_PAGE = 1_000
+_RENEWAL_S = 60.0
+_AWAY_S = 0.5
+"""Between two tries while the server is away."""
+
+
+class _Session:
+    """What both sides of the step have in common: a server, a session's name, and how long its keys live."""
+
+    def __init__(
+        self, url: str | None, connection: Connection | None, session: str | None, prefix: str, ttl: timedelta
+    ) -> None:
+        if url is not None and connection is not None:
+            raise UsageError("Both url and connection say where the server is; pass one of them.")
+        if not timedelta(seconds=1) <= ttl <= timedelta(days=365):
+            raise InvalidOptionError(f"A ttl of {ttl} is not from a second to 365 days; choose one between.")
+        self._url, self._connection, self._ttl_ms, self._prefix = url, connection, milliseconds(ttl), prefix
+        self._session = session
+        PipesKeys("new" if session is None else session, prefix)
+
+    @property
+    def ttl_ms(self) -> int:
+        return self._ttl_ms
+
+    def keys(self) -> PipesKeys:
+        """The keys of the named session, or of a new one."""
+        return PipesKeys(uuid.uuid4().hex if self._session is None else self._session, self._prefix)
+
+    @contextmanager
+    def reached(self) -> Iterator[Connection]:
+        if self._connection is not None:
+            yield self._connection
+            return
+        with Connection.open(self._url, libraries=()) as connection:
+            yield connection
+
+
+class PipesStreamContextInjector(dg.PipesContextInjector):
+    """Puts the step's context into a key that outlives the step, so that work which starts late still finds it.
+
+    Args:
+        url: The server; default ``OQ_URL``, else the embedded server of this directory.
+        connection: An open connection to use instead; it stays open.
+        session: The session's name; default a new one. Another attempt of the step that names it finds its work again.
+        prefix: First part of every key.
+        ttl: How long the key lives.
+
+    Raises:
+        InvalidNameError: The session's name or the prefix cannot be part of a key.
+        InvalidOptionError: ``ttl`` is not from a second to 365 days.
+        UsageError: Both ``url`` and ``connection`` are given.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        connection: Connection | None = None,
+        session: str | None = None,
+        prefix: str = DEFAULT_PREFIX,
+        ttl: timedelta = DEFAULT_TTL,
+    ) -> None:
+        self._place = _Session(url, connection, session, prefix, ttl)
+
+    @contextmanager
+    def inject_context(self, context_data: PipesContextData) -> Iterator[PipesParams]:
+        """Write the context; it stays.
+
+        Raises:
+            TransportError: The server cannot be reached.
+        """
+        key = self._place.keys().context
+        with self._place.reached() as connection:
+            words = (json.dumps(context_data), "PX", self._place.ttl_ms)
+            connection.execute(Call("SET", (key,), words), repeatable=True)
+            params = {"context": key, "url": shareable_url(connection.url)}
+        yield params
+
+    def no_messages_debug_text(self) -> str:
+        """What to look at when nothing comes."""
+        return (
+            "The context is in a key of the queue's server. Expected PipesStreamContextLoader to be passed to "
+            "open_dagster_pipes in the external process."
+        )
+
+
+class PipesStreamMessageReader(dg.PipesMessageReader):
+    """Reads what the external side writes within a millisecond or so, and loses nothing while it is away.
+
+    Logs appear as they come. Materializations, checks and custom messages count when the session ends: should the
+    external work run anew meanwhile, only what its last run reports does. A step that is tried again under the same
+    session gets all results again, and only the logs that it has not passed on yet.
+
+    Args:
+        url: The server; default ``OQ_URL``, else the embedded server of this directory.
+        connection: An open connection to use instead; it stays open.
+        session: The session's name; default a new one.
+        reader: Who reads: what one reader has logged, it does not log again. The run's id, say.
+        prefix: First part of every key.
+        ttl: How long the session's keys outlive the last look at them.
+        limit: Most logs, and most results, that the session keeps; about so many.
+
+    Raises:
+        InvalidNameError: The session's name or the prefix cannot be part of a key.
+        InvalidOptionError: ``ttl`` is not from a second to 365 days, or ``limit`` is below 1.
+        UsageError: Both ``url`` and ``connection`` are given.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        connection: Connection | None = None,
+        session: str | None = None,
+        reader: str = "",
+        prefix: str = DEFAULT_PREFIX,
+        ttl: timedelta = DEFAULT_TTL,
+        limit: int = DEFAULT_LIMIT,
+    ) -> None:
+        self._place = _Session(url, connection, session, prefix, ttl)
+        if limit < 1:
+            raise InvalidOptionError(f"A limit of {limit} messages would keep none; pass 1 or more.")
+        self._reader = reader
+        self._limit = limit
+
+    @property
+    def expected_writer_count(self) -> int:
+        """One is enough; Dagster warns of readers that leave this out."""
+        return 1
+
+    @contextmanager
+    def read_messages(self, handler: Any) -> Iterator[PipesParams]:
+        """Read until the session ends, and then what is left.
+
+        Raises:
+            TransportError: The server cannot be reached, now or in the end.
+        """
+        keys = self._place.keys()
+        with self._place.reached() as connection:
+            reading = _Reading(connection, keys, self._reader, self._place.ttl_ms, handler)
+            with reading.in_background():
+                yield {
+                    "results": keys.results,
+                    "logs": keys.logs,
+                    "limit": self._limit,
+                    "ttl_ms": self._place.ttl_ms,
+                    "url": shareable_url(connection.url),
+                }
+
+    def no_messages_debug_text(self) -> str:
+        """What to look at when nothing comes."""
+        return (
+            "Messages are read from streams of the queue's server. Expected PipesStreamMessageWriter to be passed to "
+            "open_dagster_pipes in the external process."
+        )
+
+
+class _Reading:
+    """One reader at work: a thread that reads while the session lasts, and the caller's, which reads the rest."""
+
+    def __init__(self, connection: Connection, keys: PipesKeys, reader: str, ttl_ms: int, handler: Any) -> None:
+        self._connection, self._keys, self._reader, self._ttl_ms = connection, keys, reader, ttl_ms
+        self._handler = handler
+        self._cursors = {keys.results: "0-0", keys.logs: "0-0"}
+        read_until = connection.execute(Call("HGET", (keys.read,), (reader,)), repeatable=True)
+        self._noted = optional_text(read_until) or "0-0"
+        self._inbox = Inbox(self._noted)
+        self._renew_at = 0.0
+        self._must_stop = threading.Event()
+        self._fault: Exception | None = None
+
+    @contextmanager
+    def in_background(self) -> Iterator[None]:
+        """Read while the block runs; after it, read what is left and pass on the results."""
+        thread = threading.Thread(target=self._keep_reading, name="oq-pipes", daemon=True)
+        thread.start()
+        try:
+            yield
+        except BaseException:
+            self._end(thread)
+            self._finish_if_possible()
+            raise
+        self._end(thread)
+        self._finish()
+
+    def _end(self, thread: threading.Thread) -> None:
+        self._must_stop.set()
+        thread.join()
+
+    def _keep_reading(self) -> None:
+        while not self._must_stop.is_set():
+            try:
+                self._read(block_ms=_SLICE_MS)
+            except TransportError:  # it may come back, and what is written meanwhile is read then or in the end
+                self._must_stop.wait(_AWAY_S)
+            except Exception as fault:  # told by the thread that the session belongs to
+                self._fault = fault
+                return
+
+    def _finish(self) -> None:
+        if self._fault is not None:
+            raise self._fault
+        while self._read(block_ms=None):
+            pass
+        self._pass_on(self._inbox.conclude())
+
+    def _finish_if_possible(self) -> None:
+        """The work has failed, and that is what is to be told, not that its last words could not be read."""
+        try:
+            self._finish()
+        except OrchestrationQueueError:
+            return
+
+    def _read(self, block_ms: int | None) -> int:
+        """Read a page of both streams, in one trip with the note of what has been passed on. Returns how many."""
+        block = () if block_ms is None else ("BLOCK", block_ms)
+        streams = ("STREAMS", *self._cursors, *self._cursors.values())
+        read = Call("XREAD", args=("COUNT", _PAGE, *block, *streams), near=self._keys.results)
+        *_, reply = self._connection.pipeline([*self._upkeep(), read], repeatable=True)
+        if isinstance(reply, Exception):
+            raise reply
+        for stream, found in reply or ():
+            self._take(text(stream), found)
+        return len(reply or ())
+
+    def _take(self, stream: str, found: Reply) -> None:
+        entries = read_entries(found)
+        is_log = stream == self._keys.logs
+        self._pass_on(self._inbox.logs(entries) if is_log else self._inbox.results(entries))
+        self._cursors[stream] = entries[-1].id
+
+    def _upkeep(self) -> list[Call]:
+        """Note up to where the logs were passed on, and keep the session alive, each when it is time."""
+        calls = []
+        if (until := self._cursors[self._keys.logs]) != self._noted and until != "0-0":
+            calls.append(Call("HSET", (self._keys.read,), (self._reader, until)))
+            calls.append(Call("PEXPIRE", (self._keys.read,), (self._ttl_ms,)))
+            self._noted = until
+        if (now := time.monotonic()) >= self._renew_at:
+            calls += [Call("PEXPIRE", (key,), (self._ttl_ms, "GT")) for key in self._keys.all]
+            self._renew_at = now + min(_RENEWAL_S, self._ttl_ms / 3000)
+        return calls
+
+    def _pass_on(self, messages: Sequence[PipesMessage]) -> None:
+        for message in messages:
+            self._handler.handle_message(message)

@@ -1,0 +1,208 @@
+"""The external side of Pipes over Valkey streams: read the step's context, and report to it.
+
+This file needs ``dagster-pipes`` and ``redis`` and nothing else, so it may be copied to where the work runs::
+
+    from dagster_pipes import open_dagster_pipes
+
+    with open_dagster_pipes(
+        context_loader=PipesStreamContextLoader(), message_writer=PipesStreamMessageWriter()
+    ) as pipes:
+        pipes.report_asset_materialization(metadata={"rows": 7})
+
+Each message is one entry of a stream: its writer, its number among that writer's, and the message as JSON. An entry
+whose reply was lost is sent again, and the reader takes a number once only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from threading import Lock
+from typing import Any, TypeAlias
+
+from dagster_pipes import (
+    DagsterPipesError,
+    PipesContextData,
+    PipesContextLoader,
+    PipesMessage,
+    PipesMessageWriter,
+    PipesMessageWriterChannel,
+    PipesParams,
+)
+
+__all__ = ["PipesStreamContextLoader", "PipesStreamMessageWriter", "PipesStreamMessageWriterChannel", "Send"]
+
+Command: TypeAlias = tuple[str | int, ...]
+Send: TypeAlias = Callable[[Sequence[Command]], Sequence[Any]]
+"""Carries out commands in one transaction, and returns their replies."""
+
+URL_VARIABLE = "OQ_URL"
+_CHATTER = ("log", "log_external_stream")
+"""What goes to the stream of logs; all else is a result, which no flood of logs may push out."""
+_TRIES = 20
+"""How often a command is sent before the server counts as gone: for some 15 s."""
+
+
+class PipesStreamContextLoader(PipesContextLoader):
+    """Loads the context that the step put into a key.
+
+    Args:
+        url: The server; default what ``OQ_URL`` says, else what the step said, which leaves out URLs with a password.
+        send: How to reach the server otherwise: carries out commands in one transaction, returns their replies.
+    """
+
+    def __init__(self, url: str | None = None, *, send: Send | None = None) -> None:
+        self._url = url
+        self._send = send
+
+    @contextmanager
+    def load_context(self, params: PipesParams) -> Iterator[PipesContextData]:
+        """Read the context.
+
+        Raises:
+            DagsterPipesError: It is not there, or nothing says where the server is.
+        """
+        key = _param(params, "context")
+        with _reaching(self._url, self._send, params) as send:
+            (found,) = send([("GET", key)])
+        if found is None:
+            raise DagsterPipesError(
+                f"There is no context at key {key}: the step never put one there, or long ago, or into another server; "
+                f"check {URL_VARIABLE}, and run the step again if it is old."
+            )
+        yield json.loads(found)
+
+
+class PipesStreamMessageWriter(PipesMessageWriter["PipesStreamMessageWriterChannel"]):
+    """Writes messages to the step's streams, as they are made.
+
+    Args:
+        url: The server; default what ``OQ_URL`` says, else what the step said, which leaves out URLs with a password.
+        send: How to reach the server otherwise: carries out commands in one transaction, returns their replies.
+    """
+
+    def __init__(self, url: str | None = None, *, send: Send | None = None) -> None:
+        self._url = url
+        self._send = send
+
+    @contextmanager
+    def open(self, params: PipesParams) -> Iterator[PipesStreamMessageWriterChannel]:
+        """Be ready to write.
+
+        Raises:
+            DagsterPipesError: The step uses another message reader, or nothing says where the server is.
+        """
+        _param(params, "results")
+        with _reaching(self._url, self._send, params) as send:
+            yield PipesStreamMessageWriterChannel(send, params)
+
+
+class PipesStreamMessageWriterChannel(PipesMessageWriterChannel):
+    """Writes each message in one trip. Any thread may.
+
+    Args:
+        send: How to reach the server.
+        params: What the step's reader says: the streams, how long they are, how long they live.
+    """
+
+    def __init__(self, send: Send, params: Mapping[str, Any]) -> None:
+        self._send = send
+        self._params = params
+        self._writer = uuid.uuid4().hex
+        self._written = {"logs": 0, "results": 0}
+        self._lock = Lock()
+
+    def write_message(self, message: PipesMessage) -> None:
+        """Append the message to its stream; a stream that is as long as allowed loses its oldest.
+
+        Raises:
+            redis.RedisError: The server could not be reached.
+        """
+        name = "logs" if message["method"] in _CHATTER else "results"
+        key = self._params[name]
+        with self._lock:
+            self._written[name] += 1
+            entry = {
+                "writer": self._writer,
+                "seq": self._written[name],
+                "run": self._params.get("run", ""),
+                "message": json.dumps(message),
+            }
+            words = [word for pair in entry.items() for word in pair]
+            append = ("XADD", key, "MAXLEN", "~", self._params["limit"], "*", *words)
+            ttl_ms = self._params["ttl_ms"]
+            # The longest time that anybody asked for: GT alone takes a key without any for one that lives longer.
+            self._send([append, ("PEXPIRE", key, ttl_ms, "NX"), ("PEXPIRE", key, ttl_ms, "GT")])
+
+
+def _param(params: PipesParams, name: str) -> str:
+    if not isinstance(params.get(name), str):
+        raise DagsterPipesError(
+            f"The step's parameters name no {name!r}, so it does not speak over streams; give it "
+            "PipesStreamContextInjector and PipesStreamMessageReader, or PipesQueueClient."
+        )
+    return str(params[name])
+
+
+@contextmanager
+def _reaching(url: str | None, send: Send | None, params: PipesParams) -> Iterator[Send]:
+    if send is not None:
+        yield send
+        return
+    where = url or os.environ.get(URL_VARIABLE) or params.get("url")
+    if not where:
+        raise DagsterPipesError(
+            f"Nothing says where the step's server is, since its URL holds a password that is not passed on; set "
+            f"{URL_VARIABLE} where the work runs, or pass url."
+        )
+    scheme, _, rest = str(where).partition("://")
+    plain = {"redis": "redis", "valkey": "redis", "rediss": "rediss", "valkeys": "rediss", "unix": "unix"}.get(scheme)
+    with _to_server(f"{plain}://{rest}") if plain else _by_package(str(where), scheme) as reached:
+        yield reached
+
+
+@contextmanager
+def _to_server(url: str) -> Iterator[Send]:
+    import redis
+    from redis.backoff import ExponentialBackoff
+    from redis.retry import Retry
+
+    retry = Retry(ExponentialBackoff(cap=1, base=0.01), _TRIES)
+    errors: list[type[Exception]] = [redis.ConnectionError, redis.TimeoutError]
+    client = redis.Redis.from_url(url, retry=retry, retry_on_error=errors, socket_timeout=30, protocol=2)
+
+    def send(commands: Sequence[Command]) -> Sequence[Any]:
+        pipeline: Any = client.pipeline(transaction=True)  # redis-py's types are incomplete
+        for command in commands:
+            pipeline.execute_command(*command)
+        replies: Sequence[Any] = pipeline.execute()
+        return replies
+
+    try:
+        yield send
+    finally:
+        client.close()
+
+
+@contextmanager
+def _by_package(url: str, scheme: str) -> Iterator[Send]:
+    """Clusters, sentinels and embedded servers, which redis-py's URLs do not know."""
+    try:
+        from orchestration_queue.protocol.call import Call
+        from orchestration_queue.server import Connection
+    except ImportError:
+        raise DagsterPipesError(
+            f"A server at {scheme}://... takes more than redis-py to reach; install orchestration-queue where the work "
+            "runs, or pass send."
+        ) from None
+
+    with Connection.open(url, libraries=()) as connection:
+
+        def send(commands: Sequence[Command]) -> Sequence[Any]:
+            calls = [Call(str(command[0]), (str(command[1]),), command[2:]) for command in commands]
+            return connection.pipeline(calls, atomic=True, repeatable=True)
+
+        yield send
