@@ -16,11 +16,11 @@ from tests.bench.scenarios import SCENARIOS, Figures
 from tests.bench.server import Meter, server
 
 
-def _compare(name: str, url: str, meter: Meter, jobs: int, runs: int) -> dict[str, object]:
-    """Run a scenario with each contender in turn; medians, and ours divided by the other's."""
-    figures: dict[str, list[Figures]] = {contender: [] for contender in CONTENDERS}
+def _compare(name: str, url: str, meter: Meter, jobs: int, runs: int, peers: list[str]) -> dict[str, object]:
+    """Run a scenario with each contender in turn; medians, and ours divided by each peer's."""
+    figures: dict[str, list[Figures]] = {contender: [] for contender in ["ours", *peers]}
     for run in range(runs):
-        for contender in CONTENDERS:
+        for contender in figures:
             print(f"{name}: {contender}, run {run + 1} of {runs}", file=sys.stderr)
             meter.reset()
             figures[contender].append(SCENARIOS[name](contender, url, jobs))
@@ -28,8 +28,12 @@ def _compare(name: str, url: str, meter: Meter, jobs: int, runs: int) -> dict[st
         contender: {figure: statistics.median(run[figure] for run in measured) for figure in measured[0]}
         for contender, measured in figures.items()
     }
-    ratios = {figure: round(ours / medians["taskiq"][figure], 2) for figure, ours in medians["ours"].items()}
-    return {"what": SCENARIOS[name].__doc__, "median": medians, "ours_to_taskiq": ratios, "runs": figures}
+    ours = medians["ours"]
+    ratios = {
+        peer: {figure: round(ours[figure] / medians[peer][figure], 2) for figure in ours if medians[peer][figure]}
+        for peer in peers
+    }
+    return {"what": SCENARIOS[name].__doc__, "median": medians, "ours_to": ratios, "runs": figures}
 
 
 def main() -> None:
@@ -38,10 +42,13 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=10_000, help="jobs a run (default 10000)")
     parser.add_argument("--runs", type=int, default=3, help="runs a scenario (default 3)")
     parser.add_argument("--only", nargs="*", choices=list(SCENARIOS), default=list(SCENARIOS))
+    parser.add_argument("--peers", nargs="*", choices=CONTENDERS[1:], default=list(CONTENDERS[1:]))
     arguments = parser.parse_args()
     with server() as url, Meter(url) as meter:
         functions = costs(url)
-        scenarios = {name: _compare(name, url, meter, arguments.jobs, arguments.runs) for name in arguments.only}
+        scenarios = {
+            name: _compare(name, url, meter, arguments.jobs, arguments.runs, arguments.peers) for name in arguments.only
+        }
     machine = {"cpus": os.cpu_count(), "python": platform.python_version(), "system": platform.platform()}
     report = {"version": __version__, "machine": machine, "jobs": arguments.jobs}
     report |= {"scenarios": scenarios, "functions": functions}

@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from tests.bench.contenders import CONTENDERS
+from tests.bench.contenders import contender
 from tests.bench.server import Meter
 
 __all__ = ["SCENARIOS", "Figures", "Scenario"]
@@ -22,21 +22,21 @@ Scenario = Callable[[str, str, int], Figures]
 RATE = 200
 
 
-def enqueue_one_by_one(contender: str, url: str, jobs: int) -> Figures:
+def enqueue_one_by_one(name: str, url: str, jobs: int) -> Figures:
     """One job a call, each confirmed before the next."""
     with Meter(url) as meter:
-        CONTENDERS[contender].enqueue_one_by_one(url, jobs, meter.begin)
+        contender(name).enqueue_one_by_one(url, jobs, meter.begin)
         return meter.end().per_job(jobs)
 
 
-def enqueue_bulk(contender: str, url: str, jobs: int) -> Figures:
+def enqueue_bulk(name: str, url: str, jobs: int) -> Figures:
     """All jobs at once, in the fastest way the client has."""
     with Meter(url) as meter:
-        CONTENDERS[contender].enqueue_bulk(url, jobs, meter.begin)
+        contender(name).enqueue_bulk(url, jobs, meter.begin)
         return meter.end().per_job(jobs)
 
 
-async def _drain(contender: str, url: str, concurrency: int, jobs: int) -> Figures:
+async def _drain(name: str, url: str, concurrency: int, jobs: int) -> Figures:
     left = jobs
     all_started = asyncio.Event()
 
@@ -48,15 +48,15 @@ async def _drain(contender: str, url: str, concurrency: int, jobs: int) -> Figur
 
     with Meter(url) as meter:
         meter.begin()
-        async with CONTENDERS[contender].working(url, concurrency, count):
+        async with contender(name).working(url, concurrency, count):
             await all_started.wait()
         return meter.end().per_job(jobs)
 
 
 def _drained(concurrency: int) -> Scenario:
-    def drain(contender: str, url: str, jobs: int) -> Figures:
-        CONTENDERS[contender].enqueue_bulk(url, jobs, lambda: None)
-        arguments = [contender, url, str(concurrency), str(jobs)]
+    def drain(name: str, url: str, jobs: int) -> Figures:
+        contender(name).enqueue_bulk(url, jobs, lambda: None)
+        arguments = [name, url, str(concurrency), str(jobs)]
         figures: Figures = json.loads(
             subprocess.check_output([sys.executable, "-m", "tests.bench.scenarios", *arguments])
         )
@@ -68,7 +68,7 @@ def _drained(concurrency: int) -> Scenario:
     return drain
 
 
-async def _latency(contender: str, url: str, jobs: int) -> Figures:
+async def _latency(name: str, url: str, jobs: int) -> Figures:
     waits: list[float] = []
     loop = asyncio.get_running_loop()
     all_started = asyncio.Event()
@@ -78,7 +78,7 @@ async def _latency(contender: str, url: str, jobs: int) -> Figures:
         if len(waits) == jobs:
             all_started.set()
 
-    queue = CONTENDERS[contender]
+    queue = contender(name)
     async with queue.producing(url) as produce, queue.working(url, 10, note):
         start = loop.time()
         for number in range(jobs):
@@ -89,9 +89,9 @@ async def _latency(contender: str, url: str, jobs: int) -> Figures:
     return {name: round(cuts[cut] * 1e3, 3) for name, cut in (("p50_ms", 49), ("p90_ms", 89), ("p99_ms", 98))}
 
 
-def latency(contender: str, url: str, jobs: int) -> Figures:
+def latency(name: str, url: str, jobs: int) -> Figures:
     """From the producer's call to the handler's start, at 200 jobs a second, producer and worker on one loop."""
-    return asyncio.run(_latency(contender, url, min(jobs, 5 * RATE)))
+    return asyncio.run(_latency(name, url, min(jobs, 5 * RATE)))
 
 
 SCENARIOS: dict[str, Scenario] = {

@@ -80,6 +80,10 @@ class Meter:
         wall, client, cpu, calls, reads = (b - a for a, b in zip(self._began, self._books(), strict=True))
         return Cost(wall, client, cpu, int(calls), int(reads))
 
+    def connections(self) -> int:
+        """How many clients are connected, this meter left out."""
+        return int(self._client.info("clients")["connected_clients"]) - 1
+
     def _books(self) -> tuple[float, float, float, int, int]:
         info = self._client.info()
         calls = sum(int(stat["calls"]) for stat in self._client.info("commandstats").values())

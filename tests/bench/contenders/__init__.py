@@ -1,0 +1,53 @@
+"""Who is measured: ourselves, and other Python queues on the same server in the same run."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, Protocol, TypeAlias
+
+__all__ = ["CONTENDERS", "QUEUE", "Contender", "Handler", "contender", "gathered"]
+
+QUEUE = "bench"
+Handler: TypeAlias = Callable[[Any], Any]
+"""Given each job's payload as the job starts."""
+
+
+class Contender(Protocol):
+    """A queue, as far as it is measured."""
+
+    def enqueue_one_by_one(self, url: str, jobs: int, begin: Callable[[], object]) -> None:
+        """Add jobs, each confirmed before the next; calls ``begin`` when connected."""
+
+    def enqueue_bulk(self, url: str, jobs: int, begin: Callable[[], object]) -> None:
+        """Add jobs in the fastest way there is."""
+
+    @asynccontextmanager
+    def working(self, url: str, concurrency: int, handler: Handler) -> AsyncIterator[None]:
+        """Run a worker; it has told every outcome when the block is left."""
+
+    @asynccontextmanager
+    def producing(self, url: str) -> AsyncIterator[Callable[[Any], Any]]:
+        """A coroutine function that adds one job."""
+
+
+CONTENDERS = ("ours", "taskiq", "saq", "dramatiq", "bullmq")
+"""Each a module of this package, loaded when it is measured: they do not all belong into one process."""
+
+
+def contender(name: str) -> Contender:
+    """One of them, ready to be measured."""
+    made: Contender = importlib.import_module(f"{__name__}.{name}").Measured()
+    return made
+
+
+async def gathered(
+    producing: AbstractAsyncContextManager[Callable[[Any], Any]], jobs: int, begin: Callable[[], object], at_once: int
+) -> None:
+    """Add jobs through a producer, several calls at once."""
+    async with producing as produce:
+        begin()
+        for first in range(0, jobs, at_once):
+            await asyncio.gather(*(produce({"at": number}) for number in range(first, min(first + at_once, jobs))))

@@ -1,0 +1,53 @@
+"""SAQ: acknowledges after the handler, keeps results for ten minutes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import redis.asyncio
+from saq import Worker
+from saq.queue.redis import RedisQueue
+from saq.types import PartialTimersDict
+
+from tests.bench.contenders import QUEUE, Handler, gathered
+
+__all__ = ["Measured"]
+
+
+class Measured:
+    """SAQ."""
+
+    def enqueue_one_by_one(self, url: str, jobs: int, begin: Callable[[], object]) -> None:
+        asyncio.run(gathered(self.producing(url), jobs, begin, at_once=1))
+
+    def enqueue_bulk(self, url: str, jobs: int, begin: Callable[[], object]) -> None:
+        asyncio.run(gathered(self.producing(url), jobs, begin, at_once=100))
+
+    @asynccontextmanager
+    async def working(self, url: str, concurrency: int, handler: Handler) -> AsyncIterator[None]:
+        async def noop(_context: Any, *, data: Any) -> None:
+            handler(data)
+
+        queue = RedisQueue(redis.asyncio.Redis.from_url(url), name=QUEUE)
+        await queue.connect()
+        # Its sweep at the start can take up jobs that were just fetched, which then run twice.
+        seldom = PartialTimersDict(sweep=3600)
+        worker: Worker[Any] = Worker(queue, [("noop", noop)], concurrency=concurrency, timers=seldom)
+        running = asyncio.ensure_future(worker.start())
+        yield
+        while await queue.count("incomplete"):  # noqa: ASYNC110  the server tells nobody
+            await asyncio.sleep(0.001)
+        await worker.stop()
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        await queue.disconnect()
+
+    @asynccontextmanager
+    async def producing(self, url: str) -> AsyncIterator[Callable[[Any], Any]]:
+        queue = RedisQueue(redis.asyncio.Redis.from_url(url), name=QUEUE)
+        await queue.connect()
+        yield lambda data: queue.enqueue("noop", data=data)
+        await queue.disconnect()
