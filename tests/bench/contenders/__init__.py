@@ -33,7 +33,7 @@ class Contender(Protocol):
         """A coroutine function that adds one job."""
 
 
-CONTENDERS = ("ours", "taskiq", "saq", "dramatiq", "bullmq")
+CONTENDERS = ("ours", "taskiq", "saq", "dramatiq")
 """Each a module of this package, loaded when it is measured: they do not all belong into one process."""
 
 

@@ -22,7 +22,7 @@ class Measured:
     """dramatiq."""
 
     def _actor(self, url: str, handler: Handler = lambda _: None) -> tuple[RedisBroker, Any]:
-        broker = RedisBroker(url=url)  # type: ignore[no-untyped-call]  its constructor has no types
+        broker = RedisBroker(url=url)  # type: ignore[no-untyped-call]  # its constructor has no types
         return broker, dramatiq.actor(actor_name="noop", queue_name=QUEUE, broker=broker)(handler)
 
     def enqueue_one_by_one(self, url: str, jobs: int, begin: Callable[[], object]) -> None:

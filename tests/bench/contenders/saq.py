@@ -34,7 +34,7 @@ class Measured:
         queue = RedisQueue(redis.asyncio.Redis.from_url(url), name=QUEUE)
         await queue.connect()
         # Its sweep at the start can take up jobs that were just fetched, which then run twice.
-        seldom = PartialTimersDict(sweep=3600)
+        seldom = PartialTimersDict(schedule=1, worker_info=10, sweep=3600, abort=1)  # the others as shipped
         worker: Worker[Any] = Worker(queue, [("noop", noop)], concurrency=concurrency, timers=seldom)
         running = asyncio.ensure_future(worker.start())
         yield
