@@ -1,0 +1,187 @@
+"""A child process that is watched over: with a line to it, its output in the log, and an end that leaves nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+from collections import deque
+from collections.abc import Mapping
+from typing import Self, TypeAlias
+
+__all__ = ["LAST_WAIT_S", "ChildProcess", "Line", "Output", "manner"]
+
+log = logging.getLogger("orchestration_queue.worker.sandbox")
+
+_PROGRAM = (
+    "import json, sys; from importlib import import_module; settings = json.loads(sys.argv[1]); "
+    "sys.path[:], sys.argv[:] = settings.pop('path'), settings.pop('argv'); "
+    "import_module(settings.pop('program')).main(**settings)"
+)
+LAST_WAIT_S = 5.0
+"""How long the kernel may take to remove what was killed, and to hand over its last words."""
+_HANG_UP_S = 0.2
+"""How long what a process said before its end may take to arrive."""
+_STDERR = 2
+_LAST_LINES = 20
+_LINE_BYTES = 16_384
+"""A longer line is logged in pieces, so that output without an end costs no memory."""
+
+Line: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+class ChildProcess:
+    """A child process, and the group that it leads."""
+
+    def __init__(self, transport: asyncio.SubprocessTransport, output: Output, line: Line) -> None:
+        self._transport = transport
+        self._output = output
+        self._reader, self._writer = line
+        output.exited.add_done_callback(lambda _: self._bury())
+
+    @classmethod
+    async def launch(cls, program: str, settings: Mapping[str, object], descriptors: tuple[int, ...] = ()) -> Self:
+        """Start one. It belongs to the thread that calls: Linux ends it when that thread ends, however that is.
+
+        Args:
+            program: A module, whose ``main`` runs there with this process's import path and arguments.
+            settings: What ``main`` is called with, as JSON can say it, beside ``descriptor``, its end of the line,
+                ``parent``, this process, and ``log_level``.
+            descriptors: Open files that it inherits.
+        """
+        loop = asyncio.get_running_loop()
+        ours, theirs = socket.socketpair()
+        with theirs, contextlib.ExitStack() as undo:
+            undo.callback(ours.close)
+            told = {
+                "program": program,
+                "path": [str(path) for path in sys.path],
+                "argv": sys.argv,
+                "descriptor": theirs.fileno(),
+                "parent": os.getpid(),
+                "log_level": logging.getLogger().level,
+                **settings,
+            }
+            transport, output = await loop.subprocess_exec(
+                Output,
+                *(sys.executable, "-c", _PROGRAM, json.dumps(told)),
+                stdin=asyncio.subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(), *descriptors),
+                start_new_session=True,
+            )
+            undo.callback(transport.close)
+            line = await asyncio.open_connection(sock=ours)
+            undo.pop_all()
+        return cls(transport, output, line)
+
+    @property
+    def pid(self) -> int:
+        """Its process id, and that of its group."""
+        return self._transport.get_pid()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it runs, and listens."""
+        return self._transport.get_returncode() is None and not self._reader.at_eof()
+
+    @property
+    def exit_code(self) -> int | None:
+        """How it ended; minus the signal's number when one killed it, None while it runs."""
+        return self._transport.get_returncode()
+
+    async def last_words(self) -> str:
+        """The last lines of its standard error, when it has ended."""
+        await asyncio.wait({self._output.quiet}, timeout=LAST_WAIT_S)
+        return "\n".join(self._output.tail)
+
+    async def end(self, grace_s: float) -> None:
+        """End it and all it has started: ask, wait, kill. Returns when it is gone."""
+        if grace_s and not self._output.exited.done():
+            self.signal(signal.SIGTERM)
+            await asyncio.wait({self._output.exited}, timeout=grace_s)
+        if not self._output.exited.done():
+            self.signal(signal.SIGKILL)
+            await asyncio.wait({self._output.exited}, timeout=LAST_WAIT_S)
+        self._writer.close()
+        self._transport.close()
+
+    def signal(self, number: int) -> None:
+        """Signal the whole group, which outlives the process that it is named after."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, number)
+
+    def _bury(self) -> None:
+        """The process has ended: so shall those it has started, at once, for its number will be another's some day."""
+        self.signal(signal.SIGKILL)
+        # They may have inherited the line, and keep it open.
+        asyncio.get_running_loop().call_later(_HANG_UP_S, self._writer.transport.abort)
+
+
+class Output(asyncio.SubprocessProtocol):
+    """Passes what a process prints to the worker's log, line by line.
+
+    Attributes:
+        exited: Done when the process has ended.
+        quiet: Done when nothing can be printed any more.
+        speaker: Whose output it is.
+        tail: The last lines of its standard error.
+    """
+
+    def __init__(self) -> None:
+        loop = asyncio.get_running_loop()
+        self.exited: asyncio.Future[None] = loop.create_future()
+        self.quiet: asyncio.Future[None] = loop.create_future()
+        self.speaker = "A child process"
+        self.tail: deque[str] = deque(maxlen=_LAST_LINES)
+        self._begun = {1: b"", 2: b""}
+
+    def begin(self, speaker: str) -> None:
+        """What is printed from now on is somebody else's."""
+        self.speaker = speaker
+        self.tail.clear()
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        """Log the lines that are complete."""
+        *lines, rest = (self._begun[fd] + data).split(b"\n")
+        while len(rest) > _LINE_BYTES:
+            lines.append(rest[:_LINE_BYTES])
+            rest = rest[_LINE_BYTES:]
+        self._begun[fd] = rest
+        for line in lines:
+            self._emit(fd, line)
+
+    def pipe_connection_lost(self, fd: int, _error: Exception | None) -> None:
+        """Log what came without an end."""
+        self._emit(fd, self._begun[fd])
+        if fd == _STDERR:
+            self.quiet.set_result(None)
+
+    def process_exited(self) -> None:
+        """Tell that it is over."""
+        self.exited.set_result(None)
+
+    def _emit(self, fd: int, line: bytes) -> None:
+        if not line:
+            return
+        text = line.decode("utf-8", "replace")
+        if fd == _STDERR:
+            self.tail.append(text)
+        log.info("%s: %s", self.speaker, text)
+
+
+def manner(code: int | None) -> str:
+    """How a process ended, in words."""
+    if code is None:
+        return "closed its line to the worker"
+    if code >= 0:
+        return f"exited with code {code}"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = f"signal {-code}"
+    return f"was killed by {name}" + (", perhaps for want of memory," if -code == signal.SIGKILL else "")
