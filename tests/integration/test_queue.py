@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from orchestration_queue.client import NewJob, Queue, Revocation
+from orchestration_queue.client import AsyncQueue, NewJob, Queue, Revocation
 from orchestration_queue.errors import (
     InvalidNameError,
     InvalidOptionError,
@@ -428,7 +428,8 @@ async def test_bad_calls_are_refused_and_nothing_is_written(face: Face, queue_na
             (queue.get_jobs("waiting", 0, -2), "The range 0 to -2 is none"),
             (queue.retry_jobs(-1), "count must be a non-negative integer"),
             (queue.retry_jobs(1.5), "count must be a non-negative integer"),  # type: ignore[arg-type]  # what is tested
-            (queue.clean(timedelta(seconds=-1)), "lies in the future"),
+            (queue.clean(timedelta(seconds=-1)), "pass a timedelta of 0 or more"),
+            (queue.clean("completed"), "pass a timedelta"),  # type: ignore[arg-type]  # what is tested
             (queue.clean(timedelta(0), -1), "count must be a non-negative integer"),
             (queue.clean(timedelta(0), state="active"), "have not finished"),
             (job.change_priority(-1), "greater than or equal to 0"),
@@ -448,6 +449,12 @@ async def test_bad_calls_are_refused_and_nothing_is_written(face: Face, queue_na
 async def test_queue_names_the_wire_cannot_carry_are_refused_before_connecting(face: Face, name: str) -> None:
     with pytest.raises(InvalidNameError, match=r"use letters, digits"):
         face.queue(name, url="redis://localhost:1")
+
+
+@pytest.mark.parametrize("client", [Queue, AsyncQueue])
+def test_a_url_that_cannot_be_read_is_refused_at_once(client: type[Queue | AsyncQueue]) -> None:
+    with pytest.raises(UsageError, match="http"):
+        client("orders", url="http://somewhere")
 
 
 async def test_url_and_connection_together_are_refused(face: Face, queue_name: str) -> None:

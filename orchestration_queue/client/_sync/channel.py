@@ -25,6 +25,9 @@ class Channel:
         url: The server.
         connection: An open connection to use instead; it stays open on :meth:`close`.
 
+    Raises:
+        UsageError: The URL cannot be read, or both are given.
+
     Attributes:
         listener: Reads the events that those wait for who wait for jobs.
     """
@@ -32,7 +35,8 @@ class Channel:
     def __init__(self, url: str | None = None, connection: Connection | None = None) -> None:
         if url is not None and connection is not None:
             raise UsageError("Both url and connection are given, and one of them would be ignored; pass either.")
-        self._url = url
+        # A URL that cannot be read is known at once; the environment's counts when the connection opens.
+        self._url = url if url is None else parse_url(url)
         self._connection = connection
         self._is_ours = connection is None
         self._is_closed = False

@@ -139,10 +139,10 @@ class QueueUpkeep(QueueClient):
             The removed jobs' ids.
 
         Raises:
-            UsageError: The grace or limit is negative, or jobs in that state have not finished.
+            UsageError: The grace is no timedelta, it or the limit is negative, or jobs in that state have not finished.
         """
-        if grace < timedelta(0):
-            raise UsageError(f"A grace of {grace.total_seconds():g} s lies in the future; pass 0 or more.")
+        if not isinstance(grace, timedelta) or grace < timedelta(0):
+            raise UsageError(f"Jobs cannot be kept for {grace!r}; pass a timedelta of 0 or more as the grace.")
         finished = checked_finished(state, "can be cleaned")
         cutoff_ms = now_ms() - milliseconds(grace)
         left = checked_count(limit)
