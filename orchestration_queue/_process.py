@@ -1,27 +1,39 @@
-"""What every child process of this package does first."""
+"""What every child process of this package does first, and what it knows of itself."""
 
 from __future__ import annotations
 
 import ctypes
 import os
+import resource
 import signal
 import sys
+from contextlib import suppress
+from pathlib import Path
 
-__all__ = ["die_with_parent"]
+__all__ = ["die_with_parent", "memory_bytes"]
 
 _PR_SET_PDEATHSIG = 1
 
 
-def die_with_parent(parent: int) -> None:
-    """Have the kernel kill this process when its parent ends, however that ends.
+def die_with_parent(parent: int, number: int = signal.SIGKILL) -> None:
+    """Have the kernel signal this process when its parent ends, however that ends.
 
     Called by the child itself, first thing: doing it between fork and exec would run Python in a process that may have
     inherited locked locks. A parent that died before the call is noticed by its changed id.
 
     Args:
         parent: The parent's process id, as the parent itself knows it.
+        number: The signal; default one that nobody can catch.
     """
     if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, number)
     if os.getppid() != parent:
         os._exit(128 + signal.SIGKILL)
+
+
+def memory_bytes() -> int:
+    """What this process holds now; where the system does not tell, the most it ever held."""
+    with suppress(OSError):
+        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most if sys.platform == "darwin" else most << 10

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import TypeAlias
 
 import dagster as dg
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
+from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
 from dagster._grpc.types import ExecuteRunArgs, ExecuteStepArgs, ResumeRunArgs
 from dagster._utils.interrupts import capture_interrupts
 from dagster_shared.record import replace
@@ -24,15 +27,20 @@ __all__ = [
     "DeserializationError",
     "ExecuteRunArgs",
     "ExecuteStepArgs",
+    "LoadableTargetOrigin",
     "PipesLaunchHandle",
     "ResumeRunArgs",
     "RunTarget",
     "StepContext",
     "attempt_of",
     "capture_interrupts",
+    "capture_logs_directly",
     "execute_run",
     "execute_step",
     "find_latest_launch_handle",
+    "guard_events",
+    "load_definitions",
+    "location_origins",
     "record_external_launch",
     "record_external_reattach",
     "replace",
@@ -75,3 +83,64 @@ def resume_run(run_id: str, instance: dg.DagsterInstance) -> int:
     from dagster._cli.api import _resume_run_command_body
 
     return _resume_run_command_body(run_id, instance, lambda _: None, set_exit_code_on_failure=True)
+
+
+def guard_events(instance: dg.DagsterInstance, check: Callable[[], None]) -> None:
+    """Call ``check`` before each event that this process stores through this instance."""
+    storage = instance.event_log_storage
+    for name in ("store_event", "store_event_batch"):
+        setattr(storage, name, _checked(getattr(storage, name), check))
+
+
+def _checked(store: Callable[..., None], check: Callable[[], None]) -> Callable[..., None]:
+    def checked(*args: object, **kwargs: object) -> None:
+        check()
+        store(*args, **kwargs)
+
+    return checked
+
+
+def capture_logs_directly(opened: Callable[[str], None]) -> None:
+    """Have this process write its compute logs itself, where Dagster starts four helpers a step that copy them.
+
+    The managers for clouds upload the same local files, and work as before. What Dagster does beside is to copy all
+    output to the process's own, too.
+
+    Args:
+        opened: Called with the path of the file that takes the standard error.
+    """
+    from dagster._core.execution.compute_logs import redirect_to_file
+    from dagster._core.storage import local_compute_log_manager
+    from dagster._utils import ensure_file
+
+    @contextmanager
+    def write(stream: object, path: str) -> Iterator[None]:
+        ensure_file(path)
+        if stream is sys.stderr:
+            opened(path)
+        with redirect_to_file(stream, path):
+            yield
+
+    setattr(local_compute_log_manager, "mirror_stream_to_file", write)  # noqa: B010  not a name that modules export
+
+
+def load_definitions(origin: LoadableTargetOrigin, name: str) -> None:
+    """Import a code location, and make all its definitions, as a code server does when it starts."""
+    import dagster._cli.api  # noqa: F401  it is needed for every work, and takes its time
+    from dagster._core.definitions.definitions_load_context import DefinitionsLoadContext
+    from dagster._grpc.server import LoadedRepositories
+
+    with DefinitionsLoadContext.scoped(DefinitionsLoadContext.get()):
+        LoadedRepositories(origin, None, [], None, code_location_name=name)
+
+
+def location_origins(workspace_files: Sequence[str]) -> dict[str, LoadableTargetOrigin]:
+    """The code locations of workspace files that are Python's, by their names."""
+    from dagster._core.remote_origin import ManagedGrpcPythonEnvCodeLocationOrigin
+    from dagster._core.workspace.load import location_origins_from_yaml_paths
+
+    return {
+        origin.location_name: origin.loadable_target_origin
+        for origin in location_origins_from_yaml_paths(workspace_files)
+        if isinstance(origin, ManagedGrpcPythonEnvCodeLocationOrigin)
+    }

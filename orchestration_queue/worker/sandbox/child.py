@@ -13,7 +13,6 @@ import itertools
 import logging
 import os
 import queue
-import resource
 import signal
 import socket
 import sys
@@ -21,11 +20,10 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from orchestration_queue._process import die_with_parent
+from orchestration_queue._process import die_with_parent, memory_bytes
 from orchestration_queue.errors import PayloadError, UnrecoverableError, UsageError
 from orchestration_queue.protocol import codec
 from orchestration_queue.protocol.keys import QueueKeys
@@ -164,7 +162,7 @@ def _work(line: _Line, request: Frame) -> None:
     line.job = None
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
-    line.send({"kind": "ended", "memory_bytes": _memory_bytes(), **ending})
+    line.send({"kind": "ended", "memory_bytes": memory_bytes(), **ending})
 
 
 def _run(handler: Callable[[Any], Any], job: RemoteJob, loop: asyncio.AbstractEventLoop) -> Any:
@@ -178,11 +176,3 @@ def _encoded(result: Any) -> str:
         return codec.encode(result, "Return value")
     except PayloadError as error:
         raise UnrecoverableError(str(error)) from None
-
-
-def _memory_bytes() -> int:
-    """What this process holds now; where the system does not tell, the most it ever held."""
-    with suppress(OSError):
-        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return most if sys.platform == "darwin" else most << 10

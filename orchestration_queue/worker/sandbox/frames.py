@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from orchestration_queue.errors import SandboxDiedError
 from orchestration_queue.protocol.codec import MAX_PAYLOAD_BYTES
 
-__all__ = ["Frame", "pack", "receive"]
+__all__ = ["Frame", "pack", "receive", "take"]
 
 Frame: TypeAlias = dict[str, Any]
 """A message; its ``kind`` says what it is."""
@@ -41,10 +41,31 @@ async def receive(reader: asyncio.StreamReader) -> Frame:
         asyncio.IncompleteReadError: The other side is gone.
         SandboxDiedError: It is no message.
     """
-    (size,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
+    size = _size(await reader.readexactly(_LENGTH.size))
+    return _read(await reader.readexactly(size))
+
+
+def take(received: bytearray) -> Frame | None:
+    """The first message of what has been received so far, and remove it from there; None while it is incomplete.
+
+    Raises:
+        SandboxDiedError: It is no message.
+    """
+    if len(received) < _LENGTH.size or len(received) < (end := _LENGTH.size + _size(received[: _LENGTH.size])):
+        return None
+    body = bytes(received[_LENGTH.size : end])
+    del received[:end]
+    return _read(body)
+
+
+def _size(head: bytes | bytearray) -> int:
+    (size,) = _LENGTH.unpack(head)
     if size > _MOST_BYTES:
         raise SandboxDiedError(f"The sandbox process sent {size:,} bytes at once, and was ended; it must be damaged.")
-    body = await reader.readexactly(size)
+    return int(size)
+
+
+def _read(body: bytes) -> Frame:
     try:
         frame = json.loads(body)
     except ValueError as error:

@@ -1,0 +1,165 @@
+"""Where a worker does Dagster's work: takes a job, has a host do it, keeps its time, and tells how it ended."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from datetime import timedelta
+
+from orchestration_queue.dagster.stepping.fence import Fence, Slot
+from orchestration_queue.dagster.stepping.hosts import Hosts, Recycling
+from orchestration_queue.dagster.stepping.location import CodeLocation
+from orchestration_queue.dagster.stepping.losses import LOST, last_lines
+from orchestration_queue.dagster.stepping.process import Running
+from orchestration_queue.dagster.work import Work, WorkKind
+from orchestration_queue.errors import PayloadError, UnrecoverableError
+from orchestration_queue.protocol.record import JobRecord
+from orchestration_queue.worker import AsyncActiveJob, Middleware
+from orchestration_queue.worker.sandbox.supervised import manner
+
+__all__ = ["Workshop"]
+
+_LOOK_EVERY_S = 0.5
+"""How often to look whether running jobs were revoked. The heartbeat learns it too, but rarely."""
+_PUT_BACK = timedelta(seconds=1)
+"""How long a job rests that needs another version of the code, before the next worker sees it."""
+
+
+class Workshop:
+    """The handlers of Dagster's jobs, and what they need while the worker runs.
+
+    Args:
+        locations: The code locations whose works come.
+        places: How many works there can be at a time.
+        deadline: From a job as it started, until when it may write at first, by the fence's clock.
+        revoked: Which of these jobs were revoked, asked and stopped on the worker's loop.
+        recycling: When hosts are replaced.
+        grace: How long a work may take to end when it is told to.
+        code_version: What works must want, if they want any.
+    """
+
+    def __init__(
+        self,
+        locations: Sequence[CodeLocation],
+        places: int,
+        *,
+        deadline: Callable[[JobRecord], float],
+        revoked: Callable[[Sequence[str]], Awaitable[None]],
+        recycling: Recycling,
+        grace: timedelta,
+        code_version: str,
+    ) -> None:
+        self.middleware: tuple[Middleware, ...] = ()
+        self._locations = locations
+        self._places = places
+        self._deadline = deadline
+        self._look_for_revoked = revoked
+        self._recycling = recycling
+        self._grace_s = grace.total_seconds()
+        self._code_version = code_version
+        self._slots: dict[str, Slot] = {}
+        self._revoked: set[str] = set()
+        self._fence: Fence
+        self._hosts: Hosts
+
+    @asynccontextmanager
+    async def lifespan(self) -> AsyncIterator[None]:
+        """Load the code before the first job comes, and leave no process behind.
+
+        Raises:
+            UsageError: A code location cannot be loaded.
+        """
+        self._fence = Fence(self._places)
+        self._hosts = Hosts(self._locations, self._fence, self._recycling)
+        looking = asyncio.create_task(self._look())
+        try:
+            await self._hosts.start()
+            yield
+        finally:
+            looking.cancel()
+            with suppress(asyncio.CancelledError):
+                await looking
+            await self._hosts.aclose()
+            self._fence.close()
+
+    def handler(self, name: str) -> Callable[[AsyncActiveJob], Awaitable[dict[str, object]]]:
+        """What does jobs of this name.
+
+        Raises:
+            UnrecoverableError: They are none of Dagster's.
+        """
+        if name not in {str(kind) for kind in WorkKind}:
+            raise UnrecoverableError(
+                f"A worker for Dagster has no handler for {name!r}; give other jobs a queue of their own."
+            )
+        return self._do
+
+    def extend(self, job_id: str, deadline: float) -> None:
+        """The lease was renewed: the job's work may write until then. Any thread may call this."""
+        if (slot := self._slots.get(job_id)) is not None:
+            slot.extend(deadline)
+
+    def revoke(self, job_id: str) -> None:
+        """The job was revoked: when its handler is cancelled now, its work may clean up."""
+        self._revoked.add(job_id)
+
+    async def _look(self) -> None:
+        while True:
+            await asyncio.sleep(_LOOK_EVERY_S)
+            if self._slots:
+                await self._look_for_revoked(tuple(self._slots))
+
+    async def _do(self, job: AsyncActiveJob) -> dict[str, object]:
+        try:
+            work = Work.from_data(job.data)
+        except PayloadError as error:
+            raise UnrecoverableError(str(error)) from error
+        if work.code_version and work.code_version != self._code_version:
+            job.move_to_delayed(_PUT_BACK)
+        is_redelivered = job.record.stalled_count > 0
+        if is_redelivered and work.kind is WorkKind.STEP:
+            # Its events may be half written. Dagster counts attempts, and starts the next one under another id.
+            raise UnrecoverableError(f"{LOST}the worker of step {work.step_key!r} did not renew its lease.")
+        started = time.monotonic()
+        with self._fence.slot(self._deadline(job.record)) as slot:
+            self._slots[job.id] = slot
+            try:
+                async with self._hosts.lend(work.location, work.isolation) as host:
+                    running = host.begin(job.data, slot, is_redelivered=is_redelivered)
+                    code = await self._ended(running, job, work, started)
+                return self._told(work, slot, code)
+            finally:
+                del self._slots[job.id]
+                self._revoked.discard(job.id)
+
+    async def _ended(self, running: Running, job: AsyncActiveJob, work: Work, started: float) -> int:
+        """How it ended. It may clean up, and tell Dagster of its end, only if that is meant to be its end."""
+        try:
+            return await asyncio.shield(running.ended)
+        except asyncio.CancelledError:
+            is_over = work.timeout is not None and time.monotonic() - started >= work.timeout.total_seconds()
+            await running.stop(self._grace_s if is_over or job.id in self._revoked else 0)
+            raise
+
+    @staticmethod
+    def _told(work: Work, slot: Slot, code: int) -> dict[str, object]:
+        """What a work that ended by itself comes to; its job's result."""
+        note = slot.note
+        where = {"host": socket.gethostname(), "pid": int(note.get("pid", 0))}
+        if code == 0:
+            return {"exit_code": int(note.get("exit_code", 0)), **where}
+        with suppress(ProcessLookupError, PermissionError):
+            if where["pid"]:
+                os.killpg(int(note["pid"]), signal.SIGKILL)  # what it has started, should its host be gone too
+        if "reason" in note:
+            raise UnrecoverableError(f"Dagster could not do {work.job_id!r}: {note['reason']}")
+        words = last_lines(note)
+        raise UnrecoverableError(
+            f"{LOST}the process of {work.job_id!r} ({where['pid']} on {where['host']}) {manner(code)}"
+            + (f"; its last words:\n{words}" if words else ".")
+        )
