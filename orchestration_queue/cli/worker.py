@@ -20,7 +20,7 @@ from orchestration_queue.options import WorkerOptions
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 from orchestration_queue.worker import Handler, Router, Worker
 
-__all__ = ["work"]
+__all__ = ["log_to_stderr", "run_until_told", "work"]
 
 _IDLE_THREADS_LEAVE_S = 1.0
 
@@ -40,7 +40,7 @@ def work(
     prefix: Prefix = DEFAULT_PREFIX,
 ) -> None:
     """Run a queue's jobs until SIGTERM or SIGINT: then finish what runs. A second signal leaves at once."""
-    _log_to_stderr(log_level)
+    log_to_stderr(log_level)
     options = WorkerOptions(
         concurrency=concurrency,
         lock_duration=lock_duration,
@@ -49,7 +49,7 @@ def work(
         drain=drain,
     )
     worker = Worker(queue, _load(target), url=url, options=options, prefix=prefix)
-    told_twice = asyncio.run(_run(worker))
+    told_twice = asyncio.run(run_until_told(worker))
     if told_twice or _jobs_linger():
         # Threads cannot be stopped, and the interpreter would wait for them.
         logging.shutdown()
@@ -57,7 +57,12 @@ def work(
         os._exit(1)
 
 
-def _log_to_stderr(level: str) -> None:
+def log_to_stderr(level: str) -> None:
+    """Log from this level on.
+
+    Raises:
+        UsageError: There is no such level.
+    """
     known = logging.getLevelNamesMapping()
     if level.upper() not in known:
         raise UsageError(f"There is no log level {level!r}; use debug, info, warning or error.")
@@ -88,7 +93,7 @@ def _load(target: str) -> Handler | Router:
     )
 
 
-async def _run(worker: Worker) -> bool:
+async def run_until_told(worker: Worker) -> bool:
     """Work until told to stop; whether it was told twice."""
     told = 0
 

@@ -1,0 +1,92 @@
+"""`oq dagster`: what Dagster needs of the queue."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from orchestration_queue.cli.common import Prefix, Url
+from orchestration_queue.cli.worker import log_to_stderr, run_until_told
+from orchestration_queue.errors import UsageError
+from orchestration_queue.options import WorkerOptions
+from orchestration_queue.protocol.keys import DEFAULT_PREFIX
+
+__all__ = ["app"]
+
+app = typer.Typer(help="Do the steps and runs of Dagster.", no_args_is_help=True)
+
+_MIB = 1 << 20
+
+
+@app.callback()
+def _group() -> None:
+    pass
+
+
+@app.command("worker")
+def work(
+    module: Annotated[
+        list[str] | None, typer.Option("--module", "-m", help="A module with definitions; may be repeated.")
+    ] = None,
+    file: Annotated[
+        list[str] | None, typer.Option("--file", "-f", help="A Python file with definitions; may be repeated.")
+    ] = None,
+    workspace: Annotated[
+        list[str] | None, typer.Option("--workspace", "-w", help="A workspace.yaml; may be repeated.")
+    ] = None,
+    queue: Annotated[str, typer.Option("--queue", "-q", envvar="OQ_QUEUE", help="The queue.")] = "dagster",
+    concurrency: Annotated[int, typer.Option(envvar="OQ_CONCURRENCY", help="Steps and runs at a time.")] = 1,
+    lock_duration: Annotated[
+        float, typer.Option(help="Seconds without a sign of life after which a step counts as lost.")
+    ] = 30,
+    stalled_interval: Annotated[float, typer.Option(help="Seconds between two looks for lost ones.")] = 30,
+    drain: Annotated[float, typer.Option(help="Seconds that running ones get to finish when told to stop.")] = 30,
+    grace: Annotated[float, typer.Option(help="Seconds that a cancelled one gets to clean up.")] = 10,
+    max_works: Annotated[
+        int | None, typer.Option(help="Replace the process that is copied after so many; default never.")
+    ] = None,
+    max_memory: Annotated[int | None, typer.Option(help="Replace it once it holds so many MiB; default never.")] = None,
+    code_version: Annotated[
+        str, typer.Option(envvar="OQ_CODE_VERSION", help="Do only what wants this version of the code, or none.")
+    ] = "",
+    log_level: Annotated[str, typer.Option(envvar="OQ_LOG_LEVEL", help="debug, info, warning or error.")] = "info",
+    url: Url = None,
+    prefix: Prefix = DEFAULT_PREFIX,
+) -> None:
+    """Do Dagster's steps and runs until SIGTERM or SIGINT: then finish what runs. A second signal leaves at once."""
+    log_to_stderr(log_level)
+    if not os.environ.get("DAGSTER_HOME"):
+        raise UsageError("DAGSTER_HOME is not set, and a worker needs the instance of those who launch runs; set it.")
+    try:
+        from datetime import timedelta
+
+        from orchestration_queue.dagster.stepping import CodeLocation, DagsterWorker, Recycling
+    except ImportError as error:
+        raise UsageError(
+            f"Dagster is not installed here ({error}); run `pip install 'orchestration-queue[dagster]'`."
+        ) from error
+    locations = [CodeLocation(module=name) for name in module or ()]
+    locations += [CodeLocation(file=path) for path in file or ()]
+    locations += CodeLocation.of_workspace(workspace) if workspace else []
+    if not locations:
+        raise UsageError("No code to load; name a module with -m, a file with -f, or a workspace with -w.")
+    worker = DagsterWorker(
+        queue,
+        locations,
+        url=url,
+        options=WorkerOptions(
+            concurrency=concurrency, lock_duration=lock_duration, stalled_interval=stalled_interval, drain=drain
+        ),
+        prefix=prefix,
+        recycling=Recycling(max_works, None if max_memory is None else max_memory * _MIB),
+        grace=timedelta(seconds=grace),
+        code_version=code_version,
+    )
+    if asyncio.run(run_until_told(worker)):
+        logging.shutdown()
+        sys.exit(1)
