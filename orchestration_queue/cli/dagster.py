@@ -39,6 +39,9 @@ def work(
     workspace: Annotated[
         list[str] | None, typer.Option("--workspace", "-w", help="A workspace.yaml; may be repeated.")
     ] = None,
+    working_directory: Annotated[
+        str | None, typer.Option("--working-directory", "-d", help="What imports start from; default this directory.")
+    ] = None,
     queue: Annotated[str, typer.Option("--queue", "-q", envvar="OQ_QUEUE", help="The queue.")] = "dagster",
     concurrency: Annotated[int, typer.Option(envvar="OQ_CONCURRENCY", help="Steps and runs at a time.")] = 1,
     lock_duration: Annotated[
@@ -70,8 +73,9 @@ def work(
         raise UsageError(
             f"Dagster is not installed here ({error}); run `pip install 'orchestration-queue[dagster]'`."
         ) from error
-    locations = [CodeLocation(module=name) for name in module or ()]
-    locations += [CodeLocation(file=path) for path in file or ()]
+    here = working_directory or os.getcwd()
+    locations = [CodeLocation(module=name, working_directory=here) for name in module or ()]
+    locations += [CodeLocation(file=path, working_directory=here) for path in file or ()]
     locations += CodeLocation.of_workspace(workspace) if workspace else []
     if not locations:
         raise UsageError("No code to load; name a module with -m, a file with -f, or a workspace with -w.")

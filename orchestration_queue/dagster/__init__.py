@@ -1,4 +1,4 @@
-"""Dagster on the queue: assets that workers make, sensors that listen, and the queue as a resource.
+"""Dagster on the queue: steps and assets that workers make, sensors that listen, and the queue as a resource.
 
 The names below are loaded when they are first used: a machine that only reports to Dagster needs no Dagster.
 """
@@ -11,24 +11,32 @@ from orchestration_queue._lazy import lazy_names
 
 if TYPE_CHECKING:
     from orchestration_queue.dagster.assets import Arguments, AssetTask, queue_flow_assets, queue_task_asset
+    from orchestration_queue.dagster.executor import QueueExecutor, queue_executor
     from orchestration_queue.dagster.resources import QueueResource
     from orchestration_queue.dagster.sensors import Reaction, flow_completed_sensor, queue_event_sensor
+    from orchestration_queue.dagster.stepping import CodeLocation, DagsterWorker
 
 __all__ = [
     "Arguments",
     "AssetTask",
+    "CodeLocation",
+    "DagsterWorker",
+    "QueueExecutor",
     "QueueResource",
     "Reaction",
     "flow_completed_sensor",
     "queue_event_sensor",
+    "queue_executor",
     "queue_flow_assets",
     "queue_task_asset",
 ]
 
 _HOMES = {
     "assets": "Arguments AssetTask queue_flow_assets queue_task_asset",
+    "executor": "QueueExecutor queue_executor",
     "resources": "QueueResource",
     "sensors": "Reaction flow_completed_sensor queue_event_sensor",
+    "stepping": "CodeLocation DagsterWorker",
 }
 __getattr__, __dir__ = lazy_names(
     __name__, {name: f"dagster.{home}" for home, names in _HOMES.items() for name in names.split()}

@@ -9,9 +9,23 @@ from typing import TypeAlias
 
 import dagster as dg
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
+from dagster._core.execution.context.system import IStepContext, PlanOrchestrationContext
+from dagster._core.execution.plan.objects import StepRetryData
+from dagster._core.execution.plan.plan import ExecutionPlan
+from dagster._core.execution.plan.state import KnownExecutionState
+from dagster._core.execution.retries import RetryMode, get_retries_config
+from dagster._core.execution.step_dependency_config import StepDependencyConfig, get_step_dependency_config_field
+from dagster._core.execution.tags import get_tag_concurrency_limits_config
+from dagster._core.executor.step_delegating import (
+    CheckStepHealthResult,
+    StepDelegatingExecutor,
+    StepHandler,
+    StepHandlerContext,
+)
 from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
 from dagster._grpc.types import ExecuteRunArgs, ExecuteStepArgs, ResumeRunArgs
-from dagster._utils.interrupts import capture_interrupts
+from dagster._utils.interrupts import capture_interrupts, check_captured_interrupt
+from dagster_shared.error import SerializableErrorInfo
 from dagster_shared.record import replace
 from dagster_shared.serdes.errors import DeserializationError
 
@@ -24,20 +38,37 @@ with suppress(ImportError):  # before 1.13 Dagster had no launch handles; PipesQ
     )
 
 __all__ = [
+    "CheckStepHealthResult",
     "DeserializationError",
     "ExecuteRunArgs",
     "ExecuteStepArgs",
+    "ExecutionPlan",
+    "IStepContext",
+    "KnownExecutionState",
     "LoadableTargetOrigin",
     "PipesLaunchHandle",
+    "PlanOrchestrationContext",
     "ResumeRunArgs",
+    "RetryMode",
     "RunTarget",
+    "SerializableErrorInfo",
     "StepContext",
+    "StepDelegatingExecutor",
+    "StepDependencyConfig",
+    "StepHandler",
+    "StepHandlerContext",
+    "StepRetryData",
     "attempt_of",
+    "can_be_copied",
     "capture_interrupts",
     "capture_logs_directly",
+    "check_captured_interrupt",
     "execute_run",
     "execute_step",
     "find_latest_launch_handle",
+    "get_retries_config",
+    "get_step_dependency_config_field",
+    "get_tag_concurrency_limits_config",
     "guard_events",
     "load_definitions",
     "location_origins",
@@ -98,6 +129,16 @@ def _checked(store: Callable[..., None], check: Callable[[], None]) -> Callable[
         store(*args, **kwargs)
 
     return checked
+
+
+def can_be_copied(instance: dg.DagsterInstance) -> bool:
+    """Whether a forked process may go on with this instance.
+
+    Dagster's own storages open a connection for each transaction and keep none. Of others we do not know.
+    """
+    storages = (instance.run_storage, instance.event_log_storage, instance.schedule_storage)
+    homes = {type(storage).__module__.partition(".")[0] for storage in storages}
+    return homes <= {"dagster", "dagster_mysql", "dagster_postgres", "builtins"}
 
 
 def capture_logs_directly(opened: Callable[[str], None]) -> None:

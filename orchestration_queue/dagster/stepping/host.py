@@ -16,14 +16,14 @@ import socket
 import sys
 import threading
 import traceback
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from typing import NoReturn
 
 import dagster as dg
 
 from orchestration_queue._process import die_with_parent, memory_bytes
-from orchestration_queue.dagster._compat import capture_logs_directly, guard_events
+from orchestration_queue.dagster._compat import can_be_copied, capture_logs_directly, guard_events
 from orchestration_queue.dagster.stepping.fence import Guard
 from orchestration_queue.dagster.stepping.location import CodeLocation
 from orchestration_queue.dagster.work import Work, WorkKind, perform
@@ -69,7 +69,7 @@ def main(
     host = _Host(socket.socket(fileno=descriptor), fence, is_resident=is_resident)
     try:
         if location is not None:
-            _load(CodeLocation(**location))
+            host.load(CodeLocation(**location))
     except Exception as error:
         traceback.print_exc()
         host.send(kind="unready", reason=_reason(error))
@@ -78,13 +78,6 @@ def main(
     gc.freeze()  # what is there stays shared: the collector would touch, and so copy, every page of it in every child
     host.send(kind="ready", threads=threading.active_count(), memory_bytes=memory_bytes())
     host.serve()
-
-
-def _load(location: CodeLocation) -> None:
-    """Import what every work needs: the storage's drivers, and the user's code."""
-    with dg.DagsterInstance.get() as instance:
-        instance.get_runs_count()
-        location.load()
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +95,17 @@ class _Host:
         self._received = bytearray()
         self._selector = selectors.DefaultSelector()
         self._is_over = False
+        self._instance: dg.DagsterInstance | None = None
+
+    def load(self, location: CodeLocation) -> None:
+        """Import what every work needs: the storage's drivers, and the user's code."""
+        instance = dg.DagsterInstance.get()
+        instance.get_runs_count()
+        location.load()
+        if can_be_copied(instance):
+            self._instance = instance
+        else:
+            instance.dispose()
 
     def send(self, **frame: object) -> None:
         with suppress(OSError):  # the worker is gone, which the next read tells
@@ -183,7 +187,7 @@ class _Host:
             signal.signal(signal.SIGINT, signal.default_int_handler)
             self._selector.close()
             self._line.close()
-            code = _do(frame, guard)
+            code = _do(frame, guard, self._instance)
         finally:
             with suppress(Exception):
                 sys.stdout.flush()
@@ -196,7 +200,7 @@ class _Host:
         before = dict(os.environ)
         try:
             with guard.watching():
-                code = _do(frame, guard)
+                code = _do(frame, guard, self._instance)
         finally:
             os.environ.clear()
             os.environ.update(before)
@@ -217,13 +221,13 @@ class _Host:
             self.send(kind="ended", number=child.number, code=os.waitstatus_to_exitcode(status))
 
 
-def _do(frame: Frame, guard: Guard) -> int:
+def _do(frame: Frame, guard: Guard, opened: dg.DagsterInstance | None) -> int:
     """Do one work; the exit code of its process."""
     guard.tell(pid=str(os.getpid()))
     try:
         work = Work.from_data(frame["data"])
         capture_logs_directly(lambda path: guard.tell(stderr=path))
-        with dg.DagsterInstance.get() as instance:
+        with nullcontext(opened) if opened else dg.DagsterInstance.get() as instance:
             guard_events(instance, guard.check)
             if frame["is_redelivered"]:
                 _refuse_to_repeat(work, instance)

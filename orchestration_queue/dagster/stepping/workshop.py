@@ -132,7 +132,7 @@ class Workshop:
                 async with self._hosts.lend(work.location, work.isolation) as host:
                     running = host.begin(job.data, slot, is_redelivered=is_redelivered)
                     code = await self._ended(running, job, work, started)
-                return self._told(work, slot, code)
+                return self._told(slot, code)
             finally:
                 del self._slots[job.id]
                 self._revoked.discard(job.id)
@@ -147,7 +147,7 @@ class Workshop:
             raise
 
     @staticmethod
-    def _told(work: Work, slot: Slot, code: int) -> dict[str, object]:
+    def _told(slot: Slot, code: int) -> dict[str, object]:
         """What a work that ended by itself comes to; its job's result."""
         note = slot.note
         where = {"host": socket.gethostname(), "pid": int(note.get("pid", 0))}
@@ -157,9 +157,9 @@ class Workshop:
             if where["pid"]:
                 os.killpg(int(note["pid"]), signal.SIGKILL)  # what it has started, should its host be gone too
         if "reason" in note:
-            raise UnrecoverableError(f"Dagster could not do {work.job_id!r}: {note['reason']}")
+            raise UnrecoverableError(f"Dagster could not do it: {note['reason']}")
         words = last_lines(note)
         raise UnrecoverableError(
-            f"{LOST}the process of {work.job_id!r} ({where['pid']} on {where['host']}) {manner(code)}"
+            f"{LOST}its process ({where['pid']} on {where['host']}) {manner(code)} while it ran"
             + (f"; its last words:\n{words}" if words else ".")
         )
