@@ -23,7 +23,7 @@ from typing import NoReturn
 import dagster as dg
 
 from orchestration_queue._process import die_with_parent, memory_bytes
-from orchestration_queue.dagster._compat import can_be_copied, capture_logs_directly, guard_events
+from orchestration_queue.dagster._compat import can_be_copied, capture_logs_directly, guard_events, warm_up
 from orchestration_queue.dagster.stepping.fence import Guard
 from orchestration_queue.dagster.stepping.location import CodeLocation
 from orchestration_queue.dagster.work import Work, WorkKind, perform
@@ -100,9 +100,9 @@ class _Host:
     def load(self, location: CodeLocation) -> None:
         """Import what every work needs: the storage's drivers, and the user's code."""
         instance = dg.DagsterInstance.get()
-        instance.get_runs_count()
+        warm_up(instance)
         location.load()
-        if can_be_copied(instance):
+        if can_be_copied(instance) and not self._is_resident:
             self._instance = instance
         else:
             instance.dispose()
