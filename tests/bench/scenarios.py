@@ -24,15 +24,17 @@ RATE = 200
 
 def enqueue_one_by_one(name: str, url: str, jobs: int) -> Figures:
     """One job a call, each confirmed before the next."""
+    queue = contender(name)
     with Meter(url) as meter:
-        contender(name).enqueue_one_by_one(url, jobs, meter.begin)
+        queue.enqueue_one_by_one(url, jobs, meter.begin)
         return meter.end().per_job(jobs)
 
 
 def enqueue_bulk(name: str, url: str, jobs: int) -> Figures:
     """All jobs at once, in the fastest way the client has."""
+    queue = contender(name)
     with Meter(url) as meter:
-        contender(name).enqueue_bulk(url, jobs, meter.begin)
+        queue.enqueue_bulk(url, jobs, meter.begin)
         return meter.end().per_job(jobs)
 
 
@@ -46,9 +48,10 @@ async def _drain(name: str, url: str, concurrency: int, jobs: int) -> Figures:
         if not left:
             all_started.set()
 
+    queue = contender(name)
     with Meter(url) as meter:
         meter.begin()
-        async with contender(name).working(url, concurrency, count):
+        async with queue.working(url, concurrency, count):
             await all_started.wait()
         return meter.end().per_job(jobs)
 
