@@ -55,7 +55,6 @@ class QueueExecutor(StepDelegatingExecutor):
     Args:
         options: How it is configured.
         retries: Whether steps are retried at all.
-        max_concurrent: Most steps of a run at a time; None for as many as are ready.
         tag_concurrency_limits: Most steps of a run at a time that have a tag.
         step_dependency_config: When a step may start, in relation to those before it.
     """
@@ -64,7 +63,6 @@ class QueueExecutor(StepDelegatingExecutor):
         self,
         options: ExecutorOptions,
         retries: RetryMode,
-        max_concurrent: int | None = None,
         tag_concurrency_limits: list[dict[str, Any]] | None = None,
         step_dependency_config: StepDependencyConfig | None = None,
     ) -> None:
@@ -76,7 +74,7 @@ class QueueExecutor(StepDelegatingExecutor):
         super().__init__(
             self._handler,
             retries,
-            max_concurrent=max_concurrent,
+            max_concurrent=options.max_concurrent,
             tag_concurrency_limits=tag_concurrency_limits,
             step_dependency_config=step_dependency_config or StepDependencyConfig.default(),
         )
@@ -231,7 +229,6 @@ def queue_executor(init_context: dg.InitExecutorContext) -> QueueExecutor:
     return QueueExecutor(
         ExecutorOptions(**options),
         retries or RetryMode.ENABLED,
-        config.get("max_concurrent"),
         config.get("tag_concurrency_limits"),
         StepDependencyConfig.from_config(config.get("step_dependency_config")),
     )

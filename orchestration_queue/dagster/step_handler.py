@@ -54,6 +54,7 @@ class ExecutorOptions(Options):
     step_timeout: Positive | None = None
     unclaimed_timeout: Positive | None = None
     lease: Positive = timedelta(seconds=10)
+    max_concurrent: int | None = Field(default=None, ge=1)
     worker_lost_retries: int = Field(default=2, ge=0)
     env: dict[str, str] = Field(default_factory=dict)
     code_version: str = ""

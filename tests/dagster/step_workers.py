@@ -40,11 +40,11 @@ class Fleet:
         tags: Mapping[str, str] | None = None,
         ops: Mapping[str, Any] | None = None,
         asset_selection: Sequence[dg.AssetKey] | None = None,
-        **config: object,
+        **config: Any,
     ) -> dg.ExecuteJobResult:
         """Run a job of :mod:`tests.dagster.steps` here, its steps on the workers, to its end."""
         return dg.execute_job(
-            dg.reconstructable(job),  # type: ignore[arg-type]  # a decorated job is fine, too
+            dg.reconstructable(job),
             self.instance,
             run_config={"execution": {"config": {**self.config, **config}}, "ops": dict(ops or {})},
             tags=dict(tags or {}),

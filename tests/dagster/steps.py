@@ -102,6 +102,21 @@ def total(found: list[int]) -> int:
     return sum(found)
 
 
+@dg.op(out={"early": dg.Out(int), "late": dg.Out(int)})
+def slow_starter() -> Iterator[dg.Output[int]]:
+    """Give out a part, and wait until somebody has used it."""
+    yield dg.Output(1, "early")
+    while not scratch("go").exists():
+        time.sleep(0.01)
+    yield dg.Output(2, "late")
+
+
+@dg.op
+def early_bird(part: int) -> None:
+    """Let the slow one go on."""
+    scratch("go").write_text(str(part))
+
+
 class Shelf(dg.ConfigurableResource["Shelf"]):
     """A resource."""
 
@@ -207,6 +222,12 @@ def where_job() -> None:
 
 
 @dg.job(executor_def=queue_executor)
+def urgent_job() -> None:
+    """A step that goes before others."""
+    where.alias("where_0").tag({"dagster/priority": "7"})()
+
+
+@dg.job(executor_def=queue_executor)
 def endless_job() -> None:
     """A step without an end."""
     endless()
@@ -231,6 +252,12 @@ def fragile_job() -> None:
 
 
 @dg.job(executor_def=queue_executor)
+def early_job() -> None:
+    """A step that starts when half of the one before is done."""
+    early_bird(slow_starter().early)
+
+
+@dg.job(executor_def=queue_executor)
 def fan_out() -> None:
     """Dynamic outputs, mapped and collected."""
     total(parts().map(squared).collect())
@@ -250,6 +277,8 @@ defs = dg.Definitions(
         deaf_job,
         mortal_job,
         fragile_job,
+        early_job,
+        urgent_job,
     ],
     executor=queue_executor,
 )

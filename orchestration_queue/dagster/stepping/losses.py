@@ -10,7 +10,7 @@ __all__ = ["LOST", "is_loss", "last_lines"]
 LOST = "Lost: "
 """What the reason of a job begins with whose process was lost: nothing is known against the work itself."""
 _STALLED = "stalled"
-_LINES = 20
+_LINES = 40
 _TAIL_BYTES = 16_384
 
 

@@ -1,0 +1,344 @@
+"""`queue_executor` with real workers: what Dagster's users expect of an executor, and what each of its fields does."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+from dagster._grpc.types import ExecuteStepArgs
+
+from orchestration_queue.client import Queue
+from orchestration_queue.dagster.routing import Route, wire_priority
+from orchestration_queue.dagster.work import Isolation, Work
+from orchestration_queue.errors import InvalidOptionError, UsageError
+from orchestration_queue.protocol.operations.control import Revocation
+from orchestration_queue.states import JobState
+from tests.dagster import steps
+from tests.dagster.step_workers import Fleet
+from tests.waiting import wait_until_sync
+
+pytestmark = [pytest.mark.dagster, pytest.mark.timeout(180)]
+
+
+@pytest.fixture(scope="module")
+def shared(server_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    """An instance with a worker that all tests of this module use."""
+    pools = {"concurrency": {"pools": {"default_limit": 1}}}
+    with dg.instance_for_test(overrides=pools) as instance:
+        fleet = Fleet(instance, server_url, f"steps-{uuid.uuid4().hex[:8]}", tmp_path_factory.mktemp("steps"))
+        with fleet.worker("--code-version", "v2"):
+            yield fleet
+
+
+@pytest.fixture
+def fleet(shared: Fleet, tmp_path: Path) -> Fleet:
+    """The same, with traces of this test alone."""
+    return Fleet(shared.instance, shared.url, shared.queue, tmp_path)
+
+
+def overlaps(lines: list[str]) -> int:
+    """How many of these spans of time begin before the one before has ended."""
+    spans = sorted(tuple(map(float, line.split())) for line in lines)
+    return sum(later[0] < earlier[1] for earlier, later in pairwise(spans))
+
+
+def test_a_diamond_of_assets_passes_its_values_on(fleet: Fleet) -> None:
+    result = fleet.run(steps.diamond)
+    assert result.success
+    (materialization,) = result.asset_materializations_for_node("report")
+    assert materialization.metadata["both"].value == 18
+    types = fleet.types(result.run_id)
+    assert types.count("STEP_SUCCESS") == types.count("STEP_WORKER_STARTING") == 5
+    order = [
+        entry.step_key
+        for entry in fleet.instance.all_logs(result.run_id)
+        if entry.dagster_event and entry.dagster_event.is_step_success
+    ]
+    assert order[0] == "source"
+    assert order[3:] == ["both", "report"]
+
+
+def test_the_steps_run_elsewhere_each_in_a_process_of_its_own(fleet: Fleet) -> None:
+    assert fleet.run(steps.where_job).success
+    pids, parents, _ = zip(*(line.split(" ", 3)[1:] for line in fleet.lines("where")), strict=True)
+    assert len(set(pids)) == 2
+    assert len(set(parents)) == 1
+
+
+def test_a_fan_runs_side_by_side_and_within_max_concurrent(fleet: Fleet) -> None:
+    result = fleet.run(steps.fan, max_concurrent=2)
+    assert result.success
+    running = most = 0
+    for kind in fleet.types(result.run_id):
+        running += (kind == "STEP_WORKER_STARTING") - (kind == "STEP_SUCCESS")
+        most = max(most, running)
+    assert most == 2
+    assert fleet.types(result.run_id).count("STEP_SUCCESS") == len(steps.LEAVES)
+
+
+def test_a_subset_of_assets_runs_alone(fleet: Fleet) -> None:
+    assert fleet.run(steps.diamond).success
+    result = fleet.run(steps.diamond, asset_selection=[dg.AssetKey("both")])
+    assert result.success
+    assert {event.step_key for event in result.get_step_success_events()} == {"both"}
+
+
+def test_steps_are_retried_by_their_own_policy(fleet: Fleet) -> None:
+    result = fleet.run(steps.flaky_job)
+    assert result.success
+    assert fleet.lines("flaky") == ["0", "1", "2"]
+    assert fleet.types(result.run_id, "flaky").count("STEP_UP_FOR_RETRY") == 2
+
+
+def test_retries_can_be_disabled(fleet: Fleet) -> None:
+    result = fleet.run(steps.flaky_job, retries={"disabled": {}})
+    assert not result.success
+    assert fleet.lines("flaky") == ["0"]
+
+
+def test_dynamic_outputs_are_mapped_and_collected(fleet: Fleet) -> None:
+    assert fleet.run(steps.fan_out).success
+    assert fleet.lines("total") == ["5"]
+
+
+def test_the_limit_of_a_pool_holds(fleet: Fleet) -> None:
+    assert fleet.run(steps.pooled_job).success
+    spans = fleet.lines("shelf")
+    assert (len(spans), overlaps(spans)) == (3, 0)
+    assert not fleet.instance.event_log_storage.get_concurrency_info("narrow").claimed_slots
+
+
+def test_tag_concurrency_limits_hold(fleet: Fleet) -> None:
+    limits = [{"key": "kind", "value": "heavy", "limit": 1}]
+    assert fleet.run(steps.heavy_job, tag_concurrency_limits=limits).success
+    spans = fleet.lines("shelf")
+    assert (len(spans), overlaps(spans)) == (3, 0)
+
+
+def test_without_limits_the_same_steps_overlap(fleet: Fleet) -> None:
+    assert fleet.run(steps.heavy_job).success
+    assert overlaps(fleet.lines("shelf")) > 0
+
+
+def test_compute_logs_hold_all_output_of_a_step_and_of_its_children(fleet: Fleet) -> None:
+    result = fleet.run(steps.diamond)
+    captured = [
+        entry.dagster_event.logs_captured_data
+        for entry in fleet.instance.all_logs(result.run_id)
+        if entry.dagster_event and entry.dagster_event.event_type_value == "LOGS_CAPTURED"
+    ]
+    (mine,) = [data for data in captured if data.step_keys == ["report"]]
+    manager = fleet.instance.compute_log_manager
+    key = manager.build_log_key_for_run(result.run_id, mine.file_key)
+    assert manager.is_capture_complete(key)
+    logs = manager.get_log_data(key)
+    assert logs.stdout
+    assert logs.stderr
+    assert logs.stdout.decode() == "both is 18\nfrom a child\n"
+    assert "to the error stream" in logs.stderr.decode()
+    assert "a line for the log" in logs.stderr.decode()
+
+
+# Each field has its effect.
+
+
+def test_isolation_in_process_keeps_one_warm_process(fleet: Fleet) -> None:
+    assert fleet.run(steps.where_job, isolation="in_process", max_concurrent=1).success
+    pids = {line.split()[1] for line in fleet.lines("where")}
+    assert len(pids) == 1
+    forked = {line.split()[2] for line in _after(fleet, isolation="fork")}
+    assert not pids & forked
+
+
+def test_isolation_spawn_starts_a_process_for_each_step(fleet: Fleet) -> None:
+    parents = [line.split()[2] for line in _after(fleet, isolation="spawn")]
+    assert len(set(parents)) == 2
+
+
+def _after(fleet: Fleet, **config: Any) -> list[str]:
+    """The traces of one more run."""
+    seen = len(fleet.lines("where"))
+    assert fleet.run(steps.where_job, **config).success
+    return fleet.lines("where")[seen:]
+
+
+def test_a_step_gets_the_executors_environment(fleet: Fleet) -> None:
+    env = {"SCRATCH": str(fleet.scratch), "FLAVOUR": "salt"}
+    for isolation in ("fork", "in_process"):
+        assert {line.split()[3] for line in _after(fleet, env=env, isolation=isolation)} == {"salt"}
+    # And a process that is kept does not keep it.
+    assert {line.split(" ", 4)[3] for line in _after(fleet, isolation="in_process")} == {""}
+
+
+def test_a_step_that_takes_too_long_is_stopped_and_fails(fleet: Fleet) -> None:
+    result = fleet.run(steps.endless_job, step_timeout=0.5)
+    assert not result.success
+    assert fleet.lines("cleaned")
+    assert fleet.types(result.run_id, "endless").count("STEP_FAILURE") == 1
+
+
+def why(result: dg.ExecuteJobResult, step: str) -> str:
+    """Why a step failed."""
+    (event,) = [event for event in result.all_events if event.is_step_failure and event.step_key == step]
+    return str(event.step_failure_data.error)
+
+
+def test_a_step_that_no_worker_takes_fails_in_time_and_leaves_the_queue(fleet: Fleet) -> None:
+    nobody = f"{fleet.queue}-nobody"
+    result = fleet.run(steps.endless_job, queue=nobody, unclaimed_timeout=0.5)
+    assert "no worker is there" in why(result, "endless")
+    assert f"oq dagster worker --queue {nobody}" in why(result, "endless")
+    with Queue(nobody, url=fleet.url) as queue:
+        assert queue.counts().waiting == 0
+
+
+def test_another_prefix_is_another_queue(fleet: Fleet) -> None:
+    result = fleet.run(steps.endless_job, prefix="other", unclaimed_timeout=0.5)
+    assert "no worker is there" in why(result, "endless")
+
+
+def test_workers_put_back_what_wants_another_version_of_the_code(fleet: Fleet) -> None:
+    assert fleet.run(steps.where_job, code_version="v2").success
+    wants_v3 = Work(
+        ExecuteStepArgs(dg.reconstructable(steps.diamond).get_python_origin(), "r", ["s"]), code_version="v3"
+    )
+    with Queue(fleet.queue, url=fleet.url) as queue:
+        job = queue.add(wants_v3.kind, wants_v3.data())
+        wait_until_sync(lambda: job.refresh().state is JobState.DELAYED, "the job to be put back", 60)
+        assert job.revoke() is Revocation.REVOKED
+
+
+def test_a_step_may_start_when_its_inputs_are_there(fleet: Fleet) -> None:
+    result = fleet.run(steps.early_job, step_dependency_config={"require_upstream_step_success": False})
+    assert result.success
+    ended = [event.step_key for event in result.all_events if event.is_step_success]
+    assert ended == ["early_bird", "slow_starter"]
+
+
+def test_a_process_that_dies_is_tried_again_and_its_last_words_are_told(fleet: Fleet) -> None:
+    result = fleet.run(steps.mortal_job)
+    assert result.success
+    (retry,) = [event for event in result.all_events if event.is_step_up_for_retry]
+    message = str(retry.step_retry_data.error)
+    assert "was killed by SIGSEGV" in message
+    assert "steps.py" in message
+
+
+def test_losses_are_not_counted_as_the_steps_own_failures(fleet: Fleet) -> None:
+    result = fleet.run(steps.fragile_job)
+    assert result.success
+    assert fleet.lines("fragile") == ["0", "0", "1"]  # lost, failed, and well
+
+
+def test_without_lost_retries_a_process_that_dies_fails_its_step(fleet: Fleet) -> None:
+    result = fleet.run(steps.mortal_job, worker_lost_retries=0)
+    assert not result.success
+    assert "was killed by SIGSEGV" in why(result, "mortal")
+
+
+def test_without_lost_retries_the_steps_own_policy_takes_over(fleet: Fleet) -> None:
+    result = fleet.run(steps.fragile_job, worker_lost_retries=0)
+    assert result.success
+    assert fleet.lines("fragile") == ["0", "1"]
+
+
+BAD_CONFIG: list[tuple[dict[str, Any], str]] = [
+    ({"isolation": "jail"}, "jail"),
+    ({"worker_lost_retries": -1}, "worker_lost_retries"),
+    ({"lease": 0.0}, "lease"),
+    ({"step_timeout": -1.0}, "step_timeout"),
+    ({"unclaimed_timeout": 0.0}, "unclaimed_timeout"),
+    ({"queue": "a:b"}, "a:b"),
+    ({"queue": ""}, "queue"),
+    ({"prefix": "a{b"}, "a{b"),
+    ({"max_concurrent": 0}, "max_concurrent"),
+    ({"url": "http://nowhere"}, "http"),
+    ({"no_such_field": 1}, "no_such_field"),
+]
+
+
+@pytest.mark.parametrize(("config", "word"), BAD_CONFIG, ids=[str(config) for config, _ in BAD_CONFIG])
+def test_bad_config_is_refused_before_any_step_starts(fleet: Fleet, config: dict[str, Any], word: str) -> None:
+    try:
+        result = fleet.run(steps.where_job, **config)
+    except (dg.DagsterInvalidConfigError, UsageError) as error:
+        message = str(error)
+    else:
+        (failure,) = [event for event in result.all_events if event.is_job_failure]
+        message = str(failure.job_failure_data.error)
+    assert word in message
+    assert not fleet.lines("where")
+
+
+# Tags.
+
+ROUTE = Route("etl", 0, Isolation.FORK, None)
+
+
+@pytest.mark.parametrize(
+    ("step", "run", "queue", "priority"),
+    [
+        ({}, {}, "etl", 0),
+        ({"orchestration_queue/queue": "a"}, {"orchestration_queue/queue": "b"}, "a", 0),
+        ({}, {"orchestration_queue/queue": "b"}, "b", 0),
+        ({"dagster-celery/queue": "c"}, {"orchestration_queue/queue": "b"}, "c", 0),
+        ({"dagster/priority": "3"}, {}, "etl", 3),
+        ({"dagster/priority": "3"}, {"dagster/priority": "4"}, "etl", 7),
+        ({"orchestration_queue/priority": "9", "dagster/priority": "3"}, {}, "etl", 9),
+        ({"dagster-celery/priority": "8"}, {"dagster-celery/run_priority": "2"}, "etl", 5),
+        ({"dagster-celery/priority": "3"}, {}, "etl", -2),
+        ({}, {"dagster-celery/run_priority": "-1"}, "etl", -1),
+    ],
+)
+def test_tags_route_a_step(step: dict[str, str], run: dict[str, str], queue: str, priority: int) -> None:
+    route = ROUTE.with_tags(step, run)
+    assert (route.queue, route.priority) == (queue, priority)
+
+
+def test_priorities_of_the_wire_are_the_other_way_round() -> None:
+    urgent, high, plain, low = map(wire_priority, (5000, 7, 0, -3))
+    assert (urgent, plain, low) == (1, 0, 0)
+    assert urgent < high < wire_priority(6) <= 2048
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("dagster/priority", "high"),
+        ("orchestration_queue/priority", "1.5"),
+        ("dagster-celery/priority", ""),
+        ("orchestration_queue/timeout", "soon"),
+        ("orchestration_queue/timeout", "0"),
+        ("orchestration_queue/timeout", "nan"),
+        ("orchestration_queue/isolation", "jail"),
+    ],
+)
+def test_a_tag_that_says_nothing_is_refused(name: str, value: str) -> None:
+    with pytest.raises(InvalidOptionError, match=f"The tag '{name}' is '{value}'; give it"):
+        ROUTE.with_tags({name: value}, {})
+
+
+def test_a_bad_tag_ends_the_run_before_any_step_starts(fleet: Fleet) -> None:
+    result = fleet.run(steps.where_job, tags={"orchestration_queue/isolation": "jail"})
+    assert not result.success
+    assert "STEP_WORKER_STARTING" not in fleet.types(result.run_id)
+
+
+def test_the_tags_of_a_run_reach_its_steps(fleet: Fleet) -> None:
+    tags = {"orchestration_queue/isolation": "in_process", "orchestration_queue/timeout": "30"}
+    assert fleet.run(steps.where_job, tags=tags, max_concurrent=1).success
+    assert len({line.split()[1] for line in fleet.lines("where")}) == 1
+    result = fleet.run(steps.endless_job, tags={"orchestration_queue/queue": "elsewhere"}, unclaimed_timeout=0.5)
+    assert "'elsewhere'" in why(result, "endless")
+
+
+def test_urgent_steps_are_taken_first(fleet: Fleet) -> None:
+    result = fleet.run(steps.urgent_job)
+    assert result.success
+    with Queue(fleet.queue, url=fleet.url) as queue:
+        assert queue.get_job(f"dagster.{result.run_id}.where_0.1").refresh().priority == wire_priority(7)

@@ -1,0 +1,199 @@
+"""What becomes of steps when their workers, their processes or their runs are killed, or sleep too long."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from orchestration_queue.client import Queue
+from tests.dagster import steps
+from tests.dagster.step_workers import READY, Fleet, home_is
+from tests.processes import running_process
+from tests.waiting import wait_until_sync
+
+pytestmark = [pytest.mark.dagster, pytest.mark.chaos, pytest.mark.timeout(240)]
+
+
+@pytest.fixture(scope="module")
+def instance() -> Iterator[dg.DagsterInstance]:
+    """An instance that all tests of this module use."""
+    with dg.instance_for_test() as made:
+        yield made
+
+
+@pytest.fixture
+def fleet(instance: dg.DagsterInstance, server_url: str, tmp_path: Path) -> Fleet:
+    """A queue of this test's own, without workers."""
+    return Fleet(instance, server_url, f"steps-{uuid.uuid4().hex[:8]}", tmp_path)
+
+
+@contextmanager
+def running(fleet: Fleet, job: dg.JobDefinition, **config: Any) -> Iterator[Future[dg.ExecuteJobResult]]:
+    """A run beside the test."""
+    with ThreadPoolExecutor(1) as pool:
+        yield pool.submit(fleet.run, job, **config)
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process is there, and no mere record of one."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
+
+
+def begun(fleet: Fleet, name: str, times: int) -> tuple[int, int]:
+    """The two process ids that a step has told when it has begun so often."""
+    wait_until_sync(lambda: len(fleet.lines(name)) >= times, f"{name} to begin for time {times}", 60)
+    first, second = map(int, fleet.lines(name)[times - 1].split())
+    return first, second
+
+
+def finish(fleet: Fleet, run: Future[dg.ExecuteJobResult]) -> dg.ExecuteJobResult:
+    """Let endless steps end, and the run with them."""
+    (fleet.scratch / "go").touch()
+    return run.result(60)
+
+
+def assert_was_lost_once(fleet: Fleet, result: dg.ExecuteJobResult) -> None:
+    """The step was tried again, and only its last attempt told of itself."""
+    assert result.success
+    types = fleet.types(result.run_id, "endless")
+    assert [types.count(kind) for kind in ("STEP_UP_FOR_RETRY", "STEP_SUCCESS", "STEP_FAILURE")] == [1, 1, 0]
+    entries = fleet.instance.all_logs(result.run_id)
+    assert sum("ended by itself" in entry.user_message for entry in entries) == 1
+
+
+def test_a_killed_worker_takes_its_steps_along_and_another_does_them(fleet: Fleet) -> None:
+    with fleet.worker() as first, running(fleet, steps.endless_job) as run:
+        child, host = begun(fleet, "endless", 1)
+        with fleet.worker():
+            killed = time.monotonic()
+            os.kill(first.pid, signal.SIGKILL)
+            wait_until_sync(lambda: not is_alive(child) and not is_alive(host), "all of the worker to die")
+            begun(fleet, "endless", 2)
+            taken_s = time.monotonic() - killed
+            assert_was_lost_once(fleet, finish(fleet, run))
+    assert taken_s < 15  # a lease of 2 s, a second to be sure, and the start of the second worker
+    assert not fleet.lines("cleaned")[1:]
+
+
+def test_a_killed_host_is_replaced_and_its_steps_are_tried_again(fleet: Fleet) -> None:
+    with fleet.worker(), running(fleet, steps.endless_job) as run:
+        child, host = begun(fleet, "endless", 1)
+        os.kill(host, signal.SIGKILL)
+        wait_until_sync(lambda: not is_alive(child), "the step's process to die")
+        _, successor = begun(fleet, "endless", 2)
+        assert successor != host
+        assert_was_lost_once(fleet, finish(fleet, run))
+
+
+def test_a_step_that_wakes_after_its_lease_tells_nothing_any_more(fleet: Fleet) -> None:
+    with fleet.worker() as first, running(fleet, steps.endless_job) as run:
+        child, host = begun(fleet, "endless", 1)
+        asleep = (first.pid, host, child)
+        try:
+            for pid in asleep:
+                os.kill(pid, signal.SIGSTOP)
+            with fleet.worker():
+                begun(fleet, "endless", 2)
+                (fleet.scratch / "go").touch()
+                os.kill(child, signal.SIGCONT)  # alone: neither its worker nor its host can hold it back
+                wait_until_sync(lambda: not is_alive(child), "the step's process to end itself", 30)
+                result = run.result(60)
+        finally:
+            for pid in asleep:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
+        assert_was_lost_once(fleet, result)
+
+
+def test_a_step_ends_when_its_sleeping_worker_cannot_renew_its_lease(fleet: Fleet) -> None:
+    with fleet.worker() as worker, running(fleet, steps.endless_job, worker_lost_retries=0) as run:
+        child, _ = begun(fleet, "endless", 1)
+        os.kill(worker.pid, signal.SIGSTOP)
+        try:
+            wait_until_sync(lambda: not is_alive(child), "the host to end it", 30)
+            result = run.result(60)
+        finally:
+            os.kill(worker.pid, signal.SIGCONT)
+    assert not result.success
+    (failure,) = [event for event in result.all_events if event.is_step_failure]
+    assert "no sign of life" in str(failure.step_failure_data.error)
+
+
+def test_a_worker_that_is_told_to_stop_lets_its_steps_end(fleet: Fleet) -> None:
+    with fleet.worker("--drain", "60") as worker, running(fleet, steps.endless_job) as run:
+        begun(fleet, "endless", 1)
+        worker.send_signal(signal.SIGTERM)
+        assert finish(fleet, run).success
+        assert worker.wait(30) == 0
+    assert len(fleet.lines("endless")) == 1
+
+
+def test_steps_that_outlast_the_drain_are_done_by_another_worker(fleet: Fleet) -> None:
+    with fleet.worker("--drain", "0.2") as worker, running(fleet, steps.endless_job) as run:
+        child, _ = begun(fleet, "endless", 1)
+        with fleet.worker():
+            worker.send_signal(signal.SIGTERM)
+            wait_until_sync(lambda: not is_alive(child), "the step's process to be ended", 30)
+            begun(fleet, "endless", 2)
+            assert_was_lost_once(fleet, finish(fleet, run))
+
+
+@contextmanager
+def own_process(fleet: Fleet, job: str) -> Iterator[Callable[[], float]]:
+    """A run in a process of its own; gives what interrupts it, and says how long it then took to end."""
+    command = [sys.executable, "-m", "tests.dagster.run_here", job, "x", json.dumps(fleet.config)]
+    with home_is(fleet.instance.root_directory), running_process(command, fleet.url) as process:
+
+        def interrupt() -> float:
+            process.send_signal(signal.SIGINT)
+            told = time.monotonic()
+            process.wait(60)
+            return time.monotonic() - told
+
+        yield interrupt
+
+
+def test_a_cancelled_run_stops_its_steps_and_waits_until_they_have(fleet: Fleet) -> None:
+    with fleet.worker(), own_process(fleet, "endless_job") as interrupt:
+        child, _ = begun(fleet, "endless", 1)
+        taken_s = interrupt()
+        assert not is_alive(child)
+    assert taken_s < 5, taken_s
+    assert fleet.lines("cleaned") == [str(child)]
+    (run,) = fleet.instance.get_runs(limit=1)
+    types = fleet.types(run.run_id)
+    assert types.index("STEP_FAILURE") < max(types.index(kind) for kind in types if kind.startswith("PIPELINE_"))
+    with Queue(fleet.queue, url=fleet.url) as queue:
+        assert queue.get_job(f"dagster.{run.run_id}.endless.1").record.failed_reason == "revoked"
+
+
+def test_a_step_that_does_not_listen_is_killed_with_all_it_has_started(fleet: Fleet) -> None:
+    with fleet.worker("--grace", "1"), own_process(fleet, "deaf_job") as interrupt:
+        child, grandchild = begun(fleet, "deaf", 1)
+        interrupt()
+        wait_until_sync(lambda: not is_alive(child) and not is_alive(grandchild), "all of the step to die", 30)
+
+
+def test_what_a_dead_worker_has_begun_fails_at_the_next_as_lost(fleet: Fleet, tmp_path: Path) -> None:
+    log = tmp_path / "worker.log"
+    with fleet.worker() as first, running(fleet, steps.endless_job, worker_lost_retries=0) as run:
+        begun(fleet, "endless", 1)
+        os.kill(first.pid, signal.SIGKILL)
+        with fleet.worker(log=log):
+            wait_until_sync(lambda: READY in log.read_text(), "the second worker to be ready", 60)
+            assert not run.result(60).success
+            assert len(fleet.lines("endless")) == 1
