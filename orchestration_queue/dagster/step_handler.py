@@ -6,6 +6,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from datetime import timedelta
 
 import dagster as dg
@@ -23,6 +24,7 @@ from orchestration_queue.dagster._compat import (
 )
 from orchestration_queue.dagster.routing import Route, wire_priority
 from orchestration_queue.dagster.step_watch import StepWatch, Verdict
+from orchestration_queue.dagster.stepping.losses import STOPPED
 from orchestration_queue.dagster.work import Isolation, Work
 from orchestration_queue.errors import JobNotFoundError, OrchestrationQueueError
 from orchestration_queue.options import JobOptions, Retention
@@ -194,7 +196,7 @@ class QueueStepHandler(StepHandler):
                 self._withdraw(Queue(keys.queue, connection=self._channel, prefix=self._options.prefix), job_id)
         self.watch.drop(work.job_id)
         context = step_handler_context
-        has_ended = work.job_id not in self._revoked or self._confirmed(context.instance, work)
+        has_ended = work.job_id not in self._revoked or self._confirmed(context.instance, queue, work)
         yield context.instance.report_engine_event(
             f"Step {work.step_key!r} was stopped."
             if has_ended
@@ -209,18 +211,20 @@ class QueueStepHandler(StepHandler):
             if queue.revoke(job_id) is Revocation.FLAGGED:
                 self._revoked.add(job_id)
         except JobNotFoundError:
-            pass
+            return
         except OrchestrationQueueError as error:
             log.warning("Job %s could not be withdrawn from queue %s: %s", job_id, queue.keys.queue, error)
 
     @staticmethod
-    def _confirmed(instance: dg.DagsterInstance, work: Work) -> bool:
-        """Whether Dagster's log says of a step, within some time, that it has ended."""
+    def _confirmed(instance: dg.DagsterInstance, queue: Queue, work: Work) -> bool:
+        """Whether a step has told Dagster of its end, or its worker the queue, within some time."""
         deadline = time.monotonic() + _CONFIRM_S
         while time.monotonic() < deadline:
             entries = instance.all_logs(work.run_id, of_type=set(_ENDINGS))
-            ended = sum(entry.step_key == work.step_key for entry in entries)
-            if ended >= work.attempt:
+            if sum(entry.step_key == work.step_key for entry in entries) >= work.attempt:
                 return True
+            with suppress(OrchestrationQueueError):
+                if STOPPED in queue.logs(work.job_id, -1):
+                    return True
             time.sleep(_LOOK_S)
         return False

@@ -10,11 +10,10 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from enum import StrEnum
 from typing import TypeAlias
 
 import dagster as dg
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
 from orchestration_queue.dagster._compat import (
     DeserializationError,
@@ -27,6 +26,7 @@ from orchestration_queue.dagster._compat import (
     replace,
     resume_run,
 )
+from orchestration_queue.dagster.envelope import Envelope, Isolation, WorkKind, run_prefix
 from orchestration_queue.errors import PayloadError, StateError
 from orchestration_queue.options import milliseconds
 
@@ -39,25 +39,6 @@ _MOST_BYTES = 64 << 20
 _STRANGE = re.compile(r"[^A-Za-z0-9_.\-]")
 
 
-class WorkKind(StrEnum):
-    """What is to be done; the value is the job's name."""
-
-    STEP = "dagster.step"
-    RUN = "dagster.run"
-    RESUME = "dagster.resume_run"
-
-
-class Isolation(StrEnum):
-    """In which process."""
-
-    FORK = "fork"
-    """A copy of a process that has the user's code loaded: isolated, and started within milliseconds."""
-    IN_PROCESS = "in_process"
-    """A process that runs one after the other, and keeps what they leave in memory, such as a Spark session."""
-    SPAWN = "spawn"
-    """A new process: for code that starts threads while it is imported, and cannot be copied."""
-
-
 Args: TypeAlias = ExecuteStepArgs | ExecuteRunArgs | ResumeRunArgs
 
 _KINDS: dict[type[Args], WorkKind] = {
@@ -65,21 +46,6 @@ _KINDS: dict[type[Args], WorkKind] = {
     ExecuteRunArgs: WorkKind.RUN,
     ResumeRunArgs: WorkKind.RESUME,
 }
-
-
-class _Data(BaseModel):
-    """A work as JSON."""
-
-    model_config = ConfigDict(extra="ignore", strict=False)
-
-    args: str
-    location: str = ""
-    resume_attempt: int = 0
-    attempt: int = 1
-    isolation: Isolation = Isolation.FORK
-    timeout_ms: int | None = None
-    env: dict[str, str] = {}
-    code_version: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +114,7 @@ class Work:
                 f"The arguments of {self.job_id!r} have {len(text):,} bytes, more than a worker takes; "
                 "split the run into smaller ones."
             )
-        data = _Data(
+        data = Envelope(
             args=base64.b85encode(zlib.compress(text)).decode(),
             location=self.location,
             attempt=self.attempt,
@@ -168,7 +134,7 @@ class Work:
             PayloadError: It holds none.
         """
         try:
-            read = _Data.model_validate(data)
+            read = Envelope.model_validate(data)
             args = dg.deserialize_value(_unfolded(read.args))
             if not isinstance(args, ExecuteStepArgs | ExecuteRunArgs | ResumeRunArgs):
                 raise TypeError(f"a {type(args).__name__} is no work")
@@ -187,11 +153,6 @@ class Work:
             env=read.env,
             code_version=read.code_version,
         )
-
-
-def run_prefix(run_id: str) -> str:
-    """What the ids of all jobs of a run begin with."""
-    return f"dagster.{run_id}."
 
 
 def perform(work: Work, instance: dg.DagsterInstance) -> int:

@@ -9,10 +9,10 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+from orchestration_queue.dagster.envelope import Isolation
 from orchestration_queue.dagster.stepping.fence import Fence
 from orchestration_queue.dagster.stepping.location import CodeLocation
 from orchestration_queue.dagster.stepping.process import HostProcess
-from orchestration_queue.dagster.work import Isolation
 from orchestration_queue.errors import UnrecoverableError
 
 __all__ = ["Hosts", "Recycling"]

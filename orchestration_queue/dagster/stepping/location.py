@@ -1,4 +1,7 @@
-"""A code location: which of the user's code a host loads, named as Dagster names it."""
+"""A code location: which of the user's code a host loads, named as Dagster names it.
+
+Dagster is imported late: workers only pass these on.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from orchestration_queue.dagster._compat import LoadableTargetOrigin, load_definitions, location_origins
 from orchestration_queue.errors import UsageError
 
 __all__ = ["CodeLocation"]
@@ -50,6 +52,8 @@ class CodeLocation:
         Raises:
             UsageError: A file cannot be read as a workspace, or names no Python code.
         """
+        from orchestration_queue.dagster._compat import location_origins
+
         try:
             origins = location_origins(files)
         except Exception as error:
@@ -77,6 +81,8 @@ class CodeLocation:
 
     def load(self) -> None:
         """Import the code, here and now, and make all its definitions."""
+        from orchestration_queue.dagster._compat import LoadableTargetOrigin, load_definitions
+
         origin = LoadableTargetOrigin(
             python_file=self.file or None,
             module_name=self.module or None,

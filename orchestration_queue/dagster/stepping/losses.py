@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-__all__ = ["LOST", "is_loss", "last_lines"]
+__all__ = ["LOST", "STOPPED", "is_loss", "last_lines"]
 
 LOST = "Lost: "
 """What the reason of a job begins with whose process was lost: nothing is known against the work itself."""
+STOPPED = "The process has ended."
+"""The last line of the log of a job that was revoked: its process is gone, whether it could tell Dagster or not."""
 _STALLED = "stalled"
 _LINES = 40
 _TAIL_BYTES = 16_384

@@ -11,13 +11,15 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 
+from pydantic import ValidationError
+
+from orchestration_queue.dagster.envelope import Envelope, WorkKind
 from orchestration_queue.dagster.stepping.fence import Fence, Slot
 from orchestration_queue.dagster.stepping.hosts import Hosts, Recycling
 from orchestration_queue.dagster.stepping.location import CodeLocation
-from orchestration_queue.dagster.stepping.losses import LOST, last_lines
+from orchestration_queue.dagster.stepping.losses import LOST, STOPPED, last_lines
 from orchestration_queue.dagster.stepping.process import Running
-from orchestration_queue.dagster.work import Work, WorkKind
-from orchestration_queue.errors import PayloadError, UnrecoverableError
+from orchestration_queue.errors import OrchestrationQueueError, PayloadError, UnrecoverableError
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.worker import AsyncActiveJob, Middleware
 from orchestration_queue.worker.sandbox.supervised import manner
@@ -116,15 +118,15 @@ class Workshop:
 
     async def _do(self, job: AsyncActiveJob) -> dict[str, object]:
         try:
-            work = Work.from_data(job.data)
-        except PayloadError as error:
-            raise UnrecoverableError(str(error)) from error
+            work = Envelope.model_validate(job.data)
+        except (PayloadError, ValidationError) as error:
+            raise UnrecoverableError(f"The job holds no work of Dagster's ({type(error).__name__}).") from error
         if work.code_version and work.code_version != self._code_version:
             job.move_to_delayed(_PUT_BACK)
         is_redelivered = job.record.stalled_count > 0
-        if is_redelivered and work.kind is WorkKind.STEP:
+        if is_redelivered and job.name == WorkKind.STEP:
             # Its events may be half written. Dagster counts attempts, and starts the next one under another id.
-            raise UnrecoverableError(f"{LOST}the worker of step {work.step_key!r} did not renew its lease.")
+            raise UnrecoverableError(f"{LOST}the worker that had begun it did not renew its lease.")
         started = time.monotonic()
         with self._fence.slot(self._deadline(job.record)) as slot:
             self._slots[job.id] = slot
@@ -137,13 +139,16 @@ class Workshop:
                 del self._slots[job.id]
                 self._revoked.discard(job.id)
 
-    async def _ended(self, running: Running, job: AsyncActiveJob, work: Work, started: float) -> int:
+    async def _ended(self, running: Running, job: AsyncActiveJob, work: Envelope, started: float) -> int:
         """How it ended. It may clean up, and tell Dagster of its end, only if that is meant to be its end."""
         try:
             return await asyncio.shield(running.ended)
         except asyncio.CancelledError:
-            is_over = work.timeout is not None and time.monotonic() - started >= work.timeout.total_seconds()
+            is_over = work.timeout_ms is not None and time.monotonic() - started >= work.timeout_ms / 1000
             await running.stop(self._grace_s if is_over or job.id in self._revoked else 0)
+            if job.id in self._revoked:
+                with suppress(OrchestrationQueueError):
+                    await job.log(STOPPED)  # its job failed as revoked before
             raise
 
     @staticmethod

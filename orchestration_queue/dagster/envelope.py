@@ -1,0 +1,48 @@
+"""What a worker must know of Dagster's work without opening it. A worker needs no Dagster, only its hosts do."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from pydantic import BaseModel, ConfigDict, Field
+
+__all__ = ["Envelope", "Isolation", "WorkKind", "run_prefix"]
+
+
+class WorkKind(StrEnum):
+    """What is to be done; the value is the job's name."""
+
+    STEP = "dagster.step"
+    RUN = "dagster.run"
+    RESUME = "dagster.resume_run"
+
+
+class Isolation(StrEnum):
+    """In which process."""
+
+    FORK = "fork"
+    """A copy of a process that has the user's code loaded: isolated, and started within milliseconds."""
+    IN_PROCESS = "in_process"
+    """A process that runs one after the other, and keeps what they leave in memory, such as a Spark session."""
+    SPAWN = "spawn"
+    """A new process: for code that starts threads while it is imported, and cannot be copied."""
+
+
+class Envelope(BaseModel):
+    """A work as its job carries it: the arguments folded, and what the worker reads."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    args: str
+    location: str = ""
+    resume_attempt: int = 0
+    attempt: int = 1
+    isolation: Isolation = Isolation.FORK
+    timeout_ms: int | None = None
+    env: dict[str, str] = Field(default_factory=dict)
+    code_version: str = ""
+
+
+def run_prefix(run_id: str) -> str:
+    """What the ids of all jobs of a run begin with."""
+    return f"dagster.{run_id}."
