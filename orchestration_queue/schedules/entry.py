@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from orchestration_queue.errors import ScheduleError
 from orchestration_queue.protocol.codec import dump_json, encode
-from orchestration_queue.schedules.cron import no_occurrences
+from orchestration_queue.schedules.cron import known_zone, no_occurrences
 from orchestration_queue.schedules.policies import Overlap, Policies
 from orchestration_queue.schedules.templates import JobTemplate
 from orchestration_queue.schedules.timing import Timing, own, positive, whole
@@ -18,6 +19,7 @@ from orchestration_queue.schedules.values import Schedule
 __all__ = ["SchedulerEntry"]
 
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _PROGRESS = ("nextRun", "paused", "job", "queued")
 """Members of our own that say how far an entry has got."""
 
@@ -162,6 +164,33 @@ class SchedulerEntry:
         """When the next job is made, epoch ms: as planned, and its share of the jitter later; 0 as ``next_run``."""
         planned_ms = self.next_run
         return planned_ms and planned_ms + self.policies.delay_ms(scheduler, planned_ms)
+
+    def next_runs(self, now_ms: int, count: int) -> list[datetime]:
+        """The runs to come as planned, by the clock of the schedule's zone; one that is due already comes first.
+
+        Only what is known now: nothing while it is paused, one run at most when the end of each job decides about the
+        next, and none beyond its end or limit.
+
+        Args:
+            now_ms: Epoch milliseconds by the caller's clock.
+            count: How many at most.
+
+        Raises:
+            ScheduleError: This machine knows no such time zone.
+        """
+        zone = known_zone(self.timing.tz)
+        if self.limit is not None:
+            count = min(count, self.limit - self.iteration_count)
+        runs: list[datetime] = []
+        run_ms = None if self.is_paused else self.next_run or None
+        try:
+            while run_ms is not None and len(runs) < count and not self.timing.ends_before(run_ms):
+                runs.append((_EPOCH + timedelta(milliseconds=run_ms)).astimezone(zone))
+                repeats = not self.timing.repeats_after_complete
+                run_ms = self.timing.following_run(run_ms, max(run_ms, now_ms)) if repeats else None
+        except (OverflowError, ScheduleError):
+            pass  # the pattern never occurs again, or only after the calendar's end
+        return runs
 
     @property
     def template(self) -> Mapping[str, Any]:

@@ -3,68 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from dataclasses import dataclass, replace
 from typing import Any
 
 from orchestration_queue.errors import PayloadError, ScheduleError
-from orchestration_queue.options import MAX_PRIORITY, JobOptions
-from orchestration_queue.protocol.codec import dump_json
 from orchestration_queue.schedules.cron import find_zone
 from orchestration_queue.schedules.entry import SchedulerEntry
-from orchestration_queue.schedules.ids import fire_id
+from orchestration_queue.schedules.fires import Fire
+from orchestration_queue.schedules.plan import CHECK_MS, NEVER_MS, Held, TickPlan, next_look
 from orchestration_queue.schedules.policies import Overlap
-from orchestration_queue.schedules.timing import MAX_SAFE_INTEGER, whole
 
-__all__ = [
-    "CHECK_MS",
-    "GRACE_MS",
-    "NEVER_MS",
-    "Awaited",
-    "Fire",
-    "Held",
-    "TickPlan",
-    "evaluate",
-    "run_now",
-]
+__all__ = ["GRACE_MS", "Awaited", "evaluate"]
 
 GRACE_MS = 60_000
 """How late a run may be noticed, at least, before it counts as missed."""
-CHECK_MS = 15_000
-"""How often an entry is looked at that waits for something nobody tells of."""
-NEVER_MS = MAX_SAFE_INTEGER
 _TELLING_MS = 5000
 """How long whoever ran a job may take to tell its repeat-after-complete schedule."""
 _MOST_AT_ONCE = 50
 """Missed runs of one schedule that one tick makes up for."""
-
-
-@dataclass(frozen=True, slots=True)
-class Fire:
-    """One job that a schedule makes.
-
-    Attributes:
-        name: The scheduler.
-        job_name: The job's name.
-        data_text: The job's encoded data.
-        options: How the job is placed. Its id is made of scheduler and due time, so that the same run, fired twice by
-            leaders that overlap, is one job.
-        options_text: The options as the template has them, to be stored in the job.
-        scheduler_name: The scheduler, if it waits for the job to end; else empty.
-        due_ms: When the run was due, epoch ms.
-        previous: The job of the run before, if it matters whether that has ended; else empty.
-        overlap: What to do while it has not.
-    """
-
-    name: str
-    job_name: str
-    data_text: str
-    options: JobOptions
-    options_text: str
-    scheduler_name: str
-    due_ms: int
-    previous: str = ""
-    overlap: Overlap = Overlap.ALLOW
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,47 +34,6 @@ class Awaited:
 
     fate: str = ""
     ended_ms: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """What becomes of an entry whose run is held back, because the job of the run before has not ended.
-
-    Attributes:
-        text: The entry as JSON text; None removes it.
-        look_ms: When to look at it again, epoch ms.
-    """
-
-    text: str | None
-    look_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class TickPlan:
-    """What one tick does, all of it or nothing.
-
-    Attributes:
-        fires: Jobs to add.
-        updates: Entries to store, as JSON text by name.
-        deletions: Entries to remove.
-        held: What is stored instead if the run of an entry is held back.
-        misses: Runs that are left out because they are late: scheduler, and when it was due.
-        looks: When each entry that stays is to be looked at again, epoch ms.
-        next_due_ms: When the next run is due after this tick, epoch ms; None when none is planned.
-    """
-
-    fires: tuple[Fire, ...] = ()
-    updates: Mapping[str, str] = field(default_factory=dict)
-    deletions: tuple[str, ...] = ()
-    held: Mapping[str, Held] = field(default_factory=dict)
-    misses: tuple[tuple[str, int], ...] = ()
-    looks: Mapping[str, int] = field(default_factory=dict)
-    next_due_ms: int | None = None
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether there is nothing to write."""
-        return not (self.fires or self.updates or self.deletions or self.misses)
 
 
 def evaluate(
@@ -217,21 +132,13 @@ def _stored(look: _Look, after: SchedulerEntry | None, **more: Any) -> _Decision
     """The entry as it is from now on, and when to look at it next."""
     if after is None:
         return _Decision(None, **more)
-    return _Decision(after, text=after.dump(), look_ms=_next_look(look, after), **more)
-
-
-def _next_look(look: _Look, after: SchedulerEntry) -> int:
-    if after.is_paused:
-        return NEVER_MS
-    planned_ms = after.run_at(look.name) or NEVER_MS
-    waits = after.queued or after.waits_for_completion
-    return min(planned_ms, look.now_ms + CHECK_MS) if waits else planned_ms
+    return _Decision(after, text=after.dump(), look_ms=next_look(look.name, after, look.now_ms), **more)
 
 
 def _wait(look: _Look) -> _Decision:
     """Nothing is due; but the job that the entry waits for may have ended."""
     entry, now_ms, awaited = look.entry, look.now_ms, look.awaited
-    rests = _Decision(entry, look_ms=_next_look(look, entry))
+    rests = _Decision(entry, look_ms=next_look(look.name, entry, now_ms))
     if awaited.fate not in ("ended", "gone"):
         return rests
     if entry.queued:
@@ -273,8 +180,8 @@ def _made(look: _Look, runs: Sequence[int], following_ms: int | None) -> _Decisi
     """Make these runs. If the job of the run before is to be waited for, there is one run only."""
     entry, timing, overlap = look.entry, look.entry.timing, look.entry.overlap
     is_guarded = overlap is not Overlap.ALLOW and not timing.repeats_after_complete
-    fires = tuple(_fire(look.name, entry, due_ms) for due_ms in runs)
-    job = fires[-1].options.job_id if is_guarded or timing.repeats_after_complete else None
+    fires = tuple(Fire.of(look.name, entry, due_ms) for due_ms in runs)
+    job = fires[-1].job_id if is_guarded or timing.repeats_after_complete else None
     after = entry.fired(look.now_ms, following_ms, jobs=len(runs), job=job, queued=None)
     held = None
     if is_guarded and entry.last_job:
@@ -292,39 +199,4 @@ def _held(look: _Look, due_ms: int, following_ms: int | None) -> Held:
         after = None if following_ms is None else look.entry.planned(following_ms)
     if after is None:
         return Held(None, NEVER_MS)
-    return Held(after.dump(), _next_look(look, after))
-
-
-def run_now(name: str, entry: SchedulerEntry, now_ms: int) -> Fire:
-    """A run by hand: its job has an id of its own, and neither the limit nor the next run takes notice of it.
-
-    Raises:
-        PayloadError: The template's data cannot be written as JSON, or is larger than 1 MiB.
-    """
-    fire = _fire(name, entry, now_ms)
-    options = fire.options.model_copy(update={"job_id": f"{fire_id(name, now_ms, reserve=4)}-now"})
-    return replace(fire, options=options, scheduler_name="")
-
-
-def _fire(name: str, entry: SchedulerEntry, due_ms: int) -> Fire:
-    stored = entry.job_options
-    options = JobOptions(
-        job_id=fire_id(name, due_ms),
-        priority=min(_count(stored.get("priority")), MAX_PRIORITY),
-        attempts=_count(stored.get("attempts")),
-        ttl=timedelta(milliseconds=_count(stored.get("ttl"))),
-        lifo=stored.get("lifo") is True,
-    )
-    return Fire(
-        name=name,
-        job_name=entry.job_name(name),
-        data_text=entry.data_text(),
-        options=options,
-        options_text=dump_json(stored),
-        scheduler_name=name if entry.timing.repeats_after_complete or entry.overlap is Overlap.QUEUE_ONE else "",
-        due_ms=due_ms,
-    )
-
-
-def _count(value: object) -> int:
-    return max(0, whole(value) or 0)
+    return Held(after.dump(), next_look(look.name, after, look.now_ms))

@@ -6,20 +6,20 @@ of the schedule's name and the time it was due, so that even two leaders at once
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import secrets
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from datetime import timedelta
 
 from orchestration_queue.options import milliseconds
 from orchestration_queue.protocol.functions import oq1
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import scheduling
-from orchestration_queue.protocol.placement import new_job
-from orchestration_queue.schedules import Awaited, Fire, Held, SchedulerEntry, TickPlan, evaluate
-from orchestration_queue.schedules.tick import GRACE_MS, NEVER_MS
+from orchestration_queue.schedules import Awaited, SchedulerEntry, evaluate
+from orchestration_queue.schedules.plan import CHECK_MS, NEVER_MS
+from orchestration_queue.schedules.tick import GRACE_MS
 from orchestration_queue.server import AsyncConnection
 
 __all__ = ["Leader"]
@@ -27,6 +27,7 @@ __all__ = ["Leader"]
 log = logging.getLogger("orchestration_queue.worker")
 
 _SHORTEST_LOCK_MS, _LONGEST_LOCK_MS = 1000, 5000
+_LOCK_PAUSE_MS = 25
 _LOOKED_MS = 60_000
 """How often the index is compared with all entries, which other clients change without it."""
 _ENTRIES_A_TICK = 100
@@ -105,21 +106,19 @@ class Leader:
         awaited = {due.name: Awaited(due.fate, due.ended_ms) for due in found.entries}
         stored = {due.name: due.text for due in found.entries}
         plan = evaluate(stored, at_ms, awaited=awaited, grace_ms=self._grace_ms)
-        runs = [(_job(fire, at_ms), _run(fire)) for fire in plan.fires]
-        write = scheduling.fire(self._keys, token, at_ms, runs, _updates(plan), plan.misses)
-        replies = await self._connection.run(write)
+        replies = await self._connection.run(plan.write(self._keys, token, at_ms))
         if replies is None:
             log.warning("The schedules of queue %s were taken over by another worker meanwhile", self._keys.queue)
             return
         for fire, reply in zip(plan.fires, replies, strict=True):
-            if reply == fire.options.job_id:
+            if reply == fire.job_id:
                 log.info("Schedule %s of queue %s fired job %s", fire.name, self._keys.queue, reply)
             else:
                 log.info("Schedule %s of queue %s fired no job: %s", fire.name, self._keys.queue, reply)
 
     async def finished(self, name: str) -> None:
         """A job has ended that its schedule waits for: the next one may follow."""
-        async with self._lock() as token:
+        async with self._lock(self._lock_ms) as token:
             stored = await self._connection.run(scheduling.entry(self._keys, name)) if token else None
             entry = SchedulerEntry.parse(stored) if stored is not None else None
             if entry is None:
@@ -135,10 +134,13 @@ class Leader:
                 )
 
     @asynccontextmanager
-    async def _lock(self) -> AsyncIterator[str | None]:
-        """Hold the schedulers' lock if it is free; gives the claim on it, which is never used again."""
+    async def _lock(self, patience_ms: int = 0) -> AsyncIterator[str | None]:
+        """Hold the schedulers' lock if it is free in time; gives the claim on it, which is never used again."""
         token = secrets.token_hex(8)
-        locked = await self._connection.run(scheduling.try_lock(self._keys, token, self._lock_ms))
+        take = scheduling.try_lock(self._keys, token, self._lock_ms)
+        while not (locked := await self._connection.run(take)) and patience_ms > 0:
+            patience_ms -= _LOCK_PAUSE_MS
+            await asyncio.sleep(_LOCK_PAUSE_MS / 1000)
         try:
             yield token if locked else None
         finally:
@@ -151,42 +153,12 @@ def _first_look(name: str, text: str, at_ms: int) -> int:
     entry = SchedulerEntry.parse(text)
     if entry is None or (entry.is_paused and not entry.members.get("nextRun")):
         return NEVER_MS
-    rests = entry.timing.is_complete and not (entry.queued or entry.waits_for_completion)
-    return at_ms if entry.is_paused or not (rests or entry.next_run) else entry.run_at(name) or NEVER_MS
+    waits = entry.queued or entry.waits_for_completion
+    if entry.is_paused or waits or not (entry.timing.is_complete or entry.next_run):
+        return at_ms
+    return entry.run_at(name) or NEVER_MS
 
 
 def _agree(look_ms: int, indexed_ms: int | None, at_ms: int) -> bool:
     """Whether the index need not be changed: nothing is looked at too late, nor again and again."""
-    return indexed_ms is not None and (indexed_ms == look_ms or (look_ms <= at_ms and indexed_ms <= at_ms))
-
-
-def _updates(plan: TickPlan) -> list[oq1.EntryUpdate]:
-    updates = [oq1.EntryUpdate(name=name, entry=scheduling.DROP, look_ms=0) for name in plan.deletions]
-    updates += [
-        oq1.EntryUpdate(name=name, entry=plan.updates.get(name, ""), look_ms=look_ms)
-        for name, look_ms in plan.looks.items()
-    ]
-    return [_with_held(update, plan.held) for update in updates]
-
-
-def _with_held(update: oq1.EntryUpdate, held: Mapping[str, Held]) -> oq1.EntryUpdate:
-    other = held.get(update.name)
-    if other is None:
-        return update
-    text = scheduling.DROP if other.text is None else other.text
-    return replace(update, held_entry=text, held_look_ms=other.look_ms)
-
-
-def _job(fire: Fire, at_ms: int) -> oq1.NewJob:
-    return new_job(
-        fire.job_name,
-        fire.data_text,
-        fire.options,
-        at_ms,
-        options_text=fire.options_text,
-        scheduler_name=fire.scheduler_name,
-    )
-
-
-def _run(fire: Fire) -> oq1.ScheduledRun:
-    return oq1.ScheduledRun(name=fire.name, due_ms=fire.due_ms, previous=fire.previous, overlap=str(fire.overlap))
+    return indexed_ms is not None and (indexed_ms == look_ms or (look_ms <= at_ms and indexed_ms <= at_ms + CHECK_MS))

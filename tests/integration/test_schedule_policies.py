@@ -178,6 +178,30 @@ async def test_a_queued_run_follows_at_once_with_a_real_worker(queue: AsyncQueue
     assert await queue.schedulers.list() == {}
 
 
+async def test_a_queued_run_is_made_soon_although_nobody_told_of_the_end_before_it(
+    lead: Lead, raw: redis.Redis
+) -> None:
+    lead.set("often", Every(3600, overlap="queue_one"))
+    (first,) = await lead.tick(3_600_000)
+    assert await lead.tick(3_600_000) == []
+    lead.end(first)
+    raw.delete(lead.keys.schedulers_looked)  # so that the index is compared with the entries, as once a minute
+    assert len(await lead.tick()) + len(await lead.tick(15_000)) == 1
+
+
+async def test_the_end_of_a_job_is_told_although_somebody_holds_the_lock_for_a_moment(
+    lead: Lead, raw: redis.Redis
+) -> None:
+    lead.set("chain", RepeatAfterComplete(30))
+    assert len(await lead.tick()) == 1
+    raw.set(lead.keys.schedulers_lock, "somebody", px=150)
+    await lead.leader.finished("chain")
+    entry = lead.entry("chain")
+    assert entry is not None
+    assert entry.next_run == lead.now_ms + 30_000
+    assert not raw.exists(lead.keys.schedulers_lock)
+
+
 async def test_replace_revokes_what_overlaps(lead: Lead) -> None:
     lead.set("often", Every(10, overlap="replace"))
     (first,) = await lead.tick(10_000)

@@ -185,11 +185,41 @@ def test_a_queued_last_run_is_still_made_and_then_the_schedule_goes() -> None:
 
 def test_a_run_by_hand_has_an_id_of_its_own() -> None:
     for name in ("nightly", "x" * 300, "a.b:c"):
-        fire = run_now(name, initial(RepeatAfterComplete(60)), NOW)
-        assert fire.options.job_id is not None
-        assert name_problem(fire.options.job_id) is None
-        assert fire.options.job_id != fire_id(name, NOW)
-        assert fire.scheduler_name == "", "no second chain"
+        (fire,) = run_now(name, initial(Every(60)), NOW).fires
+        assert name_problem(fire.job_id) is None
+        assert fire.job_id != fire_id(name, NOW)
+        assert fire.due_ms == NOW
+
+
+def test_a_run_by_hand_leaves_an_entry_that_needs_no_guard_alone() -> None:
+    plan = run_now("x", initial(Every(60, limit=1)), NOW)
+    assert (len(plan.fires), plan.updates, plan.looks, plan.deletions) == (1, {}, {}, ())
+
+
+def test_a_run_by_hand_is_the_last_job_of_a_schedule_that_lets_none_overlap() -> None:
+    entry = initial(Every(60, overlap="queue_one"))
+    plan = run_now("x", entry, NOW + 5)
+    after = SchedulerEntry.parse(plan.updates["x"])
+    assert after is not None
+    assert (plan.fires[0].previous, after.last_job, after.queued) == ("", plan.fires[0].job_id, 0)
+    assert (after.next_run, after.iteration_count) == (entry.next_run, 0)
+    again = run_now("x", after, NOW + 6)
+    assert (again.fires[0].previous, again.fires[0].overlap) == (after.last_job, "queue_one")
+    held = SchedulerEntry.parse(again.held["x"].text or "")
+    assert held is not None
+    assert (held.queued, held.last_job, held.next_run) == (NOW + 6, after.last_job, entry.next_run)
+
+
+def test_runs_by_hand_of_repeat_after_complete_never_overlap_either() -> None:
+    plan = run_now("x", initial(RepeatAfterComplete(60)), NOW)
+    assert plan.fires[0].scheduler_name == "x", "its end decides about the next"
+    waiting = SchedulerEntry.parse(plan.updates["x"])
+    assert waiting is not None
+    assert (waiting.waits_for_completion, waiting.iteration_count) == (True, 0)
+    assert run_now("x", waiting, NOW + 1).is_empty
+    following = waiting.completed(NOW + 5)
+    assert following is not None
+    assert following.next_run == NOW + 5 + 60_000
 
 
 def test_flow_ids_tell_schedules_and_times_apart() -> None:

@@ -7,18 +7,22 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from datetime import datetime
 
+from orchestration_queue.client._async.job import AsyncJob
 from orchestration_queue.client._async.queue_client import AsyncQueueClient
-from orchestration_queue.errors import InvalidNameError, SchedulerBusyError, StateError
-from orchestration_queue.protocol.operations import scheduling
+from orchestration_queue.errors import InvalidNameError, InvalidOptionError, SchedulerBusyError, StateError
+from orchestration_queue.protocol.operations import adding, scheduling
+from orchestration_queue.protocol.operations.adding import Addition
 from orchestration_queue.protocol.operations.scheduling import PastRun
-from orchestration_queue.schedules import JobTemplate, Schedule, SchedulerEntry
+from orchestration_queue.schedules import Fire, JobTemplate, Schedule, SchedulerEntry, run_now
 from orchestration_queue.server.clock import now_ms
 
 __all__ = ["AsyncJobSchedulers"]
 
 _LOCK_TRIES = 200
 _LOCK_PAUSE_S = 0.025
+_MOST_FORESEEN = 1000
 
 
 class AsyncJobSchedulers(AsyncQueueClient):
@@ -113,6 +117,64 @@ class AsyncJobSchedulers(AsyncQueueClient):
             await self._channel.execute(scheduling.put(self.keys, name, resumed.dump()))
             return resumed
 
+    async def run_now(self, name: str) -> AsyncJob | None:
+        """Make one run at once, paused or not; it counts towards no limit and leaves the next planned run as it is.
+
+        The overlap policy holds for it. Of a repeat-after-complete scheduler, whose runs never overlap, it makes the
+        run that is to come next. The job's id is ``repeat.{name}.{time in ms}-now``. A flow template's job submits
+        the flow whose id ``schedules.flow_id_of(job.id)`` tells. Four trips.
+
+        Returns:
+            The job; None when the job of the run before has not ended and the schedule does not let them overlap: then
+            :meth:`history` says whether the run was left out, or queued to follow that job.
+
+        Raises:
+            StateError: There is no scheduler of that name that can be read.
+            PayloadError: The data in its template, which another client wrote, are too large.
+            SchedulerBusyError: Another process held the lock for 5 s, or took it over meanwhile; nothing was made.
+        """
+        async with self._locked() as token:
+            entry = await self._standing(name)
+            at_ms = now_ms()
+            while True:
+                plan = run_now(name, entry, at_ms)
+                if not plan.fires:
+                    return None
+                replies = await self._channel.run(plan.write(self.keys, token, at_ms))
+                if replies is None:
+                    raise SchedulerBusyError(self.name, scheduling.EDIT_LOCK_MS / 1000)
+                if replies != ["duplicate"]:
+                    (fire,) = plan.fires
+                    return self._fired(fire, at_ms) if replies == [fire.job_id] else None
+                at_ms += 1  # a millisecond has one run; who comes second in it takes the next
+
+    def _fired(self, fire: Fire, at_ms: int) -> AsyncJob:
+        sent = Addition(fire.job_name, fire.data_text, fire.options, options_text=fire.options_text)
+        return AsyncJob(self._channel, self.keys, fire.job_id, adding.as_sent(fire.job_id, sent, at_ms), is_new=True)
+
+    async def next_runs(self, name: str, count: int = 10) -> Sequence[datetime]:
+        """When a scheduler is planned to run next, by the clock of its zone; its jitter comes on top.
+
+        Args:
+            name: The scheduler.
+            count: How many runs at most, 1 to 1,000; default 10.
+
+        Returns:
+            Aware datetimes, the earliest first; a run that is due already is among them. None while it is paused, and
+            one at most when the end of each job decides about the next.
+
+        Raises:
+            InvalidOptionError: The count is not in its range.
+            StateError: There is no scheduler of that name that can be read.
+            ScheduleError: This machine knows no such time zone.
+        """
+        if not isinstance(count, int) or isinstance(count, bool) or not 1 <= count <= _MOST_FORESEEN:
+            raise InvalidOptionError(
+                f"count must be a whole number from 1 to {_MOST_FORESEEN}, and {count!r} is not; "
+                "pass how many runs to tell."
+            )
+        return (await self._standing(name)).next_runs(now_ms(), count)
+
     async def history(self, name: str) -> Sequence[PastRun]:
         """What became of a scheduler's last runs, 20 at most, the newest first. Node's leaders note nothing."""
         return await self._channel.look(scheduling.history(self.keys, name))
@@ -132,8 +194,8 @@ class AsyncJobSchedulers(AsyncQueueClient):
         return {name: entry for name, entry in entries.items() if entry is not None}
 
     @asynccontextmanager
-    async def _locked(self) -> AsyncIterator[None]:
-        """Hold the lock under which schedulers are edited and fired."""
+    async def _locked(self) -> AsyncIterator[str]:
+        """Hold the lock under which schedulers are edited and fired; gives the token that is in it."""
         token = secrets.token_hex(8)
         began = time.monotonic()
         for _ in range(_LOCK_TRIES):
@@ -143,6 +205,6 @@ class AsyncJobSchedulers(AsyncQueueClient):
         else:
             raise SchedulerBusyError(self.name, time.monotonic() - began)
         try:
-            yield
+            yield token
         finally:
             await self._channel.run(scheduling.unlock(self.keys, token))

@@ -1,0 +1,92 @@
+"""The jobs that schedules make."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from orchestration_queue.options import MAX_PRIORITY, JobOptions
+from orchestration_queue.protocol.codec import dump_json
+from orchestration_queue.protocol.functions import oq1
+from orchestration_queue.protocol.placement import new_job
+from orchestration_queue.schedules.entry import SchedulerEntry
+from orchestration_queue.schedules.ids import fire_id
+from orchestration_queue.schedules.policies import Overlap
+from orchestration_queue.schedules.timing import whole
+
+__all__ = ["Fire"]
+
+
+@dataclass(frozen=True, slots=True)
+class Fire:
+    """One job that a schedule makes.
+
+    Attributes:
+        name: The scheduler.
+        job_name: The job's name.
+        data_text: The job's encoded data.
+        options: How the job is placed. Its id is made of scheduler and due time, so that the same run, fired twice by
+            leaders that overlap, is one job.
+        options_text: The options as the template has them, to be stored in the job.
+        scheduler_name: The scheduler, if it waits for the job to end; else empty.
+        due_ms: When the run was due, epoch ms.
+        previous: The job of the run before, if it matters whether that has ended; else empty.
+        overlap: What to do while it has not.
+    """
+
+    name: str
+    job_name: str
+    data_text: str
+    options: JobOptions
+    options_text: str
+    scheduler_name: str
+    due_ms: int
+    previous: str = ""
+    overlap: Overlap = Overlap.ALLOW
+
+    @classmethod
+    def of(cls, name: str, entry: SchedulerEntry, due_ms: int) -> Fire:
+        """One run of a schedule.
+
+        Raises:
+            PayloadError: The template's data cannot be written as JSON, or is larger than 1 MiB.
+        """
+        stored = entry.job_options
+        options = JobOptions(
+            job_id=fire_id(name, due_ms),
+            priority=min(_count(stored.get("priority")), MAX_PRIORITY),
+            attempts=_count(stored.get("attempts")),
+            ttl=timedelta(milliseconds=_count(stored.get("ttl"))),
+            lifo=stored.get("lifo") is True,
+        )
+        return cls(
+            name=name,
+            job_name=entry.job_name(name),
+            data_text=entry.data_text(),
+            options=options,
+            options_text=dump_json(stored),
+            scheduler_name=name if entry.timing.repeats_after_complete or entry.overlap is Overlap.QUEUE_ONE else "",
+            due_ms=due_ms,
+        )
+
+    @property
+    def job_id(self) -> str:
+        """The id of its job."""
+        return self.options.job_id or ""
+
+    def written(self, now_ms: int) -> tuple[oq1.NewJob, oq1.ScheduledRun]:
+        """The job as the server takes it, made now, and what it is made for."""
+        job = new_job(
+            self.job_name,
+            self.data_text,
+            self.options,
+            now_ms,
+            options_text=self.options_text,
+            scheduler_name=self.scheduler_name,
+        )
+        run = oq1.ScheduledRun(name=self.name, due_ms=self.due_ms, previous=self.previous, overlap=str(self.overlap))
+        return job, run
+
+
+def _count(value: object) -> int:
+    return max(0, whole(value) or 0)
