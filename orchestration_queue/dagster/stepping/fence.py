@@ -127,6 +127,11 @@ class Slot:
         """Let it write until then; any thread may call this."""
         self._part.deadline = deadline
 
+    def prolong(self, seconds: float) -> None:
+        """Let it write so much longer, though nothing renews its lease any more; not if its time is over already."""
+        if now() < self._part.deadline < now() + seconds:
+            self._part.deadline = now() + seconds
+
 
 class Guard:
     """One work, as its own process and its host see it."""

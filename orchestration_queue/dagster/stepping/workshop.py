@@ -28,6 +28,8 @@ __all__ = ["Workshop"]
 
 _LOOK_EVERY_S = 0.5
 """How often to look whether running jobs were revoked. The heartbeat learns it too, but rarely."""
+_OVERDUE_GRACE_S = 4.0
+"""The most for a work whose time is over: its end is told 5 s later at the latest, and the next attempt may begin."""
 _PUT_BACK = timedelta(seconds=1)
 """How long a job rests that needs another version of the code, before the next worker sees it."""
 
@@ -113,8 +115,8 @@ class Workshop:
     async def _look(self) -> None:
         while True:
             await asyncio.sleep(_LOOK_EVERY_S)
-            if self._slots:
-                await self._look_for_revoked(tuple(self._slots))
+            if running := [job_id for job_id in self._slots if job_id not in self._revoked]:
+                await self._look_for_revoked(running)
 
     async def _do(self, job: AsyncActiveJob) -> dict[str, object]:
         try:
@@ -144,12 +146,20 @@ class Workshop:
         try:
             return await asyncio.shield(running.ended)
         except asyncio.CancelledError:
-            is_over = work.timeout_ms is not None and time.monotonic() - started >= work.timeout_ms / 1000
-            await running.stop(self._grace_s if is_over or job.id in self._revoked else 0)
+            grace_s = self._grace_of(job.id, work, started)
+            self._slots[job.id].prolong(grace_s)
+            await running.stop(grace_s)
             if job.id in self._revoked:
                 with suppress(OrchestrationQueueError):
                     await job.log(STOPPED)  # its job failed as revoked before
             raise
+
+    def _grace_of(self, job_id: str, work: Envelope, started: float) -> float:
+        """How long a work that must stop may clean up; not at all when it was given up, and shall be done again."""
+        if job_id in self._revoked:
+            return self._grace_s
+        is_overdue = work.timeout_ms is not None and time.monotonic() - started >= work.timeout_ms / 1000
+        return min(self._grace_s, _OVERDUE_GRACE_S) if is_overdue else 0
 
     @staticmethod
     def _told(slot: Slot, code: int) -> dict[str, object]:
