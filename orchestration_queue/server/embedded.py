@@ -8,26 +8,24 @@ ends, so nothing here has to be cleaned up. docs/decisions/0002-embedded-server.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import os
 import subprocess
 import sys
-import threading
-import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 from orchestration_queue.errors import EmbeddedServerError
 from orchestration_queue.server import keeper
+from orchestration_queue.server.kept import Kept, keeper_log
 
 __all__ = ["EmbeddedServer"]
 
 _SOCKET = "server.sock"
 _LONGEST_SOCKET_PATH = 100
 """Bytes; the kernel allows 104 to 108, by system."""
-_LARGEST_LOG = 1_000_000
 
 
 class EmbeddedServer:
@@ -40,11 +38,9 @@ class EmbeddedServer:
 
     def __init__(self, directory: Path, grace: timedelta) -> None:
         self._directory = directory
-        self._grace = grace
         self._binary: Path | None = None
-        self._mutex = threading.Lock()
-        self._users_lock: int | None = None
-        self._release: Callable[[], object] = lambda: None
+        # No method of ours: one that is forgotten must be gone at once, and its lock with it.
+        self._kept = Kept(directory, partial(_start_keeper, directory, grace))
 
     def ensure(self) -> Path:
         """Be counted as a user, and see to it that a keeper runs. Does not wait until the server answers.
@@ -57,67 +53,21 @@ class EmbeddedServer:
             EmbeddedServerError: The directory cannot be used, or the server is not installed.
             ConnectionRefusedError: The keeper is just leaving; call again in a moment.
         """
-        with self._mutex, self._explained():
+        with self._explained():
             self._binary = self._binary or _binary()
-            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            socket = _socket_path(self._directory)
-            is_counted = self._is_counted() or self._count_us()
-            if is_counted:
-                self._start_keeper_if_there_is_none(socket)
-        if not is_counted:
-            # Its server may still answer, but would break the connection a moment later.
-            raise ConnectionRefusedError("the embedded server is just ending")
-        return socket
+            self._kept.join()
+            return _socket_path(self._directory)
 
     def leave(self) -> None:
         """Be counted as a user no longer."""
-        with self._mutex:
-            self._users_lock = None
-            self._release()
-
-    def _is_counted(self) -> bool:
-        if self._users_lock is None:
-            return False
-        if keeper.same_file(self._users_lock, self._directory / keeper.USERS_LOCK):
-            return True
-        self._users_lock = None  # somebody removed the directory under us
-        self._release()
-        return False
-
-    def _count_us(self) -> bool:
-        """Take the shared lock; False while a keeper is leaving."""
-        descriptor = os.open(self._directory / keeper.USERS_LOCK, os.O_RDWR | os.O_CREAT, 0o600)
-        if not _locked(descriptor, fcntl.LOCK_SH):
-            os.close(descriptor)
-            return False
-        self._users_lock = descriptor
-        self._release = weakref.finalize(self, os.close, descriptor)
-        return True
-
-    def _start_keeper_if_there_is_none(self, socket: Path) -> None:
-        """Whoever gets the keeper's lock starts the keeper and hands it the lock: there is never a second one."""
-        descriptor = os.open(self._directory / keeper.KEEPER_LOCK, os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            if not _locked(descriptor, fcntl.LOCK_EX):
-                return
-            arguments = (self._directory, self._binary, socket, self._grace.total_seconds(), descriptor)
-            with _log(self._directory) as log:
-                subprocess.run(
-                    # -I -S: no site-packages, nothing from the environment or the working directory.
-                    [sys.executable, "-I", "-S", keeper.__file__, *map(str, arguments)],
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    pass_fds=[descriptor],
-                    check=True,
-                )
-        finally:
-            os.close(descriptor)
+        self._kept.leave()
 
     @contextlib.contextmanager
     def _explained(self) -> Iterator[None]:
         try:
             yield
+        except ConnectionRefusedError:
+            raise
         except (OSError, subprocess.CalledProcessError) as error:
             why = error.strerror if isinstance(error, OSError) else str(error)
             raise EmbeddedServerError(
@@ -126,23 +76,18 @@ class EmbeddedServer:
             ) from None
 
 
-def _locked(descriptor: int, kind: int) -> bool:
-    try:
-        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-@contextlib.contextmanager
-def _log(directory: Path) -> Iterator[int]:
-    path = directory / keeper.LOG
-    fresh = os.O_TRUNC if path.exists() and path.stat().st_size > _LARGEST_LOG else 0
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | fresh, 0o600)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
+def _start_keeper(directory: Path, grace: timedelta, lock: int) -> None:
+    arguments = (directory, _binary(), _socket_path(directory), grace.total_seconds(), lock)
+    with keeper_log(directory) as log:
+        subprocess.run(
+            # -I -S: no site-packages, nothing from the environment or the working directory.
+            [sys.executable, "-I", "-S", keeper.__file__, *map(str, arguments)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            pass_fds=[lock],
+            check=True,
+        )
 
 
 def _binary() -> Path:

@@ -19,7 +19,18 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-__all__ = ["KEEPER_LOCK", "LOG", "USERS_LOCK", "Keeper", "main", "same_file"]
+__all__ = [
+    "KEEPER_LOCK",
+    "LOG",
+    "USERS_LOCK",
+    "Keeper",
+    "ServerKeeper",
+    "detach",
+    "die_with",
+    "main",
+    "same_file",
+    "say",
+]
 
 USERS_LOCK = "users.lock"
 """Every user holds a shared lock on it; the keeper leaves when it gets the exclusive one."""
@@ -37,41 +48,39 @@ _PR_SET_PDEATHSIG = 1
 
 
 class Keeper:
-    """Runs one server in the current directory.
+    """Keeps something alive in the current directory while anybody uses it. What that is, subclasses say.
 
     Args:
-        binary: The server's executable.
-        socket: The unix socket to serve.
         grace_s: How long to stay without users.
-        keeper_lock: Descriptor of the locked ``keeper.lock``. The server inherits it: while either lives, nobody
+        keeper_lock: Descriptor of the locked ``keeper.lock``. What is kept inherits it: while either lives, nobody
             else opens the same files.
     """
 
-    def __init__(self, binary: str, socket: str, grace_s: float, keeper_lock: int) -> None:
-        self._binary = binary
-        self._socket = socket
+    def __init__(self, grace_s: float, keeper_lock: int) -> None:
+        self.keeper_lock = keeper_lock
         self._grace_s = grace_s
-        self._keeper_lock = keeper_lock
         self._users_lock = os.open(USERS_LOCK, os.O_RDWR | os.O_CREAT, 0o600)
-        self._server: subprocess.Popen[bytes] | None = None
-        self._started = 0.0
-        self._quick_deaths = 0
         self._unused_since: float | None = None
-        self._synced: dict[Path, int] = {}
-        self._next_sync = 0.0
         self._stopping = False
         self._wakeup = _wake_on_signals(self._stop)
 
+    def tend(self) -> bool:
+        """Called several times a second: see that what is kept runs; False when that is hopeless."""
+        raise NotImplementedError
+
+    def end(self) -> None:
+        """Called last: end what is kept."""
+        raise NotImplementedError
+
     def run(self) -> int:
-        """Serve until nobody is left; returns the exit code."""
+        """Keep until nobody is left; returns the exit code."""
         try:
             while not self._stopping and self._is_needed():
-                if not self._serve():
+                if not self.tend():
                     return 1
-                self._sync_when_due()
                 self._sleep(_TICK_S)
         finally:
-            self._end_server()
+            self.end()
         return 0
 
     def _stop(self) -> None:
@@ -87,8 +96,8 @@ class Keeper:
 
         When it answers no, the exclusive lock stays with us: who comes now waits until we have left.
         """
-        if not same_file(self._keeper_lock, Path(KEEPER_LOCK)):
-            _say("the data directory is gone")
+        if not same_file(self.keeper_lock, Path(KEEPER_LOCK)):
+            say("the data directory is gone")
             return False
         try:
             fcntl.flock(self._users_lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -99,21 +108,48 @@ class Keeper:
         if self._unused_since is None:
             self._unused_since = now
         if now - self._unused_since >= self._grace_s:
-            _say("nobody uses the server any more")
+            say("nobody uses the server any more")
             return False
         fcntl.flock(self._users_lock, fcntl.LOCK_UN)
         return True
 
+
+class ServerKeeper(Keeper):
+    """Runs one Valkey server in the current directory.
+
+    Args:
+        binary: The server's executable.
+        socket: The unix socket to serve.
+        grace_s: How long to stay without users.
+        keeper_lock: Descriptor of the locked ``keeper.lock``.
+    """
+
+    def __init__(self, binary: str, socket: str, grace_s: float, keeper_lock: int) -> None:
+        super().__init__(grace_s, keeper_lock)
+        self._binary = binary
+        self._socket = socket
+        self._server: subprocess.Popen[bytes] | None = None
+        self._started = 0.0
+        self._quick_deaths = 0
+        self._synced: dict[Path, int] = {}
+        self._next_sync = 0.0
+
+    def tend(self) -> bool:
+        """Start the server if it is not running, and sync its files."""
+        if not self._serve():
+            return False
+        self._sync_when_due()
+        return True
+
     def _serve(self) -> bool:
-        """Start the server if it is not running; False when that is hopeless."""
         if self._server and (code := self._server.poll()) is not None:
-            _say(f"the server ended ({f'signal {-code}' if code < 0 else f'exit code {code}'})")
+            say(f"the server ended ({f'signal {-code}' if code < 0 else f'exit code {code}'})")
             lived_s = time.monotonic() - self._started
             self._quick_deaths = self._quick_deaths + 1 if lived_s < _QUICK_DEATH_S else 0
             self._server = None
         if self._server is None:
             if self._quick_deaths >= _MOST_QUICK_DEATHS:
-                _say("giving up: the server keeps ending right after its start; the lines above say why")
+                say("giving up: the server keeps ending right after its start; the lines above say why")
                 return False
             self._start()
         return True
@@ -134,11 +170,11 @@ class Keeper:
         self._server = subprocess.Popen(
             [self._binary, *words],
             stdin=subprocess.DEVNULL,
-            pass_fds=[self._keeper_lock],
-            preexec_fn=_die_with(os.getpid()),
+            pass_fds=[self.keeper_lock],
+            preexec_fn=die_with(os.getpid()),
         )
         self._started = time.monotonic()
-        _say(f"server {self._server.pid} started")
+        say(f"server {self._server.pid} started")
 
     def _sync_when_due(self) -> None:
         """About once a second, have the kernel write the append-only files to the disk."""
@@ -153,7 +189,7 @@ class Keeper:
                     _sync(path)
                     self._synced[path] = size
 
-    def _end_server(self) -> None:
+    def end(self) -> None:
         """End the server cleanly: it writes out and syncs its append-only file."""
         if self._server is None or self._server.poll() is not None:
             return
@@ -161,7 +197,7 @@ class Keeper:
         try:
             self._server.wait(_SHUTDOWN_S)
         except subprocess.TimeoutExpired:
-            _say("the server does not end by itself; killing it loses nothing")
+            say("the server does not end by itself; killing it loses nothing")
             self._server.kill()
             self._server.wait()
 
@@ -187,7 +223,7 @@ def _wake_on_signals(stop: Callable[[], None]) -> int:
     return readable
 
 
-def _die_with(keeper: int) -> Callable[[], None] | None:
+def die_with(keeper: int) -> Callable[[], None] | None:
     """What the child does before it becomes the server: have the kernel kill it when the keeper dies."""
     if not sys.platform.startswith("linux"):
         return None
@@ -209,20 +245,28 @@ def same_file(descriptor: int, path: Path) -> bool:
         return False
 
 
-def _say(text: str) -> None:
+def say(text: str) -> None:
+    """Write a line of the keeper's log."""
     print(time.strftime("%Y-%m-%d %H:%M:%S"), "keeper", f"{os.getpid()}:", text, flush=True)  # noqa: T201
 
 
-def main(directory: str, binary: str, socket: str, grace_s: str, keeper_lock: str) -> int:
-    """Become independent of whoever started us, then keep."""
+def detach(directory: str, keeper_lock: int) -> bool:
+    """Become independent of whoever started us; False in the process that has to return to it."""
     if os.fork():
-        return 0
+        return False
     os.setsid()
     signal.pthread_sigmask(signal.SIG_SETMASK, ())  # whatever our starter had blocked
     os.umask(0o077)
     os.chdir(directory)
-    os.set_inheritable(int(keeper_lock), False)
-    return Keeper(binary, socket, float(grace_s), int(keeper_lock)).run()
+    os.set_inheritable(keeper_lock, False)
+    return True
+
+
+def main(directory: str, binary: str, socket: str, grace_s: str, keeper_lock: str) -> int:
+    """Detach, then keep."""
+    if not detach(directory, int(keeper_lock)):
+        return 0
+    return ServerKeeper(binary, socket, float(grace_s), int(keeper_lock)).run()
 
 
 if __name__ == "__main__":

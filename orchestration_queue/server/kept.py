@@ -1,0 +1,104 @@
+"""The user's side of what a keeper keeps: two file locks in one directory, and nothing to clean up.
+
+docs/decisions/0002-embedded-server.md has the whole picture.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from orchestration_queue.server import keeper
+
+__all__ = ["Kept", "keeper_log"]
+
+_LARGEST_LOG = 1_000_000
+
+
+class Kept:
+    """This process's use of what is kept in one directory.
+
+    Args:
+        directory: The directory; made if need be. Absolute, without symbolic links.
+        start_keeper: Starts the keeper, which inherits the descriptor of the locked ``keeper.lock``.
+    """
+
+    def __init__(self, directory: Path, start_keeper: Callable[[int], object]) -> None:
+        self._directory = directory
+        self._start_keeper = start_keeper
+        self._mutex = threading.Lock()
+        self._users_lock: int | None = None
+        self._release: Callable[[], object] = lambda: None
+
+    def join(self) -> None:
+        """Be counted as a user, and see to it that a keeper runs. Call again before each attempt to connect.
+
+        Raises:
+            ConnectionRefusedError: The keeper is just leaving; call again in a moment.
+            OSError: The directory cannot be used.
+        """
+        with self._mutex:
+            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if not self._is_counted() and not self._count_us():
+                # What is kept may still answer, but would break the connection a moment later.
+                raise ConnectionRefusedError("the keeper is just leaving")
+            self._start_keeper_if_there_is_none()
+
+    def leave(self) -> None:
+        """Be counted as a user no longer."""
+        with self._mutex:
+            self._users_lock = None
+            self._release()
+
+    def _is_counted(self) -> bool:
+        if self._users_lock is None:
+            return False
+        if keeper.same_file(self._users_lock, self._directory / keeper.USERS_LOCK):
+            return True
+        self._users_lock = None  # somebody removed the directory under us
+        self._release()
+        return False
+
+    def _count_us(self) -> bool:
+        """Take the shared lock; False while a keeper is leaving."""
+        descriptor = os.open(self._directory / keeper.USERS_LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+        if not _locked(descriptor, fcntl.LOCK_SH):
+            os.close(descriptor)
+            return False
+        self._users_lock = descriptor
+        self._release = weakref.finalize(self, os.close, descriptor)
+        return True
+
+    def _start_keeper_if_there_is_none(self) -> None:
+        """Whoever gets the keeper's lock starts the keeper and hands it the lock: there is never a second one."""
+        descriptor = os.open(self._directory / keeper.KEEPER_LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            if _locked(descriptor, fcntl.LOCK_EX):
+                self._start_keeper(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _locked(descriptor: int, kind: int) -> bool:
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def keeper_log(directory: Path) -> Iterator[int]:
+    """The file that a keeper writes to, as a descriptor; emptied when it has grown large."""
+    path = directory / keeper.LOG
+    fresh = os.O_TRUNC if path.exists() and path.stat().st_size > _LARGEST_LOG else 0
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | fresh, 0o600)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
