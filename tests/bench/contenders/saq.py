@@ -17,6 +17,11 @@ from tests.bench.contenders import QUEUE, Handler, gathered
 __all__ = ["Measured"]
 
 
+def _queue(url: str) -> RedisQueue:
+    # As many connections as places, and some: redis-py ends at 100 by default, and SAQ's worker with it.
+    return RedisQueue(redis.asyncio.Redis.from_url(url, max_connections=1000), name=QUEUE)
+
+
 class Measured:
     """SAQ."""
 
@@ -31,7 +36,7 @@ class Measured:
         async def noop(_context: Any, *, data: Any) -> None:
             handler(data)
 
-        queue = RedisQueue(redis.asyncio.Redis.from_url(url), name=QUEUE)
+        queue = _queue(url)
         await queue.connect()
         # Its sweep at the start can take up jobs that were just fetched, which then run twice.
         seldom = PartialTimersDict(schedule=1, worker_info=10, sweep=3600, abort=1)  # the others as shipped
@@ -47,7 +52,7 @@ class Measured:
 
     @asynccontextmanager
     async def producing(self, url: str) -> AsyncIterator[Callable[[Any], Any]]:
-        queue = RedisQueue(redis.asyncio.Redis.from_url(url), name=QUEUE)
+        queue = _queue(url)
         await queue.connect()
         yield lambda data: queue.enqueue("noop", data=data)
         await queue.disconnect()
