@@ -6,14 +6,14 @@ import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
 from orchestration_queue.dagster.envelope import Isolation
 from orchestration_queue.dagster.stepping.fence import Fence
 from orchestration_queue.dagster.stepping.location import CodeLocation
 from orchestration_queue.dagster.stepping.process import HostProcess
-from orchestration_queue.errors import UnrecoverableError
+from orchestration_queue.errors import UnrecoverableError, UsageError
 
 __all__ = ["Hosts", "Recycling"]
 
@@ -59,6 +59,7 @@ class Hosts:
         self._starting: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._resident: defaultdict[str, list[HostProcess]] = defaultdict(list)
         self._lent: dict[HostProcess, int] = {}
+        self._successors: dict[str, asyncio.Task[None]] = {}
         self._endings: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
@@ -90,6 +91,10 @@ class Hosts:
 
     async def aclose(self) -> None:
         """End them all; what runs there is killed."""
+        for successor in list(self._successors.values()):
+            successor.cancel()
+            with suppress(asyncio.CancelledError):
+                await successor
         for host in {*self._copied.values(), *self._lent, *(one for idle in self._resident.values() for one in idle)}:
             self._end(host)
         self._copied.clear()
@@ -126,22 +131,37 @@ class Hosts:
         return None
 
     async def _copyable(self, location: CodeLocation) -> HostProcess:
-        """The host of a code location that is copied; a new one when it died, or has served."""
+        """The host of a code location that is copied; a new one when it died. One that has served goes on meanwhile."""
         async with self._starting[location.name]:
             host = self._copied.get(location.name)
-            if host is not None and host.is_alive and not self._recycling.is_due(host):
-                return host
-            fresh = self._copied[location.name] = await HostProcess.start(self._fence, location)
-            if fresh.threads > 1:
-                log.warning(
-                    "The code of location %s starts %d threads while it is imported, so that no copy of its process "
-                    "would be whole: each work gets a new process, which takes seconds to start. Start them later.",
-                    location.name,
-                    fresh.threads - 1,
-                )
-            if host is not None and host not in self._lent:
-                self._end(host)
-            return fresh
+            if host is None or not host.is_alive:
+                return await self._renewed(location)
+        if self._recycling.is_due(host) and location.name not in self._successors:
+            self._successors[location.name] = asyncio.create_task(self._succeed(location))
+        return host
+
+    async def _succeed(self, location: CodeLocation) -> None:
+        """Replace a host that has served, as soon as there is another."""
+        try:
+            await self._renewed(location)
+        except UsageError as error:
+            log.error("The process of code location %s stays as it is: %s", location.name, error)
+        finally:
+            del self._successors[location.name]
+
+    async def _renewed(self, location: CodeLocation) -> HostProcess:
+        old = self._copied.get(location.name)
+        fresh = self._copied[location.name] = await HostProcess.start(self._fence, location)
+        if fresh.threads > 1:
+            log.warning(
+                "The code of location %s starts %d threads while it is imported, so that no copy of its process "
+                "would be whole: each work gets a new process, which takes seconds to start. Start them later.",
+                location.name,
+                fresh.threads - 1,
+            )
+        if old is not None and old not in self._lent:
+            self._end(old)
+        return fresh
 
     def _returned(self, host: HostProcess, location: CodeLocation, isolation: Isolation) -> None:
         if host in self._copied.values():
