@@ -7,7 +7,6 @@ of its own, waits until all have ended, and then ends itself, so that it is what
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from datetime import timedelta
 from typing import Annotated, Any, Final
 
@@ -131,7 +130,7 @@ class ElementMap(Options):
         for index, value in enumerate(values):
             child_id = element(job_id, index)
             data = codec.encode(self.data_of(value), f"The data of element {index}")
-            yield replace(alike, custom_id=child_id, data=data, opts=codec.dump_json({"jobId": child_id, **wire}))
+            yield alike._replace(custom_id=child_id, data=data, opts=codec.dump_json({"jobId": child_id, **wire}))
 
     def _placed(self, job_id: str) -> JobOptions:
         if self.max_concurrency is None:
