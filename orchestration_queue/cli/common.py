@@ -11,12 +11,17 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from orchestration_queue.errors import PayloadError
+
 __all__ = [
     "STATE_COLOURS",
     "JsonFlag",
     "Prefix",
     "Url",
+    "Yes",
+    "ask",
     "fail",
+    "parsed_json",
     "seconds_text",
     "show_fields",
     "show_json",
@@ -31,6 +36,7 @@ Url = Annotated[
 ]
 Prefix = Annotated[str, typer.Option("--prefix", envvar="OQ_PREFIX", help="First part of every key.")]
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 STATE_COLOURS = {
     "completed": "green",
@@ -98,3 +104,23 @@ def time_text(at: datetime | None) -> str | None:
 def fail(message: str) -> None:
     """Print one red sentence to stderr."""
     Console(stderr=True, soft_wrap=True, highlight=False).print(message, style="red", markup=False)
+
+
+def ask(yes: bool, question: str) -> None:
+    """Go on only if the answer is yes, or was given beforehand."""
+    if not yes:
+        typer.confirm(question, abort=True)
+
+
+def parsed_json(words: str) -> Any:
+    """What somebody wrote on the command line as JSON.
+
+    Raises:
+        PayloadError: It is none.
+    """
+    try:
+        return json.loads(words)
+    except ValueError as error:
+        raise PayloadError(
+            f"The data {words[:60]!r} is not JSON ({error}); quote it for your shell, like --data '{{\"day\": 1}}'."
+        ) from None

@@ -19,6 +19,8 @@ from orchestration_queue.cli.common import (
     JsonFlag,
     Prefix,
     Url,
+    Yes,
+    ask,
     show_fields,
     show_json,
     show_table,
@@ -37,7 +39,6 @@ app = typer.Typer(help="Flows.", no_args_is_help=True)
 
 QueueName = Annotated[str, typer.Argument(metavar="QUEUE", help="The flow's queue.")]
 FlowId = Annotated[str, typer.Argument(metavar="FLOW_ID", help="The submission's id.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 _WATCH_S = 1.0
 
@@ -191,7 +192,7 @@ def cancel(
 ) -> None:
     """Withdraw everything of a flow that has not finished; what runs is stopped."""
     with _flow(queue, flow_id, url, prefix) as flow:
-        _ask(yes, f"Cancel flow {flow_id}?")
+        ask(yes, f"Cancel flow {flow_id}?")
         names = flow.cancel(reason)
     if as_json:
         show_json(names)
@@ -219,14 +220,9 @@ def resume(queue: QueueName, flow_id: FlowId, url: Url = None, prefix: Prefix = 
 def rm(queue: QueueName, flow_id: FlowId, yes: Yes = False, url: Url = None, prefix: Prefix = DEFAULT_PREFIX) -> None:
     """Remove a flow that does not run: all its jobs, and its record."""
     with _flow(queue, flow_id, url, prefix) as flow:
-        _ask(yes, f"Remove flow {flow_id} with all its jobs?")
+        ask(yes, f"Remove flow {flow_id} with all its jobs?")
         flow.remove()
     typer.echo(f"Flow {flow_id} is removed.")
-
-
-def _ask(yes: bool, question: str) -> None:
-    if not yes:
-        typer.confirm(question, abort=True)
 
 
 def _told(names: list[str], one: str, many: str, none: str) -> str:

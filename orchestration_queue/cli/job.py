@@ -12,6 +12,7 @@ from orchestration_queue.cli.common import (
     JsonFlag,
     Prefix,
     Url,
+    parsed_json,
     seconds_text,
     show_fields,
     show_json,
@@ -45,7 +46,7 @@ def add(
     """Add a job."""
     options = JobOptions(job_id=job_id, delay=delay, priority=priority, attempts=attempts)
     with Queue(queue, url=url, prefix=prefix) as client:
-        job = client.add(name, _parsed(data), options)
+        job = client.add(name, parsed_json(data), options)
         added: dict[str, Any] = {"queue": queue, "id": job.id, "is_new": job.is_new}
         if wait is not None:
             added["result"] = job.wait(wait)
@@ -55,15 +56,6 @@ def add(
         typer.echo(json.dumps(added["result"], ensure_ascii=False))
     else:
         typer.echo(f"Added job {job.id} to queue {queue}." if job.is_new else f"Job {job.id} was there already.")
-
-
-def _parsed(data: str) -> Any:
-    try:
-        return json.loads(data)
-    except ValueError as error:
-        raise PayloadError(
-            f"The data {data[:60]!r} is not JSON ({error}); quote it for your shell, like --data '{{\"day\": 1}}'."
-        ) from None
 
 
 @app.command("show")

@@ -196,7 +196,7 @@ def test_an_unreachable_server_is_4_and_a_failed_or_late_job_is_1(oq: Oq, queue_
 
 def test_help_and_version(oq: Oq) -> None:
     assert oq("--version").stdout == f"{__version__}\n"
-    for noun in ((), ("queue",), ("job",), ("flow",), ("library",)):
+    for noun in ((), ("queue",), ("job",), ("flow",), ("scheduler",), ("library",)):
         assert oq(*noun, "--help").exit_code == 0
         assert "Usage" in oq(*noun).stdout
 
@@ -215,6 +215,14 @@ def test_every_option_of_the_reference_exists_and_the_other_way_round() -> None:
         ["flow", "pause"],
         ["flow", "resume"],
         ["flow", "rm"],
+        ["scheduler", "ls"],
+        ["scheduler", "show"],
+        ["scheduler", "add"],
+        ["scheduler", "rm"],
+        ["scheduler", "pause"],
+        ["scheduler", "resume"],
+        ["scheduler", "run"],
+        ["scheduler", "next"],
         ["library", "dump"],
         ["library", "status"],
         ["worker"],

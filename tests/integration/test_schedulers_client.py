@@ -173,6 +173,6 @@ async def test_a_scheduler_that_is_not_there_cannot_be_steered(
     face: Face, queue_name: str, raw: Any, verb: str
 ) -> None:
     async with face.schedulers(queue_name) as schedulers:
-        with pytest.raises(StateError, match=r"has no scheduler 'x' that can be read; list\(\) names those it has"):
+        with pytest.raises(StateError, match=r"has no scheduler 'x' that can be read; list\(\) or `oq scheduler ls .*` names those"):
             await getattr(schedulers, verb)("x")
     assert raw.keys("*") == []

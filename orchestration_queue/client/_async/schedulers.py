@@ -73,6 +73,20 @@ class AsyncJobSchedulers(AsyncQueueClient):
         stored = await self._channel.look(scheduling.entry(self.keys, name))
         return SchedulerEntry.parse(stored) if stored is not None else None
 
+    async def require(self, name: str) -> SchedulerEntry:
+        """The scheduler of that name, which has to be there.
+
+        Raises:
+            StateError: There is none, or it cannot be read.
+        """
+        entry = await self.get(name)
+        if entry is None:
+            raise StateError(
+                f"Queue {self.name!r} has no scheduler {name!r} that can be read; "
+                f"list() or `oq scheduler ls {self.name}` names those it has."
+            )
+        return entry
+
     async def remove(self, name: str) -> bool:
         """Remove a scheduler; False when there was none. Jobs it has made stay.
 
@@ -90,7 +104,7 @@ class AsyncJobSchedulers(AsyncQueueClient):
             SchedulerBusyError: Another process held the lock for 5 s.
         """
         async with self._locked():
-            entry = await self._standing(name)
+            entry = await self.require(name)
             if entry.is_paused:
                 return entry
             await self._channel.execute(scheduling.put(self.keys, name, (paused := entry.paused()).dump()))
@@ -105,7 +119,7 @@ class AsyncJobSchedulers(AsyncQueueClient):
             SchedulerBusyError: Another process held the lock for 5 s.
         """
         async with self._locked():
-            entry = await self._standing(name)
+            entry = await self.require(name)
             if not entry.is_paused:
                 return entry
             resumed = entry.resumed(now_ms())
@@ -134,7 +148,7 @@ class AsyncJobSchedulers(AsyncQueueClient):
             SchedulerBusyError: Another process held the lock for 5 s, or took it over meanwhile; nothing was made.
         """
         async with self._locked() as token:
-            entry = await self._standing(name)
+            entry = await self.require(name)
             at_ms = now_ms()
             while True:
                 plan = run_now(name, entry, at_ms)
@@ -173,19 +187,11 @@ class AsyncJobSchedulers(AsyncQueueClient):
                 f"count must be a whole number from 1 to {_MOST_FORESEEN}, and {count!r} is not; "
                 "pass how many runs to tell."
             )
-        return (await self._standing(name)).next_runs(now_ms(), count)
+        return (await self.require(name)).next_runs(now_ms(), count)
 
     async def history(self, name: str) -> Sequence[PastRun]:
         """What became of a scheduler's last runs, 20 at most, the newest first. Node's leaders note nothing."""
         return await self._channel.look(scheduling.history(self.keys, name))
-
-    async def _standing(self, name: str) -> SchedulerEntry:
-        entry = await self.get(name)
-        if entry is None:
-            raise StateError(
-                f"Queue {self.name!r} has no scheduler {name!r} that can be read; list() names those it has."
-            )
-        return entry
 
     async def list(self) -> dict[str, SchedulerEntry]:
         """All schedulers by name; those that cannot be read are left out."""

@@ -73,6 +73,20 @@ class JobSchedulers(QueueClient):
         stored = self._channel.look(scheduling.entry(self.keys, name))
         return SchedulerEntry.parse(stored) if stored is not None else None
 
+    def require(self, name: str) -> SchedulerEntry:
+        """The scheduler of that name, which has to be there.
+
+        Raises:
+            StateError: There is none, or it cannot be read.
+        """
+        entry = self.get(name)
+        if entry is None:
+            raise StateError(
+                f"Queue {self.name!r} has no scheduler {name!r} that can be read; "
+                f"list() or `oq scheduler ls {self.name}` names those it has."
+            )
+        return entry
+
     def remove(self, name: str) -> bool:
         """Remove a scheduler; False when there was none. Jobs it has made stay.
 
@@ -90,7 +104,7 @@ class JobSchedulers(QueueClient):
             SchedulerBusyError: Another process held the lock for 5 s.
         """
         with self._locked():
-            entry = self._standing(name)
+            entry = self.require(name)
             if entry.is_paused:
                 return entry
             self._channel.execute(scheduling.put(self.keys, name, (paused := entry.paused()).dump()))
@@ -105,7 +119,7 @@ class JobSchedulers(QueueClient):
             SchedulerBusyError: Another process held the lock for 5 s.
         """
         with self._locked():
-            entry = self._standing(name)
+            entry = self.require(name)
             if not entry.is_paused:
                 return entry
             resumed = entry.resumed(now_ms())
@@ -134,7 +148,7 @@ class JobSchedulers(QueueClient):
             SchedulerBusyError: Another process held the lock for 5 s, or took it over meanwhile; nothing was made.
         """
         with self._locked() as token:
-            entry = self._standing(name)
+            entry = self.require(name)
             at_ms = now_ms()
             while True:
                 plan = run_now(name, entry, at_ms)
@@ -173,19 +187,11 @@ class JobSchedulers(QueueClient):
                 f"count must be a whole number from 1 to {_MOST_FORESEEN}, and {count!r} is not; "
                 "pass how many runs to tell."
             )
-        return (self._standing(name)).next_runs(now_ms(), count)
+        return (self.require(name)).next_runs(now_ms(), count)
 
     def history(self, name: str) -> Sequence[PastRun]:
         """What became of a scheduler's last runs, 20 at most, the newest first. Node's leaders note nothing."""
         return self._channel.look(scheduling.history(self.keys, name))
-
-    def _standing(self, name: str) -> SchedulerEntry:
-        entry = self.get(name)
-        if entry is None:
-            raise StateError(
-                f"Queue {self.name!r} has no scheduler {name!r} that can be read; list() names those it has."
-            )
-        return entry
 
     def list(self) -> dict[str, SchedulerEntry]:
         """All schedulers by name; those that cannot be read are left out."""

@@ -1,0 +1,270 @@
+"""`oq scheduler`: set repeatable jobs, look at them, and steer them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from orchestration_queue.cli import schedule_text
+from orchestration_queue.cli.common import (
+    JsonFlag,
+    Prefix,
+    Url,
+    Yes,
+    ask,
+    parsed_json,
+    show_fields,
+    show_json,
+    show_table,
+)
+from orchestration_queue.cli.drawing import span_text
+from orchestration_queue.client import JobSchedulers
+from orchestration_queue.errors import ScheduleError, StateError
+from orchestration_queue.options import JobOptions
+from orchestration_queue.protocol.keys import DEFAULT_PREFIX
+from orchestration_queue.schedules import (
+    Cron,
+    Every,
+    JobTemplate,
+    MissedRuns,
+    Overlap,
+    RepeatAfterComplete,
+    Schedule,
+    SchedulerEntry,
+)
+from orchestration_queue.schedules.cron import known_zone
+
+__all__ = ["app"]
+
+app = typer.Typer(help="Repeatable jobs.", no_args_is_help=True)
+
+QueueName = Annotated[str, typer.Argument(metavar="QUEUE", help="The scheduler's queue.")]
+SchedulerName = Annotated[str, typer.Argument(metavar="NAME", help="The scheduler.")]
+
+
+class Missed(StrEnum):
+    """What becomes of runs that nobody made in time."""
+
+    FIRE_ONCE = "fire_once"
+    SKIP = "skip"
+    FIRE_ALL = "fire_all"
+
+
+@app.callback()
+def _noun() -> None:
+    pass
+
+
+@contextmanager
+def _standing(queue: str, name: str, url: str | None, prefix: str) -> Iterator[tuple[JobSchedulers, SchedulerEntry]]:
+    """The schedulers of a queue, and the entry of one that has to be there."""
+    with JobSchedulers(queue, url=url, prefix=prefix) as schedulers:
+        yield schedulers, schedulers.require(name)
+
+
+@app.command("ls")
+def ls(queue: QueueName, url: Url = None, prefix: Prefix = DEFAULT_PREFIX, as_json: JsonFlag = False) -> None:
+    """List a queue's schedulers, and when each runs next by the clock of its zone."""
+    with JobSchedulers(queue, url=url, prefix=prefix) as schedulers:
+        entries = schedulers.list()
+    if as_json:
+        show_json([schedule_text.described(name, entry) for name, entry in entries.items()])
+        return
+    show_table(
+        ("scheduler", "runs", "zone", "next run", "made", ""),
+        [
+            [
+                escape(name),
+                escape(schedule_text.rhythm(entry)),
+                escape(entry.timing.tz or "UTC"),
+                schedule_text.time_there(entry, entry.next_run) or "",
+                str(entry.iteration_count),
+                schedule_text.standing(entry),
+            ]
+            for name, entry in entries.items()
+        ],
+    )
+
+
+@app.command("show")
+def show(
+    queue: QueueName, name: SchedulerName, url: Url = None, prefix: Prefix = DEFAULT_PREFIX, as_json: JsonFlag = False
+) -> None:
+    """Show a scheduler: when it runs, what it makes, and what became of its last runs."""
+    with _standing(queue, name, url, prefix) as (schedulers, entry):
+        history = schedulers.history(name)
+    if as_json:
+        show_json({**schedule_text.described(name, entry), "history": [asdict(run) for run in history]})
+    else:
+        show_fields(schedule_text.fields(queue, name, entry, history))
+
+
+@app.command("add")
+def add(
+    queue: QueueName,
+    name: SchedulerName,
+    cron: Annotated[str | None, typer.Option(help="Run at the times of this pattern, like '30 2 * * 1-5'.")] = None,
+    every: Annotated[float | None, typer.Option(help="Run at a distance of this many seconds.")] = None,
+    after: Annotated[float | None, typer.Option(help="Run this many seconds after each job has ended.")] = None,
+    tz: Annotated[str | None, typer.Option(help="The IANA zone whose clock is meant; default UTC.")] = None,
+    day_or: Annotated[bool, typer.Option("--day-or", help="Day of month or of week is enough.")] = False,
+    start: Annotated[str | None, typer.Option(help="No run before this time, in ISO 8601.")] = None,
+    end: Annotated[str | None, typer.Option(help="No run after this time.")] = None,
+    limit: Annotated[int | None, typer.Option(help="Make so many jobs.")] = None,
+    jitter: Annotated[float, typer.Option(help="Make each run up to this many seconds later.")] = 0,
+    missed: Annotated[Missed, typer.Option(help="What becomes of late runs.")] = Missed.FIRE_ONCE,
+    missed_max: Annotated[int | None, typer.Option(help="Of fire_all: the latest so many.")] = None,
+    overlap: Annotated[Overlap, typer.Option(help="While the last job has not ended.")] = Overlap.ALLOW,
+    job: Annotated[str | None, typer.Option(help="The jobs' name; default the scheduler's.")] = None,
+    data: Annotated[str | None, typer.Option(help="The jobs' data, as JSON.")] = None,
+    priority: Annotated[int, typer.Option(help="1 is the most urgent, 2048 the least; 0 stands outside.")] = 0,
+    attempts: Annotated[int, typer.Option(help="Tries of each job in all.")] = 0,
+    url: Url = None,
+    prefix: Prefix = DEFAULT_PREFIX,
+    as_json: JsonFlag = False,
+) -> None:
+    """Set a scheduler, or set it anew. One of the first three options says when it runs."""
+    bounds: dict[str, Any] = {"start": _instant("start", start, tz), "end": _instant("end", end, tz), "limit": limit}
+    policies = {"jitter": jitter, "missed": _missed(missed, missed_max), "overlap": overlap}
+    schedule = _schedule(cron, every, after, tz, day_or, {**bounds, **policies})
+    template = JobTemplate(
+        name=job,
+        data=None if data is None else parsed_json(data),
+        options=JobOptions(priority=priority, attempts=attempts),
+    )
+    with JobSchedulers(queue, url=url, prefix=prefix) as schedulers:
+        entry = schedulers.upsert(name, schedule, template)
+    if as_json:
+        show_json(schedule_text.described(name, entry))
+    elif entry.is_paused:
+        typer.echo(f"Scheduler {name} is still paused; let it go on with `oq scheduler resume {queue} {name}`.")
+    else:
+        typer.echo(f"Scheduler {name} runs next at {schedule_text.time_there(entry, entry.next_run)}.")
+
+
+def _schedule(
+    cron: str | None, every: float | None, after: float | None, tz: str | None, day_or: bool, options: dict[str, Any]
+) -> Schedule:
+    given = [name for name, value in (("--cron", cron), ("--every", every), ("--after", after)) if value is not None]
+    if len(given) != 1:
+        raise ScheduleError(
+            f"A scheduler runs by one of --cron, --every and --after, and {' and '.join(given) or 'none'} "
+            f"{'are' if given else 'is'} given; give one."
+        )
+    if cron is not None:
+        return Cron(cron, tz, day_or=day_or, **options)
+    if tz is not None or day_or:
+        raise ScheduleError(f"--tz and --day-or say how a --cron pattern is read, and {given[0]} has none; drop them.")
+    if every is not None:
+        return Every(every, **options)
+    return RepeatAfterComplete(after or 0, **options)
+
+
+def _missed(mode: Missed, most: int | None) -> MissedRuns:
+    if (mode is Missed.FIRE_ALL) is (most is None):
+        raise ScheduleError("--missed fire_all and --missed-max need each other; give both or none.")
+    if most is not None:
+        return MissedRuns.fire_all(most)
+    return MissedRuns.skip() if mode is Missed.SKIP else MissedRuns.fire_once()
+
+
+def _instant(option: str, words: str | None, tz: str | None) -> datetime | None:
+    """A time in ISO 8601; without an offset, by the clock of the schedule's zone."""
+    if words is None:
+        return None
+    try:
+        at = datetime.fromisoformat(words)
+    except ValueError:
+        raise ScheduleError(
+            f"--{option} {words!r} is no time in ISO 8601; write it like 2030-01-31T06:00+01:00."
+        ) from None
+    return at if at.tzinfo else at.replace(tzinfo=known_zone(tz))
+
+
+@app.command("rm")
+def rm(
+    queue: QueueName, name: SchedulerName, yes: Yes = False, url: Url = None, prefix: Prefix = DEFAULT_PREFIX
+) -> None:
+    """Remove a scheduler; jobs that it has made stay."""
+    with _standing(queue, name, url, prefix) as (schedulers, _):
+        ask(yes, f"Remove scheduler {name}?")
+        schedulers.remove(name)
+    typer.echo(f"Scheduler {name} is removed.")
+
+
+@app.command("pause")
+def pause(queue: QueueName, name: SchedulerName, url: Url = None, prefix: Prefix = DEFAULT_PREFIX) -> None:
+    """Let a scheduler make no jobs until it is resumed."""
+    with JobSchedulers(queue, url=url, prefix=prefix) as schedulers:
+        schedulers.pause(name)
+    typer.echo(f"Scheduler {name} is paused; let it go on with `oq scheduler resume {queue} {name}`.")
+
+
+@app.command("resume")
+def resume(queue: QueueName, name: SchedulerName, url: Url = None, prefix: Prefix = DEFAULT_PREFIX) -> None:
+    """Let a paused scheduler go on; what was due meanwhile is left out."""
+    with JobSchedulers(queue, url=url, prefix=prefix) as schedulers:
+        entry = schedulers.resume(name)
+    run = schedule_text.time_there(entry, entry.next_run)
+    typer.echo(f"Scheduler {name} runs next at {run}." if run else f"Scheduler {name} goes on when its job has ended.")
+
+
+@app.command("run")
+def run(
+    queue: QueueName, name: SchedulerName, url: Url = None, prefix: Prefix = DEFAULT_PREFIX, as_json: JsonFlag = False
+) -> None:
+    """Make one run at once, beside those that are planned."""
+    with JobSchedulers(queue, url=url, prefix=prefix) as schedulers:
+        job = schedulers.run_now(name)
+        entry = None if job else schedulers.get(name)
+    if job is None and not (entry and entry.queued):
+        raise StateError(
+            f"Scheduler {name!r} made no job, because that of the run before has not ended and it lets none overlap; "
+            f"see which with `oq scheduler show {queue} {name}`."
+        )
+    if as_json:
+        show_json({"queue": queue, "scheduler": name, "id": job.id if job else None, "is_queued": job is None})
+    elif job is None:
+        typer.echo(f"Scheduler {name} makes a job as soon as that of the run before has ended.")
+    else:
+        typer.echo(f"Scheduler {name} made job {job.id}.")
+
+
+@app.command("next")
+def next_(
+    queue: QueueName,
+    name: SchedulerName,
+    count: Annotated[int, typer.Option(min=1, max=1000, help="How many.")] = 10,
+    url: Url = None,
+    prefix: Prefix = DEFAULT_PREFIX,
+    as_json: JsonFlag = False,
+) -> None:
+    """Tell the next planned runs, by the clock of the scheduler's zone and in UTC."""
+    with _standing(queue, name, url, prefix) as (schedulers, entry):
+        runs = schedulers.next_runs(name, count)
+    if as_json:
+        show_json([{"at": run, "utc": run.astimezone(UTC)} for run in runs])
+        return
+    if not runs:
+        typer.echo(f"Scheduler {name} has no planned run: {schedule_text.why_none(entry)}.")
+        return
+    now = datetime.now(UTC)
+    is_utc = runs[0].tzinfo is UTC
+    show_table(
+        ("UTC", "in") if is_utc else (escape(entry.timing.tz or ""), "UTC", "in"),
+        [
+            [
+                *([] if is_utc else [schedule_text.day_and_time(run)]),
+                schedule_text.day_and_time(run.astimezone(UTC)),
+                span_text((run - now).total_seconds()) if run > now else "[red]due[/]",
+            ]
+            for run in runs
+        ],
+    )
