@@ -19,7 +19,7 @@ from pathlib import Path
 
 from orchestration_queue.errors import EmbeddedServerError
 from orchestration_queue.server import keeper
-from orchestration_queue.server.kept import Kept, keeper_log
+from orchestration_queue.server.kept import Kept, is_private, keeper_log
 
 __all__ = ["EmbeddedServer"]
 
@@ -114,8 +114,7 @@ def _socket_path(directory: Path) -> Path:
         return socket
     shelf = Path(f"/tmp/oq-{os.getuid()}")  # noqa: S108  checked below: it is ours, and nobody else can enter
     shelf.mkdir(mode=0o700, exist_ok=True)
-    status = shelf.lstat()
-    if status.st_uid != os.getuid() or status.st_mode & 0o077:
+    if not is_private(shelf):
         raise EmbeddedServerError(
             f"The path {str(directory)!r} is too long for a socket, and {str(shelf)!r}, which would hold it instead, "
             "belongs to somebody else or is open to others; use a shorter path, or correct that directory."

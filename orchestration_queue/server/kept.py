@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import stat
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -15,7 +16,7 @@ from pathlib import Path
 
 from orchestration_queue.server import keeper
 
-__all__ = ["Kept", "keeper_log"]
+__all__ = ["Kept", "is_private", "keeper_log"]
 
 _LARGEST_LOG = 1_000_000
 
@@ -90,6 +91,12 @@ def _locked(descriptor: int, kind: int) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def is_private(directory: Path) -> bool:
+    """Whether a directory is ours, and nobody else can enter: one that stands where others may write."""
+    status = directory.lstat()
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o077
 
 
 @contextlib.contextmanager

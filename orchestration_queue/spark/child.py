@@ -24,6 +24,7 @@ from orchestration_queue._process import die_with_parent
 from orchestration_queue.errors import UnrecoverableError
 from orchestration_queue.protocol import codec
 from orchestration_queue.spark.failure import Failure, how_it_ended
+from orchestration_queue.spark.references import Keep, call_with_frames, dataframe_parameters
 from orchestration_queue.spark.registry import registered
 
 _JAVA_LEAVES_S = 5.0
@@ -52,22 +53,24 @@ def _run(request: dict[str, Any]) -> str:
     if "script" in request:
         result = _run_script(Path(request["script"]), request["arguments"])
     else:
-        result = _run_function(request["function"], request["arguments"])
+        result = _run_function(request["function"], request["arguments"], request.get("keep"))
     return '{"result":' + codec.encode(to_jsonable_python(result), "The result of the Spark work") + "}"
 
 
-def _run_function(name: str, arguments: dict[str, Any]) -> Any:
+def _run_function(name: str, arguments: dict[str, Any], keep: dict[str, str] | None) -> Any:
     module_name, _, qualified = name.partition(":")
     function: Any = importlib.import_module(module_name)
     for part in qualified.split("."):
         function = getattr(function, part)
     # The name may by now stand for a task of the worker; what is wanted is the function that was decorated.
     function = registered(name) or function
-    typed = _typed(function, arguments)
+    frames = {key: value for key, value in arguments.items() if key in dataframe_parameters(function)}
+    typed = frames | _typed(function, {key: value for key, value in arguments.items() if key not in frames})
 
     from pyspark.sql import SparkSession
 
-    return function(SparkSession.builder.getOrCreate(), **typed)
+    kept = Keep(keep["root"], keep["queue"], keep["job"]) if keep else None
+    return call_with_frames(function, SparkSession.builder.getOrCreate(), typed, kept)
 
 
 def _typed(function: Any, arguments: dict[str, Any]) -> dict[str, Any]:

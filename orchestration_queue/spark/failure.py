@@ -20,7 +20,7 @@ _NOISE = re.compile(
     r"|WARNING: (Please consider reporting|Use --enable-native-access|Restricted methods will be blocked)"
     r"|Setting default log level to"
     r"|To adjust logging level use"
-    r"|\{.*\"logger\": \"DataFrameQueryContextLogger\""  # the exception that PySpark is about to raise, as JSON
+    r"|\{.*\"logger\": \"(DataFrame|SQL)QueryContextLogger\""  # the exception that PySpark is about to raise, as JSON
 )
 _PYTHON_FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>\S+)')
 _NOT_THE_USERS = re.compile(r"/(pyspark|py4j|orchestration_queue/spark)/|^<frozen|pyspark\.zip/|/runpy\.py$")

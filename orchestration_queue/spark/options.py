@@ -16,6 +16,8 @@ __all__ = ["JOB_PROPERTY", "SparkOptions", "properties_text"]
 JOB_PROPERTY = "spark.orchestration_queue.job"
 """The property by which an application is known to belong to a job. Its name will not do: code may change that."""
 
+_OF_SERVER = ("master", "memory", "env", "python", "java_home", "quick_start", "grace")
+
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 
 
@@ -44,6 +46,22 @@ class SparkOptions(Options):
     """The longest the whole run may take, Spark's start included; by default, any time."""
     grace: Annotated[timedelta, Field(ge=timedelta(0))] = timedelta(seconds=5)
     """How long processes may take to leave after being asked, before they are killed."""
+
+    results: str | None = None
+    """Where DataFrames that tasks return are written: a directory or a URI that every worker reaches; by default what
+    the variable ``OQ_SPARK_RESULTS`` says."""
+
+    @property
+    def session_conf(self) -> dict[str, str]:
+        """The properties that concern one session on a server, rather than the server."""
+        partitions = self.shuffle_partitions
+        return ({} if partitions is None else {"spark.sql.shuffle.partitions": str(partitions)}) | dict(self.conf)
+
+    @property
+    def of_server(self) -> SparkOptions:
+        """What of these concerns a server, rather than one session on it. It lives long: Java compiles well."""
+        said = {name: getattr(self, name) for name in _OF_SERVER if name in self.model_fields_set}
+        return SparkOptions(**{"quick_start": False} | said)
 
     @property
     def is_local(self) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -21,19 +20,17 @@ from orchestration_queue.errors import (
     UnrecoverableError,
 )
 from orchestration_queue.protocol import codec
+from orchestration_queue.spark.environment import spark_environment
 from orchestration_queue.spark.failure import how_it_ended, is_noise
-from orchestration_queue.spark.java import java_home
 from orchestration_queue.spark.options import SparkOptions, properties_text
 from orchestration_queue.spark.process import Ended, run_child
+from orchestration_queue.spark.references import Keep
 from orchestration_queue.spark.registry import reference
 from orchestration_queue.spark.scratch import scratch_directory
 
 __all__ = ["run_spark"]
 
 _logger = logging.getLogger("orchestration_queue.spark")
-
-_ELSEWHERE = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "SPARK_API_MODE", "PYSPARK_GATEWAY_PORT")
-"""Variables by which an outer Spark would take over the inner one."""
 
 
 def run_spark(
@@ -44,6 +41,7 @@ def run_spark(
     log: Callable[[str], None] = _logger.info,
     should_stop: Callable[[], bool] = lambda: False,
     job_id: str | None = None,
+    keep: Keep | None = None,
 ) -> Any:
     """Run PySpark work in a fresh process, and wait for it.
 
@@ -59,6 +57,8 @@ def run_spark(
         should_stop: Asked a few times a second; true stops the work.
         job_id: The job it is for, which the application carries as the property ``spark.orchestration_queue.job``.
 
+        keep: Where a DataFrame is kept that a function returns.
+
     Returns:
         What the function returned, by way of JSON.
 
@@ -71,7 +71,7 @@ def run_spark(
         UsageError: The target or its arguments cannot be handed over.
     """
     options = options or SparkOptions()
-    name, request = _request(target, arguments)
+    name, request = _request(target, arguments, keep)
     with scratch_directory() as scratch:
         properties = scratch / "spark.properties"
         properties.touch(mode=0o600)
@@ -88,7 +88,7 @@ def run_spark(
     return _result(name, ended, options)
 
 
-def _request(target: Callable[..., Any] | str | Path, arguments: object) -> tuple[str, bytes]:
+def _request(target: Callable[..., Any] | str | Path, arguments: object, keep: Keep | None) -> tuple[str, bytes]:
     """The run's name, and what the child reads."""
     if callable(target):
         target = reference(target)
@@ -96,7 +96,8 @@ def _request(target: Callable[..., Any] | str | Path, arguments: object) -> tupl
         if not isinstance(arguments, Mapping) and arguments != ():
             raise InvalidOptionError(f"The function {target} takes its arguments by name; pass them as a mapping.")
         named = to_jsonable_python(dict(arguments or {}))
-        return _request_of(target.rpartition(":")[2], {"function": target, "arguments": named})
+        kept = {"keep": {"root": keep.root, "queue": keep.queue, "job": keep.job}} if keep else {}
+        return _request_of(target.rpartition(":")[2], {"function": target, "arguments": named, **kept})
     if isinstance(arguments, (str, Mapping)) or not isinstance(arguments, Sequence):
         raise InvalidOptionError(f"The script {target} takes words; pass its arguments as a list of text.")
     script = Path(target).absolute()
@@ -110,25 +111,8 @@ def _request_of(name: str, request: dict[str, Any]) -> tuple[str, bytes]:
 
 
 def _environment(options: SparkOptions, properties: Path) -> dict[str, str]:
-    environment = {name: value for name, value in os.environ.items() if name not in _ELSEWHERE}
-    if options.is_local:
-        # Otherwise Spark listens on every interface, and warns when the host's name means loopback.
-        environment.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        if "spark.local.dir" not in options.conf:
-            environment.setdefault("SPARK_LOCAL_DIRS", str(properties.parent / "local"))
-        environment["PYSPARK_PYTHON"] = str(options.python or sys.executable)
-    if options.python is None:
-        # What is importable here is importable there, and in Spark's own Python workers.
-        paths = [str(Path(entry).absolute()) for entry in sys.path]
-        environment["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
-    environment |= {
-        "JAVA_HOME": str(options.java_home or java_home()),
-        "PYTHONUNBUFFERED": "1",
-        "PYSPARK_SUBMIT_ARGS": shlex.join(
-            ["--load-spark-defaults", "--properties-file", str(properties), "pyspark-shell"]
-        ),
-    }
-    return environment | dict(options.env)
+    words = ["--load-spark-defaults", "--properties-file", str(properties), "pyspark-shell"]
+    return {"PYSPARK_SUBMIT_ARGS": shlex.join(words)} | spark_environment(options, properties.parent)
 
 
 def _result(name: str, ended: Ended, options: SparkOptions) -> Any:

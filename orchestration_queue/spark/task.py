@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, get_args, overload
 
-from orchestration_queue.errors import TransportError, UsageError
+from orchestration_queue.errors import UsageError
+from orchestration_queue.spark.connect.server import ConnectServer
 from orchestration_queue.spark.options import SparkOptions
+from orchestration_queue.spark.references import DataFrameRef, dataframe_parameters, returns_dataframe
 from orchestration_queue.spark.registry import register
 from orchestration_queue.spark.run import run_spark
+from orchestration_queue.spark.runtime import Runtime, default_runtime, job_log, run_task
 
 if TYPE_CHECKING:
     from orchestration_queue.worker import ActiveJob
@@ -31,24 +34,38 @@ _JOB = "_job"
 def spark_task(function: Callable[Concatenate[Any, P], R], /) -> Callable[P, R]: ...
 @overload
 def spark_task(
-    *, options: SparkOptions | None = None
+    *, options: SparkOptions | None = None, runtime: Runtime | None = None, server: ConnectServer | None = None
 ) -> Callable[[Callable[Concatenate[Any, P], R]], Callable[P, R]]: ...
 
 
-def spark_task(function: Callable[..., Any] | None = None, /, *, options: SparkOptions | None = None) -> Any:
-    """Make ``f(spark, **arguments)`` a function ``f(**arguments)`` that runs in a Spark process of its own.
+def spark_task(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    options: SparkOptions | None = None,
+    runtime: Runtime | None = None,
+    server: ConnectServer | None = None,
+) -> Any:
+    """Make ``f(spark, **arguments)`` a function ``f(**arguments)`` that runs in a Spark session of its own.
 
-    Stacked under ``@tasks.task`` it runs as a queue job: what it prints becomes the job's log, the application carries
-    the job's id, and the job's timeout ends every process of it. Arguments and result are JSON. The undecorated
-    function stays at hand as ``f.__wrapped__``.
+    Stacked under ``@tasks.task`` it runs as a queue job: what it prints becomes the job's log, how far its queries are
+    the job's progress, and its session ends with the job, whichever way that ends. Arguments and result are JSON. A
+    DataFrame that it returns is written to ``options.results``, and the job's result is a :class:`DataFrameRef`; for a
+    parameter annotated ``DataFrame`` it gets what a reference stands for: one in the job's data, or else the one that
+    the flow's node of the parameter's name returned. The undecorated function stays at hand as ``f.__wrapped__``.
 
     Args:
         function: The function, when used as a bare decorator. It must stand at the top level of a module.
         options: How it runs.
+        runtime: ``connect``: in the worker, its session on a Spark Connect server that is there already. ``process``:
+            in a process with a Java of its own. By default ``connect`` where PySpark finds what it needs for it.
+        server: The Connect server; by default the one at ``SPARK_REMOTE``, else one of this machine with the master,
+            memory, environment and Java of the options.
 
     Raises:
         InvalidOptionError: The function cannot be imported by another process.
-        UsageError: It has no parameter for the session.
+        UsageError: It has no parameter for the session, there is no such runtime, or the options concern the server
+            and a server is named.
 
     Example:
         ::
@@ -58,9 +75,35 @@ def spark_task(function: Callable[..., Any] | None = None, /, *, options: SparkO
             def count(spark: SparkSession, path: str) -> int:
                 return spark.read.parquet(path).count()
     """
+    how = _How.checked(options or SparkOptions(), runtime, server)
     if function is None:
-        return functools.partial(_decorate, options=options)
-    return _decorate(function, options)
+        return functools.partial(_decorate, how=how)
+    return _decorate(function, how)
+
+
+@dataclass(frozen=True, slots=True)
+class _How:
+    """How a decorated function runs."""
+
+    options: SparkOptions
+    runtime: Runtime | None
+    server: ConnectServer | None
+
+    @classmethod
+    def checked(cls, options: SparkOptions, runtime: Runtime | None, server: ConnectServer | None) -> _How:
+        """The same, unless it contradicts itself."""
+        if runtime not in (None, *get_args(Runtime)):
+            raise UsageError(f"There is no runtime {runtime!r} for Spark work; pass 'connect' or 'process'.")
+        if server is not None:
+            if runtime == "process":
+                raise UsageError("Spark work in a process of its own has no server; leave one of the two out.")
+            if of_server := sorted(options.of_server.model_fields_set & options.model_fields_set):
+                raise UsageError(
+                    f"SparkOptions.{of_server[0]} concerns the server, and a server is named; give it to "
+                    "ConnectServer(SparkOptions(...)) instead."
+                )
+            return cls(options, "connect", server)
+        return cls(options, runtime, None)
 
 
 def spark_script(script: str | Path, options: SparkOptions | None = None) -> Callable[..., Any]:
@@ -73,31 +116,61 @@ def spark_script(script: str | Path, options: SparkOptions | None = None) -> Cal
     path = Path(script).absolute()
 
     def run(arguments: Sequence[str] = (), _job: ActiveJob | None = None) -> Any:
-        return _run(path, list(arguments), options, _job)
+        if _job is None:
+            return run_spark(path, list(arguments), options)
+        return run_spark(
+            path, list(arguments), options, log=job_log(_job), should_stop=lambda: _job.should_stop, job_id=_job.id
+        )
 
     run.__name__ = run.__qualname__ = path.stem
     run.__annotations__[_JOB] = _job_type()
     return run
 
 
-def _decorate(function: Callable[..., Any], options: SparkOptions | None) -> Callable[..., Any]:
+def _decorate(function: Callable[..., Any], how: _How) -> Callable[..., Any]:
     name = register(function)
+    session, signature = _outside(function, name)
+
+    @functools.wraps(function)
+    def run(*args: Any, _job: ActiveJob | None = None, **kwargs: Any) -> Any:
+        return run_task(
+            name,
+            function,
+            signature.bind(*args, **kwargs).arguments,
+            runtime=how.runtime or default_runtime(),
+            server=how.server,
+            options=how.options,
+            job=_job,
+        )
+
+    job = inspect.Parameter(_JOB, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_job_type())
+    with_job = signature.replace(parameters=[*signature.parameters.values(), job])
+    run.__signature__ = with_job  # type: ignore[attr-defined]  # read by inspect
+    annotations = {key: hint for key, hint in function.__annotations__.items() if key != session}
+    annotations |= dict.fromkeys(dataframe_parameters(function), DataFrameRef | None)
+    if returns_dataframe(function):
+        annotations["return"] = DataFrameRef
+    run.__annotations__ = annotations | {_JOB: _job_type()}
+    return run
+
+
+def _outside(function: Callable[..., Any], name: str) -> tuple[str, inspect.Signature]:
+    """The session's parameter, and the signature that callers see: without it, and with references by name only."""
     signature = inspect.signature(function)
     parameters = list(signature.parameters.values())
     if not parameters or parameters[0].kind not in _POSITIONAL:
         raise UsageError(f"Spark work {name} has no first parameter to receive the session; write it as f(spark, ...).")
-    session, *others = parameters
-    bare = signature.replace(parameters=others)
-
-    @functools.wraps(function)
-    def run(*args: Any, _job: ActiveJob | None = None, **kwargs: Any) -> Any:
-        return _run(name, bare.bind(*args, **kwargs).arguments, options, _job)
-
-    job = inspect.Parameter(_JOB, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_job_type())
-    run.__signature__ = bare.replace(parameters=[*others, job])  # type: ignore[attr-defined]  # read by inspect
-    annotations = {key: hint for key, hint in function.__annotations__.items() if key != session.name}
-    run.__annotations__ = annotations | {_JOB: _job_type()}
-    return run
+    frames = dataframe_parameters(function)
+    plain = [parameter for parameter in parameters[1:] if parameter.name not in frames]
+    by_name = [
+        signature.parameters[frame].replace(
+            kind=inspect.Parameter.KEYWORD_ONLY, default=None, annotation=DataFrameRef | None
+        )
+        for frame in frames
+    ]
+    last = [parameter for parameter in plain if parameter.kind is inspect.Parameter.VAR_KEYWORD]
+    others = [parameter for parameter in plain if parameter not in last]
+    return parameters[0].name, signature.replace(parameters=[*others, *by_name, *last])
 
 
 def _job_type() -> type[ActiveJob]:
@@ -105,20 +178,3 @@ def _job_type() -> type[ActiveJob]:
     from orchestration_queue.worker import ActiveJob
 
     return ActiveJob
-
-
-def _run(
-    target: str | Path,
-    arguments: Mapping[str, Any] | Sequence[str],
-    options: SparkOptions | None,
-    job: ActiveJob | None,
-) -> Any:
-    if job is None:
-        return run_spark(target, arguments, options)
-
-    def log(line: str) -> None:
-        # A server that is away for a moment costs lines, not the work; away for longer, it costs the lease.
-        with contextlib.suppress(TransportError):
-            job.log(line)
-
-    return run_spark(target, arguments, options, log=log, should_stop=lambda: job.should_stop, job_id=job.id)

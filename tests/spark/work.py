@@ -21,7 +21,7 @@ tasks = Tasks()
 
 
 @tasks.task
-@spark_task(options=SparkOptions(master="local[2]", conf={"spark.sql.session.timeZone": "UTC"}))
+@spark_task(runtime="process", options=SparkOptions(master="local[2]", conf={"spark.sql.session.timeZone": "UTC"}))
 def count_words(spark: SparkSession, words: list[str], day: date) -> dict[str, Any]:
     """Something from each side: typed arguments, a Spark result, and how Spark was set up."""
     print(f"counting {len(words)} words")  # noqa: T201 (what a job prints is part of the test)

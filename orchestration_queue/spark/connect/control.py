@@ -1,0 +1,133 @@
+"""Speaking of a session from outside of it: what runs in it, and the end of that. From any process that knows its id.
+
+PySpark's own client would wait ten minutes for a server that is gone; every call here has a deadline of seconds.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Self
+
+import grpc
+from pyspark.sql.connect import proto
+from pyspark.sql.connect.client import DefaultChannelBuilder
+from pyspark.sql.connect.proto.base_pb2_grpc import SparkConnectServiceStub
+
+from orchestration_queue.spark.connect.address import DEFAULT_USER
+
+__all__ = ["SessionControl", "channel_builder", "fence"]
+
+_DEADLINE_S = 5.0
+_LOOK_S = 0.05
+_Status = proto.GetStatusResponse.OperationStatus
+_UNFINISHED = {_Status.OPERATION_STATE_RUNNING}
+"""An operation that is "terminating" has done its work; only its rows have not been fetched yet."""
+
+
+def channel_builder(url: str, session: str) -> DefaultChannelBuilder:
+    """PySpark's reading of the address, for one session."""
+    builder = DefaultChannelBuilder(url)
+    builder.set("session_id", session)
+    if builder.userId is None:
+        builder.set("user_id", DEFAULT_USER)
+    return builder
+
+
+class SessionControl:
+    """Looks at one session, and ends it.
+
+    Args:
+        url: The server.
+        session: The session's id.
+    """
+
+    def __init__(self, url: str, session: str) -> None:
+        builder = channel_builder(url, session)
+        self._about: dict[str, Any] = {
+            "session_id": session,
+            "user_context": proto.UserContext(user_id=builder.userId or ""),
+            "client_type": "orchestration-queue",
+        }
+        self._metadata = list(builder.metadata())
+        self._channel = builder.toChannel()
+        self._stub = SparkConnectServiceStub(self._channel)  # type: ignore[no-untyped-call]  # generated code
+
+    def __enter__(self) -> Self:
+        """The control itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Hang up."""
+        self._channel.close()
+
+    def running(self) -> list[str]:
+        """Ids of the operations that are at work.
+
+        Raises:
+            grpc.RpcError: The server does not answer.
+        """
+        request = proto.GetStatusRequest(**self._about)
+        request.operation_status.SetInParent()
+        try:
+            reply = self._stub.GetStatus(request, metadata=self._metadata, timeout=_DEADLINE_S)
+        except grpc.RpcError as error:
+            if _is_no_session(error):
+                return []
+            raise
+        return [status.operation_id for status in reply.operation_statuses if status.state in _UNFINISHED]
+
+    def interrupt(self) -> list[str]:
+        """Interrupt all operations, whichever thread of the session's user began them; returns their ids.
+
+        Raises:
+            grpc.RpcError: The server does not answer.
+        """
+        request = proto.InterruptRequest(
+            **self._about, interrupt_type=proto.InterruptRequest.InterruptType.INTERRUPT_TYPE_ALL
+        )
+        try:
+            reply = self._stub.Interrupt(request, metadata=self._metadata, timeout=_DEADLINE_S)
+        except grpc.RpcError as error:
+            if _is_no_session(error):
+                return []
+            raise
+        return list(reply.interrupted_ids)
+
+    def release(self) -> None:
+        """Close the session: whoever still holds it, can do nothing more with it.
+
+        Raises:
+            grpc.RpcError: The server does not answer.
+        """
+        request = proto.ReleaseSessionRequest(**self._about)
+        self._stub.ReleaseSession(request, metadata=self._metadata, timeout=_DEADLINE_S)
+
+
+def fence(url: str, session: str) -> list[str]:
+    """End whatever still runs in a session that nobody shall use any more, and see it ended.
+
+    Returns:
+        The operations that ran.
+
+    Raises:
+        grpc.RpcError: The server does not answer.
+        TimeoutError: An operation does not end.
+    """
+    with SessionControl(url, session) as control:
+        found = dict.fromkeys(control.running())
+        # An interrupted write takes back what it wrote, which takes time: the next attempt may write the same files.
+        found |= dict.fromkeys(control.interrupt())
+        deadline = time.monotonic() + _DEADLINE_S
+        while running := control.running():
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"operation {running[0]} of session {session} does not end")
+            control.interrupt()
+            time.sleep(_LOOK_S)
+        control.release()
+    return list(found)
+
+
+def _is_no_session(error: grpc.RpcError) -> bool:
+    """Whether the server never knew the session, or has closed it."""
+    details = error.details() if isinstance(error, grpc.Call) else ""
+    return "INVALID_HANDLE.SESSION_" in (details or "")

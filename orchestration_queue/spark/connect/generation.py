@@ -1,0 +1,153 @@
+"""One process of a Spark Connect server, as its keeper sees it."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import secrets
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+from orchestration_queue._process import memory_bytes
+from orchestration_queue.server.keeper import die_with
+from orchestration_queue.spark.connect.layout import JOBS, LOG, RUNS, SERVER_LOCK, State
+from orchestration_queue.spark.environment import spark_environment
+from orchestration_queue.spark.failure import how_it_ended, is_noise
+from orchestration_queue.spark.options import SparkOptions, properties_text
+
+__all__ = ["Generation"]
+
+_CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
+_POOLS = Path(__file__).with_name("pools.xml")
+_STARTED = re.compile(r"server started at: \S*?:(\d+)\s*$", re.MULTILINE)
+_LEAVES_S = 5.0
+
+
+class Generation:
+    """Starts a server in a directory of its own.
+
+    Args:
+        parent: Where to make the directory.
+        options: How Spark runs.
+        keeper_lock: Inherited by the server: while it lives, nobody else keeps one here.
+    """
+
+    def __init__(self, parent: Path, options: SparkOptions, keeper_lock: int) -> None:
+        self.name = secrets.token_hex(4)
+        self.port = 0
+        self.token = secrets.token_urlsafe(24)
+        self._directory = parent / self.name
+        (self._directory / RUNS).mkdir(parents=True)
+        self._process = self._start(options, keeper_lock)
+
+    def _start(self, options: SparkOptions, keeper_lock: int) -> subprocess.Popen[bytes]:
+        properties = self._directory / "spark.properties"
+        properties.touch(mode=0o600)
+        properties.write_text(properties_text(self._properties(options)), "utf-8")
+        environment = spark_environment(options, self._directory)
+        home = environment.setdefault("SPARK_HOME", _spark_home())
+        words = ["--load-spark-defaults", "--properties-file", str(properties), "--class", _CLASS, "spark-internal"]
+        lock = os.open(self._directory / SERVER_LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            with (self._directory / LOG).open("wb") as log:
+                return subprocess.Popen(
+                    [f"{home}/bin/spark-submit", *words],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    cwd=self._directory,
+                    env=environment,
+                    pass_fds=[lock, keeper_lock],
+                    start_new_session=True,
+                    preexec_fn=die_with(os.getpid()),
+                )
+        finally:
+            os.close(lock)  # from now on the server alone holds it
+
+    def _properties(self, options: SparkOptions) -> dict[str, str]:
+        ours = {
+            "spark.connect.grpc.binding.address": "127.0.0.1",
+            "spark.connect.progress.reportInterval": "500ms",
+            # A small job must not wait for a large one's last task.
+            "spark.scheduler.mode": "FAIR",
+            "spark.scheduler.allocation.file": _POOLS.as_uri(),
+        }
+        fixed = {"spark.connect.grpc.binding.port": "0", "spark.connect.authenticate.token": self.token}
+        return ours | options.properties(self._directory, "orchestration-queue", None) | fixed
+
+    @property
+    def state(self) -> State:
+        """What its users need to know."""
+        return State(self.name, self.port, self.token)
+
+    def lives(self) -> bool:
+        """Whether its process runs."""
+        return self._process.poll() is None
+
+    def answers(self) -> bool:
+        """Whether it has begun to listen."""
+        if not self.port and (said := _STARTED.search(self._log())):
+            self.port = int(said[1])
+        return self.port > 0
+
+    def jobs(self) -> int:
+        """How many jobs it has had."""
+        try:
+            return (self._directory / JOBS).stat().st_size
+        except FileNotFoundError:
+            return 0
+
+    def memory(self) -> int:
+        """Bytes it holds."""
+        return memory_bytes(self._process.pid)
+
+    def orphans(self) -> Iterator[Path]:
+        """Runs whose worker has died."""
+        for run in (self._directory / RUNS).glob("*"):
+            with contextlib.suppress(OSError), run.open("rb") as file:  # it may have ended just now
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                yield run
+
+    def is_deserted(self) -> bool:
+        """Whether no job runs on it; if so, none can begin any more."""
+        with contextlib.suppress(OSError):
+            (self._directory / RUNS).rmdir()
+        return not (self._directory / RUNS).exists()
+
+    def end(self) -> None:
+        """End the process and what it started, and remove the directory."""
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, number)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(_LEAVES_S)
+                break
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+    def ending(self) -> str:
+        """How a process that lives no more has ended, in words."""
+        return how_it_ended(self._process.returncode)
+
+    def last_words(self) -> str:
+        """Why it did not start: the first error of its log, without Java's stacks."""
+        lines = [line for line in self._log().splitlines() if not is_noise(line)]
+        errors = [line for line in lines if re.search(r"Exception|Error|ERROR", line)]
+        said = (errors or lines or ["it said nothing"])[0]
+        return f"its process {self.ending()}: {said[:500]}"
+
+    def _log(self) -> str:
+        return (self._directory / LOG).read_text("utf-8", "replace")
+
+
+def _spark_home() -> str:
+    spec = find_spec("pyspark")
+    assert spec is not None  # noqa: S101 (who started the keeper has looked)
+    assert spec.origin is not None  # noqa: S101
+    return str(Path(spec.origin).parent)

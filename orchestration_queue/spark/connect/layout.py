@@ -1,0 +1,67 @@
+"""What the users of a Spark Connect server and its keeper agree on: the names in its directory, and its state.
+
+::
+
+    users.lock  keeper.lock  keeper.log     see orchestration_queue.server.kept
+    state.json                              where the server answers; there only while it does
+    <generation>/                           one server process, from its start to its end
+        server.lock                         locked by the server itself: free means dead
+        server.log  spark.properties  warehouse/  local/
+        jobs                                a byte for each job it has had
+        runs/<session>                      one for each job it has now, locked by the job's worker
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+__all__ = ["JOBS", "LOG", "RUNS", "SERVER_LOCK", "State", "read_state", "write_state"]
+
+SERVER_LOCK = "server.lock"
+LOG = "server.log"
+JOBS = "jobs"
+RUNS = "runs"
+_STATE = "state.json"
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What the keeper tells the users.
+
+    Attributes:
+        generation: Name of the directory of the server that answers.
+        port: Where it answers, on loopback.
+        token: What it wants to hear.
+        problem: Why there is none, and will be none.
+    """
+
+    generation: str = ""
+    port: int = 0
+    token: str = ""
+    problem: str = ""
+
+    @property
+    def url(self) -> str:
+        """The address. A token needs this very name of the host: with any other PySpark insists on TLS, and hangs."""
+        return f"sc://localhost:{self.port}/;token={self.token}"
+
+
+def read_state(directory: Path) -> State | None:
+    """The server's state; None while there is none."""
+    try:
+        return State(**json.loads((directory / _STATE).read_text("utf-8")))
+    except FileNotFoundError:
+        return None
+
+
+def write_state(directory: Path, state: State | None) -> None:
+    """Replace the server's state, in one step."""
+    if state is None:
+        (directory / _STATE).unlink(missing_ok=True)
+        return
+    draft = directory / f"{_STATE}.new"
+    draft.touch(mode=0o600)
+    draft.write_text(json.dumps(asdict(state)), "utf-8")
+    draft.replace(directory / _STATE)

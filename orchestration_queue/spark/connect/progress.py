@@ -1,0 +1,51 @@
+"""How far Spark is, in the words of a job's progress."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+
+from pyspark.sql.connect.shell.progress import ProgressHandler, StageInfo
+
+__all__ = ["QueryProgress"]
+
+_EVERY_S = 0.5
+
+
+class QueryProgress(ProgressHandler):
+    """Told by PySpark about the query that runs; tells at most twice a second, and only what is new.
+
+    Args:
+        tell: Receives a percentage of the query's tasks, and a text.
+    """
+
+    def __init__(self, tell: Callable[[int, str], None]) -> None:
+        self._tell = tell
+        self._queries: dict[str, int] = {}
+        self._told: tuple[int, str] | None = None
+        self._next = 0.0
+
+    def __call__(
+        self, stages: Iterable[StageInfo] | None, inflight_tasks: int, operation_id: str | None, done: bool
+    ) -> None:
+        """As PySpark calls its handlers. That a query is done says nothing of the job: another may follow."""
+        known = list(stages or ())
+        total = sum(stage.num_tasks for stage in known)
+        if done or not total:
+            return
+        number = self._queries.setdefault(operation_id or "", len(self._queries) + 1)
+        completed = sum(stage.num_completed_tasks for stage in known)
+        read = sum(stage.num_bytes_read for stage in known)
+        text = f"query {number}: {completed} of {total} tasks, {inflight_tasks} running, {_size(read)} read"
+        told = (100 * completed // total, text)
+        if told != self._told and time.monotonic() >= self._next:
+            self._told, self._next = told, time.monotonic() + _EVERY_S
+            self._tell(*told)
+
+
+def _size(count: float) -> str:
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"

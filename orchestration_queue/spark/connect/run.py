@@ -1,0 +1,228 @@
+"""Run a PySpark function in a session of its own on a Spark Connect server."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import grpc
+
+from orchestration_queue.errors import (
+    SparkCancelledError,
+    SparkFailedError,
+    SparkTimeoutError,
+    TransportError,
+    UnrecoverableError,
+)
+from orchestration_queue.spark.connect.control import fence
+from orchestration_queue.spark.connect.output import printed_to
+from orchestration_queue.spark.connect.progress import QueryProgress
+from orchestration_queue.spark.connect.server import ConnectServer, Stay
+from orchestration_queue.spark.connect.session import SparkConnection
+from orchestration_queue.spark.connect.watch import Verdict, Watch
+from orchestration_queue.spark.failure import Failure
+from orchestration_queue.spark.options import JOB_PROPERTY, SparkOptions
+
+__all__ = ["RunJob", "run_connect", "session_id"]
+
+_logger = logging.getLogger("orchestration_queue.spark")
+
+_NAMESPACE = uuid.UUID("6f1dd2a6-5f0f-4b7c-9d0e-0c7d9a5d2b61")
+"""Of our sessions' ids. Never to change: an attempt of yesterday must find the session of the one before."""
+
+
+class RunJob(Protocol):
+    """What of a running job is needed here; :class:`~orchestration_queue.worker.ActiveJob` has it."""
+
+    @property
+    def id(self) -> str:
+        """Its id."""
+
+    @property
+    def queue(self) -> str:
+        """Its queue's name."""
+
+    @property
+    def should_stop(self) -> bool:
+        """Whether it has to end."""
+
+    @property
+    def record(self) -> Any:
+        """As it started; ``progress`` is what an earlier attempt has left."""
+
+    def log(self, text: str) -> None:
+        """Append to its log."""
+
+    def update_progress(self, progress: Any) -> None:
+        """Store how far it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Trace:
+    """Where an attempt runs: kept in the job's progress, for the attempt after it.
+
+    Attributes:
+        session: The session's id.
+        place: Whose session it is, see :class:`Stay`.
+        run: The number of the attempt, counting those that were lost, too.
+    """
+
+    session: str
+    place: str
+    run: int
+
+    @classmethod
+    def of(cls, progress: object) -> _Trace | None:
+        """What an earlier attempt has left; None when there was none."""
+        kept = progress.get("spark") if isinstance(progress, dict) else None
+        if not isinstance(kept, dict):
+            return None
+        session, place, run = (kept.get(name) for name in ("session", "server", "run"))
+        if isinstance(session, str) and isinstance(place, str) and isinstance(run, int):
+            return cls(session, place, run)
+        return None
+
+    def progress(self, percent: int, text: str) -> dict[str, Any]:
+        """A job's progress that holds it."""
+        kept = {"session": self.session, "server": self.place, "run": self.run}
+        return {"percent": percent, "text": text, "spark": kept}
+
+
+def session_id(job: RunJob, run: int) -> str:
+    """The id of one attempt's session. A session that was closed cannot be opened again, so each attempt has its own.
+
+    The time at which the attempt was claimed tells two apart that both think they are the next.
+    """
+    return str(
+        uuid.uuid5(_NAMESPACE, "\n".join((job.queue, job.id, str(run), job.record.fields.get("processedOn", ""))))
+    )
+
+
+def run_connect(
+    name: str,
+    function: Callable[..., Any],
+    server: ConnectServer,
+    options: SparkOptions,
+    job: RunJob | None = None,
+) -> Any:
+    """Run a function in a session of its own, and end the session with it.
+
+    Where the session is, is written to the job's progress before Spark hears anything; the next attempt finds it
+    there, and ends what still runs in it before it begins.
+
+    Args:
+        name: What to call it in errors.
+        function: Called with the session.
+        server: Whose sessions.
+        options: Its properties and its time.
+        job: The job it is for.
+
+    Returns:
+        What the function returned.
+
+    Raises:
+        SparkFailedError: The function raised, or the server died or does not answer.
+        SparkTimeoutError: It took longer than ``options.timeout``.
+        SparkCancelledError: The job was told to stop.
+        UnrecoverableError: The function raised that, or Spark refuses a property.
+    """
+    earlier = _Trace.of(job.record.progress) if job else None
+    run = earlier.run + 1 if earlier else 1
+    session = session_id(job, run) if job else str(uuid.uuid4())
+    stay = server.stay(session, lambda: job is not None and job.should_stop)
+    try:
+        trace = _Trace(session, stay.place, run)
+        if job is not None:
+            job.update_progress(trace.progress(0, "waiting for Spark"))
+            _fence(job, server, earlier)
+        return _run(name, function, stay, options, job, trace)
+    finally:
+        stay.leave()
+
+
+def _fence(job: RunJob, server: ConnectServer, earlier: _Trace | None) -> None:
+    """End what an earlier attempt left running, if its server can be reached."""
+    if earlier is None or (url := server.url_of(earlier.place)) is None:
+        return  # that server is no more, or its own keeper sees to it
+    try:
+        ended = fence(url, earlier.session)
+    except (grpc.RpcError, TimeoutError) as error:
+        raise SparkFailedError(
+            f"An earlier attempt may still run in session {earlier.session}, and cannot be ended ({error}); "
+            "the job is tried again rather than run twice."
+        ) from None
+    if ended:
+        _tell(job, f"ended {len(ended)} running operation(s) of an earlier attempt")
+
+
+def _run(
+    name: str,
+    function: Callable[..., Any],
+    stay: Stay,
+    options: SparkOptions,
+    job: RunJob | None,
+    trace: _Trace,
+) -> Any:
+    tag = f"oq-{job.id}" if job else f"oq-{trace.session}"
+    conf = dict(options.session_conf) | ({JOB_PROPERTY: job.id} if job else {})
+    with SparkConnection(stay.url, trace.session, tag.replace(",", "_"), conf) as connection:
+        watch = Watch(
+            should_stop=lambda: job is not None and job.should_stop,
+            server_lives=stay.is_alive,
+            timeout=options.timeout,
+            cut=connection.cut,
+        )
+        try:
+            with watch, printed_to(lambda line: _tell(job, line)):
+                if job is not None:
+                    connection.session.registerProgressHandler(_progress(job, trace))
+                return function(connection.session)
+        except Exception as error:
+            if watch.verdict is not None:
+                raise _stopped(name, watch.verdict, options, stay) from None
+            if isinstance(error, UnrecoverableError):
+                raise
+            raise _failed(error, job) from None
+
+
+def _progress(job: RunJob, trace: _Trace) -> QueryProgress:
+    def tell(percent: int, text: str) -> None:
+        with contextlib.suppress(TransportError):  # the next will arrive
+            job.update_progress(trace.progress(percent, text))
+
+    return QueryProgress(tell)
+
+
+def _tell(job: RunJob | None, line: str) -> None:
+    if job is None:
+        _logger.info(line)
+        return
+    # A server that is away for a moment costs lines, not the work; away for longer, it costs the lease.
+    with contextlib.suppress(TransportError):
+        job.log(line)
+
+
+def _stopped(name: str, verdict: Verdict, options: SparkOptions, stay: Stay) -> SparkFailedError:
+    if verdict == "timeout":
+        return SparkTimeoutError(
+            f"Spark work {name!r} took longer than {options.timeout} and its session was ended; "
+            "raise SparkOptions.timeout if it may take longer."
+        )
+    if verdict == "cancelled":
+        return SparkCancelledError(f"Spark work {name!r} was told to stop, and its session was ended.")
+    return SparkFailedError(
+        f"The Spark Connect server {stay.place} died while it ran {name!r} (if nobody killed it, it was out of memory: "
+        "give it more by SparkOptions.memory); a new one is started, and the job can be tried again there."
+    )
+
+
+def _failed(error: Exception, job: RunJob | None) -> SparkFailedError:
+    failure = Failure.of(error)
+    _tell(job, str(failure))
+    for frame in reversed(failure.frames):
+        _tell(job, f"  at {frame}")
+    return SparkFailedError(str(failure), kind=failure.kind)

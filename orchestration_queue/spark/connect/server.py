@@ -1,0 +1,263 @@
+"""The Spark Connect server of a pool of workers: found, shared, and started when there is none; or somebody else's."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import secrets
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import cached_property, partial
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from orchestration_queue.errors import (
+    InvalidOptionError,
+    SparkCancelledError,
+    SparkFailedError,
+    SparkTimeoutError,
+    UsageError,
+)
+from orchestration_queue.server.kept import Kept, is_private, keeper_log
+from orchestration_queue.spark.connect import address
+from orchestration_queue.spark.connect.layout import JOBS, LOG, RUNS, SERVER_LOCK, State, read_state, write_state
+from orchestration_queue.spark.java import java_home
+from orchestration_queue.spark.options import SparkOptions
+
+__all__ = ["ConnectServer", "Stay"]
+
+_LOOK_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Stay:
+    """A run's place on a server.
+
+    Attributes:
+        url: The server.
+        place: Its name, without secrets: to be stored, and found again by.
+        is_alive: Whether its process runs, as far as can be told.
+        leave: Gives the place back.
+        log: The server's log, where it can be read.
+    """
+
+    url: str
+    place: str
+    is_alive: Callable[[], bool]
+    leave: Callable[[], None]
+    log: Path | None = None
+
+
+class ConnectServer:
+    """A Spark Connect server for the jobs of all workers that name an equal one.
+
+    Without an address, it is a server of this machine: started by whoever needs it first, shared by the processes of
+    one user that ask for the same, on loopback and behind a secret, started again when it is killed, and gone soon
+    after its last user. docs/decisions/0009-spark-connect-servers.md has the whole picture.
+
+    Args:
+        options: Its master, memory, properties, environment, Python and Java; default ``local[*]`` with 1 GiB.
+        url: The address of a server that others run, ``sc://host:15002``; then there is nothing to start.
+        max_jobs: Replace it after so many jobs, which leave something behind in each; None never does.
+        max_memory_gib: Replace it when it holds more; None never does.
+        linger: How long it stays when nobody uses it.
+        start_timeout: How long a job waits for its start.
+
+    Raises:
+        InvalidOptionError: The address cannot be used, or a limit is not positive.
+    """
+
+    def __init__(
+        self,
+        options: SparkOptions | None = None,
+        *,
+        url: str | None = None,
+        max_jobs: int | None = 1_000,
+        max_memory_gib: float | None = None,
+        linger: timedelta = timedelta(seconds=30),
+        start_timeout: timedelta = timedelta(minutes=2),
+    ) -> None:
+        for name, limit in (("max_jobs", max_jobs), ("max_memory_gib", max_memory_gib)):
+            if limit is not None and limit <= 0:
+                raise InvalidOptionError(
+                    f"{name} is {limit!r}, so no server could ever serve; pass more than 0, or None."
+                )
+        if url is not None and options is not None:
+            raise InvalidOptionError(
+                "A server that others run has its options already; pass its address, or options for one of our own."
+            )
+        self.url = None if url is None else address.checked(url)
+        self.options = options or SparkOptions()
+        self._limits = {
+            "max_jobs": max_jobs,
+            "max_memory": None if max_memory_gib is None else int(max_memory_gib * (1 << 30)),
+        }
+        self._linger = linger
+        self._start_timeout = start_timeout
+
+    def start(self) -> None:
+        """Have it started, without waiting for it: it warms up while nobody needs it yet.
+
+        Raises:
+            UsageError: PySpark is not installed, or the server's directory cannot be used.
+            JavaNotFoundError: There is no Java for it.
+        """
+        if self.url is None:
+            with contextlib.suppress(ConnectionRefusedError):
+                self._join()
+
+    def close(self) -> None:
+        """Be no user of it any more. Without this, a process is one until it ends."""
+        if "_kept" in self.__dict__:
+            self._kept.leave()
+
+    def stay(self, run: str, should_stop: Callable[[], bool] = lambda: False) -> Stay:
+        """Have a place on the server for one run, waiting for its start if need be.
+
+        Args:
+            run: The run's id.
+            should_stop: Asked while waiting; true ends it.
+
+        Raises:
+            SparkFailedError: The server does not start.
+            SparkTimeoutError: It takes longer than ``start_timeout``.
+            SparkCancelledError: ``should_stop`` said so.
+            UsageError: PySpark is not installed, or the server's directory cannot be used.
+        """
+        if self.url is not None:
+            return Stay(self.url, address.place(self.url), lambda: True, lambda: None)
+        deadline = time.monotonic() + self._start_timeout.total_seconds()
+        while True:
+            with contextlib.suppress(ConnectionRefusedError):  # the keeper is just leaving
+                self._join()
+            if (state := read_state(self.directory)) is not None:
+                if state.problem:
+                    raise SparkFailedError(f"The Spark Connect server did not start: {state.problem}")
+                with contextlib.suppress(FileNotFoundError):  # it has been replaced just now
+                    return self._on(state, run)
+            if should_stop():
+                raise SparkCancelledError("The job was told to stop while it waited for the Spark Connect server.")
+            if time.monotonic() > deadline:
+                raise SparkTimeoutError(
+                    f"The Spark Connect server did not start within {self._start_timeout}; see {self.directory}, "
+                    "or raise ConnectServer(start_timeout=...)."
+                )
+            time.sleep(_LOOK_S)
+
+    def url_of(self, place: str) -> str | None:
+        """The address of the server that had an earlier run, if that may still serve."""
+        if self.url is not None:
+            return self.url if address.place(self.url) == place else None
+        state = read_state(self.directory)
+        return state.url if state and state.generation and self._place(state) == place else None
+
+    def _on(self, state: State, run: str) -> Stay:
+        """Enter a server's runs. The file is locked before it is seen, or its keeper would take us for dead."""
+        generation = self.directory / state.generation
+        draft, final = generation / f"run-{secrets.token_hex(4)}", generation / RUNS / run
+        lock = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            draft.rename(final)
+            with (generation / JOBS).open("ab") as jobs:
+                jobs.write(b".")
+        except BaseException:
+            draft.unlink(missing_ok=True)
+            os.close(lock)
+            raise
+
+        def leave() -> None:
+            final.unlink(missing_ok=True)
+            os.close(lock)
+
+        is_alive = partial(_is_held, generation / SERVER_LOCK)
+        return Stay(state.url, self._place(state), is_alive, leave, generation / LOG)
+
+    def _place(self, state: State) -> str:
+        return f"local:{self.directory.name}/{state.generation}"
+
+    def _join(self) -> None:
+        try:
+            self._kept.join()
+        except ConnectionRefusedError:
+            raise
+        except (OSError, subprocess.CalledProcessError) as error:
+            raise UsageError(
+                f"The Spark Connect server cannot use its directory {str(self.directory)!r} ({error}); "
+                "set TMPDIR to a directory that you may write to."
+            ) from None
+
+    @cached_property
+    def _kept(self) -> Kept:
+        return Kept(self.directory, partial(_start_keeper, self.directory, self._request))
+
+    @cached_property
+    def _request(self) -> dict[str, Any]:
+        options = self.options.model_copy(update={"java_home": self.options.java_home or java_home()})
+        return {
+            "options": options.model_dump(mode="json"),
+            "grace_s": self._linger.total_seconds(),
+            **self._limits,
+        }
+
+    @cached_property
+    def directory(self) -> Path:
+        """Where a server like this is kept: equal ones have the same."""
+        try:
+            installed = version("pyspark")
+        except PackageNotFoundError:
+            raise UsageError(
+                "PySpark is not installed, and Spark work needs it; run `pip install 'orchestration-queue[spark]'`."
+            ) from None
+        told = json.dumps([self._request, installed, sys.executable, _importable()], sort_keys=True)
+        shelf = Path(tempfile.gettempdir()).resolve() / f"oq-connect-{os.getuid()}"
+        shelf.mkdir(mode=0o700, exist_ok=True)
+        if not is_private(shelf):
+            raise UsageError(
+                f"{str(shelf)!r}, which is to hold the Spark Connect server, belongs to somebody else or is open to "
+                "others; correct that directory, or set TMPDIR."
+            )
+        return shelf / hashlib.sha256(told.encode()).hexdigest()[:16]
+
+
+def _importable() -> str:
+    """What is importable here is to be importable there: a server for other modules is another server."""
+    return os.pathsep.join(dict.fromkeys(str(Path(entry).absolute()) for entry in sys.path))
+
+
+def _start_keeper(directory: Path, request: dict[str, Any], lock: int) -> None:
+    write_state(directory, None)
+    with keeper_log(directory) as log:
+        subprocess.run(
+            [sys.executable, "-P", "-m", "orchestration_queue.spark.connect.keeper", str(directory), str(lock)],
+            input=json.dumps(request).encode(),
+            stdout=log,
+            stderr=log,
+            env=os.environ | {"PYTHONPATH": _importable()},
+            pass_fds=[lock],
+            check=True,
+        )
+
+
+def _is_held(lock: Path) -> bool:
+    """Whether a lock's owner lives."""
+    try:
+        descriptor = os.open(lock, os.O_RDONLY)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False

@@ -1,0 +1,110 @@
+"""One job's session on a Spark Connect server: its own properties, temporary views, and end."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Self, cast
+
+import grpc
+from pyspark.errors import PySparkException
+from pyspark.logger import PySparkLogger
+from pyspark.sql.connect.client.retries import DefaultPolicy
+from pyspark.sql.connect.session import SparkSession as ConnectSession
+
+from orchestration_queue.errors import SparkFailedError, UnrecoverableError
+from orchestration_queue.spark.connect.address import place
+from orchestration_queue.spark.connect.control import SessionControl, channel_builder
+from orchestration_queue.spark.failure import Failure
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["SparkConnection"]
+
+_MOST_RETRIES = 8
+"""Of one call; PySpark waits 50 ms, then four times as long each time: a server may be away for some seconds."""
+_LONGEST_BACKOFF_MS = 2_000
+
+
+class SparkConnection:
+    """Opens a session, makes it the thread's active one, and releases it in the end.
+
+    Args:
+        url: The server.
+        session_id: The session's id: nobody else's, ever.
+        tag: Carried by every operation, for those who look at the server.
+        conf: The session's properties.
+
+    Raises:
+        UnrecoverableError: Spark refuses a property.
+        SparkFailedError: The server does not answer.
+    """
+
+    def __init__(self, url: str, session_id: str, tag: str, conf: Mapping[str, str] | None = None) -> None:
+        self._url, self._id = url, session_id
+        # As PySpark's own builder does it: its functions look there to know which kind of session they work for.
+        os.environ.setdefault("SPARK_CONNECT_MODE_ENABLED", "1")
+        for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+            # They print each exception, with all of Java's stack, before it is raised.
+            PySparkLogger.getLogger(name).disabled = True
+        # By its constructor: the builder would make it the default of all threads.
+        self._session = ConnectSession(connection=channel_builder(url, session_id))
+        self.session = cast("SparkSession", self._session)  # it is none by inheritance, but in all that people use
+        self._session.client.set_retry_policies(
+            [DefaultPolicy(max_retries=_MOST_RETRIES, max_backoff=_LONGEST_BACKOFF_MS)]
+        )
+        self._session.addTag(tag)
+        try:
+            self._configure(conf or {})
+        except BaseException:
+            self.close()
+            raise
+        ConnectSession._active_session.session = self._session
+
+    def _configure(self, conf: Mapping[str, str]) -> None:
+        try:
+            _ = self._session.version
+        except (PySparkException, grpc.RpcError) as error:
+            raise SparkFailedError(
+                f"The Spark Connect server at {place(self._url)} does not answer ({Failure.of(error)}); "
+                "see whether it runs, and whether its address and token are right.",
+                kind=type(error).__name__,
+            ) from None
+        for name, value in conf.items():
+            try:
+                self._session.conf.set(name, value)
+            except PySparkException as error:
+                raise UnrecoverableError(
+                    f"The property {name} cannot be {value!r} for one session ({Failure.of(error).message}); correct "
+                    "it, or give it to the server: ConnectServer(SparkOptions(conf=...))."
+                ) from None
+
+    def __enter__(self) -> Self:
+        """The connection itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """As :meth:`close`."""
+        self.close()
+
+    def cut(self) -> None:
+        """End the session and all that runs in it, from another thread. Its user's calls fail from now on."""
+        with contextlib.suppress(grpc.RpcError), SessionControl(self._url, self._id) as control:
+            control.interrupt()
+            control.release()
+        self._session.client.close()
+
+    def close(self) -> None:
+        """Release the session, unless that was done."""
+        client = self._session.client
+        if not client.is_closed:
+            with contextlib.suppress(grpc.RpcError), SessionControl(self._url, self._id) as control:
+                control.release()
+            client.close()
+        if getattr(ConnectSession._active_session, "session", None) is self._session:
+            ConnectSession._active_session.session = None
+        # PySpark keeps every client there until the process ends.
+        atexit.unregister(client._on_exit)

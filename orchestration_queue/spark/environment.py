@@ -1,0 +1,40 @@
+"""The environment variables of a process in which Spark starts."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from orchestration_queue.spark.java import java_home
+from orchestration_queue.spark.options import SparkOptions
+
+__all__ = ["spark_environment"]
+
+_ELSEWHERE = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "SPARK_API_MODE", "PYSPARK_GATEWAY_PORT")
+"""Variables by which an outer Spark would take over the inner one."""
+
+
+def spark_environment(options: SparkOptions, scratch: Path) -> dict[str, str]:
+    """All variables of a process that starts Spark.
+
+    Args:
+        options: How Spark runs.
+        scratch: A directory that Spark has for itself.
+
+    Raises:
+        JavaNotFoundError: There is no Java for it.
+    """
+    environment = {name: value for name, value in os.environ.items() if name not in _ELSEWHERE}
+    if options.is_local:
+        # Otherwise Spark listens on every interface, and warns when the host's name means loopback.
+        environment.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        if "spark.local.dir" not in options.conf:
+            environment.setdefault("SPARK_LOCAL_DIRS", str(scratch / "local"))
+        environment["PYSPARK_PYTHON"] = str(options.python or sys.executable)
+    if options.python is None:
+        # What is importable here is importable there, and in Spark's own Python workers.
+        paths = [str(Path(entry).absolute()) for entry in sys.path]
+        environment["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
+    environment |= {"JAVA_HOME": str(options.java_home or java_home()), "PYTHONUNBUFFERED": "1"}
+    return environment | dict(options.env)
