@@ -211,6 +211,36 @@ TRANSITIONS = [
     ("Pacific/Apia", "0 12 * * *", "2011-12-29 23:00", ["2011-12-30 22:00"]),
     ("Asia/Kolkata", "0 9 * * *", "2024-03-31 00:00", ["2024-03-31 03:30", "2024-04-01 03:30"]),
     (None, "30 2 * * *", "2024-03-31 00:00", ["2024-03-31 02:30"]),
+    # Wildcard hours in New York: one hour less, and one that is shown twice.
+    ("America/New_York", "0 * * * *", "2024-03-10 05:30", ["2024-03-10 06:00", "2024-03-10 07:00", "2024-03-10 08:00"]),
+    ("America/New_York", "0 * * * *", "2024-11-03 04:30", ["2024-11-03 05:00", "2024-11-03 07:00", "2024-11-03 08:00"]),
+    ("America/New_York", "*/20 1 * * *", "2024-11-03 05:30", ["2024-11-03 05:40", "2024-11-04 06:00"]),
+    # São Paulo went back over midnight, to the day before, on 18 February 2018.
+    ("America/Sao_Paulo", "30 23 * * *", "2018-02-17 12:00", ["2018-02-18 01:30", "2018-02-19 02:30"]),
+    ("America/Sao_Paulo", "30 * * * *", "2018-02-18 01:00", ["2018-02-18 01:30", "2018-02-18 03:30"]),
+    # Cairo leaves out the first hour of 26 April 2024, and shows the last one of 31 October twice.
+    ("Africa/Cairo", "30 0 * * *", "2024-04-24 12:00", ["2024-04-24 22:30", "2024-04-26 21:30"]),
+    ("Africa/Cairo", "30 23 * * *", "2024-10-31 12:00", ["2024-10-31 20:30", "2024-11-01 21:30"]),
+    ("Africa/Cairo", "0 */6 * * *", "2024-04-25 21:00", ["2024-04-26 03:00", "2024-04-26 09:00"]),
+    # Tehran did the same by an offset of half hours, until 2022.
+    ("Asia/Tehran", "30 0 * * *", "2022-03-20 12:00", ["2022-03-20 21:00", "2022-03-22 20:00"]),
+    ("Asia/Tehran", "30 23 * * *", "2022-09-21 12:00", ["2022-09-21 19:00", "2022-09-22 20:00"]),
+    ("Asia/Tehran", "30 0 * * *", "2023-03-21 00:00", ["2023-03-21 21:00", "2023-03-22 21:00"]),
+    # Samoa had no Friday that week, and no 30th that month.
+    ("Pacific/Apia", "0 12 * * 5", "2011-12-24 00:00", ["2012-01-05 22:00"]),
+    ("Pacific/Apia", "0 12 30 * *", "2011-12-24 00:00", ["2012-01-29 22:00"]),
+    ("Pacific/Apia", "0 */12 * * *", "2011-12-30 00:00", ["2011-12-30 10:00", "2011-12-30 22:00"]),
+    # Troll jumps by two hours; Dublin's summer time is the standard; Liberia's clocks were 44 minutes and 30 s behind.
+    ("Antarctica/Troll", "30 2 * * *", "2024-03-30 12:00", ["2024-04-01 00:30"]),
+    (
+        "Antarctica/Troll",
+        "30 1,2 * * *",
+        "2024-10-26 22:00",
+        ["2024-10-26 23:30", "2024-10-27 00:30", "2024-10-28 01:30"],
+    ),
+    ("Europe/Dublin", "30 1 * * *", "2024-10-26 12:00", ["2024-10-27 00:30", "2024-10-28 01:30"]),
+    ("Africa/Monrovia", "0 0 * * *", "1971-06-01 00:00", ["1971-06-01 00:44:30", "1971-06-02 00:44:30"]),
+    ("Africa/Monrovia", "30 0 * * *", "1972-01-06 12:00", ["1972-01-08 00:30"]),
 ]
 
 
@@ -221,6 +251,77 @@ def test_clocks_that_jump(tz: str | None, pattern: str, after: str, runs: list[s
         assert at is not None
         at = Cron(pattern, tz=tz).next_run(at)
         assert at == utc(run)
+
+
+@pytest.mark.parametrize("around", ["2024-03-31 00:30", "2024-10-27 00:30", "2011-12-30 09:30"])
+def test_every_counts_time_and_not_what_clocks_show(around: str) -> None:
+    timing = Every(timedelta(minutes=45), start=utc(around)).timing
+    at: int | None = ms(around)
+    for quarter in range(1, 9):
+        assert at is not None
+        at = timing.following_run(at, at)
+        assert at == ms(around) + quarter * 45 * MINUTE
+
+
+# What croniter, or a version of it, got wrong when it was asked for such things directly.
+KNOWN_BUGS: dict[str, tuple[str | None, str, str, list[str]]] = {
+    "a search that begins on a leap day": (None, "0 9 29 2 *", "2024-02-29 09:00", ["2028-02-29 09:00"]),
+    "a search that begins within a leap day": (None, "15 22 29 2 *", "2024-02-29", ["2024-02-29 22:15"]),
+    "a century without its leap day": (None, "0 0 29 2 *", "2099-12-31", ["2104-02-29", "2108-02-29"]),
+    "a century with its leap day": (None, "0 0 29 2 *", "1999-12-31", ["2000-02-29", "2004-02-29"]),
+    "after the end of 32 bits": (None, "14 3 19 1 *", "2038-01-19 03:14:07", ["2039-01-19 03:14"]),
+    "the second before the end of 32 bits": (None, "15 3 * * *", "2038-01-19 03:14:06", ["2038-01-19 03:15"]),
+    "beyond 2106": (None, "0 0 1 1 *", "2106-02-07 06:28:16", ["2107-01-01"]),
+    "zones after the end of 32 bits": ("Europe/Berlin", "30 2 * * *", "2038-03-27 12:00", ["2038-03-29 00:30"]),
+    "the last millisecond before a run": (None, "* * * * *", "2024-01-01 00:00:59.999", ["2024-01-01 00:01"]),
+    "the first millisecond after a run": (None, "* * * * *", "2024-01-01 00:01:00.001", ["2024-01-01 00:02"]),
+    "the last millisecond of a year": (None, "0 0 1 1 *", "2023-12-31 23:59:59.999", ["2024-01-01", "2025-01-01"]),
+    "a day that most months lack": (None, "0 0 31 2,4,5 *", "2024-01-01", ["2024-05-31", "2025-05-31"]),
+    "a day that one month lacks, in a list": (None, "0 0 30,31 2,3 *", "2024-02-01", ["2024-03-30", "2024-03-31"]),
+    "all days spelled out are a restriction too": (None, "0 0 1-31 * 1", "2024-01-01", ["2024-01-08", "2024-01-15"]),
+    "a step of one": (None, "*/1 */1 */1 */1 */1", "2024-01-01", ["2024-01-01 00:01"]),
+    "a step as long as the range": (None, "0 0 1-31/31 * *", "2024-01-01", ["2024-02-01", "2024-03-01"]),
+    "every other day of the week": (None, "0 0 * * */2", "2024-01-05", ["2024-01-06", "2024-01-07", "2024-01-09"]),
+    "overlapping items": (None, "1,1-3,*/30 0 * * *", "2024-01-01", [f"2024-01-01 00:0{n}" for n in (1, 2, 3)]),
+    "the hour after a jump": (
+        "Europe/Paris",
+        "0 20 * * *",
+        "2022-10-30 00:00",
+        ["2022-10-30 19:00", "2022-10-31 19:00"],
+    ),
+    "each hour after a jump": (
+        "Europe/Vienna",
+        "30 * * * *",
+        "2017-10-28 23:40",
+        ["2017-10-29 00:30", "2017-10-29 02:30", "2017-10-29 03:30"],
+    ),
+    "minutes before a jump": (
+        "Europe/Berlin",
+        "1 2 * * *",
+        "2020-03-29 00:59:55",
+        ["2020-03-30 00:01", "2020-03-31 00:01"],
+    ),
+    "a midnight that is left out": ("America/Sao_Paulo", "0 0 4 11 *", "2018-01-01", ["2019-11-04 03:00"]),
+    "the week of a jump": ("Europe/Berlin", "0 12 * * 0", "2022-03-24 12:00", ["2022-03-27 10:00", "2022-04-03 10:00"]),
+    "a month with another offset": ("America/New_York", "* * * 4 *", "2015-02-15 12:00", ["2015-04-01 04:00"]),
+}
+
+
+@pytest.mark.parametrize("bug", KNOWN_BUGS)
+def test_known_bugs_do_not_reach_us(bug: str) -> None:
+    tz, pattern, after, runs = KNOWN_BUGS[bug]
+    at: datetime | None = utc(after)
+    for run in runs:
+        assert at is not None
+        at = Cron(pattern, tz=tz).next_run(at)
+        assert at == utc(run)
+
+
+@pytest.mark.parametrize("pattern", ["0 0 31 4,6,9,11 *", "0 0 30,31 2 *", "* * 31 2 0"])
+@pytest.mark.parametrize("tz", [None, "Europe/Berlin"])
+def test_a_date_that_never_comes_is_looked_for_in_vain_and_not_for_ever(pattern: str, tz: str | None) -> None:
+    with pytest.raises(ScheduleError, match="matches no date in the 10 years to come"):
+        Cron(pattern, tz=tz).next_run(utc("2024-01-01"))
 
 
 # --- arithmetic ------------------------------------------------------------------------------------------
