@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from datetime import timedelta
+from typing import TypeVar
 
 import dagster as dg
 from pydantic import Field
@@ -20,19 +21,22 @@ from orchestration_queue.dagster._compat import (
     KnownExecutionState,
     StepHandler,
     StepHandlerContext,
+    check_captured_interrupt,
     replace,
 )
 from orchestration_queue.dagster.routing import Route, wire_priority
 from orchestration_queue.dagster.step_watch import StepWatch, Verdict
 from orchestration_queue.dagster.stepping.losses import STOPPED
 from orchestration_queue.dagster.work import Isolation, Work
-from orchestration_queue.errors import JobNotFoundError, OrchestrationQueueError
+from orchestration_queue.errors import JobNotFoundError, OrchestrationQueueError, TransportError
 from orchestration_queue.options import JobOptions, Retention
 from orchestration_queue.options.base import Options, Positive
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 from orchestration_queue.protocol.operations.control import Revocation
 
 __all__ = ["ExecutorOptions", "QueueStepHandler"]
+
+T = TypeVar("T")
 
 log = logging.getLogger("orchestration_queue.dagster")
 
@@ -41,9 +45,25 @@ _KEPT = Retention(age=timedelta(days=1))
 _CONFIRM_S = 20.0
 """How long a step that was told to end may take to say so."""
 _LOOK_S = 0.05
+_OUTAGE_S = 120.0
+"""How long the server may be away before a run fails that has steps to start."""
+_PAUSE_S = 0.5
 _ENDINGS = frozenset(
     {dg.DagsterEventType.STEP_SUCCESS, dg.DagsterEventType.STEP_FAILURE, dg.DagsterEventType.STEP_UP_FOR_RETRY}
 )
+
+
+def _patiently(add: Callable[[], T]) -> T:
+    """Do it again until the server is back, or the run is interrupted. A job that was added twice is there once."""
+    deadline = time.monotonic() + _OUTAGE_S
+    while True:
+        try:
+            return add()
+        except TransportError as error:
+            if time.monotonic() > deadline or check_captured_interrupt():
+                raise
+            log.warning("A step could not be added to its queue, which is tried again: %s", error)
+            time.sleep(_PAUSE_S)
 
 
 class ExecutorOptions(Options):
@@ -120,8 +140,7 @@ class QueueStepHandler(StepHandler):
         """Add the step's job: one trip. One that is there and has not ended stands for it."""
         work, route = self._work(step_handler_context)
         queue = Queue(route.queue, connection=self._channel, prefix=self._options.prefix)
-        self.watch.listen_to(queue.keys)
-        job = self._add(queue, work, route)
+        job = _patiently(lambda: self._add(queue, work, route))
         self.watch.add(queue.keys, work.job_id)
         self._current[work.step_key] = work.job_id
         yield dg.DagsterEvent.step_worker_starting(
@@ -139,6 +158,7 @@ class QueueStepHandler(StepHandler):
             remove_on_complete=_KEPT,
             remove_on_fail=_KEPT,
         )
+        self.watch.listen_to(queue.keys)
         job = queue.add(work.kind, work.data(), options)
         if not job.is_new and job.record.is_finished:
             # A run that was resumed starts an attempt again whose process was lost while nobody looked.
@@ -177,9 +197,14 @@ class QueueStepHandler(StepHandler):
         """Whether the step may still be expected to end by itself."""
         work, route = self._work(step_handler_context)
         queue = Queue(route.queue, connection=self._channel, prefix=self._options.prefix)
-        self.watch.listen_to(queue.keys)
         self._current[work.step_key] = work.job_id
-        if (verdict := self.watch.verdict(queue.keys, work.job_id)) is None:
+        try:
+            self.watch.listen_to(queue.keys)
+            verdict = self.watch.verdict(queue.keys, work.job_id)
+        except TransportError as error:
+            log.warning("The queue cannot be asked about step %s, and is asked again soon: %s", work.step_key, error)
+            return CheckStepHealthResult.healthy()
+        if verdict is None:
             return CheckStepHealthResult.healthy()
         self.verdicts[work.step_key] = verdict
         self._withdraw(queue, work.job_id)

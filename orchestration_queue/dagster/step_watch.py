@@ -23,11 +23,13 @@ __all__ = ["StepWatch", "Verdict"]
 log = logging.getLogger("orchestration_queue.dagster")
 
 _NEWS = frozenset({"completed", "failed", "revoked", "removed", "stalled"})
-_FIELDS = ("state", "failedReason", "lastActive", "stalledCount")
+_FIELDS = ("state", "failedReason", "lastActive")
 _FRESH_S = 0.2
 """All steps of one look at the health of a run are judged by the same reading."""
 _GRACE_S = 1.0
 """Added where a clock, or a storage, of somebody else's has to keep up."""
+_CLEANUP_S = 20.0
+"""How long a step whose job was revoked may take to tell of its end: its job fails before."""
 _COUNT_WORKERS_EVERY_S = 5.0
 _PAUSE_S = 0.5
 
@@ -84,6 +86,7 @@ class StepWatch:
         self._read_at = float("-inf")
         self._counted: dict[QueueKeys, tuple[float, int]] = {}
         self._reader: EventReader | None = None
+        self._is_cut_off = False
         self.must_look = False
 
     @property
@@ -118,9 +121,12 @@ class StepWatch:
         try:
             heard = self._reader.read(seconds)
         except OrchestrationQueueError as error:
-            log.warning("The news of the queue do not arrive, and Dagster's own log is looked at instead: %s", error)
+            if not self._is_cut_off:
+                log.warning("No news of the queue arrives, and Dagster's log is looked at instead: %s", error)
+            self._is_cut_off = True
             time.sleep(_PAUSE_S)
             return False
+        self._is_cut_off = False
         mine = [event for _, event in heard if event.type in _NEWS and (event.job_id or "").startswith(self._prefix)]
         self.must_look = self.must_look or any(event.type != "completed" for event in mine)
         return bool(mine)
@@ -171,7 +177,7 @@ class StepWatch:
                 return Verdict(f"{where} is done, and Dagster's log does not say how the step ended", True), _GRACE_S
             case JobState.FAILED:
                 reason = record.failed_reason or "without a reason"
-                return Verdict(f"{where} failed: {reason}", is_loss(reason)), 0
+                return Verdict(f"{where} failed: {reason}", is_loss(reason)), _CLEANUP_S if reason == "revoked" else 0
             case JobState.ACTIVE:
                 return self._judge_active(job, where, record.fields.get("lastActive", ""))
             case _:

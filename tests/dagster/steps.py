@@ -233,6 +233,18 @@ def endless_job() -> None:
     endless()
 
 
+@dg.op(ins={"before": dg.In(dg.Nothing)})
+def afterwards() -> None:
+    """Tell that this was reached."""
+    note("where", "afterwards")
+
+
+@dg.job(executor_def=queue_executor)
+def then_job() -> None:
+    """A step without an end, and one after it."""
+    afterwards(endless())
+
+
 @dg.job(executor_def=queue_executor)
 def deaf_job() -> None:
     """A step that must be killed."""
@@ -274,6 +286,7 @@ defs = dg.Definitions(
         flaky_job,
         where_job,
         endless_job,
+        then_job,
         deaf_job,
         mortal_job,
         fragile_job,

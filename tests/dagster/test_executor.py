@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -173,6 +174,18 @@ def test_a_step_gets_the_executors_environment(fleet: Fleet) -> None:
         assert {line.split()[3] for line in _after(fleet, env=env, isolation=isolation)} == {"salt"}
     # And a process that is kept does not keep it.
     assert {line.split(" ", 4)[3] for line in _after(fleet, isolation="in_process")} == {""}
+
+
+def test_a_step_whose_job_is_revoked_fails_once(fleet: Fleet) -> None:
+    with ThreadPoolExecutor(1) as pool, Queue(fleet.queue, url=fleet.url) as queue:
+        run = pool.submit(fleet.run, steps.endless_job)
+        wait_until_sync(lambda: fleet.lines("endless"), "the step to begin", 60)
+        (begun,) = fleet.instance.get_runs(dg.RunsFilter(job_name="endless_job"), limit=1)
+        assert queue.revoke(f"dagster.{begun.run_id}.endless.1") is Revocation.FLAGGED
+        result = run.result(60)
+    assert not result.success
+    assert fleet.lines("cleaned")
+    assert fleet.types(result.run_id, "endless").count("STEP_FAILURE") == 1
 
 
 def test_a_step_that_takes_too_long_is_stopped_and_fails(fleet: Fleet) -> None:

@@ -19,6 +19,7 @@ import pytest
 
 from orchestration_queue.client import Queue
 from orchestration_queue.dagster.stepping.losses import LOST
+from tests.conftest import start_server
 from tests.dagster import steps
 from tests.dagster.step_workers import Fleet, home_is
 from tests.processes import running_process
@@ -194,3 +195,24 @@ def test_a_step_that_does_not_listen_is_killed_with_all_it_has_started(fleet: Fl
         child, grandchild = begun(fleet, "deaf", 1)
         interrupt()
         wait_until_sync(lambda: not is_alive(child) and not is_alive(grandchild), "all of the step to die", 30)
+
+
+def test_a_server_that_is_killed_and_comes_back_stops_no_run(instance: dg.DagsterInstance, tmp_path: Path) -> None:
+    socket = tmp_path / "own.sock"
+    durable = ("--appendonly", "yes", "--appendfsync", "always")
+    server = start_server(socket, *durable)
+    fleet = Fleet(instance, f"unix://{socket}", "outage", tmp_path)
+    try:
+        with fleet.worker("--lock-duration", "30"), running(fleet, steps.then_job, lease=30.0) as run:
+            begun(fleet, "endless", 1)
+            server.kill()
+            server.wait()
+            (tmp_path / "go").touch()  # the step ends, and the next cannot be added
+            wait_until_sync(lambda: fleet.lines("cleaned"), "the step to end", 60)
+            server = start_server(socket, *durable)
+            assert run.result(90).success
+    finally:
+        server.kill()
+        server.wait()
+    assert len(fleet.lines("endless")) == 1
+    assert len(fleet.lines("where")) == 1

@@ -147,7 +147,8 @@ class _Launch:
             with self.client.queue(self.queue) as queue:
                 job = queue.add(self.task, self.data, options)
                 self._await(job)
-        return dg.PipesClientCompletedInvocation(session, metadata=self._metadata(job))
+                metadata = self._metadata(job)
+        return dg.PipesClientCompletedInvocation(session, metadata=metadata)
 
     def _standing(self) -> PipesLaunchHandle | None:
         """The handle of the job that an earlier attempt of the step added, or was about to; None when it failed."""
