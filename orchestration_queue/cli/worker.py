@@ -10,31 +10,47 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from datetime import timedelta
 from typing import Annotated
 
 import typer
 
 from orchestration_queue.cli.common import Prefix, Url
+from orchestration_queue.client import Queue
 from orchestration_queue.errors import UsageError
 from orchestration_queue.options import WorkerOptions
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
+from orchestration_queue.server import Connection
 from orchestration_queue.worker import Handler, Router, Worker
 
 __all__ = ["log_to_stderr", "run_until_told", "work"]
 
 _IDLE_THREADS_LEAVE_S = 1.0
+_SOON = timedelta(seconds=1)
 
 
 def work(
     target: Annotated[str, typer.Argument(help="What runs the jobs, as module:object: tasks, or one function.")],
-    queue: Annotated[str, typer.Option(envvar="OQ_QUEUE", help="The queue whose jobs to run.")],
-    concurrency: Annotated[int, typer.Option(envvar="OQ_CONCURRENCY", help="Jobs at a time.")] = 1,
+    queue: Annotated[
+        list[str] | None,
+        typer.Option(envvar="OQ_QUEUE", help="A queue whose jobs to run; can be repeated. Default the tasks' own."),
+    ] = None,
+    concurrency: Annotated[int, typer.Option(envvar="OQ_CONCURRENCY", help="Jobs at a time, of each queue.")] = 1,
     lock_duration: Annotated[
         float, typer.Option(help="Seconds without a sign of life after which another worker takes a job.")
     ] = 30,
     stalled_interval: Annotated[float, typer.Option(help="Seconds between two looks for such jobs.")] = 30,
     promotion_interval: Annotated[float, typer.Option(help="Most seconds between two looks at delayed jobs.")] = 5,
     drain: Annotated[float, typer.Option(help="Seconds that running jobs get to finish when told to stop.")] = 30,
+    metrics_port: Annotated[
+        int | None, typer.Option(envvar="OQ_METRICS_PORT", help="Serve /metrics, /livez and /readyz here; 0 takes any.")
+    ] = None,
+    metrics_host: Annotated[str, typer.Option(envvar="OQ_METRICS_HOST", help="Where to serve them.")] = "127.0.0.1",
+    queue_metrics: Annotated[
+        bool, typer.Option(envvar="OQ_QUEUE_METRICS", help="Show there how full the queues are, too.")
+    ] = False,
     log_level: Annotated[str, typer.Option(envvar="OQ_LOG_LEVEL", help="debug, info, warning or error.")] = "info",
     url: Url = None,
     prefix: Prefix = DEFAULT_PREFIX,
@@ -48,13 +64,51 @@ def work(
         promotion_interval=promotion_interval,
         drain=drain,
     )
-    worker = Worker(queue, _load(target), url=url, options=options, prefix=prefix)
-    told_twice = asyncio.run(run_until_told(worker))
+    handler = _load(target)
+    names = list(dict.fromkeys(queue or _own_queue(target, handler)))
+    workers = [Worker(name, handler, url=url, options=options, prefix=prefix) for name in names]
+    with ExitStack() as stack:
+        if metrics_port is not None:
+            shown = stack.enter_context(_opened(names, url, prefix)) if queue_metrics else []
+            stack.enter_context(_telemetry(workers, shown, metrics_host, metrics_port))
+        told_twice = asyncio.run(run_until_told(*workers))
     if told_twice or _jobs_linger():
         # Threads cannot be stopped, and the interpreter would wait for them.
         logging.shutdown()
         sys.stdout.flush()
         os._exit(1)
+
+
+def _own_queue(target: str, handler: Handler | Router) -> list[str]:
+    """The queue that the tasks name themselves."""
+    own = getattr(handler, "queue", None)
+    if not isinstance(own, str):
+        raise UsageError(f"Nothing says whose jobs {target} runs; pass --queue, or name one in Tasks(queue=...).")
+    return [own]
+
+
+@contextmanager
+def _opened(names: Sequence[str], url: str | None, prefix: str) -> Iterator[list[Queue]]:
+    """Queues to look at, through a connection that soon gives up: whoever collects metrics waits a few seconds."""
+    with Connection.open(url, connect_timeout=_SOON) as connection:
+        yield [Queue(name, connection=connection, prefix=prefix) for name in names]
+
+
+@contextmanager
+def _telemetry(workers: Sequence[Worker], queues: Sequence[Queue], host: str, port: int) -> Iterator[None]:
+    try:
+        from orchestration_queue.telemetry import QueueCollector, TelemetryServer, WorkerMetrics
+    except ImportError as error:
+        raise UsageError(
+            "Metrics need the package prometheus-client; install orchestration-queue[prometheus]."
+        ) from error
+    metrics = WorkerMetrics()
+    for worker in workers:
+        metrics.watch(worker)
+    if queues:
+        QueueCollector(queues, metrics.registry)
+    with TelemetryServer(metrics.registry, workers, host=host, port=port):
+        yield
 
 
 def log_to_stderr(level: str) -> None:
@@ -93,22 +147,28 @@ def _load(target: str) -> Handler | Router:
     )
 
 
-async def run_until_told(worker: Worker) -> bool:
-    """Work until told to stop; whether it was told twice."""
+async def run_until_told(*workers: Worker) -> bool:
+    """Work until told to stop; whether it was told twice. When one worker fails, the others stop, too."""
     told = 0
 
     def stop() -> None:
         nonlocal told
         told += 1
-        if told == 1:
-            worker.stop()
-        else:
-            worker.kill()
+        for worker in workers:
+            if told == 1:
+                worker.stop()
+            else:
+                worker.kill()
 
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
-    await worker.run()
+    try:
+        async with asyncio.TaskGroup() as together:
+            for worker in workers:
+                together.create_task(worker.run())
+    except BaseExceptionGroup as failures:
+        raise failures.exceptions[0] from None  # the others were only cancelled
     return told > 1
 
 

@@ -146,6 +146,11 @@ class Tasks:
 
         return register if function is None else register(function)
 
+    @property
+    def queue(self) -> str | None:
+        """Where jobs are added unless the task or the call says otherwise, and what ``oq worker`` serves by default."""
+        return self._queue
+
     def handler(self, name: str) -> Handler:
         """The handler for jobs of this name.
 

@@ -29,6 +29,8 @@ from orchestration_queue.worker.job import AsyncActiveJob
 
 __all__ = ["FanOut"]
 
+_PIECE = 200
+"""Elements added in one call, which keeps the server for some 5 ms."""
 _PIECE_LENGTH = 1024 * 1024
 _NAMED = 5
 """How many failed elements are named."""
@@ -97,9 +99,9 @@ class FanOut:
                 await self._connection.run(add_children(self._keys, lease, piece, now_ms(), until_ended=True))
         except (PayloadError, InvalidOptionError) as error:
             raise UnrecoverableError(str(error)) from error
-        except LeaseLostError:
-            job.discard()  # it was revoked, or is with somebody else: either way nothing is left to do here
-            raise
+        except LeaseLostError as error:
+            # Or it is with somebody else, and then nobody hears this.
+            raise UnrecoverableError("revoked") from error
         await job.update_data({**job.data, "count": len(values)})
         raise JobInterrupt(ChildrenWait)
 
@@ -122,9 +124,12 @@ class FanOut:
         return {"count": count, "failed": failed, "failures": failures}
 
     def _wait_again(self, job: AsyncActiveJob, child_id: str) -> NoReturn:
-        """Not all have ended: this run is one that went on after a crash, or an element was retried by hand."""
-        if f"depdone:{self._keys.member(child_id)}" in job.record.fields:
-            # It counts as ended, and nobody will tell us when it has.
+        """Not all have ended: this run is one that went on after a crash, or an element was retried by hand.
+
+        What is known of elements that were retried by hand is that they ended, and nobody tells when they have again.
+        """
+        member, known = self._keys.member(child_id), job.record.fields
+        if f"depdone:{member}" in known or known.get("depsFailed", "0") != "0":
             job.move_to_delayed(_LOOK_AGAIN)
         raise JobInterrupt(ChildrenWait)
 
@@ -146,7 +151,7 @@ def _pieces(jobs: Iterable[NewJob]) -> Iterator[list[NewJob]]:
     for job in jobs:
         piece.append(job)
         size += len(job.data)
-        if len(piece) == PAGE or size >= _PIECE_LENGTH:
+        if len(piece) == _PIECE or size >= _PIECE_LENGTH:
             yield piece
             piece, size = [], 0
     if piece:

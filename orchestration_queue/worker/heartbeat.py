@@ -31,6 +31,9 @@ class Heartbeat:
         url: Where the server is; the thread has a connection of its own.
         lease_s: The usual lease in seconds; shorter ones are met too.
         on_end: Called, in this thread, with a lease that was lost, or whose job was revoked.
+
+    Attributes:
+        renewed: How many leases it has renewed so far.
     """
 
     def __init__(
@@ -41,6 +44,7 @@ class Heartbeat:
         lease_s: float,
         on_end: Callable[[Lease, Renewal], object],
     ) -> None:
+        self.renewed = 0
         self._on_end = on_end
         self._renew = renew
         self._now_ms = now_ms
@@ -85,7 +89,9 @@ class Heartbeat:
                 continue
             for kept, answer in zip(due, answers, strict=True):
                 kept.next_at = asked + kept.interval_s  # at once, if the answer took so long that it is worth nothing
-                if answer is not Renewal.RENEWED:
+                if answer is Renewal.RENEWED:
+                    self.renewed += 1
+                else:
                     self.drop(kept.lease)
                     self._on_end(kept.lease, answer)
         if connection is not None:

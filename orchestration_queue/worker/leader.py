@@ -28,6 +28,8 @@ log = logging.getLogger("orchestration_queue.worker")
 
 _SHORTEST_LOCK_MS, _LONGEST_LOCK_MS = 1000, 5000
 _LOCK_PAUSE_MS = 25
+_LOOKS_PER_LOCK = 4
+"""How often a lock that somebody else holds is tried until it must have run out."""
 _LOOKED_MS = 60_000
 """How often the index is compared with all entries, which other clients change without it."""
 _ENTRIES_A_TICK = 100
@@ -68,7 +70,8 @@ class Leader:
             return due_ms
         async with self._lock() as token:
             if token is None:
-                return -1
+                # Whoever holds it may have died: come again before long, and sooner than the usual time may be.
+                return self._now_ms() + self._lock_ms // _LOOKS_PER_LOCK
             found = await self._look()
             if found.needs_full_look:
                 await self._index(token)

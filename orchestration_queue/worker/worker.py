@@ -31,7 +31,7 @@ from orchestration_queue.worker.heartbeat import Heartbeat
 from orchestration_queue.worker.leader import Leader
 from orchestration_queue.worker.limits import Limits
 from orchestration_queue.worker.line import Line
-from orchestration_queue.worker.machine import Machine, Pause
+from orchestration_queue.worker.machine import Machine, Pause, Phase
 from orchestration_queue.worker.middleware import Middleware, Surroundings
 from orchestration_queue.worker.outcome import Strategy
 from orchestration_queue.worker.reserved import ReservedNames, reserved_handlers
@@ -109,6 +109,8 @@ class Worker:
         self._away: asyncio.TimerHandle | None = None
         self._started_ms = now_ms()
         self._driver: Driver | None = None
+        self._heartbeat: Heartbeat | None = None
+        self._has_joined = False
         self._line: Line
         self._limits: Limits
 
@@ -126,6 +128,17 @@ class Worker:
     def running(self) -> int:
         """How many jobs run here at this moment."""
         return self._machine.running
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it takes part: it has joined the queue, reaches the server, and was not told to leave."""
+        machine = self._machine
+        return self._has_joined and machine.phase is Phase.RUNNING and not machine.doubt
+
+    @property
+    def leases_renewed(self) -> int:
+        """How often it renewed the lease of a running job so far."""
+        return self._heartbeat.renewed if self._heartbeat else 0
 
     def subscribe(self, listener: Listener) -> None:
         """Call a function, on this worker's loop, with each :class:`WorkerEvent` from now on."""
@@ -193,7 +206,7 @@ class Worker:
             stack.push_async_callback(self._leave)
             first = await line.set_clock()
             loop = asyncio.get_running_loop()
-            heartbeat = Heartbeat(
+            self._heartbeat = heartbeat = Heartbeat(
                 self._renew,
                 line.clock.now_ms,
                 calls.url,
@@ -214,6 +227,7 @@ class Worker:
             stack.push_async_callback(_cancelled, chores)
             chores.add_done_callback(lambda _: self.kill())  # they never end by themselves; their error is raised
             await line.join()
+            self._has_joined = True
             self._ticked(first)  # whether the queue is paused, or limited, before the first job is taken
             places = self._machine.places
             log.info("Worker %s takes jobs of queue %s, %d at a time", self.id, self.keys.queue, places)

@@ -172,7 +172,8 @@ def test_the_librarys_status_is_looked_up_and_nothing_loaded(oq: Oq, queue_name:
         (["worker", "os:sep", "--queue", "q"], 2, "runs no jobs"),
         (["worker", "os:getpid", "--queue", "q", "--concurrency", "0"], 2, "concurrency"),
         (["worker", "os:getpid", "--queue", "q", "--log-level", "loud"], 2, "no log level 'loud'"),
-        (["worker", "os:getpid"], 2, "see `oq worker --help`"),
+        (["worker", "os:getpid"], 2, "pass --queue"),
+        (["worker", "os:getpid", "--queue", "q", "--metrics-port", "70000"], 2, "metrics-port"),
     ],
 )
 def test_errors_are_one_sentence_with_a_telling_code_and_nothing_is_written(

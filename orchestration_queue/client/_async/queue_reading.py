@@ -26,6 +26,7 @@ from orchestration_queue.protocol.operations.reading import JobCounts
 from orchestration_queue.protocol.operations.registry import WorkerInfo
 from orchestration_queue.protocol.operations.streaming import FIRST_ENTRY, StreamEntry
 from orchestration_queue.protocol.operations.suspending import SuspendInfo
+from orchestration_queue.protocol.record import when
 from orchestration_queue.server.clock import now_ms
 from orchestration_queue.states import JobState
 
@@ -111,6 +112,13 @@ class AsyncQueueReading(AsyncQueueClient):
     async def count(self) -> int:
         """How many jobs are ready or with a worker; unlike Node's count, with those of the priority and LIFO lists."""
         return await self._channel.follow(reading.count(self.keys))
+
+    async def oldest_ready(self) -> datetime | None:
+        """Since when the job has been ready that waits longest, by the server's clock; None when none waits.
+
+        Prioritized and LIFO jobs are left out: their lists do not say since when they are ready.
+        """
+        return when(await self._channel.follow(reading.oldest_ready_ms(self.keys)))
 
     async def metrics(
         self, kind: JobState | str = JobState.COMPLETED, start: datetime | None = None, end: datetime | None = None

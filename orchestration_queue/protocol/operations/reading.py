@@ -31,6 +31,7 @@ __all__ = [
     "last_event_id",
     "logs",
     "oldest_event",
+    "oldest_ready_ms",
 ]
 
 EVENTS_PAGE = 100
@@ -213,6 +214,16 @@ def handed_out_until(keys: QueueKeys) -> Steps[str]:
     """Id of the last stream entry that any worker was given; the stream's beginning when there is none."""
     described, _ = yield from groups(keys)
     return next((group["last-delivered-id"] for group in described if group["name"] == GROUP), FIRST_EVENT)
+
+
+def oldest_ready_ms(keys: QueueKeys) -> Steps[int | None]:
+    """Since when the job has been ready that waits longest in the stream, in two trips; None when none does.
+
+    Prioritized and LIFO jobs are left out: their lists do not say since when they are ready.
+    """
+    last = yield from handed_out_until(keys)
+    (entries,) = all_good((yield [Call("XRANGE", (keys.stream,), (f"({last}", "+", "COUNT", 1))]))
+    return int(text(entries[0][0]).partition("-")[0]) if entries else None
 
 
 def _active_ids(keys: QueueKeys, start: int, end: int) -> Steps[list[str]]:
