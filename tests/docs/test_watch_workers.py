@@ -23,12 +23,22 @@ async def test_the_worker_of_the_page_shows_its_metrics(server_url: str, capsys:
         exec(compile(block, str(PAGE), "exec"), names)  # noqa: S102  the page's own code
     running = asyncio.ensure_future(names["main"](server_url))
     said: list[str] = []
-    await wait_until(lambda: bool(said.extend(capsys.readouterr().out.split()) or said), "the endpoint's address")
+
+    def has_spoken() -> bool:
+        said.extend(capsys.readouterr().out.split())
+        return bool(said)
+
+    await wait_until(has_spoken, "the endpoint's address")
     try:
         async with AsyncQueue("greetings", url=server_url) as queue:
             assert await (await queue.add("greet", {"name": "Ada"})).wait(timedelta(seconds=30)) == "Hello, Ada"
-        text = await asyncio.to_thread(lambda: urllib.request.urlopen(said[0], timeout=10).read().decode())
+        text = await asyncio.to_thread(_page, said[0])
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
     assert 'jobs_finished_total{outcome="completed",queue="greetings",task="greet"} 1.0' in text
+
+
+def _page(address: str) -> str:
+    with urllib.request.urlopen(address, timeout=10) as answer:  # noqa: S310  an address of our own
+        return str(answer.read(), "utf-8")
