@@ -44,7 +44,7 @@ def latency(url: str, messages: int) -> dict[str, float]:
     sent: list[float] = []
     with (
         PipesStreamMessageReader(url).read_messages(arrivals) as params,
-        PipesStreamMessageWriter(url).open(params) as to,
+        PipesStreamMessageWriter(url).open(params) as channel,
     ):
         for number in range(messages):
             sent.append(time.perf_counter())
@@ -65,7 +65,7 @@ def throughput(url: str, messages: int) -> dict[str, float]:
     started = time.perf_counter()
     with (
         PipesStreamMessageReader(url).read_messages(arrivals) as params,
-        PipesStreamMessageWriter(url).open(params) as to,
+        PipesStreamMessageWriter(url).open(params) as channel,
     ):
         for number in range(messages):
             channel.write_message(_log(number))
