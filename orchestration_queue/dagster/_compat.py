@@ -24,8 +24,16 @@ from dagster._core.executor.step_delegating import (
     StepHandler,
     StepHandlerContext,
 )
+from dagster._core.storage.cloud_storage_compute_log_manager import CloudStorageComputeLogManager
+from dagster._core.storage.compute_log_manager import (
+    CapturedLogContext,
+    CapturedLogSubscription,
+    ComputeIOType,
+)
+from dagster._core.storage.local_compute_log_manager import IO_TYPE_EXTENSION, LocalComputeLogManager
 from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
 from dagster._grpc.types import ExecuteRunArgs, ExecuteStepArgs, ResumeRunArgs
+from dagster._serdes import ConfigurableClass, ConfigurableClassData
 from dagster._utils.interrupts import capture_interrupts, check_captured_interrupt
 from dagster_shared.error import SerializableErrorInfo
 from dagster_shared.record import replace
@@ -40,7 +48,14 @@ with suppress(ImportError):  # before 1.13 Dagster had no launch handles; PipesQ
     )
 
 __all__ = [
+    "IO_TYPE_EXTENSION",
+    "CapturedLogContext",
+    "CapturedLogSubscription",
     "CheckStepHealthResult",
+    "CloudStorageComputeLogManager",
+    "ComputeIOType",
+    "ConfigurableClass",
+    "ConfigurableClassData",
     "DeserializationError",
     "ExecuteRunArgs",
     "ExecuteStepArgs",
@@ -48,6 +63,7 @@ __all__ = [
     "IStepContext",
     "KnownExecutionState",
     "LoadableTargetOrigin",
+    "LocalComputeLogManager",
     "PipesLaunchHandle",
     "PlanOrchestrationContext",
     "ResumeRunArgs",
@@ -65,6 +81,7 @@ __all__ = [
     "capture_interrupts",
     "capture_logs_directly",
     "check_captured_interrupt",
+    "error_log_listeners",
     "execute_run",
     "execute_step",
     "find_latest_launch_handle",
@@ -158,6 +175,10 @@ def can_be_copied(instance: dg.DagsterInstance) -> bool:
     return homes <= {"dagster", "dagster_mysql", "dagster_postgres", "builtins"}
 
 
+error_log_listeners: list[Callable[[str], None]] = []
+"""Who in this process is to know which file takes the standard error, also of managers that Dagster does not have."""
+
+
 def capture_logs_directly(opened: Callable[[str], None]) -> None:
     """Have this process write its compute logs itself, where Dagster starts four helpers a step that copy them.
 
@@ -180,6 +201,7 @@ def capture_logs_directly(opened: Callable[[str], None]) -> None:
             yield
 
     setattr(local_compute_log_manager, "mirror_stream_to_file", write)  # noqa: B010  not a name that modules export
+    error_log_listeners.append(opened)
 
 
 def load_definitions(origin: LoadableTargetOrigin, name: str) -> None:
