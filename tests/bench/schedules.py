@@ -1,4 +1,5 @@
-"""What one round of a worker's housekeeping costs, by how many schedules there are and how many are due.
+"""What one round of a worker's housekeeping costs, by how many schedules there are and how many are due; and how long
+schedules stand still when the worker that leads them is killed.
 
 Run as ``python -m tests.bench.schedules``; prints JSON.
 """
@@ -8,7 +9,11 @@ from __future__ import annotations
 import asyncio
 import json
 import statistics
+import tempfile
 import time
+from pathlib import Path
+
+import redis
 
 from orchestration_queue.options import WorkerOptions
 from orchestration_queue.protocol.call import Call
@@ -17,8 +22,10 @@ from orchestration_queue.server import AsyncConnection
 from orchestration_queue.worker.leader import Leader
 from orchestration_queue.worker.line import Line
 from tests.bench.server import server
+from tests.chaos.saboteur import Saboteur
+from tests.chaos.takeover import takeover_s
 
-__all__ = ["measure"]
+__all__ = ["measure", "takeovers"]
 
 _HOUR_MS = 3_600_000
 _ROUNDS = 50
@@ -62,7 +69,7 @@ async def _commands(connection: AsyncConnection, keys: QueueKeys) -> int:
     return int(line.partition("calls=")[2].partition(",")[0])
 
 
-async def _all(url: str) -> dict[str, dict[str, float]]:
+async def _rounds(url: str) -> dict[str, dict[str, float]]:
     return {
         f"{schedules} schedules, {due} due": await measure(url, schedules, due)
         for schedules in (100, 10_000)
@@ -70,6 +77,27 @@ async def _all(url: str) -> dict[str, dict[str, float]]:
     }
 
 
+def takeovers(url: str, interval_s: float, rounds: int) -> dict[str, float | list[float]]:
+    """Seconds from the death of a leader to the run that another worker makes, and how long the leader's lock held."""
+    seconds = []
+    with redis.Redis(unix_socket_path=url.removeprefix("unix://"), decode_responses=True) as raw:
+        for number in range(rounds):
+            with (
+                tempfile.TemporaryDirectory() as directory,
+                Saboteur(Path(url.removeprefix("unix://")), Path(directory) / "saboteur.sock") as saboteur,
+            ):
+                queue = f"takeover-{interval_s:g}-{number}"
+                seconds.append(round(takeover_s(queue, url, raw, saboteur, interval_s=interval_s), 2))
+    return {"lock_s": min(5.0, max(1.0, 2 * interval_s)), "takeover_s": seconds}
+
+
+def _all(url: str) -> dict[str, object]:
+    return {
+        "rounds": asyncio.run(_rounds(url)),
+        "takeovers": [takeovers(url, interval_s=0.2, rounds=5), takeovers(url, interval_s=5, rounds=3)],
+    }
+
+
 if __name__ == "__main__":
     with server() as where:
-        print(json.dumps(asyncio.run(_all(where)), indent=2))
+        print(json.dumps(_all(where), indent=2))

@@ -14,10 +14,11 @@ import redis
 
 from orchestration_queue.client import Queue
 from orchestration_queue.protocol.keys import QueueKeys
-from orchestration_queue.schedules import Every, JobTemplate, Timing
+from orchestration_queue.schedules import Timing
 from orchestration_queue.server import AsyncConnection
 from orchestration_queue.worker.leader import Leader
 from tests.chaos.saboteur import Saboteur
+from tests.chaos.takeover import made, plan, takeover_s
 from tests.chaos.workers import cli_worker, kill, suspend
 from tests.waiting import wait_until_sync
 
@@ -25,29 +26,13 @@ pytestmark = pytest.mark.chaos
 
 LOCK_S = 1.0
 """How long the lock of these workers holds, with their short intervals."""
-TAKEOVER_S = 2 * LOCK_S + 8.0
-"""Twice that; and, as this machine may be busy, the time in which a process starts."""
+BUSY_S = 3.0
+"""What a busy machine may add."""
+TAKEOVER_S = 2 * LOCK_S + 5.0 + BUSY_S
+"""Twice that, and the time in which a process starts."""
 INDEX = "HGETALL"
 """What a leader sends only when it compares the index with all entries."""
 STEPS = ["glidemq_tryLock", INDEX, "oq1_dueSchedulers", "oq1_fire", "glidemq_unlock"]
-
-
-def plan(queue: Queue, raw: redis.Redis, *, is_indexed: bool = True) -> int:
-    """A schedule with a single run, due now."""
-    name = "once"
-    queue.schedulers.upsert(name, Every(timedelta(hours=1)), JobTemplate(name="work", data={"seconds": 0}))
-    due_ms = int(time.time() * 1000)
-    entry = json.loads(str(raw.hget(queue.keys.schedulers, name)))
-    raw.hset(queue.keys.schedulers, name, json.dumps({**entry, "nextRun": due_ms}))
-    raw.zadd(queue.keys.schedulers_due, {name: due_ms})
-    if is_indexed:
-        raw.set(queue.keys.schedulers_looked, 1, px=60_000)
-    raw.config_resetstat()
-    return due_ms
-
-
-def made(raw: redis.Redis, keys: QueueKeys) -> list[str]:
-    return [str(key).rpartition(":")[2] for key in raw.scan_iter(keys.job("*"))]
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
@@ -81,6 +66,12 @@ def test_a_leader_killed_at_any_step_neither_loses_a_run_nor_makes_it_twice(
         assert entry["iterationCount"] == 1
         assert entry["nextRun"] == due_ms + 3_600_000
         saboteur.relent()
+
+
+def test_a_standby_takes_over_within_two_lock_times(
+    server_url: str, queue_name: str, raw: redis.Redis, saboteur: Saboteur, recovered: Callable[[float, float], None]
+) -> None:
+    recovered(takeover_s(queue_name, server_url, raw, saboteur, interval_s=0.2), 2 * LOCK_S + BUSY_S)
 
 
 def _has_reached(raw: redis.Redis, saboteur: Saboteur, keys: QueueKeys, step: str, when: str) -> bool:

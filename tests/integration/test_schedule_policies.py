@@ -202,6 +202,13 @@ async def test_the_end_of_a_job_is_told_although_somebody_holds_the_lock_for_a_m
     assert not raw.exists(lead.keys.schedulers_lock)
 
 
+async def test_a_lock_that_somebody_holds_is_tried_again_well_before_it_runs_out(lead: Lead, raw: redis.Redis) -> None:
+    lead.set("often", Every(60))
+    raw.set(lead.keys.schedulers_lock, "a leader that was killed", px=5000)
+    again_ms = await lead.leader.tick(0)
+    assert lead.now_ms < again_ms <= lead.now_ms + 2500
+
+
 async def test_replace_revokes_what_overlaps(lead: Lead) -> None:
     lead.set("often", Every(10, overlap="replace"))
     (first,) = await lead.tick(10_000)
