@@ -1,0 +1,17 @@
+# The image of the chart's workers and of Dagster's parts: this package, and nothing of yours yet. Build your own on top:
+#   FROM orchestration-queue:0.1.0
+#   COPY pipeline.py /app/
+FROM python:3.11-slim AS build
+WORKDIR /src
+COPY pyproject.toml README.md LICENSE ./
+COPY orchestration_queue orchestration_queue
+RUN pip install --no-cache-dir --prefix=/install ".[cli,dagster,msgpack,prometheus]" dagster-webserver dagster-postgres
+
+FROM python:3.11-slim
+RUN useradd --uid 10001 --user-group --no-create-home --home-dir /tmp oq
+COPY --from=build /install /usr/local
+ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+WORKDIR /app
+USER 10001
+ENTRYPOINT ["oq"]
+CMD ["--help"]

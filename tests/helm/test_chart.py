@@ -1,0 +1,154 @@
+"""The Helm chart: linted, rendered for every file in ci/, and held to Kubernetes' own schemas."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import helm_python
+import kubernetes_validate
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from orchestration_queue.cli.main import app
+from orchestration_queue.telemetry import METRICS
+
+CHART = Path(__file__).parents[2] / "helm" / "orchestration-queue"
+FILES = sorted((CHART / "ci").glob("*-values.yaml"))
+VERSIONS = ("1.25", "1.36")
+WITHOUT_SCHEMA = {"ServiceMonitor", "PrometheusRule", "ScaledObject"}
+"""Kinds of operators that a cluster may have; Kubernetes itself does not know them."""
+
+
+def rendered(values: dict[str, Any]) -> list[dict[str, Any]]:
+    """All objects of a release with these values."""
+    with helm_python.Chart.load(str(CHART)) as chart:
+        texts = chart.render(values, name="trial", namespace="data")
+    return [
+        made
+        for name, text in texts.items()
+        if not name.endswith("NOTES.txt")
+        for made in yaml.safe_load_all(text)
+        if made
+    ]
+
+
+def values_of(path: Path) -> dict[str, Any]:
+    """A file of values."""
+    found: dict[str, Any] = yaml.safe_load(path.read_text())
+    return found
+
+
+def containers(objects: list[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    """Each pod's specification, with each of its containers."""
+    for made in objects:
+        if made["kind"] in ("Deployment", "StatefulSet"):
+            pod = made["spec"]["template"]["spec"]
+            for container in pod["containers"]:
+                yield pod, container
+
+
+def test_the_linter_has_nothing_to_say() -> None:
+    said = helm_python.lint(str(CHART))
+    assert [message for message in said["messages"] if message["error"] != "icon is recommended"] == []
+    assert said["errors"] == []
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_every_object_is_valid_to_the_letter(path: Path, version: str) -> None:
+    objects = rendered(values_of(path))
+    kinds = {made["kind"] for made in objects}
+    assert "Deployment" in kinds
+    for made in objects:
+        if made["kind"] not in WITHOUT_SCHEMA:
+            kubernetes_validate.validate(made, version, strict=True)
+    names = [(made["kind"], made["metadata"]["name"]) for made in objects]
+    assert len(names) == len(set(names))
+    assert all(len(name) <= 63 for _, name in names)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_no_container_may_more_than_it_needs(path: Path) -> None:
+    seen = 0
+    for pod, container in containers(rendered(values_of(path))):
+        seen += 1
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        assert container["securityContext"]["readOnlyRootFilesystem"] is True
+        assert container["securityContext"]["allowPrivilegeEscalation"] is False
+        assert container["securityContext"]["capabilities"]["drop"] == ["ALL"]
+        assert not any(
+            "password" in str(argument).lower() and "$" not in str(argument) for argument in container.get("args", [])
+        )
+    assert seen
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_workers_are_started_with_options_that_exist_and_may_drain(path: Path) -> None:
+    known = {
+        word
+        for command in (["worker"], ["dagster", "worker"])
+        for word in CliRunner()
+        .invoke(app, [*command, "--help"], env={"COLUMNS": "200", "NO_COLOR": "1"})
+        .stdout.split()
+        if word.startswith("--")
+    }
+    workers = 0
+    for pod, container in containers(rendered(values_of(path))):
+        words = [str(word) for word in (*container.get("command", ()), *container.get("args", ()))]
+        if "worker" not in words:
+            continue
+        workers += 1
+        assert {word.partition("=")[0] for word in words if word.startswith("--")} <= known
+        drain = int(re.search(r"--drain[= ](\d+)", " ".join(words)).group(1))  # type: ignore[union-attr]  # it is there
+        assert pod["terminationGracePeriodSeconds"] > drain
+        assert any(entry["name"] == "OQ_URL" and "secretKeyRef" in entry["valueFrom"] for entry in container["env"])
+    assert workers
+
+
+def test_rules_and_dashboard_speak_of_metrics_that_exist() -> None:
+    objects = rendered(values_of(CHART / "ci" / "full-values.yaml"))
+    texts = [json.dumps(made) for made in objects if made["kind"] in ("PrometheusRule", "ScaledObject")]
+    (board,) = (made["data"]["orchestration-queue.json"] for made in objects if made["kind"] == "ConfigMap")
+    assert len(json.loads(board)["panels"]) == 8
+    suffixes = {"histogram": ("_bucket", "_sum", "_count")}
+    known = {metric.name + suffix for metric in METRICS for suffix in ("", *suffixes.get(metric.kind, ()))}
+    spoken = set(re.findall(r"orchestration_queue_\w+", " ".join([*texts, board])))
+    assert spoken
+    assert spoken <= known
+
+
+def slow_worker(**autoscaling: object) -> dict[str, Any]:
+    """Values with one worker, whose autoscaling is this."""
+    worker = values_of(CHART / "ci" / "full-values.yaml")["workers"][1]
+    return {
+        "workers": [{**worker, "autoscaling": {"enabled": True, "minReplicas": 0, "maxReplicas": 2, **autoscaling}}]
+    }
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ({"wrokers": []}, "wrokers"),
+        ({"workers": [{"name": "x"}]}, "target"),
+        ({"workers": [{**slow_worker()["workers"][0], "name": "UPPER"}]}, "name"),
+        ({"spark": {"enabled": True, "mode": "magic"}}, "mode"),
+        ({"metrics": {"port": 0}}, "port"),
+        ({"server": {"url": "redis://:secret@x"}}, "url"),
+        ({"dagster": {"enabled": True}}, "dagster.postgres.existingSecret"),
+        (slow_worker(kind="keda", backlogSeconds=9), "prometheusAddress"),
+        (slow_worker(kind="magic"), "kind"),
+    ],
+)
+def test_values_that_cannot_be_are_refused_by_name(values: dict[str, Any], says: str) -> None:
+    def install() -> None:
+        with helm_python.Chart.load(str(CHART)) as chart:
+            chart.validate_schema(values)
+            chart.render(values, name="trial", namespace="data")
+
+    with pytest.raises(helm_python.HelmError, match=re.escape(says)):
+        install()

@@ -1,0 +1,106 @@
+"""The Grafana dashboard, drawn from the metrics' own names."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from orchestration_queue.telemetry.names import metric
+
+__all__ = ["dashboard"]
+
+_WIDTH, _HEIGHT = 12, 8
+_RATE = "[$__rate_interval]"
+
+
+def _name(short: str) -> str:
+    return metric(short).name
+
+
+def _quantiles(short: str) -> dict[str, str]:
+    bucket = f'sum by (le) (rate({_name(short)}_bucket{{queue=~"$queue"}}{_RATE}))'
+    return {f"p{quantile}": f"histogram_quantile(0.{quantile}, {bucket})" for quantile in ("50", "95", "99")}
+
+
+def _of_queue(short: str, by: str, function: str = "sum") -> str:
+    return f'{function} by ({by}) ({_name(short)}{{queue=~"$queue"}})'
+
+
+def _rate(short: str, by: str) -> str:
+    return f'sum by ({by}) (rate({_name(short)}{{queue=~"$queue"}}{_RATE}))'
+
+
+def _panels() -> dict[str, tuple[str, dict[str, str]]]:
+    """By title: the unit, and the queries by their legends."""
+    return {
+        "Jobs by state": ("short", {"{{queue}} {{state}}": _of_queue("depth", "queue, state", "max")}),
+        "Age of the oldest ready job": ("s", {"{{queue}}": _of_queue("oldest_ready_age_seconds", "queue", "max")}),
+        "Attempts that ended, a second": (
+            "ops",
+            {"{{task}} {{outcome}}": _rate("jobs_finished_total", "task, outcome")},
+        ),
+        "Jobs that run": ("short", {"{{queue}}": _of_queue("jobs_running", "queue")}),
+        "How long attempts take": ("s", _quantiles("job_duration_seconds")),
+        "How long jobs wait": ("s", _quantiles("job_wait_seconds")),
+        "Dead letters and lost workers, a second": (
+            "ops",
+            {
+                "dead letters {{task}}": _rate("dead_letters_total", "task"),
+                "redeliveries {{task}}": _rate("redeliveries_total", "task"),
+            },
+        ),
+        "Workers, and whether the server answers": (
+            "short",
+            {
+                "workers of {{queue}}": _of_queue("workers", "queue", "max"),
+                "server up for {{queue}}": _of_queue("server_up", "queue", "min"),
+            },
+        ),
+    }
+
+
+def _panel(place: int, title: str, unit: str, queries: dict[str, str]) -> dict[str, Any]:
+    return {
+        "id": place + 1,
+        "type": "timeseries",
+        "title": title,
+        "datasource": {"type": "prometheus", "uid": "${datasource}"},
+        "gridPos": {"h": _HEIGHT, "w": _WIDTH, "x": place % 2 * _WIDTH, "y": place // 2 * _HEIGHT},
+        "fieldConfig": {"defaults": {"unit": unit, "min": 0}, "overrides": []},
+        "targets": [
+            {"refId": chr(ord("A") + number), "expr": query, "legendFormat": legend}
+            for number, (legend, query) in enumerate(queries.items())
+        ],
+    }
+
+
+def dashboard() -> str:
+    """The dashboard as JSON, to be imported into Grafana."""
+    queues = f"label_values({_name('jobs_running')}, queue)"
+    variables = [
+        {"name": "datasource", "type": "datasource", "query": "prometheus"},
+        {
+            "name": "queue",
+            "type": "query",
+            "datasource": {"type": "prometheus", "uid": "${datasource}"},
+            "query": queues,
+            "definition": queues,
+            "multi": True,
+            "includeAll": True,
+            "current": {"text": "All", "value": "$__all"},
+            "refresh": 2,
+        },
+    ]
+    panels = [_panel(place, title, *queries) for place, (title, queries) in enumerate(_panels().items())]
+    drawn = {
+        "uid": "orchestration-queue",
+        "title": "orchestration_queue",
+        "tags": ["orchestration-queue"],
+        "schemaVersion": 39,
+        "editable": True,
+        "time": {"from": "now-1h", "to": "now"},
+        "refresh": "30s",
+        "templating": {"list": variables},
+        "panels": panels,
+    }
+    return json.dumps(drawn, indent=2) + "\n"
