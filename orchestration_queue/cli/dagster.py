@@ -73,7 +73,7 @@ def work(
         raise UsageError(
             f"Dagster is not installed here ({error}); run `pip install 'orchestration-queue[dagster]'`."
         ) from error
-    here = working_directory or os.getcwd()
+    here = working_directory or os.getcwd()  # noqa: PTH109  Dagster wants text
     locations = [CodeLocation(module=name, working_directory=here) for name in module or ()]
     locations += [CodeLocation(file=path, working_directory=here) for path in file or ()]
     locations += CodeLocation.of_workspace(workspace) if workspace else []
