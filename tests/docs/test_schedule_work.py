@@ -1,0 +1,56 @@
+"""The code of docs/how-to/schedule-work.md does what the page says, from top to bottom."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from typer.testing import CliRunner
+
+from orchestration_queue import AsyncQueue
+from orchestration_queue.cli.main import app
+from orchestration_queue.worker import AsyncActiveJob
+from tests.waiting import wait_until
+from tests.workers import working
+
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "schedule-work.md"
+
+
+async def test_the_page_runs_and_workers_do_what_it_scheduled(
+    server_url: str, raw: redis.Redis, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("OQ_URL", server_url)
+    names: dict[str, Any] = {}
+    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    assert len(blocks) == 6
+    for block in blocks:
+        await asyncio.to_thread(exec, compile(block, str(PAGE), "exec"), names)
+    told = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(r"\[('02:30 CES?T'(, )?){3}\]", told[0])
+    assert told[1:] == ["etl 0 False", "hourly 0 False", "nightly 0 False", "probe 0 False", "fired True"]
+
+    done: list[tuple[str, Any]] = []
+
+    async def work(job: AsyncActiveJob) -> None:
+        done.append((job.name, job.data))
+
+    async with AsyncQueue("reports") as queue:
+        assert await queue.schedulers.run_now("etl") is not None
+        async with working(queue, work, server_url):
+            await wait_until(lambda: len(done) == 3, "the report and the flow", 60)
+    assert done[0] == ("report", {"region": "north"})
+    assert [name for name, _ in done[1:]] == ["extract", "load"]
+
+
+def test_the_commands_of_the_page_run(server_url: str, raw: redis.Redis) -> None:
+    commands = re.findall(r"^\$ oq (.*)$", PAGE.read_text(), re.MULTILINE)
+    assert len(commands) == 5
+    first = "scheduler add reports nightly --cron '30 2 * * *' --tz Europe/Berlin"
+    for command in (first, *commands):
+        result = CliRunner().invoke(app, shlex.split(command), env={"OQ_URL": server_url, "COLUMNS": "200"})
+        assert result.exit_code == 0, result.stderr
