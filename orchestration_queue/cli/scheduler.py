@@ -190,30 +190,50 @@ def _instant(option: str, words: str | None, tz: str | None) -> datetime | None:
 
 @app.command("rm")
 def rm(
-    queue: QueueName, name: SchedulerName, yes: Yes = False, url: Url = None, prefix: Prefix = DEFAULT_PREFIX
+    queue: QueueName,
+    name: SchedulerName,
+    yes: Yes = False,
+    url: Url = None,
+    prefix: Prefix = DEFAULT_PREFIX,
+    as_json: JsonFlag = False,
 ) -> None:
     """Remove a scheduler; jobs that it has made stay."""
     with _standing(queue, name, url, prefix) as (schedulers, _):
         ask(yes, f"Remove scheduler {name}?")
-        schedulers.remove(name)
-    typer.echo(f"Scheduler {name} is removed.")
+        is_removed = schedulers.remove(name)
+    if as_json:
+        show_json({"queue": queue, "scheduler": name, "is_removed": is_removed})
+    else:
+        typer.echo(f"Scheduler {name} is removed.")
 
 
 @app.command("pause")
-def pause(queue: QueueName, name: SchedulerName, url: Url = None, prefix: Prefix = DEFAULT_PREFIX) -> None:
+def pause(
+    queue: QueueName, name: SchedulerName, url: Url = None, prefix: Prefix = DEFAULT_PREFIX, as_json: JsonFlag = False
+) -> None:
     """Let a scheduler make no jobs until it is resumed."""
     with JobSchedulers(queue, url=url, prefix=prefix) as schedulers:
-        schedulers.pause(name)
-    typer.echo(f"Scheduler {name} is paused; let it go on with `oq scheduler resume {queue} {name}`.")
+        entry = schedulers.pause(name)
+    if as_json:
+        show_json(schedule_text.described(name, entry))
+    else:
+        typer.echo(f"Scheduler {name} is paused; let it go on with `oq scheduler resume {queue} {name}`.")
 
 
 @app.command("resume")
-def resume(queue: QueueName, name: SchedulerName, url: Url = None, prefix: Prefix = DEFAULT_PREFIX) -> None:
+def resume(
+    queue: QueueName, name: SchedulerName, url: Url = None, prefix: Prefix = DEFAULT_PREFIX, as_json: JsonFlag = False
+) -> None:
     """Let a paused scheduler go on; what was due meanwhile is left out."""
     with JobSchedulers(queue, url=url, prefix=prefix) as schedulers:
         entry = schedulers.resume(name)
     run = schedule_text.time_there(entry, entry.next_run)
-    typer.echo(f"Scheduler {name} runs next at {run}." if run else f"Scheduler {name} goes on when its job has ended.")
+    if as_json:
+        show_json(schedule_text.described(name, entry))
+    elif run:
+        typer.echo(f"Scheduler {name} runs next at {run}.")
+    else:
+        typer.echo(f"Scheduler {name} goes on when its job has ended.")
 
 
 @app.command("run")

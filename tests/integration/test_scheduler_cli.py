@@ -163,12 +163,21 @@ def test_a_scheduler_is_paused_and_goes_on(oq: Oq, queue_name: str, schedulers: 
     resumed = oq("scheduler", "resume", queue_name, "nightly")
     assert resumed.stdout == "Scheduler nightly runs next at Thu 2124-03-23 02:30:00+01:00.\n"
     assert not schedulers.require("nightly").is_paused
+    assert oq.json("scheduler", "pause", queue_name, "nightly")["is_paused"] is True
+    assert oq.json("scheduler", "resume", queue_name, "nightly")["next_run"] == "2124-03-23T01:30:00+00:00"
+    schedulers.upsert("chain", RepeatAfterComplete(30))
+    schedulers.run_now("chain")
+    schedulers.pause("chain")
+    waits = oq("scheduler", "resume", queue_name, "chain")
+    assert waits.stdout == "Scheduler chain goes on when its job has ended.\n"
 
 
 def test_removing_asks_first(oq: Oq, queue_name: str, schedulers: JobSchedulers) -> None:
     assert oq("scheduler", "rm", queue_name, "nightly").exit_code == 1
     assert list(schedulers.list()) == ["nightly"]
     assert oq("scheduler", "rm", queue_name, "nightly", "--yes").stdout == "Scheduler nightly is removed.\n"
+    schedulers.upsert("often", Every(60))
+    assert oq.json("scheduler", "rm", queue_name, "often", "--yes")["is_removed"] is True
     assert schedulers.list() == {}
 
 
