@@ -19,6 +19,8 @@ __all__ = ["JUDGED_BY", "cancel", "pause", "propagate", "release", "remove", "re
 JUDGED_BY = ("state", "outcome", "failedReason", "finishedOn")
 """What of a job's record says whether and how it ended."""
 
+_RETRIED_AT_ONCE = 250
+"""Nodes that one call lets run again, so that it keeps the server for some 10 ms."""
 
 _CASCADES = 4
 """How often to look for what became ready because other nodes were revoked; workers refuse what is ready later."""
@@ -113,7 +115,7 @@ def retry(flow: StoredFlow, now_ms: int) -> Steps[list[str]]:
     revived: dict[QueueKeys, list[graphs.Revived]] = {}
     left: list[tuple[QueueKeys, graphs.Untold]] = []
     for keys, ids in flow.by_queue(failed).items():
-        for piece in chunks(ids, graphs.MOST_NODES):
+        for piece in chunks(ids, _RETRIED_AT_ONCE):
             retrying = graphs.retry_nodes(keys, piece, now_ms, held=True)
             retried = retrying.read(all_good((yield [retrying.call]))[0])
             left.append((keys, retried.untold))

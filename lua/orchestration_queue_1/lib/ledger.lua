@@ -115,10 +115,11 @@ function ledger.close(queue, job_id)
   redis.call("HSET", key, "depsCompleted", ledger.awaited(queue, job_id))
 end
 
---- Let go of what held the job up, now that it runs.
-function ledger.let_go(queue, job_id, counts)
+--- Let go of what held the job up, now that it runs. Who waits for the end of its children may wait for them again, so
+--- it keeps what it knows of each.
+function ledger.let_go(queue, job_id, counts, rule)
   redis.call("SREM", queue .. "deps:" .. job_id, queue .. RULE)
-  if counts.success < counts.total then
+  if counts.success < counts.total and rule ~= rules.CHILDREN_ENDED then
     ledger.close(queue, job_id)
   end
 end
@@ -179,6 +180,38 @@ function ledger.any_pending(queue, job_id, outcome_of)
   return found
 end
 
+--- How each of some members ended, by the ledger's three fields of each and by `outcome_of(member)`. Of who waits for
+--- the end of its children, those that have completed have done so for good, and are not asked.
+local function outcomes(known, members, rule, outcome_of)
+  local found = {}
+  for index, member in ipairs(members) do
+    local done, ended, weak = known[3 * index - 2], known[3 * index - 1], known[3 * index]
+    local outcome = done and rule == rules.CHILDREN_ENDED and "success" or outcome_of(member)
+    outcome = outcome or done and "success" or ended or PENDING
+    found[index] = outcome ~= PENDING and weak and "success" or outcome
+  end
+  return found
+end
+
+--- Enter how some members ended in place of what was known of them, and add to the counts.
+local function reenter(key, members, found, counts)
+  local stale, fields = {}, {}
+  for index, member in ipairs(members) do
+    local done, ended, outcome = "depdone:" .. member, "depend:" .. member, found[index]
+    stale[2 * index - 1], stale[2 * index] = done, ended
+    if outcome ~= PENDING then
+      local counter, size = COUNTER[outcome] or "depsCompleted", #fields
+      fields[size + 1] = outcome == "success" and done or ended
+      fields[size + 2] = outcome == "success" and 1 or outcome
+      counts[counter] = counts[counter] + 1
+    end
+  end
+  redis.call("HDEL", key, unpack(stale))
+  if fields[1] then
+    redis.call("HSET", key, unpack(fields))
+  end
+end
+
 --- Count anew how all that a job waits for ended: by `outcome_of(member)`, or as is known where that knows nothing.
 function ledger.recount(queue, job_id, outcome_of)
   local key, counts = queue .. "job:" .. job_id, { depsCompleted = 0, depsFailed = 0, depsSkipped = 0 }
@@ -187,22 +220,13 @@ function ledger.recount(queue, job_id, outcome_of)
     redis.call("SADD", queue .. "deps:" .. job_id, queue .. RULE)
   end
   each_portion(queue, job_id, function(members)
-    for _, member in ipairs(members) do
-      local done, ended, weak = "depdone:" .. member, "depend:" .. member, "depweak:" .. member
-      local known = redis.call("HMGET", key, done, ended, weak)
-      local outcome = outcome_of(member) or known[1] and "success" or known[2] or PENDING
-      if outcome ~= PENDING and known[3] then
-        outcome = "success"
-      end
-      redis.call("HDEL", key, done, ended)
-      if outcome == "success" then
-        redis.call("HSET", key, done, 1)
-        counts.depsCompleted = counts.depsCompleted + 1
-      elseif outcome ~= PENDING then
-        redis.call("HSET", key, ended, outcome)
-        counts[COUNTER[outcome]] = counts[COUNTER[outcome]] + 1
-      end
+    local fields = {}
+    for index, member in ipairs(members) do
+      local last = 3 * index
+      fields[last - 2], fields[last - 1], fields[last] = "depdone:" .. member, "depend:" .. member, "depweak:" .. member
     end
+    local known = redis.call("HMGET", key, unpack(fields))
+    reenter(key, members, outcomes(known, members, rule, outcome_of), counts)
   end)
   for name, count in pairs(counts) do
     redis.call("HSET", key, name, count)

@@ -97,7 +97,8 @@ function propagation.knows(self, job_id, job, registered)
   self.known = { job_id = job_id, job = job, registered = registered }
 end
 
---- The verdict on a job that waits, as soon as there is one, and on which counts.
+--- The verdict on a job that waits, as soon as there is one, on which counts, and by which rule. Who waits for the end
+--- of its children looks at each of them itself, so what it knows is not read through once more.
 local function judge(queue, job_id)
   local counts, rule = ledger.counts(queue, job_id)
   if not counts then
@@ -105,11 +106,11 @@ local function judge(queue, job_id)
   end
   local verdict = rules.decide(rule, counts)
   local mixed = counts.success > 0 and counts.failed + counts.skipped > 0
-  if verdict and mixed and ledger.correct(queue, job_id) then
+  if verdict and mixed and rule ~= rules.CHILDREN_ENDED and ledger.correct(queue, job_id) then
     counts, rule = ledger.counts(queue, job_id)
-    return rules.decide(rule, counts), counts
+    return rules.decide(rule, counts), counts, rule
   end
-  return verdict, counts
+  return verdict, counts, rule
 end
 
 --- End a job that shall not run, and everything it holds up.
@@ -128,11 +129,11 @@ end
 
 --- Decide about a job that waits for others; whether there is a verdict.
 function propagation.decide(self, queue, job_id)
-  local verdict, counts = judge(queue, job_id)
+  local verdict, counts, rule = judge(queue, job_id)
   if not verdict then
     return false
   elseif verdict == rules.RUN then
-    ledger.let_go(queue, job_id, counts)
+    ledger.let_go(queue, job_id, counts, rule)
     flows.resume(queue, job_id, redis.call("HGET", queue .. "job:" .. job_id, "name"))
   else
     end_unrun(self, queue, job_id, verdict)

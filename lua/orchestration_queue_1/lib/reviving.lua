@@ -5,6 +5,7 @@ local holding = require("holding")
 local ledger = require("ledger")
 local propagation = require("propagation")
 local record = require("record")
+local rules = require("rules")
 
 local reviving = {}
 
@@ -59,14 +60,20 @@ local function announce(queue, job_id, elsewhere)
   end)
 end
 
+--- Whether a job that ran may run again at once: all that it waits for has ended. Who waits for the end of its children
+--- finds out by counting them.
+local function may_run(queue, job_id)
+  local ran, rule = unpack(redis.call("HMGET", queue .. "job:" .. job_id, "processedOn", "triggerRule"))
+  return ran and rule ~= rules.CHILDREN_ENDED and not ledger.any_pending(queue, job_id, outcome_of(queue))
+end
+
 --- Count anew what a job waits for. One that ran, and may again at once, is not asked for its rule a second time.
 local function recount(queue, job_id)
-  local key = queue .. "job:" .. job_id
-  if redis.call("HEXISTS", key, "processedOn") == 1 and not ledger.any_pending(queue, job_id, outcome_of(queue)) then
+  if may_run(queue, job_id) then
     ledger.close(queue, job_id)
     return
   end
-  redis.call("HDEL", key, "processedOn")
+  redis.call("HDEL", queue .. "job:" .. job_id, "processedOn")
   ledger.recount(queue, job_id, outcome_of(queue))
 end
 

@@ -1372,10 +1372,11 @@ function ledger.close(queue, job_id)
   redis.call("HSET", key, "depsCompleted", ledger.awaited(queue, job_id))
 end
 
---- Let go of what held the job up, now that it runs.
-function ledger.let_go(queue, job_id, counts)
+--- Let go of what held the job up, now that it runs. Who waits for the end of its children may wait for them again, so
+--- it keeps what it knows of each.
+function ledger.let_go(queue, job_id, counts, rule)
   redis.call("SREM", queue .. "deps:" .. job_id, queue .. RULE)
-  if counts.success < counts.total then
+  if counts.success < counts.total and rule ~= rules.CHILDREN_ENDED then
     ledger.close(queue, job_id)
   end
 end
@@ -1436,6 +1437,38 @@ function ledger.any_pending(queue, job_id, outcome_of)
   return found
 end
 
+--- How each of some members ended, by the ledger's three fields of each and by `outcome_of(member)`. Of who waits for
+--- the end of its children, those that have completed have done so for good, and are not asked.
+local function outcomes(known, members, rule, outcome_of)
+  local found = {}
+  for index, member in ipairs(members) do
+    local done, ended, weak = known[3 * index - 2], known[3 * index - 1], known[3 * index]
+    local outcome = done and rule == rules.CHILDREN_ENDED and "success" or outcome_of(member)
+    outcome = outcome or done and "success" or ended or PENDING
+    found[index] = outcome ~= PENDING and weak and "success" or outcome
+  end
+  return found
+end
+
+--- Enter how some members ended in place of what was known of them, and add to the counts.
+local function reenter(key, members, found, counts)
+  local stale, fields = {}, {}
+  for index, member in ipairs(members) do
+    local done, ended, outcome = "depdone:" .. member, "depend:" .. member, found[index]
+    stale[2 * index - 1], stale[2 * index] = done, ended
+    if outcome ~= PENDING then
+      local counter, size = COUNTER[outcome] or "depsCompleted", #fields
+      fields[size + 1] = outcome == "success" and done or ended
+      fields[size + 2] = outcome == "success" and 1 or outcome
+      counts[counter] = counts[counter] + 1
+    end
+  end
+  redis.call("HDEL", key, unpack(stale))
+  if fields[1] then
+    redis.call("HSET", key, unpack(fields))
+  end
+end
+
 --- Count anew how all that a job waits for ended: by `outcome_of(member)`, or as is known where that knows nothing.
 function ledger.recount(queue, job_id, outcome_of)
   local key, counts = queue .. "job:" .. job_id, { depsCompleted = 0, depsFailed = 0, depsSkipped = 0 }
@@ -1444,22 +1477,13 @@ function ledger.recount(queue, job_id, outcome_of)
     redis.call("SADD", queue .. "deps:" .. job_id, queue .. RULE)
   end
   each_portion(queue, job_id, function(members)
-    for _, member in ipairs(members) do
-      local done, ended, weak = "depdone:" .. member, "depend:" .. member, "depweak:" .. member
-      local known = redis.call("HMGET", key, done, ended, weak)
-      local outcome = outcome_of(member) or known[1] and "success" or known[2] or PENDING
-      if outcome ~= PENDING and known[3] then
-        outcome = "success"
-      end
-      redis.call("HDEL", key, done, ended)
-      if outcome == "success" then
-        redis.call("HSET", key, done, 1)
-        counts.depsCompleted = counts.depsCompleted + 1
-      elseif outcome ~= PENDING then
-        redis.call("HSET", key, ended, outcome)
-        counts[COUNTER[outcome]] = counts[COUNTER[outcome]] + 1
-      end
+    local fields = {}
+    for index, member in ipairs(members) do
+      local last = 3 * index
+      fields[last - 2], fields[last - 1], fields[last] = "depdone:" .. member, "depend:" .. member, "depweak:" .. member
     end
+    local known = redis.call("HMGET", key, unpack(fields))
+    reenter(key, members, outcomes(known, members, rule, outcome_of), counts)
   end)
   for name, count in pairs(counts) do
     redis.call("HSET", key, name, count)
@@ -1801,7 +1825,8 @@ function propagation.knows(self, job_id, job, registered)
   self.known = { job_id = job_id, job = job, registered = registered }
 end
 
---- The verdict on a job that waits, as soon as there is one, and on which counts.
+--- The verdict on a job that waits, as soon as there is one, on which counts, and by which rule. Who waits for the end
+--- of its children looks at each of them itself, so what it knows is not read through once more.
 local function judge(queue, job_id)
   local counts, rule = ledger.counts(queue, job_id)
   if not counts then
@@ -1809,11 +1834,11 @@ local function judge(queue, job_id)
   end
   local verdict = rules.decide(rule, counts)
   local mixed = counts.success > 0 and counts.failed + counts.skipped > 0
-  if verdict and mixed and ledger.correct(queue, job_id) then
+  if verdict and mixed and rule ~= rules.CHILDREN_ENDED and ledger.correct(queue, job_id) then
     counts, rule = ledger.counts(queue, job_id)
-    return rules.decide(rule, counts), counts
+    return rules.decide(rule, counts), counts, rule
   end
-  return verdict, counts
+  return verdict, counts, rule
 end
 
 --- End a job that shall not run, and everything it holds up.
@@ -1832,11 +1857,11 @@ end
 
 --- Decide about a job that waits for others; whether there is a verdict.
 function propagation.decide(self, queue, job_id)
-  local verdict, counts = judge(queue, job_id)
+  local verdict, counts, rule = judge(queue, job_id)
   if not verdict then
     return false
   elseif verdict == rules.RUN then
-    ledger.let_go(queue, job_id, counts)
+    ledger.let_go(queue, job_id, counts, rule)
     flows.resume(queue, job_id, redis.call("HGET", queue .. "job:" .. job_id, "name"))
   else
     end_unrun(self, queue, job_id, verdict)
@@ -3912,6 +3937,7 @@ local holding = require("holding")
 local ledger = require("ledger")
 local propagation = require("propagation")
 local record = require("record")
+local rules = require("rules")
 
 local reviving = {}
 
@@ -3966,14 +3992,20 @@ local function announce(queue, job_id, elsewhere)
   end)
 end
 
+--- Whether a job that ran may run again at once: all that it waits for has ended. Who waits for the end of its children
+--- finds out by counting them.
+local function may_run(queue, job_id)
+  local ran, rule = unpack(redis.call("HMGET", queue .. "job:" .. job_id, "processedOn", "triggerRule"))
+  return ran and rule ~= rules.CHILDREN_ENDED and not ledger.any_pending(queue, job_id, outcome_of(queue))
+end
+
 --- Count anew what a job waits for. One that ran, and may again at once, is not asked for its rule a second time.
 local function recount(queue, job_id)
-  local key = queue .. "job:" .. job_id
-  if redis.call("HEXISTS", key, "processedOn") == 1 and not ledger.any_pending(queue, job_id, outcome_of(queue)) then
+  if may_run(queue, job_id) then
     ledger.close(queue, job_id)
     return
   end
-  redis.call("HDEL", key, "processedOn")
+  redis.call("HDEL", queue .. "job:" .. job_id, "processedOn")
   ledger.recount(queue, job_id, outcome_of(queue))
 end
 
