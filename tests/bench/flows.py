@@ -1,4 +1,4 @@
-"""Large flows: how long it takes to compile one, and to submit it. Prints JSON.
+"""Large flows: how long it takes to compile one, to submit it, and to map a task over a long list. Prints JSON.
 
 Run it with ``python -m tests.bench.flows``.
 """
@@ -6,19 +6,28 @@ Run it with ``python -m tests.bench.flows``.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
+import multiprocessing
 import random
 import statistics
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
 from orchestration_queue import flows
 from orchestration_queue.client import FlowProducer
-from orchestration_queue.flows import Dag, LibraryName, Node
+from orchestration_queue.flows import Dag, DagBuilder, LibraryName, Node
+from orchestration_queue.options import WorkerOptions
+from orchestration_queue.worker import AsyncActiveJob, Worker
 from tests.bench.server import Meter, server
 
-__all__ = ["compile_flow", "random_dag", "submit_flow"]
+__all__ = ["compile_flow", "fan_out", "random_dag", "submit_flow"]
 
 Figures = dict[str, float]
+QUEUE = "bench"
 
 
 def random_dag(nodes: int, edges: int, seed: int) -> Dag:
@@ -65,8 +74,73 @@ def submit_flow(url: str, library: LibraryName, nodes: int, edges: int, seed: in
     }
 
 
+async def _map(job: AsyncActiveJob) -> Any:
+    """Play all parts of a flow that maps over a list."""
+    if job.name == "list":
+        return list(range(job.data))
+    if job.name == "read":
+        return sum([value async for value in job.map_results("map")])
+    return job.data
+
+
+def _serve(url: str) -> None:
+    """A worker until it is terminated."""
+    asyncio.run(Worker(QUEUE, _map, url=url, options=WorkerOptions(concurrency=32)).run())
+
+
+@contextmanager
+def _worker(url: str) -> Iterator[Callable[[str], float]]:
+    """A worker in a process of its own; yields a function that reads a figure of its memory, in MiB."""
+    process = multiprocessing.get_context("spawn").Process(target=_serve, args=(url,))
+    process.start()
+
+    def memory(name: str) -> float:
+        status = Path(f"/proc/{process.pid}/status").read_text()
+        return round(int(status.partition(f"{name}:")[2].split()[0]) / 1024, 1)
+
+    try:
+        yield memory
+    finally:
+        process.terminate()
+        process.join(20)
+
+
+def _mapping(elements: int) -> Dag:
+    builder = DagBuilder("bench", queue=QUEUE)
+    listed = builder.node("list", data=elements)
+    builder.node("read", deps=[builder.map("map", "double", over=listed)])
+    return builder.build()
+
+
+def fan_out(url: str, elements: int) -> Figures:
+    """From the return of a list to the results of a job for each element, in one worker that runs 32 at a time."""
+    with Meter(url) as meter, FlowProducer(url=url) as producer, _worker(url) as memory:
+        producer.submit(_mapping(1)).wait(60)
+        before = memory("VmRSS")
+        meter.watch_slow_calls()
+        meter.begin()
+        flow = producer.submit(_mapping(elements))
+        assert flow.wait(600)["read"] == elements * (elements - 1) // 2
+        cost = meter.end()
+        records = flow.records()
+        returned, read = records["list"].finished_at, records["read"]
+        assert returned is not None
+        assert read.started_at is not None
+        assert read.finished_at is not None
+        slowest = meter.slowest_calls()
+        return {
+            "return_to_fan_in_s": (read.started_at - returned).total_seconds(),
+            "return_to_results_s": (read.finished_at - returned).total_seconds(),
+            "server_us_per_element": round(cost.server_us / elements, 1),
+            "worker_mib_before": before,
+            "worker_mib_most": memory("VmHWM"),
+            **{f"longest_{name}_ms": ms for name, ms in slowest.items()},
+        }
+
+
 def _medians(runs: list[Figures]) -> Figures:
-    return {name: statistics.median(run[name] for run in runs) for name in runs[0]}
+    names = dict.fromkeys(name for run in runs for name in run)
+    return {name: statistics.median(run.get(name, 0) for run in runs) for name in names}
 
 
 def main() -> None:
@@ -75,15 +149,17 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=5_000, help="nodes (default 5000)")
     parser.add_argument("--edges", type=int, default=20_000, help="edges (default 20000)")
     parser.add_argument("--runs", type=int, default=3, help="runs (default 3)")
+    parser.add_argument("--elements", type=int, default=10_000, help="length of the list (default 10000)")
     arguments = parser.parse_args()
     size = (arguments.nodes, arguments.edges)
-    report: dict[str, object] = {"nodes": arguments.nodes, "edges": arguments.edges}
+    report: dict[str, object] = {"nodes": arguments.nodes, "edges": arguments.edges, "elements": arguments.elements}
     report["compile"] = _medians([compile_flow(*size, seed) for seed in range(arguments.runs)])
     libraries: tuple[LibraryName, ...] = ("oq1", "glidemq")
     with server() as url:
         for library in libraries:
             runs = [submit_flow(url, library, *size, seed) for seed in range(arguments.runs)]
             report[f"submit_{library}"] = _medians(runs)
+        report["fan_out"] = _medians([fan_out(url, arguments.elements) for _ in range(arguments.runs)])
     print(json.dumps(report, indent=2))
 
 

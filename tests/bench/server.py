@@ -80,6 +80,21 @@ class Meter:
         wall, client, cpu, calls, reads = (b - a for a, b in zip(self._began, self._books(), strict=True))
         return Cost(wall, client, cpu, int(calls), int(reads))
 
+    def watch_slow_calls(self) -> None:
+        """Keep a list of the calls that take the server a millisecond or more, from here."""
+        self._client.config_set("slowlog-log-slower-than", 1000)
+        self._client.config_set("slowlog-max-len", 10_000)
+        self._client.slowlog_reset()
+
+    def slowest_calls(self) -> dict[str, float]:
+        """Milliseconds of the longest call of each function or command on that list, the longest first."""
+        longest: dict[str, float] = {}
+        for call in self._client.slowlog_get(10_000):
+            words = call["command"].decode(errors="replace").split()
+            name = words[1] if words[0] == "FCALL" else words[0]
+            longest[name] = max(longest.get(name, 0), call["duration"] / 1000)
+        return dict(sorted(longest.items(), key=lambda item: -item[1]))
+
     def connections(self) -> int:
         """How many clients are connected, this meter left out."""
         return int(self._client.info("clients")["connected_clients"]) - 1
