@@ -173,6 +173,28 @@ async def test_a_scheduler_that_is_not_there_cannot_be_steered(
     face: Face, queue_name: str, raw: Any, verb: str
 ) -> None:
     async with face.schedulers(queue_name) as schedulers:
-        with pytest.raises(StateError, match=r"has no scheduler 'x' that can be read; list\(\) or `oq scheduler ls .*` names those"):
+        with pytest.raises(
+            StateError, match=r"has no scheduler 'x' that can be read; list\(\) or `oq scheduler ls .*` names those"
+        ):
             await getattr(schedulers, verb)("x")
+    assert raw.keys("*") == []
+
+
+VERBS = ["get", "require", "remove", "pause", "resume", "run_now", "next_runs", "history"]
+
+
+@pytest.mark.parametrize("name", [None, 5, b"nightly", ["nightly"]], ids=repr)
+@pytest.mark.parametrize("verb", VERBS)
+async def test_a_name_that_is_no_text_is_refused(face: Face, queue_name: str, raw: Any, verb: str, name: Any) -> None:
+    async with face.schedulers(queue_name) as schedulers:
+        with pytest.raises(InvalidNameError, match="name is text that tells it from others"):
+            await getattr(schedulers, verb)(name)
+    assert raw.keys("*") == []
+
+
+@pytest.mark.parametrize("name", ["", None, 5])
+async def test_a_scheduler_needs_a_name(face: Face, queue_name: str, raw: Any, name: Any) -> None:
+    async with face.schedulers(queue_name) as schedulers:
+        with pytest.raises(InvalidNameError, match="name is text that tells it from others"):
+            await schedulers.upsert(name, Every(60))
     assert raw.keys("*") == []

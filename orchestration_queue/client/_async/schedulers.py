@@ -56,12 +56,12 @@ class AsyncJobSchedulers(AsyncQueueClient):
             PayloadError: The template's data is not JSON, or too large.
             SchedulerBusyError: Another process held the lock for 5 s.
         """
-        if not isinstance(name, str) or not name:
-            raise InvalidNameError(f"A scheduler's name is text that tells it from others, and {name!r} is none.")
+        if not name:
+            raise _no_name(name)
         template = template or JobTemplate()
         # What cannot be set is refused before anybody is made to wait.
         SchedulerEntry.initial(schedule, template, now_ms())
-        async with self._locked():
+        async with self._locked(name):
             stored = await self._channel.look(scheduling.entry(self.keys, name))
             previous = SchedulerEntry.parse(stored) if stored is not None else None
             entry = SchedulerEntry.initial(schedule, template, now_ms(), previous)
@@ -70,6 +70,7 @@ class AsyncJobSchedulers(AsyncQueueClient):
 
     async def get(self, name: str) -> SchedulerEntry | None:
         """The scheduler of that name; None when there is none, or when it cannot be read."""
+        _check_name(name)
         stored = await self._channel.look(scheduling.entry(self.keys, name))
         return SchedulerEntry.parse(stored) if stored is not None else None
 
@@ -93,7 +94,7 @@ class AsyncJobSchedulers(AsyncQueueClient):
         Raises:
             SchedulerBusyError: Another process held the lock for 5 s.
         """
-        async with self._locked():
+        async with self._locked(name):
             return await self._channel.run(scheduling.drop(self.keys, name))
 
     async def pause(self, name: str) -> SchedulerEntry:
@@ -103,7 +104,7 @@ class AsyncJobSchedulers(AsyncQueueClient):
             StateError: There is no scheduler of that name that can be read.
             SchedulerBusyError: Another process held the lock for 5 s.
         """
-        async with self._locked():
+        async with self._locked(name):
             entry = await self.require(name)
             if entry.is_paused:
                 return entry
@@ -118,7 +119,7 @@ class AsyncJobSchedulers(AsyncQueueClient):
             ScheduleError: This machine cannot read its pattern or time zone.
             SchedulerBusyError: Another process held the lock for 5 s.
         """
-        async with self._locked():
+        async with self._locked(name):
             entry = await self.require(name)
             if not entry.is_paused:
                 return entry
@@ -147,7 +148,7 @@ class AsyncJobSchedulers(AsyncQueueClient):
             PayloadError: The data in its template, which another client wrote, are too large.
             SchedulerBusyError: Another process held the lock for 5 s, or took it over meanwhile; nothing was made.
         """
-        async with self._locked() as token:
+        async with self._locked(name) as token:
             entry = await self.require(name)
             at_ms = now_ms()
             while True:
@@ -191,6 +192,7 @@ class AsyncJobSchedulers(AsyncQueueClient):
 
     async def history(self, name: str) -> Sequence[PastRun]:
         """What became of a scheduler's last runs, 20 at most, the newest first. Node's leaders note nothing."""
+        _check_name(name)
         return await self._channel.look(scheduling.history(self.keys, name))
 
     async def list(self) -> dict[str, SchedulerEntry]:
@@ -200,8 +202,9 @@ class AsyncJobSchedulers(AsyncQueueClient):
         return {name: entry for name, entry in entries.items() if entry is not None}
 
     @asynccontextmanager
-    async def _locked(self) -> AsyncIterator[str]:
+    async def _locked(self, name: str) -> AsyncIterator[str]:
         """Hold the lock under which schedulers are edited and fired; gives the token that is in it."""
+        _check_name(name)
         token = secrets.token_hex(8)
         began = time.monotonic()
         for _ in range(_LOCK_TRIES):
@@ -214,3 +217,12 @@ class AsyncJobSchedulers(AsyncQueueClient):
             yield token
         finally:
             await self._channel.run(scheduling.unlock(self.keys, token))
+
+
+def _check_name(name: object) -> None:
+    if not isinstance(name, str):
+        raise _no_name(name)
+
+
+def _no_name(name: object) -> InvalidNameError:
+    return InvalidNameError(f"A scheduler's name is text that tells it from others, and {name!r} is none; pass one.")
