@@ -199,10 +199,15 @@ def bound_data(node: Node, queues: Mapping[str, str]) -> object:
 
 def map_problem(nodes: Sequence[Node]) -> str | None:
     """Why these nodes' maps cannot be part of one graph; None when they can."""
-    maps = [node for node in nodes if node.job_name == MAP]
-    for node in maps:
+    maps = {node.name: node for node in nodes if node.job_name == MAP}
+    for node in maps.values():
         if not isinstance(node.data, dict) or node.data.get("over") not in node.deps:
             return f"Node {node.name!r} maps over a node for which it does not wait; add it by `map` of a builder."
+        if (over := node.data["over"]) in maps:
+            return (
+                f"Node {node.name!r} maps over node {over!r}, which maps itself and returns no list; put a node "
+                "between them that returns one, as from `job.map_results`."
+            )
         if other := next((each.name for each in nodes if element_index(node.name, each.name) is not None), None):
             return f"Node {other!r} is called like an element of node {node.name!r}; choose another name."
     return None
