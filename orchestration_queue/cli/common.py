@@ -17,6 +17,7 @@ __all__ = [
     "STATE_COLOURS",
     "JsonFlag",
     "Prefix",
+    "QueueName",
     "Url",
     "Yes",
     "ask",
@@ -27,6 +28,7 @@ __all__ = [
     "show_json",
     "show_table",
     "state_text",
+    "tell",
     "time_text",
 ]
 
@@ -35,6 +37,7 @@ Url = Annotated[
     typer.Option("--url", envvar="OQ_URL", help="The server; default an embedded one in .oq/ of this directory."),
 ]
 Prefix = Annotated[str, typer.Option("--prefix", envvar="OQ_PREFIX", help="First part of every key.")]
+QueueName = Annotated[str, typer.Argument(help="The queue.")]
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
@@ -73,6 +76,14 @@ def show_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     for row in rows:
         table.add_row(*row)
     Console().print(table)
+
+
+def tell(as_json: bool, sentence: str, **facts: object) -> None:
+    """Say what was done: in a sentence, or as JSON."""
+    if as_json:
+        show_json(facts)
+    else:
+        typer.echo(sentence)
 
 
 def show_fields(fields: Mapping[str, Any]) -> None:

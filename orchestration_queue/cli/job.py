@@ -1,37 +1,49 @@
-"""`oq job`: add a job, look at one."""
+"""`oq job`: add jobs, look at them, steer them."""
 
 from __future__ import annotations
 
 import json
+import time
 from typing import Annotated, Any
 
 import typer
+from rich.console import Console
 from rich.markup import escape
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from orchestration_queue.cli.common import (
     JsonFlag,
     Prefix,
+    QueueName,
     Url,
+    Yes,
+    ask,
     parsed_json,
     seconds_text,
     show_fields,
     show_json,
+    show_table,
     state_text,
+    tell,
     time_text,
 )
-from orchestration_queue.client import Job, Queue
+from orchestration_queue.client import Job, Queue, Revocation
 from orchestration_queue.errors import PayloadError
 from orchestration_queue.options import JobOptions
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
+from orchestration_queue.states import JobState
 
 __all__ = ["app"]
 
 app = typer.Typer(help="Jobs.", no_args_is_help=True)
 
+JobId = Annotated[str, typer.Argument(help="The job's id.")]
+_LOOK_AGAIN_S = 0.5
+
 
 @app.command("add")
 def add(
-    queue: Annotated[str, typer.Argument(help="The queue.")],
+    queue: QueueName,
     name: Annotated[str, typer.Argument(help="What kind of job it is: the task's name.")],
     data: Annotated[str, typer.Option(help="The job's data, as JSON.")] = "{}",
     delay: Annotated[float, typer.Option(help="Start no earlier than this many seconds from now.")] = 0,
@@ -60,8 +72,8 @@ def add(
 
 @app.command("show")
 def show(
-    queue: Annotated[str, typer.Argument(help="The queue.")],
-    job_id: Annotated[str, typer.Argument(help="The job's id.")],
+    queue: QueueName,
+    job_id: JobId,
     url: Url = None,
     prefix: Prefix = DEFAULT_PREFIX,
     as_json: JsonFlag = False,
@@ -93,6 +105,143 @@ def show(
             "logs": _plain("\n".join(logs)),
         }
     )
+
+
+@app.command("ls")
+def ls(
+    queue: QueueName,
+    state: Annotated[JobState, typer.Option(help="In which state.")] = JobState.WAITING,
+    name: Annotated[str | None, typer.Option(help="Only jobs of this name.")] = None,
+    limit: Annotated[int, typer.Option(help="At most so many.", min=1)] = 50,
+    url: Url = None,
+    prefix: Prefix = DEFAULT_PREFIX,
+    as_json: JsonFlag = False,
+) -> None:
+    """List the jobs in one state."""
+    with Queue(queue, url=url, prefix=prefix) as client:
+        jobs = client.get_jobs(state, 0, limit - 1) if name is None else client.search(name, state=state, limit=limit)
+    if as_json:
+        show_json([_described(job) for job in jobs])
+        return
+    show_table(
+        ("job", "name", "state", "added", "attempts failed", "reason"),
+        [
+            [
+                job.id,
+                escape(job.record.name),
+                state_text(job.record.state),
+                time_text(job.record.added_at) or "-",
+                str(job.record.attempts_made),
+                escape((job.record.failed_reason or "")[:60]),
+            ]
+            for job in jobs
+        ],
+    )
+
+
+@app.command("watch")
+def watch(
+    queue: QueueName,
+    job_id: JobId,
+    url: Url = None,
+    prefix: Prefix = DEFAULT_PREFIX,
+) -> None:
+    """Follow a job until it ends: its progress, and each line that it logs."""
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[said]}"), TimeElapsedColumn())
+    with (
+        Queue(queue, url=url, prefix=prefix) as client,
+        Progress(*columns, console=Console(stderr=True), transient=True) as bars,
+    ):
+        job = client.get_job(job_id)
+        bar = bars.add_task(f"{job.record.name} {job_id}", total=None, said="")
+        told = 0
+        while True:
+            for line in (lines := job.logs(told)):
+                bars.console.print(line, markup=False, highlight=False)
+            told += len(lines)
+            record = job.refresh()
+            percent, said = _progress(record.progress)
+            bars.update(bar, total=None if percent is None else 100, completed=percent or 0, said=said or record.state)
+            if record.is_finished:
+                break
+            time.sleep(_LOOK_AGAIN_S)
+    seconds = "" if record.seconds is None else f" after {record.seconds:.2f} s"
+    typer.echo(f"Job {job_id} {record.state}{seconds}{f': {record.failed_reason}' if record.failed_reason else '.'}")
+    if record.state is JobState.FAILED:
+        raise typer.Exit(1)
+
+
+def _progress(value: Any) -> tuple[float | None, str]:
+    """A percentage and a text, of whatever a handler may have reported."""
+    if isinstance(value, dict):
+        percent, said = value.get("percent", value.get("progress")), value.get("text", value.get("message", ""))
+    else:
+        percent, said = value, ""
+    if isinstance(percent, bool) or not isinstance(percent, (int, float)):
+        return None, str(said)
+    return float(percent), str(said)
+
+
+@app.command("logs")
+def logs(
+    queue: QueueName, job_id: JobId, url: Url = None, prefix: Prefix = DEFAULT_PREFIX, as_json: JsonFlag = False
+) -> None:
+    """Print what a job logged."""
+    with Queue(queue, url=url, prefix=prefix) as client:
+        lines = client.get_job(job_id).logs()
+    if as_json:
+        show_json(lines)
+        return
+    for line in lines:
+        typer.echo(line)
+
+
+@app.command("retry")
+def retry(
+    queue: QueueName, job_id: JobId, url: Url = None, prefix: Prefix = DEFAULT_PREFIX, as_json: JsonFlag = False
+) -> None:
+    """Give a failed job all its attempts again."""
+    with Queue(queue, url=url, prefix=prefix) as client:
+        client.get_job(job_id).retry()
+    tell(as_json, f"Job {job_id} runs again.", queue=queue, id=job_id, retried=True)
+
+
+@app.command("promote")
+def promote(
+    queue: QueueName, job_id: JobId, url: Url = None, prefix: Prefix = DEFAULT_PREFIX, as_json: JsonFlag = False
+) -> None:
+    """Make a delayed job ready now."""
+    with Queue(queue, url=url, prefix=prefix) as client:
+        client.get_job(job_id).promote()
+    tell(as_json, f"Job {job_id} is ready.", queue=queue, id=job_id, promoted=True)
+
+
+@app.command("cancel")
+def cancel(
+    queue: QueueName, job_id: JobId, url: Url = None, prefix: Prefix = DEFAULT_PREFIX, as_json: JsonFlag = False
+) -> None:
+    """Stop a job: one that waits fails at once, one that runs as soon as its worker hears of it."""
+    with Queue(queue, url=url, prefix=prefix) as client:
+        done = client.get_job(job_id).revoke()
+    happens = "is told to stop" if done is Revocation.FLAGGED else "will not run"
+    tell(as_json, f"Job {job_id} {happens}.", queue=queue, id=job_id, revocation=done)
+
+
+@app.command("rm")
+def rm(
+    queue: QueueName,
+    job_id: JobId,
+    yes: Yes = False,
+    url: Url = None,
+    prefix: Prefix = DEFAULT_PREFIX,
+    as_json: JsonFlag = False,
+) -> None:
+    """Remove a job and all that is known of it."""
+    with Queue(queue, url=url, prefix=prefix) as client:
+        job = client.get_job(job_id)
+        ask(yes, f"Remove job {job_id} ({job.record.name}, {job.record.state})?")
+        removed = job.remove()
+    tell(as_json, f"Job {job_id} is removed.", queue=queue, id=job_id, removed=removed)
 
 
 def _described(job: Job) -> dict[str, Any]:

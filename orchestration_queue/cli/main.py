@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from orchestration_queue import __version__
-from orchestration_queue.cli import dagster, flow, job, library, queue, scheduler, worker
+from orchestration_queue.cli import dagster, dead, flow, job, library, looking, queue, scheduler, worker
 from orchestration_queue.cli.common import fail
 from orchestration_queue.errors import OrchestrationQueueError, ServerError, StateError, TransportError, UsageError
 
@@ -79,11 +79,15 @@ def _options(
 
 app.add_typer(queue.app, name="queue")
 app.add_typer(job.app, name="job")
+app.add_typer(dead.app, name="dead")
 app.add_typer(flow.app, name="flow")
 app.add_typer(scheduler.app, name="scheduler")
 app.add_typer(library.app, name="library")
 app.add_typer(dagster.app, name="dagster")
 app.command("worker")(worker.work)
+app.command("workers")(looking.workers)
+app.command("events")(looking.events)
+app.command("top")(looking.top)
 
 
 def main() -> None:

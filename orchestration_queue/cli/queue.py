@@ -1,12 +1,26 @@
-"""`oq queue`: which queues there are, and how full."""
+"""`oq queue`: which queues there are, how full, and what can be done to a whole queue."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
+from datetime import timedelta
+from typing import Annotated, Literal
 
 import typer
 
-from orchestration_queue.cli.common import JsonFlag, Prefix, Url, show_json, show_table
+from orchestration_queue.cli.common import (
+    JsonFlag,
+    Prefix,
+    QueueName,
+    Url,
+    Yes,
+    ask,
+    show_fields,
+    show_json,
+    show_table,
+    tell,
+    time_text,
+)
 from orchestration_queue.client import Queue
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 from orchestration_queue.server import Connection
@@ -36,3 +50,105 @@ def ls(url: Url = None, prefix: Prefix = DEFAULT_PREFIX, as_json: JsonFlag = Fal
         ("queue", "waiting", "active", "delayed", "completed", "failed", "suspended", ""),
         [[str(value) for value in list(row.values())[:-1]] + ["paused" if row["paused"] else ""] for row in rows],
     )
+
+
+@app.command("show")
+def show(queue: QueueName, url: Url = None, prefix: Prefix = DEFAULT_PREFIX, as_json: JsonFlag = False) -> None:
+    """Show a queue: its jobs by state, how long the oldest waits, its limits and workers."""
+    with Queue(queue, url=url, prefix=prefix) as client:
+        limit = client.global_rate_limit()
+        shown = {
+            "queue": queue,
+            "paused": client.is_paused(),
+            **asdict(client.counts()),
+            "oldest_ready": client.oldest_ready(),
+            "global_concurrency": client.global_concurrency(),
+            "global_rate_limit": None if limit is None else f"{limit.max} in {limit.duration}",
+            "workers": len(client.workers()),
+            "schedulers": len(client.schedulers.list()),
+        }
+    if as_json:
+        show_json(shown)
+        return
+    shown["oldest_ready"] = time_text(shown["oldest_ready"])
+    show_fields({name.replace("_", " "): None if value is None else str(value) for name, value in shown.items()})
+
+
+@app.command("pause")
+def pause(queue: QueueName, url: Url = None, prefix: Prefix = DEFAULT_PREFIX, as_json: JsonFlag = False) -> None:
+    """Let workers take no more jobs; those that run go on."""
+    with Queue(queue, url=url, prefix=prefix) as client:
+        client.pause()
+    tell(as_json, f"Queue {queue} is paused.", queue=queue, paused=True)
+
+
+@app.command("resume")
+def resume(queue: QueueName, url: Url = None, prefix: Prefix = DEFAULT_PREFIX, as_json: JsonFlag = False) -> None:
+    """Let workers take jobs again."""
+    with Queue(queue, url=url, prefix=prefix) as client:
+        client.resume()
+    tell(as_json, f"Queue {queue} is running.", queue=queue, paused=False)
+
+
+@app.command("retry")
+def retry(
+    queue: QueueName,
+    count: Annotated[int, typer.Option(help="At most so many, the oldest first; 0 means all.")] = 0,
+    url: Url = None,
+    prefix: Prefix = DEFAULT_PREFIX,
+    as_json: JsonFlag = False,
+) -> None:
+    """Give failed jobs all their attempts again."""
+    with Queue(queue, url=url, prefix=prefix) as client:
+        retried = client.retry_jobs(count)
+    tell(as_json, f"{retried} jobs run again.", queue=queue, retried=retried)
+
+
+@app.command("drain")
+def drain(
+    queue: QueueName,
+    delayed: Annotated[bool, typer.Option("--delayed", help="Those that are due later, too.")] = False,
+    yes: Yes = False,
+    url: Url = None,
+    prefix: Prefix = DEFAULT_PREFIX,
+    as_json: JsonFlag = False,
+) -> None:
+    """Remove every job that waits."""
+    with Queue(queue, url=url, prefix=prefix) as client:
+        ask(yes, f"Remove all waiting jobs of queue {queue}?")
+        removed = client.drain(delayed=delayed)
+    tell(as_json, f"{removed} jobs removed.", queue=queue, removed=removed)
+
+
+@app.command("clean")
+def clean(
+    queue: QueueName,
+    older_than: Annotated[float, typer.Option(help="Only what ended longer ago than so many seconds.")] = 0,
+    state: Annotated[Literal["completed", "failed"], typer.Option(help="Which finished jobs.")] = "completed",
+    limit: Annotated[int, typer.Option(help="At most so many.")] = 1000,
+    yes: Yes = False,
+    url: Url = None,
+    prefix: Prefix = DEFAULT_PREFIX,
+    as_json: JsonFlag = False,
+) -> None:
+    """Remove finished jobs, the oldest first."""
+    with Queue(queue, url=url, prefix=prefix) as client:
+        ask(yes, f"Remove up to {limit} {state} jobs of queue {queue}?")
+        removed = client.clean(timedelta(seconds=older_than), limit, state)
+    tell(as_json, f"{len(removed)} jobs removed.", queue=queue, removed=removed)
+
+
+@app.command("obliterate")
+def obliterate(
+    queue: QueueName,
+    force: Annotated[bool, typer.Option("--force", help="Even while jobs run.")] = False,
+    yes: Yes = False,
+    url: Url = None,
+    prefix: Prefix = DEFAULT_PREFIX,
+    as_json: JsonFlag = False,
+) -> None:
+    """Remove a queue with all that belongs to it."""
+    with Queue(queue, url=url, prefix=prefix) as client:
+        ask(yes, f"Remove queue {queue} with all its jobs?")
+        removed = client.obliterate(force=force)
+    tell(as_json, f"Queue {queue} is gone; {removed} keys removed.", queue=queue, removed_keys=removed)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.models import CommandInfo, TyperInfo
 from typer.testing import CliRunner, Result
 
 from orchestration_queue import __version__
@@ -30,9 +31,9 @@ class Oq:
     def __init__(self, url: str) -> None:
         self._url = url
 
-    def __call__(self, *arguments: str) -> Result:
+    def __call__(self, *arguments: str, answer: str | None = None) -> Result:
         # Wide, so that no table is cut.
-        return CliRunner().invoke(app, arguments, env={"OQ_URL": self._url, "COLUMNS": "200"})
+        return CliRunner().invoke(app, arguments, answer, env={"OQ_URL": self._url, "COLUMNS": "200"})
 
     def json(self, *arguments: str) -> Any:
         result = self(*arguments, "--json")
@@ -197,41 +198,34 @@ def test_an_unreachable_server_is_4_and_a_failed_or_late_job_is_1(oq: Oq, queue_
 
 def test_help_and_version(oq: Oq) -> None:
     assert oq("--version").stdout == f"{__version__}\n"
-    for noun in ((), ("queue",), ("job",), ("flow",), ("scheduler",), ("library",)):
+    for noun in ((), ("queue",), ("job",), ("dead",), ("flow",), ("scheduler",), ("library",)):
         assert oq(*noun, "--help").exit_code == 0
         assert "Usage" in oq(*noun).stdout
 
 
+def commands() -> list[list[str]]:
+    """Every command, as its words."""
+    nouns = [[str(group.name), str(verb.name)] for group in app.registered_groups for verb in _verbs(group)]
+    return [*nouns, *([str(command.name)] for command in app.registered_commands)]
+
+
+def _verbs(group: TyperInfo) -> list[CommandInfo]:
+    noun = group.typer_instance
+    assert noun is not None
+    return list(noun.registered_commands)
+
+
 def test_every_option_of_the_reference_exists_and_the_other_way_round() -> None:
     reference = (Path(__file__).parents[2] / "docs" / "reference" / "cli.md").read_text()
-    for command in (
-        ["queue", "ls"],
-        ["job", "add"],
-        ["job", "show"],
-        ["flow", "ls"],
-        ["flow", "show"],
-        ["flow", "tree"],
-        ["flow", "retry"],
-        ["flow", "cancel"],
-        ["flow", "pause"],
-        ["flow", "resume"],
-        ["flow", "rm"],
-        ["scheduler", "ls"],
-        ["scheduler", "show"],
-        ["scheduler", "add"],
-        ["scheduler", "rm"],
-        ["scheduler", "pause"],
-        ["scheduler", "resume"],
-        ["scheduler", "run"],
-        ["scheduler", "next"],
-        ["library", "dump"],
-        ["library", "status"],
-        ["worker"],
-    ):
+    for command in commands():
         help_text = CliRunner().invoke(app, [*command, "--help"], env={"COLUMNS": "200", "NO_COLOR": "1"}).stdout
-        section = reference.partition(f"## `oq {' '.join(command)}")[2].partition("\n## ")[0]
+        _, _, after = re.sub(rf"^## `oq {' '.join(command)}[ `]", "HERE", reference, flags=re.MULTILINE).partition(
+            "HERE"
+        )
+        section = after.partition("\n## ")[0]
         offered = {word for word in help_text.split() if word.startswith("--") and word != "--help"}
-        common = {"--url", "--prefix", "--json"}
+        common = {"--url", "--prefix", "--json", "--yes"}
+        assert section, command
         assert offered - common == set(re.findall(r"`(--[a-z-]+)`", section)) - common, command
 
 

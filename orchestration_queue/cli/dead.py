@@ -1,0 +1,116 @@
+"""`oq dead`: the jobs that failed for good."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from orchestration_queue.cli.common import (
+    JsonFlag,
+    Prefix,
+    QueueName,
+    Url,
+    Yes,
+    ask,
+    show_fields,
+    show_json,
+    show_table,
+    tell,
+    time_text,
+)
+from orchestration_queue.client import Queue
+from orchestration_queue.errors import JobNotFoundError, UsageError
+from orchestration_queue.protocol.keys import DEFAULT_PREFIX
+
+__all__ = ["app"]
+
+app = typer.Typer(help="Dead letters: jobs that failed for good.", no_args_is_help=True)
+
+LetterId = Annotated[str, typer.Argument(help="The letter's id.")]
+
+
+@app.command("ls")
+def ls(
+    queue: QueueName,
+    limit: Annotated[int, typer.Option(help="At most so many, the oldest first.", min=1)] = 50,
+    url: Url = None,
+    prefix: Prefix = DEFAULT_PREFIX,
+    as_json: JsonFlag = False,
+) -> None:
+    """List the dead letters of a queue."""
+    with Queue(queue, url=url, prefix=prefix) as client:
+        letters = client.dead_letters.list(0, limit - 1)
+    if as_json:
+        show_json([asdict(letter) for letter in letters])
+        return
+    show_table(
+        ("letter", "name", "job", "written", "reason"),
+        [
+            [
+                letter.id,
+                escape(letter.name),
+                letter.original_job_id,
+                time_text(letter.added_at) or "-",
+                escape(letter.failed_reason[:80]),
+            ]
+            for letter in letters
+        ],
+    )
+
+
+@app.command("show")
+def show(
+    queue: QueueName, letter_id: LetterId, url: Url = None, prefix: Prefix = DEFAULT_PREFIX, as_json: JsonFlag = False
+) -> None:
+    """Show a dead letter: which job failed, with what data, and why."""
+    with Queue(queue, url=url, prefix=prefix) as client:
+        letter = client.dead_letters.get(letter_id)
+    if letter is None:
+        raise JobNotFoundError(queue, letter_id)
+    if as_json:
+        show_json(asdict(letter))
+        return
+    shown = asdict(letter) | {
+        "added_at": time_text(letter.added_at),
+        "data": json.dumps(letter.data, ensure_ascii=False, default=str),
+    }
+    show_fields(
+        {name.replace("_", " "): None if value is None else escape(str(value)) for name, value in shown.items()}
+    )
+
+
+@app.command("replay")
+def replay(
+    queue: QueueName,
+    letter_id: Annotated[str | None, typer.Argument(help="The letter's id.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="All letters of the queue.")] = False,
+    count: Annotated[int, typer.Option(help="At most so many of all, the oldest first; 0 means every one.")] = 0,
+    url: Url = None,
+    prefix: Prefix = DEFAULT_PREFIX,
+    as_json: JsonFlag = False,
+) -> None:
+    """Run dead jobs again, as new jobs with all their attempts."""
+    if (letter_id is None) is not everything:
+        raise UsageError("Name one letter, or pass --all; see `oq dead ls`.")
+    with Queue(queue, url=url, prefix=prefix) as client:
+        if letter_id is None:
+            replayed = client.dead_letters.replay_all(count)
+            tell(as_json, f"{replayed} jobs run again.", queue=queue, replayed=replayed)
+        else:
+            job = client.dead_letters.replay(letter_id)
+            tell(as_json, f"Runs again as job {job.id}.", queue=queue, letter=letter_id, id=job.id)
+
+
+@app.command("purge")
+def purge(
+    queue: QueueName, yes: Yes = False, url: Url = None, prefix: Prefix = DEFAULT_PREFIX, as_json: JsonFlag = False
+) -> None:
+    """Drop all dead letters of a queue."""
+    with Queue(queue, url=url, prefix=prefix) as client:
+        ask(yes, f"Drop all dead letters of queue {queue}?")
+        dropped = client.dead_letters.purge()
+    tell(as_json, f"{dropped} letters dropped.", queue=queue, dropped=dropped)

@@ -1,0 +1,154 @@
+"""`oq workers`, `oq events` and `oq top`: what happens right now."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from itertools import islice
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.live import Live
+from rich.markup import escape
+from rich.table import Table
+
+from orchestration_queue.cli.common import JsonFlag, Prefix, QueueName, Url, show_json, show_table, time_text
+from orchestration_queue.client import JobCounts, Queue
+from orchestration_queue.protocol.keys import DEFAULT_PREFIX
+from orchestration_queue.server import Connection
+from orchestration_queue.server.clock import now_ms
+
+__all__ = ["events", "top", "workers"]
+
+
+def workers(queue: QueueName, url: Url = None, prefix: Prefix = DEFAULT_PREFIX, as_json: JsonFlag = False) -> None:
+    """List the workers of a queue that are alive."""
+    with Queue(queue, url=url, prefix=prefix) as client:
+        found = client.workers()
+    if as_json:
+        show_json([asdict(worker) for worker in found])
+        return
+    show_table(
+        ("worker", "host", "pid", "since", "active jobs"),
+        [
+            [
+                worker.id,
+                escape(worker.host),
+                str(worker.pid),
+                time_text(worker.started_at) or "-",
+                str(worker.active_jobs),
+            ]
+            for worker in found
+        ],
+    )
+
+
+def events(
+    queue: QueueName,
+    after: Annotated[
+        str, typer.Option(help="Start after the event of this id; 0-0: with the oldest, $: with the next.")
+    ] = "$",
+    limit: Annotated[int | None, typer.Option(help="Leave after so many; default on Ctrl-C.", min=1)] = None,
+    url: Url = None,
+    prefix: Prefix = DEFAULT_PREFIX,
+) -> None:
+    """Print a queue's events as they happen, a line of JSON for each."""
+    with Queue(queue, url=url, prefix=prefix) as client, client.events(after) as heard:
+        for event in islice(heard, limit):
+            said = {"id": event.id, "at": event.at.isoformat(), "type": event.type, "job_id": event.job_id}
+            typer.echo(json.dumps(said | dict(event.fields), ensure_ascii=False))
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What one look at a queue saw."""
+
+    at_s: float
+    counts: JobCounts
+    oldest_s: float | None
+    is_paused: bool
+
+    @property
+    def ended(self) -> int:
+        """How many finished jobs are kept. Of a queue that keeps none, this says nothing."""
+        return self.counts.completed + self.counts.failed
+
+
+def _look(queue: Queue) -> _Look:
+    since = queue.oldest_ready()
+    oldest_s = None if since is None else max(0.0, now_ms() / 1000 - since.timestamp())
+    return _Look(time.monotonic(), queue.counts(), oldest_s, queue.is_paused())
+
+
+def top(
+    interval: Annotated[float, typer.Option(help="Seconds between two looks.", min=0.1)] = 1.0,
+    looks: Annotated[int | None, typer.Option(help="Leave after so many; default on Ctrl-C.", min=1)] = None,
+    url: Url = None,
+    prefix: Prefix = DEFAULT_PREFIX,
+    as_json: JsonFlag = False,
+) -> None:
+    """Watch all queues: how full, how fast, how late. New queues are looked for every tenth time."""
+    with Connection.open(url) as connection, Live(console=Console(), auto_refresh=False, transient=True) as live:
+        queues: dict[str, Queue] = {}
+        before: dict[str, _Look] = {}
+        done = 0
+        while True:
+            if done % 10 == 0:
+                names = Queue.names(connection=connection, prefix=prefix)
+                queues = {name: Queue(name, connection=connection, prefix=prefix) for name in names}
+            now = {name: _look(queue) for name, queue in queues.items()}
+            if as_json:
+                typer.echo(json.dumps(_facts(now, before)))
+            else:
+                table = _table(now, before)
+                live.update(table, refresh=True)
+            before, done = now, done + 1
+            if looks is not None and done >= looks:
+                break
+            time.sleep(interval)
+    if not as_json:
+        Console().print(table)
+
+
+def _rate(look: _Look, before: _Look | None) -> float | None:
+    if before is None or before is look:
+        return None
+    return max(0, look.ended - before.ended) / (look.at_s - before.at_s)
+
+
+def _facts(now: Mapping[str, _Look], before: Mapping[str, _Look]) -> list[dict[str, object]]:
+    return [
+        {
+            "queue": name,
+            **asdict(look.counts),
+            "ended_per_s": _rate(look, before.get(name)),
+            "oldest_ready_s": look.oldest_s,
+            "paused": look.is_paused,
+        }
+        for name, look in now.items()
+    ]
+
+
+def _table(now: Mapping[str, _Look], before: Mapping[str, _Look]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("queue")
+    for column in ("waiting", "active", "delayed", "failed", "ended/s", "oldest"):
+        table.add_column(column, justify="right")
+    table.add_column("")
+    for name, look in now.items():
+        rate = _rate(look, before.get(name))
+        counts = look.counts
+        table.add_row(
+            name,
+            str(counts.waiting),
+            f"[cyan]{counts.active}[/]" if counts.active else "0",
+            str(counts.delayed),
+            f"[red]{counts.failed}[/]" if counts.failed else "0",
+            "-" if rate is None else f"{rate:.0f}",
+            "-" if look.oldest_s is None else f"{look.oldest_s:.0f} s",
+            "[yellow]paused[/]" if look.is_paused else "",
+        )
+    return table

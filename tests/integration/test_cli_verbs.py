@@ -1,0 +1,142 @@
+"""The verbs of `oq` that look at queues and steer them: what they print, and what comes of them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from orchestration_queue.client import Queue
+from orchestration_queue.options import JobOptions, WorkerOptions
+from orchestration_queue.states import JobState
+from orchestration_queue.worker import ActiveJob, Worker
+from tests.integration.test_cli import Oq
+from tests.waiting import wait_until
+
+
+@pytest.fixture
+def oq(server_url: str) -> Oq:
+    """The command."""
+    return Oq(server_url)
+
+
+@pytest.fixture
+def queue(server_url: str, queue_name: str) -> Iterator[Queue]:
+    """A queue of the test's own."""
+    with Queue(queue_name, url=server_url) as made:
+        yield made
+
+
+def handle(job: ActiveJob) -> str:
+    """Speak, and fail if asked to."""
+    job.log("first line", "second line")
+    job.update_progress({"percent": 50, "text": "half"})
+    if job.name == "bad":
+        raise ValueError("no good")
+    return "done"
+
+
+async def run_all(queue: Queue, ended: int) -> None:
+    """Let a worker run until so many jobs have ended."""
+    options = WorkerOptions(dead_letter_queue=f"{queue.name}-dead", concurrency=4)
+    worker = Worker(queue.name, handle, url=str(queue.url), options=options)
+    running = asyncio.ensure_future(worker.run())
+    await wait_until(lambda: queue.counts().completed + queue.counts().failed == ended, "the jobs to end", 30)
+    worker.stop()
+    await running
+
+
+def test_a_whole_queue_is_steered(oq: Oq, queue: Queue) -> None:
+    for _ in range(3):
+        queue.add("work", {})
+    queue.add("late", {}, JobOptions(delay=3600))
+    assert oq.json("queue", "pause", queue.name) == {"queue": queue.name, "paused": True}
+    assert queue.is_paused()
+    shown = oq.json("queue", "show", queue.name)
+    assert (shown["waiting"], shown["delayed"], shown["paused"], shown["workers"]) == (3, 1, True, 0)
+    assert shown["oldest_ready"] is not None
+    assert "waiting" in oq("queue", "show", queue.name).stdout
+    assert oq("queue", "resume", queue.name).stdout == f"Queue {queue.name} is running.\n"
+    assert not queue.is_paused()
+
+    assert oq("queue", "drain", queue.name, answer="n\n").exit_code == 1
+    assert queue.counts().waiting == 3, "who does not say yes removes nothing"
+    assert oq.json("queue", "drain", queue.name, "--yes")["removed"] == 3
+    assert queue.counts().delayed == 1
+    assert oq.json("queue", "drain", queue.name, "--yes", "--delayed")["removed"] == 1
+    assert oq.json("queue", "obliterate", queue.name, "--yes")["removed_keys"] > 0
+    assert queue.name not in Queue.names(url=str(queue.url))
+
+
+async def test_finished_jobs_are_retried_and_cleaned(oq: Oq, queue: Queue) -> None:
+    queue.add("good", {})
+    queue.add("bad", {})
+    await run_all(queue, 2)
+    assert oq.json("queue", "clean", queue.name, "--yes", "--older-than", "3600")["removed"] == []
+    assert len(oq.json("queue", "clean", queue.name, "--yes")["removed"]) == 1
+    assert oq.json("queue", "retry", queue.name)["retried"] == 1
+    assert queue.counts().failed == 0
+
+
+async def test_a_job_is_listed_followed_and_steered(oq: Oq, queue: Queue) -> None:
+    good, bad = queue.add("good", {}), queue.add("bad", {})
+    assert [job["id"] for job in oq.json("job", "ls", queue.name)] == [good.id, bad.id]
+    assert [job["id"] for job in oq.json("job", "ls", queue.name, "--name", "bad")] == [bad.id]
+    await run_all(queue, 2)
+    assert bad.id in oq("job", "ls", queue.name, "--state", "failed").stdout
+    assert oq.json("job", "logs", queue.name, good.id) == ["first line", "second line"]
+    watched = oq("job", "watch", queue.name, good.id)
+    assert (watched.exit_code, watched.stdout.split(" after")[0]) == (0, f"Job {good.id} completed")
+    assert "second line" in watched.stderr
+    failed = oq("job", "watch", queue.name, bad.id)
+    assert (failed.exit_code, "ValueError: no good" in failed.stdout) == (1, True)
+    assert oq.json("job", "retry", queue.name, bad.id)["retried"] is True
+    assert bad.state() is JobState.DELAYED, "due at once"
+    assert oq("job", "cancel", queue.name, bad.id).stdout == f"Job {bad.id} will not run.\n"
+    assert bad.state() is JobState.FAILED
+    late = queue.add("good", {}, JobOptions(delay=3600))
+    assert oq("job", "promote", queue.name, late.id).stdout == f"Job {late.id} is ready.\n"
+    assert late.state() is JobState.WAITING
+    assert oq.json("job", "rm", queue.name, late.id, "--yes")["removed"] is True
+    assert oq("job", "show", queue.name, late.id).exit_code == 3
+
+
+async def test_dead_letters_are_read_replayed_and_dropped(oq: Oq, queue: Queue) -> None:
+    jobs = [queue.add("bad", {"n": n}) for n in range(3)]
+    await run_all(queue, 3)
+    letters = oq.json("dead", "ls", queue.name)
+    assert sorted(letter["original_job_id"] for letter in letters) == sorted(job.id for job in jobs)
+    assert "no good" in oq("dead", "ls", queue.name).stdout
+    first = oq.json("dead", "show", queue.name, letters[0]["id"])
+    assert first["failed_reason"] == "ValueError: no good"
+    assert "no good" in oq("dead", "show", queue.name, letters[0]["id"]).stdout
+    again = oq.json("dead", "replay", queue.name, letters[0]["id"])
+    assert queue.get_job(again["id"]).record.data == first["data"]
+    assert oq.json("dead", "replay", queue.name, "--all", "--count", "1")["replayed"] == 1
+    assert oq.json("dead", "purge", queue.name, "--yes")["dropped"] == 1
+    assert oq.json("dead", "ls", queue.name) == []
+    for words, code in (((), 2), ((letters[0]["id"], "--all"), 2), (("nix",), 3)):
+        assert oq("dead", "replay", queue.name, *words).exit_code == code
+    assert oq("dead", "show", queue.name, "nix").exit_code == 3
+
+
+async def test_what_happens_right_now_is_shown(oq: Oq, queue: Queue) -> None:
+    job = queue.add("good", {})
+    (line,) = oq("events", queue.name, "--after", "0-0", "--limit", "1").stdout.splitlines()
+    assert (json.loads(line)["type"], json.loads(line)["job_id"]) == ("added", job.id)
+    assert oq.json("workers", queue.name) == []
+    first, second = (
+        {row["queue"]: row for row in json.loads(look)}[queue.name]
+        for look in oq("top", "--json", "--looks", "2", "--interval", "0.1").stdout.splitlines()
+    )
+    assert (first["waiting"], first["ended_per_s"], second["ended_per_s"]) == (1, None, 0)
+    table = oq("top", "--looks", "1").stdout
+    assert queue.name in table
+    worker = Worker(queue.name, handle, url=str(queue.url))
+    running = asyncio.ensure_future(worker.run())
+    await wait_until(lambda: bool(queue.workers()), "the worker to register", 30)
+    assert [found["id"] for found in await asyncio.to_thread(oq.json, "workers", queue.name)] == [worker.id]
+    worker.stop()
+    await running
