@@ -1,0 +1,105 @@
+"""Components for assets that the queue's workers make."""
+
+# No `from __future__ import annotations` here: Dagster looks at the types of the fields, and would find texts.
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Annotated, Any, ClassVar
+
+import dagster as dg
+from pydantic import Field
+
+from orchestration_queue.dagster.assets import AssetTask, queue_flow_assets
+from orchestration_queue.dagster.components.lists import listed
+from orchestration_queue.dagster.components.scaffolding import QueueScaffolder
+from orchestration_queue.options import JobOptions
+
+__all__ = ["FlowNode", "QueueFlowComponent", "QueueTaskComponent"]
+
+
+class FlowNode(dg.Model, dg.Resolvable):
+    """One asset, and the task by which a worker makes it."""
+
+    asset: str = Field(description="The asset's key; parts are separated by '/'.")
+    task: str | None = Field(default=None, description="The task's name; default the last part of the key.")
+    arguments: dict[str, Any] = Field(default_factory=dict, description="The task's keyword arguments.")
+    deps: list[str] = Field(default_factory=list, description="Keys of assets it depends on, of this flow or others.")
+    queue: str | None = Field(default=None, description="Where its job runs; default the flow's queue.")
+    description: str | None = Field(default=None, description="What the UI shows.")
+    group: str | None = Field(default=None, description="The asset's group.")
+    owners: list[str] = Field(default_factory=list, description="Mail addresses, or team:name.")
+    tags: dict[str, str] = Field(default_factory=dict, description="The asset's tags.")
+    attempts: int = Field(default=1, ge=1, description="How often the job is tried.")
+    timeout_seconds: float | None = Field(default=None, gt=0, description="The task's time limit.")
+    priority: int = Field(default=0, ge=0, le=2048, description="1 is the most urgent, 0 stands outside the order.")
+
+    def asset_task(self) -> AssetTask:
+        """The same as code would say it."""
+        key = dg.AssetKey.from_user_string(self.asset)
+        spec = dg.AssetSpec(
+            key,
+            deps=[dg.AssetKey.from_user_string(dep) for dep in self.deps],
+            description=self.description,
+            group_name=self.group,
+            owners=self.owners,
+            tags=self.tags,
+        )
+        timeout = timedelta(seconds=self.timeout_seconds) if self.timeout_seconds else None
+        options = JobOptions(attempts=self.attempts, timeout=timeout, priority=self.priority)
+        return AssetTask(spec, self.task, self.arguments, self.queue, options)
+
+
+class _FlowScaffolder(QueueScaffolder):
+    example: ClassVar[dict[str, Any]] = {
+        "name": "{name}",
+        "queue": "{queue}",
+        "nodes": [
+            {"asset": "{name}/raw", "task": "extract", "arguments": {"day": "2024-01-01"}},
+            {"asset": "{name}/clean", "deps": ["{name}/raw"]},
+        ],
+    }
+
+
+class _TaskScaffolder(QueueScaffolder):
+    example: ClassVar[dict[str, Any]] = {"asset": "{name}", "queue": "{queue}", "arguments": {"day": "2024-01-01"}}
+
+
+def _definitions(
+    tasks: Sequence[AssetTask], name: str, queue: str, resource_key: str, retries: int, pool: str | None
+) -> dg.Definitions:
+    policy = dg.RetryPolicy(max_retries=retries) if retries else None
+    assets = queue_flow_assets(tasks, name=name, queue=queue, resource_key=resource_key, retry_policy=policy, pool=pool)
+    return dg.Definitions(assets=[assets])
+
+
+@dg.scaffold_with(_FlowScaffolder)
+class QueueFlowComponent(dg.Component, dg.Model, dg.Resolvable):
+    """Assets that are made together, as one flow on the queue. Dependencies between them are the flow's edges."""
+
+    name: str = Field(description="The flow's name.")
+    queue: str = Field(description="Where the jobs run that name no queue.")
+    nodes: Annotated[Sequence[FlowNode], listed(FlowNode, "nodes")]
+    resource_key: str = Field(default="queue", description="The QueueResource among the definitions' resources.")
+    retries: int = Field(default=0, ge=0, description="How often Dagster tries the step again.")
+    pool: str | None = Field(default=None, description="Dagster's concurrency pool for the step.")
+
+    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:  # noqa: ARG002  Dagster's
+        """The assets, as one step."""
+        tasks = [node.asset_task() for node in self.nodes]
+        return _definitions(tasks, self.name, self.queue, self.resource_key, self.retries, self.pool)
+
+
+@dg.scaffold_with(_TaskScaffolder)
+class QueueTaskComponent(dg.Component, FlowNode):
+    """One asset that is made by one job on the queue."""
+
+    queue: str = Field(description="Where the job runs.")
+    resource_key: str = Field(default="queue", description="The QueueResource among the definitions' resources.")
+    retries: int = Field(default=0, ge=0, description="How often Dagster tries the step again.")
+    pool: str | None = Field(default=None, description="Dagster's concurrency pool for the step.")
+
+    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:  # noqa: ARG002  Dagster's
+        """The asset."""
+        task = self.asset_task()
+        name = task.spec.key.to_python_identifier()
+        return _definitions([task], name, self.queue, self.resource_key, self.retries, self.pool)

@@ -1,0 +1,79 @@
+"""Lists in YAML whose mistakes are told by their place, in one sentence each.
+
+Dagster lets every list also be a template, and so can say of a wrong one only that it is "not valid under any of the
+given schemas". Here the schema is that of the list alone, and what a schema cannot say is checked element by element.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+from typing import Any, TypeVar
+
+import dagster as dg
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from orchestration_queue.errors import InvalidOptionError, OrchestrationQueueError
+
+__all__ = ["element_of", "listed"]
+
+R = TypeVar("R", bound=dg.Resolvable)
+
+
+def listed(kind: type[R], field: str) -> dg.Resolver:
+    """How a field that is a list of such elements is read.
+
+    Args:
+        kind: What the elements are.
+        field: The field's name, for errors.
+    """
+    model = kind.model()
+    schema = {"type": "array", "minItems": 1, "items": model.model_json_schema()}
+
+    def read(context: dg.ResolutionContext, value: Any) -> Sequence[R]:
+        if not isinstance(value, list) or not value:
+            raise InvalidOptionError(f"{field} is {value!r}, and not a list of one or more; write each as '- ...'.")
+        return [element_of(kind, context, item, f"{field}[{index}]") for index, item in enumerate(value)]
+
+    return dg.Resolver(read, model_field_type=Any, json_schema_extra=schema)
+
+
+def element_of(kind: type[R], context: dg.ResolutionContext, value: Any, place: str) -> R:
+    """Read one element.
+
+    Raises:
+        InvalidOptionError: It is none; the message names the place, and what is wrong there.
+    """
+    model = kind.model()
+    if not isinstance(value, dict):
+        fields = ", ".join(model.model_fields)
+        raise InvalidOptionError(f"{place} is {value!r}, and not a mapping; write it with keys out of {fields}.")
+    name = next((value[key] for key in ("name", "asset") if isinstance(value.get(key), str)), None)
+    shown = f"{place} ({name!r})" if name else place
+    try:
+        element: R = kind.resolve_from_model(context, model.model_validate(value))
+    except ValidationError as error:
+        raise InvalidOptionError(f"{shown}: {_first(error, model)}") from None
+    except OrchestrationQueueError as error:
+        raise InvalidOptionError(f"{shown}: {error}") from None
+    return element
+
+
+def _first(error: ValidationError, model: type[BaseModel]) -> str:
+    """The first of the mistakes, as a sentence. A key that is unknown comes first: it may be why another is missing."""
+    mistakes = sorted(error.errors(), key=lambda mistake: mistake["type"] != "extra_forbidden")
+    return _sentence(mistakes[0], model)
+
+
+def _sentence(mistake: ErrorDetails, model: type[BaseModel]) -> str:
+    key = str(mistake["loc"][0]) if mistake["loc"] else ""
+    if mistake["type"] == "extra_forbidden":
+        near = get_close_matches(key, model.model_fields, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(model.model_fields)}."
+        return f"there is no {key!r}; {hint}"
+    if mistake["type"] == "missing":
+        return f"{key!r} is missing; add it."
+    if not key:
+        return mistake["msg"].removeprefix("Value error, ")
+    return f"{key!r} is {mistake['input']!r}, which does not do: {mistake['msg'].removeprefix('Value error, ')}."
