@@ -86,13 +86,13 @@ class Meter:
         self._client.config_set("slowlog-max-len", 10_000)
         self._client.slowlog_reset()
 
-    def slowest_calls(self) -> dict[str, float]:
-        """Milliseconds of the longest call of each function or command on that list, the longest first."""
+    def slowest_functions(self) -> dict[str, float]:
+        """Milliseconds of the longest call of each function on that list, the longest first."""
         longest: dict[str, float] = {}
         for call in self._client.slowlog_get(10_000):
-            words = call["command"].decode(errors="replace").split()
-            name = words[1] if words[0] == "FCALL" else words[0]
-            longest[name] = max(longest.get(name, 0), call["duration"] / 1000)
+            command, *words = call["command"].decode(errors="replace").split(maxsplit=2)
+            if command == "FCALL":
+                longest[words[0]] = max(longest.get(words[0], 0), call["duration"] / 1000)
         return dict(sorted(longest.items(), key=lambda item: -item[1]))
 
     def connections(self) -> int:
