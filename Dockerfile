@@ -5,7 +5,7 @@ FROM python:3.11-slim AS build
 WORKDIR /src
 COPY pyproject.toml README.md LICENSE ./
 COPY orchestration_queue orchestration_queue
-RUN pip install --no-cache-dir --prefix=/install ".[cli,dagster,msgpack,prometheus]" dagster-webserver dagster-postgres
+RUN pip install --no-cache-dir --prefix=/install ".[cli,dagster,msgpack,otel,prometheus]" dagster-webserver dagster-postgres
 
 FROM python:3.11-slim
 RUN useradd --uid 10001 --user-group --no-create-home --home-dir /tmp oq

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from orchestration_queue.errors import InvalidOptionError
 from orchestration_queue.options.base import (
@@ -21,12 +22,20 @@ from orchestration_queue.options.base import (
 )
 from orchestration_queue.options.fallback import Fallback
 
-__all__ = ["Backoff", "Deduplication", "JobOptions", "Ordering", "RateLimit", "Retention", "TokenBucket"]
+__all__ = ["Backoff", "Deduplication", "Headers", "JobOptions", "Ordering", "RateLimit", "Retention", "TokenBucket"]
 
 
+_LONGEST_HEADER = 4096
 FEWEST_TOKENS, MOST_TOKENS = 0.001, 1e12
 _Tokens = Annotated[float, Field(ge=FEWEST_TOKENS, le=MOST_TOKENS)]
 """A number of tokens. The wire counts in thousandths, as whole numbers."""
+
+
+class Headers(dict[str, str]):
+    """Short texts by name, as a value: nobody changes them, and what they are part of can be a key."""
+
+    def __hash__(self) -> int:  # type: ignore[override]  # of a dict that stays as it is
+        return hash(frozenset(self.items()))
 
 
 class Backoff(Options):
@@ -143,6 +152,11 @@ class JobOptions(Options):
     fallbacks: tuple[Fallback, ...] = ()
     """What its retries are to use instead, one after the other; handlers see theirs as ``job.fallback``."""
 
+    headers: Annotated[Mapping[str, Annotated[str, Field(max_length=_LONGEST_HEADER)]], AfterValidator(Headers)] = (
+        Headers()
+    )
+    """Short texts that travel with the job, such as a trace's context; handlers find them as ``job.headers``."""
+
     @model_validator(mode="after")
     def _agree(self) -> JobOptions:
         if self.job_id is not None and (problem := name_problem(self.job_id)):
@@ -180,6 +194,7 @@ class JobOptions(Options):
             "ttl": milliseconds(self.ttl) or None,
             "lockDuration": milliseconds(self.lock_duration) if self.lock_duration else None,
             "cost": self.cost or None,
+            "headers": dict(self.headers) or None,
             "removeOnComplete": self.remove_on_complete and self.remove_on_complete.wire_option,
             "removeOnFail": self.remove_on_fail and self.remove_on_fail.wire_option,
         }

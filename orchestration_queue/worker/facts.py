@@ -76,6 +76,12 @@ class JobFacts:
         return self.record.data
 
     @property
+    def headers(self) -> dict[str, str]:
+        """Short texts that travel with it: what its adder gave it, and the context of the trace it belongs to."""
+        stored = self.record.options.get("headers")
+        return {str(name): str(value) for name, value in stored.items()} if isinstance(stored, dict) else {}
+
+    @property
     def attempt(self) -> int:
         """Which try this is: 1 for the first."""
         return self.record.attempts_made + 1

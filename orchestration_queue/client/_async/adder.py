@@ -9,6 +9,7 @@ from functools import partial
 from orchestration_queue.client._async.channel import AsyncChannel
 from orchestration_queue.client._async.job import AsyncJob
 from orchestration_queue.client._async.queue_client import AsyncQueueClient
+from orchestration_queue.client.headers import with_headers
 from orchestration_queue.client.values import NewJob, encode_data
 from orchestration_queue.errors import ServerError
 from orchestration_queue.protocol.call import Call
@@ -70,7 +71,8 @@ class AsyncAdder(AsyncQueueClient):
         self._skip_events = not emit_events
 
     def _addition(self, new: NewJob) -> Addition:
-        return Addition(new.name, encode_data(new.name, new.data, self._codec), new.options, new.parent)
+        data = encode_data(new.name, new.data, self._codec)
+        return Addition(new.name, data, with_headers(self.name, new.name, new.options), new.parent)
 
     async def _place(self, job: Addition) -> Placed:
         """Add one job: one trip, and one more to a parent in another queue."""

@@ -10,6 +10,7 @@ from functools import partial
 from orchestration_queue.client._sync.channel import Channel
 from orchestration_queue.client._sync.job import Job
 from orchestration_queue.client._sync.queue_client import QueueClient
+from orchestration_queue.client.headers import with_headers
 from orchestration_queue.client.values import NewJob, encode_data
 from orchestration_queue.errors import ServerError
 from orchestration_queue.protocol.call import Call
@@ -71,7 +72,8 @@ class Adder(QueueClient):
         self._skip_events = not emit_events
 
     def _addition(self, new: NewJob) -> Addition:
-        return Addition(new.name, encode_data(new.name, new.data, self._codec), new.options, new.parent)
+        data = encode_data(new.name, new.data, self._codec)
+        return Addition(new.name, data, with_headers(self.name, new.name, new.options), new.parent)
 
     def _place(self, job: Addition) -> Placed:
         """Add one job: one trip, and one more to a parent in another queue."""

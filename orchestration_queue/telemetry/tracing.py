@@ -1,0 +1,100 @@
+"""Traces by OpenTelemetry's conventions for messaging: a span where a job is made, and one for each run, linked to it.
+
+The context travels in the job's headers, which Node's clients keep as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from opentelemetry import propagate, trace
+from opentelemetry.trace import Link, SpanKind, Status, StatusCode, Tracer, TracerProvider
+
+from orchestration_queue._version import __version__
+from orchestration_queue.client import headers
+from orchestration_queue.worker import AsyncActiveJob, JobInterrupt
+from orchestration_queue.worker.middleware import CallNext
+
+__all__ = ["Tracing", "trace_jobs"]
+
+_SYSTEM = "orchestration_queue"
+
+
+def _tracer(provider: TracerProvider | None) -> Tracer:
+    return trace.get_tracer(_SYSTEM, __version__, provider)
+
+
+def _attributes(operation: str, queue: str, task: str) -> dict[str, str]:
+    return {
+        "messaging.system": _SYSTEM,
+        "messaging.operation.name": operation,
+        "messaging.operation.type": operation,
+        "messaging.destination.name": queue,
+        "orchestration_queue.task": task,
+    }
+
+
+@contextmanager
+def trace_jobs(provider: TracerProvider | None = None) -> Iterator[None]:
+    """As long as the block lasts, give every job that this process adds a span of its own, in the current trace.
+
+    Args:
+        provider: Where spans go; default OpenTelemetry's global one.
+    """
+    tracer = _tracer(provider)
+
+    def created(queue: str, task: str) -> Mapping[str, str]:
+        attributes = _attributes("create", queue, task)
+        carrier: dict[str, str] = {}
+        with tracer.start_as_current_span(f"create {queue}", kind=SpanKind.PRODUCER, attributes=attributes):
+            propagate.inject(carrier)
+        return carrier
+
+    headers.sources.append(created)
+    try:
+        yield
+    finally:
+        headers.sources.remove(created)
+
+
+class Tracing:
+    """Middleware: a span for each run of a job, linked to the one in which the job was made.
+
+    It is the current span while the handler runs, in threads too, so that what the handler traces lies in it.
+
+    Args:
+        provider: Where spans go; default OpenTelemetry's global one.
+
+    Example:
+        >>> Worker("orders", handle, middleware=[Tracing()])  # doctest: +SKIP
+    """
+
+    def __init__(self, provider: TracerProvider | None = None) -> None:
+        self._tracer = _tracer(provider)
+
+    async def __call__(self, job: AsyncActiveJob, call_next: CallNext) -> Any:
+        """Run the job in a span."""
+        made_in = trace.get_current_span(propagate.extract(job.headers)).get_span_context()
+        attributes = _attributes("process", job.queue, job.name) | {
+            "messaging.message.id": job.id,
+            "messaging.consumer.group.name": "workers",
+        }
+        with self._tracer.start_as_current_span(
+            f"process {job.queue}",
+            kind=SpanKind.CONSUMER,
+            attributes={**attributes, "orchestration_queue.attempt": job.attempt},
+            links=[Link(made_in)] if made_in.is_valid else [],
+            record_exception=False,
+            set_status_on_exception=False,
+        ) as span:
+            try:
+                return await call_next()
+            except JobInterrupt:
+                raise  # it goes on later, and that is no failure
+            except BaseException as error:
+                span.record_exception(error)
+                span.set_attribute("error.type", type(error).__qualname__)
+                span.set_status(Status(StatusCode.ERROR, str(error)))
+                raise

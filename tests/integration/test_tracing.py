@@ -1,0 +1,143 @@
+"""Traces go from who adds a job, through the queue, to what its handler does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import SpanKind, StatusCode
+
+from orchestration_queue.client import NewJob, Queue
+from orchestration_queue.errors import InvalidOptionError, JobFailedError
+from orchestration_queue.options import JobOptions
+from orchestration_queue.telemetry.tracing import Tracing, trace_jobs
+from orchestration_queue.worker import ActiveJob, Worker
+from tests.waiting import wait_until
+
+SOON = timedelta(seconds=30)
+
+
+class Spans:
+    """What was traced."""
+
+    def __init__(self) -> None:
+        self.exporter = InMemorySpanExporter()
+        self.provider = TracerProvider()
+        self.provider.add_span_processor(SimpleSpanProcessor(self.exporter))
+        self.tracer = self.provider.get_tracer("tests")
+
+    def named(self, name: str) -> list[ReadableSpan]:
+        return [span for span in self.exporter.get_finished_spans() if span.name == name]
+
+    def one(self, name: str) -> ReadableSpan:
+        (found,) = self.named(name)
+        return found
+
+
+@pytest.fixture
+def spans() -> Iterator[Spans]:
+    """Spans of this test alone."""
+    made = Spans()
+    yield made
+    made.provider.shutdown()
+
+
+@pytest.fixture
+def queue(server_url: str, queue_name: str) -> Iterator[Queue]:
+    """A queue of the test's own."""
+    with Queue(queue_name, url=server_url) as made:
+        yield made
+
+
+async def run(queue: Queue, spans: Spans, handler: Any, jobs: int) -> None:
+    """Let a traced worker run so many jobs."""
+    worker = Worker(queue.name, handler, url=str(queue.url), middleware=[Tracing(spans.provider)])
+    running = asyncio.ensure_future(worker.run())
+    await wait_until(lambda: len(spans.named(f"process {queue.name}")) == jobs, "all runs to end", 30)
+    worker.stop()
+    await running
+
+
+async def test_a_run_is_linked_to_where_its_job_was_made_and_holds_what_its_handler_does(
+    queue: Queue, spans: Spans
+) -> None:
+    def handle(job: ActiveJob) -> None:  # in a thread, where the span is current all the same
+        with spans.tracer.start_as_current_span("work"):
+            assert job.headers["traceparent"]
+
+    with trace_jobs(spans.provider), spans.tracer.start_as_current_span("request"):
+        job = queue.add("ship", {"order": 7})
+    await run(queue, spans, handle, 1)
+    request, create, process, work = (
+        spans.one(name) for name in ("request", f"create {queue.name}", f"process {queue.name}", "work")
+    )
+    assert create.parent is not None
+    assert create.parent.span_id == request.context.span_id
+    assert (create.kind, process.kind) == (SpanKind.PRODUCER, SpanKind.CONSUMER)
+    (link,) = process.links
+    assert (link.context.trace_id, link.context.span_id) == (create.context.trace_id, create.context.span_id)
+    assert work.parent is not None
+    assert work.parent.span_id == process.context.span_id
+    assert process.attributes == {
+        "messaging.system": "orchestration_queue",
+        "messaging.operation.name": "process",
+        "messaging.operation.type": "process",
+        "messaging.destination.name": queue.name,
+        "messaging.message.id": job.id,
+        "messaging.consumer.group.name": "workers",
+        "orchestration_queue.task": "ship",
+        "orchestration_queue.attempt": 1,
+    }
+    assert process.status.status_code is StatusCode.UNSET
+
+
+async def test_each_attempt_has_its_span_and_a_failed_one_says_why(queue: Queue, spans: Spans) -> None:
+    async def handle(_: Any) -> None:
+        raise ValueError("no good")
+
+    with trace_jobs(spans.provider):
+        job = queue.add("ship", {}, JobOptions(attempts=2))
+    await run(queue, spans, handle, 2)
+    with pytest.raises(JobFailedError):
+        job.wait(SOON)
+    attempts = spans.named(f"process {queue.name}")
+    assert [span.attributes["orchestration_queue.attempt"] for span in attempts if span.attributes] == [1, 2]
+    assert {span.status.status_code for span in attempts} == {StatusCode.ERROR}
+    assert {span.attributes["error.type"] for span in attempts if span.attributes} == {"ValueError"}
+    assert len({link.context.span_id for span in attempts for link in span.links}) == 1
+
+
+async def test_a_job_that_goes_on_later_has_not_failed(queue: Queue, spans: Spans) -> None:
+    async def handle(job: Any) -> None:
+        if job.data["step"] == "one":
+            job.move_to_delayed(timedelta(0), next_step="two")
+
+    queue.add("ship", {"step": "one"})
+    await run(queue, spans, handle, 2)
+    assert {span.status.status_code for span in spans.named(f"process {queue.name}")} == {StatusCode.UNSET}
+    assert all(not span.links for span in spans.named(f"process {queue.name}")), "it was made outside of any trace"
+
+
+def test_what_the_adder_says_stays_and_only_traced_blocks_trace(queue: Queue, spans: Spans) -> None:
+    with trace_jobs(spans.provider):
+        mine, other = queue.add_bulk(
+            [NewJob("a", {}, JobOptions(headers={"traceparent": "mine", "x": "1"})), NewJob("b")]
+        )
+    untraced = queue.add("c")
+    stored = [queue.get_job(job.id).record.options.get("headers", {}) for job in (mine, other, untraced)]
+    assert stored[0] == {"traceparent": "mine", "x": "1"}
+    assert str(stored[1]["traceparent"]).startswith("00-")
+    assert stored[2] == {}
+    assert len(spans.named(f"create {queue.name}")) == 2
+
+
+@pytest.mark.parametrize("headers", [{"a": 1}, {"a": "x" * 4097}, ["a"]])
+def test_headers_are_short_texts(headers: Any) -> None:
+    with pytest.raises(InvalidOptionError, match="headers"):
+        JobOptions(headers=headers)
