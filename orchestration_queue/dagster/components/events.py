@@ -35,7 +35,7 @@ class QueueEventSensorComponent(dg.Component, dg.Model, dg.Resolvable):
     events: list[str] = Field(default_factory=lambda: ["completed"], description="The types of events to react to.")
     start: Literal["now", "oldest"] = Field(default="now", description="Where to begin without a cursor.")
     wait_seconds: float = Field(default=20.0, gt=0, le=50, description="How long one tick listens.")
-    limit: int = Field(default=500, ge=1, description="Most events that one tick reads at once.")
+    limit: int = Field(default=500, description="Most events that one tick reads at once.")
     running: bool = Field(default=False, description="Whether it runs without being switched on.")
     resource_key: str = Field(default="queue", description="The QueueResource among the definitions' resources.")
     description: str | None = Field(default=None, description="What the UI shows.")

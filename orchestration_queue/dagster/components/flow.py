@@ -12,6 +12,7 @@ from pydantic import Field
 from orchestration_queue.dagster.assets import AssetTask, queue_flow_assets
 from orchestration_queue.dagster.components.lists import listed
 from orchestration_queue.dagster.components.scaffolding import QueueScaffolder
+from orchestration_queue.errors import InvalidOptionError
 from orchestration_queue.options import JobOptions
 
 __all__ = ["FlowNode", "QueueFlowComponent", "QueueTaskComponent"]
@@ -29,9 +30,14 @@ class FlowNode(dg.Model, dg.Resolvable):
     group: str | None = Field(default=None, description="The asset's group.")
     owners: list[str] = Field(default_factory=list, description="Mail addresses, or team:name.")
     tags: dict[str, str] = Field(default_factory=dict, description="The asset's tags.")
-    attempts: int = Field(default=1, ge=1, description="How often the job is tried.")
-    timeout_seconds: float | None = Field(default=None, gt=0, description="The task's time limit.")
-    priority: int = Field(default=0, ge=0, le=2048, description="1 is the most urgent, 0 stands outside the order.")
+    attempts: int = Field(default=1, description="How often the job is tried.")
+    timeout_seconds: float | None = Field(default=None, description="The task's time limit.")
+    priority: int = Field(default=0, description="1 is the most urgent, 0 stands outside the order.")
+
+    def model_post_init(self, context: Any) -> None:
+        """Refuse at once what could never run. (Limits in the fields themselves would refuse templates.)"""
+        super().model_post_init(context)
+        self.asset_task()
 
     def asset_task(self) -> AssetTask:
         """The same as code would say it."""
@@ -44,7 +50,7 @@ class FlowNode(dg.Model, dg.Resolvable):
             owners=self.owners,
             tags=self.tags,
         )
-        timeout = timedelta(seconds=self.timeout_seconds) if self.timeout_seconds else None
+        timeout = None if self.timeout_seconds is None else timedelta(seconds=self.timeout_seconds)
         options = JobOptions(attempts=self.attempts, timeout=timeout, priority=self.priority)
         return AssetTask(spec, self.task, self.arguments, self.queue, options)
 
@@ -67,6 +73,8 @@ class _TaskScaffolder(QueueScaffolder):
 def _definitions(
     tasks: Sequence[AssetTask], name: str, queue: str, resource_key: str, retries: int, pool: str | None
 ) -> dg.Definitions:
+    if retries < 0:
+        raise InvalidOptionError(f"retries is {retries}, and a step cannot be tried less than once; give 0 or more.")
     policy = dg.RetryPolicy(max_retries=retries) if retries else None
     assets = queue_flow_assets(tasks, name=name, queue=queue, resource_key=resource_key, retry_policy=policy, pool=pool)
     return dg.Definitions(assets=[assets])
@@ -80,7 +88,7 @@ class QueueFlowComponent(dg.Component, dg.Model, dg.Resolvable):
     queue: str = Field(description="Where the jobs run that name no queue.")
     nodes: Annotated[Sequence[FlowNode], listed(FlowNode, "nodes")]
     resource_key: str = Field(default="queue", description="The QueueResource among the definitions' resources.")
-    retries: int = Field(default=0, ge=0, description="How often Dagster tries the step again.")
+    retries: int = Field(default=0, description="How often Dagster tries the step again.")
     pool: str | None = Field(default=None, description="Dagster's concurrency pool for the step.")
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:  # noqa: ARG002  Dagster's
@@ -95,7 +103,7 @@ class QueueTaskComponent(dg.Component, FlowNode):
 
     queue: str = Field(description="Where the job runs.")
     resource_key: str = Field(default="queue", description="The QueueResource among the definitions' resources.")
-    retries: int = Field(default=0, ge=0, description="How often Dagster tries the step again.")
+    retries: int = Field(default=0, description="How often Dagster tries the step again.")
     pool: str | None = Field(default=None, description="Dagster's concurrency pool for the step.")
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:  # noqa: ARG002  Dagster's

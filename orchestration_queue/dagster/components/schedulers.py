@@ -31,13 +31,14 @@ class SchedulerSpec(dg.Model, dg.Resolvable):
     after_seconds: float | None = Field(default=None, description="Run so long after each job has ended instead.")
     task: str | None = Field(default=None, description="The task's name; default the scheduler's.")
     data: dict[str, Any] = Field(default_factory=dict, description="The task's keyword arguments.")
-    attempts: int = Field(default=1, ge=1, description="How often each job is tried.")
-    priority: int = Field(default=0, ge=0, le=2048, description="1 is the most urgent, 0 stands outside the order.")
+    attempts: int = Field(default=1, description="How often each job is tried.")
+    priority: int = Field(default=0, description="1 is the most urgent, 0 stands outside the order.")
 
     def model_post_init(self, context: Any) -> None:
         """Refuse at once what could never run."""
         super().model_post_init(context)
         self.schedule()
+        self.template()
 
     def schedule(self) -> Schedule:
         """When it runs.
