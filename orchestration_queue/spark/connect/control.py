@@ -15,9 +15,13 @@ from pyspark.sql.connect.proto.base_pb2_grpc import SparkConnectServiceStub
 
 from orchestration_queue.spark.connect.address import DEFAULT_USER
 
-__all__ = ["SessionControl", "channel_builder", "fence"]
+__all__ = ["SessionControl", "channel_builder", "fence", "reason"]
 
 _DEADLINE_S = 5.0
+_ANSWER_S = 60.0
+"""A server that has served nobody yet takes seconds for a session, and more on a busy machine."""
+_AWAY_S = 5.0
+"""How long a server may be away, as when it is started anew just now."""
 _LOOK_S = 0.05
 _Status = proto.GetStatusResponse.OperationStatus
 _UNFINISHED = {_Status.OPERATION_STATE_RUNNING}
@@ -59,6 +63,23 @@ class SessionControl:
     def __exit__(self, *_: object) -> None:
         """Hang up."""
         self._channel.close()
+
+    def open(self) -> None:
+        """Have the server open the session.
+
+        Raises:
+            grpc.RpcError: The server does not answer, or not to us.
+        """
+        request = proto.AnalyzePlanRequest(**self._about, spark_version=proto.AnalyzePlanRequest.SparkVersion())
+        deadline = time.monotonic() + _AWAY_S
+        while True:
+            try:
+                self._stub.AnalyzePlan(request, metadata=self._metadata, timeout=_ANSWER_S)
+                return
+            except grpc.RpcError as error:
+                if _code(error) is not grpc.StatusCode.UNAVAILABLE or time.monotonic() > deadline:
+                    raise
+            time.sleep(_LOOK_S)
 
     def running(self) -> list[str]:
         """Ids of the operations that are at work.
@@ -127,7 +148,16 @@ def fence(url: str, session: str) -> list[str]:
     return list(found)
 
 
+def reason(error: grpc.RpcError) -> str:
+    """What went wrong, in one line."""
+    details = error.details() if isinstance(error, grpc.Call) else ""
+    return (details or str(error)).strip().partition("\n")[0]
+
+
+def _code(error: grpc.RpcError) -> grpc.StatusCode | None:
+    return error.code() if isinstance(error, grpc.Call) else None
+
+
 def _is_no_session(error: grpc.RpcError) -> bool:
     """Whether the server never knew the session, or has closed it."""
-    details = error.details() if isinstance(error, grpc.Call) else ""
-    return "INVALID_HANDLE.SESSION_" in (details or "")
+    return "INVALID_HANDLE.SESSION_" in reason(error)

@@ -24,8 +24,15 @@ from orchestration_queue.spark.options import SparkOptions, properties_text
 __all__ = ["Generation"]
 
 _CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
-_POOLS = Path(__file__).with_name("pools.xml")
+_POOLS = """\
+<?xml version="1.0"?>
+<allocations>
+  <!-- Jobs of all sessions are in this pool: they take turns. Spark's own default lets the first go first. -->
+  <pool name="default"><schedulingMode>FAIR</schedulingMode></pool>
+</allocations>
+"""
 _STARTED = re.compile(r"server started at: \S*?:(\d+)\s*$", re.MULTILINE)
+_JAVA_PREFACE = re.compile(r'^Exception in thread "main" (?:[\w.$]+: )?')
 _LEAVES_S = 5.0
 
 
@@ -72,12 +79,14 @@ class Generation:
             os.close(lock)  # from now on the server alone holds it
 
     def _properties(self, options: SparkOptions) -> dict[str, str]:
+        pools = self._directory / "pools.xml"
+        pools.write_text(_POOLS, "utf-8")
         ours = {
             "spark.connect.grpc.binding.address": "127.0.0.1",
             "spark.connect.progress.reportInterval": "500ms",
             # A small job must not wait for a large one's last task.
             "spark.scheduler.mode": "FAIR",
-            "spark.scheduler.allocation.file": _POOLS.as_uri(),
+            "spark.scheduler.allocation.file": pools.absolute().as_uri(),
         }
         fixed = {"spark.connect.grpc.binding.port": "0", "spark.connect.authenticate.token": self.token}
         return ours | options.properties(self._directory, "orchestration-queue", None) | fixed
@@ -140,7 +149,7 @@ class Generation:
         lines = [line for line in self._log().splitlines() if not is_noise(line)]
         errors = [line for line in lines if re.search(r"Exception|Error|ERROR", line)]
         said = (errors or lines or ["it said nothing"])[0]
-        return f"its process {self.ending()}: {said[:500]}"
+        return f"its process {self.ending()}: {_JAVA_PREFACE.sub('', said)[:500]}"
 
     def _log(self) -> str:
         return (self._directory / LOG).read_text("utf-8", "replace")

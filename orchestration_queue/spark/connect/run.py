@@ -18,7 +18,7 @@ from orchestration_queue.errors import (
     TransportError,
     UnrecoverableError,
 )
-from orchestration_queue.spark.connect.control import fence
+from orchestration_queue.spark.connect.control import fence, reason
 from orchestration_queue.spark.connect.output import printed_to
 from orchestration_queue.spark.connect.progress import QueryProgress
 from orchestration_queue.spark.connect.server import ConnectServer, Stay
@@ -151,8 +151,9 @@ def _fence(job: RunJob, server: ConnectServer, earlier: _Trace | None) -> None:
     try:
         ended = fence(url, earlier.session)
     except (grpc.RpcError, TimeoutError) as error:
+        why = reason(error) if isinstance(error, grpc.RpcError) else error
         raise SparkFailedError(
-            f"An earlier attempt may still run in session {earlier.session}, and cannot be ended ({error}); "
+            f"An earlier attempt may still run in session {earlier.session}, and cannot be ended ({why}); "
             "the job is tried again rather than run twice."
         ) from None
     if ended:

@@ -141,7 +141,9 @@ class ConnectServer:
                 self._join()
             if (state := read_state(self.directory)) is not None:
                 if state.problem:
-                    raise SparkFailedError(f"The Spark Connect server did not start: {state.problem}")
+                    raise SparkFailedError(
+                        f"The Spark Connect server did not start: {state.problem}; correct its options."
+                    )
                 with contextlib.suppress(FileNotFoundError):  # it has been replaced just now
                     return self._on(state, run)
             if should_stop():

@@ -16,7 +16,7 @@ from pyspark.sql.connect.session import SparkSession as ConnectSession
 
 from orchestration_queue.errors import SparkFailedError, UnrecoverableError
 from orchestration_queue.spark.connect.address import place
-from orchestration_queue.spark.connect.control import SessionControl, channel_builder
+from orchestration_queue.spark.connect.control import SessionControl, channel_builder, reason
 from orchestration_queue.spark.failure import Failure
 
 if TYPE_CHECKING:
@@ -66,10 +66,11 @@ class SparkConnection:
 
     def _configure(self, conf: Mapping[str, str]) -> None:
         try:
-            _ = self._session.version
-        except (PySparkException, grpc.RpcError) as error:
+            with SessionControl(self._url, self._id) as control:
+                control.open()
+        except grpc.RpcError as error:
             raise SparkFailedError(
-                f"The Spark Connect server at {place(self._url)} does not answer ({Failure.of(error)}); "
+                f"The Spark Connect server at {place(self._url)} does not answer ({reason(error)}); "
                 "see whether it runs, and whether its address and token are right.",
                 kind=type(error).__name__,
             ) from None

@@ -1,0 +1,58 @@
+"""What tests of Spark share: one Connect server for all of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from orchestration_queue.spark import ConnectServer
+from orchestration_queue.spark.connect.layout import State, read_state
+from tests.spark.connect_work import SERVER
+from tests.waiting import wait_until_sync
+
+
+@pytest.fixture(autouse=True)
+def connect_mode_ends_with_the_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PySpark's functions ask a variable of the whole process which kind of session they work for."""
+    if "SPARK_CONNECT_MODE_ENABLED" not in os.environ:
+        monkeypatch.setenv("SPARK_CONNECT_MODE_ENABLED", "1")
+        monkeypatch.delenv("SPARK_CONNECT_MODE_ENABLED")
+
+
+@pytest.fixture(scope="session")
+def connect_server() -> Iterator[ConnectServer]:
+    """The server of :mod:`tests.spark.connect_work`, started."""
+    SERVER.start()
+    yield SERVER
+    SERVER.close()
+
+
+@pytest.fixture
+def connect_state(connect_server: ConnectServer) -> State:
+    """Where it answers."""
+    return answering(connect_server)
+
+
+def answering(server: ConnectServer) -> State:
+    """A server's state, once it answers."""
+    wait_until_sync(lambda: read_state(server.directory), "the server to answer", 100)
+    state = read_state(server.directory)
+    assert state is not None
+    assert not state.problem
+    return state
+
+
+def processes_in(directory: Path) -> list[int]:
+    """Ids of the processes that stand in a directory, or below it."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            try:
+                if (entry / "cwd").resolve(strict=True).is_relative_to(directory):
+                    found.append(int(entry.name))
+            except OSError:  # it ended while we looked
+                continue
+    return found

@@ -1,0 +1,182 @@
+"""Spark work for the tests of the Connect runtime."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Iterator
+from datetime import date, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from orchestration_queue.spark import ConnectServer, DataFrameRef, SparkOptions, spark_task
+from orchestration_queue.spark.options import JOB_PROPERTY
+from orchestration_queue.tasks import Tasks
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+SERVER = ConnectServer(SparkOptions(master="local[4]", quick_start=True), linger=timedelta(seconds=1), max_jobs=None)
+
+tasks = Tasks()
+
+
+@tasks.task
+@spark_task(server=SERVER, options=SparkOptions(conf={"spark.sql.session.timeZone": "UTC"}))
+def describe(spark: SparkSession, words: list[str], day: date) -> dict[str, Any]:
+    """Something from each side: typed arguments, a Spark result, and how the session is."""
+    from pyspark.sql import functions as F  # noqa: N812 (so does everybody)
+
+    print(f"counting {len(words)}", "words\nin Spark", end="")  # noqa: T201 (what a job prints is part of the test)
+    spark.createDataFrame([(word,) for word in words], "word string").createOrReplaceTempView("words")
+    rows = spark.table("words").groupBy("word").agg(F.count("*").alias("times")).orderBy("word").collect()
+    return {
+        "times": {row["word"]: row["times"] for row in rows},
+        "day": day.replace(day=1),
+        "job": spark.conf.get(JOB_PROPERTY),
+        "zone": spark.conf.get("spark.sql.session.timeZone"),
+    }
+
+
+@tasks.task
+@spark_task(server=SERVER)
+def hold_view(spark: SparkSession, mine: str, sign: str, other: str) -> list[str]:
+    """Make a view that the neighbour makes, too, meet it, and see whose the view is."""
+    spark.conf.set("spark.sql.session.timeZone", mine)
+    spark.createDataFrame([(mine,)], "owner string").createOrReplaceTempView("view")
+    print(f"I am {mine}")  # noqa: T201
+    Path(sign).touch()
+    deadline = time.monotonic() + 60
+    while not Path(other).exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return [spark.table("view").collect()[0]["owner"], str(spark.conf.get("spark.sql.session.timeZone"))]
+
+
+def beats(sign: str) -> Any:
+    """A function for ``mapInArrow`` that appends its process's id to a file, ten times a second, for a minute."""
+
+    def beat(batches: Iterable[Any]) -> Iterator[Any]:
+        for _ in range(600):
+            with Path(sign).open("a") as file:
+                file.write(f"{os.getpid()}\n")
+            time.sleep(0.1)
+        yield from batches
+
+    return beat
+
+
+@tasks.task
+@spark_task(server=SERVER)
+def never_end(spark: SparkSession, sign: str) -> None:
+    """Run a query for a minute."""
+    spark.range(0, 1, 1, 1).mapInArrow(beats(sign), "id long").collect()
+
+
+@tasks.task
+@spark_task(server=SERVER, options=SparkOptions(timeout=timedelta(seconds=1)))
+def take_too_long(spark: SparkSession, sign: str) -> None:
+    """The same, with less time; and catching what it can."""
+    try:
+        spark.range(0, 1, 1, 1).mapInArrow(beats(sign), "id long").collect()
+    except Exception:
+        spark.range(1).collect()  # its session is closed: it cannot go on
+
+
+@tasks.task
+@spark_task
+def never_end_first(spark: SparkSession, sign: str) -> str:
+    """Run a query for a minute; the second attempt returns at once. On whichever server there is."""
+    if Path(sign).exists():
+        Path(f"{sign}-again").touch()
+        return "second"
+    spark.range(0, 1, 1, 1).mapInArrow(beats(sign), "id long").collect()
+    return "first"
+
+
+@tasks.task
+@spark_task(server=SERVER)
+def outlive_the_first_server(spark: SparkSession, sign: str) -> str:
+    """The same, on the server of these tests."""
+    return never_end_first.function.__wrapped__(spark, sign)  # type: ignore[attr-defined,no-any-return]
+
+
+@tasks.task
+@spark_task(server=SERVER)
+def raise_here(spark: SparkSession, word: str) -> None:
+    """Raise in the function itself."""
+    spark.range(1).collect()
+    raise ValueError(f"{word} is no number")
+
+
+@tasks.task
+@spark_task(server=SERVER)
+def raise_there(spark: SparkSession, word: str) -> None:
+    """Raise in a Python function that runs inside Spark's own Python worker."""
+
+    def explode(batches: Iterable[Any]) -> Iterator[Any]:
+        for _ in batches:
+            raise ValueError(f"{word} is no number")
+        yield from ()
+
+    spark.range(1).mapInArrow(explode, "id long").collect()
+
+
+@tasks.task
+@spark_task(server=SERVER)
+def query(spark: SparkSession, sql: str) -> int:
+    """Run a query."""
+    return len(spark.sql(sql).collect())
+
+
+@tasks.task
+@spark_task(server=SERVER, options=SparkOptions(conf={"spark.driver.memory": "3g"}))
+def want_too_much(spark: SparkSession) -> None:
+    """Never called: the property is the server's."""
+
+
+@tasks.task
+@spark_task(server=SERVER)
+def take_steps(spark: SparkSession, seconds: float, parts: int) -> int:
+    """A query of many tasks, to be seen advancing."""
+
+    def step(batches: Iterable[Any]) -> Iterator[Any]:
+        time.sleep(seconds)
+        yield from batches
+
+    return int(spark.range(0, parts, 1, parts).mapInArrow(step, "id long").count())
+
+
+@tasks.task
+@spark_task(server=SERVER)
+def numbers(spark: SparkSession, count: int) -> DataFrame:
+    """A DataFrame, to be handed on."""
+    return spark.range(count).selectExpr("id", "cast(id % 3 as string) as kind")
+
+
+@tasks.task
+@spark_task(server=SERVER)
+def kinds(spark: SparkSession, numbers: DataFrame, least: int = 0) -> DataFrame:
+    """What another task has made, counted."""
+    return numbers.where(numbers["id"] >= least).groupBy("kind").count().orderBy("kind")
+
+
+@tasks.task
+@spark_task(server=SERVER)
+def read_both(spark: SparkSession, numbers: DataFrame, kinds: DataFrame) -> dict[str, int]:
+    """Two DataFrames, each from the node of its name."""
+    return {"numbers": numbers.count(), **{row["kind"]: row["count"] for row in kinds.collect()}}
+
+
+@tasks.task
+@spark_task(runtime="process", options=SparkOptions(master="local[2]"))
+def kinds_apart(spark: SparkSession, numbers: DataFrame) -> DataFrame:
+    """The same in a process of its own."""
+    return numbers.groupBy("kind").count()
+
+
+@tasks.task
+@spark_task(server=SERVER)
+def saved_table(spark: SparkSession, name: str) -> DataFrameRef:
+    """A table of the server's catalog, by reference."""
+    spark.range(5).write.mode("overwrite").saveAsTable(name)
+    return DataFrameRef.of_table(spark, name)

@@ -1,0 +1,184 @@
+"""Spark work on a real Connect server: what it returns and tells, how it fails, and that neighbours are apart."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from orchestration_queue.client import AsyncJob, AsyncQueue
+from orchestration_queue.errors import JobFailedError, SparkFailedError
+from orchestration_queue.spark import ConnectServer, SparkOptions
+from orchestration_queue.spark.connect.control import SessionControl
+from orchestration_queue.spark.connect.layout import State
+from orchestration_queue.spark.connect.run import run_connect
+from tests.spark.conftest import answering, processes_in
+from tests.spark.connect_work import tasks
+from tests.waiting import wait_until, wait_until_sync
+from tests.workers import working
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]  # seconds of processor time, on however busy a machine
+
+SOON = timedelta(seconds=100)
+
+
+@pytest.fixture
+async def queue(server_url: str, queue_name: str, raw: redis.Redis, connect_state: State) -> AsyncIterator[AsyncQueue]:
+    """A queue whose jobs a worker of this process does."""
+    async with AsyncQueue(queue_name, url=server_url) as queue, working(queue, tasks, server_url):
+        yield queue
+
+
+async def reason(job: AsyncJob) -> str:
+    """Why a job failed."""
+    with pytest.raises(JobFailedError) as failed:
+        await job.wait(SOON)
+    return str(failed.value)
+
+
+def session_of(job: AsyncJob, state: State) -> SessionControl:
+    """The session of a job that runs, from outside."""
+    return SessionControl(state.url, job.record.progress["spark"]["session"])
+
+
+async def test_a_decorated_function_runs_as_a_queue_job(queue: AsyncQueue, connect_state: State) -> None:
+    job = await queue.add("describe", {"words": ["a", "b", "a"], "day": "2013-07-04"})
+    assert await job.wait(SOON) == {"times": {"a": 2, "b": 1}, "day": "2013-07-01", "job": job.id, "zone": "UTC"}
+    assert await job.logs() == ["counting 3 words", "in Spark"]
+    progress = await job.progress()
+    assert progress["spark"]["server"].endswith(connect_state.generation)
+    assert progress["spark"]["run"] == 1
+    assert connect_state.token not in str(progress)
+
+
+async def test_neighbours_have_views_properties_and_output_of_their_own(queue: AsyncQueue, tmp_path: Path) -> None:
+    one, two = str(tmp_path / "one"), str(tmp_path / "two")
+    first = await queue.add("hold_view", {"mine": "Asia/Tokyo", "sign": one, "other": two})
+    second = await queue.add("hold_view", {"mine": "UTC", "sign": two, "other": one})
+    assert await first.wait(SOON) == ["Asia/Tokyo", "Asia/Tokyo"]
+    assert await second.wait(SOON) == ["UTC", "UTC"]
+    assert (await first.logs(), await second.logs()) == (["I am Asia/Tokyo"], ["I am UTC"])
+
+
+async def test_a_job_is_cancelled_alone_within_two_seconds(
+    queue: AsyncQueue, connect_state: State, tmp_path: Path
+) -> None:
+    lone, neighbour = tmp_path / "lone", tmp_path / "neighbour"
+    job = await queue.add("never_end", {"sign": str(lone)})
+    other = await queue.add("never_end", {"sign": str(neighbour)})
+    await wait_until(lambda: lone.exists() and neighbour.exists(), "both queries to run", 60)
+    await job.refresh()
+    with session_of(job, connect_state) as session:
+        assert len(session.running()) == 1
+        started = time.monotonic()
+        await job.revoke()
+        await wait_until(lambda: not session.running(), "the query to end", 60)
+        took = time.monotonic() - started
+    assert await reason(job)
+    assert took < 2.0
+    await other.refresh()
+    with session_of(other, connect_state) as session:
+        assert len(session.running()) == 1, "the neighbour's query goes on"
+    beats = neighbour.stat().st_size
+    await wait_until(lambda: neighbour.stat().st_size > beats, "the neighbour to be at work", 60)
+    await other.revoke()
+    await reason(other)
+
+
+async def test_a_job_over_its_time_is_ended_though_it_catches_exceptions(
+    queue: AsyncQueue, connect_state: State, tmp_path: Path
+) -> None:
+    job = await queue.add("take_too_long", {"sign": str(tmp_path / "beats")})
+    assert "'take_too_long' took longer than 0:00:01" in (why := await reason(job)).replace(
+        "tests.spark.connect_work:", ""
+    )
+    assert "raise SparkOptions.timeout" in why
+    await job.refresh()
+    with session_of(job, connect_state) as session:
+        assert session.running() == []
+
+
+@pytest.mark.parametrize(
+    ("task", "data", "expected"),
+    [
+        ("raise_here", {"word": "seven"}, r"ValueError: seven is no number \(connect_work\.py:\d+ in raise_here\)"),
+        ("raise_there", {"word": "seven"}, r"ValueError: seven is no number \(connect_work\.py:\d+ in explode\)"),
+        (
+            "query",
+            {"sql": "select * from nowhere"},
+            r"AnalysisException: \[TABLE_OR_VIEW_NOT_FOUND\].*`nowhere` cannot .* \(connect_work\.py:\d+ in query\)",
+        ),
+        ("query", {"sql": "selec 1"}, r"ParseException: \[PARSE_SYNTAX_ERROR\] Syntax error at or near 'selec'"),
+        ("want_too_much", {}, r"The property spark\.driver\.memory cannot be '3g' for one session"),
+    ],
+)
+async def test_what_goes_wrong_is_said_in_one_line(
+    queue: AsyncQueue, task: str, data: dict[str, Any], expected: str
+) -> None:
+    job = await queue.add(task, data)
+    why = await reason(job)
+    assert re.search(expected, why), why
+    assert "\n" not in why
+    assert not [line for line in await job.logs() if "\tat " in line or "JVM stacktrace" in line]
+
+
+async def test_progress_comes_from_spark(queue: AsyncQueue) -> None:
+    job = await queue.add("take_steps", {"seconds": 0.6, "parts": 12})
+    seen: list[tuple[int, str]] = []
+
+    async def look() -> None:
+        while True:
+            if progress := await job.progress():
+                seen.append((progress["percent"], progress["text"]))
+            await asyncio.sleep(0.05)
+
+    looking = asyncio.ensure_future(look())
+    assert await job.wait(SOON) == 12
+    looking.cancel()
+    percents = [percent for percent, _ in seen]
+    assert percents == sorted(percents)
+    assert 0 < percents[-1] <= 100
+    assert re.fullmatch(r"query 1: \d+ of 12 tasks, \d+ running, .* read", seen[-1][1])
+
+
+def test_a_worn_server_is_replaced_while_jobs_run_and_leaves_with_its_last_user(tmp_path: Path) -> None:
+    server = ConnectServer(
+        SparkOptions(master="local[1]", quick_start=True), max_jobs=1, linger=timedelta(0), start_timeout=SOON
+    )
+    server.start()
+    first = answering(server)
+    generations: list[str] = []
+
+    def work(spark: Any) -> int:
+        wait_until_sync(lambda: answering(server).generation != first.generation, "the successor", 100)
+        generations.append(answering(server).generation)
+        return int(spark.range(3).count())  # on the one that has been replaced
+
+    assert run_connect("work", work, server, SparkOptions()) == 3
+    wait_until_sync(lambda: not (server.directory / first.generation).exists(), "the worn one to be gone", 60)
+    assert run_connect("count", lambda spark: spark.range(4).count(), server, SparkOptions()) == 4
+    assert generations != [first.generation]
+    server.close()
+    wait_until_sync(lambda: not processes_in(server.directory), "server and keeper to leave", 60)
+    assert not [entry for entry in server.directory.iterdir() if entry.is_dir()]
+
+
+def test_a_server_that_cannot_start_says_why() -> None:
+    server = ConnectServer(SparkOptions(master="nowhere"), linger=timedelta(0))
+    for _ in range(2):  # the second asks a keeper of its own
+        with pytest.raises(SparkFailedError, match=r"did not start: .* exit code 1: Master must either be yarn"):
+            server.stay("run")
+    server.close()
+
+
+def test_a_server_that_is_not_there_is_said_to_be_away() -> None:
+    server = ConnectServer(url="sc://127.0.0.1:9")
+    with pytest.raises(SparkFailedError, match=r"server at 127\.0\.0\.1:9 does not answer"):
+        run_connect("count", lambda spark: spark.range(1).count(), server, SparkOptions())
