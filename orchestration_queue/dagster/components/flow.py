@@ -35,7 +35,7 @@ class FlowNode(dg.Model, dg.Resolvable):
     priority: int = Field(default=0, description="1 is the most urgent, 0 stands outside the order.")
 
     def model_post_init(self, context: Any) -> None:
-        """Refuse at once what could never run. (Limits in the fields themselves would refuse templates.)"""
+        """Refuse at once what could never run; limits in the fields themselves would refuse templates."""
         super().model_post_init(context)
         self.asset_task()
 

@@ -2,6 +2,7 @@
 
 # No `from __future__ import annotations` here: Dagster looks at the types of the fields, and would find texts.
 
+import re
 from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar
 
@@ -87,8 +88,7 @@ class QueueSchedulersComponent(dg.Component, dg.Model, dg.Resolvable):
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:  # noqa: ARG002  Dagster's
         """The job that writes them."""
-        name = self.job_name or dg.AssetKey(["write", self.queue, "schedulers"]).to_python_identifier()
-        name = "".join(letter if letter.isalnum() else "_" for letter in name)
+        name = self.job_name or re.sub(r"\W", "_", f"write_{self.queue}_schedulers", flags=re.ASCII)
 
         @dg.op(name=f"{name}_op", required_resource_keys={self.resource_key})
         def write(context: dg.OpExecutionContext) -> None:
