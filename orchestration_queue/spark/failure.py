@@ -58,7 +58,7 @@ class Failure:
         frames = _frames(traceback.format_list(traceback.extract_tb(error.__traceback__)))
         text = str(error).strip()
         if not _comes_from_spark(error):
-            return cls(type(error).__name__, _cut(text), frames)
+            return cls(type(error).__name__, _cut(_said_by_grpc(error) or text), frames)
         if "Traceback (most recent call last):" in text:
             return cls._of_worker(text, frames)
         return cls(type(error).__name__, _cut(_first_line(text).rstrip(";")), frames)
@@ -81,6 +81,12 @@ class Failure:
 
 def _comes_from_spark(error: BaseException) -> bool:
     return any(base.__module__.partition(".")[0] in {"pyspark", "py4j"} for base in type(error).__mro__)
+
+
+def _said_by_grpc(error: BaseException) -> str:
+    """What a server of Spark that does not answer comes to; as text it is ten lines."""
+    details = getattr(error, "details", None)
+    return str(details()) if callable(details) and type(error).__module__.startswith("grpc") else ""
 
 
 def _frames(lines: list[str]) -> tuple[str, ...]:

@@ -180,3 +180,17 @@ def saved_table(spark: SparkSession, name: str) -> DataFrameRef:
     """A table of the server's catalog, by reference."""
     spark.range(5).write.mode("overwrite").saveAsTable(name)
     return DataFrameRef.of_table(spark, name)
+
+
+@tasks.task
+@spark_task(server=SERVER)
+def count_table(spark: SparkSession, table: DataFrame) -> int:
+    """A table that another task has made."""
+    return table.count()
+
+
+@tasks.task
+@spark_task(server=SERVER)
+def read_path(spark: SparkSession, path: str) -> DataFrame:
+    """Files that no task has made."""
+    return spark.read.parquet(path)

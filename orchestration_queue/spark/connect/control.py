@@ -23,9 +23,6 @@ _ANSWER_S = 60.0
 _AWAY_S = 5.0
 """How long a server may be away, as when it is started anew just now."""
 _LOOK_S = 0.05
-_Status = proto.GetStatusResponse.OperationStatus
-_UNFINISHED = {_Status.OPERATION_STATE_RUNNING}
-"""An operation that is "terminating" has done its work; only its rows have not been fetched yet."""
 
 
 def channel_builder(url: str, session: str) -> DefaultChannelBuilder:
@@ -82,20 +79,24 @@ class SessionControl:
             time.sleep(_LOOK_S)
 
     def running(self) -> list[str]:
-        """Ids of the operations that are at work.
+        """Ids of the operations that are at work. Older versions of Spark cannot tell: none.
 
         Raises:
             grpc.RpcError: The server does not answer.
         """
+        if not hasattr(proto, "GetStatusRequest"):
+            return []
         request = proto.GetStatusRequest(**self._about)
         request.operation_status.SetInParent()
         try:
             reply = self._stub.GetStatus(request, metadata=self._metadata, timeout=_DEADLINE_S)
         except grpc.RpcError as error:
-            if _is_no_session(error):
+            if _is_no_session(error) or _code(error) is grpc.StatusCode.UNIMPLEMENTED:
                 return []
             raise
-        return [status.operation_id for status in reply.operation_statuses if status.state in _UNFINISHED]
+        # One that is "terminating" has done its work; only its rows have not been fetched yet.
+        at_work = proto.GetStatusResponse.OperationStatus.OPERATION_STATE_RUNNING
+        return [status.operation_id for status in reply.operation_statuses if status.state == at_work]
 
     def interrupt(self) -> list[str]:
         """Interrupt all operations, whichever thread of the session's user began them; returns their ids.
@@ -135,6 +136,12 @@ def fence(url: str, session: str) -> list[str]:
         TimeoutError: An operation does not end.
     """
     with SessionControl(url, session) as control:
+        try:
+            control.open()  # or who is about to open it could do so after all; what was closed cannot be opened again
+        except grpc.RpcError as error:
+            if _is_no_session(error):
+                return []
+            raise
         found = dict.fromkeys(control.running())
         # An interrupted write takes back what it wrote, which takes time: the next attempt may write the same files.
         found |= dict.fromkeys(control.interrupt())

@@ -81,9 +81,10 @@ class ConnectKeeper(Keeper):
     def _needs_a_new_one(self) -> bool:
         if self._current is None:
             return True
-        if time.monotonic() < self._not_before:
+        jobs = self._current.jobs()
+        if time.monotonic() < self._not_before or not jobs:  # its successor would be no better
             return False
-        is_tired = self._max_jobs is not None and self._current.jobs() >= self._max_jobs
+        is_tired = self._max_jobs is not None and jobs >= self._max_jobs
         return is_tired or (self._max_memory is not None and self._current.memory() >= self._max_memory)
 
     def _see_to_the_next(self, coming: Generation) -> bool:

@@ -181,13 +181,16 @@ def _run(
             with watch, printed_to(lambda line: _tell(job, line)):
                 if job is not None:
                     connection.session.registerProgressHandler(_progress(job, trace))
-                return function(connection.session)
+                result = function(connection.session)
         except Exception as error:
             if watch.verdict is not None:
                 raise _stopped(name, watch.verdict, options, stay) from None
-            if isinstance(error, UnrecoverableError):
+            if isinstance(error, (UnrecoverableError, SparkFailedError)):
                 raise
             raise _failed(error, job) from None
+    if watch.verdict is not None:  # and whoever caught what that raised, had no session to go on with
+        raise _stopped(name, watch.verdict, options, stay)
+    return result
 
 
 def _progress(job: RunJob, trace: _Trace) -> QueryProgress:
