@@ -7,7 +7,7 @@ BIN    := $(VENV)/bin
 UV     := $(BIN)/uv
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-ui test lua-coverage bench lint types check generate lock wheel clean
+.PHONY: help demo demo-ui test lua-coverage bench lint types check generate lock docs wheel clean
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,6 +49,9 @@ lint: $(VENV)/.dev.stamp ## Style, floors, generated files, Lua (needs luacheck:
 types: $(VENV)/.dev.stamp ## mypy --strict
 	$(BIN)/mypy
 
+docs: $(VENV)/.dev.stamp ## Build the documentation's site in build/site; a dead link fails
+	PATH="$(abspath $(BIN)):$$PATH" NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+
 wheel: $(VENV)/.dev.stamp ## Build the wheel, look at what is in it, and try its promises in an empty environment
 	rm -rf dist build/wheel && mkdir -p build/wheel
 	$(UV) build --quiet --python $(BIN)/python
@@ -59,7 +62,7 @@ wheel: $(VENV)/.dev.stamp ## Build the wheel, look at what is in it, and try its
 	  "$$(ls dist/*.whl)[cli,embedded]" pytest pytest-asyncio pytest-timeout
 	cd build/wheel && venv/bin/python -m pytest -q --asyncio-mode=auto --rootdir=. fundamentals
 
-check: lint types wheel test ## All that CI runs
+check: lint types docs wheel test ## All that CI runs
 
 generate: $(VENV)/.dev.stamp ## Write the generated files anew
 	$(BIN)/python tools/bundle_lua.py
@@ -71,7 +74,7 @@ COMPILE = $(UV) pip compile --quiet --universal --python-version 3.11 --generate
           --no-header --no-annotate $(LOCK_ARGS) pyproject.toml --all-extras --group examples
 lock: | $(UV) ## Resolve the locked versions anew (LOCK_ARGS=--upgrade for the newest)
 	$(COMPILE) --output-file requirements/demo.lock
-	$(COMPILE) --group bench --group test --group lint --output-file requirements/dev.lock
+	$(COMPILE) --group bench --group test --group lint --group docs --output-file requirements/dev.lock
 
 clean: ## Remove what the commands above left behind
 	rm -rf $(VENV) dist build .demo .oq .bench .mypy_cache .pytest_cache .ruff_cache .hypothesis

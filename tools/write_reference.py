@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from dashboard import dashboard
+from reference_functions import functions
+from reference_python import MODULES, error_tree, python_page
 
 from orchestration_queue.protocol.keys import PERMANENT_KEYS, SHARED_KEYS
 from orchestration_queue.states import TERMINAL, TRANSITIONS, JobState
@@ -24,8 +28,9 @@ def states() -> str:
     rows = [f"| `{arrow.source}` | `{arrow.target}` | {arrow.trigger} |" for arrow in TRANSITIONS]
     return "\n".join(
         [
-            NOTE,
             "# States of a job",
+            "",
+            NOTE,
             "",
             "```mermaid",
             "stateDiagram-v2",
@@ -46,8 +51,9 @@ def keys() -> str:
     rows += [f"| `prefix:{name}` | {meaning} |" for name, meaning in SHARED_KEYS.items()]
     return "\n".join(
         [
-            NOTE,
             "# Keys without a time to live",
+            "",
+            NOTE,
             "",
             "Every other key expires by itself. The test-suite fails when a key is neither here nor expiring.",
             "",
@@ -67,8 +73,9 @@ def metrics() -> str:
     ]
     return "\n".join(
         [
-            NOTE,
             "# Metrics of a worker process",
+            "",
+            NOTE,
             "",
             "`oq worker --metrics-port 9464` serves them at `/metrics`, beside `/livez` and `/readyz`. What",
             "stands below `orchestration_queue_errors_total` is read from the server when somebody asks, and only with",
@@ -82,10 +89,13 @@ def metrics() -> str:
     )
 
 
-PAGES = {
+PAGES: dict[str, Callable[[], str]] = {
     "docs/reference/states.md": states,
     "docs/reference/keys.md": keys,
     "docs/reference/metrics.md": metrics,
+    "docs/reference/errors.md": partial(error_tree, NOTE),
+    "docs/reference/functions.md": partial(functions, NOTE),
+    **{f"docs/reference/python/{name}.md": partial(python_page, NOTE, name) for name in MODULES},
     "helm/orchestration-queue/files/dashboard.json": dashboard,
 }
 
@@ -99,6 +109,7 @@ def main(check: bool) -> int:
         print(f"Stale: {', '.join(stale)}; run python tools/write_reference.py.", file=sys.stderr)
         return 1
     for name in stale:
+        (ROOT / name).parent.mkdir(parents=True, exist_ok=True)
         (ROOT / name).write_text(PAGES[name]())
     return 0
 

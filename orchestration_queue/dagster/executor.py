@@ -218,7 +218,7 @@ def queue_executor(init_context: dg.InitExecutorContext) -> QueueExecutor:
     ``orchestration_queue/isolation``, and ``orchestration_queue/timeout`` in seconds. The tags of dagster-celery mean
     here what they mean there.
 
-    Example:
+    Examples:
         >>> import dagster as dg
         >>> defs = dg.Definitions(executor=queue_executor.configured({"queue": "etl", "max_concurrent": 8}))
     """

@@ -22,7 +22,7 @@ class QueueResource(dg.ConfigurableResource["QueueResource"]):
     closed when the step or tick ends. Give a URL with a password as ``dg.EnvVar("OQ_URL")``: Dagster then stores
     and shows the variable's name only.
 
-    Example:
+    Examples:
         >>> import dagster as dg
         >>> defs = dg.Definitions(resources={"queue": QueueResource(url=dg.EnvVar("OQ_URL"))})
     """

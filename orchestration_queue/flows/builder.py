@@ -37,7 +37,7 @@ Dependency: TypeAlias = Node | SubFlow | str
 class DagBuilder:
     """Write a graph down node by node; each node can be named by those after it.
 
-    Example:
+    Examples:
         >>> etl = DagBuilder("etl", queue="data")
         >>> extract = etl.node("extract", data={"day": "2013-01-01"})
         >>> clean = etl.node("clean", deps=[extract])

@@ -22,7 +22,7 @@ MOST_MISSED = 1000
 class MissedRuns(Options):
     """What becomes of runs that nobody made in time, because no worker was there.
 
-    Example:
+    Examples:
         >>> MissedRuns.fire_all(max=24).mode
         'fire_all'
     """

@@ -65,7 +65,7 @@ def Depends(provider: Provider, /, *, scope: Lifetime = "job") -> Any:  # noqa: 
     Raises:
         UsageError: There is no such scope, or the provider cannot be called.
 
-    Example:
+    Examples:
         ::
 
             async def connect() -> AsyncIterator[Database]:

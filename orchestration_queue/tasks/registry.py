@@ -54,7 +54,7 @@ class Tasks:
         InvalidNameError: The wire cannot carry the queue's name.
         UsageError: There is no such codec.
 
-    Example:
+    Examples:
         >>> tasks = Tasks(queue="sums")
         >>> @tasks.task
         ... def add(a: int, b: int = 1) -> int:

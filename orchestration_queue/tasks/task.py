@@ -196,7 +196,7 @@ class Task(Generic[P, R_co]):
             trigger_rule: What must have become of these for it to run.
             optional_deps: The nodes it waits for, whatever becomes of them.
 
-        Example:
+        Examples:
             ::
 
                 Dag("thumbs", [load := fetch.node("load")(url), resize.node("small", deps=[load])(width=100)], "images")
@@ -234,7 +234,7 @@ class Task(Generic[P, R_co]):
         Raises:
             UsageError: The task has no such parameter, or the arguments cannot be kept for elements.
 
-        Example:
+        Examples:
             ::
 
                 thumbs = builder.add(resize.map("thumbs", over=listing, as_="path", data={"width": 100}))

@@ -67,7 +67,7 @@ class Tracing:
     Args:
         provider: Where spans go; default OpenTelemetry's global one.
 
-    Example:
+    Examples:
         >>> Worker("orders", handle, middleware=[Tracing()])  # doctest: +SKIP
     """
 

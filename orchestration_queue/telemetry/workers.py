@@ -45,7 +45,7 @@ class WorkerMetrics:
     Args:
         registry: Where the metrics are found; default a registry of their own.
 
-    Example:
+    Examples:
         >>> metrics = WorkerMetrics()
         >>> metrics.watch(worker)  # doctest: +SKIP
         >>> with TelemetryServer(metrics.registry):  # doctest: +SKIP

@@ -28,7 +28,7 @@ class TimeMachine:
     search for stalled jobs, which asks the server how long a delivery was idle; a handler's ``timeout`` and its own
     sleeps. A job that runs during a jump looks to other workers as if its worker had been away for so long.
 
-    Example:
+    Examples:
         >>> with TimeMachine() as clock:
         ...     before = clock.now()
         ...     clock.travel(timedelta(days=30)) - before >= timedelta(days=30)

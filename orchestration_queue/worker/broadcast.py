@@ -47,7 +47,7 @@ class BroadcastWorker(Worker):
         InvalidNameError: The wire cannot carry a name, or a pattern is malformed.
         InvalidOptionError: There is no such start.
 
-    Example:
+    Examples:
         >>> async def mail(job: AsyncActiveJob) -> None:
         ...     print(job.name, job.data)
         >>> worker = BroadcastWorker("shop", mail, subscription="mailer", subjects=["orders.*"])

@@ -71,7 +71,7 @@ class Worker:
     Attributes:
         id: This worker's name among those of the queue.
 
-    Example:
+    Examples:
         >>> async def greet(job: AsyncActiveJob) -> str:
         ...     return f"Hello, {job.data['name']}"
         >>> asyncio.run(Worker("greetings", greet).run())  # doctest: +SKIP

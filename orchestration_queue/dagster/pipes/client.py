@@ -44,7 +44,7 @@ class PipesQueueClient(QueueResource, dg.PipesClient):
     process, finds its job: one that waits or runs is not added again, and one that has completed does not run again.
     One that has failed is replaced by a new job. Cancelling the run revokes the job.
 
-    Example:
+    Examples:
         >>> import dagster as dg
         >>> defs = dg.Definitions(resources={"pipes": PipesQueueClient(url=dg.EnvVar("OQ_URL"))})
     """
