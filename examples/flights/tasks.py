@@ -64,7 +64,7 @@ def count_flights(job: ActiveJob, expected_rows: int) -> dict[str, Any]:
 
 
 @tasks.task
-@spark_task(options=SparkOptions(memory="2g"))
+@spark_task(runtime="process", options=SparkOptions(memory="2g"))
 def delay_table(spark: SparkSession, data_dir: str) -> dict[str, Any]:
     """Every flight with its weather and plane, and what delays them: the Spark job."""
     # Not above: workers, and the Dagster processes that load this module, need no PySpark of their own.
