@@ -22,6 +22,7 @@ _NOISE = re.compile(
     r"|To adjust logging level use"
     r"|\{.*\"logger\": \"(DataFrame|SQL)QueryContextLogger\""  # the exception that PySpark is about to raise, as JSON
 )
+_GRPC = re.compile(r'<_\w+ of RPC that terminated with:\n\s*status = .*\n\s*details = "(?P<details>.+)"')
 _PYTHON_FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>\S+)')
 _NOT_THE_USERS = re.compile(r"/(pyspark|py4j|orchestration_queue/spark)/|^<frozen|pyspark\.zip/|/runpy\.py$")
 
@@ -57,8 +58,10 @@ class Failure:
         """Read an exception of the user's code, of PySpark, or of Java."""
         frames = _frames(traceback.format_list(traceback.extract_tb(error.__traceback__)))
         text = str(error).strip()
+        if said := _said_by_grpc(text):
+            return cls(type(error).__name__, _cut(said), frames)
         if not _comes_from_spark(error):
-            return cls(type(error).__name__, _cut(_said_by_grpc(error) or text), frames)
+            return cls(type(error).__name__, _cut(text), frames)
         if "Traceback (most recent call last):" in text:
             return cls._of_worker(text, frames)
         return cls(type(error).__name__, _cut(_first_line(text).rstrip(";")), frames)
@@ -83,10 +86,10 @@ def _comes_from_spark(error: BaseException) -> bool:
     return any(base.__module__.partition(".")[0] in {"pyspark", "py4j"} for base in type(error).__mro__)
 
 
-def _said_by_grpc(error: BaseException) -> str:
-    """What a server of Spark that does not answer comes to; as text it is ten lines."""
-    details = getattr(error, "details", None)
-    return str(details()) if callable(details) and type(error).__module__.startswith("grpc") else ""
+def _said_by_grpc(text: str) -> str:
+    """What a server that has gone away comes to; the other nine lines are about gRPC."""
+    said = _GRPC.match(text)
+    return said["details"] if said else ""
 
 
 def _frames(lines: list[str]) -> tuple[str, ...]:

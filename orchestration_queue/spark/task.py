@@ -67,7 +67,7 @@ def spark_task(
         UsageError: It has no parameter for the session, there is no such runtime, or the options concern the server
             and a server is named.
 
-    Example:
+    Examples:
         ::
 
             @tasks.task

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from py4j.protocol import Py4JError
-from pyspark.errors import AnalysisException, PythonException
+from pyspark.errors import AnalysisException, PySparkException, PythonException
 
 from orchestration_queue.spark.failure import Failure, how_it_ended, is_noise
 
@@ -32,6 +32,12 @@ PLAN_ERROR = """[TABLE_OR_VIEW_NOT_FOUND] The table or view `nope` cannot be fou
 +- 'UnresolvedRelation [nope], [], false
 """
 
+GONE = """<_MultiThreadedRendezvous of RPC that terminated with:
+\tstatus = StatusCode.UNAVAILABLE
+\tdetails = "failed to connect to all addresses; last error: Connection refused"
+\tdebug_error_string = "UNAVAILABLE:failed to connect to all addresses"
+>"""
+
 
 def raised(error: Exception) -> Failure:
     try:
@@ -58,6 +64,10 @@ def test_the_users_own_exception_keeps_its_words_and_place() -> None:
         (
             AnalysisException(PLAN_ERROR, messageParameters={}),
             "AnalysisException: [TABLE_OR_VIEW_NOT_FOUND] The table or view `nope` cannot be found. SQLSTATE: 42P01 (",
+        ),
+        (
+            PySparkException(GONE, messageParameters={}),
+            "PySparkException: failed to connect to all addresses; last error: Connection refused (",
         ),
     ],
 )
