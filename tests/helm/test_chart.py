@@ -15,6 +15,8 @@ import yaml
 from typer.testing import CliRunner
 
 from orchestration_queue.cli.main import app
+from orchestration_queue.spark import SparkOptions
+from orchestration_queue.spark.runtime import server_for
 from orchestration_queue.telemetry import METRICS
 
 CHART = Path(__file__).parents[2] / "helm" / "orchestration-queue"
@@ -108,6 +110,22 @@ def test_workers_are_started_with_options_that_exist_and_may_drain(path: Path) -
         assert pod["terminationGracePeriodSeconds"] > drain
         assert any(entry["name"] == "OQ_URL" and "secretKeyRef" in entry["valueFrom"] for entry in container["env"])
     assert workers
+
+
+def test_workers_of_the_connect_mode_find_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    objects = rendered(values_of(CHART / "ci" / "dagster-spark-values.yaml"))
+    (service,) = (made for made in objects if made["kind"] == "Service" and "spark" in made["metadata"]["name"])
+    told = [
+        entry["value"]
+        for _, container in containers(objects)
+        for entry in container.get("env", ())
+        if entry["name"] == "SPARK_REMOTE"
+    ]
+    assert told
+    for url in told:
+        monkeypatch.setenv("SPARK_REMOTE", url)
+        found = server_for(SparkOptions()).url
+        assert found == f"sc://{service['metadata']['name']}:{service['spec']['ports'][0]['port']}"
 
 
 def test_rules_and_dashboard_speak_of_metrics_that_exist() -> None:

@@ -62,7 +62,7 @@ class ConnectServer:
 
     Without an address, it is a server of this machine: started by whoever needs it first, shared by the processes of
     one user that ask for the same, on loopback and behind a secret, started again when it is killed, and gone soon
-    after its last user. docs/decisions/0009-spark-connect-servers.md has the whole picture.
+    after its last user. docs/decisions/0010-spark-connect-servers.md has the whole picture.
 
     Args:
         options: Its master, memory, properties, environment, Python and Java; default ``local[*]`` with 1 GiB.
