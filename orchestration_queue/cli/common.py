@@ -21,7 +21,9 @@ __all__ = [
     "Url",
     "Yes",
     "ask",
+    "console",
     "fail",
+    "moment_text",
     "parsed_json",
     "seconds_text",
     "show_fields",
@@ -40,6 +42,9 @@ Prefix = Annotated[str, typer.Option("--prefix", envvar="OQ_PREFIX", help="First
 QueueName = Annotated[str, typer.Argument(help="The queue.")]
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+_NO_TERMINAL = 10_000
+"""Columns for what nobody looks at in a terminal."""
 
 STATE_COLOURS = {
     "completed": "green",
@@ -75,7 +80,13 @@ def show_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
         table.add_column(column, justify="right" if is_number else "left", overflow="fold")
     for row in rows:
         table.add_row(*row)
-    Console().print(table)
+    console().print(table)
+
+
+def console() -> Console:
+    """Standard output. Lines are folded to a terminal's width; a file or a pipe gets them whole."""
+    out = Console()
+    return out if out.is_terminal else Console(width=_NO_TERMINAL)
 
 
 def tell(as_json: bool, sentence: str, **facts: object) -> None:
@@ -94,7 +105,7 @@ def show_fields(fields: Mapping[str, Any]) -> None:
     for name, value in fields.items():
         if value not in (None, "", [], ()):
             table.add_row(name, value)
-    Console().print(table)
+    console().print(table)
 
 
 def state_text(state: str | None) -> str:
@@ -110,6 +121,11 @@ def seconds_text(seconds: float | None) -> str:
 def time_text(at: datetime | None) -> str | None:
     """A time, in this machine's zone."""
     return None if at is None else at.astimezone().isoformat(" ", "milliseconds")
+
+
+def moment_text(at: datetime | None) -> str:
+    """A time to the second, in this machine's zone, for tables."""
+    return "-" if at is None else f"{at.astimezone():%Y-%m-%d %H:%M:%S}"
 
 
 def fail(message: str) -> None:

@@ -16,6 +16,7 @@ from orchestration_queue.cli.common import (
     Url,
     Yes,
     ask,
+    moment_text,
     show_fields,
     show_json,
     show_table,
@@ -54,7 +55,7 @@ def ls(
                 letter.id,
                 escape(letter.name),
                 letter.original_job_id,
-                time_text(letter.added_at) or "-",
+                moment_text(letter.added_at),
                 escape(letter.failed_reason[:80]),
             ]
             for letter in letters

@@ -21,6 +21,8 @@ from orchestration_queue.cli.common import (
     Url,
     Yes,
     ask,
+    console,
+    moment_text,
     show_fields,
     show_json,
     show_table,
@@ -77,8 +79,8 @@ def ls(
                 escape(flow.name),
                 state_text(flow.state) + (" [dim]paused[/]" if flow.is_paused and not flow.state.is_final else ""),
                 str(flow.nodes),
-                time_text(flow.created_at) or "",
-                time_text(flow.finished_at) or "",
+                moment_text(flow.created_at),
+                moment_text(flow.finished_at),
             ]
             for flow in flows
         ],
@@ -140,7 +142,7 @@ def tree(
     elif mermaid:
         typer.echo(drawing.mermaid(nodes))
     else:
-        Console().print(_drawn(nodes, status))
+        console().print(_drawn(nodes, status))
 
 
 def _drawn(nodes: list[FlowNode], status: FlowStatus | None) -> RenderableType:

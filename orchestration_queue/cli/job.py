@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 import typer
@@ -18,6 +19,7 @@ from orchestration_queue.cli.common import (
     Url,
     Yes,
     ask,
+    moment_text,
     parsed_json,
     seconds_text,
     show_fields,
@@ -39,6 +41,15 @@ app = typer.Typer(help="Jobs.", no_args_is_help=True)
 
 JobId = Annotated[str, typer.Argument(help="The job's id.")]
 _LOOK_AGAIN_S = 0.5
+_LISTED = (
+    JobState.ACTIVE,
+    JobState.WAITING,
+    JobState.DELAYED,
+    JobState.SUSPENDED,
+    JobState.FAILED,
+    JobState.COMPLETED,
+)
+"""States that the wire keeps a list of."""
 
 
 @app.command("add")
@@ -110,16 +121,19 @@ def show(
 @app.command("ls")
 def ls(
     queue: QueueName,
-    state: Annotated[JobState, typer.Option(help="In which state.")] = JobState.WAITING,
+    state: Annotated[JobState | None, typer.Option(help="Only those in this state.")] = None,
     name: Annotated[str | None, typer.Option(help="Only jobs of this name.")] = None,
     limit: Annotated[int, typer.Option(help="At most so many.", min=1)] = 50,
     url: Url = None,
     prefix: Prefix = DEFAULT_PREFIX,
     as_json: JsonFlag = False,
 ) -> None:
-    """List the jobs in one state."""
+    """List jobs: those that run first, then those that are to run, and those that have ended."""
     with Queue(queue, url=url, prefix=prefix) as client:
-        jobs = client.get_jobs(state, 0, limit - 1) if name is None else client.search(name, state=state, limit=limit)
+        if name is None:
+            jobs = _first_jobs(client, [state] if state else _LISTED, limit)
+        else:
+            jobs = client.search(name, state=state, limit=limit)
     if as_json:
         show_json([_described(job) for job in jobs])
         return
@@ -130,13 +144,21 @@ def ls(
                 job.id,
                 escape(job.record.name),
                 state_text(job.record.state),
-                time_text(job.record.added_at) or "-",
+                moment_text(job.record.added_at),
                 str(job.record.attempts_made),
                 escape((job.record.failed_reason or "")[:60]),
             ]
             for job in jobs
         ],
     )
+
+
+def _first_jobs(client: Queue, states: Iterable[JobState], limit: int) -> list[Job]:
+    jobs: list[Job] = []
+    for state in states:
+        if len(jobs) < limit:
+            jobs += client.get_jobs(state, 0, limit - len(jobs) - 1)
+    return jobs
 
 
 @app.command("watch")

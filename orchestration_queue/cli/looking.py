@@ -15,7 +15,7 @@ from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
-from orchestration_queue.cli.common import JsonFlag, Prefix, QueueName, Url, show_json, show_table, time_text
+from orchestration_queue.cli.common import JsonFlag, Prefix, QueueName, Url, console, moment_text, show_json, show_table
 from orchestration_queue.client import JobCounts, Queue
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 from orchestration_queue.server import Connection
@@ -38,7 +38,7 @@ def workers(queue: QueueName, url: Url = None, prefix: Prefix = DEFAULT_PREFIX, 
                 worker.id,
                 escape(worker.host),
                 str(worker.pid),
-                time_text(worker.started_at) or "-",
+                moment_text(worker.started_at),
                 str(worker.active_jobs),
             ]
             for worker in found
@@ -110,7 +110,7 @@ def top(
                 break
             time.sleep(interval)
     if not as_json:
-        Console().print(table)
+        console().print(table)
 
 
 def _rate(look: _Look, before: _Look | None) -> float | None:

@@ -86,6 +86,10 @@ async def test_a_job_is_listed_followed_and_steered(oq: Oq, queue: Queue) -> Non
     assert [job["id"] for job in oq.json("job", "ls", queue.name, "--name", "bad")] == [bad.id]
     await run_all(queue, 2)
     assert bad.id in oq("job", "ls", queue.name, "--state", "failed").stdout
+    assert [job["id"] for job in oq.json("job", "ls", queue.name)] == [bad.id, good.id], "of all states, failures first"
+    assert [job["id"] for job in oq.json("job", "ls", queue.name, "--limit", "1")] == [bad.id]
+    lines = oq("job", "ls", queue.name).stdout.splitlines()
+    assert len(lines) == 3, "no line is folded where nobody looks"
     assert oq.json("job", "logs", queue.name, good.id) == ["first line", "second line"]
     watched = oq("job", "watch", queue.name, good.id)
     assert (watched.exit_code, watched.stdout.split(" after")[0]) == (0, f"Job {good.id} completed")
