@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -178,9 +178,7 @@ def _run(
             cut=connection.cut,
         )
         try:
-            with watch, printed_to(lambda line: _tell(job, line)):
-                if job is not None:
-                    connection.session.registerProgressHandler(_progress(job, trace))
+            with watch, _reported(connection, job, trace):
                 result = function(connection.session)
         except Exception as error:
             if watch.verdict is not None:
@@ -191,6 +189,17 @@ def _run(
     if watch.verdict is not None:  # and whoever caught what that raised, had no session to go on with
         raise _stopped(name, watch.verdict, options, stay)
     return result
+
+
+@contextlib.contextmanager
+def _reported(connection: SparkConnection, job: RunJob | None, trace: _Trace) -> Iterator[None]:
+    """What is printed goes to the job's log, and Spark's progress to its progress. Without a job, nowhere new."""
+    if job is None:
+        yield
+        return
+    connection.session.registerProgressHandler(_progress(job, trace))
+    with printed_to(lambda line: _tell(job, line)):
+        yield
 
 
 def _progress(job: RunJob, trace: _Trace) -> QueryProgress:

@@ -233,7 +233,10 @@ class ConnectServer:
 
 def _importable() -> str:
     """What is importable here is to be importable there: a server for other modules is another server."""
-    return os.pathsep.join(dict.fromkeys(str(Path(entry).absolute()) for entry in sys.path))
+    places = dict.fromkeys(Path(entry).absolute() for entry in sys.path)
+    # Where commands are, no modules are: `oq worker` and `python program.py` are to find the same server.
+    nothing = Path(sys.executable).parent
+    return os.pathsep.join(str(place) for place in places if place.exists() and place != nothing)
 
 
 def _start_keeper(directory: Path, request: dict[str, Any], lock: int) -> None:

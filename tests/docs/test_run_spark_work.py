@@ -1,0 +1,81 @@
+"""What the page on Spark work shows is what happens."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from orchestration_queue.client import Queue
+from tests.processes import OQ
+from tests.spark.conftest import processes_in
+from tests.waiting import wait_until_sync
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "run-spark-work.md"
+
+
+@pytest.fixture
+def programs(tmp_path: Path) -> dict[str, str]:
+    """The page's programs, written to files; their texts by name."""
+    found = re.findall(r"```python\n(# (\w+\.py)\n.*?)```", PAGE.read_text(), re.DOTALL)
+    for text, name in found:
+        (tmp_path / name).write_text(text)
+    (tmp_path / "nightly.py").write_text("import sys\nresult = sys.argv[1:]\n")
+    return {name: text for text, name in found}
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> Iterator[dict[str, str]]:
+    """Variables of programs that share a Connect server nobody else uses; it is gone when the test ends."""
+    (tmp_path / "temporary").mkdir()
+    given = {name: value for name, value in os.environ.items() if name not in ("OQ_URL", "SPARK_REMOTE")}
+    yield given | {"TMPDIR": str(tmp_path / "temporary"), "OQ_SPARK_RESULTS": str(tmp_path / "results")}
+    kept = tmp_path / "temporary"
+    for process in processes_in(kept):
+        os.kill(process, signal.SIGTERM)
+    wait_until_sync(lambda: not processes_in(kept), "the Connect server to leave", 60)
+
+
+def test_the_programs_of_the_page_print_what_it_shows(
+    tmp_path: Path, programs: dict[str, str], environment: dict[str, str]
+) -> None:
+    flights = tmp_path / "flights"
+    flights.mkdir()
+    carriers, distances = ["UA", "AA", "UA", "AA"], [1400, 1089, 0, 762]
+    pd.DataFrame({"carrier": carriers, "distance": distances}).to_parquet(flights / "part.parquet")
+    shown = re.findall(r"^\$ python (\w+\.py) /data/flights\n((?:(?!\$|```).*\n)+)", PAGE.read_text(), re.MULTILINE)
+    assert [name for name, _ in shown] == ["add.py", "alone.py"]
+    command = [OQ, "worker", "etl:tasks", "--queue", "etl"]
+    assert " ".join(["oq", *command[1:]]) in PAGE.read_text()
+    worker = subprocess.Popen(command, cwd=tmp_path, env=environment, start_new_session=True)
+    try:
+        for name, text in shown:
+            words = [sys.executable, name, str(flights)]
+            said = subprocess.check_output(words, cwd=tmp_path, env=environment, text=True, timeout=200)
+            assert said.replace(str(flights), "/data/flights") == text
+        (shelf,) = (tmp_path / "temporary").glob("oq-connect-*")
+        assert len(list(shelf.iterdir())) == 1, "worker and program share one server"
+        with Queue("etl", url=f"embedded://{tmp_path / '.oq'}") as queue:
+            job = queue.add("count_rows", {"path": str(flights)})
+            assert job.wait(100) == {"rows": 4}
+            assert job.logs() == [f"counting {flights}"]
+    finally:
+        worker.send_signal(signal.SIGTERM)
+        assert worker.wait(20) == 0
+
+
+def test_the_other_programs_of_the_page_import(
+    tmp_path: Path, programs: dict[str, str], environment: dict[str, str]
+) -> None:
+    assert set(programs) == {"etl.py", "pools.py", "add.py", "scripts.py", "alone.py"}
+    check = "import pools, scripts; assert [*pools.tasks] and [*scripts.tasks]"
+    subprocess.run([sys.executable, "-c", check], cwd=tmp_path, env=environment, check=True)
