@@ -144,8 +144,10 @@ async def test_progress_comes_from_spark(queue: AsyncQueue) -> None:
     looking.cancel()
     percents = [percent for percent, _ in seen]
     assert percents == sorted(percents)
-    assert 0 < percents[-1] <= 100
-    assert re.fullmatch(r"query 1: \d+ of 12 tasks, \d+ running, .* read", seen[-1][1])
+    assert any(0 < percent < 100 for percent in percents)
+    assert any(re.fullmatch(r"query 1: [1-9]\d* of \d+ tasks, \d+ running, .* read", text) for _, text in seen)
+    last = await job.progress()
+    assert (last["percent"], last["text"]) == (100, "done")
 
 
 def test_a_worn_server_is_replaced_while_jobs_run_and_leaves_with_its_last_user(tmp_path: Path) -> None:
@@ -163,7 +165,8 @@ def test_a_worn_server_is_replaced_while_jobs_run_and_leaves_with_its_last_user(
 
     assert run_connect("work", work, server, SparkOptions()) == 3
     wait_until_sync(lambda: not (server.directory / first.generation).exists(), "the worn one to be gone", 60)
-    assert run_connect("count", lambda spark: spark.range(4).count(), server, SparkOptions()) == 4
+    with SessionControl(answering(server).url, "00000000-0000-4000-8000-000000000001") as other:
+        other.open()
     assert generations != [first.generation]
     server.close()
     wait_until_sync(lambda: not processes_in(server.directory), "server and keeper to leave", 60)

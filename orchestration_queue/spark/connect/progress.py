@@ -21,7 +21,7 @@ class QueryProgress(ProgressHandler):
 
     def __init__(self, tell: Callable[[int, str], None]) -> None:
         self._tell = tell
-        self._queries: dict[str, int] = {}
+        self._queries: dict[str, tuple[int, int]] = {}
         self._told: tuple[int, str] | None = None
         self._next = 0.0
 
@@ -33,11 +33,14 @@ class QueryProgress(ProgressHandler):
         total = sum(stage.num_tasks for stage in known)
         if done or not total:
             return
-        number = self._queries.setdefault(operation_id or "", len(self._queries) + 1)
+        number, most = self._queries.get(operation_id or "", (len(self._queries) + 1, 0))
         completed = sum(stage.num_completed_tasks for stage in known)
         read = sum(stage.num_bytes_read for stage in known)
         text = f"query {number}: {completed} of {total} tasks, {inflight_tasks} running, {_size(read)} read"
-        told = (100 * completed // total, text)
+        # Spark plans some stages late, and then there is more to do; what was told is not taken back.
+        most = max(most, 100 * completed // total)
+        self._queries[operation_id or ""] = (number, most)
+        told = (most, text)
         if told != self._told and time.monotonic() >= self._next:
             self._told, self._next = told, time.monotonic() + _EVERY_S
             self._tell(*told)

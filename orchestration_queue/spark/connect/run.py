@@ -7,6 +7,7 @@ import logging
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import grpc
@@ -139,7 +140,10 @@ def run_connect(
         if job is not None:
             job.update_progress(trace.progress(0, "waiting for Spark"))
             _fence(job, server, earlier)
-        return _run(name, function, stay, options, job, trace)
+        result = _run(name, function, stay, options, job, trace)
+        if job is not None:
+            _advance(job, trace, 100, "done")
+        return result
     finally:
         stay.leave()
 
@@ -197,17 +201,14 @@ def _reported(connection: SparkConnection, job: RunJob | None, trace: _Trace) ->
     if job is None:
         yield
         return
-    connection.session.registerProgressHandler(_progress(job, trace))
+    connection.session.registerProgressHandler(QueryProgress(partial(_advance, job, trace)))
     with printed_to(lambda line: _tell(job, line)):
         yield
 
 
-def _progress(job: RunJob, trace: _Trace) -> QueryProgress:
-    def tell(percent: int, text: str) -> None:
-        with contextlib.suppress(TransportError):  # the next will arrive
-            job.update_progress(trace.progress(percent, text))
-
-    return QueryProgress(tell)
+def _advance(job: RunJob, trace: _Trace, percent: int, text: str) -> None:
+    with contextlib.suppress(TransportError):  # the next will arrive, or it does not matter any more
+        job.update_progress(trace.progress(percent, text))
 
 
 def _tell(job: RunJob | None, line: str) -> None:
