@@ -17,34 +17,18 @@ import time
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pyspark
 
 from orchestration_queue.client import Queue
-from orchestration_queue.spark import ConnectServer, SparkOptions, run_spark, spark_task
+from orchestration_queue.spark import ConnectServer, SparkOptions, run_spark
 from orchestration_queue.spark.connect.layout import State, read_state
-from orchestration_queue.tasks import Tasks
 from tests.bench.server import server
+from tests.bench.spark_work import smallest
 from tests.processes import worker_process
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-__all__ = ["tasks"]
-
 _PATIENCE_S = 100.0
-_FRESH = "from tests.bench.spark import smallest; assert smallest.function() == 1"
-
-tasks = Tasks()
-
-
-def count_one(spark: SparkSession) -> int:
-    """The smallest query there is."""
-    return len(spark.range(1).collect())
-
-
-smallest = tasks.task(name="smallest")(spark_task(runtime="connect")(count_one))
+_FRESH = "from tests.bench.spark_work import smallest; assert smallest.function() == 1"
 
 
 def _timed(runs: int, work: Callable[[], object]) -> dict[str, float]:
@@ -76,7 +60,7 @@ def _as_jobs(runs: int) -> dict[str, float]:
     with (
         server() as url,
         Queue("bench", url=url) as queue,
-        worker_process("tests.bench.spark:tasks", "bench", url),
+        worker_process("tests.bench.spark_work:tasks", "bench", url),
     ):
         queue.add("smallest").wait(timedelta(seconds=_PATIENCE_S))
         return _timed(runs, lambda: queue.add("smallest").wait(timedelta(seconds=_PATIENCE_S)))
@@ -90,7 +74,7 @@ def main() -> None:
     arguments = parser.parse_args()
     options = SparkOptions(master="local[2]")
     figures: dict[str, object] = {
-        "process": _timed(arguments.runs, lambda: run_spark("tests.bench.spark:count_one", {}, options)),
+        "process": _timed(arguments.runs, lambda: run_spark("tests.bench.spark_work:smallest", {}, options)),
     }
     connect = ConnectServer(options, linger=timedelta(0))
     start_s, state = _started(connect)
