@@ -7,7 +7,6 @@ from itertools import groupby
 
 from rich.console import Group, RenderableType
 from rich.markup import escape
-from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
@@ -57,7 +56,7 @@ def graph(nodes: Sequence[FlowNode], critical: Collection[str]) -> RenderableTyp
             table.add_row(*_row(node, str(depth) if place == 0 else "", node.name in critical, longest))
     parts.append(table)
     if reasons := [node for node in nodes if node.outcome == "failed" and node.failed_reason]:
-        parts.append(Rule(style="dim"))
+        parts.append(Text())
         parts += [Text.from_markup(f"[red]✘ {escape(n.name)}[/]  {escape(n.failed_reason or '')}") for n in reasons]
     return Group(*parts)
 

@@ -1,0 +1,28 @@
+"""The pages for those who come from elsewhere do what they say."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import dagster as dg
+import pytest
+
+from tests.docs.typed_in import DOCS, type_in
+
+
+@pytest.mark.parametrize("origin", ["celery", "airflow", "bullmq"])
+def test_the_page_does_what_it_says(origin: str, tmp_path: Path) -> None:
+    assert type_in(f"how-to/from-{origin}.md", tmp_path) == ["oq", "python"]
+
+
+@pytest.mark.dagster
+def test_what_replaces_dagster_celery_loads(monkeypatch: pytest.MonkeyPatch) -> None:
+    (block,) = re.findall(r"```python\n(.*?)```", (DOCS / "how-to/from-dagster-celery.md").read_text(), re.DOTALL)
+    module = ModuleType("page")
+    monkeypatch.setitem(sys.modules, "page", module)
+    exec(compile(block, "page", "exec"), module.__dict__)  # noqa: S102
+    dg.Definitions.validate_loadable(module.defs)
+    assert module.defs.resolve_implicit_global_asset_job_def().executor_def.name == "queue"
