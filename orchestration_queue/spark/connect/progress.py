@@ -9,18 +9,18 @@ from pyspark.sql.connect.shell.progress import ProgressHandler, StageInfo
 
 __all__ = ["QueryProgress"]
 
-_EVERY_S = 0.5
-
 
 class QueryProgress(ProgressHandler):
-    """Told by PySpark about the query that runs; tells at most twice a second, and only what is new.
+    """Told by PySpark about the query that runs; tells now and then, and only what is new.
 
     Args:
         tell: Receives a percentage of the query's tasks, and a text.
+        every_s: Seconds between two times.
     """
 
-    def __init__(self, tell: Callable[[int, str], None]) -> None:
+    def __init__(self, tell: Callable[[int, str], None], every_s: float = 0.5) -> None:
         self._tell = tell
+        self._every_s = every_s
         self._queries: dict[str, tuple[int, int]] = {}
         self._told: tuple[int, str] | None = None
         self._next = 0.0
@@ -42,7 +42,7 @@ class QueryProgress(ProgressHandler):
         self._queries[operation_id or ""] = (number, most)
         told = (most, text)
         if told != self._told and time.monotonic() >= self._next:
-            self._told, self._next = told, time.monotonic() + _EVERY_S
+            self._told, self._next = told, time.monotonic() + self._every_s
             self._tell(*told)
 
 

@@ -1,0 +1,152 @@
+"""Connect servers before any is started: addresses, limits, contradictions; and what a job prints and how far it is."""
+
+from __future__ import annotations
+
+import contextvars
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from orchestration_queue.errors import InvalidOptionError, OrchestrationQueueError
+from orchestration_queue.spark import ConnectServer, SparkOptions, spark_task
+from orchestration_queue.spark.connect import address
+from orchestration_queue.spark.connect.layout import State
+from orchestration_queue.spark.connect.output import printed_to
+from orchestration_queue.spark.runtime import server_for
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("", "is no address of a Spark Connect server"),
+        ("spark://host:7077", "is no address"),
+        ("sc://", "is no address"),
+        ("sc://:15002", "is no address"),
+        ("sc://host:many", "is no address"),
+        ("sc://host:99999", "is no address"),
+        ("sc://host/path", "is no address"),
+        ("sc://host/;session_id=1", "names a session, and each job has its own"),
+        ("sc://127.0.0.1:15002/;token=secret", "only as 'localhost'"),
+        ("sc://[::1]:15002/;use_ssl=false;token=secret", "only as 'localhost'"),
+    ],
+)
+def test_an_address_that_would_not_do_is_refused_without_its_secrets(url: str, says: str) -> None:
+    with pytest.raises(InvalidOptionError) as refused:
+        ConnectServer(url=url)
+    assert says in str(refused.value)
+    assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "place"),
+    [
+        ("sc://host", "host:15002"),
+        ("sc://host:1/;user_id=me", "host:1"),
+        ("sc://localhost:15002/;token=secret", "localhost:15002"),
+        ("sc://127.0.0.1:15002/;use_ssl=true;token=secret", "127.0.0.1:15002"),
+    ],
+)
+def test_an_address_is_kept_as_host_and_port(url: str, place: str) -> None:
+    server = ConnectServer(url=url)
+    assert server.stay("run").place == address.place(url) == place
+    assert server.url_of(place) == url
+    assert server.url_of("elsewhere:15002") is None
+
+
+@pytest.mark.parametrize("options", [{"max_jobs": 0}, {"max_jobs": -1}, {"max_memory_gib": 0.0}], ids=str)
+def test_limits_under_which_no_server_could_serve_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(InvalidOptionError, match=r"no server could ever serve; pass more than 0, or None"):
+        ConnectServer(**options)
+
+
+def test_a_server_of_others_has_its_options_already() -> None:
+    with pytest.raises(InvalidOptionError, match="has its options already"):
+        ConnectServer(SparkOptions(), url="sc://host")
+
+
+@pytest.mark.parametrize(
+    ("how", "says"),
+    [
+        ({"runtime": "thread"}, "no runtime 'thread' for Spark work; pass 'connect' or 'process'"),
+        ({"runtime": "process", "server": ConnectServer()}, "has no server; leave one of the two out"),
+        (
+            {"server": ConnectServer(), "options": SparkOptions(memory="2g")},
+            r"SparkOptions.memory concerns the server, and a server is named; give it to ConnectServer",
+        ),
+    ],
+)
+def test_contradictions_are_said_where_they_are_written(how: dict[str, Any], says: str) -> None:
+    with pytest.raises(OrchestrationQueueError, match=says):
+        spark_task(**how)
+
+
+def test_tasks_that_name_no_server_share_those_of_equal_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SPARK_REMOTE", raising=False)
+    assert server_for(SparkOptions()) is server_for(SparkOptions(conf={"spark.sql.ansi.enabled": "false"}))
+    assert server_for(SparkOptions(memory="2g")) is not server_for(SparkOptions())
+    monkeypatch.setenv("SPARK_REMOTE", "sc://host:1")
+    assert server_for(SparkOptions(memory="2g")).url == "sc://host:1"
+
+
+def test_a_local_servers_address_is_one_that_pyspark_speaks_plainly_to() -> None:
+    url = State("g", 4711, "token").url
+    assert address.checked(url) == url
+    assert address.place(url) == "localhost:4711"
+
+
+def test_each_thread_prints_to_its_own_log_and_other_threads_where_they_did(capsys: pytest.CaptureFixture[str]) -> None:
+    together = threading.Barrier(2)
+
+    def work(name: str) -> list[str]:
+        lines: list[str] = []
+        with printed_to(lines.append):
+            together.wait(10)
+            print(name, end="")  # noqa: T201 (what is printed is the test)
+            print(" and", name + "\n\n" + name, flush=True)  # noqa: T201
+            print("no end", end="")  # noqa: T201
+        return lines
+
+    with ThreadPoolExecutor(2) as pool:
+        logs = list(pool.map(work, ["one", "two"]))
+    assert logs == [["one and one", "one", "no end"], ["two and two", "two", "no end"]]
+    with printed_to(logs[0].append):
+        other = threading.Thread(target=contextvars.Context().run, args=(print, "elsewhere"))
+        other.start()
+        other.join()
+    print("after")  # noqa: T201
+    assert capsys.readouterr().out == "elsewhere\nafter\n"
+    assert type(sys.stdout).__name__ != "_Output"
+
+
+def test_a_line_without_end_is_given_out_in_pieces() -> None:
+    lines: list[str] = []
+    with printed_to(lines.append):
+        print("x" * 40_000, end="")  # noqa: T201
+        assert len(lines) == 2
+    assert "".join(lines) == "x" * 40_000
+
+
+def test_progress_never_falls_within_a_query() -> None:
+    from pyspark.sql.connect.shell.progress import StageInfo
+
+    from orchestration_queue.spark.connect.progress import QueryProgress
+
+    told: list[tuple[int, str]] = []
+    progress = QueryProgress(lambda percent, text: told.append((percent, text)), every_s=0)
+
+    def stage(tasks: int, completed: int) -> StageInfo:
+        return StageInfo(stage_id=1, num_tasks=tasks, num_completed_tasks=completed, num_bytes_read=2048, done=False)
+
+    progress(None, 0, "a", False)
+    progress([stage(4, 2)], 2, "a", False)
+    progress([stage(4, 2), stage(4, 0)], 4, "a", False)
+    progress([stage(4, 4), stage(4, 4)], 0, "a", True)
+    progress([stage(4, 1)], 3, "b", False)
+    assert told == [
+        (50, "query 1: 2 of 4 tasks, 2 running, 2.0 KiB read"),
+        (50, "query 1: 2 of 8 tasks, 4 running, 4.0 KiB read"),
+        (25, "query 2: 1 of 4 tasks, 3 running, 2.0 KiB read"),
+    ]
