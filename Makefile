@@ -7,7 +7,7 @@ BIN    := $(VENV)/bin
 UV     := $(BIN)/uv
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-ui test lua-coverage bench lint types check generate lock docs wheel clean
+.PHONY: help demo demo-ui test lua-coverage bench lint types check generate lock docs wheel sbom audit clean
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -61,6 +61,14 @@ wheel: $(VENV)/.dev.stamp ## Build the wheel, look at what is in it, and try its
 	$(UV) pip install --quiet --python build/wheel/venv/bin/python --constraint requirements/dev.lock \
 	  "$$(ls dist/*.whl)[cli,embedded]" pytest pytest-asyncio pytest-timeout
 	cd build/wheel && venv/bin/python -m pytest -q --asyncio-mode=auto --rootdir=. fundamentals
+
+sbom: | $(UV) ## List what the locked installation consists of, as CycloneDX, in build/sbom.json
+	mkdir -p build
+	$(UV) tool run --quiet --from 'cyclonedx-bom>=6' cyclonedx-py requirements requirements/demo.lock \
+	  --pyproject pyproject.toml --output-reproducible --output-file build/sbom.json
+
+audit: | $(UV) ## Ask PyPI's database of vulnerabilities about the locked versions (needs the internet)
+	$(UV) tool run --quiet --from 'pip-audit>=2.9' pip-audit --disable-pip --require-hashes -r requirements/demo.lock
 
 check: lint types docs wheel test ## All that CI runs
 
