@@ -196,7 +196,7 @@ def leave_a_child_behind_and_die(job: ActiveJob) -> None:
 
 def babble(job: ActiveJob) -> None:
     """Write into every line that is open, also the one to the worker."""
-    for descriptor in range(3, 32):
+    for descriptor in map(int, os.listdir("/dev/fd")):  # noqa: PTH208  numbers, not files
         with suppress(OSError):
             if stat.S_ISSOCK(os.fstat(descriptor).st_mode):
                 os.write(descriptor, bytes.fromhex(job.data))
