@@ -1,9 +1,9 @@
 """The whole pipeline in one command: ``make demo``, or ``python -m examples.flights.demo``.
 
-Starts what a small installation would have: a server (embedded, in the demo's directory), two workers, a Dagster
-daemon. Then it launches the Dagster job ``prepare_flights`` as a user would, and watches: its run submits a flow to
-the queue, a sensor hears of the flow's end and requests the run of ``delay_report``, whose Spark work again is a
-job of the queue. Everything started is stopped, whatever happens.
+Starts what a small installation would have: a server (embedded, in the demo's directory), two workers, a Spark Connect
+server, a Dagster daemon. Then it launches the Dagster job ``prepare_flights`` as a user would, and watches: its run
+submits a flow to the queue, a sensor hears of the flow's end and requests the run of ``delay_report``, whose Spark work
+again is a job of the queue. Everything started is stopped, whatever happens.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from examples.flights import settings, summary, verify
 from examples.flights.fleet import DemoError, Fleet
 from examples.flights.kill import WorkerKiller
 from examples.flights.screen import Screen, screen_for
+from examples.flights.tasks import SPARK
 from examples.flights.watch import Snapshot, Watch
 from orchestration_queue.client import Queue
 from orchestration_queue.errors import OrchestrationQueueError
@@ -123,11 +124,13 @@ class Demo:
             time.sleep(0.1)
 
     def start_workers(self) -> None:
-        """Start server and workers, and register the repeatable job."""
+        """Start the servers and workers, and register the repeatable job."""
         self.connection = self._stack.enter_context(Connection.open())
         queue = Queue(settings.QUEUE, connection=self.connection)
         for name in WORKERS:
             self.fleet.start(name, str(BIN / "oq"), "worker", "examples.flights.tasks:tasks", *WORKER_OPTIONS)
+        SPARK.start()  # it warms up while the tables are fetched
+        self._stack.callback(SPARK.close)
         queue.schedulers.upsert(
             settings.FRESHNESS, Every(interval=timedelta(seconds=2)), JobTemplate(data={"data_dir": str(self.data)})
         )
@@ -143,7 +146,7 @@ class Demo:
             DemoError: It did not end well.
         """
         with closing(screen_for(self.console)) as screen:
-            screen.say("Starting an embedded server, two workers and a Dagster daemon ...")
+            screen.say("Starting an embedded server, two workers, Spark and a Dagster daemon ...")
             self.start_workers()
             instance = self.open_instance()
             location = ("-m", DEFINITIONS, "-d", str(ROOT))

@@ -7,19 +7,23 @@ The work itself is plain functions in :mod:`~examples.flights.extract`, :mod:`~e
 from __future__ import annotations
 
 import os
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from examples.flights import extract
 from orchestration_queue.errors import UnrecoverableError
-from orchestration_queue.spark import SparkOptions, spark_task
+from orchestration_queue.spark import ConnectServer, SparkOptions, spark_task
 from orchestration_queue.tasks import Tasks
 from orchestration_queue.worker import ActiveJob
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["tasks"]
+__all__ = ["SPARK", "tasks"]
+
+SPARK = ConnectServer(SparkOptions(memory="2g", quick_start=True), linger=timedelta(0))
+"""Where the Spark job runs. It has one job only, so Java compiles quickly, and it leaves with the last worker."""
 
 tasks = Tasks()
 
@@ -64,7 +68,7 @@ def count_flights(job: ActiveJob, expected_rows: int) -> dict[str, Any]:
 
 
 @tasks.task
-@spark_task(runtime="process", options=SparkOptions(memory="2g"))
+@spark_task(server=SPARK)
 def delay_table(spark: SparkSession, data_dir: str) -> dict[str, Any]:
     """Every flight with its weather and plane, and what delays them: the Spark job."""
     # Not above: workers, and the Dagster processes that load this module, need no PySpark of their own.
