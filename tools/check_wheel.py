@@ -11,7 +11,9 @@ REQUIRED = (
     "orchestration_queue/protocol/lua/glidemq.lua",
     "orchestration_queue/protocol/lua/orchestration_queue_1.lua",
     "orchestration_queue/spark/log4j2.properties",
+    "pyspark_orchestration_queue/__init__.py",
 )
+PACKAGES = ("orchestration_queue", "pyspark_orchestration_queue")
 ALLOWED_SUFFIXES = {".lua", ".properties", ".py", ".typed"}
 
 
@@ -22,7 +24,7 @@ def problems(names: list[str]) -> list[str]:
     stray = [
         f"holds {name}, which does not belong there"
         for name in package
-        if not name.startswith("orchestration_queue/") or Path(name).suffix not in ALLOWED_SUFFIXES
+        if name.partition("/")[0] not in PACKAGES or Path(name).suffix not in ALLOWED_SUFFIXES
     ]
     return missing + stray
 

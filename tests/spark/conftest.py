@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from orchestration_queue.spark import ConnectServer
 from orchestration_queue.spark.connect.layout import State, read_state
+from tests.spark.classic import classic_session
 from tests.spark.connect_work import SERVER
 from tests.waiting import wait_until_sync
 
@@ -28,6 +30,14 @@ def connect_server() -> Iterator[ConnectServer]:
     SERVER.start()
     yield SERVER
     SERVER.close()
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A classic session with two threads, which tries each task three times."""
+    conf = {"spark.sql.python.filterPushdown.enabled": "true", "spark.sql.shuffle.partitions": "2"}
+    with classic_session(tmp_path_factory.mktemp("classic"), conf=conf) as session:
+        yield session
 
 
 @pytest.fixture

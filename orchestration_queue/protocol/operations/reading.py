@@ -28,10 +28,12 @@ __all__ = [
     "job",
     "job_ids",
     "jobs",
+    "last_delivered",
     "last_event_id",
     "logs",
     "oldest_event",
     "oldest_ready_ms",
+    "sorted_set",
 ]
 
 EVENTS_PAGE = 100
@@ -160,6 +162,15 @@ def job_ids(keys: QueueKeys, state: JobState, start: int = 0, end: int = -1) -> 
         return _waiting_ids(keys, start, end)
     if state is JobState.ACTIVE:
         return _active_ids(keys, start, end)
+    return _ranked_ids(sorted_set(keys, state), start, end)
+
+
+def sorted_set(keys: QueueKeys, state: JobState) -> str:
+    """The sorted set in which the jobs of a state are.
+
+    Raises:
+        UsageError: The wire keeps no such set.
+    """
     sets = {
         JobState.DELAYED: keys.scheduled,
         JobState.COMPLETED: keys.completed,
@@ -171,7 +182,7 @@ def job_ids(keys: QueueKeys, state: JobState, start: int = 0, end: int = -1) -> 
             f"The wire keeps no list of jobs that are {state}; "
             f"ask for one of {', '.join(['waiting', 'active', *map(str, sets)])}."
         )
-    return _ranked_ids(sets[state], start, end)
+    return sets[state]
 
 
 def _ranked_ids(key: str, start: int, end: int) -> Steps[list[str]]:
@@ -213,6 +224,11 @@ def groups(keys: QueueKeys, *more: Call) -> Steps[tuple[list[dict[str, str]], li
 def handed_out_until(keys: QueueKeys) -> Steps[str]:
     """Id of the last stream entry that any worker was given; the stream's beginning when there is none."""
     described, _ = yield from groups(keys)
+    return last_delivered(described)
+
+
+def last_delivered(described: Sequence[Mapping[str, str]]) -> str:
+    """The same, of groups that were described."""
     return next((group["last-delivered-id"] for group in described if group["name"] == GROUP), FIRST_EVENT)
 
 

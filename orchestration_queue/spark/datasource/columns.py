@@ -1,0 +1,139 @@
+"""The columns of each thing that can be read: what Spark calls them, and what the wire does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from orchestration_queue.errors import InvalidOptionError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+__all__ = ["COLUMNS", "Kind", "chosen", "column_array", "ddl"]
+
+Kind = Literal["string", "bigint", "timestamp", "map<string,string>"]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column.
+
+    Attributes:
+        type: Its type, in Spark's words.
+        field: What holds it in the job's record; empty where it is worked out.
+    """
+
+    type: Kind
+    field: str = ""
+
+
+_JOB = {
+    "id": Column("string", "id"),
+    "name": Column("string", "name"),
+    "state": Column("string", "state"),
+    "data": Column("string", "data"),
+    "result": Column("string", "returnvalue"),
+    "failed_reason": Column("string", "failedReason"),
+    "attempts_made": Column("bigint", "attemptsMade"),
+    "max_attempts": Column("bigint", "maxAttempts"),
+    "priority": Column("bigint", "priority"),
+    "added_at": Column("timestamp", "timestamp"),
+    "started_at": Column("timestamp", "processedOn"),
+    "finished_at": Column("timestamp", "finishedOn"),
+    "parent_id": Column("string", "parentId"),
+    "parent_queue": Column("string", "parentQueue"),
+    "group": Column("string", "groupKey"),
+    "options": Column("string", "opts"),
+}
+
+COLUMNS: Mapping[str, Mapping[str, Column]] = {
+    "jobs": _JOB,
+    "results": {
+        name: _JOB[name] for name in ("id", "name", "result", "attempts_made", "added_at", "started_at", "finished_at")
+    },
+    "events": {
+        "id": Column("string"),
+        "at": Column("timestamp"),
+        "event": Column("string"),
+        "job_id": Column("string"),
+        "fields": Column("map<string,string>"),
+    },
+    "dead_letters": {
+        "id": Column("string"),
+        "original_job_id": Column("string"),
+        "name": Column("string"),
+        "data": Column("string"),
+        "failed_reason": Column("string"),
+        "attempts_made": Column("bigint"),
+        "added_at": Column("timestamp"),
+    },
+}
+"""By what is read, its columns in their order."""
+
+
+def ddl(read: str, names: Sequence[str]) -> str:
+    """The schema of what is read, in Spark's words: the named columns, or all.
+
+    Raises:
+        InvalidOptionError: There is no such column.
+    """
+    known = COLUMNS[read]
+    for name in names:
+        _known(read, name)
+    return ", ".join(f"`{name}` {known[name].type}" for name in names or known)
+
+
+def _known(read: str, name: str) -> Column:
+    if name not in COLUMNS[read]:
+        raise InvalidOptionError(f"{read} have no column {name!r}; they have {', '.join(COLUMNS[read])}.")
+    return COLUMNS[read][name]
+
+
+def chosen(read: str, schema: StructType) -> dict[str, Column]:
+    """The columns of a schema, which may be the reader's own.
+
+    Raises:
+        InvalidOptionError: One is not there, or of another type.
+    """
+    columns = {field.name: _known(read, field.name) for field in schema.fields}
+    for field in schema.fields:
+        if (theirs := field.dataType.simpleString()) != columns[field.name].type:
+            raise InvalidOptionError(
+                f"The column {field.name} of {read} is {columns[field.name].type}, and the schema says {theirs}; "
+                "read it as it is, and cast it afterwards."
+            )
+    return columns
+
+
+def column_array(values: Sequence[Any], wanted: pa.DataType) -> pa.Array:
+    """Stored words as a column of the type that Spark wants; what cannot be read as that is null.
+
+    Bytes that are no text keep their readable part.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    try:
+        texts = pa.array(values, pa.string())
+    except (pa.ArrowInvalid, UnicodeDecodeError):
+        texts = pa.array([value and value.decode("utf-8", "replace") for value in values], pa.string())
+    if pa.types.is_string(wanted):
+        return texts
+    try:
+        numbers = texts.cast(pa.int64())
+    except pa.ArrowInvalid:  # other clients may write nothing, or a fraction
+        numbers = pa.array([_whole(value) for value in values], pa.int64())
+    if pa.types.is_timestamp(wanted):
+        known = pc.if_else(pc.equal(numbers, 0), None, numbers)
+        return known.cast(pa.timestamp("ms", "UTC")).cast(wanted)
+    return numbers
+
+
+def _whole(value: bytes | None) -> int | None:
+    try:
+        return int(float(value)) if value else None
+    except (ValueError, OverflowError):
+        return None

@@ -1,0 +1,82 @@
+"""Where a queue is, in a form that may travel in Spark's plans: a name of a variable rather than a secret."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from orchestration_queue.errors import InvalidOptionError
+from orchestration_queue.protocol.keys import DEFAULT_PREFIX, QueueKeys
+from orchestration_queue.spark.datasource.given import Given
+
+if TYPE_CHECKING:
+    from orchestration_queue.server import Connection
+
+__all__ = ["PLACE_OPTIONS", "Place"]
+
+PLACE_OPTIONS = ("queue", "prefix", "url", "urlVariable")
+_DEFAULT_VARIABLE = "OQ_URL"
+
+
+@dataclass(frozen=True)
+class Place:
+    """A queue on a server.
+
+    Attributes:
+        keys: The queue's keys.
+        url: The server, without a secret; None when a variable says it.
+        variable: The environment variable that says it in each of Spark's processes.
+    """
+
+    keys: QueueKeys
+    url: str | None
+    variable: str
+
+    @classmethod
+    def of(cls, given: Given) -> Place:
+        """Read it from the options ``queue`` (or a path), ``prefix``, ``url`` and ``urlVariable``.
+
+        Raises:
+            InvalidNameError: The wire cannot carry the queue's name.
+            UsageError: No queue is named, or the URL cannot be read, or carries a password.
+        """
+        queue = given.text("queue") or given.text("path")
+        if queue is None:
+            raise InvalidOptionError("No queue is named; say which by the option queue, or as the path.")
+        keys = QueueKeys(queue, given.text("prefix") or DEFAULT_PREFIX)
+        url, variable = given.text("url"), given.text("urlVariable")
+        if url and variable:
+            raise InvalidOptionError("Both url and urlVariable are given, and one would be ignored; give either.")
+        variable = variable or _DEFAULT_VARIABLE
+        return cls(keys, _shown(url) if url or not os.environ.get(variable) else None, variable)
+
+    def connect(self) -> Connection:
+        """Connect.
+
+        Raises:
+            UsageError: The variable is not set in this process.
+            TransportError: The server cannot be reached.
+        """
+        from orchestration_queue.server import Connection  # here, since planning needs none, and loading takes time
+
+        url = self.url or os.environ.get(self.variable)
+        if not url:
+            raise InvalidOptionError(
+                f"The variable {self.variable} says where queue {self.keys.queue!r} is on Spark's driver, but is not "
+                f"set for its executors; set it there, for instance by spark.executorEnv.{self.variable}."
+            )
+        return Connection.open(url)
+
+
+def _shown(url: str | None) -> str:
+    """A URL that others may see. An embedded server's directory is the same for all processes of this machine."""
+    from orchestration_queue.server.url import parse_url
+
+    parsed = parse_url(url)
+    if parsed.password or parsed.sentinel_password:
+        raise InvalidOptionError(
+            "The option url carries a password, which Spark writes into plans and logs; put the URL into an "
+            "environment variable of the driver and the executors, and pass that variable's name as urlVariable."
+        )
+    return str(parsed) if parsed.kind == "embedded" or url is None else url

@@ -1,0 +1,58 @@
+"""The data source: which reader or writer Spark gets for which options."""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+
+from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.types import StructType
+
+from orchestration_queue.errors import InvalidOptionError
+from orchestration_queue.spark.datasource.columns import ddl
+from orchestration_queue.spark.datasource.given import Given
+from orchestration_queue.spark.datasource.reader import (
+    READ_OPTIONS,
+    JobsReader,
+    LettersReader,
+    PushingJobsReader,
+    ReadOptions,
+)
+
+__all__ = ["QueueDataSource"]
+
+_BATCH_PARTS = 4
+"""Parts of each state in a batch read, unless an option says otherwise."""
+
+
+class QueueDataSource(DataSource):
+    """A queue as a Spark data source, of format ``orchestration_queue``.
+
+    Its options are in docs/how-to/spark-data-source.md. It is never made by hand: Spark finds it, or it is registered
+    with ``spark.dataSource.register(QueueDataSource)``.
+    """
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+        self.options = dict(options.items())
+
+    @classmethod
+    def name(cls) -> str:
+        """What it is called in ``format(...)``."""
+        return "orchestration_queue"
+
+    def _reading(self, parts: int) -> ReadOptions:
+        return ReadOptions.of(Given(self.options, READ_OPTIONS, "Reading a queue"), parts)
+
+    def schema(self) -> str:
+        """The columns of what is read."""
+        options = self._reading(_BATCH_PARTS)
+        return ddl(options.read, options.columns)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """A reader of what there is now."""
+        options = self._reading(_BATCH_PARTS)
+        if options.read == "dead_letters":
+            return LettersReader(options, schema)
+        if options.read == "events":
+            raise InvalidOptionError("Events are read as a stream.")
+        return (PushingJobsReader if options.push_filters else JobsReader)(options, schema)

@@ -1,0 +1,61 @@
+"""A classic Spark session of this process, for tests of what runs in Spark's own Python workers."""
+
+from __future__ import annotations
+
+import os
+import signal
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from orchestration_queue.spark import SparkOptions
+from orchestration_queue.spark.environment import spark_environment
+
+__all__ = ["classic_session"]
+
+
+@contextmanager
+def classic_session(scratch: Path, master: str = "local[2,3]", conf: Mapping[str, str] | None = None) -> Iterator[Any]:
+    """A session; its JVM ends with the block. Tasks are tried three times.
+
+    Args:
+        scratch: A directory for Spark's files.
+        master: Where the work runs.
+        conf: Further properties.
+    """
+    options = SparkOptions(master=master, conf={"spark.ui.showConsoleProgress": "false", **(conf or {})})
+    before = dict(os.environ)
+    os.environ.update(spark_environment(options, scratch))
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    try:
+        from pyspark.sql import SparkSession
+
+        builder = SparkSession.builder
+        for name, value in options.properties(scratch, "tests", None).items():
+            builder = builder.config(name, value)
+        session = builder.getOrCreate()
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+    process = session.sparkContext._gateway.proc
+    try:
+        yield session
+    finally:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)  # of PySpark's own sockets
+            session.stop()
+            _forget_the_gateway()
+            process.stdin.close()
+            process.send_signal(signal.SIGTERM)
+            process.wait(30)
+
+
+def _forget_the_gateway() -> None:
+    """The next session of this process starts a JVM of its own."""
+    from pyspark import SparkContext
+
+    if SparkContext._gateway is not None:
+        SparkContext._gateway.shutdown()
+    SparkContext._gateway = SparkContext._jvm = None

@@ -1,0 +1,158 @@
+"""A queue read with Spark: jobs of every state, results and dead letters, in parts."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+import redis
+
+from orchestration_queue.client import NewJob, Queue
+from orchestration_queue.options import JobOptions, WorkerOptions
+from orchestration_queue.states import JobState
+from orchestration_queue.testing import drain
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+COUNT = 2500
+
+
+def work(data: Any) -> Any:
+    """Fail for multiples of 10."""
+    if data["n"] % 10 == 0:
+        raise ValueError(f"no {data['n']}")
+    return {"twice": 2 * data["n"]}
+
+
+@pytest.fixture
+def queue(raw: redis.Redis, server_url: str, queue_name: str) -> Any:
+    with Queue(queue_name, url=server_url) as made:
+        yield made
+
+
+@pytest.fixture
+def read(spark: Any, server_url: str, queue_name: str) -> Any:
+    """A function that reads the queue with some options."""
+
+    def load(**options: Any) -> Any:
+        return spark.read.format("orchestration_queue").options(**{"url": server_url, **options}).load(queue_name)
+
+    return load
+
+
+def fill(queue: Queue) -> None:
+    """300 jobs done, 30 of them failed with a letter each; 5 delayed, 7 on lists and 2,500 waiting."""
+    queue.add_bulk([NewJob("double", {"n": n}) for n in range(300)])
+    letters = WorkerOptions(concurrency=20, dead_letter_queue=f"{queue.name}-dead")
+    drain(queue, lambda job: work(job.data), timeout=60, raise_failures=False, options=letters)
+    queue.add_bulk([NewJob("later", {"n": n}, JobOptions(delay=timedelta(hours=1))) for n in range(5)])
+    queue.add_bulk([NewJob("newest", {"n": n}, JobOptions(lifo=True)) for n in range(7)])
+    queue.add_bulk([NewJob("ready", {"n": n}) for n in range(COUNT)])
+
+
+def test_every_job_is_read_once_whatever_its_state_and_the_parts(queue: Queue, read: Any) -> None:
+    fill(queue)
+    for parts in (1, 3):
+        frame = read(numPartitions=parts)
+        rows = frame.collect()
+        assert len(rows) == len({row.id for row in rows}) == 300 + 5 + 7 + COUNT
+        found = {state: sum(row.state == state for row in rows) for state in ("completed", "failed", "delayed")}
+        assert found == {"completed": 270, "failed": 30, "delayed": 5}
+    assert frame.count() == len(rows)
+    assert frame.rdd.getNumPartitions() >= 3 + 2
+    some = read(states="failed, delayed", columns="name,id").collect()
+    assert sorted({row.name for row in some}) == ["double", "later"]
+    assert len(some) == 35
+    assert some[0].__fields__ == ["name", "id"]
+
+    row = frame.where("id = '2'").collect()[0]
+    assert (row.name, row.state, json.loads(row.data), row.failed_reason) == ("double", "completed", {"n": 1}, None)
+    assert (row.attempts_made, row.max_attempts, row.priority) == (0, 0, 0)
+    job = queue.get_job("2")
+    assert job.record.finished_at is not None
+    assert row.finished_at.astimezone(UTC) == job.record.finished_at
+    assert (row.started_at is not None, row.parent_id) == (True, None)
+
+
+def test_results_and_dead_letters_are_read(queue: Queue, read: Any) -> None:
+    fill(queue)
+    results = read(read="results").collect()
+    assert sorted(json.loads(row.result)["twice"] for row in results) == [2 * n for n in range(300) if n % 10]
+    for options in ({}, {"deadLetterQueue": f"{queue.name}-dead", "numPartitions": 3}):
+        letters = read(read="dead_letters", **options).collect()
+        assert sorted(json.loads(row.data)["n"] for row in letters) == list(range(0, 300, 10))
+    assert letters[0].failed_reason.startswith("ValueError: no ")
+    assert letters[0].added_at is not None
+    assert read(read="dead_letters", columns="id").count() == 30
+
+
+def test_an_empty_queue_has_no_rows_of_anything(queue: Queue, read: Any) -> None:
+    for what in ("jobs", "results", "dead_letters"):
+        assert read(read=what).collect() == []
+
+
+def test_filters_spare_the_reading_of_other_states_and_times(queue: Queue, read: Any, raw: redis.Redis) -> None:
+    fill(queue)
+    finished = [*queue.get_jobs(JobState.COMPLETED), *queue.get_jobs(JobState.FAILED)]
+    ended = sorted(at for job in finished if (at := job.record.finished_at))
+    middle = ended[150]
+    raw.config_resetstat()
+    for frame, count in (
+        (read(pushFilters="true").where("state = 'failed'"), 30),
+        (read(pushFilters="true").where("state in ('failed', 'delayed')"), 35),
+    ):
+        assert len(frame.collect()) == count
+    assert raw.info("commandstats")["cmdstat_hmget"]["calls"] == 65
+    newer = read(pushFilters="true").where(f"finished_at >= timestamp_millis({int(middle.timestamp() * 1000)})")
+    assert newer.count() == sum(at >= middle for at in ended)
+
+
+def test_a_schema_may_name_the_columns(spark: Any, queue: Queue, server_url: str) -> None:
+    queue.add("ready", {"n": 1})
+    reader = spark.read.format("orchestration_queue").option("url", server_url)
+    (row,) = reader.schema("data string, added_at timestamp").load(queue.name).collect()
+    assert json.loads(row.data) == {"n": 1}
+    assert row.added_at < datetime.now()  # noqa: DTZ005  Spark gives local times
+
+
+def test_what_other_clients_left_is_read_as_far_as_it_can_be(queue: Queue, read: Any, raw: redis.Redis) -> None:
+    job = queue.add("odd")
+    raw.hset(
+        queue.keys.job(job.id), mapping={"data": b"\xff{}", "attemptsMade": "1.0", "priority": "", "processedOn": "x"}
+    )
+    (row,) = read().collect()
+    assert (row.data, row.attempts_made, row.priority, row.started_at) == ("\ufffd{}", 1, None, None)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"read": "tables"},
+            "Reading a queue's option read is 'tables'; use one of jobs, results, events, dead_letters.",
+        ),
+        ({"stats": "failed"}, "Reading a queue has no option 'stats'; it has queue,"),
+        ({"states": "gone"}, "The option states names 'gone', of which the wire keeps no list; use waiting, active,"),
+        (
+            {"states": "failed", "read": "results"},
+            "The option states is about jobs, and results are to be read; drop it.",
+        ),
+        ({"columns": "id,size"}, "jobs have no column 'size'; they have id, name,"),
+        ({"numPartitions": "0"}, "option numPartitions is '0'; use a whole number from 1 to 10,000."),
+        ({"numPartitions": "many"}, "option numPartitions is 'many'; use a whole number"),
+        ({"pushFilters": "yes"}, "option pushFilters is 'yes'; use true or false."),
+        ({"queue": "a:b"}, "Queue name 'a:b' contains ':', which the wire cannot carry"),
+        ({"url": "http://x"}, "http"),
+        ({"url": "redis://:hidden@localhost"}, "The option url carries a password, which Spark writes into plans"),
+        ({"urlVariable": "HERE"}, "Both url and urlVariable are given, and one would be ignored; give either."),
+    ],
+)
+def test_bad_options_are_refused_in_a_sentence(read: Any, options: dict[str, str], message: str) -> None:
+    from pyspark.errors import AnalysisException
+
+    with pytest.raises(AnalysisException) as caught:
+        read(**options)
+    assert message in str(caught.value)
+    assert "hidden" not in str(caught.value)
