@@ -1,14 +1,22 @@
 """Spark work as queue jobs: PySpark functions on a warm Connect server or in a process of their own, and scripts.
 
-Nothing here imports PySpark: only where the work runs, it is.
+Nothing here imports PySpark: only where the work runs, it is. Each module is loaded when one of its names is first
+used, since Spark's Python workers load the data source again and again.
 """
 
-from orchestration_queue.spark.connect.server import ConnectServer
-from orchestration_queue.spark.java import bundled_java_home, java_home
-from orchestration_queue.spark.options import SparkOptions
-from orchestration_queue.spark.references import DataFrameRef
-from orchestration_queue.spark.run import run_spark
-from orchestration_queue.spark.task import spark_script, spark_task
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from orchestration_queue._lazy import lazy_names
+
+if TYPE_CHECKING:
+    from orchestration_queue.spark.connect.server import ConnectServer
+    from orchestration_queue.spark.java import bundled_java_home, java_home
+    from orchestration_queue.spark.options import SparkOptions
+    from orchestration_queue.spark.references import DataFrameRef
+    from orchestration_queue.spark.run import run_spark
+    from orchestration_queue.spark.task import spark_script, spark_task
 
 __all__ = [
     "ConnectServer",
@@ -20,3 +28,17 @@ __all__ = [
     "spark_script",
     "spark_task",
 ]
+
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "ConnectServer": "spark.connect.server",
+        "DataFrameRef": "spark.references",
+        "SparkOptions": "spark.options",
+        "bundled_java_home": "spark.java",
+        "java_home": "spark.java",
+        "run_spark": "spark.run",
+        "spark_script": "spark.task",
+        "spark_task": "spark.task",
+    },
+)

@@ -39,7 +39,8 @@ def classic_session(scratch: Path, master: str = "local[2,3]", conf: Mapping[str
     finally:
         os.environ.clear()
         os.environ.update(before)
-    process = session.sparkContext._gateway.proc
+    gateway: Any = session.sparkContext._gateway
+    process = gateway.proc
     try:
         yield session
     finally:
