@@ -11,7 +11,10 @@ from orchestration_queue._lazy import lazy_names
 
 if TYPE_CHECKING:
     from orchestration_queue.dagster.assets import Arguments, AssetTask, queue_flow_assets, queue_task_asset
+    from orchestration_queue.dagster.coordinator import QueueRunCoordinator
     from orchestration_queue.dagster.executor import QueueExecutor, queue_executor
+    from orchestration_queue.dagster.launcher import QueueRunLauncher
+    from orchestration_queue.dagster.queue_asset import queue_asset
     from orchestration_queue.dagster.resources import QueueResource
     from orchestration_queue.dagster.sensors import Reaction, flow_completed_sensor, queue_event_sensor
     from orchestration_queue.dagster.stepping import CodeLocation, DagsterWorker
@@ -23,8 +26,11 @@ __all__ = [
     "DagsterWorker",
     "QueueExecutor",
     "QueueResource",
+    "QueueRunCoordinator",
+    "QueueRunLauncher",
     "Reaction",
     "flow_completed_sensor",
+    "queue_asset",
     "queue_event_sensor",
     "queue_executor",
     "queue_flow_assets",
@@ -33,7 +39,10 @@ __all__ = [
 
 _HOMES = {
     "assets": "Arguments AssetTask queue_flow_assets queue_task_asset",
+    "coordinator": "QueueRunCoordinator",
     "executor": "QueueExecutor queue_executor",
+    "launcher": "QueueRunLauncher",
+    "queue_asset": "queue_asset",
     "resources": "QueueResource",
     "sensors": "Reaction flow_completed_sensor queue_event_sensor",
     "stepping": "CodeLocation DagsterWorker",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from types import SimpleNamespace
@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 import dagster as dg
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
+from dagster._core.events import EngineEventData
 from dagster._core.execution.context.system import IStepContext, PlanOrchestrationContext
 from dagster._core.execution.plan.objects import StepRetryData
 from dagster._core.execution.plan.plan import ExecutionPlan
@@ -24,6 +25,14 @@ from dagster._core.executor.step_delegating import (
     StepHandler,
     StepHandlerContext,
 )
+from dagster._core.launcher.base import (
+    CheckRunHealthResult,
+    LaunchRunContext,
+    ResumeRunContext,
+    RunLauncher,
+    WorkerStatus,
+)
+from dagster._core.run_coordinator.base import RunCoordinator, SubmitRunContext
 from dagster._core.storage.cloud_storage_compute_log_manager import CloudStorageComputeLogManager
 from dagster._core.storage.compute_log_manager import (
     CapturedLogContext,
@@ -51,23 +60,29 @@ __all__ = [
     "IO_TYPE_EXTENSION",
     "CapturedLogContext",
     "CapturedLogSubscription",
+    "CheckRunHealthResult",
     "CheckStepHealthResult",
     "CloudStorageComputeLogManager",
     "ComputeIOType",
     "ConfigurableClass",
     "ConfigurableClassData",
     "DeserializationError",
+    "EngineEventData",
     "ExecuteRunArgs",
     "ExecuteStepArgs",
     "ExecutionPlan",
     "IStepContext",
     "KnownExecutionState",
+    "LaunchRunContext",
     "LoadableTargetOrigin",
     "LocalComputeLogManager",
     "PipesLaunchHandle",
     "PlanOrchestrationContext",
     "ResumeRunArgs",
+    "ResumeRunContext",
     "RetryMode",
+    "RunCoordinator",
+    "RunLauncher",
     "RunTarget",
     "SerializableErrorInfo",
     "StepContext",
@@ -76,6 +91,8 @@ __all__ = [
     "StepHandler",
     "StepHandlerContext",
     "StepRetryData",
+    "SubmitRunContext",
+    "WorkerStatus",
     "attempt_of",
     "can_be_copied",
     "capture_interrupts",
@@ -95,6 +112,7 @@ __all__ = [
     "record_external_reattach",
     "replace",
     "resume_run",
+    "resumptions",
     "warm_up",
 ]
 
@@ -134,6 +152,13 @@ def resume_run(run_id: str, instance: dg.DagsterInstance) -> int:
     from dagster._cli.api import _resume_run_command_body
 
     return _resume_run_command_body(run_id, instance, lambda _: None, set_exit_code_on_failure=True)
+
+
+def resumptions(messages: Iterable[str]) -> int:
+    """How often a run was resumed, by the messages of its engine events: Dagster counts these, too."""
+    from dagster._daemon.monitoring import RESUME_RUN_LOG_MESSAGE
+
+    return sum(message == RESUME_RUN_LOG_MESSAGE for message in messages)
 
 
 def guard_events(instance: dg.DagsterInstance, check: Callable[[], None]) -> None:

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from pydantic import BaseModel, ConfigDict, Field
 
-__all__ = ["Envelope", "Isolation", "WorkKind", "run_prefix"]
+__all__ = ["Envelope", "Isolation", "WorkKind", "run_job_id", "run_prefix"]
 
 
 class WorkKind(StrEnum):
@@ -46,3 +46,8 @@ class Envelope(BaseModel):
 def run_prefix(run_id: str) -> str:
     """What the ids of all jobs of a run begin with."""
     return f"dagster.{run_id}."
+
+
+def run_job_id(run_id: str, resumed: int) -> str:
+    """The id of the job that executes a run, or that goes on with it once it was resumed so often."""
+    return f"{run_prefix(run_id)}-resume.{resumed}" if resumed else f"{run_prefix(run_id)}-run"

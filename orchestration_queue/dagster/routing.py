@@ -11,13 +11,15 @@ from orchestration_queue.dagster.work import Isolation
 from orchestration_queue.errors import InvalidOptionError
 from orchestration_queue.options.base import MAX_PRIORITY
 
-__all__ = ["QUEUE_TAGS", "Route", "priority_of", "read_tag", "wire_priority"]
+__all__ = ["QUEUE_TAGS", "RUN_QUEUE_TAG", "Route", "priority_of", "read_tag", "wire_priority"]
 
 T = TypeVar("T")
 
 PREFIX = "orchestration_queue/"
 QUEUE_TAGS = (f"{PREFIX}queue", "dagster-celery/queue")
 """Tags of ops and runs that name a queue, the first that is there wins."""
+RUN_QUEUE_TAG = f"{PREFIX}run_queue"
+"""Names the queue of a run itself, where the others name that of its steps, too."""
 _PRIORITY = f"{PREFIX}priority"
 _CELERY_DEFAULT = 5
 """What an op of dagster-celery's has without a tag; here that is 0, as everywhere else in Dagster."""

@@ -27,9 +27,9 @@ from orchestration_queue.dagster._compat import (
 from orchestration_queue.dagster.routing import Route, wire_priority
 from orchestration_queue.dagster.step_watch import StepWatch, Verdict
 from orchestration_queue.dagster.stepping.losses import STOPPED
-from orchestration_queue.dagster.work import Isolation, Work
+from orchestration_queue.dagster.work import KEPT, Isolation, Work
 from orchestration_queue.errors import JobNotFoundError, OrchestrationQueueError, TransportError
-from orchestration_queue.options import JobOptions, Retention
+from orchestration_queue.options import JobOptions
 from orchestration_queue.options.base import Options, Positive
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 from orchestration_queue.protocol.operations.control import Revocation
@@ -40,8 +40,6 @@ T = TypeVar("T")
 
 log = logging.getLogger("orchestration_queue.dagster")
 
-_KEPT = Retention(age=timedelta(days=1))
-"""Long enough to look into; Dagster's own log has all that matters."""
 _CONFIRM_S = 20.0
 """How long a step that was told to end may take to say so."""
 _LOOK_S = 0.05
@@ -155,8 +153,8 @@ class QueueStepHandler(StepHandler):
             priority=wire_priority(route.priority),
             timeout=route.timeout,
             lock_duration=self._options.lease,
-            remove_on_complete=_KEPT,
-            remove_on_fail=_KEPT,
+            remove_on_complete=KEPT,
+            remove_on_fail=KEPT,
         )
         self.watch.listen_to(queue.keys)
         job = queue.add(work.kind, work.data(), options)

@@ -26,12 +26,14 @@ from orchestration_queue.dagster._compat import (
     replace,
     resume_run,
 )
-from orchestration_queue.dagster.envelope import Envelope, Isolation, WorkKind, run_prefix
+from orchestration_queue.dagster.envelope import Envelope, Isolation, WorkKind, run_job_id, run_prefix
 from orchestration_queue.errors import PayloadError, StateError
-from orchestration_queue.options import milliseconds
+from orchestration_queue.options import Retention, milliseconds
 
-__all__ = ["Isolation", "Work", "WorkKind", "perform", "run_prefix"]
+__all__ = ["KEPT", "Isolation", "Work", "WorkKind", "perform", "run_prefix"]
 
+KEPT = Retention(age=timedelta(days=1))
+"""How long jobs of Dagster's stay once they have ended: to look into. Dagster's own log has all that matters."""
 _LONGEST_KEY = 120
 """A longer step key is cut in job ids; its hash keeps them apart."""
 _MOST_BYTES = 64 << 20
@@ -98,9 +100,9 @@ class Work:
             case WorkKind.STEP:
                 return f"{run_prefix(self.run_id)}{_legal(self.step_key)}.{self.attempt}"
             case WorkKind.RUN:
-                return f"{run_prefix(self.run_id)}-run"
+                return run_job_id(self.run_id, 0)
             case WorkKind.RESUME:
-                return f"{run_prefix(self.run_id)}-resume.{self.resume_attempt}"
+                return run_job_id(self.run_id, self.resume_attempt)
 
     def data(self) -> dict[str, object]:
         """The job's payload.
@@ -180,10 +182,29 @@ def perform(work: Work, instance: dg.DagsterInstance) -> int:
             case ExecuteStepArgs():
                 execute_step(work.args, instance, run)
                 return 0
+            case _ if not _may_start(run, instance):
+                return 0
             case ExecuteRunArgs():
                 return execute_run(work.run_id, instance)
             case _:
                 return resume_run(work.run_id, instance)
+
+
+def _may_start(run: dg.DagsterRun, instance: dg.DagsterInstance) -> bool:
+    """Whether a run is still wanted. One that Dagster has as queued leaves that state here, with its job.
+
+    It may be cancelled at this very moment. The later of two events decides about its state, so we look for the other
+    one after ours is written: whoever cancels writes first, and stops the job second.
+    """
+    if run.status is dg.DagsterRunStatus.QUEUED:
+        starting = dg.DagsterEvent(dg.DagsterEventType.PIPELINE_STARTING.value, job_name=run.job_name)
+        instance.report_dagster_event(starting, run_id=run.run_id)
+        is_wanted = not instance.all_logs(run.run_id, of_type=dg.DagsterEventType.PIPELINE_CANCELING)
+    else:
+        is_wanted = run.status is not dg.DagsterRunStatus.CANCELING
+    if not is_wanted:
+        instance.report_run_canceled(run, "The run was cancelled before a worker had started it.")
+    return is_wanted
 
 
 def _legal(step_key: str) -> str:
