@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from orchestration_queue.dagster.executor import QueueExecutor, queue_executor
     from orchestration_queue.dagster.launcher import QueueRunLauncher
     from orchestration_queue.dagster.queue_asset import queue_asset
+    from orchestration_queue.dagster.function_asset import queue_asset
     from orchestration_queue.dagster.resources import QueueResource
     from orchestration_queue.dagster.sensors import Reaction, flow_completed_sensor, queue_event_sensor
     from orchestration_queue.dagster.stepping import CodeLocation, DagsterWorker
@@ -43,6 +44,7 @@ _HOMES = {
     "executor": "QueueExecutor queue_executor",
     "launcher": "QueueRunLauncher",
     "queue_asset": "queue_asset",
+    "function_asset": "queue_asset",
     "resources": "QueueResource",
     "sensors": "Reaction flow_completed_sensor queue_event_sensor",
     "stepping": "CodeLocation DagsterWorker",

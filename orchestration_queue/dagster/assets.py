@@ -8,14 +8,10 @@ from typing import TypeAlias
 
 import dagster as dg
 
-from orchestration_queue.client import Flow
-from orchestration_queue.dagster.following import Follower
-from orchestration_queue.dagster.metadata import job_metadata
+from orchestration_queue.dagster.flow_step import FlowStep
 from orchestration_queue.dagster.resources import QueueResource
-from orchestration_queue.flows import Dag, Node, Step
+from orchestration_queue.flows import Dag, Node
 from orchestration_queue.options import JobOptions
-from orchestration_queue.protocol.operations import reading
-from orchestration_queue.protocol.record import JobRecord
 
 __all__ = ["Arguments", "AssetTask", "queue_flow_assets", "queue_task_asset"]
 
@@ -35,6 +31,9 @@ class AssetTask:
         arguments: The task's keyword arguments.
         queue: Where the job runs; None takes the group's queue.
         options: How the job is retried, limited and kept.
+        checks: What the task tells about the asset's quality, as ``checks`` in the object that it returns: for each
+            check, whether it passed, or an object with ``passed`` and perhaps ``severity``, ``description`` and
+            ``metadata``.
     """
 
     asset: dg.AssetSpec | str
@@ -42,12 +41,21 @@ class AssetTask:
     arguments: Arguments = field(default_factory=dict)
     queue: str | None = None
     options: JobOptions = field(default_factory=JobOptions)
+    checks: Sequence[dg.AssetCheckSpec | str] = ()
 
     @property
     def spec(self) -> dg.AssetSpec:
         """The asset as the UI shows it: marked as the queue's work."""
         spec = self.asset if isinstance(self.asset, dg.AssetSpec) else dg.AssetSpec(self.asset)
         return spec.merge_attributes(kinds={_KIND})
+
+    @property
+    def check_specs(self) -> Sequence[dg.AssetCheckSpec]:
+        """The checks, as the UI shows them."""
+        specs = (
+            dg.AssetCheckSpec(check, asset=self.spec.key) if isinstance(check, str) else check for check in self.checks
+        )
+        return tuple(specs)
 
     @property
     def node(self) -> str:
@@ -98,20 +106,28 @@ def queue_flow_assets(
     @dg.multi_asset(
         name=name,
         specs=[task.spec for task in tasks],
+        check_specs=[check for task in tasks for check in task.check_specs],
         can_subset=True,
         required_resource_keys={resource_key},
         partitions_def=partitions_def,
         backfill_policy=backfill_policy,
         retry_policy=retry_policy,
         pool=pool,
-        op_tags={"orchestration_queue/queue": queue},
+        op_tags={"orchestration_queue/flow_queue": queue},
     )
     def flow_assets(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[None]]:
         resource: QueueResource = getattr(context.resources, resource_key)
-        selected = [task for task in tasks if task.spec.key in context.selected_asset_keys]
-        dag = _graph(name, queue, selected, context)
-        keys = {task.node: task.spec.key for task in selected}
-        yield from _FlowStep(context, resource, dag, keys).run()
+        selected = _selected(tasks, context)
+        yield from FlowStep(
+            context,
+            resource,
+            _graph(name, queue, selected, context),
+            {task.node: task.spec.key for task in selected},
+            {
+                task.node: [check for check in task.check_specs if check.key in context.selected_asset_check_keys]
+                for task in selected
+            },
+        ).run()
 
     return flow_assets
 
@@ -169,59 +185,18 @@ def _graph(name: str, queue: str, tasks: Sequence[AssetTask], context: dg.AssetE
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _FlowStep:
-    """One attempt of a step: it submits the flow, or joins it, and stays until its end."""
+def _selected(tasks: Sequence[AssetTask], context: dg.AssetExecutionContext) -> list[AssetTask]:
+    """What this run makes.
 
-    context: dg.AssetExecutionContext
-    resource: QueueResource
-    dag: Dag
-    keys: Mapping[str, dg.AssetKey]
-
-    def run(self) -> Iterator[dg.MaterializeResult[None]]:
-        flow_id = f"{self.dag.name}-{self.context.run.run_id}"
-        flow = self.resource.flow_producer().submit(self.dag, flow_id=flow_id)
-        follower = Follower(flow, self.resource.connection)
-        try:
-            self._take_up(flow)
-            for step, record in follower.completed():
-                yield self._materialized(flow, step, record)
-        except (dg.DagsterExecutionInterruptedError, GeneratorExit):
-            self.context.log.info(f"Cancelling flow {flow.id}")
-            flow.cancel()
-            raise
-        if follower.failed:
-            raise _failure(flow, follower.failed, follower.blocked)
-
-    def _take_up(self, flow: Flow) -> None:
-        """In a further attempt the flow was there already, and what failed gets its attempts again."""
-        queues = ", ".join(sorted({step.keys.queue for step in flow.plan.steps.values()}))
-        verb = "Submitted" if flow.is_new else "Joined"
-        self.context.log.info(f"{verb} flow {flow.id}: {len(flow.plan.steps)} nodes in {queues}")
-        if flow.is_new:
-            return
-        records = flow.records()
-        for name in flow.retry():
-            reason = records[name].failed_reason if name in records else None
-            self.context.log.info(f"Retrying node {name}, which failed before: {reason}")
-
-    def _materialized(self, flow: Flow, step: Step, record: JobRecord) -> dg.MaterializeResult[None]:
-        logs = self.resource.connection.run(reading.logs(step.keys, record.id), repeatable=True)
-        for line in logs:
-            self.context.log.info(f"{step.node.name}: {line}")
-        metadata = job_metadata(record, queue=step.keys.queue, flow_id=flow.id, logs=logs)
-        return dg.MaterializeResult(asset_key=self.keys[step.node.name], metadata=metadata)
-
-
-def _failure(flow: Flow, failed: Mapping[str, str], blocked: Sequence[str]) -> dg.Failure:
-    """The flow's failure: which nodes, why, and which others could not run for it."""
-    reasons = "; ".join(f"node {name!r} failed: {reason}" for name, reason in failed.items())
-    rest = f" Not run, because they depend on it: {', '.join(blocked)}." if blocked else ""
-    return dg.Failure(
-        f"Flow {flow.id}: {reasons.rstrip('.')}.{rest}",
-        metadata={
-            "orchestration_queue/flow_id": flow.id,
-            "orchestration_queue/failed": dg.MetadataValue.json(dict(failed)),
-            "orchestration_queue/not_run": dg.MetadataValue.json(list(blocked)),
-        },
-    )
+    Raises:
+        dagster.Failure: A check is selected without its asset.
+    """
+    for task in tasks:
+        alone = [check.name for check in task.check_specs if check.key in context.selected_asset_check_keys]
+        if alone and task.spec.key not in context.selected_asset_keys:
+            raise dg.Failure(
+                f"Check {alone[0]!r} is told by the task that makes {task.node!r}, and that is not selected; "
+                "select it, too.",
+                allow_retries=False,
+            )
+    return [task for task in tasks if task.spec.key in context.selected_asset_keys]

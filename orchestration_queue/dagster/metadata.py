@@ -9,11 +9,13 @@ import dagster as dg
 
 from orchestration_queue.protocol.record import JobRecord
 
-__all__ = ["Metadata", "job_metadata"]
+__all__ = ["Metadata", "job_metadata", "metadata_value"]
 
 Metadata: TypeAlias = Mapping[str, dg.MetadataValue]
 
 _OURS = "orchestration_queue/"
+_NOT_METADATA = {"checks", "data_version"}
+"""What Dagster shows elsewhere."""
 _LONGEST_LOG = 200
 """Most log lines shown with an asset; all of them stay with the job."""
 
@@ -41,7 +43,7 @@ def job_metadata(record: JobRecord, *, queue: str, flow_id: str | None = None, l
         "seconds": record.seconds,
     }
     described = _described(record.result)
-    described |= {_OURS + name: _value(name, value) for name, value in ours.items()}
+    described |= {_OURS + name: metadata_value(name, value) for name, value in ours.items()}
     if logs:
         described[_OURS + "log"] = dg.MetadataValue.md(_block(logs))
     return described
@@ -51,15 +53,17 @@ def _described(result: object) -> dict[str, dg.MetadataValue]:
     if result is None:
         return {}
     if not isinstance(result, Mapping):
-        return {"result": _value("result", result)}
-    described = {str(name): _value(str(name), value) for name, value in result.items()}
+        return {"result": metadata_value("result", result)}
+    described = {
+        str(name): metadata_value(str(name), value) for name, value in result.items() if name not in _NOT_METADATA
+    }
     rows = result.get("rows")
     if isinstance(rows, int) and not isinstance(rows, bool):
         described["dagster/row_count"] = dg.MetadataValue.int(rows)
     return described
 
 
-def _value(name: str, value: object) -> dg.MetadataValue:
+def metadata_value(name: str, value: object) -> dg.MetadataValue:
     """The fitting kind of metadata: names say what is a path, values the rest."""
     match value:
         case None:

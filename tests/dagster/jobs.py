@@ -29,6 +29,12 @@ def total(job: ActiveJob) -> int:
 
 
 @tasks.task
+def echo(result: object = None) -> object:
+    """Return what was given."""
+    return result
+
+
+@tasks.task
 def fail() -> None:
     """Fail for good."""
     raise UnrecoverableError("the source is gone")

@@ -12,6 +12,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 import redis
+from dagster._core.storage.tags import ASSET_PARTITION_RANGE_END_TAG, ASSET_PARTITION_RANGE_START_TAG
 
 from orchestration_queue.dagster import AssetTask, QueueResource, queue_flow_assets, queue_task_asset
 from orchestration_queue.errors import CycleError
@@ -90,7 +91,7 @@ def test_a_run_is_a_flow_and_its_nodes_are_materializations(
 def test_the_ui_is_told_that_the_queue_does_the_work(queue_name: str, scratch: str) -> None:
     assets = diamond(queue_name, scratch)
     assert all("queue" in spec.kinds for spec in assets.specs)
-    assert assets.op.tags["orchestration_queue/queue"] == queue_name
+    assert assets.op.tags["orchestration_queue/flow_queue"] == queue_name
 
 
 def test_a_subset_submits_only_its_nodes(
@@ -232,6 +233,77 @@ def test_arguments_may_depend_on_the_partition(
     assert materialized(result)["daily"]["path"] == str(Path(scratch, "tue"))
     (event,) = result.get_asset_materialization_events()
     assert event.partition == "tue"
+
+
+@pytest.mark.parametrize(
+    ("outcome", "severity", "description"),
+    [
+        (True, "ERROR", None),
+        (False, "ERROR", None),
+        ({"passed": False, "severity": "WARN", "description": "few", "metadata": {"rows": 2}}, "WARN", "few"),
+        (None, "ERROR", "The task's result has to say in 'checks' whether 'enough' passed, and says nothing."),
+        ("yes", "ERROR", "The task's result has to say in 'checks' whether 'enough' passed, and says 'yes'."),
+        ({"passed": 1}, "ERROR", "The task's result has to say in 'checks' whether 'enough' passed, and says {"),
+    ],
+)
+def test_a_task_tells_what_its_checks_found(
+    instance: dg.DagsterInstance,
+    resource: QueueResource,
+    queue_name: str,
+    worker: subprocess.Popen[bytes],
+    outcome: object,
+    severity: str,
+    description: str | None,
+) -> None:
+    checks = {} if outcome is None else {"enough": outcome}
+    result = {"rows": 2, "checks": checks, "data_version": "v2"}
+    task = AssetTask("table", "echo", {"result": result}, checks=["enough"])
+    assets = queue_flow_assets([task], name="checked", queue=queue_name)
+    ran = dg.materialize([assets], instance=instance, resources={"queue": resource})
+    (evaluation,) = ran.get_asset_check_evaluations()
+    assert evaluation.passed is (outcome is True)
+    assert evaluation.severity.value == severity
+    assert (evaluation.description or "").startswith(description or "")
+    seen = materialized(ran)["table"]
+    assert seen["rows"] == 2
+    assert "checks" not in seen
+    assert "data_version" not in seen
+    (event,) = ran.get_asset_materialization_events()
+    assert event.materialization.tags is not None
+    assert event.materialization.tags["dagster/data_version"] == "v2"
+
+
+def test_a_check_is_not_evaluated_without_making_its_asset(
+    instance: dg.DagsterInstance, resource: QueueResource, queue_name: str, raw: redis.Redis
+) -> None:
+    assets = queue_flow_assets([AssetTask("table", "echo", checks=["enough"])], name="checked", queue=queue_name)
+    job = dg.define_asset_job("only_checks", dg.AssetSelection.checks_for_assets("table"))
+    defs = dg.Definitions([assets], jobs=[job], resources={"queue": resource})
+    ran = defs.resolve_job_def("only_checks").execute_in_process(instance=instance, raise_on_error=False)
+    (failure,) = [event for event in ran.all_events if event.is_step_failure]
+    assert "select it, too" in str(failure.event_specific_data)
+    assert raw.keys() == [], "nothing was sent"
+
+
+def test_a_backfill_in_one_run_is_told_all_its_partitions(
+    instance: dg.DagsterInstance, resource: QueueResource, queue_name: str, worker: subprocess.Popen[bytes]
+) -> None:
+    days = dg.DailyPartitionsDefinition("2013-01-01", end_date="2013-01-08")
+    assets = queue_flow_assets(
+        [AssetTask("daily", "echo", lambda context: {"result": {"days": list(context.partition_keys)}})],
+        name="daily_flow",
+        queue=queue_name,
+        partitions_def=days,
+        backfill_policy=dg.BackfillPolicy.single_run(),
+    )
+    job = dg.Definitions([assets], resources={"queue": resource}).resolve_implicit_global_asset_job_def()
+    tags = {ASSET_PARTITION_RANGE_START_TAG: "2013-01-02", ASSET_PARTITION_RANGE_END_TAG: "2013-01-04"}
+    ran = job.execute_in_process(instance=instance, tags=tags)
+    events = ran.get_asset_materialization_events()
+    asked = ["2013-01-02", "2013-01-03", "2013-01-04"]
+    assert [event.partition for event in events] == asked
+    assert all(event.materialization.metadata["days"].value == asked for event in events)
+    assert instance.get_materialized_partitions(dg.AssetKey("daily")) == set(asked)
 
 
 def test_assets_that_could_never_run_are_refused_where_they_are_written(queue_name: str) -> None:
