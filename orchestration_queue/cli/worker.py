@@ -13,11 +13,13 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from orchestration_queue.cli.common import Prefix, Url
+from orchestration_queue.cli.reloading import run_anew_on_change
 from orchestration_queue.client import Queue
 from orchestration_queue.errors import UsageError
 from orchestration_queue.options import WorkerOptions
@@ -51,12 +53,18 @@ def work(
     queue_metrics: Annotated[
         bool, typer.Option(envvar="OQ_QUEUE_METRICS", help="Show there how full the queues are, too.")
     ] = False,
+    reload: Annotated[
+        bool, typer.Option("--reload", help="Start anew when a Python file of this directory changes; to develop with.")
+    ] = False,
     log_level: Annotated[str, typer.Option(envvar="OQ_LOG_LEVEL", help="debug, info, warning or error.")] = "info",
     url: Url = None,
     prefix: Prefix = DEFAULT_PREFIX,
 ) -> None:
     """Run a queue's jobs until SIGTERM or SIGINT: then finish what runs. A second signal leaves at once."""
     log_to_stderr(log_level)
+    if reload:
+        arguments = [argument for argument in sys.argv[1:] if argument != "--reload"]
+        raise typer.Exit(run_anew_on_change(arguments, Path.cwd()))
     options = WorkerOptions(
         concurrency=concurrency,
         lock_duration=lock_duration,

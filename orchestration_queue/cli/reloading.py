@@ -1,0 +1,77 @@
+"""`oq worker --reload`: start the worker anew whenever code changes. For development."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+from orchestration_queue._process import die_with_parent
+from orchestration_queue.errors import UsageError
+
+__all__ = ["run_anew_on_change"]
+
+_logger = logging.getLogger(__name__)
+
+
+def run_anew_on_change(arguments: Sequence[str], directory: Path) -> int:
+    """Run `oq` in a process of its own, and anew whenever a Python file below the directory has changed.
+
+    What runs is told to stop first, and finishes its jobs. If it fails, the next change starts it again.
+
+    Args:
+        arguments: What follows `oq`.
+        directory: What to watch.
+
+    Returns:
+        The exit code of the last process, once this one was told to stop by SIGTERM or SIGINT.
+
+    Raises:
+        UsageError: The package watchfiles is missing.
+    """
+    try:
+        from watchfiles import PythonFilter, watch
+    except ImportError as error:
+        raise UsageError("--reload needs the package watchfiles; install orchestration-queue[cli].") from error
+    told = threading.Event()
+    running = _start(arguments)
+
+    def stop(number: int, _frame: object) -> None:
+        told.set()
+        if number == signal.SIGTERM:  # Ctrl-C reaches the whole group by itself
+            running.send_signal(number)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
+    for changes in watch(directory, watch_filter=PythonFilter(), stop_event=told, raise_interrupt=False):
+        changed = ", ".join(sorted({os.path.relpath(path, directory) for _, path in changes}))
+        _logger.info("Starting anew, because of a change in %s", changed)
+        running.terminate()
+        running.wait()
+        if told.is_set():
+            break
+        running = _start(arguments)
+    return running.wait()
+
+
+def _start(arguments: Sequence[str]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-m", __name__, str(os.getpid()), *arguments])
+
+
+def _main() -> None:
+    """What the process of its own does: `oq`, as long as the watching one lives."""
+    parent, *arguments = sys.argv[1:]
+    die_with_parent(int(parent), signal.SIGTERM)
+    from orchestration_queue.cli.main import main
+
+    sys.argv = ["oq", *arguments]
+    main()
+
+
+if __name__ == "__main__":
+    _main()
