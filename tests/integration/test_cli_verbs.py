@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator
 
 import pytest
+import redis
 
 from orchestration_queue.client import Queue
 from orchestration_queue.options import JobOptions, WorkerOptions
@@ -144,3 +145,13 @@ async def test_what_happens_right_now_is_shown(oq: Oq, queue: Queue) -> None:
     assert [found["id"] for found in await asyncio.to_thread(oq.json, "workers", queue.name)] == [worker.id]
     worker.stop()
     await running
+
+
+def test_the_bench_measures_and_leaves_nothing(oq: Oq, raw: redis.Redis) -> None:
+    figures = oq.json("bench", "--jobs", "200", "--concurrency", "4")
+    assert set(figures) == {"trip_ms", "adds_per_s", "bulk_adds_per_s", "jobs_per_s", "start_p50_ms", "start_p99_ms"}
+    assert all(figure > 0 for figure in figures.values())
+    assert figures["bulk_adds_per_s"] > figures["adds_per_s"]
+    assert figures["start_p50_ms"] <= figures["start_p99_ms"]
+    assert raw.keys("*oq-bench*") == []
+    assert "add in bulk" in oq("bench", "--jobs", "200").stdout

@@ -1,0 +1,145 @@
+"""`oq bench`: how fast this machine and this server are together."""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Annotated, Any
+from uuid import uuid4
+
+import typer
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from orchestration_queue.cli.common import JsonFlag, Prefix, Url, show_json, show_table
+from orchestration_queue.client import AsyncQueue, NewJob
+from orchestration_queue.options import WorkerOptions
+from orchestration_queue.protocol.keys import DEFAULT_PREFIX
+from orchestration_queue.worker import AsyncActiveJob, Worker
+
+__all__ = ["bench"]
+
+_ALONE = 10
+"""One job in so many is added by a call of its own."""
+_STARTS = 200
+
+
+def bench(
+    jobs: Annotated[int, typer.Option(help="No-op jobs to add and run.", min=100)] = 10_000,
+    concurrency: Annotated[int, typer.Option(help="Jobs that the worker runs at a time.", min=1)] = 32,
+    url: Url = None,
+    prefix: Prefix = DEFAULT_PREFIX,
+    as_json: JsonFlag = False,
+) -> None:
+    """Measure this machine and the server: add and run no-op jobs in a queue of their own, which is removed again."""
+    figures = asyncio.run(_measured(jobs, concurrency, url, prefix))
+    if as_json:
+        show_json(figures)
+        return
+    rows = [
+        ("a trip to the server, p50", f"{figures['trip_ms']:.2f} ms"),
+        ("add one by one, each confirmed", f"{figures['adds_per_s']:,.0f} jobs/s"),
+        ("add in bulk", f"{figures['bulk_adds_per_s']:,.0f} jobs/s"),
+        (f"run, {concurrency} at a time", f"{figures['jobs_per_s']:,.0f} jobs/s"),
+        ("from adding to the handler's start, p50", f"{figures['start_p50_ms']:.2f} ms"),
+        ("the same, p99", f"{figures['start_p99_ms']:.2f} ms"),
+    ]
+    show_table(("one process, no-op jobs", ""), rows)
+
+
+async def _measured(jobs: int, concurrency: int, url: str | None, prefix: str) -> dict[str, float]:
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    async with AsyncQueue(f"oq-bench-{uuid4().hex[:8]}", url=url, prefix=prefix) as queue:
+        with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+            step = progress.add_task("asking the server", total=None)
+
+            def tell(what: str) -> None:
+                progress.update(step, description=what)
+
+            try:
+                return await _figures(queue, jobs, concurrency, url, prefix, tell)
+            finally:
+                tell("tidying up")
+                await queue.obliterate(force=True)
+
+
+async def _figures(
+    queue: AsyncQueue, jobs: int, concurrency: int, url: str | None, prefix: str, tell: Callable[[str], None]
+) -> dict[str, float]:
+    trips = [await _seconds(queue.is_paused()) for _ in range(100)]
+    alone = jobs // _ALONE
+    tell(f"adding {alone:,} jobs one by one")
+    began = time.perf_counter()
+    for _ in range(alone):
+        await queue.add("nothing")
+    adding = time.perf_counter() - began
+    tell(f"adding {jobs - alone:,} jobs in bulk")
+    in_bulk = await _seconds(queue.add_bulk([NewJob("nothing")] * (jobs - alone)))
+    tell(f"running {jobs:,} jobs")
+    running = await _seconds(_run(queue, jobs, concurrency, url, prefix))
+    tell(f"adding {_STARTS} jobs to a worker that waits for them")
+    starts = sorted(await _starts(queue, url, prefix))
+    return {
+        "trip_ms": statistics.median(trips) * 1000,
+        "adds_per_s": alone / adding,
+        "bulk_adds_per_s": (jobs - alone) / in_bulk,
+        "jobs_per_s": jobs / running,
+        "start_p50_ms": starts[len(starts) // 2] * 1000,
+        "start_p99_ms": starts[len(starts) * 99 // 100] * 1000,
+    }
+
+
+async def _seconds(work: Awaitable[Any]) -> float:
+    began = time.perf_counter()
+    await work
+    return time.perf_counter() - began
+
+
+async def _run(queue: AsyncQueue, jobs: int, concurrency: int, url: str | None, prefix: str) -> None:
+    """Run the jobs that wait, from a worker's start to the last job's."""
+    left, ended = jobs, asyncio.Event()
+
+    async def nothing(_: AsyncActiveJob) -> None:
+        nonlocal left
+        left -= 1
+        if not left:
+            ended.set()
+
+    async with _working(Worker(queue.name, nothing, url=url, prefix=prefix, options=_options(concurrency))):
+        await ended.wait()
+
+
+async def _starts(queue: AsyncQueue, url: str | None, prefix: str) -> list[float]:
+    """How long each of some jobs took from its adding to its handler's start, one after the other."""
+    started: asyncio.Queue[float] = asyncio.Queue()
+
+    async def note(_: AsyncActiveJob) -> None:
+        started.put_nowait(time.perf_counter())
+
+    async with _working(Worker(queue.name, note, url=url, prefix=prefix, options=_options(1))):
+        seconds = []
+        for _ in range(_STARTS):
+            began = time.perf_counter()
+            await queue.add("nothing")
+            seconds.append(await started.get() - began)
+        return seconds
+
+
+def _options(concurrency: int) -> WorkerOptions:
+    return WorkerOptions(concurrency=concurrency, run_schedulers=False)
+
+
+@asynccontextmanager
+async def _working(worker: Worker) -> AsyncIterator[None]:
+    try:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(worker.run())
+            try:
+                yield
+            finally:
+                worker.stop()
+    except BaseExceptionGroup as failures:
+        raise failures.exceptions[0] from None
