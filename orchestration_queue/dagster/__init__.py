@@ -13,11 +13,17 @@ if TYPE_CHECKING:
     from orchestration_queue.dagster.assets import Arguments, AssetTask, queue_flow_assets, queue_task_asset
     from orchestration_queue.dagster.coordinator import QueueRunCoordinator
     from orchestration_queue.dagster.executor import QueueExecutor, queue_executor
-    from orchestration_queue.dagster.launcher import QueueRunLauncher
-    from orchestration_queue.dagster.queue_asset import queue_asset
     from orchestration_queue.dagster.function_asset import queue_asset
+    from orchestration_queue.dagster.launcher import QueueRunLauncher
     from orchestration_queue.dagster.resources import QueueResource
-    from orchestration_queue.dagster.sensors import Reaction, flow_completed_sensor, queue_event_sensor
+    from orchestration_queue.dagster.sensors import (
+        QueueEvent,
+        Reaction,
+        flow_completed_sensor,
+        flow_sensor,
+        queue_event_sensor,
+        request_run,
+    )
     from orchestration_queue.dagster.stepping import CodeLocation, DagsterWorker
 
 __all__ = [
@@ -25,17 +31,20 @@ __all__ = [
     "AssetTask",
     "CodeLocation",
     "DagsterWorker",
+    "QueueEvent",
     "QueueExecutor",
     "QueueResource",
     "QueueRunCoordinator",
     "QueueRunLauncher",
     "Reaction",
     "flow_completed_sensor",
+    "flow_sensor",
     "queue_asset",
     "queue_event_sensor",
     "queue_executor",
     "queue_flow_assets",
     "queue_task_asset",
+    "request_run",
 ]
 
 _HOMES = {
@@ -43,10 +52,9 @@ _HOMES = {
     "coordinator": "QueueRunCoordinator",
     "executor": "QueueExecutor queue_executor",
     "launcher": "QueueRunLauncher",
-    "queue_asset": "queue_asset",
     "function_asset": "queue_asset",
     "resources": "QueueResource",
-    "sensors": "Reaction flow_completed_sensor queue_event_sensor",
+    "sensors": "QueueEvent Reaction flow_completed_sensor flow_sensor queue_event_sensor request_run",
     "stepping": "CodeLocation DagsterWorker",
 }
 __getattr__, __dir__ = lazy_names(

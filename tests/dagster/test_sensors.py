@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import logging
+import json
 import threading
 from datetime import timedelta
 
@@ -12,52 +12,15 @@ import redis
 from dagster._core.definitions.sensor_definition import SensorExecutionData
 
 from orchestration_queue.dagster import QueueResource, flow_completed_sensor, queue_event_sensor
-from orchestration_queue.dagster.listening import BEGINNING, listen
+from orchestration_queue.dagster.sensors.listening import listen
 from orchestration_queue.errors import InvalidNameError, InvalidOptionError
 from orchestration_queue.protocol.events import Event
 from orchestration_queue.protocol.keys import QueueKeys
+from orchestration_queue.protocol.operations.reading import FIRST_EVENT
+from tests.dagster.ticks import SHORT, Lines, happened, target, tick
 from tests.waiting import wait_until_sync
 
 pytestmark = pytest.mark.dagster
-
-SHORT = timedelta(seconds=0.2)
-
-
-@dg.op
-def nothing() -> None:
-    """Do nothing."""
-
-
-@dg.job
-def target() -> None:
-    """What the sensors request."""
-    nothing()
-
-
-def happened(raw: redis.Redis, queue: str, event: str, job_id: str) -> str:
-    """Put an event into the stream, as the server's functions do."""
-    added = raw.xadd(f"glide:{{{queue}}}:events", {"event": event, "jobId": job_id})
-    assert isinstance(added, str)
-    return added
-
-
-class Lines(logging.Handler):
-    """Keeps what a tick logs; Dagster's logger of a tick stands outside the tree that pytest watches."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.seen.append(record.getMessage())
-
-
-def tick(
-    sensor: dg.SensorDefinition, resource: QueueResource, cursor: str | None, lines: Lines | None = None
-) -> SensorExecutionData:
-    with dg.build_sensor_context(cursor=cursor, resources={"queue": resource}) as context:
-        context.log.addHandler(lines or Lines())
-        return sensor.evaluate_tick(context)
 
 
 @pytest.fixture
@@ -85,10 +48,10 @@ def test_each_event_asks_for_one_run_and_its_id_is_the_run_key(
     first = tick(completions, resource, None)
     assert [request.run_key for request in first.run_requests or ()] == ids
     assert [request.tags["job"] for request in first.run_requests or ()] == ["1", "2"]
-    assert first.cursor == last
+    assert json.loads(first.cursor or "") == {queue_name: last}
     second = tick(completions, resource, first.cursor)
     assert not second.run_requests
-    assert second.cursor == last
+    assert second.cursor == first.cursor
     assert f"0 events went by in queue {queue_name}" in (second.skip_message or "")
 
 
@@ -119,7 +82,7 @@ def test_a_sensor_that_starts_now_leaves_the_past_alone(
     )
     result = tick(sensor, resource, None)
     assert not result.run_requests
-    assert result.cursor == past
+    assert json.loads(result.cursor or "") == {queue_name: past}
 
 
 def test_events_that_the_server_dropped_unheard_are_reported(
@@ -142,9 +105,9 @@ def test_events_that_the_server_dropped_unheard_are_reported(
     ("trimmed_to", "cursor", "is_lost"),
     [
         (None, "first", False),
-        (None, BEGINNING, False),
+        (None, FIRST_EVENT, False),
         (2, "first", True),
-        (2, BEGINNING, True),
+        (2, FIRST_EVENT, True),
         (2, "last", False),
     ],
 )
@@ -155,8 +118,9 @@ def test_a_loss_is_told_from_a_quiet_time(
     if trimmed_to:
         raw.xtrim(f"glide:{{{queue_name}}}:events", maxlen=trimmed_to, approximate=False)
     place = {"first": ids[0], "last": ids[-1]}.get(cursor, cursor)
-    heard = listen(resource.connection, QueueKeys(queue_name), place, interesting=lambda _: True, wait=SHORT, limit=100)
-    assert heard.lost_after == (place if is_lost else None)
+    cursors = {QueueKeys(queue_name): place}
+    heard = listen(resource.connection, cursors, select=lambda events: events, wait=SHORT, limit=100)
+    assert [gap.id for gap in heard.gaps.values()] == [place] * is_lost
 
 
 def complete(raw: redis.Redis, queue: str, job_id: str) -> None:

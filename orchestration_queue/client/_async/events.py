@@ -31,11 +31,19 @@ class AsyncEventReader(AsyncClient):
     Args:
         channel: What to duplicate the connection of.
         cursors: Queue by queue, the event after which to read.
+        page: Most events of one queue in one read.
     """
 
-    def __init__(self, channel: AsyncChannel, cursors: Mapping[QueueKeys, str]) -> None:
+    def __init__(
+        self,
+        channel: AsyncChannel | AsyncConnection,
+        cursors: Mapping[QueueKeys, str],
+        *,
+        page: int = reading.EVENTS_PAGE,
+    ) -> None:
         super().__init__(None, channel)
         self.cursors = dict(cursors)
+        self._page = page
         self._connection: AsyncConnection | None = None
 
     async def read(self, wait_s: float) -> list[tuple[QueueKeys, Event]]:
@@ -51,7 +59,7 @@ class AsyncEventReader(AsyncClient):
 
     async def _read_at_once(self, connection: AsyncConnection, wait_s: float) -> dict[QueueKeys, list[Event]]:
         block_ms = max(1, round(wait_s * 1000))
-        return await connection.run(reading.events_since(self.cursors, block_ms), repeatable=True)
+        return await connection.run(reading.events_since(self.cursors, block_ms, self._page), repeatable=True)
 
     async def _read_in_turn(self, connection: AsyncConnection, wait_s: float) -> dict[QueueKeys, list[Event]]:
         """In a cluster no command waits for queues on several servers: wait a little for each, and look at all."""
@@ -59,7 +67,7 @@ class AsyncEventReader(AsyncClient):
         for awaited in cycle(self.cursors):
             turn_ms = max(1, min(_TURN_MS, round((deadline.remaining or 0) * 1000)))
             looks = [
-                reading.events_since({keys: cursor}, turn_ms if keys == awaited else 1)
+                reading.events_since({keys: cursor}, turn_ms if keys == awaited else 1, self._page)
                 for keys, cursor in self.cursors.items()
             ]
             replies = all_good(await connection.pipeline([look.call for look in looks], repeatable=True))

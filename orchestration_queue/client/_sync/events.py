@@ -32,11 +32,19 @@ class EventReader(Client):
     Args:
         channel: What to duplicate the connection of.
         cursors: Queue by queue, the event after which to read.
+        page: Most events of one queue in one read.
     """
 
-    def __init__(self, channel: Channel, cursors: Mapping[QueueKeys, str]) -> None:
+    def __init__(
+        self,
+        channel: Channel | Connection,
+        cursors: Mapping[QueueKeys, str],
+        *,
+        page: int = reading.EVENTS_PAGE,
+    ) -> None:
         super().__init__(None, channel)
         self.cursors = dict(cursors)
+        self._page = page
         self._connection: Connection | None = None
 
     def read(self, wait_s: float) -> list[tuple[QueueKeys, Event]]:
@@ -52,7 +60,7 @@ class EventReader(Client):
 
     def _read_at_once(self, connection: Connection, wait_s: float) -> dict[QueueKeys, list[Event]]:
         block_ms = max(1, round(wait_s * 1000))
-        return connection.run(reading.events_since(self.cursors, block_ms), repeatable=True)
+        return connection.run(reading.events_since(self.cursors, block_ms, self._page), repeatable=True)
 
     def _read_in_turn(self, connection: Connection, wait_s: float) -> dict[QueueKeys, list[Event]]:
         """In a cluster no command waits for queues on several servers: wait a little for each, and look at all."""
@@ -60,7 +68,7 @@ class EventReader(Client):
         for awaited in cycle(self.cursors):
             turn_ms = max(1, min(_TURN_MS, round((deadline.remaining or 0) * 1000)))
             looks = [
-                reading.events_since({keys: cursor}, turn_ms if keys == awaited else 1)
+                reading.events_since({keys: cursor}, turn_ms if keys == awaited else 1, self._page)
                 for keys, cursor in self.cursors.items()
             ]
             replies = all_good(connection.pipeline([look.call for look in looks], repeatable=True))

@@ -9,9 +9,7 @@ import dagster as dg
 from pydantic import Field
 
 from orchestration_queue.dagster.components.scaffolding import QueueScaffolder
-from orchestration_queue.dagster.resources import QueueResource
-from orchestration_queue.dagster.sensors import queue_event_sensor
-from orchestration_queue.protocol.events import Event
+from orchestration_queue.dagster.sensors import queue_event_sensor, request_run
 
 __all__ = ["QueueEventSensorComponent"]
 
@@ -44,7 +42,7 @@ class QueueEventSensorComponent(dg.Component, dg.Model, dg.Resolvable):
         """The sensor."""
         status = dg.DefaultSensorStatus.RUNNING if self.running else dg.DefaultSensorStatus.STOPPED
         sensor = queue_event_sensor(
-            _run_for,
+            request_run,
             name=self.name,
             queue=self.queue,
             job=dg.AssetSelection.from_string(self.target),
@@ -57,8 +55,3 @@ class QueueEventSensorComponent(dg.Component, dg.Model, dg.Resolvable):
             description=self.description,
         )
         return dg.Definitions(sensors=[sensor])
-
-
-def _run_for(event: Event, resource: QueueResource) -> dg.RunRequest:  # noqa: ARG001  what sensors pass
-    tags = {"orchestration_queue/event": event.type, "orchestration_queue/job_id": event.job_id}
-    return dg.RunRequest(tags=tags)

@@ -1,0 +1,20 @@
+"""Sensors on queues: their events, their flows, their dead letters and their backlogs."""
+
+from __future__ import annotations
+
+from orchestration_queue.dagster.sensors.answers import Answer, Partition, Reaction, request_run
+from orchestration_queue.dagster.sensors.events import queue_event_sensor
+from orchestration_queue.dagster.sensors.flows import FlowReaction, flow_completed_sensor, flow_sensor
+from orchestration_queue.dagster.sensors.listening import QueueEvent
+
+__all__ = [
+    "Answer",
+    "FlowReaction",
+    "Partition",
+    "QueueEvent",
+    "Reaction",
+    "flow_completed_sensor",
+    "flow_sensor",
+    "queue_event_sensor",
+    "request_run",
+]

@@ -1,0 +1,269 @@
+"""Sensors on queues' events: they listen instead of polling, so that a run is requested within a second or so."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Unpack, overload
+
+import dagster as dg
+
+from orchestration_queue.dagster._compat import RunTarget
+from orchestration_queue.dagster.resources import QueueResource
+from orchestration_queue.dagster.sensors.answers import Answers, Partition, Reaction
+from orchestration_queue.dagster.sensors.cursors import dump_cursor, load_cursor
+from orchestration_queue.dagster.sensors.listening import Heard, QueueEvent, listen
+from orchestration_queue.dagster.sensors.options import Listening, ListenOptions, checked_queues
+from orchestration_queue.errors import InvalidOptionError, StateError
+from orchestration_queue.protocol.events import Event
+from orchestration_queue.protocol.keys import QueueKeys
+from orchestration_queue.protocol.operations import reading
+from orchestration_queue.server import Connection
+
+__all__ = ["Filter", "first_cursors", "queue_event_sensor", "tell_gaps"]
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which events a sensor reacts to.
+
+    Attributes:
+        types: The wire's words for them.
+        job_names: The kinds of jobs; empty for all.
+        where: What else has to be true; None for nothing.
+    """
+
+    types: frozenset[str]
+    job_names: frozenset[str]
+    where: Callable[[QueueEvent], bool] | None
+
+    def select(self, connection: Connection, prefix: str, events: Sequence[QueueEvent]) -> Sequence[QueueEvent]:
+        """Those of a read; one trip per thousand events if job names matter, else none."""
+        found = [event for event in events if event.type in self.types]
+        if self.job_names and found:
+            wanted = [(QueueKeys(event.queue, prefix), event.job_id) for event in found]
+            records = connection.follow(reading.jobs(wanted, ("name",)))
+            found = [
+                replace(event, job_name=record.name if record else event.fields.get("name"))
+                for event, record in zip(found, records, strict=True)
+            ]
+            found = [event for event in found if event.job_name in self.job_names]
+        return found if self.where is None else [event for event in found if self.where(event)]
+
+
+@overload
+def queue_event_sensor(
+    react: Reaction,
+    *,
+    queue: str | Sequence[str],
+    job: RunTarget | None = None,
+    name: str | None = None,
+    events: Collection[str] = ("completed",),
+    job_names: Collection[str] = (),
+    where: Callable[[QueueEvent], bool] | None = None,
+    partition: Partition | None = None,
+    dynamic_partitions: dg.DynamicPartitionsDefinition | None = None,
+    **options: Unpack[ListenOptions],
+) -> dg.SensorDefinition: ...
+
+
+@overload
+def queue_event_sensor(
+    react: None = None,
+    *,
+    queue: str | Sequence[str],
+    job: RunTarget | None = None,
+    name: str | None = None,
+    events: Collection[str] = ("completed",),
+    job_names: Collection[str] = (),
+    where: Callable[[QueueEvent], bool] | None = None,
+    partition: Partition | None = None,
+    dynamic_partitions: dg.DynamicPartitionsDefinition | None = None,
+    **options: Unpack[ListenOptions],
+) -> Callable[[Reaction], dg.SensorDefinition]: ...
+
+
+def queue_event_sensor(
+    react: Reaction | None = None,
+    *,
+    queue: str | Sequence[str],
+    job: RunTarget | None = None,
+    name: str | None = None,
+    events: Collection[str] = ("completed",),
+    job_names: Collection[str] = (),
+    where: Callable[[QueueEvent], bool] | None = None,
+    partition: Partition | None = None,
+    dynamic_partitions: dg.DynamicPartitionsDefinition | None = None,
+    **options: Unpack[ListenOptions],
+) -> dg.SensorDefinition | Callable[[Reaction], dg.SensorDefinition]:
+    """A sensor that requests runs, or tells of assets, as queues' events ask for it. A decorator without ``react``.
+
+    Each tick listens for up to ``wait``, so an event is met as it happens and not at the next poll. The cursor is the
+    id of the last event heard in each queue: what happens while the daemon is down is met when it is back, as long as
+    the server still has the event (about the last thousand of each queue). When it has not, ``on_gap`` says what
+    happens.
+
+    A run without a run key gets the event's id, so that no event fires twice. Asset events are told at least once: once
+    more, if Dagster is killed before it saves the cursor. Their metadata ``orchestration_queue/event_id`` tells them
+    apart.
+
+    A function that raises fails the tick, and the next one starts with the event it raised for; what the events before
+    it asked for is done.
+
+    In ``dagster.yaml`` set ``sensors: {use_threads: true}``; without it the other sensors wait while this one listens.
+
+    Args:
+        react: Called for each event that passes the filters; returns what it asks for, see :data:`Reaction`.
+        queue: The queue to listen to, or several.
+        job: What its runs execute: a job, or an asset selection; None for a sensor that only tells of assets.
+        name: The sensor's name; default the function's.
+        events: The types of events to react to.
+        job_names: React to events of these kinds of jobs only; default all. Costs a trip per thousand events. A job
+            that is removed as it ends has no name any more, so its end is passed over.
+        where: React only to events for which this is true.
+        partition: The partition of what an event asks for, unless that has one.
+        dynamic_partitions: Add partitions here as they come.
+        options: ``start``, ``wait``, ``limit``, ``tick_limit``, ``on_gap``, ``gap_asset``, see :class:`Listening`;
+            ``resource_key``, ``default_status``, ``description``, see :class:`Shown`.
+
+    Raises:
+        InvalidOptionError: An option is out of its range, there is nothing to react to, or no queue is named.
+        InvalidNameError: The wire cannot carry a queue's name.
+    """
+    queues = checked_queues(queue)
+    listening = Listening(**options)
+    if not events or isinstance(events, str) or isinstance(job_names, str):
+        raise InvalidOptionError("events and job_names are lists of words, and events has one at least; pass lists.")
+    if dynamic_partitions is not None and (partition is None or dynamic_partitions.name is None):
+        raise InvalidOptionError(
+            "dynamic_partitions are added as `partition` finds them, by their name, and one of both is missing; "
+            "pass partition=... and a named DynamicPartitionsDefinition."
+        )
+    chosen = Filter(frozenset(events), frozenset(job_names), where)
+
+    def made(function: Reaction) -> dg.SensorDefinition:
+        called: str = name or str(getattr(function, "__name__", "?"))
+        if not called.isidentifier():
+            raise InvalidOptionError(f"A function called {called!r} gives the sensor no name; pass name=...")
+
+        @dg.sensor(
+            name=called,
+            target=job,
+            minimum_interval_seconds=1,
+            default_status=listening.default_status,
+            required_resource_keys={listening.resource_key},
+            description=listening.description
+            or f"Listens to {', '.join(sorted(chosen.types))} in {', '.join(map(repr, queues))}.",
+        )
+        def queue_events(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+            resource: QueueResource = getattr(context.resources, listening.resource_key)
+            answers = Answers(called, is_alone=len(queues) == 1, partition=partition, dynamic=dynamic_partitions)
+            return _tick(context, resource, queues, listening, chosen, function, answers)
+
+        return queue_events
+
+    return made if react is None else made(react)
+
+
+def _tick(
+    context: dg.SensorEvaluationContext,
+    resource: QueueResource,
+    queues: Sequence[str],
+    listening: Listening,
+    chosen: Filter,
+    react: Reaction,
+    answers: Answers,
+) -> dg.SensorResult:
+    ends_at = time.monotonic() + listening.tick_limit.total_seconds()
+    known = load_cursor(context.cursor, queues)
+    heard = listen(
+        resource.connection,
+        first_cursors(resource, queues, known, listening),
+        select=lambda events: chosen.select(resource.connection, resource.prefix, events),
+        wait=min(listening.wait, listening.tick_limit),
+        limit=listening.limit,
+    )
+    answers.asset_events += tell_gaps(context, known, heard, listening)
+    until = _react(context, heard, react, resource, answers, ends_at)
+    where = ", ".join(queues)
+    quiet = f"{heard.passed} events went by in queue {where}, and none of them asks for a run."
+    return answers.result(dump_cursor(heard.cursors(until)), quiet)
+
+
+def _react(
+    context: dg.SensorEvaluationContext,
+    heard: Heard,
+    react: Reaction,
+    resource: QueueResource,
+    answers: Answers,
+    ends_at: float,
+) -> QueueEvent | None:
+    """React to events, at least to one; returns the first that is left to the next tick."""
+    for number, event in enumerate(heard.wanted):
+        if number and time.monotonic() >= ends_at:
+            context.log.info(f"{number} events took the tick's time; the next goes on with {event.id}.")
+            return _in_page(heard, event)
+        try:
+            answers.take(event, react(event, resource))
+        except Exception:
+            if not number:
+                raise
+            context.log.exception(f"Event {event.id} could not be answered; the next tick begins with it.")
+            return _in_page(heard, event)
+    return None
+
+
+def _in_page(heard: Heard, event: QueueEvent) -> QueueEvent:
+    return next(found for found in heard.page if (found.queue, found.id) == (event.queue, event.id))
+
+
+def first_cursors(
+    resource: QueueResource, queues: Sequence[str], known: Mapping[str, str], listening: Listening
+) -> dict[QueueKeys, str]:
+    """Where to listen on in each queue; for those that the cursor does not tell, one trip each at most."""
+    cursors: dict[QueueKeys, str] = {}
+    for queue in queues:
+        keys = QueueKeys(queue, resource.prefix)
+        at = known.get(queue, listening.start)
+        if at == "now":
+            at = resource.connection.run(reading.last_event_id(keys), repeatable=True)
+        cursors[keys] = reading.FIRST_EVENT if at == "oldest" else at
+    return cursors
+
+
+def tell_gaps(
+    context: dg.SensorEvaluationContext, known: Mapping[str, str], heard: Heard, listening: Listening
+) -> list[dg.AssetObservation]:
+    """Report what was dropped unheard, in queues whose place was known, as the options say.
+
+    Raises:
+        StateError: The options say that the tick fails.
+    """
+    gaps = {queue: gap for queue, gap in heard.gaps.items() if known.get(queue, "oldest") not in ("oldest", "now")}
+    if gaps and listening.on_gap == "fail":
+        queue, gap = next(iter(gaps.items()))
+        go_on = dump_cursor({**known, **dict.fromkeys(gaps, "oldest")})
+        raise StateError(f"{_loss(queue, gap)} To go on, set the sensor's cursor to {go_on}")
+    for queue, gap in gaps.items():
+        context.log.warning(_loss(queue, gap))
+    if listening.on_gap != "observe" or listening.gap_asset is None:
+        return []
+    asset = dg.AssetKey.from_user_string(listening.gap_asset)
+    return [_observed(asset, queue, gap) for queue, gap in gaps.items()]
+
+
+def _observed(asset: dg.AssetKey, queue: str, gap: Event) -> dg.AssetObservation:
+    metadata = {
+        "orchestration_queue/queue": queue,
+        "orchestration_queue/lost_after": gap.id,
+        "orchestration_queue/oldest_kept": gap.fields["oldest"],
+    }
+    return dg.AssetObservation(asset_key=asset, description=_loss(queue, gap), metadata=metadata)
+
+
+def _loss(queue: str, gap: Event) -> str:
+    return (
+        f"Queue {queue!r} has dropped events after {gap.id} before this sensor heard them, because it was "
+        "off for too long; look whether a run is missing and request it by hand."
+    )

@@ -1,0 +1,241 @@
+"""Sensors on flows: a run when one has ended."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from datetime import timedelta
+from typing import TypeAlias, Unpack
+
+import dagster as dg
+
+from orchestration_queue.client import FlowStatus, Queue
+from orchestration_queue.client.values import ENDINGS
+from orchestration_queue.dagster._compat import RunTarget
+from orchestration_queue.dagster.resources import QueueResource
+from orchestration_queue.dagster.sensors.cursors import dump_cursor, load_cursor, read_object
+from orchestration_queue.dagster.sensors.events import first_cursors, queue_event_sensor, tell_gaps
+from orchestration_queue.dagster.sensors.listening import QueueEvent, listen
+from orchestration_queue.dagster.sensors.options import Listening, ListenOptions, checked_queues, default_name
+from orchestration_queue.errors import InvalidOptionError, StateError
+from orchestration_queue.flows import job_id_of, split_job_id
+from orchestration_queue.flows.stored import FlowFacts, FlowState, read_flow
+from orchestration_queue.protocol.keys import QueueKeys
+from orchestration_queue.protocol.operations import reading
+from orchestration_queue.protocol.operations.steps import all_good, chunks
+from orchestration_queue.states import JobState
+
+__all__ = ["FlowReaction", "flow_completed_sensor", "flow_sensor"]
+
+FlowReaction: TypeAlias = Callable[[FlowStatus, QueueResource], dg.RunRequest | None]
+"""What the end of a flow asks for: a run, or nothing."""
+
+_FLOW_TAG = "orchestration_queue/flow_id"
+_AT_ONCE = timedelta(milliseconds=1)
+_AGAIN = timedelta(seconds=5)
+"""How long to listen at most while flows are open of which no event may come any more."""
+_FLOWS_PER_TRIP = 50
+
+
+def flow_completed_sensor(
+    flow: str,
+    *,
+    last_nodes: Iterable[str],
+    name: str,
+    queue: str,
+    job: RunTarget,
+    **options: Unpack[ListenOptions],
+) -> dg.SensorDefinition:
+    """A sensor that requests one run for each completed flow of :func:`queue_flow_assets`.
+
+    A flow is complete when all of ``last_nodes`` are, even if others failed. Its id is the run key, so it fires once,
+    whatever happens. The run carries the flow's id as tag ``orchestration_queue/flow_id``. To hear of flows that end as
+    a whole, well or not, use :func:`flow_sensor`.
+
+    Args:
+        flow: The flow's name, as given to :func:`queue_flow_assets`.
+        last_nodes: The assets (nodes) that nothing else in the flow waits for.
+        name: The sensor's name.
+        queue: The queue the flow's last nodes run in.
+        job: What its runs execute: a job, or an asset selection.
+        options: As :func:`queue_event_sensor` takes them.
+
+    Raises:
+        InvalidOptionError: An option is out of its range, or there is no last node.
+        InvalidNameError: The wire cannot carry the queue's name.
+    """
+    last = frozenset(last_nodes)
+    if not last:
+        raise InvalidOptionError(
+            f"Sensor {name!r} has no last_nodes, so no flow would ever be complete; name the flow's last assets."
+        )
+
+    def react(event: QueueEvent, resource: QueueResource) -> dg.RunRequest | None:
+        flow_id, node = split_job_id(event.job_id) or ("", "")
+        if node not in last or not flow_id.startswith(f"{flow}-"):
+            return None
+        keys = QueueKeys(queue, resource.prefix)
+        for other in last - {node}:
+            record = resource.connection.run(reading.job(keys, job_id_of(flow_id, other)), repeatable=True)
+            if record is None or record.state is not JobState.COMPLETED:
+                return None
+        return dg.RunRequest(run_key=flow_id, tags={_FLOW_TAG: flow_id})
+
+    if not options.get("description"):
+        options["description"] = f"Requests a run when {', '.join(sorted(last))} of a flow {flow!r} are complete."
+    return queue_event_sensor(react, name=name, queue=queue, job=job, **options)
+
+
+def flow_sensor(
+    flow: str | None = None,
+    *,
+    queue: str,
+    job: RunTarget,
+    name: str | None = None,
+    on: Collection[FlowState | str] = (FlowState.COMPLETED, FlowState.FAILED),
+    react: FlowReaction | None = None,
+    node_queues: Sequence[str] = (),
+    **options: Unpack[ListenOptions],
+) -> dg.SensorDefinition:
+    """A sensor that requests one run for each flow that has ended, whoever submitted it.
+
+    The run key is the flow's id and how it ended, so each end fires once; a flow that is retried and then completes has
+    two. The run carries ``orchestration_queue/flow_id`` and ``orchestration_queue/flow_state`` as tags.
+
+    Args:
+        flow: The name of the flows' graph; None for all flows of the queue.
+        queue: The flows' own queue, which has their records.
+        job: What its runs execute: a job, or an asset selection.
+        name: The sensor's name; default made of queue and flow.
+        on: Which ends count: ``completed``, ``failed``, ``cancelled``.
+        react: What to request for a flow that ended; default a run. A run without a run key gets the usual one.
+        node_queues: Other queues in which nodes run. Without them, the end of a node there is met some seconds later.
+        options: As :func:`queue_event_sensor` takes them.
+
+    Raises:
+        InvalidOptionError: An option is out of its range, or ``on`` names no end.
+        InvalidNameError: The wire cannot carry a queue's name.
+    """
+    queues = checked_queues([queue, *node_queues])
+    listening = Listening(**options)
+    ends = frozenset(map(str, on))
+    known_ends = {str(state) for state in FlowState if state.is_final}
+    if not ends or not ends <= known_ends or isinstance(on, str):
+        raise InvalidOptionError(f"Flows do not end as {list(on)}; let `on` list some of {sorted(known_ends)}.")
+
+    @dg.sensor(
+        name=name or default_name("flows_of", queue, *([flow] if flow else [])),
+        target=job,
+        minimum_interval_seconds=1,
+        default_status=listening.default_status,
+        required_resource_keys={listening.resource_key},
+        description=listening.description or f"Requests a run when a flow {flow or ''} of queue {queue!r} has ended.",
+    )
+    def flow_ends(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        resource: QueueResource = getattr(context.resources, listening.resource_key)
+        watch = _Watch(resource, queue, flow, ends)
+        return _tick(context, watch, queues, listening, react or _request_run)
+
+    return flow_ends
+
+
+def _request_run(_flow: FlowStatus, _resource: QueueResource) -> dg.RunRequest:
+    return dg.RunRequest()
+
+
+class _Watch:
+    """The flows that one tick looks at.
+
+    Attributes:
+        open: Ids of flows that have begun to end, and may be waited for.
+        ended: Those that have ended as wanted, as they stand.
+    """
+
+    def __init__(self, resource: QueueResource, queue: str, flow: str | None, ends: frozenset[str]) -> None:
+        self.resource = resource
+        self._keys = QueueKeys(queue, resource.prefix)
+        self._flow = flow
+        self._ends = ends
+        self._foreign: set[str] = set()
+        self.open: set[str] = set()
+        self.ended: dict[str, FlowStatus] = {}
+
+    def look(self, flow_ids: Collection[str], *, closely: bool) -> None:
+        """See which of these have ended: as their records note it, which is late; or closely, by their nodes, too."""
+        with Queue(self._keys.queue, connection=self.resource.connection, prefix=self._keys.prefix) as queue:
+            for flow_id, facts in self._facts(sorted(set(flow_ids) - self._foreign - self.ended.keys())):
+                if facts is None or (self._flow is not None and facts.flow.record.name != self._flow):
+                    self._foreign.add(flow_id)
+                    self.open.discard(flow_id)
+                    continue
+                self.open.add(flow_id)
+                if not (closely or facts.state.is_final):
+                    continue
+                try:
+                    status = queue.flows.get(flow_id).status()
+                except StateError:  # removed meanwhile
+                    self.open.discard(flow_id)
+                    continue
+                if status.state.is_final:
+                    self.open.discard(flow_id)
+                    if status.state in self._ends:
+                        self.ended[flow_id] = status
+
+    def _facts(self, flow_ids: Sequence[str]) -> Iterable[tuple[str, FlowFacts | None]]:
+        for piece in chunks(flow_ids, _FLOWS_PER_TRIP):
+            reads = [read_flow(self._keys, flow_id) for flow_id in piece]
+            replies = all_good(self.resource.connection.pipeline([read.call for read in reads], repeatable=True))
+            yield from ((flow_id, read.read(reply)) for flow_id, read, reply in zip(piece, reads, replies, strict=True))
+
+    def select(self, events: Sequence[QueueEvent]) -> Sequence[QueueEvent]:
+        """The events, if some flow has ended with them."""
+        flow_ids = {split[0] for event in events if event.type in ENDINGS and (split := split_job_id(event.job_id))}
+        self.look(flow_ids, closely=True)
+        return events if self.ended else ()
+
+
+def _tick(
+    context: dg.SensorEvaluationContext,
+    watch: _Watch,
+    queues: Sequence[str],
+    listening: Listening,
+    react: FlowReaction,
+) -> dg.SensorResult:
+    known, still_open = _load(context.cursor, queues)
+    watch.look(still_open, closely=False)
+    wait = _AT_ONCE if watch.ended else min(listening.wait, listening.tick_limit, *([_AGAIN] if watch.open else []))
+    heard = listen(
+        watch.resource.connection,
+        first_cursors(watch.resource, queues, known, listening),
+        select=watch.select,
+        wait=wait,
+        limit=listening.limit,
+    )
+    gaps = tell_gaps(context, known, heard, listening)
+    requests = [_keyed(react(status, watch.resource), status) for status in watch.ended.values()]
+    wanted = [request for request in requests if request is not None]
+    quiet = f"{heard.passed} events went by in queue {', '.join(queues)}, and no flow has ended for which to run."
+    return dg.SensorResult(
+        run_requests=wanted,
+        skip_reason=None if wanted else quiet,
+        cursor=json.dumps({"heard": heard.cursors(), "open": sorted(watch.open)}),
+        asset_events=gaps,
+    )
+
+
+def _keyed(request: dg.RunRequest | None, status: FlowStatus) -> dg.RunRequest | None:
+    if request is None:
+        return None
+    tags = {_FLOW_TAG: status.id, "orchestration_queue/flow_state": str(status.state), **request.tags}
+    return request.with_replaced_attrs(run_key=request.run_key or f"{status.id}:{status.state}", tags=tags)
+
+
+def _load(cursor: str | None, queues: Sequence[str]) -> tuple[Mapping[str, str], Sequence[str]]:
+    """What was heard, and the flows that were open; a cursor that was set by hand tells the first only."""
+    if not cursor:
+        return {}, ()
+    state = read_object(cursor)
+    heard, still_open = state.get("heard"), state.get("open")
+    if not isinstance(heard, dict) or not isinstance(still_open, list):
+        return load_cursor(cursor, queues), ()
+    return load_cursor(dump_cursor(heard), queues), [str(flow_id) for flow_id in still_open]

@@ -1,0 +1,103 @@
+"""A bounded listen to queues' events: from a cursor each, until something of interest happens or time is up."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from orchestration_queue.client._sync.events import EventReader
+from orchestration_queue.protocol.events import Event, gap_after, place
+from orchestration_queue.protocol.keys import QueueKeys
+from orchestration_queue.protocol.operations import reading
+from orchestration_queue.server import Connection
+
+__all__ = ["Heard", "QueueEvent", "listen"]
+
+
+@dataclass(frozen=True, slots=True)
+class QueueEvent(Event):
+    """One thing that happened in one of the queues that a sensor listens to.
+
+    Attributes:
+        queue: Where it happened.
+        job_name: What kind of job it is about; None unless the sensor looks at job names, or if the job is gone.
+    """
+
+    queue: str = ""
+    job_name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What a listen brought.
+
+    Attributes:
+        page: All that the last read brought, in the order it happened.
+        wanted: What of it is of interest.
+        before: By queue, the event after which that read began.
+        passed: How many events went by, of interest or not.
+        gaps: By queue, that the server had dropped events before they were heard.
+    """
+
+    page: Sequence[QueueEvent]
+    wanted: Sequence[QueueEvent]
+    before: Mapping[str, str]
+    passed: int
+    gaps: Mapping[str, Event]
+
+    def cursors(self, until: QueueEvent | None = None) -> dict[str, str]:
+        """Where the next listen starts, by queue: after everything, or with the event that was not dealt with."""
+        cursors = dict(self.before)
+        for event in self.page:
+            if event is until:
+                break
+            cursors[event.queue] = event.id
+        return cursors
+
+
+def listen(
+    connection: Connection,
+    cursors: Mapping[QueueKeys, str],
+    *,
+    select: Callable[[Sequence[QueueEvent]], Sequence[QueueEvent]],
+    wait: timedelta,
+    limit: int,
+) -> Heard:
+    """Listen to queues, from a cursor on each.
+
+    Returns as soon as a read brought something of interest. Costs one trip a read and queue, to see whether the reader
+    came too late, and the read.
+
+    Args:
+        connection: The server.
+        cursors: By queue, the id of the last event heard.
+        select: Which events of a read are of interest.
+        wait: The longest time to listen.
+        limit: Most events of a queue to read in one go.
+    """
+    deadline = time.monotonic() + wait.total_seconds()
+    gaps: dict[str, Event] = {}
+    passed = 0
+    with EventReader(connection, cursors, page=limit) as reader:
+        while True:
+            before = {keys.queue: cursor for keys, cursor in reader.cursors.items()}
+            gaps = {**_gaps(connection, reader.cursors), **gaps}
+            read = reader.read(max(0.0, deadline - time.monotonic()))
+            page = sorted((_of(keys, event) for keys, event in read), key=lambda event: (place(event.id), event.queue))
+            passed += len(page)
+            wanted = select(page) if page else ()
+            if wanted or time.monotonic() >= deadline:
+                return Heard(page, wanted, before, passed, gaps)
+
+
+def _of(keys: QueueKeys, event: Event) -> QueueEvent:
+    return QueueEvent(event.id, event.type, event.job_id, event.fields, keys.queue)
+
+
+def _gaps(connection: Connection, cursors: Mapping[QueueKeys, str]) -> dict[str, Event]:
+    found = {
+        keys.queue: gap_after(cursor, connection.follow(reading.oldest_event(keys))) for keys, cursor in cursors.items()
+    }
+    return {queue: gap for queue, gap in found.items() if gap is not None}

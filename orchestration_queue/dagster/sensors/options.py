@@ -1,0 +1,122 @@
+"""What all sensors of a queue take, and what those take beside that listen to its events."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Literal, TypedDict
+
+import dagster as dg
+from pydantic import ConfigDict, field_validator, model_validator
+
+from orchestration_queue.errors import InvalidOptionError
+from orchestration_queue.options.base import Options
+from orchestration_queue.protocol.keys import QueueKeys
+
+__all__ = ["ListenOptions", "Listening", "SensorOptions", "Shown", "checked_queues", "default_name"]
+
+_LONGEST_TICK = timedelta(seconds=50)
+"""Dagster gives up on a sensor after 60 s."""
+_MOST_EVENTS = 10_000
+
+OnGap = Literal["warn", "observe", "fail"]
+Start = Literal["now", "oldest"]
+
+
+class SensorOptions(TypedDict, total=False):
+    """What every sensor takes by name; each is described at :class:`Shown`."""
+
+    resource_key: str
+    default_status: dg.DefaultSensorStatus
+    description: str | None
+
+
+class ListenOptions(SensorOptions, total=False):
+    """What sensors that listen take by name; each is described at :class:`Listening`."""
+
+    start: Start
+    wait: timedelta
+    limit: int
+    tick_limit: timedelta
+    on_gap: OnGap
+    gap_asset: str | None
+
+
+class Shown(Options):
+    """How a sensor stands among the definitions."""
+
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+
+    resource_key: str = "queue"
+    """The :class:`QueueResource` among the definitions' resources."""
+    default_status: dg.DefaultSensorStatus = dg.DefaultSensorStatus.STOPPED
+    """Whether the sensor runs without being switched on."""
+    description: str | None = None
+    """What the UI shows."""
+
+
+class Listening(Shown):
+    """How a sensor listens."""
+
+    start: Start = "now"
+    """Where to begin in a queue of which the cursor says nothing: ``now``, or with the ``oldest`` event kept."""
+    wait: timedelta = timedelta(seconds=20)
+    """How long one tick listens, at most 50 s."""
+    limit: int = 500
+    """Most events of a queue that one tick reads at once, at most 10,000."""
+    tick_limit: timedelta = _LONGEST_TICK
+    """When a tick that has many events to react to leaves the rest to the next; at most 50 s, as Dagster waits 60 s."""
+    on_gap: OnGap = "warn"
+    """What to do about events that the server dropped before they were heard: ``warn`` in the tick's log, ``observe``
+    them as an observation of ``gap_asset``, or let the tick ``fail``, and every further one, until somebody has set the
+    cursor."""
+    gap_asset: str | None = None
+    """The asset that ``on_gap="observe"`` observes, as ``part/part``."""
+
+    @field_validator("wait", "tick_limit")
+    @classmethod
+    def _is_shorter_than_a_tick(cls, value: timedelta, info: object) -> timedelta:
+        if timedelta(0) < value <= _LONGEST_TICK:
+            return value
+        raise InvalidOptionError(
+            f"The sensor's {getattr(info, 'field_name', 'wait')} of {value.total_seconds():g} s is not above 0 and at "
+            f"most {_LONGEST_TICK.total_seconds():g} s, and Dagster gives up on a tick after 60 s; choose one between."
+        )
+
+    @field_validator("limit")
+    @classmethod
+    def _is_a_page(cls, value: int) -> int:
+        if 0 < value <= _MOST_EVENTS:
+            return value
+        raise InvalidOptionError(f"A tick cannot read {value} events at once; let limit be 1 to {_MOST_EVENTS}.")
+
+    @model_validator(mode="after")
+    def _says_what_to_observe(self) -> Listening:
+        if (self.on_gap == "observe") == bool(self.gap_asset):
+            return self
+        raise InvalidOptionError(
+            "on_gap='observe' and gap_asset belong together, and one of them is missing: name the asset whose "
+            "observations tell of dropped events, or choose on_gap='warn'."
+        )
+
+
+def checked_queues(queue: str | Sequence[str]) -> tuple[str, ...]:
+    """The names of the queues to listen to.
+
+    Raises:
+        InvalidOptionError: There is none, or one comes twice.
+        InvalidNameError: The wire cannot carry one of the names.
+    """
+    names = (queue,) if isinstance(queue, str) else tuple(queue)
+    for name in names:
+        QueueKeys(name)
+    if not names or len(set(names)) < len(names):
+        raise InvalidOptionError(
+            f"A sensor listens to one queue or to several different ones, and not to {list(names)}; name each once."
+        )
+    return names
+
+
+def default_name(kind: str, *names: str) -> str:
+    """A name that Dagster takes, made of others."""
+    return "_".join([kind, *("".join(c if c.isascii() and c.isalnum() else "_" for c in name) for name in names)])
