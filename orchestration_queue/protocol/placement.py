@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import lru_cache
+from json.encoder import encode_basestring
 from typing import TypedDict
 
 from orchestration_queue.errors import InvalidOptionError
@@ -17,7 +18,7 @@ from orchestration_queue.protocol.call import Call
 from orchestration_queue.protocol.functions import glidemq, oq1
 from orchestration_queue.protocol.keys import QueueKeys
 
-__all__ = ["ParentRef", "add_job", "new_job"]
+__all__ = ["Mould", "ParentRef", "add_job", "new_job"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +160,30 @@ def new_job(
     Such a call knows no deduplication, and tells no parent: the caller sees to both.
     """
     return oq1.NewJob(**_record(name, data_text, options, now_ms, parent, options_text), scheduler_name=scheduler_name)
+
+
+@dataclass(frozen=True, slots=True)
+class Mould:
+    """Jobs that differ in name, data, time and id only: all else is worked out once."""
+
+    _same: oq1.NewJob
+    _more_options: str
+
+    @classmethod
+    def of(cls, options: JobOptions) -> Mould:
+        """A mould for jobs that are placed in this way."""
+        same = new_job("", "", options, 0)
+        return cls(same, "}" if same.opts == "{}" else f",{same.opts[1:]}")
+
+    def job(self, name: str, data_text: str, job_id: str, now_ms: int) -> oq1.NewJob:
+        """A job with an id of its own, for a call that adds many."""
+        return self._same._replace(
+            job_name=name,
+            data=data_text,
+            opts=f'{{"jobId":{encode_basestring(job_id)}{self._more_options}',
+            timestamp_ms=now_ms,
+            custom_id=job_id,
+        )
 
 
 def _record(

@@ -36,6 +36,7 @@ def classic_session(scratch: Path, master: str = "local[2,3]", conf: Mapping[str
         for name, value in options.properties(scratch, "tests", None).items():
             builder = builder.config(name, value)
         session = builder.getOrCreate()
+        session.sparkContext.setLogLevel("OFF")  # what fails on purpose is said by exceptions
     finally:
         os.environ.clear()
         os.environ.update(before)

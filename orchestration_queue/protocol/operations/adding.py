@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from orchestration_queue.errors import InvalidOptionError, ServerError, StateError
 from orchestration_queue.options import JobOptions, milliseconds
@@ -23,6 +23,7 @@ __all__ = [
     "Outcome",
     "add",
     "add_many",
+    "add_own",
     "as_sent",
     "join_parent",
     "portions",
@@ -34,6 +35,9 @@ __all__ = [
 _REPLY_WORDS = frozenset({"duplicate", "skipped"})
 
 _PORTION_LENGTH = 4 * 1024 * 1024
+
+
+NewT = TypeVar("NewT", "Addition", oq1.NewJob)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,14 +88,15 @@ class Addition:
         return self.parent is None and self.options.deduplication is None
 
 
-def portions(jobs: Sequence[Addition]) -> Iterator[Sequence[Addition]]:
+def portions(jobs: Sequence[NewT]) -> Iterator[Sequence[NewT]]:
     """Cut many jobs into portions that one call or trip can carry without keeping others waiting."""
     start = size = 0
     for place, job in enumerate(jobs):
-        size += len(job.data_text)
+        length = len(job.data if isinstance(job, oq1.NewJob) else job.data_text)
+        size += length
         if place > start and (place - start >= HYDRATION or size > _PORTION_LENGTH):
             yield jobs[start:place]
-            start, size = place, len(job.data_text)
+            start, size = place, length
     if jobs:
         yield jobs[start:]
 
@@ -126,6 +131,29 @@ def add_many(
     return Operation(call, lambda reply: read_each(keys, jobs, reply))
 
 
+def add_own(keys: QueueKeys, jobs: Sequence[oq1.NewJob], *, skip_events: bool = False) -> Operation[int]:
+    """Add many jobs with ids of their own in one call, and say how many are new; the others were there already.
+
+    Calling it again adds nothing, as long as the jobs are kept. When one is refused, the others are added nevertheless.
+    """
+    call = oq1.add_bulk(
+        id_key=keys.id,
+        stream_key=keys.stream,
+        scheduled_key=keys.scheduled,
+        events_key=keys.events,
+        jobs=jobs,
+        skip_events=skip_events,
+    )
+
+    def read(replies: list[Reply]) -> int:
+        for job, reply in zip(jobs, replies, strict=True):
+            if reply.startswith(b"ERR:"):
+                _word(keys, job.job_name, reply)
+        return len(jobs) - replies.count(b"duplicate")
+
+    return Operation(call, read)
+
+
 def read_each(keys: QueueKeys, jobs: Sequence[Addition], replies: Sequence[Reply]) -> list[Outcome]:
     """Read the reply to each of many jobs; one that was refused hides none of the others."""
     return [_outcome(keys, job, reply) for job, reply in zip(jobs, replies, strict=True)]
@@ -149,14 +177,20 @@ def _check_id(options: JobOptions) -> None:
 
 
 def _read(keys: QueueKeys, job: Addition, reply: Reply) -> Added:
-    match word := text(reply):
+    match word := _word(keys, job.name, reply):
         case "duplicate":
             return Added(job.options.job_id, is_new=False)
         case "skipped":
             return Added(None, is_new=False)
+    return Added(word, is_new=True)
+
+
+def _word(keys: QueueKeys, name: str, reply: Reply) -> str:
+    """What the server answered for one job, when it did not refuse it."""
+    match word := text(reply):
         case "ERR:COST_EXCEEDS_CAPACITY":
             raise InvalidOptionError(
-                f"Job {job.name!r} costs more than its token bucket holds, so it could never start; "
+                f"Job {name!r} costs more than its token bucket holds, so it could never start; "
                 "lower its cost or raise the capacity."
             )
         case _ if not word or word.startswith("ERR:"):
@@ -164,7 +198,7 @@ def _read(keys: QueueKeys, job: Addition, reply: Reply) -> Added:
                 f"The server answered {word!r} when a job was added to queue {keys.queue!r}, so it was not added; "
                 "check the server's function library with `oq library status`."
             )
-    return Added(word, is_new=True)
+    return word
 
 
 def standing_job(keys: QueueKeys, dedup_id: str) -> Operation[str]:

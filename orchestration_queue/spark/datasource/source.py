@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import MutableMapping
 
-from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSourceReader, DataSourceStreamArrowWriter
 from pyspark.sql.types import StructType
 
 from orchestration_queue.errors import InvalidOptionError
@@ -17,6 +17,7 @@ from orchestration_queue.spark.datasource.reader import (
     PushingJobsReader,
     ReadOptions,
 )
+from orchestration_queue.spark.datasource.write_options import WRITE_OPTIONS, WriteOptions
 
 __all__ = ["QueueDataSource"]
 
@@ -56,3 +57,20 @@ class QueueDataSource(DataSource):
         if options.read == "events":
             raise InvalidOptionError("Events are read as a stream.")
         return (PushingJobsReader if options.push_filters else JobsReader)(options, schema)
+
+    def _writing(self, schema: StructType, overwrite: bool) -> WriteOptions:
+        if overwrite:
+            raise InvalidOptionError("A queue cannot be overwritten, for its jobs may be running; append to it.")
+        return WriteOptions.of(Given(self.options, WRITE_OPTIONS, "Writing to a queue"), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        """What adds the rows of one write as jobs."""
+        from orchestration_queue.spark.datasource.writer import QueueWriter
+
+        return QueueWriter(self._writing(schema, overwrite))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802  Spark's
+        """What adds the rows of a stream as jobs."""
+        from orchestration_queue.spark.datasource.writer import QueueStreamWriter
+
+        return QueueStreamWriter(self._writing(schema, overwrite))

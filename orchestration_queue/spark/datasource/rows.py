@@ -1,0 +1,146 @@
+"""Rows as jobs: the id of each, its payload, and how it is placed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+from functools import lru_cache
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from orchestration_queue.client.values import encode_data
+from orchestration_queue.errors import InvalidOptionError, PayloadError
+from orchestration_queue.options import JobOptions
+from orchestration_queue.options.base import MAX_NAME_LENGTH
+from orchestration_queue.protocol.functions.oq1 import NewJob
+from orchestration_queue.protocol.placement import Mould
+from orchestration_queue.spark.datasource.write_options import WriteOptions
+
+__all__ = ["Rows", "job_id"]
+
+_ODD = "[%:{}\\x00-\\x1f\\x7f]"
+_HASH_LENGTH = 32
+_MOULDS = 1024
+"""How many different priorities and delays are remembered."""
+
+
+def job_id(prefix: str, key: str) -> str:
+    """The id of the job that a row becomes: its key behind the prefix, as far as the wire can carry it.
+
+    What it cannot is written as in a URL (``%3A``); a key that is too long is replaced by its hash.
+    """
+    written = f"{prefix}{re.sub(_ODD, lambda odd: f'%{ord(odd[0]):02X}', key)}"
+    if len(written) <= MAX_NAME_LENGTH:
+        return written
+    return f"{prefix[: MAX_NAME_LENGTH - _HASH_LENGTH]}{hashlib.sha256(written.encode()).hexdigest()[:_HASH_LENGTH]}"
+
+
+class Rows:
+    """What makes jobs of the rows of one task.
+
+    Args:
+        options: How.
+        origin: What the ids of rows without a key of their own begin with: where this task's rows come from.
+    """
+
+    def __init__(self, options: WriteOptions, origin: str) -> None:
+        self._options = options
+        self._origin = origin
+        self._count = 0
+        self._mould = lru_cache(_MOULDS)(self._made_mould)
+
+    def _made_mould(self, priority: int | None, delay_s: float | None) -> Mould:
+        said: dict[str, Any] = {}
+        if priority is not None:
+            said["priority"] = priority
+        if delay_s is not None:
+            said["delay"] = timedelta(seconds=delay_s)
+        common = self._options.options
+        return Mould.of(JobOptions(**common.model_dump(exclude_unset=True) | said) if said else common)
+
+    def jobs(self, batch: pa.RecordBatch, now_ms: int) -> list[NewJob]:
+        """The jobs of the next rows.
+
+        Raises:
+            UsageError: A row has no key or no task, or holds what cannot be a payload, a priority or a delay.
+        """
+        options, count = self._options, batch.num_rows
+        names = [options.task] * count if options.task else _present(batch, "taskColumn", options.task_column)
+        ids = self._ids(batch, names)
+        texts = self._payloads(batch, names)
+        if options.priority_column is None and options.delay_column is None:
+            mould = self._mould(None, None)
+            return [mould.job(*row, now_ms) for row in zip(names, texts, ids, strict=True)]
+        places = zip(_values(batch, options.priority_column), _values(batch, options.delay_column), strict=True)
+        rows = zip(names, texts, ids, places, strict=True)
+        return [self._mould(*place).job(name, data, job, now_ms) for name, data, job, place in rows]
+
+    def _ids(self, batch: pa.RecordBatch, names: Sequence[str]) -> list[str]:
+        if self._options.id_column is None:
+            first, self._count = self._count, self._count + batch.num_rows
+            numbers: Iterable[str] = map(str, range(first, self._count))
+            return [
+                job_id(self._prefix(name) + self._origin, number) for name, number in zip(names, numbers, strict=True)
+            ]
+        keys = _present(batch, "idColumn", self._options.id_column)
+        column = batch.column(self._options.id_column).cast(pa.string())
+        longest = pc.max(pc.binary_length(column)).as_py() or 0
+        prefix = self._prefix(names[0]) if self._options.task or self._options.id_prefix else None
+        is_plain = prefix is not None and longest + len(prefix) <= MAX_NAME_LENGTH
+        if is_plain and not pc.any(pc.match_substring_regex(column, _ODD)).as_py():
+            return [f"{prefix}{key}" for key in keys]
+        return [job_id(self._prefix(name), str(key)) for name, key in zip(names, keys, strict=True)]
+
+    def _prefix(self, name: str) -> str:
+        return self._options.id_prefix or f"{job_id('', name)}-"
+
+    def _payloads(self, batch: pa.RecordBatch, names: Sequence[str]) -> list[str]:
+        if self._options.payload_column is not None:
+            texts = _present(batch, "payloadColumn", self._options.payload_column)
+            return [_checked(name, text) for name, text in zip(names, texts, strict=True)]
+        columns = {name: _sayable(batch.column(name)).to_pylist() for name in self._options.payload_columns}
+        keys = tuple(columns)
+        rows = zip(*columns.values(), strict=True)
+        return [encode_data(name, dict(zip(keys, row, strict=True))) for name, row in zip(names, rows, strict=True)]
+
+
+def _values(batch: pa.RecordBatch, column: str | None) -> list[Any]:
+    return [None] * batch.num_rows if column is None else list(batch.column(column).to_pylist())
+
+
+def _present(batch: pa.RecordBatch, option: str, column: str | None) -> list[Any]:
+    """A column's values, none of them absent."""
+    found = _values(batch, column)
+    if any(value is None or value == "" for value in found):
+        raise InvalidOptionError(
+            f"A row has nothing in the column {column!r}, which the option {option} names; "
+            "fill it, or leave such rows out."
+        )
+    return found
+
+
+def _sayable(column: pa.Array) -> pa.Array:
+    """A column as JSON can say it: times in ISO 8601, decimals as text that loses no digit."""
+    kind = column.type
+    if pa.types.is_timestamp(kind):
+        universal = kind.tz is not None
+        naive = column.cast(pa.timestamp("us", "UTC")).cast(pa.timestamp("us")) if universal else column
+        return pc.strftime(naive, "%Y-%m-%dT%H:%M:%SZ" if universal else "%Y-%m-%dT%H:%M:%S")
+    if pa.types.is_date(kind) or pa.types.is_decimal(kind):
+        return column.cast(pa.string())
+    return column
+
+
+def _checked(name: str, text: str) -> str:
+    try:
+        return encode_data(name, json.loads(text))
+    except ValueError as error:
+        raise PayloadError(
+            f"The payload of a job {name!r} is no JSON ({error}); write it with to_json, or name its columns by "
+            "payloadColumns."
+        ) from None

@@ -1,0 +1,114 @@
+"""Writing rows as jobs, each once, whatever is tried again: a row's job has an id that follows from the row."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+
+from orchestration_queue.protocol.operations import adding
+from orchestration_queue.server.clock import now_ms
+from orchestration_queue.spark.datasource.rows import Rows
+from orchestration_queue.spark.datasource.write_options import WriteOptions
+
+if TYPE_CHECKING:
+    from orchestration_queue.server import Connection
+
+__all__ = ["QueueStreamWriter", "QueueWriter"]
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass
+class Written(WriterCommitMessage):
+    """What one task has written.
+
+    Attributes:
+        rows: How many rows.
+        new: How many of their jobs were not there before.
+    """
+
+    rows: int
+    new: int
+
+
+class QueueWriter(DataSourceArrowWriter):
+    """Adds jobs as the rows come, about 1,000 to a call.
+
+    The jobs of a task that is tried again, and those of a whole write that is, are there already; a write that is
+    given up leaves those it has added, for they may be running.
+    """
+
+    def __init__(self, options: WriteOptions) -> None:
+        self._options = options
+        self._run = uuid.uuid4().hex
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """Add the jobs of one task's rows."""
+        rows = Rows(self._options, self._origin(cast(TaskContext, TaskContext.get())))
+        done = Written(0, 0)
+        with self._options.place.connect() as connection:
+            for batch in iterator:
+                if batch.num_rows:
+                    done.rows += batch.num_rows
+                    done.new += self._add(connection, rows, batch)
+        return done
+
+    def _add(self, connection: Connection, rows: Rows, batch: pa.RecordBatch) -> int:
+        keys, new = self._options.place.keys, 0
+        for portion in adding.portions(rows.jobs(batch, now_ms())):
+            operation = adding.add_own(keys, portion, skip_events=not self._options.emit_events)
+            # A broken connection is no reason to give the task up: what was added already is not added again.
+            new += connection.run(operation, repeatable=True)
+        return new
+
+    def _origin(self, context: TaskContext) -> str:
+        return f"{self._run}.{context.partitionId()}."
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Say what was added; it is there since it was written."""
+        self._tell(messages, "")
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Say what was added by the tasks that ended well; it stays."""
+        self._tell(messages, " before the write was given up")
+
+    def _tell(self, messages: list[WriterCommitMessage | None], when: str) -> None:
+        done = [message for message in messages if isinstance(message, Written)]
+        rows, new = sum(message.rows for message in done), sum(message.new for message in done)
+        _log.info("Queue %r got %d jobs of %d rows%s.", self._options.place.keys.queue, new, rows, when)
+
+
+class QueueStreamWriter(DataSourceStreamArrowWriter):
+    """Likewise, of each batch of a stream."""
+
+    def __init__(self, options: WriteOptions) -> None:
+        self._batch = _BatchOfStream(options)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """Add the jobs of one task's rows."""
+        return self._batch.write(iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803  Spark's
+        """Say what was added."""
+        self._batch.commit(messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803  Spark's
+        """Say what was added by the tasks that ended well; it stays, and is not added again with the next try."""
+        self._batch.abort(messages)
+
+
+class _BatchOfStream(QueueWriter):
+    """A batch that Spark may write again after a restart, under the same number."""
+
+    def _origin(self, context: TaskContext) -> str:
+        query, batch = (
+            context.getLocalProperty(f"{name}") for name in ("sql.streaming.queryId", "streaming.sql.batchId")
+        )
+        return f"{query}.{batch}.{context.partitionId()}."
