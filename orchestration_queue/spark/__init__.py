@@ -16,16 +16,21 @@ if TYPE_CHECKING:
     from orchestration_queue.spark.options import SparkOptions
     from orchestration_queue.spark.references import DataFrameRef
     from orchestration_queue.spark.run import run_spark
-    from orchestration_queue.spark.task import spark_script, spark_task
+    from orchestration_queue.spark.submit.options import SparkSubmit
+    from orchestration_queue.spark.submit.run import run_submit
+    from orchestration_queue.spark.task import spark_script, spark_submit, spark_task
 
 __all__ = [
     "ConnectServer",
     "DataFrameRef",
     "SparkOptions",
+    "SparkSubmit",
     "bundled_java_home",
     "java_home",
     "run_spark",
+    "run_submit",
     "spark_script",
+    "spark_submit",
     "spark_task",
 ]
 
@@ -35,10 +40,13 @@ __getattr__, __dir__ = lazy_names(
         "ConnectServer": "spark.connect.server",
         "DataFrameRef": "spark.references",
         "SparkOptions": "spark.options",
+        "SparkSubmit": "spark.submit.options",
         "bundled_java_home": "spark.java",
         "java_home": "spark.java",
         "run_spark": "spark.run",
+        "run_submit": "spark.submit.run",
         "spark_script": "spark.task",
+        "spark_submit": "spark.task",
         "spark_task": "spark.task",
     },
 )

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 
+from orchestration_queue.errors import UsageError
 from orchestration_queue.spark.java import java_home
 from orchestration_queue.spark.options import SparkOptions
 
-__all__ = ["spark_environment"]
+__all__ = ["spark_environment", "spark_home"]
 
 _ELSEWHERE = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "SPARK_API_MODE", "PYSPARK_GATEWAY_PORT")
 """Variables by which an outer Spark would take over the inner one."""
@@ -38,3 +41,19 @@ def spark_environment(options: SparkOptions, scratch: Path) -> dict[str, str]:
         environment["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
     environment |= {"JAVA_HOME": str(options.java_home or java_home()), "PYTHONUNBUFFERED": "1"}
     return environment | dict(options.env)
+
+
+def spark_home(environment: Mapping[str, str]) -> str:
+    """Where the Spark is that a process with these variables starts: ``SPARK_HOME``, else in the installed PySpark.
+
+    Raises:
+        UsageError: PySpark is not installed.
+    """
+    if home := environment.get("SPARK_HOME"):
+        return home
+    spec = find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise UsageError(
+            "PySpark is not installed, and Spark work needs it; run `pip install 'orchestration-queue[spark]'`."
+        )
+    return str(Path(spec.origin).parent)

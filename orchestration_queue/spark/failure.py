@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import signal
 import traceback
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 __all__ = ["Failure", "how_it_ended", "is_noise"]
@@ -23,6 +24,10 @@ _NOISE = re.compile(
     r"|\{.*\"logger\": \"(DataFrame|SQL)QueryContextLogger\""  # the exception that PySpark is about to raise, as JSON
 )
 _GRPC = re.compile(r'<_\w+ of RPC that terminated with:\n\s*status = .*\n\s*details = "(?P<details>.+)"')
+_JAVA_EXCEPTION = re.compile(
+    r'^(?:Exception in thread "[^"]*" (?P<kind>[\w.$]+)(?:: )?|Error: )(?P<message>.*)$', re.MULTILINE
+)
+_PREFACE = " An error occurred while calling"
 _PYTHON_FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>\S+)')
 _NOT_THE_USERS = re.compile(r"/(pyspark|py4j|orchestration_queue/spark)/|^<frozen|pyspark\.zip/|/runpy\.py$")
 
@@ -72,9 +77,22 @@ class Failure:
         lines = text.rpartition("Traceback (most recent call last):")[2].strip("\n").splitlines()
         body = next((at for at, line in enumerate(lines) if line and not line.startswith(" ")), len(lines) - 1)
         kind, _, message = lines[body].partition(":")
+        if message.startswith(_PREFACE) and body + 1 < len(lines):
+            message = lines[body + 1].removeprefix(": ")
         # PySpark may have put the worker's frames at the end of the driver's already.
         all_frames = tuple(dict.fromkeys((*frames, *_frames(lines[:body]))))
         return cls(kind.rpartition(".")[2], _cut(message.strip()), all_frames[-_FRAMES:])
+
+    @classmethod
+    def of_output(cls, lines: Iterable[str]) -> Failure | None:
+        """Read the last exception that a program has printed, of Python or Java; None when there is none."""
+        text = "\n".join(lines)
+        if "Traceback (most recent call last):" in text:
+            return cls._of_worker(text, ())
+        if not (found := list(_JAVA_EXCEPTION.finditer(text))):
+            return None
+        kind, message = found[-1].group("kind", "message")
+        return cls((kind or "Error").rpartition(".")[2], _cut((message or "").strip()))
 
     def __str__(self) -> str:
         """One line: type, message, place."""
@@ -104,7 +122,7 @@ def _frames(lines: list[str]) -> tuple[str, ...]:
 def _first_line(text: str) -> str:
     """What was said: before the Java stack, the SQL text and the plan, and after py4j's preface."""
     lines = [line for line in text.splitlines() if not is_noise(line)]
-    if len(lines) > 1 and lines[0].startswith("An error occurred while calling"):
+    if len(lines) > 1 and lines[0].startswith(_PREFACE.lstrip()):
         return lines[1].removeprefix(": ")
     return lines[0] if lines else ""
 

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from orchestration_queue.options import Options
 
-__all__ = ["JOB_PROPERTY", "SparkOptions", "properties_text"]
+__all__ = ["JOB_PROPERTY", "SparkOptions", "properties_text", "write_properties"]
 
 JOB_PROPERTY = "spark.orchestration_queue.job"
 """The property by which an application is known to belong to a job. Its name will not do: code may change that."""
@@ -102,3 +102,11 @@ _ESCAPES = str.maketrans({"\\": "\\\\", "\n": "\\n", "\r": "\\r"})
 def properties_text(properties: Mapping[str, str]) -> str:
     """Properties as a file of Java's format."""
     return "".join(f"{name}={value.translate(_ESCAPES)}\n" for name, value in properties.items())
+
+
+def write_properties(directory: Path, properties: Mapping[str, str]) -> Path:
+    """The same as a file in a directory, which only its owner can read: a command line is for everybody to see."""
+    path = directory / "spark.properties"
+    path.touch(mode=0o600)
+    path.write_text(properties_text(properties), "utf-8")
+    return path

@@ -22,7 +22,7 @@ from orchestration_queue.errors import (
 from orchestration_queue.protocol import codec
 from orchestration_queue.spark.environment import spark_environment
 from orchestration_queue.spark.failure import how_it_ended, is_noise
-from orchestration_queue.spark.options import SparkOptions, properties_text
+from orchestration_queue.spark.options import SparkOptions, write_properties
 from orchestration_queue.spark.process import Ended, run_child
 from orchestration_queue.spark.references import Keep
 from orchestration_queue.spark.registry import reference
@@ -73,9 +73,7 @@ def run_spark(
     options = options or SparkOptions()
     name, request = _request(target, arguments, keep)
     with scratch_directory() as scratch:
-        properties = scratch / "spark.properties"
-        properties.touch(mode=0o600)
-        properties.write_text(properties_text(options.properties(scratch, name, job_id)), encoding="utf-8")
+        properties = write_properties(scratch, options.properties(scratch, name, job_id))
         ended = run_child(
             [str(options.python or sys.executable), "-m", "orchestration_queue.spark.child"],
             request,

@@ -16,11 +16,13 @@ from orchestration_queue.spark.references import DataFrameRef, dataframe_paramet
 from orchestration_queue.spark.registry import register
 from orchestration_queue.spark.run import run_spark
 from orchestration_queue.spark.runtime import Runtime, default_runtime, job_log, run_task
+from orchestration_queue.spark.submit.options import SparkSubmit
+from orchestration_queue.spark.submit.run import run_submit
 
 if TYPE_CHECKING:
     from orchestration_queue.worker import ActiveJob
 
-__all__ = ["spark_script", "spark_task"]
+__all__ = ["spark_script", "spark_submit", "spark_task"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -114,15 +116,36 @@ def spark_script(script: str | Path, options: SparkOptions | None = None) -> Cal
         options: How it runs.
     """
     path = Path(script).absolute()
+    return _of_words(path.stem, functools.partial(run_spark, path), options)
+
+
+def spark_submit(application: str | Path, options: SparkSubmit | None = None) -> Callable[..., Any]:
+    """Make an application a function ``f(arguments: list[str])``, named after the file, for a task registry.
+
+    It runs by ``spark-submit``, whose driver ends with the job, whichever way that ends.
+
+    Args:
+        application: The path of a Python program or a jar, or a URI that Spark can read.
+        options: How it runs.
+
+    Example:
+        ::
+
+            nightly = SparkSubmit(master="spark://host:7077", executor_memory="8g", py_files=("lib.zip",))
+            tasks.task(spark_submit("nightly.py", nightly))
+    """
+    return _of_words(Path(application).stem, functools.partial(run_submit, application), options)
+
+
+def _of_words(name: str, runs: Callable[..., Any], options: SparkOptions | None) -> Callable[..., Any]:
+    """A task that takes words for a program."""
 
     def run(arguments: Sequence[str] = (), _job: ActiveJob | None = None) -> Any:
         if _job is None:
-            return run_spark(path, list(arguments), options)
-        return run_spark(
-            path, list(arguments), options, log=job_log(_job), should_stop=lambda: _job.should_stop, job_id=_job.id
-        )
+            return runs(list(arguments), options)
+        return runs(list(arguments), options, log=job_log(_job), should_stop=lambda: _job.should_stop, job_id=_job.id)
 
-    run.__name__ = run.__qualname__ = path.stem
+    run.__name__ = run.__qualname__ = name
     run.__annotations__[_JOB] = _job_type()
     return run
 

@@ -3,17 +3,53 @@
 from __future__ import annotations
 
 import os
+import signal
+import uuid
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from orchestration_queue.spark import ConnectServer
+from orchestration_queue.spark import ConnectServer, SparkOptions
 from orchestration_queue.spark.connect.layout import State, read_state
 from tests.spark.classic import classic_session
 from tests.spark.connect_work import SERVER
 from tests.waiting import wait_until_sync
+
+MARK = "OQ_TEST_RUN"
+
+
+class Marked:
+    """Everything that one test starts, found by a variable in its environment, whichever group or parent it has."""
+
+    def __init__(self) -> None:
+        self.id = uuid.uuid4().hex
+        self.options = SparkOptions(master="local[2]", env={MARK: self.id}, grace=timedelta(seconds=10))
+
+    def processes(self) -> dict[int, str]:
+        """The living ones: process id and command."""
+        found = {}
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdecimal():
+                try:
+                    if f"{MARK}={self.id}".encode() in (entry / "environ").read_bytes():
+                        found[int(entry.name)] = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()[:120]
+                except OSError:  # it ended while we looked
+                    continue
+        return found
+
+
+@pytest.fixture
+def marked() -> Iterator[Marked]:
+    """A mark whose processes are all gone when the test ends, as the test should have made sure."""
+    marked = Marked()
+    yield marked
+    left = marked.processes()
+    for process in left:
+        os.kill(process, signal.SIGKILL)
+    assert left == {}
 
 
 @pytest.fixture(autouse=True)

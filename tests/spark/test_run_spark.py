@@ -8,8 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-import uuid
-from collections.abc import Iterator
 from datetime import timedelta
 from importlib.metadata import version
 from pathlib import Path
@@ -19,50 +17,18 @@ import redis
 
 from orchestration_queue.client import AsyncQueue
 from orchestration_queue.errors import SparkCancelledError, SparkFailedError, SparkTimeoutError
-from orchestration_queue.spark import SparkOptions, bundled_java_home, run_spark
+from orchestration_queue.spark import bundled_java_home, run_spark
 from orchestration_queue.worker import Worker
 from tests.spark import work
+from tests.spark.conftest import MARK, Marked
 from tests.waiting import wait_until_sync
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]  # seconds of processor time, on however busy a machine
-
-MARK = "OQ_TEST_RUN"
-
-
-class Marked:
-    """Everything that one test starts, found by a variable in its environment, whichever group or parent it has."""
-
-    def __init__(self) -> None:
-        self.id = uuid.uuid4().hex
-        self.options = SparkOptions(master="local[2]", env={MARK: self.id}, grace=timedelta(seconds=10))
-
-    def processes(self) -> dict[int, str]:
-        """The living ones: process id and command."""
-        found = {}
-        for entry in Path("/proc").iterdir():
-            if entry.name.isdecimal():
-                try:
-                    if f"{MARK}={self.id}".encode() in (entry / "environ").read_bytes():
-                        found[int(entry.name)] = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()[:120]
-                except OSError:  # it ended while we looked
-                    continue
-        return found
 
 
 def contents(directory: Path) -> list[str]:
     """The names in a directory."""
     return sorted(entry.name for entry in directory.iterdir())
-
-
-@pytest.fixture
-def marked() -> Iterator[Marked]:
-    """A mark whose processes are all gone when the test ends, as the test should have made sure."""
-    marked = Marked()
-    yield marked
-    left = marked.processes()
-    for process in left:
-        os.kill(process, signal.SIGKILL)
-    assert left == {}
 
 
 async def test_a_decorated_function_runs_as_a_queue_job(

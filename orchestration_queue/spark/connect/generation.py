@@ -11,15 +11,14 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 
 from orchestration_queue._process import memory_bytes
 from orchestration_queue.server.keeper import die_with
 from orchestration_queue.spark.connect.layout import JOBS, LOG, RUNS, SERVER_LOCK, State
-from orchestration_queue.spark.environment import spark_environment
+from orchestration_queue.spark.environment import spark_environment, spark_home
 from orchestration_queue.spark.failure import how_it_ended, is_noise
-from orchestration_queue.spark.options import SparkOptions, properties_text
+from orchestration_queue.spark.options import SparkOptions, write_properties
 
 __all__ = ["Generation"]
 
@@ -54,11 +53,9 @@ class Generation:
         self._process = self._start(options, keeper_lock)
 
     def _start(self, options: SparkOptions, keeper_lock: int) -> subprocess.Popen[bytes]:
-        properties = self._directory / "spark.properties"
-        properties.touch(mode=0o600)
-        properties.write_text(properties_text(self._properties(options)), "utf-8")
+        properties = write_properties(self._directory, self._properties(options))
         environment = spark_environment(options, self._directory)
-        home = environment.setdefault("SPARK_HOME", _spark_home())
+        home = environment.setdefault("SPARK_HOME", spark_home(environment))
         words = ["--load-spark-defaults", "--properties-file", str(properties), "--class", _CLASS, "spark-internal"]
         lock = os.open(self._directory / SERVER_LOCK, os.O_RDWR | os.O_CREAT, 0o600)
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -153,10 +150,3 @@ class Generation:
 
     def _log(self) -> str:
         return (self._directory / LOG).read_text("utf-8", "replace")
-
-
-def _spark_home() -> str:
-    spec = find_spec("pyspark")
-    assert spec is not None  # noqa: S101 (who started the keeper has looked)
-    assert spec.origin is not None  # noqa: S101
-    return str(Path(spec.origin).parent)

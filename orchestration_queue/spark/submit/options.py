@@ -1,0 +1,96 @@
+"""What ``spark-submit`` is told, as one frozen value. Pure but for the properties file that it may name."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from orchestration_queue.errors import InvalidOptionError
+from orchestration_queue.spark.options import SparkOptions
+
+__all__ = ["SparkSubmit"]
+
+_Memory = Annotated[str, Field(pattern=r"^\d+[kmgt]?$")]
+_Count = Annotated[int, Field(ge=1)]
+
+_PROPERTY = re.compile(r"\s*((?:\\.|[^\s=:\\])+)\s*[=:]?\s*(.*)", re.DOTALL)
+_ESCAPES = {"n": "\n", "r": "\r", "t": "\t"}
+
+
+class SparkSubmit(SparkOptions):
+    """How an application runs: all that :class:`SparkOptions` says, and what concerns a cluster and its files."""
+
+    main_class: str | None = None
+    """The class to run, of an application that is a jar."""
+    packages: tuple[str, ...] = ()
+    """Maven coordinates, ``group:artifact:version``, to be fetched with what they need."""
+    jars: tuple[str, ...] = ()
+    """Jars for the class path of driver and executors."""
+    py_files: tuple[str, ...] = ()
+    """Python files, eggs and archives for the path of driver and executors."""
+    files: tuple[str, ...] = ()
+    """Files for the working directory of each executor."""
+    driver_cores: _Count | None = None
+    """Cores of a driver that runs in a cluster."""
+    executors: _Count | None = None
+    """How many executors."""
+    executor_memory: _Memory | None = None
+    """The heap of each executor."""
+    executor_cores: _Count | None = None
+    """Cores of each executor."""
+    properties_file: Path | None = None
+    """Spark's properties, in a file of Java's format; ``conf`` wins over them."""
+
+    @property
+    def own_properties(self) -> dict[str, str]:
+        """What the fields of this class come to."""
+        lists = {
+            "spark.jars.packages": self.packages,
+            "spark.jars": self.jars,
+            "spark.submit.pyFiles": self.py_files,
+            "spark.files": self.files,
+        }
+        values = {
+            "spark.driver.cores": self.driver_cores,
+            "spark.executor.instances": self.executors,
+            "spark.executor.memory": self.executor_memory,
+            "spark.executor.cores": self.executor_cores,
+        }
+        said = {name: ",".join(entries) for name, entries in lists.items() if entries}
+        return said | {name: str(value) for name, value in values.items() if value is not None}
+
+    def properties(self, scratch: Path, name: str, job_id: str | None) -> dict[str, str]:
+        """All of Spark's properties for one run; see :meth:`SparkOptions.properties`."""
+        return self.own_properties | super().properties(scratch, name, job_id)
+
+    def complete(self) -> SparkSubmit:
+        """The same without a properties file: what it says is in ``conf``, and its master is ours unless we name one.
+
+        Raises:
+            InvalidOptionError: The file cannot be read.
+        """
+        if self.properties_file is None:
+            return self
+        try:
+            found = _read_properties(self.properties_file.read_text("utf-8"))
+        except (OSError, UnicodeDecodeError) as error:
+            raise InvalidOptionError(
+                f"The properties file {self.properties_file} cannot be read ({error}); correct its path or contents."
+            ) from None
+        mine = {} if "master" in self.model_fields_set else {"master": found.get("spark.master", self.master)}
+        conf = {name: value for name, value in found.items() if name != "spark.master"} | dict(self.conf)
+        return self.model_copy(update={"properties_file": None, "conf": conf, **mine})
+
+
+def _read_properties(text: str) -> dict[str, str]:
+    joined = re.sub(r"(?<!\\)((?:\\\\)*)\\\n[ \t]*", r"\1", text)  # a line that goes on in the next
+    lines = (line.strip() for line in joined.splitlines())
+    found = (_PROPERTY.match(line) for line in lines if line and line[0] not in "#!")
+    return {_unescaped(match[1]): _unescaped(match[2]) for match in found if match}
+
+
+def _unescaped(text: str) -> str:
+    return re.sub(r"\\(.)", lambda match: _ESCAPES.get(match[1], match[1]), text)
