@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from orchestration_queue.dagster.executor import QueueExecutor, queue_executor
     from orchestration_queue.dagster.function_asset import queue_asset
     from orchestration_queue.dagster.launcher import QueueRunLauncher
-    from orchestration_queue.dagster.resources import QueueResource
+    from orchestration_queue.dagster.resources import FlowResource, JobSchedulerResource, QueueResource
     from orchestration_queue.dagster.sensors import (
         QueueEvent,
         Reaction,
@@ -31,6 +31,8 @@ __all__ = [
     "AssetTask",
     "CodeLocation",
     "DagsterWorker",
+    "FlowResource",
+    "JobSchedulerResource",
     "QueueEvent",
     "QueueExecutor",
     "QueueResource",
@@ -53,7 +55,7 @@ _HOMES = {
     "executor": "QueueExecutor queue_executor",
     "launcher": "QueueRunLauncher",
     "function_asset": "queue_asset",
-    "resources": "QueueResource",
+    "resources": "FlowResource JobSchedulerResource QueueResource",
     "sensors": "QueueEvent Reaction flow_completed_sensor flow_sensor queue_event_sensor request_run",
     "stepping": "CodeLocation DagsterWorker",
 }

@@ -1,30 +1,28 @@
-"""The queue as a Dagster resource."""
+"""The queue's server as Dagster resources."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Self
 
 import dagster as dg
 from pydantic import Field, PrivateAttr
 
-from orchestration_queue.client import FlowProducer, Queue, QueueEvents
+from orchestration_queue.client import Flow, FlowProducer, Flows, JobSchedulers, Queue, QueueEvents
+from orchestration_queue.flows import Dag
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 from orchestration_queue.server import Connection
 
-__all__ = ["QueueResource"]
+__all__ = ["FlowResource", "JobSchedulerResource", "QueueResource", "ServerResource"]
 
 
-class QueueResource(dg.ConfigurableResource["QueueResource"]):
-    """Clients of one server, for assets, ops and sensors.
+class ServerResource(dg.ConfigurableResource["ServerResource"]):
+    """What the resources of one server share: its URL, and a connection for each step or tick.
 
     Nothing connects before a client is asked for; all clients of a step or tick share one connection, which is
-    closed when the step or tick ends. Give a URL with a password as ``dg.EnvVar("OQ_URL")``: Dagster then stores
-    and shows the variable's name only.
-
-    Examples:
-        >>> import dagster as dg
-        >>> defs = dg.Definitions(resources={"queue": QueueResource(url=dg.EnvVar("OQ_URL"))})
+    closed when the step or tick ends. A forked process opens sockets of its own. Give a URL with a password as
+    ``dg.EnvVar("OQ_URL")``: Dagster then stores and shows the variable's name only.
     """
 
     url: str | None = Field(
@@ -37,7 +35,7 @@ class QueueResource(dg.ConfigurableResource["QueueResource"]):
     _connection: Connection | None = PrivateAttr(default=None)
 
     @contextmanager
-    def yield_for_execution(self, context: dg.InitResourceContext) -> Iterator[QueueResource]:  # noqa: ARG002  Dagster's
+    def yield_for_execution(self, context: dg.InitResourceContext) -> Iterator[Self]:  # noqa: ARG002  Dagster's
         """Lend the resource to one step or tick, and hang up afterwards."""
         try:
             yield self
@@ -60,6 +58,15 @@ class QueueResource(dg.ConfigurableResource["QueueResource"]):
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+
+class QueueResource(ServerResource):
+    """Clients of one server's queues, for assets, ops, sensors and schedules; see :class:`ServerResource`.
+
+    Examples:
+        >>> import dagster as dg
+        >>> defs = dg.Definitions(resources={"queue": QueueResource(url=dg.EnvVar("OQ_URL"))})
+    """
 
     def queue(self, name: str) -> Queue:
         """A client of one queue.
@@ -86,3 +93,52 @@ class QueueResource(dg.ConfigurableResource["QueueResource"]):
             TransportError: The server cannot be reached.
         """
         return FlowProducer(connection=self.connection, prefix=self.prefix)
+
+
+class FlowResource(ServerResource):
+    """Flows on one server: submit them, look at them, steer them; see :class:`ServerResource`.
+
+    Examples:
+        >>> import dagster as dg
+        >>> defs = dg.Definitions(resources={"flows": FlowResource(url=dg.EnvVar("OQ_URL"))})
+    """
+
+    def submit(self, dag: Dag, *, flow_id: str | None = None) -> Flow:
+        """Submit a flow: nothing of it starts before all of it is there.
+
+        Args:
+            dag: The graph.
+            flow_id: Its id, such as the run's; submitted again under one id, nothing runs twice. Default a new one.
+
+        Raises:
+            FlowError: The graph cannot run, or the id is taken by another.
+            TransportError: The server cannot be reached.
+        """
+        return FlowProducer(connection=self.connection, prefix=self.prefix).submit(dag, flow_id=flow_id)
+
+    def of(self, queue: str) -> Flows:
+        """The flows whose record is in a queue: ``get`` one by its id, or ``list`` them.
+
+        Raises:
+            InvalidNameError: The wire cannot carry the queue's name.
+            TransportError: The server cannot be reached.
+        """
+        return Queue(queue, connection=self.connection, prefix=self.prefix).flows
+
+
+class JobSchedulerResource(ServerResource):
+    """Queues' repeatable jobs on one server; see :class:`ServerResource`.
+
+    Examples:
+        >>> import dagster as dg
+        >>> defs = dg.Definitions(resources={"schedulers": JobSchedulerResource(url=dg.EnvVar("OQ_URL"))})
+    """
+
+    def of(self, queue: str) -> JobSchedulers:
+        """The schedulers of a queue: set, look up, pause, run now, remove.
+
+        Raises:
+            InvalidNameError: The wire cannot carry the queue's name.
+            TransportError: The server cannot be reached.
+        """
+        return Queue(queue, connection=self.connection, prefix=self.prefix).schedulers
