@@ -17,8 +17,12 @@ if TYPE_CHECKING:
     from orchestration_queue.dagster.launcher import QueueRunLauncher
     from orchestration_queue.dagster.resources import FlowResource, JobSchedulerResource, QueueResource
     from orchestration_queue.dagster.sensors import (
+        Limits,
         QueueEvent,
         Reaction,
+        ReplayBudget,
+        backlog_sensor,
+        dead_letter_sensor,
         flow_completed_sensor,
         flow_sensor,
         queue_event_sensor,
@@ -33,12 +37,16 @@ __all__ = [
     "DagsterWorker",
     "FlowResource",
     "JobSchedulerResource",
+    "Limits",
     "QueueEvent",
     "QueueExecutor",
     "QueueResource",
     "QueueRunCoordinator",
     "QueueRunLauncher",
     "Reaction",
+    "ReplayBudget",
+    "backlog_sensor",
+    "dead_letter_sensor",
     "flow_completed_sensor",
     "flow_sensor",
     "queue_asset",
@@ -56,7 +64,10 @@ _HOMES = {
     "launcher": "QueueRunLauncher",
     "function_asset": "queue_asset",
     "resources": "FlowResource JobSchedulerResource QueueResource",
-    "sensors": "QueueEvent Reaction flow_completed_sensor flow_sensor queue_event_sensor request_run",
+    "sensors": (
+        "Limits QueueEvent Reaction ReplayBudget backlog_sensor dead_letter_sensor "
+        "flow_completed_sensor flow_sensor queue_event_sensor request_run"
+    ),
     "stepping": "CodeLocation DagsterWorker",
 }
 __getattr__, __dir__ = lazy_names(

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from orchestration_queue.dagster.sensors.answers import Answer, Partition, Reaction, request_run
+from orchestration_queue.dagster.sensors.backlog import Limits, backlog_sensor
+from orchestration_queue.dagster.sensors.dead_letters import DeadLetterReaction, ReplayBudget, dead_letter_sensor
 from orchestration_queue.dagster.sensors.events import queue_event_sensor
 from orchestration_queue.dagster.sensors.flows import FlowReaction, flow_completed_sensor, flow_sensor
 from orchestration_queue.dagster.sensors.listening import QueueEvent
 
 __all__ = [
     "Answer",
+    "DeadLetterReaction",
     "FlowReaction",
+    "Limits",
     "Partition",
     "QueueEvent",
     "Reaction",
+    "ReplayBudget",
+    "backlog_sensor",
+    "dead_letter_sensor",
     "flow_completed_sensor",
     "flow_sensor",
     "queue_event_sensor",

@@ -1,0 +1,168 @@
+"""A sensor on a queue's backlog: a run when it has been too long for some time, and none again before it was short."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TypeVar, Unpack
+
+import dagster as dg
+
+from orchestration_queue.dagster._compat import RunTarget
+from orchestration_queue.dagster.resources import QueueResource
+from orchestration_queue.dagster.sensors.cursors import read_object
+from orchestration_queue.dagster.sensors.options import SensorOptions, Shown, default_name
+from orchestration_queue.errors import InvalidOptionError
+from orchestration_queue.options import milliseconds
+from orchestration_queue.protocol.keys import QueueKeys
+from orchestration_queue.server.clock import now_ms
+
+__all__ = ["Alarm", "Limits", "backlog_sensor"]
+
+_Amount = TypeVar("_Amount", int, timedelta)
+_OURS = "orchestration_queue/"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """When a backlog is too long, and when it is short again.
+
+    Attributes:
+        depth: Too many jobs wait at this number; None if that does not matter.
+        age: The job that waits longest is too old at this age; None if that does not matter.
+        clear_depth: It is short again below this number; default half of ``depth``.
+        clear_age: It is short again below this age; default half of ``age``.
+
+    Raises:
+        InvalidOptionError: None is given, one is not above 0, or one to clear is above the one to raise.
+    """
+
+    depth: int | None = None
+    age: timedelta | None = None
+    clear_depth: int | None = None
+    clear_age: timedelta | None = None
+
+    def __post_init__(self) -> None:
+        if self.depth is None and self.age is None:
+            raise InvalidOptionError("A backlog is too long by its depth, its age or both; give one.")
+        if not (_fit(self.clear_depth, self.depth, 0) and _fit(self.clear_age, self.age, timedelta(0))):
+            raise InvalidOptionError(
+                "depth and age are above 0, and clear_depth and clear_age are given beside them, above 0 and not above "
+                f"them; {self} is not so."
+            )
+
+    def is_too_long(self, waiting: int, oldest: timedelta) -> bool:
+        """Whether one of the limits is reached."""
+        return (self.depth is not None and waiting >= self.depth) or (self.age is not None and oldest >= self.age)
+
+    def is_short(self, waiting: int, oldest: timedelta) -> bool:
+        """Whether all that matters is well below its limit."""
+        by_depth = self.depth is None or waiting < (self.clear_depth or max(1, self.depth // 2))
+        return by_depth and (self.age is None or oldest < (self.clear_age or self.age / 2))
+
+
+def _fit(clear: _Amount | None, limit: _Amount | None, nothing: _Amount) -> bool:
+    if limit is None:
+        return clear is None
+    return limit > nothing and (clear is None or nothing < clear <= limit)
+
+
+@dataclass(frozen=True, slots=True)
+class Alarm:
+    """How far the alarm has come.
+
+    Attributes:
+        since_ms: Since when the backlog has been too long without a break, epoch ms; 0 when it is not.
+        is_raised: Whether that was told, and it has not been short since.
+    """
+
+    since_ms: int = 0
+    is_raised: bool = False
+
+    @classmethod
+    def load(cls, cursor: str | None) -> Alarm:
+        """The alarm as a cursor tells it."""
+        stored = read_object(cursor) if cursor else {}
+        since_ms = stored.get("since_ms")
+        return cls(since_ms if isinstance(since_ms, int) else 0, stored.get("is_raised") is True)
+
+    def dump(self) -> str:
+        """The alarm as a cursor."""
+        return json.dumps({"since_ms": self.since_ms, "is_raised": self.is_raised})
+
+    def looked(self, at_ms: int, hold: timedelta, *, is_too_long: bool, is_short: bool) -> Alarm:
+        """The alarm after a look at the backlog."""
+        if self.is_raised:
+            return Alarm() if is_short else self
+        if not is_too_long:
+            return Alarm()
+        since_ms = self.since_ms or at_ms
+        return Alarm(since_ms, at_ms - since_ms >= milliseconds(hold))
+
+
+def backlog_sensor(
+    queue: str,
+    *,
+    job: RunTarget,
+    limits: Limits,
+    hold: timedelta = timedelta(0),
+    name: str | None = None,
+    interval: timedelta = timedelta(seconds=30),
+    **options: Unpack[SensorOptions],
+) -> dg.SensorDefinition:
+    """A sensor that requests one run when a queue's backlog has been too long for a time.
+
+    It requests the next one only after the backlog was short again, so a backlog that swings around its limit is told
+    once. Two trips a tick. The run carries ``orchestration_queue/waiting`` and ``orchestration_queue/oldest_seconds``
+    as tags.
+
+    Args:
+        queue: The queue.
+        job: What its runs execute: a job (one that starts workers, say), or an asset selection.
+        limits: When the backlog is too long, and when it is short again.
+        hold: How long it has to be too long before that is told, without a break from tick to tick.
+        name: The sensor's name; default made of the queue's.
+        interval: The time between two ticks, at least.
+        options: ``resource_key``, ``default_status``, ``description``, see :class:`Shown`.
+
+    Raises:
+        InvalidOptionError: An option is out of its range.
+        InvalidNameError: The wire cannot carry the queue's name.
+    """
+    shown = Shown(**options)
+    QueueKeys(queue)
+    if hold < timedelta(0) or interval < timedelta(seconds=1):
+        raise InvalidOptionError(
+            f"A sensor cannot hold for {hold} or tick every {interval}; let hold be 0 or more, interval a second."
+        )
+
+    @dg.sensor(
+        name=name or default_name("backlog_of", queue),
+        target=job,
+        minimum_interval_seconds=round(interval.total_seconds()),
+        default_status=shown.default_status,
+        required_resource_keys={shown.resource_key},
+        description=shown.description or f"Requests a run when the backlog of queue {queue!r} is too long.",
+    )
+    def backlog(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        resource: QueueResource = getattr(context.resources, shown.resource_key)
+        client, at_ms = resource.queue(queue), now_ms()
+        waiting, since = client.counts().waiting, client.oldest_ready()
+        oldest = timedelta(milliseconds=max(0, at_ms - round(since.timestamp() * 1000)) if since else 0)
+        before = Alarm.load(context.cursor)
+        alarm = before.looked(
+            at_ms, hold, is_too_long=limits.is_too_long(waiting, oldest), is_short=limits.is_short(waiting, oldest)
+        )
+        if not alarm.is_raised or before.is_raised:
+            quiet = f"{waiting} jobs wait in queue {queue}, the oldest for {oldest.total_seconds():.0f} s."
+            return dg.SensorResult(skip_reason=quiet, cursor=alarm.dump())
+        tags = {
+            _OURS + "queue": queue,
+            _OURS + "waiting": str(waiting),
+            _OURS + "oldest_seconds": f"{oldest.total_seconds():.0f}",
+        }
+        request = dg.RunRequest(run_key=f"{queue}:{alarm.since_ms}", tags=tags)
+        return dg.SensorResult(run_requests=[request], cursor=alarm.dump())
+
+    return backlog

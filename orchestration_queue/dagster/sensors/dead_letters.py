@@ -1,0 +1,223 @@
+"""A sensor on a queue's dead letters: it replays them as far as its budget goes, and requests a run for the others."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TypeAlias, Unpack
+
+import dagster as dg
+
+from orchestration_queue.client import DeadLetter, DeadLetters
+from orchestration_queue.dagster._compat import RunTarget
+from orchestration_queue.dagster.resources import QueueResource
+from orchestration_queue.dagster.sensors.cursors import read_object
+from orchestration_queue.dagster.sensors.options import SensorOptions, Shown, Start, default_name
+from orchestration_queue.errors import InvalidOptionError, JobNotFoundError
+from orchestration_queue.options import milliseconds
+from orchestration_queue.protocol.keys import QueueKeys
+from orchestration_queue.protocol.operations import dead_letters, settings
+from orchestration_queue.protocol.operations.streaming import is_position
+from orchestration_queue.server.clock import now_ms
+
+__all__ = ["DeadLetterReaction", "ReplayBudget", "dead_letter_sensor"]
+
+DeadLetterReaction: TypeAlias = Callable[[DeadLetter, QueueResource], dg.RunRequest | None]
+"""What a dead letter asks for: a run, or nothing."""
+
+_BEGINNING = "0"
+_OURS = "orchestration_queue/"
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayBudget:
+    """How many dead letters a sensor may replay.
+
+    Attributes:
+        most: So many within each ``window``; all others become alerts.
+        window: Any period of this length.
+        where: Replay only letters for which this is true; default all.
+
+    Raises:
+        InvalidOptionError: ``most`` is below 1, or the window is not above 0.
+    """
+
+    most: int
+    window: timedelta = timedelta(hours=1)
+    where: Callable[[DeadLetter], bool] | None = None
+
+    def __post_init__(self) -> None:
+        if self.most < 1 or self.window <= timedelta(0):
+            raise InvalidOptionError(
+                f"A budget of {self.most} replays in {self.window.total_seconds():g} s allows none; "
+                "let both be above 0, or pass replay=None."
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """What the sensor's cursor tells.
+
+    Attributes:
+        after: The last place in the dead-letter queue that was looked at; None before the first look.
+        replayed: When letters were replayed, epoch ms, as far as it still counts.
+    """
+
+    after: str | None = None
+    replayed: Sequence[int] = ()
+
+    @classmethod
+    def load(cls, cursor: str | None) -> _State:
+        stored = read_object(cursor) if cursor else {}
+        after, replayed = stored.get("after"), stored.get("replayed")
+        return cls(
+            after if isinstance(after, str) and is_position(after) else None,
+            [at for at in replayed if isinstance(at, int)] if isinstance(replayed, list) else (),
+        )
+
+    def dump(self) -> str:
+        return json.dumps({"after": self.after, "replayed": list(self.replayed)})
+
+
+def dead_letter_sensor(
+    queue: str,
+    *,
+    job: RunTarget,
+    name: str | None = None,
+    react: DeadLetterReaction | None = None,
+    replay: ReplayBudget | None = None,
+    dead_letter_queue: str | None = None,
+    start: Start = "oldest",
+    interval: timedelta = timedelta(seconds=30),
+    **options: Unpack[SensorOptions],
+) -> dg.SensorDefinition:
+    """A sensor that requests one run for each job that failed for good and left a dead letter.
+
+    It reads the letters themselves, and not events: none is missed, however long the daemon is down. Its cursor is the
+    last letter's place, which is the run key, too. Each tick looks at up to 200 letters; two trips when there are none.
+
+    With a ``replay`` budget, it replays letters instead, as long as that lasts; a letter that cannot be replayed within
+    it becomes an alert. So a job that always fails is replayed until the budget is used up, and then reported. A tick
+    that is killed forgets which of its letters it has replayed, but none is replayed twice.
+
+    Args:
+        queue: The queue in which jobs fail.
+        job: What its runs execute: a job, or an asset selection.
+        name: The sensor's name; default made of the queue's.
+        react: What to request for a letter; default a run, with tags that tell of letter and job.
+        replay: How many letters may be replayed; None for none.
+        dead_letter_queue: Where the letters are; default where the queue's workers put them.
+        start: Where to begin without a cursor: with the ``oldest`` letter, or with those that come from ``now`` on.
+        interval: The time between two ticks, at least.
+        options: ``resource_key``, ``default_status``, ``description``, see :class:`Shown`.
+
+    Raises:
+        InvalidOptionError: An option is out of its range, or both queues are one.
+        InvalidNameError: The wire cannot carry a queue's name.
+    """
+    shown = Shown(**options)
+    QueueKeys(queue)
+    if dead_letter_queue is not None:
+        QueueKeys(dead_letter_queue)
+    if dead_letter_queue == queue or start not in ("now", "oldest") or interval < timedelta(seconds=1):
+        raise InvalidOptionError(
+            f"A sensor on dead letters of {queue!r} reads another queue, starts 'now' or with the 'oldest' and ticks "
+            f"once a second at most, and not {dead_letter_queue!r}, {start!r} and {interval}; change what differs."
+        )
+
+    @dg.sensor(
+        name=name or default_name("dead_letters_of", queue),
+        target=job,
+        minimum_interval_seconds=round(interval.total_seconds()),
+        default_status=shown.default_status,
+        required_resource_keys={shown.resource_key},
+        description=shown.description or f"Requests a run for each dead letter of queue {queue!r}.",
+    )
+    def letters(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        resource: QueueResource = getattr(context.resources, shown.resource_key)
+        post = _Post(resource, queue, dead_letter_queue, replay)
+        return _tick(context, post, start, react or _request_run)
+
+    return letters
+
+
+def _request_run(letter: DeadLetter, _resource: QueueResource) -> dg.RunRequest:
+    return dg.RunRequest(tags={_OURS + "job_name": letter.name, _OURS + "failed_reason": letter.failed_reason[:200]})
+
+
+class _Post:
+    """The letters of one queue, and what may be done with them.
+
+    Attributes:
+        replayed: When letters were replayed within the budget's window, epoch ms.
+    """
+
+    def __init__(
+        self, resource: QueueResource, queue: str, letters_queue: str | None, budget: ReplayBudget | None
+    ) -> None:
+        self.resource = resource
+        self.queue = queue
+        self._owner = QueueKeys(queue, resource.prefix)
+        self._letters_queue = letters_queue
+        self._budget = budget
+        self.replayed: list[int] = []
+
+    def place(self) -> QueueKeys | None:
+        """Where the letters are; None while nobody has named it."""
+        stored = self._letters_queue or self.resource.connection.run(
+            settings.stored_dead_letter_queue(self._owner), repeatable=True
+        )
+        return QueueKeys(stored, self.resource.prefix) if stored else None
+
+    def remember(self, replayed: Sequence[int]) -> None:
+        """What still counts of the replays before this tick."""
+        if self._budget is not None:
+            since_ms = now_ms() - milliseconds(self._budget.window)
+            self.replayed = [at for at in replayed if at > since_ms]
+
+    def replay(self, letter: DeadLetter) -> bool:
+        """Run the job again, if the budget allows it; also when somebody else just did."""
+        budget = self._budget
+        if budget is None or len(self.replayed) >= budget.most or (budget.where and not budget.where(letter)):
+            return False
+        found = DeadLetters(
+            self.queue, self._letters_queue, connection=self.resource.connection, prefix=self.resource.prefix
+        )
+        try:
+            found.replay(letter.id)
+        except JobNotFoundError:
+            return True
+        self.replayed.append(now_ms())
+        return True
+
+
+def _tick(context: dg.SensorEvaluationContext, post: _Post, start: Start, react: DeadLetterReaction) -> dg.SensorResult:
+    state, keys = _State.load(context.cursor), post.place()
+    if keys is None:
+        return dg.SensorResult(skip_reason=f"No worker of queue {post.queue} has named a queue for its dead letters.")
+    after = state.after
+    if after is None and start == "now":
+        after = post.resource.connection.follow(dead_letters.last_entry(keys))
+    page = post.resource.connection.follow(dead_letters.letter_page(keys, post.queue, after or _BEGINNING))
+    post.remember(state.replayed)
+    requests, before = [], len(post.replayed)
+    for letter, entry in zip(page.letters, page.entries, strict=True):
+        if post.replay(letter):
+            context.log.info(f"Job {letter.original_job_id} of queue {post.queue} was replayed: {letter.failed_reason}")
+        elif (request := react(letter, post.resource)) is not None:
+            requests.append(_keyed(request, letter, entry))
+    reached = page.after or (page.entries[-1] if page.entries else after)
+    cursor = _State(reached, post.replayed).dump()
+    quiet = f"{len(post.replayed) - before} of {len(page.letters)} new dead letters were replayed; no run is needed."
+    return dg.SensorResult(run_requests=requests, skip_reason=None if requests else quiet, cursor=cursor)
+
+
+def _keyed(request: dg.RunRequest, letter: DeadLetter, entry: str) -> dg.RunRequest:
+    ours = {
+        _OURS + "queue": letter.original_queue,
+        _OURS + "job_id": letter.original_job_id,
+        _OURS + "dead_letter": letter.id,
+    }
+    return request.with_replaced_attrs(run_key=request.run_key or entry, tags={**ours, **request.tags})
