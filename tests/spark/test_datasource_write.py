@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
@@ -176,10 +176,10 @@ def test_a_task_that_is_tried_again_adds_no_job_twice(spark: Any, queue: Queue, 
     ],
 )
 def test_bad_options_are_refused_before_any_task(spark: Any, options: dict[str, str], message: str) -> None:
-    schema = "id bigint, x double, b binary, m map<string,int>"
+    schema = cast(StructType, StructType.fromDDL("id bigint, x double, b binary, m map<string,int>"))
     source = QueueDataSource({"queue": "q", "task": "load", **options})
     with pytest.raises(UsageError) as caught:
-        source.writer(StructType.fromDDL(schema), overwrite=False)
+        source.writer(schema, overwrite=False)
     assert message in str(caught.value)
 
 
@@ -199,7 +199,7 @@ def test_a_bad_row_is_refused_in_a_sentence(
 ) -> None:
     batch = pa.RecordBatch.from_pylist([{"key": "good", **dict.fromkeys(row.keys() - {"key"})}, row])
     types = {"key": "string", "x": "double", "body": "string", "p": "bigint", "d": "bigint"}
-    schema = StructType.fromDDL(", ".join(f"{name} {types[name]}" for name in row))
+    schema = cast(StructType, StructType.fromDDL(", ".join(f"{name} {types[name]}" for name in row)))
     given = Given({"queue": "q", "task": "load", "idColumn": "key", **options}, WRITE_OPTIONS, "Writing")
     with pytest.raises(UsageError) as caught:
         Rows(WriteOptions.of(given, schema), "here.").jobs(batch.slice(1), 0)

@@ -4,25 +4,34 @@ from __future__ import annotations
 
 from collections.abc import MutableMapping
 
-from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSourceReader, DataSourceStreamArrowWriter
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
+)
 from pyspark.sql.types import StructType
 
 from orchestration_queue.errors import InvalidOptionError
 from orchestration_queue.spark.datasource.columns import ddl
+from orchestration_queue.spark.datasource.events import EventsReader
 from orchestration_queue.spark.datasource.given import Given
 from orchestration_queue.spark.datasource.reader import (
-    READ_OPTIONS,
     JobsReader,
     LettersReader,
     PushingJobsReader,
     ReadOptions,
 )
+from orchestration_queue.spark.datasource.stream import STREAM_OPTIONS, QueueStreamReader
 from orchestration_queue.spark.datasource.write_options import WRITE_OPTIONS, WriteOptions
 
 __all__ = ["QueueDataSource"]
 
 _BATCH_PARTS = 4
 """Parts of each state in a batch read, unless an option says otherwise."""
+_STREAM_PARTS = 1
+"""Likewise of each batch of a stream: a queue keeps about 1,000 events, and a task costs more than reading them."""
 
 
 class QueueDataSource(DataSource):
@@ -42,7 +51,10 @@ class QueueDataSource(DataSource):
         return "orchestration_queue"
 
     def _reading(self, parts: int) -> ReadOptions:
-        return ReadOptions.of(Given(self.options, READ_OPTIONS, "Reading a queue"), parts)
+        return ReadOptions.of(self._read_options(), parts)
+
+    def _read_options(self) -> Given:
+        return Given(self.options, STREAM_OPTIONS, "Reading a queue")
 
     def schema(self) -> str:
         """The columns of what is read."""
@@ -55,8 +67,12 @@ class QueueDataSource(DataSource):
         if options.read == "dead_letters":
             return LettersReader(options, schema)
         if options.read == "events":
-            raise InvalidOptionError("Events are read as a stream.")
+            return EventsReader(options, schema)
         return (PushingJobsReader if options.push_filters else JobsReader)(options, schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  Spark's name
+        """A reader of what comes."""
+        return QueueStreamReader(self._reading(_STREAM_PARTS), schema, self._read_options())
 
     def _writing(self, schema: StructType, overwrite: bool) -> WriteOptions:
         if overwrite:

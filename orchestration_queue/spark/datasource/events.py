@@ -1,0 +1,160 @@
+"""Reading a queue's stream of events, or of ready jobs, between two places in it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from orchestration_queue.errors import ServerError, StateError
+from orchestration_queue.protocol.call import Reply, text
+from orchestration_queue.protocol.events import read_events
+from orchestration_queue.protocol.operations import extents, tailing
+from orchestration_queue.protocol.operations.steps import HYDRATION
+from orchestration_queue.protocol.operations.tailing import Position, Tail
+from orchestration_queue.protocol.record import pairs
+from orchestration_queue.spark.datasource.columns import chosen
+from orchestration_queue.spark.datasource.reader import ReadOptions, jobs_batches
+
+if TYPE_CHECKING:
+    from orchestration_queue.server import Connection
+
+__all__ = ["EventsReader", "Stretch", "StretchReader", "cut", "stream_tail"]
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass
+class Stretch(InputPartition):
+    """Some entries of a stream.
+
+    Attributes:
+        after: The place before the first.
+        until: Id of the last.
+    """
+
+    after: Position
+    until: str
+
+
+def cut(after: Position, until: str, parts: int) -> list[Stretch]:
+    """Cut what lies behind a place; of the cuts themselves nobody knows how many entries lie before them."""
+    pieces = extents.cut_entries(after.id, until, parts)
+    return [Stretch(Position(first, None) if number else after, last) for number, (first, last) in enumerate(pieces)]
+
+
+def stream_tail(connection: Connection, stream: str) -> Tail:
+    """What a stream holds."""
+    return tailing.read_tail(connection.pipeline([tailing.look(stream)], repeatable=True)[0])
+
+
+class StretchReader:
+    """Reads stretches, a page in each trip.
+
+    Args:
+        options: What to read of which queue.
+        schema: The columns wanted.
+        watches_losses: Fail when entries are gone before they were read; False goes on with what is there.
+    """
+
+    def __init__(self, options: ReadOptions, schema: StructType, *, watches_losses: bool) -> None:
+        self._options = options
+        self._schema = schema
+        self._columns = chosen(options.read, schema)
+        self._watches_losses = watches_losses
+
+    @property
+    def stream(self) -> str:
+        """The stream's key."""
+        keys = self._options.place.keys
+        return keys.events if self._options.read == "events" else keys.stream
+
+    def read(self, stretch: Stretch) -> Iterator[pa.RecordBatch]:
+        """The rows of a stretch.
+
+        Raises:
+            StateError: Some of them are gone, and that is to be told.
+        """
+        schema = to_arrow_schema(self._schema, timezone="UTC")
+        at = stretch.after
+        with self._options.place.connect() as connection:
+            while True:
+                entries = self._page(connection, at, stretch.until)
+                yield from self._batches(connection, entries, schema)
+                if len(entries) < HYDRATION:
+                    return
+                at = Position(text(entries[-1][0]), None if at.count is None else at.count + len(entries))
+
+    def _page(self, connection: Connection, at: Position, until: str) -> list[Reply]:
+        """The next entries; read in one transaction with what is gone, so that none goes unnoticed in between."""
+        calls = [tailing.look(self.stream), tailing.entries_after(self.stream, at.id, until, HYDRATION)]
+        try:
+            facts, entries = connection.pipeline(calls, atomic=True, repeatable=True)
+        except ServerError as error:
+            facts, entries = error, []
+        # Workers take jobs out of the stream of ready ones when they are done: there nothing is lost.
+        if self._options.read == "events" and tailing.read_tail(facts).has_lost(at):
+            self._tell_loss(at)
+        return list(entries)
+
+    def _tell_loss(self, at: Position) -> None:
+        said = (
+            f"Events of queue {self._options.place.keys.queue!r} after {at.id} were dropped before they were read, as "
+            "the queue keeps about its last 1,000"
+        )
+        if self._watches_losses:
+            raise StateError(
+                f"{said}; read more often, or pass failOnDataLoss=false to go on with those that are left."
+            )
+        _log.warning("%s; going on with those that are left.", said)
+
+    def _batches(self, connection: Connection, entries: list[Reply], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        if self._options.read == "events":
+            if rows := self._rows(entries):
+                yield pa.RecordBatch.from_pylist(rows, schema=schema)
+            return
+        ids = [pairs(fields).get("jobId", "") for _, fields in entries]
+        fields = [column.field for column in self._columns.values()]
+        yield from jobs_batches(connection, self._options.place.keys, ids, fields, schema)
+
+    def _rows(self, entries: list[Reply]) -> list[dict[str, Any]]:
+        names = self._columns.keys()
+        rows = (
+            {
+                "id": event.id,
+                "at": event.at,
+                "event": event.type,
+                "job_id": event.job_id,
+                "fields": [*event.fields.items()],
+            }
+            for event in read_events(entries)
+        )
+        return [{name: row[name] for name in names} for row in rows]
+
+
+class EventsReader(DataSourceReader):
+    """Reads the events that a queue still keeps."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        self._options = options
+        self._reader = StretchReader(options, schema, watches_losses=False)
+
+    def partitions(self) -> list[InputPartition]:
+        """Cut the stream in parts of equal time. One trip."""
+        with self._options.place.connect() as connection:
+            tail = stream_tail(connection, self._reader.stream)
+        if tail.oldest is None:
+            return []
+        first = Position(extents.before(tail.oldest), tail.dropped)
+        return list(cut(first, tail.last.id, self._options.parts))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read a part, 1,000 events in a trip."""
+        if isinstance(partition, Stretch):  # else there is none
+            yield from self._reader.read(partition)

@@ -1,0 +1,130 @@
+"""Reading a queue's events, or its jobs as they become ready, as a stream whose offsets are stream ids."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from orchestration_queue.errors import InvalidOptionError, StateError
+from orchestration_queue.protocol.call import text
+from orchestration_queue.protocol.events import place
+from orchestration_queue.protocol.operations import extents, tailing
+from orchestration_queue.protocol.operations.streaming import is_position
+from orchestration_queue.protocol.operations.tailing import Position, Tail
+from orchestration_queue.spark.datasource.events import Stretch, StretchReader, cut, stream_tail
+from orchestration_queue.spark.datasource.given import Given
+from orchestration_queue.spark.datasource.reader import READ_OPTIONS, ReadOptions
+
+__all__ = ["STREAM_OPTIONS", "QueueStreamReader"]
+
+STREAM_OPTIONS = (*READ_OPTIONS, "startingOffsets", "maxRowsPerTrigger", "failOnDataLoss")
+_MOST_ROWS = 1_000_000
+
+Offset = dict[str, Any]
+"""As Spark keeps it in the checkpoint: ``id``, ``count``, and ``parts``, so that batches are always cut alike."""
+
+
+class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads what is added to a stream.
+
+    Args:
+        options: What to read of which queue.
+        schema: The columns wanted.
+        given: Spark's options.
+
+    Raises:
+        UsageError: An option is out of its limits, or what is to be read is no stream.
+    """
+
+    def __init__(self, options: ReadOptions, schema: StructType, given: Given) -> None:
+        if options.read not in ("jobs", "events"):
+            raise InvalidOptionError(
+                f"{options.read} are no stream; read events or jobs, or read them without streaming."
+            )
+        if given.text("states"):
+            raise InvalidOptionError("The option states is about batch reads; a stream has jobs as they become ready.")
+        self._options = options
+        self._most = given.count("maxRowsPerTrigger", None, _MOST_ROWS)
+        self._starting = given.text("startingOffsets") or "latest"
+        if self._starting not in ("earliest", "latest") and not is_position(self._starting):
+            raise InvalidOptionError(
+                f"The option startingOffsets is {self._starting!r}; use earliest, latest, or the id of an event."
+            )
+        self._watches_losses = given.flag("failOnDataLoss", True)
+        self._reader = StretchReader(options, schema, watches_losses=self._watches_losses)
+        self._first: Position | None = None
+        self._target: Position | None = None
+
+    def _offset(self, position: Position) -> Offset:
+        return {"id": position.id, "count": position.count, "parts": self._options.parts}
+
+    def _tail(self) -> Tail:
+        with self._options.place.connect() as connection:
+            return stream_tail(connection, self._reader.stream)
+
+    def initialOffset(self) -> Offset:  # noqa: N802  Spark's name
+        """Where a query without a checkpoint begins. Spark asks twice, and must not miss what came in between."""
+        if self._first is None:
+            self._first = self._beginning()
+        return self._offset(self._first)
+
+    def _beginning(self) -> Position:
+        if self._starting not in ("earliest", "latest"):
+            return Position(self._starting, None)
+        tail = self._tail()
+        if self._starting == "latest" or tail.oldest is None:
+            return tail.last
+        return Position(extents.before(tail.oldest), tail.dropped)
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  Spark's name
+        """As many rows as ``maxRowsPerTrigger`` says, else all there are."""
+        return ReadAllAvailable() if self._most is None else ReadMaxRows(self._most)
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802  Spark's name
+        """Where the next batch ends. One trip, or two where rows are limited."""
+        with self._options.place.connect() as connection:
+            tail = stream_tail(connection, self._reader.stream)
+            end = self._target or tail.last
+            if place(tail.last.id) < place(start["id"]):
+                return self._begun_anew(start)
+            if isinstance(limit, ReadMaxRows):
+                call = tailing.entries_after(self._reader.stream, start["id"], end.id, limit.max_rows)
+                entries = connection.execute(call, repeatable=True)
+                if len(entries) == limit.max_rows:
+                    counted = None if start["count"] is None else max(start["count"], tail.dropped) + len(entries)
+                    end = Position(text(entries[-1][0]), counted)
+        return self._offset(end) if place(end.id) > place(start["id"]) else start
+
+    def _begun_anew(self, start: Offset) -> Offset:
+        if self._watches_losses:
+            raise StateError(
+                f"Queue {self._options.place.keys.queue!r} was removed and has begun anew since {start['id']} was "
+                "read; start with a new checkpoint."
+            )
+        return start
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  Spark's name
+        """Remember where the stream ends now: the query ends there."""
+        self._target = self._tail().last
+
+    def reportLatestOffset(self) -> Offset:  # noqa: N802  Spark's name
+        """Where the stream ends now, for Spark's progress reports."""
+        return self._offset(self._tail().last)
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        """Cut a batch, always in the same way, whatever the server holds by now. No trip."""
+        return cut(Position(start["id"], start["count"]), end["id"], end["parts"])
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read a part, 1,000 entries in a trip.
+
+        Raises:
+            StateError: Events are gone before they were read, and ``failOnDataLoss`` is not false.
+        """
+        if isinstance(partition, Stretch):
+            yield from self._reader.read(partition)
