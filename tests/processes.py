@@ -36,3 +36,8 @@ def running_process(command: Sequence[str], url: str, log: Path | None = None) -
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
         process.wait(10)
+
+
+def parent_of(pid: int) -> int:
+    """The process that has started this one."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])

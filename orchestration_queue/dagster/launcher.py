@@ -235,8 +235,10 @@ class QueueRunLauncher(RunLauncher[dg.DagsterInstance], ConfigurableClass):
         if status is WorkerStatus.SUCCESS and not self._is_finished(run.run_id):
             status, message = WorkerStatus.FAILED, f"{message}, and Dagster's log does not say how the run ended"
         is_overdue = record is not None and record.failed_reason == OVERTIME
-        if is_overdue and not self._is_finished(run.run_id):  # to resume it would only let it take longer
-            self._instance.report_run_failed(run, f"The run took longer than {self._options.run_timeout}.")
+        if record is not None and is_overdue and not self._is_finished(run.run_id):
+            # To resume it would only let it take longer.
+            limit_s = record.options.get("timeout", 0) / 1000
+            self._instance.report_run_failed(run, f"The run took longer than {limit_s:g} s.")
         if status not in (WorkerStatus.RUNNING, WorkerStatus.SUCCESS) and (
             is_overdue or not self._instance.run_will_resume(run.run_id)
         ):

@@ -10,7 +10,11 @@ import dagster as dg
 import pytest
 
 from orchestration_queue.dagster import QueueResource
+from tests.conftest import start_server
+from tests.dagster.launches import Launches, launches
+from tests.dagster.step_workers import READY
 from tests.processes import worker_process
+from tests.waiting import wait_until_sync
 
 QUICK = ("--concurrency", "2", "--lock-duration", "2", "--stalled-interval", "0.5", "--promotion-interval", "0.2")
 
@@ -41,3 +45,29 @@ def worker(server_url: str, queue_name: str) -> Iterator[subprocess.Popen[bytes]
     """A worker of the test's queue, in a process of its own."""
     with worker_process("tests.dagster.jobs:tasks", queue_name, server_url, *QUICK) as process:
         yield process
+
+
+@pytest.fixture(scope="session")
+def yard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launches]:
+    """An instance whose runs are jobs on a server of its own, and a worker for its queue."""
+    scratch = tmp_path_factory.mktemp("yard")
+    server = start_server(scratch / "yard.sock")
+    log = scratch / "worker.log"
+    try:
+        (scratch / "traces").mkdir()
+        with launches(f"unix://{scratch / 'yard.sock'}", scratch / "traces") as made, made.worker(log=log):
+            wait_until_sync(lambda: READY in log.read_text(), "the worker to be ready", 60)
+            yield made
+    finally:
+        server.kill()
+        server.wait()
+
+
+@pytest.fixture
+def launched(yard: Launches) -> Iterator[Launches]:
+    """The same, without traces of the tests before; runs end with the test."""
+    for trace in yard.scratch.iterdir():
+        trace.unlink()
+    yield yard
+    for record in yard.instance.get_run_records():
+        yard.instance.run_launcher.terminate(record.dagster_run.run_id)

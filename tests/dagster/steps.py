@@ -263,6 +263,38 @@ def fragile_job() -> None:
     fragile()
 
 
+@dg.op
+def hello(context: dg.OpExecutionContext) -> None:
+    """Tell which run was here."""
+    note("hello", context.run_id)
+
+
+@dg.op(pool="narrow")
+def held() -> None:
+    """Hold a place of a pool until somebody ends it."""
+    note("held", os.getpid())
+    while not scratch("go").exists():
+        time.sleep(0.01)
+
+
+@dg.job(executor_def=dg.in_process_executor)
+def hello_job() -> None:
+    """A run that is done in the process of its worker."""
+    hello()
+
+
+@dg.job(executor_def=dg.in_process_executor)
+def held_job() -> None:
+    """A run in one process, without an end."""
+    held()
+
+
+@dg.job(executor_def=queue_executor)
+def held_step_job() -> None:
+    """A step without an end that holds a place of a pool."""
+    held()
+
+
 @dg.job(executor_def=queue_executor)
 def early_job() -> None:
     """A step that starts when half of the one before is done."""
@@ -292,6 +324,9 @@ defs = dg.Definitions(
         fragile_job,
         early_job,
         urgent_job,
+        hello_job,
+        held_job,
+        held_step_job,
     ],
     executor=queue_executor,
 )

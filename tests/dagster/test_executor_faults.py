@@ -22,7 +22,7 @@ from orchestration_queue.dagster.stepping.losses import LOST
 from tests.conftest import start_server
 from tests.dagster import steps
 from tests.dagster.step_workers import Fleet, home_is
-from tests.processes import running_process
+from tests.processes import parent_of, running_process
 from tests.waiting import wait_until_sync
 
 pytestmark = [pytest.mark.dagster, pytest.mark.chaos, pytest.mark.timeout(240)]
@@ -53,11 +53,6 @@ def is_alive(pid: int) -> bool:
     with suppress(OSError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     return False
-
-
-def parent_of(pid: int) -> int:
-    """The process that has started this one."""
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def begun(fleet: Fleet, name: str, times: int) -> tuple[int, int]:

@@ -1,0 +1,233 @@
+"""The launcher: runs become jobs, workers execute them, and they can be stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import dagster as dg
+import pytest
+from dagster._core.launcher.base import LaunchRunContext, WorkerStatus
+
+from orchestration_queue.client import Queue
+from orchestration_queue.dagster import QueueRunLauncher
+from orchestration_queue.dagster.launcher import LauncherOptions
+from orchestration_queue.dagster.run_jobs import run_place, step_places
+from orchestration_queue.dagster.work import Work
+from orchestration_queue.errors import InvalidNameError, InvalidOptionError, UsageError
+from orchestration_queue.options import JobOptions
+from tests.dagster.launches import Launches, launcher_of
+from tests.waiting import wait_until_sync
+
+pytestmark = [pytest.mark.dagster, pytest.mark.timeout(180)]
+
+CANCELED, CANCELING, FAILURE, STARTED, STARTING, SUCCESS = (
+    dg.DagsterRunStatus[name] for name in ("CANCELED", "CANCELING", "FAILURE", "STARTED", "STARTING", "SUCCESS")
+)
+NOWHERE = {"orchestration_queue/queue": "nobody-works-here"}
+
+
+@contextmanager
+def launcher_with(launched: Launches, **config: object) -> Iterator[QueueRunLauncher]:
+    """Another launcher of the same instance, with this configuration."""
+    settings = {"url": launched.url, "queue": "runs", "env": {"SCRATCH": str(launched.scratch)}, **config}
+    launcher = QueueRunLauncher.from_config_value(None, settings)
+    launcher.register_instance(launched.instance)
+    yield launcher
+    launcher.dispose()
+
+
+def test_a_run_is_executed_by_a_worker(launched: Launches) -> None:
+    run_id = launched.launch("hello_job")
+    launched.reaches(run_id, SUCCESS)
+    assert launched.lines("hello") == [run_id]
+    assert f"Run waits as job 'dagster.{run_id}.-run' on queue 'runs'." in launched.messages(run_id)
+    wait_until_sync(lambda: launched.job(run_id).is_finished, "the job to end with the run")
+    assert launched.job(run_id).result["exit_code"] == 0
+
+
+def test_a_run_whose_steps_are_jobs_too(launched: Launches) -> None:
+    run_id = launched.launch("flaky_job")
+    launched.reaches(run_id, SUCCESS)
+    assert launched.lines("flaky") == ["0", "1", "2"]
+    assert step_places(launched.instance, run_id) == []
+
+
+def test_twenty_runs_are_executed_once_each(launched: Launches) -> None:
+    run_ids = [launched.launch("hello_job") for _ in range(20)]
+    for run_id in run_ids:
+        launched.reaches(run_id, SUCCESS)
+    assert sorted(launched.lines("hello")) == sorted(run_ids)
+
+
+def test_launching_twice_launches_once(launched: Launches) -> None:
+    run_id = launched.launch("hello_job", NOWHERE)
+    run = launched.instance.get_run_by_id(run_id)
+    assert run is not None
+    launched.instance.run_launcher.launch_run(LaunchRunContext(run, None))
+    with Queue("nobody-works-here", url=launched.url) as queue:
+        assert [job.id for job in queue.get_jobs("waiting")].count(f"dagster.{run_id}.-run") == 1
+    assert "Run was launched before" in launched.messages(run_id)
+    assert launched.instance.run_launcher.terminate(run_id)
+
+
+def test_a_run_that_nobody_has_taken_is_cancelled_at_once(launched: Launches) -> None:
+    run_id = launched.launch("hello_job", NOWHERE)
+    run = launched.instance.get_run_by_id(run_id)
+    assert run is not None
+    info = launched.instance.run_launcher.get_run_worker_debug_info(run)
+    assert info is not None
+    assert "has no worker; start one with `oq dagster worker -q nobody-works-here`" in info
+    assert launched.instance.run_launcher.terminate(run_id)
+    assert launched.status(run_id) is CANCELED
+    assert launched.job(run_id).failed_reason == "revoked"
+    assert not launched.instance.run_launcher.terminate(run_id)
+    assert not launched.instance.run_launcher.terminate("no such run")
+
+
+def test_a_running_run_is_stopped_and_what_it_held_of_a_pool_is_free(launched: Launches) -> None:
+    storage = launched.instance.event_log_storage
+    storage.set_concurrency_slots("narrow", 1)
+    run_id = launched.launch("held_job")
+    launched.traces("held")
+    assert run_id in str(storage.get_concurrency_info("narrow").claimed_slots)
+    assert launched.instance.run_launcher.terminate(run_id)
+    assert launched.status(run_id) is CANCELED
+    assert not storage.get_concurrency_info("narrow").claimed_slots
+    assert not storage.get_concurrency_info("narrow").pending_steps
+
+
+def test_a_run_that_could_be_resumed_is_stopped_with_its_steps(launched: Launches) -> None:
+    """Dagster alone would leave them running: its executors see an interrupt, and take it for a lost worker."""
+    run_id = launched.launch("endless_job")
+    launched.traces("endless")
+    (step,) = step_places(launched.instance, run_id)
+    assert launched.instance.run_will_resume(run_id)
+    assert launched.instance.run_launcher.terminate(run_id)
+    assert launched.status(run_id) is CANCELED
+    assert len(launched.lines("cleaned")) == 1
+    with Queue(step.queue, url=launched.url) as queue:
+        assert queue.get_job(step.job_id).record.failed_reason == "revoked"
+
+
+def test_what_a_worker_finds_cancelled_it_does_not_start(launched: Launches) -> None:
+    """As when who cancelled it died before its job was withdrawn."""
+    run_id = launched.create("hello_job")
+    run = launched.instance.get_run_by_id(run_id)
+    assert run is not None
+    launched.instance.report_run_canceling(run)
+    launched.instance.run_launcher.launch_run(LaunchRunContext(run, None))
+    launched.reaches(run_id, CANCELED)
+    assert launched.lines("hello") == []
+
+
+def test_a_run_that_takes_too_long_is_stopped_and_has_failed(launched: Launches) -> None:
+    run_id = launched.create("held_job")
+    run = launched.instance.get_run_by_id(run_id)
+    assert run is not None
+    with launcher_with(launched, run_timeout=1.0) as launcher:
+        launcher.launch_run(LaunchRunContext(run, None))
+        wait_until_sync(lambda: launched.job(run_id).is_finished, "the job to be stopped", 30)
+        assert launched.status(run_id) is STARTED, "Dagster takes the interrupt for a lost worker, and waits"
+        launched.monitor()
+        assert launched.status(run_id) is FAILURE
+        assert "The run took longer than 1 s" in launched.messages(run_id)
+
+
+def test_every_field_counts(launched: Launches) -> None:
+    config: dict[str, Any] = {
+        "prefix": "ours",
+        "queue": "elsewhere",
+        "lease": 7,
+        "run_timeout": 90.0,
+        "env": {"COLOUR": "green"},
+        "code_version": "v7",
+    }
+    assert {*config, "url"} == set(QueueRunLauncher.config_type()) == set(LauncherOptions.model_fields)
+    run_id = launched.create("hello_job")
+    run = launched.instance.get_run_by_id(run_id)
+    assert run is not None
+    run = run.with_tags({"dagster/priority": "3"})
+    with (
+        launcher_with(launched, **config) as launcher,
+        Queue("elsewhere", url=launched.url, prefix="ours") as queue,
+    ):
+        launcher.launch_run(LaunchRunContext(run, None))
+        record = queue.get_job(f"dagster.{run_id}.-run").record
+        assert launcher.place_of(run).queue == "elsewhere"
+    assert (record.options["lockDuration"], record.options["timeout"]) == (7000, 90_000)
+    assert record.options["priority"] < 1025
+    work = Work.from_data(record.data)
+    assert (work.env, work.code_version) == ({"COLOUR": "green"}, "v7")
+    assert work.timeout == timedelta(seconds=90)
+    assert work.location == "tests.dagster.steps"
+
+
+def test_the_tag_for_runs_leaves_their_steps_where_they_are(launched: Launches) -> None:
+    run_id = launched.launch("hello_job", {"orchestration_queue/run_queue": "nobody-works-here"})
+    assert run_place(launched.instance, run_id, "?").queue == "nobody-works-here"
+    assert launched.instance.run_launcher.terminate(run_id)
+
+
+def test_the_server_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch, launched: Launches) -> None:
+    monkeypatch.setenv("TEST_SERVER", launched.url)
+    overrides = {"run_launcher": launcher_of(url={"env": "TEST_SERVER"})}
+    with dg.instance_for_test(overrides=overrides) as instance:
+        launcher = instance.run_launcher
+        assert isinstance(launcher, QueueRunLauncher)
+        with Queue("dagster-runs", url=launched.url) as queue:
+            queue.add("dagster.run", {}, JobOptions(job_id="dagster.x.-run"))
+        assert launcher.jobs.record(run_place(instance, "x", "dagster-runs")) is not None
+        queue_health = launcher.jobs.health(run_place(instance, "y", "dagster-runs"), None)
+        assert queue_health[0] is WorkerStatus.NOT_FOUND
+
+
+@pytest.mark.parametrize(
+    ("config", "error", "words"),
+    [
+        ({"queue": "a:b"}, InvalidNameError, "':'"),
+        ({"queue": ""}, InvalidNameError, "is empty"),
+        ({"prefix": "{x}"}, InvalidNameError, "'{'"),
+        ({"url": "valkey//host"}, UsageError, "valkey//host"),
+        ({"lease": 0.5}, InvalidOptionError, "lease"),
+        ({"run_timeout": 0.0}, InvalidOptionError, "run_timeout"),
+        ({"run_timeout": -1.0}, InvalidOptionError, "run_timeout"),
+        ({"quue": "x"}, dg.DagsterInvalidConfigError, "quue"),
+        ({"env": {"A": 1}}, dg.DagsterInvalidConfigError, "env"),
+    ],
+)
+def test_bad_config_is_refused_when_it_is_loaded(config: dict[str, Any], error: type[Exception], words: str) -> None:
+    with (
+        dg.instance_for_test(overrides={"run_launcher": launcher_of(**config)}) as instance,
+        pytest.raises(error, match=words),
+    ):
+        _ = instance.run_launcher
+
+
+@pytest.mark.parametrize(
+    ("tags", "words"),
+    [
+        ({"dagster/priority": "high"}, "dagster/priority"),
+        ({"orchestration_queue/queue": "a:b"}, "':'"),
+        ({"orchestration_queue/run_queue": ""}, "is empty"),
+    ],
+)
+def test_a_bad_tag_fails_the_run_and_adds_nothing(launched: Launches, tags: dict[str, str], words: str) -> None:
+    run_id = launched.create("hello_job", tags)
+    with pytest.raises(UsageError, match=words):
+        launched.instance.launch_run(run_id, launched.context.create_request_context())
+    assert launched.status(run_id) is FAILURE
+    assert launched.lines("hello") == []
+
+
+def test_a_run_without_code_is_refused(launched: Launches) -> None:
+    run = launched.instance.create_run_for_job(_nothing)
+    with pytest.raises(UsageError, match="does not tell where its code is"):
+        launched.instance.run_launcher.launch_run(LaunchRunContext(run, None))
+
+
+@dg.job
+def _nothing() -> None:
+    pass
