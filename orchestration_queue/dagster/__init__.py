@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from orchestration_queue.dagster.function_asset import queue_asset
     from orchestration_queue.dagster.launcher import QueueRunLauncher
     from orchestration_queue.dagster.resources import FlowResource, JobSchedulerResource, QueueResource
+    from orchestration_queue.dagster.schedules import queue_schedules, scheduler_sensor
     from orchestration_queue.dagster.sensors import (
         Limits,
         QueueEvent,
@@ -53,8 +54,10 @@ __all__ = [
     "queue_event_sensor",
     "queue_executor",
     "queue_flow_assets",
+    "queue_schedules",
     "queue_task_asset",
     "request_run",
+    "scheduler_sensor",
 ]
 
 _HOMES = {
@@ -64,6 +67,7 @@ _HOMES = {
     "launcher": "QueueRunLauncher",
     "function_asset": "queue_asset",
     "resources": "FlowResource JobSchedulerResource QueueResource",
+    "schedules": "queue_schedules scheduler_sensor",
     "sensors": (
         "Limits QueueEvent Reaction ReplayBudget backlog_sensor dead_letter_sensor "
         "flow_completed_sensor flow_sensor queue_event_sensor request_run"

@@ -1,0 +1,215 @@
+"""Schedules both ways: Dagster's make the queue's jobs, or the queue's make Dagster's runs; one place decides."""
+
+# No `from __future__ import annotations` here: Dagster looks at the type of `context`, and would find a text.
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Literal, TypeAlias, Unpack
+
+import dagster as dg
+
+from orchestration_queue.dagster._compat import RunTarget
+from orchestration_queue.dagster.resources import QueueResource
+from orchestration_queue.dagster.sensors import QueueEvent, queue_event_sensor
+from orchestration_queue.dagster.sensors.options import ListenOptions, default_name
+from orchestration_queue.errors import InvalidNameError, InvalidOptionError, StateError
+from orchestration_queue.options import milliseconds
+from orchestration_queue.protocol.keys import QueueKeys
+from orchestration_queue.schedules import Cron, JobTemplate, Schedule
+from orchestration_queue.schedules.ids import fire_id
+
+__all__ = ["Scheduled", "queue_schedules", "scheduler_sensor"]
+
+Scheduled: TypeAlias = Schedule | tuple[Schedule, JobTemplate]
+"""When jobs are made; and what jobs, if not some of the scheduler's name without data."""
+
+_OURS = "orchestration_queue/"
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def queue_schedules(
+    queue: str,
+    schedulers: Mapping[str, Scheduled],
+    *,
+    resource_key: str = "queue",
+    job_name: str | None = None,
+    default_status: dg.DefaultScheduleStatus = dg.DefaultScheduleStatus.STOPPED,
+) -> dg.Definitions:
+    """A queue's repeatable jobs as Dagster schedules: Dagster's daemon decides when, the queue's workers do the work.
+
+    Each time a schedule is due, a run of one small Dagster job adds the queue's job. The run key is the scheduled time,
+    and the added job has the id that the queue's own scheduler would give it: no time is run twice, also when a run is
+    launched again by hand. Where the queue has a scheduler of the same name that is not paused, the run fails and says
+    so, as two places would decide.
+
+    Args:
+        queue: The queue.
+        schedulers: By name, when jobs are made and what jobs: ``Cron``, or ``(Cron, JobTemplate)``.
+        resource_key: The :class:`QueueResource` among the definitions' resources.
+        job_name: The Dagster job's name; default made of the queue's.
+        default_status: Whether the schedules run without being switched on.
+
+    Returns:
+        Definitions of the schedules, named as the schedulers, and of the job; merge them with yours.
+
+    Raises:
+        InvalidOptionError: A schedule is one that only the queue's own scheduler can keep, or there is none.
+        InvalidNameError: The wire cannot carry the queue's name, or Dagster a scheduler's.
+    """
+    QueueKeys(queue)
+    if not schedulers:
+        raise InvalidOptionError(f"There are no schedulers for queue {queue!r} to show in Dagster; name one at least.")
+    parted = {name: entry if isinstance(entry, tuple) else (entry, JobTemplate()) for name, entry in schedulers.items()}
+    patterns = {name: _checked(name, schedule) for name, (schedule, _) in parted.items()}
+    templates = {name: template for name, (_, template) in parted.items()}
+    add_jobs = _adding(queue, templates, job_name or default_name("add_scheduled", queue), resource_key)
+    shown = [_shown(queue, name, pattern, add_jobs, default_status) for name, pattern in patterns.items()]
+    return dg.Definitions(jobs=[add_jobs], schedules=shown)
+
+
+def _checked(name: str, schedule: Schedule) -> Cron:
+    """Refuse what Dagster's schedules cannot say, or would read otherwise."""
+    if not (name.isascii() and name.isidentifier()):
+        raise InvalidNameError(
+            f"Dagster takes no schedule called {name!r}; name it with letters, digits and _, beginning with no digit."
+        )
+    if not isinstance(schedule, Cron) or schedule != Cron(schedule.pattern, schedule.tz, day_or=schedule.day_or):
+        raise InvalidOptionError(
+            f"Dagster's schedules know cron patterns and time zones only, and scheduler {name!r} says more; let the "
+            "queue decide: upsert it there, and let scheduler_sensor request the runs."
+        )
+    days, weekdays = schedule.pattern.split()[2], schedule.pattern.split()[4]
+    if "*" not in (days, weekdays) and not (schedule.day_or and not days.startswith("*") and weekdays[0] != "*"):
+        raise InvalidOptionError(
+            f"Scheduler {name!r} restricts days of month and of week: the queue wants both to match, Dagster one; "
+            "restrict one of them, or pass day_or=True with plain numbers."
+        )
+    return schedule
+
+
+def _adding(queue: str, templates: Mapping[str, JobTemplate], name: str, resource_key: str) -> dg.JobDefinition:
+    """The job that adds one scheduler's job for one time."""
+
+    @dg.op(
+        name=f"{name}_op",
+        required_resource_keys={resource_key},
+        config_schema={"scheduler": str, "due_ms": int},
+    )
+    def add(context: dg.OpExecutionContext) -> str:
+        scheduler, due_ms = str(context.op_config["scheduler"]), int(context.op_config["due_ms"])
+        resource: QueueResource = getattr(context.resources, resource_key)
+        client = resource.queue(queue)
+        rival = client.schedulers.get(scheduler)
+        if rival is not None and not rival.is_paused:
+            raise StateError(
+                f"Queue {queue!r} has a scheduler {scheduler!r} of its own, so that two places would decide when it "
+                f"runs; remove it with `oq scheduler rm {queue} {scheduler}`, or drop Dagster's schedule."
+            )
+        template = templates[scheduler]
+        members = {"name": scheduler, "data": {}, **template.members()}
+        options = template.options.model_copy(update={"job_id": fire_id(scheduler, due_ms)})
+        job = client.add(str(members["name"]), members["data"], options)
+        context.log.info(f"Job {job.id} of queue {queue} {'was added' if job.is_new else 'had been added before'}.")
+        return job.id
+
+    @dg.job(name=name, description=f"Add a scheduled job to queue {queue!r}.", executor_def=dg.in_process_executor)
+    def add_scheduled() -> None:
+        add()
+
+    return add_scheduled
+
+
+def _shown(
+    queue: str, name: str, schedule: Cron, job: dg.JobDefinition, default_status: dg.DefaultScheduleStatus
+) -> dg.ScheduleDefinition:
+    def request(context: dg.ScheduleEvaluationContext) -> dg.RunRequest:
+        due_ms = milliseconds(context.scheduled_execution_time - _EPOCH)
+        config = {"scheduler": name, "due_ms": due_ms}
+        return dg.RunRequest(
+            run_key=_instant(due_ms),
+            run_config={"ops": {f"{job.name}_op": {"config": config}}},
+            tags={_OURS + "scheduler": name, _OURS + "scheduled_at": _instant(due_ms)},
+        )
+
+    return dg.ScheduleDefinition(
+        name=name,
+        cron_schedule=schedule.pattern,
+        execution_timezone=schedule.tz or "UTC",
+        job=job,
+        execution_fn=request,
+        default_status=default_status,
+        description=f"Adds a job to queue {queue!r}.",
+    )
+
+
+def scheduler_sensor(
+    queue: str,
+    scheduler: str,
+    *,
+    job: RunTarget,
+    on: Literal["added", "completed"] = "added",
+    name: str | None = None,
+    partition: Callable[[datetime], str] | None = None,
+    **options: Unpack[ListenOptions],
+) -> dg.SensorDefinition:
+    """A sensor that requests a Dagster run for each job that one of the queue's schedulers makes: the queue decides.
+
+    The queue's workers keep the scheduler, one of them at a time, with all that it can say: intervals, jitter, limits,
+    missed and overlapping runs. The run key is the scheduled time, so no time is run twice, whoever fires it. The job
+    itself is run by a worker as any other; it may be a task that does nothing.
+
+    Args:
+        queue: The queue.
+        scheduler: The scheduler's name.
+        job: What its runs execute: a job, or an asset selection.
+        on: Whether the run follows the job's making or its completion.
+        name: The sensor's name; default made of queue and scheduler.
+        partition: The partition of a scheduled time (in UTC); default none.
+        options: As :func:`queue_event_sensor` takes them.
+
+    Raises:
+        InvalidOptionError: An option is out of its range, or ``on`` is another event.
+        InvalidNameError: The wire cannot carry the queue's name, or the scheduler has none.
+    """
+    if not scheduler:
+        raise InvalidNameError("A scheduler has a name, and it is empty here; pass the one it was set by.")
+    if on not in ("added", "completed"):
+        raise InvalidOptionError(f"A scheduler's run follows its job when that is 'added' or 'completed', not {on!r}.")
+
+    def react(event: QueueEvent, _resource: QueueResource) -> dg.RunRequest | None:
+        due_ms = _due_ms(scheduler, event.job_id)
+        if due_ms is None:
+            return None
+        tags = {
+            _OURS + "scheduler": scheduler,
+            _OURS + "scheduled_at": _instant(due_ms),
+            _OURS + "job_id": event.job_id,
+        }
+        at = _EPOCH + timedelta(milliseconds=due_ms)
+        return dg.RunRequest(
+            run_key=f"{scheduler}:{_instant(due_ms)}", tags=tags, partition_key=partition(at) if partition else None
+        )
+
+    if not options.get("description"):
+        options["description"] = f"Requests a run when scheduler {scheduler!r} of queue {queue!r} fires."
+    return queue_event_sensor(
+        react,
+        queue=queue,
+        job=job,
+        name=name or default_name("scheduled", queue, scheduler),
+        events=[on],
+        where=lambda event: _due_ms(scheduler, event.job_id) is not None,
+        **options,
+    )
+
+
+def _due_ms(scheduler: str, job_id: str) -> int | None:
+    """When the scheduler's job was due, by its id; None for any other job."""
+    due = job_id.rpartition(".")[2]
+    if not (due.isascii() and due.isdecimal() and len(due) < 16):
+        return None
+    return int(due) if fire_id(scheduler, int(due)) == job_id else None
+
+
+def _instant(due_ms: int) -> str:
+    return (_EPOCH + timedelta(milliseconds=due_ms)).isoformat()
