@@ -77,9 +77,7 @@ class Launches(Fleet):
 
     def reaches(self, run_id: str, status: dg.DagsterRunStatus, seconds: float = 60) -> None:
         """Wait until Dagster says so."""
-        wait_until_sync(
-            lambda: self.status(run_id) is status, f"the run to be {status.value}, not {self.status(run_id)}", seconds
-        )
+        wait_until_sync(lambda: self.status(run_id) is status, f"the run to be {status.value}", seconds)
 
     def traces(self, name: str, count: int = 1) -> list[str]:
         """The lines of a trace, once there are so many."""
