@@ -12,6 +12,7 @@ from orchestration_queue._lazy import lazy_names
 if TYPE_CHECKING:
     from orchestration_queue.dagster.assets import Arguments, AssetTask, queue_flow_assets, queue_task_asset
     from orchestration_queue.dagster.coordinator import QueueRunCoordinator
+    from orchestration_queue.dagster.definitions import build_queue_definitions
     from orchestration_queue.dagster.executor import QueueExecutor, queue_executor
     from orchestration_queue.dagster.function_asset import queue_asset
     from orchestration_queue.dagster.launcher import QueueRunLauncher
@@ -47,6 +48,7 @@ __all__ = [
     "Reaction",
     "ReplayBudget",
     "backlog_sensor",
+    "build_queue_definitions",
     "dead_letter_sensor",
     "flow_completed_sensor",
     "flow_sensor",
@@ -63,6 +65,7 @@ __all__ = [
 _HOMES = {
     "assets": "Arguments AssetTask queue_flow_assets queue_task_asset",
     "coordinator": "QueueRunCoordinator",
+    "definitions": "build_queue_definitions",
     "executor": "QueueExecutor queue_executor",
     "launcher": "QueueRunLauncher",
     "function_asset": "queue_asset",

@@ -1,0 +1,124 @@
+"""One call for all that a queue is to a code location."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import dagster as dg
+
+from orchestration_queue.dagster._compat import RunTarget
+from orchestration_queue.dagster.assets import AssetTask, queue_flow_assets
+from orchestration_queue.dagster.resources import FlowResource, JobSchedulerResource, QueueResource
+from orchestration_queue.dagster.schedules import Scheduled, queue_schedules, scheduler_sensor
+from orchestration_queue.dagster.sensors import (
+    Limits,
+    ReplayBudget,
+    backlog_sensor,
+    dead_letter_sensor,
+    flow_sensor,
+    queue_event_sensor,
+    request_run,
+)
+from orchestration_queue.dagster.sensors.options import default_name
+from orchestration_queue.errors import InvalidNameError, UsageError
+from orchestration_queue.protocol.keys import DEFAULT_PREFIX, QueueKeys
+
+__all__ = ["build_queue_definitions"]
+
+
+def build_queue_definitions(
+    queue: str,
+    *,
+    url: str | None = None,
+    prefix: str = DEFAULT_PREFIX,
+    flows: Mapping[str, Sequence[AssetTask]] | None = None,
+    schedules: Mapping[str, Scheduled] | None = None,
+    on_events: Mapping[str, RunTarget] | None = None,
+    on_flows: Mapping[str, RunTarget] | None = None,
+    on_schedulers: Mapping[str, RunTarget] | None = None,
+    on_dead_letter: RunTarget | None = None,
+    replay: ReplayBudget | None = None,
+    on_backlog: tuple[Limits, RunTarget] | None = None,
+    running: bool = False,
+) -> dg.Definitions:
+    """All that one queue is to Dagster: its resources, assets that its workers make, and what it sets off.
+
+    Merge it with the definitions of the jobs and assets that its sensors run. What needs other options than the usual
+    is written with :func:`queue_event_sensor` and its like beside it.
+
+    Args:
+        queue: The queue.
+        url: The server; default ``dagster.EnvVar("OQ_URL")``. Give one with a password as an ``EnvVar``, too.
+        prefix: What the server's keys begin with.
+        flows: Assets that are made together, by the name of their flow; each gets a job ``<name>_job`` as well.
+        schedules: Repeatable jobs of the queue that Dagster's daemon decides about, see :func:`queue_schedules`.
+        on_events: What to run for each event of a type, such as ``failed``.
+        on_flows: What to run when a flow of that name has completed or failed.
+        on_schedulers: What to run when a scheduler of that name fires, which the queue decides.
+        on_dead_letter: What to run for each job that failed for good.
+        replay: How many dead letters to replay instead; needs ``on_dead_letter``.
+        on_backlog: When the backlog is too long, and what to run then.
+        running: Whether sensors and schedules run without being switched on.
+
+    Returns:
+        Definitions with the resources ``queue``, ``flows`` and ``schedulers``.
+
+    Raises:
+        UsageError: ``replay`` comes without ``on_dead_letter``, or what is given cannot be used, see each part.
+    """
+    QueueKeys(queue)
+    if replay is not None and on_dead_letter is None:
+        raise UsageError(
+            "replay says how dead letters are replayed, and on_dead_letter what to run for the others, which is "
+            "missing; give both."
+        )
+    server = {"url": dg.EnvVar("OQ_URL") if url is None else url, "prefix": prefix}
+    sensor_status = dg.DefaultSensorStatus.RUNNING if running else dg.DefaultSensorStatus.STOPPED
+    sensors = [
+        *(
+            queue_event_sensor(
+                request_run,
+                queue=queue,
+                job=job,
+                name=default_name("events_of", queue, event),
+                events=[event],
+                default_status=sensor_status,
+            )
+            for event, job in (on_events or {}).items()
+        ),
+        *(
+            flow_sensor(flow, queue=queue, job=job, default_status=sensor_status)
+            for flow, job in (on_flows or {}).items()
+        ),
+        *(
+            scheduler_sensor(queue, scheduler, job=job, default_status=sensor_status)
+            for scheduler, job in (on_schedulers or {}).items()
+        ),
+    ]
+    if on_dead_letter is not None:
+        sensors.append(dead_letter_sensor(queue, job=on_dead_letter, replay=replay, default_status=sensor_status))
+    if on_backlog is not None:
+        limits, job = on_backlog
+        sensors.append(backlog_sensor(queue, job=job, limits=limits, default_status=sensor_status))
+    own = dg.Definitions(
+        sensors=sensors,
+        resources={
+            "queue": QueueResource(**server),
+            "flows": FlowResource(**server),
+            "schedulers": JobSchedulerResource(**server),
+        },
+    )
+    parts = [own, *(_made(name, queue, tasks) for name, tasks in (flows or {}).items())]
+    if schedules:
+        status = dg.DefaultScheduleStatus.RUNNING if running else dg.DefaultScheduleStatus.STOPPED
+        parts.append(queue_schedules(queue, schedules, default_status=status))
+    return dg.Definitions.merge(*parts)
+
+
+def _made(name: str, queue: str, tasks: Sequence[AssetTask]) -> dg.Definitions:
+    """A flow's assets, and a job that makes them all, in its own process: the workers do the work."""
+    if not (name.isascii() and name.isidentifier()):
+        raise InvalidNameError(f"Dagster takes no flow of assets called {name!r}; name it with letters, digits and _.")
+    assets = queue_flow_assets(tasks, name=name, queue=queue)
+    job = dg.define_asset_job(f"{name}_job", dg.AssetSelection.assets(assets), executor_def=dg.in_process_executor)
+    return dg.Definitions(assets=[assets], jobs=[job])
