@@ -10,6 +10,7 @@ import dagster as dg
 import pytest
 
 from orchestration_queue.dagster import QueueResource
+from orchestration_queue.dagster.testing import queue_resource
 from tests.conftest import start_server
 from tests.dagster.launches import Launches, launches
 from tests.dagster.step_workers import READY
@@ -29,9 +30,8 @@ def instance() -> Iterator[dg.DagsterInstance]:
 @pytest.fixture
 def resource(server_url: str) -> Iterator[QueueResource]:
     """The queue, as definitions would hold it."""
-    made = QueueResource(url=server_url)
-    yield made
-    made.close()
+    with queue_resource(server_url) as made:
+        yield made
 
 
 @pytest.fixture

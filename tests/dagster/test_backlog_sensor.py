@@ -38,14 +38,14 @@ def test_a_deep_backlog_asks_for_one_run_until_it_was_short(resource: QueueResou
             resource.queue(queue_name).drain()
         result = tick(sensor, resource, cursor)
         cursor = result.cursor
-        asked.append(len(result.run_requests or ()))
+        asked.append(len(result.run_requests))
     assert asked == [0, 1, 0, 0, 1]
 
 
 def test_the_run_tells_how_long_the_backlog_is(resource: QueueResource, queue_name: str) -> None:
     add(resource, queue_name, 2)
     result = tick(made(queue_name, Limits(age=timedelta(milliseconds=1))), resource, None)
-    (request,) = result.run_requests or ()
+    (request,) = result.run_requests
     assert request.tags["orchestration_queue/waiting"] == "2"
     assert request.tags["orchestration_queue/queue"] == queue_name
     assert int(request.tags["orchestration_queue/oldest_seconds"]) < 60
@@ -66,7 +66,7 @@ def test_a_backlog_has_to_be_long_for_a_time(resource: QueueResource, queue_name
     assert not first.run_requests
     state = json.loads(first.cursor or "")
     an_hour_ago = json.dumps({**state, "since_ms": state["since_ms"] - 3_600_000})
-    assert len(tick(sensor, resource, an_hour_ago).run_requests or ()) == 1
+    assert len(tick(sensor, resource, an_hour_ago).run_requests) == 1
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ def fail(resource: QueueResource, queue: str, *names: str) -> None:
 
 
 def names_in(result: Any) -> list[str]:
-    return [request.tags[TAG + "job_name"] for request in result.run_requests or ()]
+    return [request.tags[TAG + "job_name"] for request in result.run_requests]
 
 
 def test_each_letter_asks_for_one_run(resource: QueueResource, queue_name: str) -> None:
@@ -48,12 +48,12 @@ def test_each_letter_asks_for_one_run(resource: QueueResource, queue_name: str) 
     first = tick(sensor, resource, None)
     assert names_in(first) == ["a", "b"]
     letters = resource.queue(queue_name).dead_letters.list()
-    for request, letter in zip(first.run_requests or (), letters, strict=True):
+    for request, letter in zip(first.run_requests, letters, strict=True):
         assert request.tags[TAG + "dead_letter"] == letter.id
         assert request.tags[TAG + "job_id"] == letter.original_job_id
         assert request.tags[TAG + "queue"] == queue_name
         assert "broken" in request.tags[TAG + "failed_reason"]
-    assert len({request.run_key for request in first.run_requests or ()}) == 2
+    assert len({request.run_key for request in first.run_requests}) == 2
     assert not tick(sensor, resource, first.cursor).run_requests
     fail(resource, queue_name, "c")
     assert names_in(tick(sensor, resource, first.cursor)) == ["c"]
@@ -77,7 +77,7 @@ def test_the_letters_queue_can_be_named(resource: QueueResource, queue_name: str
 def test_what_is_requested_can_be_decided(resource: QueueResource, queue_name: str) -> None:
     fail(resource, queue_name, "a", "b")
     sensor = made(queue_name, react=lambda letter, _: dg.RunRequest(run_key="mine") if letter.name == "b" else None)
-    assert [request.run_key for request in tick(sensor, resource, None).run_requests or ()] == ["mine"]
+    assert [request.run_key for request in tick(sensor, resource, None).run_requests] == ["mine"]
 
 
 def test_letters_are_replayed_as_far_as_the_budget_goes(resource: QueueResource, queue_name: str) -> None:

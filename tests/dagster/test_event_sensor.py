@@ -14,8 +14,9 @@ import redis
 
 from orchestration_queue.dagster import QueueEvent, QueueResource, queue_event_sensor, request_run
 from orchestration_queue.dagster.sensors.cursors import dump_cursor, load_cursor
+from orchestration_queue.dagster.testing import evaluate_sensor
 from orchestration_queue.errors import InvalidNameError, InvalidOptionError, StateError, UsageError
-from tests.dagster.ticks import SHORT, Lines, happened, target, tick
+from tests.dagster.ticks import SHORT, happened, target, tick
 
 pytestmark = pytest.mark.dagster
 
@@ -28,11 +29,11 @@ def made(react: Any = request_run, **options: Any) -> dg.SensorDefinition:
 
 
 def keys_of(result: Any) -> list[str | None]:
-    return [request.run_key for request in result.run_requests or ()]
+    return [request.run_key for request in result.run_requests]
 
 
 def jobs_of(result: Any) -> list[str]:
-    return [request.tags["orchestration_queue/job_id"] for request in result.run_requests or ()]
+    return [request.tags["orchestration_queue/job_id"] for request in result.run_requests]
 
 
 def trim(raw: redis.Redis, queue: str, left: int) -> None:
@@ -51,7 +52,7 @@ def test_a_decorated_function_is_a_sensor_of_its_name(
     assert uploads.name == "uploads"
     result = tick(uploads, resource, None)
     assert keys_of(result) == [event_id]
-    assert [request.tags["queue"] for request in result.run_requests or ()] == [queue_name]
+    assert [request.tags["queue"] for request in result.run_requests] == [queue_name]
 
 
 def test_several_queues_have_a_cursor_each(resource: QueueResource, queue_name: str, raw: redis.Redis) -> None:
@@ -161,14 +162,10 @@ def test_events_are_mapped_to_partitions_which_are_added_as_they_come(
         dynamic_partitions=days,
     )
     defs = dg.Definitions(assets=[table], sensors=[sensor])
-    with dg.build_sensor_context(
-        instance_ref=instance.get_ref(), definitions=defs, resources={"queue": resource}
-    ) as context:
-        result = sensor.evaluate_tick(context)
-    assert [request.partition_key for request in result.run_requests or ()] == ["monday", "tuesday", "rest"]
-    assert [event.partition for event in result.asset_events] == ["monday", "tuesday", "rest"]
-    (added,) = result.dynamic_partitions_requests or ()
-    assert list(added.partition_keys) == ["monday", "tuesday", "rest"]
+    result = evaluate_sensor(sensor, {"queue": resource}, instance=instance, definitions=defs)
+    assert [request.partition_key for request in result.run_requests] == ["monday", "tuesday", "rest"]
+    assert [getattr(event, "partition", None) for event in result.asset_events] == ["monday", "tuesday", "rest"]
+    assert list(result.partitions) == ["monday", "tuesday", "rest"]
 
 
 def test_a_tick_reads_no_more_than_its_limit(resource: QueueResource, queue_name: str, raw: redis.Redis) -> None:
@@ -212,10 +209,10 @@ def test_what_was_asked_for_before_a_reaction_raises_is_kept(
             raise LookupError("bad")
         return request_run(event, queue)
 
-    sensor, lines = made(fragile, queue=queue_name), Lines()
-    first = tick(sensor, resource, None, lines)
+    sensor = made(fragile, queue=queue_name)
+    first = tick(sensor, resource, None)
     assert jobs_of(first) == ["good"]
-    assert any("could not be answered" in line for line in lines.seen)
+    assert any("could not be answered" in line for line in first.log)
     with pytest.raises(LookupError):
         tick(sensor, resource, first.cursor)
 

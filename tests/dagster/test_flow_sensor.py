@@ -45,7 +45,7 @@ def work(resource: QueueResource, queue: str) -> None:
 def requested(result: Any) -> list[tuple[str, str]]:
     return [
         (request.tags["orchestration_queue/flow_id"], request.tags["orchestration_queue/flow_state"])
-        for request in result.run_requests or ()
+        for request in result.run_requests
     ]
 
 
@@ -59,7 +59,7 @@ def test_flows_fire_by_name_and_end_each_once(resource: QueueResource, flows: Fl
     work(resource, queue_name)
     result = tick(sensor, resource, early.cursor)
     assert sorted(requested(result)) == [("good", "completed"), ("poor", "failed")]
-    assert sorted(request.run_key or "" for request in result.run_requests or ()) == ["good:completed", "poor:failed"]
+    assert sorted(request.run_key or "" for request in result.run_requests) == ["good:completed", "poor:failed"]
     assert not tick(sensor, resource, result.cursor).run_requests
     assert requested(tick(made(queue_name, on=["failed"]), resource, None)) == [("poor", "failed")]
     assert len(requested(tick(made(queue_name, None), resource, None))) == 3
@@ -90,7 +90,7 @@ def test_what_is_requested_can_be_decided(resource: QueueResource, flows: FlowRe
         queue_name,
         react=lambda flow, _: dg.RunRequest(run_key="mine", tags={"n": str(flow.nodes)}) if flow.id == "good" else None,
     )
-    (request,) = tick(sensor, resource, None).run_requests or ()
+    (request,) = tick(sensor, resource, None).run_requests
     assert (request.run_key, request.tags["n"]) == ("mine", "2")
 
 

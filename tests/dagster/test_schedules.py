@@ -11,6 +11,7 @@ import redis
 
 from orchestration_queue import Cron, Dag, Every, FlowTemplate, JobOptions, JobTemplate, Node
 from orchestration_queue.dagster import QueueResource, queue_schedules, scheduler_sensor
+from orchestration_queue.dagster.testing import evaluate_sensor
 from orchestration_queue.errors import InvalidNameError, InvalidOptionError
 from orchestration_queue.schedules.ids import fire_id
 from orchestration_queue.testing import running_worker
@@ -141,7 +142,7 @@ def test_a_real_fire_becomes_a_run_at_its_scheduled_time(resource: QueueResource
         wait_until_sync(lambda: queue.counts().completed == 2, "the scheduler to fire twice", seconds=60)
     for sensor in (made(queue_name), made(queue_name, on="completed")):
         result = tick(sensor, resource, None)
-        first, second = result.run_requests or ()
+        first, second = result.run_requests
         assert first.run_key != second.run_key
         at = datetime.fromisoformat(first.tags["orchestration_queue/scheduled_at"])
         assert round(at.timestamp() * 1000) == planned
@@ -153,9 +154,9 @@ def test_only_its_own_fires_count_and_each_once(resource: QueueResource, queue_n
     for job_id in ("17", "repeat.nightly", fire_id("nightly-2", DUE_MS), "x.1", *[fire_id("nightly", DUE_MS)] * 2):
         happened(raw, queue_name, "added", job_id)
     happened(raw, queue_name, "completed", fire_id("nightly", DUE_MS))
-    (request,) = tick(made(queue_name), resource, None).run_requests or ()
+    (request,) = tick(made(queue_name), resource, None).run_requests
     assert request.run_key == "nightly:2026-03-29T03:00:00+00:00"
-    (request,) = tick(made(queue_name, on="completed"), resource, None).run_requests or ()
+    (request,) = tick(made(queue_name, on="completed"), resource, None).run_requests
     assert request.run_key == "nightly:2026-03-29T03:00:00+00:00"
 
 
@@ -170,8 +171,7 @@ def test_a_scheduled_time_may_mean_a_partition(resource: QueueResource, queue_na
         queue_name, job=dg.AssetSelection.assets(table), partition=lambda at: f"{at - timedelta(days=1):%Y-%m-%d}"
     )
     defs = dg.Definitions(assets=[table], sensors=[sensor])
-    with dg.build_sensor_context(definitions=defs, resources={"queue": resource}) as context:
-        (request,) = sensor.evaluate_tick(context).run_requests or ()
+    (request,) = evaluate_sensor(sensor, {"queue": resource}, definitions=defs).run_requests
     assert request.partition_key == "2026-03-28"
 
 

@@ -9,15 +9,15 @@ from datetime import timedelta
 import dagster as dg
 import pytest
 import redis
-from dagster._core.definitions.sensor_definition import SensorExecutionData
 
 from orchestration_queue.dagster import QueueResource, flow_completed_sensor, queue_event_sensor
 from orchestration_queue.dagster.sensors.listening import listen
+from orchestration_queue.dagster.testing import SensorTick
 from orchestration_queue.errors import InvalidNameError, InvalidOptionError
 from orchestration_queue.protocol.events import Event
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations.reading import FIRST_EVENT
-from tests.dagster.ticks import SHORT, Lines, happened, target, tick
+from tests.dagster.ticks import SHORT, happened, target, tick
 from tests.waiting import wait_until_sync
 
 pytestmark = pytest.mark.dagster
@@ -46,8 +46,8 @@ def test_each_event_asks_for_one_run_and_its_id_is_the_run_key(
     happened(raw, queue_name, "failed", "3")
     last = happened(raw, queue_name, "added", "4")
     first = tick(completions, resource, None)
-    assert [request.run_key for request in first.run_requests or ()] == ids
-    assert [request.tags["job"] for request in first.run_requests or ()] == ["1", "2"]
+    assert [request.run_key for request in first.run_requests] == ids
+    assert [request.tags["job"] for request in first.run_requests] == ["1", "2"]
     assert json.loads(first.cursor or "") == {queue_name: last}
     second = tick(completions, resource, first.cursor)
     assert not second.run_requests
@@ -63,14 +63,14 @@ def test_an_event_is_met_while_the_tick_listens(resource: QueueResource, queue_n
         job=target,
         wait=timedelta(seconds=45),
     )
-    results: list[SensorExecutionData] = []
+    results: list[SensorTick] = []
     ticking = threading.Thread(target=lambda: results.append(tick(sensor, resource, None)))
     ticking.start()
     wait_until_sync(lambda: any(client["cmd"] == "xread" for client in raw.client_list()), "the tick to listen")
     happened(raw, queue_name, "completed", "wanted")
     ticking.join(10)
     assert not ticking.is_alive(), "the tick should end with the event, not with its time"
-    assert [request.run_key for request in results[0].run_requests or ()] == ["mine-wanted"]
+    assert [request.run_key for request in results[0].run_requests] == ["mine-wanted"]
 
 
 def test_a_sensor_that_starts_now_leaves_the_past_alone(
@@ -95,10 +95,9 @@ def test_events_that_the_server_dropped_unheard_are_reported(
     for number in range(2, 7):
         happened(raw, queue_name, "completed", str(number))
     raw.xtrim(f"glide:{{{queue_name}}}:events", maxlen=2, approximate=False)
-    lines = Lines()
-    result = tick(completions, resource, heard, lines)
-    assert [request.tags["job"] for request in result.run_requests or ()] == ["5", "6"]
-    assert [f"Queue {queue_name!r} has dropped events after {heard}" in line for line in lines.seen] == [True]
+    result = tick(completions, resource, heard)
+    assert [request.tags["job"] for request in result.run_requests] == ["5", "6"]
+    assert [f"Queue {queue_name!r} has dropped events after {heard}" in line for line in result.log] == [True]
 
 
 @pytest.mark.parametrize(
@@ -140,7 +139,7 @@ def test_a_flow_is_complete_when_all_its_last_nodes_are(
     assert not early.run_requests
     complete(raw, queue_name, "load-1.b")
     result = tick(sensor, resource, early.cursor)
-    (request,) = result.run_requests or ()
+    (request,) = result.run_requests
     assert request.run_key == "load-1"
     assert request.tags["orchestration_queue/flow_id"] == "load-1"
 
@@ -154,7 +153,7 @@ def test_a_flow_whose_last_nodes_are_met_together_fires_once(
     for job_id in ("load-1.a", "load-1.b"):
         complete(raw, queue_name, job_id)
     result = tick(sensor, resource, None)
-    assert [request.run_key for request in result.run_requests or ()] == ["load-1"]
+    assert [request.run_key for request in result.run_requests] == ["load-1"]
 
 
 @pytest.mark.parametrize("seconds", [0, -1, 51])

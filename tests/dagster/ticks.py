@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from datetime import timedelta
 
 import dagster as dg
 import redis
-from dagster._core.definitions.sensor_definition import SensorExecutionData
 
 from orchestration_queue.dagster import QueueResource
+from orchestration_queue.dagster.testing import SensorTick, evaluate_sensor
 
 SHORT = timedelta(seconds=0.2)
 
@@ -32,20 +31,6 @@ def happened(raw: redis.Redis, queue: str, event: str, job_id: str) -> str:
     return added
 
 
-class Lines(logging.Handler):
-    """Keeps what a tick logs; Dagster's logger of a tick stands outside the tree that pytest watches."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.seen.append(record.getMessage())
-
-
-def tick(
-    sensor: dg.SensorDefinition, resource: QueueResource, cursor: str | None, lines: Lines | None = None
-) -> SensorExecutionData:
-    with dg.build_sensor_context(cursor=cursor, resources={"queue": resource}) as context:
-        context.log.addHandler(lines or Lines())
-        return sensor.evaluate_tick(context)
+def tick(sensor: dg.SensorDefinition, resource: QueueResource, cursor: str | None) -> SensorTick:
+    """One tick of a sensor whose only resource is the queue."""
+    return evaluate_sensor(sensor, {"queue": resource}, cursor=cursor)

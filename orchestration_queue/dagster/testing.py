@@ -1,0 +1,116 @@
+"""What tests of definitions on a queue need: a real instance, the queue as a resource, and ticks of sensors.
+
+In a ``conftest.py``, ``pytest_plugins = ["orchestration_queue.dagster.testing"]`` brings the fixtures
+``oq_dagster_instance`` and ``oq_resource``, beside those that come with the package: ``oq_server``, ``oq_queue`` and
+``oq_worker`` (see docs/how-to/test-your-pipelines.md).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import dagster as dg
+import pytest
+
+from orchestration_queue.dagster.resources import QueueResource
+from orchestration_queue.dagster.sensors.answers import AssetEvent
+
+__all__ = ["SensorTick", "evaluate_sensor", "oq_dagster_instance", "oq_resource", "queue_resource"]
+
+
+@pytest.fixture
+def oq_dagster_instance() -> Iterator[dg.DagsterInstance]:
+    """A real Dagster instance in a directory of its own, which is gone after the test."""
+    with dg.instance_for_test() as instance:
+        yield instance
+
+
+@pytest.fixture
+def oq_resource(oq_server: str) -> Iterator[QueueResource]:
+    """The queue's server, as definitions would hold it."""
+    with queue_resource(oq_server) as resource:
+        yield resource
+
+
+@contextmanager
+def queue_resource(url: str) -> Iterator[QueueResource]:
+    """A resource outside of a run or tick; it hangs up at the context's end."""
+    resource = QueueResource(url=url)
+    try:
+        yield resource
+    finally:
+        resource.close()
+
+
+@dataclass(frozen=True, slots=True)
+class SensorTick:
+    """What one tick of a sensor brought.
+
+    Attributes:
+        run_requests: The runs that it requests.
+        asset_events: What it tells of assets.
+        partitions: The dynamic partitions that it adds.
+        cursor: Where the next tick goes on.
+        skip_message: Why there is no run; None when there is one.
+        log: What it logged, line by line.
+    """
+
+    run_requests: Sequence[dg.RunRequest]
+    asset_events: Sequence[AssetEvent]
+    partitions: Sequence[str]
+    cursor: str | None
+    skip_message: str | None
+    log: Sequence[str]
+
+
+def evaluate_sensor(
+    sensor: dg.SensorDefinition,
+    resources: Mapping[str, object],
+    *,
+    cursor: str | None = None,
+    instance: dg.DagsterInstance | None = None,
+    definitions: dg.Definitions | None = None,
+) -> SensorTick:
+    """Let a sensor tick once, as the daemon would; neither runs nor asset events are carried out.
+
+    Args:
+        sensor: The sensor.
+        resources: What it needs, by key.
+        cursor: Where it goes on; None for its first tick.
+        instance: The instance to look at; needed for dynamic partitions.
+        definitions: What it is part of; needed for partitioned assets.
+
+    Raises:
+        Exception: What the sensor raised; the daemon would keep the cursor and try again.
+    """
+    lines = _Lines()
+    with dg.build_sensor_context(
+        cursor=cursor,
+        resources=dict(resources),
+        definitions=definitions,
+        instance_ref=instance.get_ref() if instance else None,
+    ) as context:
+        context.log.addHandler(lines)
+        result = sensor.evaluate_tick(context)
+    return SensorTick(
+        run_requests=tuple(result.run_requests or ()),
+        asset_events=tuple(result.asset_events),
+        partitions=tuple(key for request in result.dynamic_partitions_requests or () for key in request.partition_keys),
+        cursor=result.cursor,
+        skip_message=result.skip_message,
+        log=tuple(lines.seen),
+    )
+
+
+class _Lines(logging.Handler):
+    """Keeps what a tick logs; Dagster's logger of a tick stands outside the tree that pytest watches."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.seen.append(record.getMessage())
