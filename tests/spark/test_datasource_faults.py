@@ -1,0 +1,120 @@
+"""Rows become jobs once, although drivers, Spark's Python workers and tasks die, and shuffles change their order."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from orchestration_queue.protocol.keys import QueueKeys
+from orchestration_queue.spark import SparkOptions
+from orchestration_queue.spark.environment import spark_environment
+from tests.spark.datasource_program import FILES
+from tests.waiting import wait_until_sync
+
+pytestmark = [pytest.mark.spark, pytest.mark.chaos, pytest.mark.timeout(400)]
+
+ROOT = Path(__file__).parents[2]
+ROWS = 100_000
+
+
+def program(kind: str, master: str, directory: Path, url: str, queue: str, rows: int) -> subprocess.Popen[bytes]:
+    """Start a program of :mod:`tests.spark.datasource_program`, in a process group of its own."""
+    words = [kind, master, str(directory), url, queue, str(rows)]
+    command = [sys.executable, "-W", "ignore", "-m", "tests.spark.datasource_program", *words]
+    return subprocess.Popen(command, cwd=ROOT, start_new_session=True)
+
+
+def names(raw: redis.Redis, queue: str) -> list[str]:
+    """The job ids in the queue's stream: each of them is one that a worker would run."""
+    entries: Any = raw.xrange(QueueKeys(queue).stream)
+    return [fields["jobId"] for _, fields in entries]
+
+
+def test_a_stream_of_which_everything_dies_adds_each_row_once(
+    raw: redis.Redis, server_url: str, queue_name: str, tmp_path: Path
+) -> None:
+    """100,000 rows; in each batch a task fails and a Python worker dies, and three times the driver."""
+    (tmp_path / "lines").mkdir()
+    for number in range(FILES):
+        some = range(number * ROWS // FILES, (number + 1) * ROWS // FILES)
+        (tmp_path / "lines" / f"{number}.txt").write_text("".join(f"{row}\n" for row in some))
+    stream = QueueKeys(queue_name).stream
+    for killed_at in (7_000, 35_000, 80_000):
+        driver = program("stream", "local[2,4]", tmp_path, server_url, queue_name, ROWS)
+        wait_until_sync(lambda most=killed_at: raw.xlen(stream) >= most, f"{killed_at} jobs", 120)  # type: ignore[misc]
+        os.killpg(driver.pid, signal.SIGKILL)
+        assert driver.wait(20) == -signal.SIGKILL
+        assert raw.xlen(stream) < ROWS, "it was killed on the way"
+    assert program("stream", "local[2,4]", tmp_path, server_url, queue_name, ROWS).wait(200) == 0
+    found = names(raw, queue_name)
+    assert (len(found), set(found)) == (ROWS, {f"load-{row}" for row in range(ROWS)})
+    raw.flushall()  # the fixture looks at every key that is left, one by one
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@contextmanager
+def cluster(directory: Path) -> Iterator[str]:
+    """A standalone master with two workers of one core each; its URL."""
+    import pyspark
+
+    options = SparkOptions(master="local[1]")
+    environment = spark_environment(options, directory) | {
+        "SPARK_WORKER_DIR": str(directory),
+        "SPARK_NO_DAEMONIZE": "1",
+    }
+    port, page = free_port(), free_port()
+    base = [str(Path(pyspark.__file__).parent / "bin" / "spark-class"), "org.apache.spark.deploy"]
+    with ExitStack() as stack:
+
+        def start(role: str, *words: str) -> None:
+            process = subprocess.Popen(
+                [base[0], f"{base[1]}.{role}", "--host", "127.0.0.1", *words],
+                env=environment,
+                cwd=directory,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+            stack.callback(process.wait, 20)
+            stack.callback(os.killpg, process.pid, signal.SIGKILL)
+
+        def alive(words: str) -> bool:
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{page}/json/") as answer:
+                    return words in answer.read().decode()
+            except OSError:
+                return False
+
+        start("master.Master", "--port", str(port), "--webui-port", str(page))
+        wait_until_sync(lambda: alive("aliveworkers"), "the master", 60)
+        for _ in range(2):
+            start("worker.Worker", "-c", "1", "-m", "1g", "--webui-port", "0", f"spark://127.0.0.1:{port}")
+        wait_until_sync(lambda: alive('"aliveworkers" : 2'), "two workers", 60)
+        yield f"spark://127.0.0.1:{port}"
+
+
+def test_after_a_shuffle_on_two_executors_a_write_is_repeated_without_doubles(
+    raw: redis.Redis, server_url: str, queue_name: str, tmp_path: Path
+) -> None:
+    rows = 20_000
+    with cluster(tmp_path) as master:
+        for _ in range(2):
+            assert program("shuffle", master, tmp_path, server_url, queue_name, rows).wait(150) == 0
+            found: list[Any] = names(raw, queue_name)
+            assert (len(found), set(found)) == (rows, {f"load-{row}" for row in range(rows)})
