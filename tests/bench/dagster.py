@@ -1,7 +1,9 @@
 """Dagster's executors on the same graphs, machine and storage: how soon steps start, and what they cost. Prints JSON.
 
 Run it with ``python -m tests.bench.dagster``. Of ``seconds`` and ``start_ms`` the medians are given. ``start_ms`` is
-the time from a step's launch to its STEP_START; a run in one process launches nothing. ``cpu_s_a_step`` counts all that
+the time from a step's launch to its STEP_START; a run in one process launches nothing, and Celery's executor does not
+tell when it does. ``after_ms`` is the time from the end of the last step that a step waits for to its STEP_START, for
+all of them. ``cpu_s_a_step`` counts all that
 work for the run, ``run_cpu_s_a_step`` what of it is the run's own process, which makes the run and orchestrates it.
 """
 
@@ -12,15 +14,18 @@ import json
 import os
 import platform
 import statistics
+import sys
 import time
 import uuid
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import dagster as dg
+import yaml
+from dagster_celery import celery_executor
 
 from orchestration_queue.client import Queue
 from orchestration_queue.dagster import queue_executor
@@ -39,6 +44,7 @@ _EXECUTORS: dict[str, dg.ExecutorDefinition] = {
     "in_process": dg.in_process_executor,
     "multiprocess": dg.multiprocess_executor,
     "queue": queue_executor,
+    "celery": celery_executor,
 }
 
 
@@ -52,11 +58,12 @@ def _asset(name: str, *deps: str) -> dg.AssetsDefinition:
 
 _DIAMOND = [_asset("a"), _asset("b", "a"), _asset("c", "a"), _asset("d", "b", "c"), _asset("e", "d")]
 _FAN = [_asset(f"f{number}") for number in range(20)]
-_GRAPHS = {"diamond": _DIAMOND, "fan": _FAN}
+_CHAIN = [_asset(f"c{number}", *([f"c{number - 1}"] if number else [])) for number in range(100)]
+_GRAPHS = {"diamond": _DIAMOND, "fan": _FAN, "chain": _CHAIN}
 
 
 defs = dg.Definitions(
-    assets=[*_DIAMOND, *_FAN],
+    assets=[*_DIAMOND, *_FAN, *_CHAIN],
     jobs=[
         dg.define_asset_job(f"{graph}_{name}", dg.AssetSelection.assets(*assets), executor_def=executor)
         for graph, assets in _GRAPHS.items()
@@ -76,6 +83,7 @@ def measure(instance: dg.DagsterInstance, graph: str, executor: str, config: dic
     steps = len(_GRAPHS[graph])
     seconds: list[float] = []
     starts: list[float] = []
+    waits: list[float] = []
 
     def run() -> None:
         begun = time.perf_counter()
@@ -83,11 +91,13 @@ def measure(instance: dg.DagsterInstance, graph: str, executor: str, config: dic
         seconds.append(time.perf_counter() - begun)
         if not result.success:
             raise RuntimeError(f"{graph} on {executor} failed")
-        starts.extend(_starts_ms(instance, result.run_id))
+        at = _times(instance, result.run_id)
+        starts.extend(_from_launch(at))
+        waits.extend(_from_dependencies(at, graph))
 
     run()
-    seconds.clear()
-    starts.clear()
+    for figures in (seconds, starts, waits):
+        figures.clear()
     before, own_before = _cpu_s(os.getpid()), time.process_time()
     for _ in range(rounds):
         run()
@@ -97,17 +107,36 @@ def measure(instance: dg.DagsterInstance, graph: str, executor: str, config: dic
         "run_cpu_s_a_step": round((time.process_time() - own_before) / rounds / steps, 3),
         "start_ms": round(statistics.median(starts)) if starts else None,
         "start_p95_ms": round(sorted(starts)[int(len(starts) * 0.95)]) if starts else None,
+        "after_ms": round(statistics.median(waits)) if waits else None,
         "rounds": rounds,
     }
 
 
-def _starts_ms(instance: dg.DagsterInstance, run_id: str) -> list[float]:
-    at: dict[tuple[str, str], float] = {}
+_Times = dict[tuple[str, str], float]
+"""When an event of a step first happened, by its type and the step's key."""
+
+
+def _times(instance: dg.DagsterInstance, run_id: str) -> _Times:
+    at: _Times = {}
     for entry in instance.all_logs(run_id):
         if entry.dagster_event and entry.step_key:
             at.setdefault((str(entry.dagster_event.event_type_value), entry.step_key), entry.timestamp)
+    return at
+
+
+def _from_launch(at: _Times) -> list[float]:
     launched = {key: when for (kind, key), when in at.items() if kind == "STEP_WORKER_STARTING"}
     return [(at["STEP_START", key] - when) * 1000 for key, when in launched.items()]
+
+
+def _from_dependencies(at: _Times, graph: str) -> list[float]:
+    waits = []
+    for asset in _GRAPHS[graph]:
+        (spec,) = asset.specs
+        ends = [at["STEP_SUCCESS", dep.asset_key.path[-1]] for dep in spec.deps]
+        if ends:
+            waits.append((at["STEP_START", spec.key.path[-1]] - max(ends)) * 1000)
+    return waits
 
 
 def _cpu_s(root: int) -> float:
@@ -128,10 +157,11 @@ def _cpu_s(root: int) -> float:
     return sum(ticks for pid, ticks in used.items() if belongs(pid)) / os.sysconf("SC_CLK_TCK")
 
 
-def _all(rounds: int, only: str, say: Callable[[str, Figures], None]) -> None:
+def _all(rounds: int, only: str, graphs: list[str], postgres: str | None, say: Callable[[str, Figures], None]) -> None:
     with ExitStack() as stack:
         url = stack.enter_context(server())
-        instance = stack.enter_context(dg.instance_for_test())
+        storage = {"storage": {"postgres": {"postgres_url": postgres}}} if postgres else {}
+        instance = stack.enter_context(dg.instance_for_test(overrides=storage))
         scratch = Path(stack.enter_context(TemporaryDirectory()))
         queue = f"bench-{uuid.uuid4().hex[:8]}"
         stack.enter_context(home_is(instance.root_directory))
@@ -140,11 +170,15 @@ def _all(rounds: int, only: str, say: Callable[[str, Figures], None]) -> None:
         stack.enter_context(running_process(command, url, log))
         wait_until_sync(lambda: "takes jobs of queue" in log.read_text(), "the worker to be ready", 120)
         ours = {"url": url, "queue": queue, "max_concurrent": _PLACES}
-        for graph in _GRAPHS:
+        theirs = dict.fromkeys(("broker", "backend"), url.replace("unix://", "redis+socket://"))
+        if only in "celery":
+            stack.enter_context(_celery(theirs, scratch, url))
+        for graph in graphs:
             contenders: list[tuple[str, str, dict[str, Any], int]] = [
                 ("queue, fork", "queue", ours, rounds),
                 ("queue, in_process", "queue", {**ours, "isolation": "in_process"}, rounds),
                 ("in_process", "in_process", {}, rounds),
+                ("celery", "celery", theirs, rounds),
                 ("multiprocess", "multiprocess", {"max_concurrent": _PLACES}, 1),
             ]
             for name, executor, config, times in contenders:
@@ -155,15 +189,38 @@ def _all(rounds: int, only: str, say: Callable[[str, Figures], None]) -> None:
             assert client.counts().waiting == 0
 
 
+@contextmanager
+def _celery(config: dict[str, str], scratch: Path, url: str) -> Iterator[None]:
+    """Its workers, as its documentation starts them."""
+    (scratch / "celery.yaml").write_text(yaml.safe_dump({"execution": {"config": config}}))
+    log = scratch / "celery.log"
+    binaries = Path(sys.executable).parent
+    start = [
+        "env",
+        f"PATH={binaries}:{os.environ['PATH']}",
+        str(binaries / "dagster-celery"),
+        "worker",
+        "start",
+        "-A",
+        "dagster_celery.app",
+    ]
+    options = ["-y", str(scratch / "celery.yaml"), "--", "--concurrency", str(_PLACES), "--loglevel", "info"]
+    with running_process([*start, *options], url, log):
+        wait_until_sync(lambda: "ready." in log.read_text(), "Celery's worker to be ready", 120)
+        yield
+
+
 def main() -> None:
     """Measure, and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5, help="runs of each graph on each executor")
     parser.add_argument("--only", default="", help="only those whose name has this in it")
+    parser.add_argument("--graph", choices=_GRAPHS, action="append", help="only these; can be repeated")
+    parser.add_argument("--postgres", metavar="URL", help="a database of Postgres to store runs in, instead of SQLite")
     given = parser.parse_args()
     found: dict[str, Figures] = {}
     load = os.getloadavg()[0]
-    _all(given.rounds, given.only, found.__setitem__)
+    _all(given.rounds, given.only, given.graph or list(_GRAPHS), given.postgres, found.__setitem__)
     machine = {"cpus": os.cpu_count(), "load": [load, os.getloadavg()[0]], "python": platform.python_version()}
     print(json.dumps({"dagster": dg.__version__, "machine": machine, "figures": found}, indent=2))
 
