@@ -6,11 +6,12 @@ import asyncio
 import logging
 import os
 import sys
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
-from orchestration_queue.cli.common import Prefix, Url
+from orchestration_queue.cli.common import JsonFlag, Prefix, Url, tell
 from orchestration_queue.cli.worker import log_to_stderr, run_until_told
 from orchestration_queue.errors import UsageError
 from orchestration_queue.options import WorkerOptions
@@ -26,6 +27,15 @@ _MIB = 1 << 20
 @app.callback()
 def _group() -> None:
     pass
+
+
+def _demand_home(who: str) -> None:
+    if not os.environ.get("DAGSTER_HOME"):
+        raise UsageError(f"DAGSTER_HOME is not set, and {who} needs the instance of those who launch runs; set it.")
+
+
+def _not_installed(error: ImportError) -> UsageError:
+    return UsageError(f"Dagster is not installed here ({error}); run `pip install 'orchestration-queue[dagster]'`.")
 
 
 @app.command("worker")
@@ -63,16 +73,13 @@ def work(
 ) -> None:
     """Do Dagster's steps and runs until SIGTERM or SIGINT: then finish what runs. A second signal leaves at once."""
     log_to_stderr(log_level)
-    if not os.environ.get("DAGSTER_HOME"):
-        raise UsageError("DAGSTER_HOME is not set, and a worker needs the instance of those who launch runs; set it.")
+    _demand_home("a worker")
     try:
         from datetime import timedelta
 
         from orchestration_queue.dagster.stepping import CodeLocation, DagsterWorker, Recycling
     except ImportError as error:
-        raise UsageError(
-            f"Dagster is not installed here ({error}); run `pip install 'orchestration-queue[dagster]'`."
-        ) from error
+        raise _not_installed(error) from error
     here = working_directory or os.getcwd()  # noqa: PTH109  Dagster wants text
     locations = [CodeLocation(module=name, working_directory=here) for name in module or ()]
     locations += [CodeLocation(file=path, working_directory=here) for path in file or ()]
@@ -94,3 +101,27 @@ def work(
     if asyncio.run(run_until_told(worker)):
         logging.shutdown()
         sys.exit(1)
+
+
+@app.command("sweep")
+def tidy(
+    queue: Annotated[
+        list[str] | None, typer.Option("--queue", "-q", help="A queue of steps to look at, too; may be repeated.")
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Stop jobs whose runs are over or deleted; wake, or fail, runs whose jobs are. The launcher's queue is known."""
+    _demand_home("a sweep")
+    try:
+        import dagster as dg
+
+        from orchestration_queue.dagster.sweeping import sweep
+    except ImportError as error:
+        raise _not_installed(error) from error
+    with dg.DagsterInstance.get() as instance:
+        swept = sweep(instance, queue or ())
+    tell(
+        as_json,
+        f"{len(swept.stopped)} jobs stopped, {len(swept.queued)} runs queued again, {len(swept.failed)} runs failed.",
+        **asdict(swept),
+    )

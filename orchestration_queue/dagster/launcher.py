@@ -115,6 +115,11 @@ class QueueRunLauncher(RunLauncher[dg.DagsterInstance], ConfigurableClass):
         options |= {name: timedelta(seconds=options[name]) for name in _DURATIONS if name in options}
         return cls(LauncherOptions(**options), inst_data)
 
+    @property
+    def queue(self) -> str:
+        """Where runs go that have no tag to say otherwise."""
+        return self._options.queue
+
     def dispose(self) -> None:
         """Hang up."""
         self._channel.close()

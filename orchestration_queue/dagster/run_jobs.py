@@ -33,6 +33,9 @@ _GRACE_MS = 1_000
 _LOOK_S = 0.1
 _STARTS = dg.DagsterEventType.STEP_WORKER_STARTING
 _ENDS = (dg.DagsterEventType.STEP_SUCCESS, dg.DagsterEventType.STEP_FAILURE, dg.DagsterEventType.STEP_UP_FOR_RETRY)
+_ANY_RUN = run_prefix("").removesuffix(".")
+"""What the ids of all jobs of Dagster's begin with."""
+_UNFINISHED = (JobState.WAITING, JobState.ACTIVE, JobState.DELAYED)
 _LAST_LINES = 20
 
 
@@ -112,6 +115,12 @@ class RunJobs:
     def record(self, place: Place) -> JobRecord | None:
         """The job; None when there is none. One trip."""
         return self._channel.look(reading.job(self.queue(place.queue).keys, place.job_id))
+
+    def unfinished(self, queue: str) -> list[Place]:
+        """The jobs of Dagster's that wait or run on a queue."""
+        keys = self.queue(queue).keys
+        ids = [job_id for state in _UNFINISHED for job_id in self._channel.follow(reading.job_ids(keys, state))]
+        return [Place(queue, job_id) for job_id in ids if job_id.startswith(_ANY_RUN)]
 
     def revoke(self, place: Place) -> Revocation | None:
         """Withdraw a job, as :meth:`Queue.revoke` does; None when there is none. One trip."""
