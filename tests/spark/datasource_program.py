@@ -48,11 +48,11 @@ def stream(spark: Any, directory: Path, options: dict[str, str], rows: int) -> N
 
 
 def shuffle(spark: Any, directory: Path, options: dict[str, str], rows: int) -> None:
-    """Write what comes out of two shuffles."""
+    """Write what comes out of two shuffles, and write it again."""
     frame = spark.range(0, rows, 1, 4).selectExpr("id as value").repartition(3).groupBy("value").count()
-    frame.mapInArrow(break_down, "value bigint, count bigint").write.format("orchestration_queue").options(
-        **options, idColumn="value"
-    ).mode("append").save()
+    broken = frame.mapInArrow(break_down, "value bigint, count bigint")
+    for _ in range(2):
+        broken.write.format("orchestration_queue").options(**options, idColumn="value").mode("append").save()
 
 
 def main(kind: str, master: str, directory: Path, url: str, queue: str, rows: int) -> None:
@@ -71,4 +71,5 @@ def main(kind: str, master: str, directory: Path, url: str, queue: str, rows: in
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], Path(sys.argv[3]), *sys.argv[4:6], rows=int(sys.argv[6]))  # type: ignore[misc]  # two
+    _, given_kind, given_master, given_directory, given_url, given_queue, given_rows = sys.argv
+    main(given_kind, given_master, Path(given_directory), given_url, given_queue, int(given_rows))
