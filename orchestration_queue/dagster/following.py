@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 from orchestration_queue.client import Flow
+from orchestration_queue.client._sync.events import EventReader
 from orchestration_queue.client.progress import FlowProgress
 from orchestration_queue.client.values import ENDINGS
 from orchestration_queue.flows import Step
@@ -49,11 +50,12 @@ class Follower:
     def completed(self) -> Iterator[tuple[Step, JobRecord]]:
         """Yield each node as it completes, with its job's record; ends when no node will finish any more."""
         cursors = {keys: self._connection.run(reading.last_event_id(keys), repeatable=True) for keys in self._queues()}
-        while True:
-            yield from self._look()
-            if self._progress.is_settled:
-                return
-            self._await_news(cursors)
+        with EventReader(self._connection, cursors) as events:
+            while True:
+                yield from self._look()
+                if self._progress.is_settled:
+                    return
+                self._await_news(events)
 
     def _queues(self) -> set[QueueKeys]:
         return {step.keys for step in self._flow.plan.steps.values()}
@@ -74,14 +76,10 @@ class Follower:
             elif record.state is JobState.COMPLETED:
                 yield step, record
 
-    def _await_news(self, cursors: dict[QueueKeys, str]) -> None:
+    def _await_news(self, events: EventReader) -> None:
         """Wait until one of the open nodes may have finished, or it is time to look anyway."""
         open_jobs = {self._flow.plan.steps[name].job_id for name in self._progress.unfinished}
         deadline = time.monotonic() + _LOOK_AGAIN.total_seconds()
         while (left_s := deadline - time.monotonic()) > 0:
-            heard = self._connection.run(reading.events_since(cursors, max(1, int(left_s * 1000))), repeatable=True)
-            for keys, events in heard.items():
-                cursors[keys] = events[-1].id
-            news = (event for events in heard.values() for event in events)
-            if any(event.job_id in open_jobs and event.type in ENDINGS for event in news):
+            if any(event.job_id in open_jobs and event.type in ENDINGS for _, event in events.read(left_s)):
                 return
