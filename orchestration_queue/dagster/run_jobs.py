@@ -86,7 +86,8 @@ def _told(entry: dg.EventLogEntry, run_id: str) -> Place | None:
     event = entry.dagster_event
     if event is None or event.event_type not in (dg.DagsterEventType.ENGINE_EVENT, _STARTS):
         return None
-    job_id, queue = (getattr(event.engine_event_data.metadata.get(name), "value", None) for name in (JOB, QUEUE))
+    told = getattr(event.event_specific_data, "metadata", {})
+    job_id, queue = (getattr(told.get(name), "value", None) for name in (JOB, QUEUE))
     if not isinstance(job_id, str) or not isinstance(queue, str) or not job_id.startswith(run_prefix(run_id)):
         return None  # an executor of somebody else's
     return Place(queue, job_id)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -16,7 +17,7 @@ from orchestration_queue.dagster import QueueRunLauncher
 from orchestration_queue.dagster.launcher import LauncherOptions
 from orchestration_queue.dagster.run_jobs import run_place, step_places
 from orchestration_queue.dagster.work import Work
-from orchestration_queue.errors import InvalidNameError, InvalidOptionError, UsageError
+from orchestration_queue.errors import InvalidNameError, InvalidOptionError, TransportError, UsageError
 from orchestration_queue.options import JobOptions
 from tests.dagster.launches import Launches, launcher_of
 from tests.waiting import wait_until_sync
@@ -220,6 +221,15 @@ def test_a_bad_tag_fails_the_run_and_adds_nothing(launched: Launches, tags: dict
         launched.instance.launch_run(run_id, launched.context.create_request_context())
     assert launched.status(run_id) is FAILURE
     assert launched.lines("hello") == []
+
+
+def test_a_server_that_is_away_is_no_sign_of_a_runs_death(launched: Launches, tmp_path: Path) -> None:
+    run_id = launched.create("hello_job")
+    run = launched.instance.get_run_by_id(run_id)
+    assert run is not None
+    away = launcher_with(launched, url=f"unix://{tmp_path}/nobody.sock")
+    with away as launcher, pytest.raises(TransportError):  # which the monitor logs; "unknown" it would take for dead
+        launcher.check_run_worker_health(run)
 
 
 def test_a_run_without_code_is_refused(launched: Launches) -> None:
