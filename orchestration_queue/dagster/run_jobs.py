@@ -15,7 +15,7 @@ from orchestration_queue.dagster._compat import WorkerStatus, resumptions
 from orchestration_queue.dagster.envelope import run_job_id, run_prefix
 from orchestration_queue.dagster.stepping.losses import STOPPED
 from orchestration_queue.errors import JobNotFoundError
-from orchestration_queue.protocol.call import Call
+from orchestration_queue.protocol.call import Call, Operation, Reply
 from orchestration_queue.protocol.operations import reading
 from orchestration_queue.protocol.operations.control import Revocation
 from orchestration_queue.protocol.operations.registry import workers
@@ -37,6 +37,15 @@ _ANY_RUN = run_prefix("").removesuffix(".")
 """What the ids of all jobs of Dagster's begin with."""
 _UNFINISHED = (JobState.WAITING, JobState.ACTIVE, JobState.DELAYED)
 _LAST_LINES = 20
+
+
+def _milliseconds(reply: Reply) -> int:
+    seconds, microseconds = reply
+    return int(seconds) * 1000 + int(microseconds) // 1000
+
+
+_SERVER_MS = Operation(Call("TIME"), _milliseconds)
+"""The server's clock, by which workers sign their leases: this machine's own may be wrong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,8 +188,7 @@ class RunJobs:
         """How long a worker has been silent; 0 as long as its lease may still be good. By the server's clock."""
         lease_ms = int(record.options.get("lockDuration") or 0)
         last_ms = int(record.fields.get("lastActive") or 0)
-        seconds, microseconds = self._channel.execute(Call("TIME"))
-        silent_ms = int(seconds) * 1000 + int(microseconds) // 1000 - last_ms
+        silent_ms = self._channel.look(_SERVER_MS) - last_ms
         return silent_ms if lease_ms and silent_ms > lease_ms + _GRACE_MS else 0
 
     def describe(self, place: Place) -> str:
