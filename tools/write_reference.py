@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from dashboard import dashboard
+from reference_doctor import doctor
 from reference_functions import functions
 from reference_python import MODULES, error_tree, python_page
 
@@ -93,6 +94,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "docs/reference/states.md": states,
     "docs/reference/keys.md": keys,
     "docs/reference/metrics.md": metrics,
+    "docs/reference/doctor.md": partial(doctor, NOTE),
     "docs/reference/errors.md": partial(error_tree, NOTE),
     "docs/reference/functions.md": partial(functions, NOTE),
     **{f"docs/reference/python/{name}.md": partial(python_page, NOTE, name) for name in MODULES},

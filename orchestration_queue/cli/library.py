@@ -42,6 +42,15 @@ def status(url: Url = None, as_json: JsonFlag = False) -> None:
         )
 
 
+@app.command("load")
+def load(url: Url = None, as_json: JsonFlag = False) -> None:
+    """Load the libraries where they are missing or older than ours, as any client does that may."""
+    with Connection.open(url) as connection:
+        for primary in connection.primaries():
+            Connection.open(primary).close()
+    status(url, as_json)
+
+
 def _held_by(primary: ServerUrl) -> Iterator[dict[str, str | None]]:
     with Connection.open(primary, libraries=()) as connection:
         replies = connection.pipeline([library.ask for library in LIBRARIES])

@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from orchestration_queue import __version__
-from orchestration_queue.cli import bench, dagster, dead, flow, job, library, looking, queue, scheduler, worker
+from orchestration_queue.cli import bench, dagster, dead, doctor, flow, job, library, looking, queue, scheduler, worker
 from orchestration_queue.cli.common import fail
 from orchestration_queue.errors import OrchestrationQueueError, ServerError, StateError, TransportError, UsageError
 
@@ -89,6 +89,7 @@ app.command("workers")(looking.workers)
 app.command("events")(looking.events)
 app.command("top")(looking.top)
 app.command("bench")(bench.bench)
+app.command("doctor")(doctor.doctor)
 
 
 def main() -> None:

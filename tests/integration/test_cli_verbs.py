@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
+from unittest.mock import ANY
 
 import pytest
 import redis
@@ -155,3 +156,11 @@ def test_the_bench_measures_and_leaves_nothing(oq: Oq, raw: redis.Redis) -> None
     assert figures["start_p50_ms"] <= figures["start_p99_ms"]
     assert raw.keys("*oq-bench*") == []
     assert "add in bulk" in oq("bench", "--jobs", "200").stdout
+
+
+def test_libraries_are_loaded_by_hand(oq: Oq, raw: redis.Redis) -> None:
+    raw.function_flush()
+    loaded = oq.json("library", "load")
+    assert [(row["library"], row["server"]) for row in loaded] == [("glidemq", "93"), (ANY, ANY)]
+    assert {row["on_connect"] for row in loaded} == {"keep"}
+    assert len(raw.function_list()) == 2

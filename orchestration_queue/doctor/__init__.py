@@ -1,0 +1,6 @@
+"""What `oq doctor` looks at: the server, queues, and what Spark and Dagster need here."""
+
+from orchestration_queue.doctor.examination import CHECKS, examine
+from orchestration_queue.doctor.finding import Finding, Severity
+
+__all__ = ["CHECKS", "Finding", "Severity", "examine"]

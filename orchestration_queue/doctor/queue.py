@@ -1,0 +1,162 @@
+"""Checks of each queue."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+
+from orchestration_queue.client import Queue
+from orchestration_queue.doctor.finding import Finding, hint, problem
+from orchestration_queue.doctor.survey import Survey, survey
+from orchestration_queue.protocol.call import Call
+from orchestration_queue.protocol.keys import GROUP
+from orchestration_queue.protocol.operations import reading
+from orchestration_queue.server import Connection
+from orchestration_queue.server.clock import now_ms
+
+__all__ = ["QUEUE_CHECKS", "Patient"]
+
+_LATE = timedelta(minutes=1)
+_MANY_FINISHED = 100_000
+_MANY_EVENTS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Patient:
+    """A queue that is looked at."""
+
+    queue: Queue
+    connection: Connection
+
+    @property
+    def name(self) -> str:
+        """How findings call it."""
+        return f"queue {self.queue.name}"
+
+    def survey(self) -> Survey:
+        """Some of its jobs, and where they are."""
+        return self.connection.follow(survey(self.queue.keys))
+
+
+def workers(patient: Patient) -> Iterator[Finding]:
+    """Jobs that are ready have a worker, unless the queue is paused."""
+    counts = patient.queue.counts()
+    if not counts.waiting:
+        return
+    if patient.queue.is_paused():
+        yield hint(
+            patient.name,
+            f"It is paused, and {counts.waiting:,} jobs are ready",
+            "nobody takes them",
+            f"oq queue resume {patient.queue.name}, when they may run",
+        )
+    elif not patient.queue.workers():
+        yield problem(
+            patient.name,
+            f"{counts.waiting:,} jobs are ready, and no worker serves the queue",
+            "nobody takes them",
+            f"oq worker module:tasks --queue {patient.queue.name}",
+        )
+    elif (
+        oldest := patient.queue.oldest_ready()
+    ) and now_ms() - oldest.timestamp() * 1000 > _LATE.total_seconds() * 1000:
+        yield hint(
+            patient.name,
+            f"A job has been ready since {oldest:%Y-%m-%d %H:%M:%S} UTC",
+            "the workers do not keep up",
+            "start more, or raise their concurrency",
+        )
+
+
+def consumers(patient: Patient) -> Iterator[Finding]:
+    """Whoever holds jobs is alive: others' jobs wait until their leases have passed and a worker takes them over."""
+    keys = patient.queue.keys
+    described, _ = patient.connection.follow(reading.groups(keys))
+    if not any(group["name"] == GROUP for group in described):
+        return
+    alive = {worker.id for worker in patient.queue.workers()}
+    for name, pending in _consumers(patient):
+        if name in alive:
+            continue
+        if pending:
+            yield problem(
+                patient.name,
+                f"{name} holds {pending:,} jobs, and is not alive",
+                "they stand still until a worker takes them over, once their leases have passed",
+                "start a worker, if there is none; otherwise wait for a lease's length",
+            )
+        else:
+
+            def fix(consumer: str = name) -> str:
+                patient.connection.execute(
+                    Call("XGROUP", args=("DELCONSUMER", keys.stream, GROUP, consumer), near=keys.stream)
+                )
+                return f"forgot {consumer}"
+
+            yield hint(
+                patient.name,
+                f"{name} is not alive, and still among the stream's consumers",
+                "they add up where workers come and go",
+                "forget it",
+                fix,
+            )
+
+
+def _consumers(patient: Patient) -> Iterable[tuple[str, int]]:
+    stream = patient.queue.keys.stream
+    for facts in patient.connection.execute(Call("XINFO", args=("CONSUMERS", stream, GROUP), near=stream)):
+        told = dict(zip(facts[::2], facts[1::2], strict=True))
+        yield told[b"name"].decode(), int(told[b"pending"])
+
+
+def jobs(patient: Patient) -> Iterator[Finding]:
+    """Every job is where its state says: one that waits is in a list, a parent waits for somebody who has not ended."""
+    seen = patient.survey()
+    part = "" if seen.is_whole else f" among {seen.jobs:,} jobs that were looked at"
+    if seen.nowhere is None:
+        yield hint(
+            patient.name,
+            "Its lists are too long to see whether every job is in one",
+            "reading them would take the server's time",
+            "look again when fewer jobs wait",
+        )
+    for job_id in seen.nowhere or ():
+        yield problem(
+            patient.name,
+            f"Job {job_id} says that it is {seen.states[job_id]}, and is in no list{part}",
+            "no worker will ever find it",
+            f"oq job show {patient.queue.name} {job_id}, then add it anew and remove this one",
+        )
+    for job_id in seen.waiting_in_vain:
+        yield problem(
+            patient.name,
+            f"Job {job_id} waits for others, all of which have ended{part}",
+            "it was not told, by a worker of another kind or one that died",
+            "a worker of ours tells it within seconds; start one, if there is none",
+        )
+
+
+def growth(patient: Patient) -> Iterator[Finding]:
+    """What finished jobs leave behind is bounded: else the server's memory fills with history."""
+    counts = patient.queue.counts()
+    kept = (("completed", counts.completed, "remove_on_complete"), ("failed", counts.failed, "remove_on_fail"))
+    for state, number, option in kept:
+        if number > _MANY_FINISHED:
+            yield hint(
+                patient.name,
+                f"It keeps {number:,} {state} jobs",
+                "each takes about a kilobyte of the server's memory, or more",
+                f"JobOptions({option}=...), or oq queue clean {patient.queue.name} --state {state}",
+            )
+    events = int(patient.connection.execute(Call("XLEN", (patient.queue.keys.events,)), repeatable=True))
+    if events > _MANY_EVENTS:
+        yield hint(
+            patient.name,
+            f"Its events stream has {events:,} entries",
+            "it should be about a thousand, so somebody adds to it without a bound",
+            f"XTRIM {patient.queue.keys.events} MAXLEN ~ 1000",
+        )
+
+
+QUEUE_CHECKS = (workers, consumers, jobs, growth)

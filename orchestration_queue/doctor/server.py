@@ -1,0 +1,210 @@
+"""Checks of each server: one, or every primary of a cluster."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from orchestration_queue.doctor.finding import Finding, hint, problem
+from orchestration_queue.errors import ServerError
+from orchestration_queue.protocol.call import Call, optional_text, text
+from orchestration_queue.protocol.library import LIBRARIES, Step, is_missing_function, next_step
+from orchestration_queue.server import Connection, ServerUrl
+from orchestration_queue.server.clock import now_ms
+
+__all__ = ["SERVER_CHECKS", "Server"]
+
+_PINGS = 21
+_SLOW_TRIP_MS = 5
+_SKEW_MS = 1000
+_FULL = 0.85
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A server, and what it says of itself."""
+
+    url: ServerUrl
+    connection: Connection
+    info: Mapping[str, str]
+
+    @classmethod
+    def look(cls, url: ServerUrl, connection: Connection) -> Server:
+        """Ask it; a user who may not ask gets a server that says nothing."""
+        try:
+            said = text(connection.execute(Call("INFO"), repeatable=True))
+        except ServerError:
+            said = ""
+        lines = (line.partition(":") for line in said.splitlines() if not line.startswith("#"))
+        return cls(url, connection, {name: value for name, colon, value in lines if colon})
+
+    @property
+    def where(self) -> str:
+        """How findings call it: without its password."""
+        return str(self.url)
+
+
+def rights(server: Server) -> Iterator[Finding]:
+    """The user may send what clients and workers send, and may ask for `INFO`, on which other checks depend."""
+    needed = {
+        "+info": Call("INFO"),
+        "+time": Call("TIME"),
+        "+fcall": LIBRARIES[0].ask,
+        "+@read": Call("EXISTS", ("glide:{oq-doctor}:meta",)),
+        "+@write": Call("DEL", ("glide:{oq-doctor}:meta",)),
+        "+scan": Call("SCAN", args=("0", "MATCH", "glide:{oq-doctor}:*")),
+    }
+    replies = server.connection.pipeline(list(needed.values()), repeatable=True)
+    for rule, reply in zip(needed, replies, strict=True):
+        if isinstance(reply, Exception) and "has no permissions" in str(reply):
+            yield problem(
+                server.where,
+                f"The user may not do what the rule {rule} allows",
+                "clients, workers or these checks need it",
+                f"grant it: ACL SETUSER <user> {rule}, with ~<prefix>:* as its keys",
+            )
+
+
+def eviction(server: Server) -> Iterator[Finding]:
+    """`maxmemory-policy` is `noeviction`: any other lets a full server throw jobs away."""
+    policy = server.info.get("maxmemory_policy", "noeviction")
+    if policy == "noeviction":
+        return
+
+    def fix() -> str:
+        server.connection.execute(Call("CONFIG", args=("SET", "maxmemory-policy", "noeviction")))
+        return "maxmemory-policy is noeviction until the server restarts; set it in its configuration, too"
+
+    yield problem(
+        server.where,
+        f"maxmemory-policy is {policy}",
+        "a server that is full removes keys, and with them jobs that nobody has run",
+        "set maxmemory-policy noeviction",
+        fix,
+    )
+
+
+def memory(server: Server) -> Iterator[Finding]:
+    """There is room below `maxmemory`: a server that is full refuses new jobs."""
+    used, most = int(server.info.get("used_memory", 0)), int(server.info.get("maxmemory", 0))
+    if most and used > _FULL * most:
+        yield problem(
+            server.where,
+            f"{used / most:.0%} of maxmemory is in use",
+            "at 100 % new jobs and outcomes are refused",
+            "raise maxmemory, or let finished jobs go: JobOptions(remove_on_complete=...), oq queue clean",
+        )
+
+
+def persistence(server: Server) -> Iterator[Finding]:
+    """The append-only file is on and written without errors: else a crash forgets jobs that were accepted."""
+    if server.info.get("aof_enabled") == "0":
+        yield problem(
+            server.where,
+            "The append-only file is off",
+            "when the server dies, jobs that it accepted since its last snapshot are gone",
+            "set appendonly yes",
+        )
+    for name in ("aof_last_write_status", "rdb_last_bgsave_status"):
+        if server.info.get(name, "ok") != "ok":
+            yield problem(
+                server.where,
+                f"{name} is {server.info[name]}",
+                "what was accepted is not on disk, and the server may refuse to take more",
+                "look at the server's log and its disk",
+            )
+
+
+def replication(server: Server) -> Iterator[Finding]:
+    """We speak to a primary, which has a replica to take its place."""
+    if server.info.get("role") == "slave":
+        yield problem(
+            server.where,
+            "This is a replica",
+            "it takes no jobs",
+            "name the primary in the URL, or the sentinels: redis+sentinel://",
+        )
+    elif server.info.get("connected_slaves") == "0":
+        yield hint(
+            server.where,
+            "There is no replica",
+            "while this server is away nothing runs, and its disk has the only copy",
+            "add a replica and sentinels, or use a cluster, where that matters",
+        )
+
+
+def libraries(server: Server) -> Iterator[Finding]:
+    """The function libraries are there, in this version or a newer one."""
+    replies = server.connection.pipeline([library.ask for library in LIBRARIES], repeatable=True)
+    for library, reply in zip(LIBRARIES, replies, strict=True):
+        if isinstance(reply, Exception) and not is_missing_function(str(reply)):
+            continue  # a matter of rights
+        theirs = None if isinstance(reply, Exception) else optional_text(reply)
+        if next_step(library.version, theirs) is Step.KEEP:
+            continue
+
+        def fix(url: ServerUrl = server.url, name: str = library.name) -> str:
+            Connection.open(url).close()
+            return f"loaded {name}"
+
+        yield hint(
+            server.where,
+            f"The function library {library.name} is {'missing' if theirs is None else f'of version {theirs}'}",
+            "the next client or worker loads it, if its user may",
+            "oq library load, as a user who may",
+            fix,
+        )
+
+
+def clock(server: Server) -> Iterator[Finding]:
+    """Our clock and the server's agree within a second: delays, schedules and leases are times of the server."""
+    sent = now_ms()
+    try:
+        seconds, microseconds = server.connection.execute(Call("TIME"), repeatable=True)
+    except ServerError:
+        return  # a matter of rights
+    skew = int(seconds) * 1000 + int(microseconds) // 1000 - (sent + now_ms()) // 2
+    if abs(skew) > _SKEW_MS:
+        yield hint(
+            server.where,
+            f"The server's clock is {abs(skew) / 1000:.1f} s {'ahead of' if skew > 0 else 'behind'} this machine's",
+            "workers go by the server's, but a delay is reckoned by the clock of whoever adds the job",
+            "let both follow NTP",
+        )
+
+
+def round_trip(server: Server) -> Iterator[Finding]:
+    """A trip takes less than 5 ms: every job costs at least one."""
+    trips = []
+    for _ in range(_PINGS):
+        began = time.perf_counter()
+        server.connection.execute(Call("PING"), repeatable=True)
+        trips.append((time.perf_counter() - began) * 1000)
+    if (median := statistics.median(trips)) > _SLOW_TRIP_MS:
+        yield hint(
+            server.where,
+            f"A trip to the server takes {median:.1f} ms",
+            f"one worker place runs fewer than {1000 / median:,.0f} jobs a second, and adding one by one is no faster",
+            "move closer to the server, raise concurrency, add in bulk",
+        )
+
+
+def slots(server: Server) -> Iterator[Finding]:
+    """A cluster serves all its slots: the queues of the others stand still."""
+    if server.info.get("cluster_enabled") != "1":
+        return
+    said = text(server.connection.execute(Call("CLUSTER", args=("INFO",)), repeatable=True))
+    facts = dict(line.partition(":")[::2] for line in said.splitlines())
+    if facts.get("cluster_state") != "ok" or facts.get("cluster_slots_ok") != "16384":
+        yield problem(
+            server.where,
+            f"Of the cluster's 16,384 slots {facts.get('cluster_slots_ok')} are served; "
+            f"its state is {facts.get('cluster_state')}",
+            "queues of the missing slots can be neither read nor written",
+            "bring the missing primaries back, or give their slots to others",
+        )
+
+
+SERVER_CHECKS = (rights, libraries, eviction, memory, persistence, replication, slots, clock, round_trip)

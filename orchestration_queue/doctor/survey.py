@@ -1,0 +1,110 @@
+"""Some of a queue's jobs: what they say of themselves, and whether the queue's lists agree."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from orchestration_queue.protocol.call import Call, texts
+from orchestration_queue.protocol.keys import QueueKeys
+from orchestration_queue.protocol.operations import reading
+from orchestration_queue.protocol.operations.scanning import FIRST_PAGE, queue_pattern, scan_page
+from orchestration_queue.protocol.operations.steps import Steps, all_good, chunks
+from orchestration_queue.states import TERMINAL, JobState
+
+__all__ = ["MOST_JOBS", "Survey", "survey"]
+
+MOST_JOBS = 10_000
+"""Most jobs that are looked at in one queue."""
+MOST_LISTED = 100_000
+"""Most entries of its lists."""
+_MOST_AWAITED = 1000
+"""Parents that wait for more are left out: flows look after them."""
+_LISTED = (JobState.WAITING, JobState.ACTIVE, JobState.DELAYED, JobState.SUSPENDED)
+_FINDABLE = frozenset({*_LISTED, JobState.PRIORITIZED})
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What was seen.
+
+    Attributes:
+        jobs: How many jobs.
+        is_whole: Whether these are all.
+        states: What each job says where it is.
+        nowhere: Those that should be in a list, and are in none; None when the lists are too long to look.
+        waiting_in_vain: Those that wait for others, all of which have ended.
+    """
+
+    jobs: int
+    is_whole: bool
+    states: Mapping[str, str]
+    nowhere: tuple[str, ...] | None
+    waiting_in_vain: tuple[str, ...]
+
+
+def survey(keys: QueueKeys) -> Steps[Survey]:
+    """Look at up to 10,000 jobs. What looks wrong is looked at again, as jobs move on meanwhile.
+
+    Some 30 trips for 10,000 jobs, each of about 1,000 reads.
+    """
+    ids, is_whole = yield from _some_ids(keys)
+    states = yield from _states(keys, ids)
+    counts = yield from reading.counts(keys)
+    is_short = counts.waiting + counts.active + counts.delayed + counts.suspended <= MOST_LISTED
+    suspects = {job_id: state for job_id, state in states.items() if state in _FINDABLE}
+    for _ in range(2):
+        if suspects and is_short:
+            listed = yield from _listed(keys)
+            again = yield from _states(keys, [job_id for job_id in suspects if job_id not in listed])
+            suspects = {job_id: state for job_id, state in again.items() if state == suspects[job_id]}
+    parents = [job_id for job_id, state in states.items() if state == JobState.WAITING_CHILDREN]
+    told_late = yield from _states(keys, (yield from _in_vain(keys, parents)))
+    in_vain = tuple(job_id for job_id, state in told_late.items() if state == JobState.WAITING_CHILDREN)
+    return Survey(len(states), is_whole, states, tuple(suspects) if is_short else None, in_vain)
+
+
+def _some_ids(keys: QueueKeys) -> Steps[tuple[list[str], bool]]:
+    found: set[str] = set()
+    cursor = FIRST_PAGE
+    start = len(keys.job(""))
+    while True:
+        page, cursor = yield from scan_page(queue_pattern(keys, "job:*"), cursor, keys.stream)
+        found.update(key[start:] for key in page)
+        if cursor == FIRST_PAGE or len(found) >= MOST_JOBS:
+            return sorted(found)[:MOST_JOBS], cursor == FIRST_PAGE and len(found) <= MOST_JOBS
+
+
+def _states(keys: QueueKeys, ids: list[str]) -> Steps[dict[str, str]]:
+    records = yield from reading.jobs([(keys, job_id) for job_id in ids], ("state",))
+    return {record.id: record.state or "" for record in records if record is not None}
+
+
+def _listed(keys: QueueKeys) -> Steps[frozenset[str]]:
+    """Ids of all jobs that some list holds."""
+    found: set[str] = set()
+    for state in _LISTED:
+        found.update((yield from reading.job_ids(keys, state)))
+    return frozenset(found)
+
+
+def _in_vain(keys: QueueKeys, parents: list[str]) -> Steps[list[str]]:
+    """Those of the parents whose dependencies are in this queue, and have all ended."""
+    found = []
+    for piece in chunks(parents):
+        sizes = all_good((yield [Call("SCARD", (keys.deps(job_id),)) for job_id in piece]))
+        for job_id, size in zip(piece, sizes, strict=True):
+            if 0 < size <= _MOST_AWAITED:
+                (reply,) = all_good((yield [Call("SMEMBERS", (keys.deps(job_id),))]))
+                if (yield from _have_ended(keys, texts(reply))):
+                    found.append(job_id)
+    return found
+
+
+def _have_ended(keys: QueueKeys, members: list[str]) -> Steps[bool]:
+    """Whether all are jobs of this queue, and have ended."""
+    here = f"{keys.base}:"
+    if not all(member.startswith(here) for member in members):
+        return False
+    states = yield from _states(keys, [member.removeprefix(here) for member in members])
+    return len(states) == len(members) and TERMINAL.issuperset(states.values())

@@ -1,0 +1,323 @@
+"""`oq doctor`: a healthy server has no problems, and each check finds what it is for."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from orchestration_queue.client import NewJob, Queue
+from orchestration_queue.doctor import Finding, Severity, examine
+from orchestration_queue.options import WorkerOptions
+from orchestration_queue.server import Connection
+from orchestration_queue.worker import ActiveJob, Worker
+from tests.conftest import start_server
+from tests.integration.test_cli import Oq
+from tests.nodes import Nodes
+from tests.waiting import wait_until, wait_until_sync
+
+
+@pytest.fixture
+def queue(server_url: str, queue_name: str) -> Iterator[Queue]:
+    """A queue of the test's own."""
+    with Queue(queue_name, url=server_url) as made:
+        yield made
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[tuple[redis.Redis, str]]:
+    """A server of the test's own, with the append-only file on and the libraries loaded."""
+    socket = tmp_path / "own.sock"
+    process = start_server(socket, "--appendonly", "yes", "--dir", str(tmp_path))
+    url = f"unix://{socket}"
+    Connection.open(url).close()
+    with redis.Redis(unix_socket_path=str(socket), decode_responses=True) as raw:
+        yield raw, url
+    process.kill()
+    process.wait(10)
+
+
+def found(url: str, *queues: str, within: str = "") -> list[Finding]:
+    """What is found, of which the text holds a word."""
+    findings = examine(url, queues)
+    return [finding for finding in findings if within in f"{finding.where} {finding.what}"]
+
+
+def one(url: str, *queues: str, within: str) -> Finding:
+    """The only such finding; its sentences are whole."""
+    (finding,) = found(url, *queues, within=within)
+    assert finding.why
+    assert finding.action
+    return finding
+
+
+def test_a_healthy_server_has_no_problems(own: tuple[redis.Redis, str]) -> None:
+    _, url = own
+    assert [finding.what for finding in found(url)] == ["There is no replica"]
+
+
+def test_a_healthy_queue_has_none(queue: Queue, server_url: str) -> None:
+    queue.add("later", options=None)
+    queue.pause()
+    assert [f.what for f in found(server_url, queue.name, within="queue ")] == ["It is paused, and 1 jobs are ready"]
+    queue.drain()
+    assert found(server_url, queue.name, within="queue ") == []
+
+
+def test_a_policy_that_throws_jobs_away_is_found_and_mended(own: tuple[redis.Redis, str]) -> None:
+    raw, url = own
+    raw.config_set("maxmemory-policy", "allkeys-lru")
+    finding = one(url, within="maxmemory-policy")
+    assert finding.severity is Severity.PROBLEM
+    assert finding.fix is not None
+    with_connection = examine(url, [])
+    for each in with_connection:
+        if each.fix is not None and "maxmemory-policy" in each.what:
+            assert "until the server restarts" in each.fix()
+    assert raw.config_get("maxmemory-policy") == {"maxmemory-policy": "noeviction"}
+    assert found(url, within="maxmemory-policy") == []
+
+
+def test_a_server_that_is_nearly_full_is_found(own: tuple[redis.Redis, str]) -> None:
+    raw, url = own
+    raw.config_set("maxmemory", int(raw.info("memory")["used_memory"] * 1.02))
+    assert one(url, within="% of maxmemory").severity is Severity.PROBLEM
+
+
+def test_a_server_without_append_only_file_is_found(own: tuple[redis.Redis, str]) -> None:
+    raw, url = own
+    raw.config_set("appendonly", "no")
+    assert one(url, within="append-only").severity is Severity.PROBLEM
+
+
+def test_a_snapshot_that_failed_is_found(own: tuple[redis.Redis, str], tmp_path: Path) -> None:
+    raw, url = own
+    if os.getuid() == 0:  # root may write anywhere, but not over a directory
+        (tmp_path / "dump.rdb").mkdir()
+    else:
+        tmp_path.chmod(0o500)
+    raw.bgsave()
+    wait_until_sync(lambda: raw.info("persistence")["rdb_last_bgsave_status"] == "err", "the snapshot to fail")
+    tmp_path.chmod(0o700)
+    assert one(url, within="rdb_last_bgsave_status").severity is Severity.PROBLEM
+
+
+def test_missing_libraries_are_found_and_loaded(own: tuple[redis.Redis, str]) -> None:
+    raw, url = own
+    raw.function_flush()
+    assert len(found(url, within="function library")) == 2
+    for finding in examine(url, []):
+        if finding.fix is not None and "glidemq" in finding.what:
+            assert finding.fix() == "loaded glidemq"
+    assert found(url, within="function library") == []
+
+
+def test_what_a_user_may_not_do_is_told_by_the_rule(own: tuple[redis.Redis, str], tmp_path: Path) -> None:
+    raw, _ = own
+    raw.execute_command("ACL", "SETUSER", "poor", "on", ">pw", "~glide:*", "+@all", "-info", "-time", "-del")  # type: ignore[no-untyped-call]
+    url = f"unix://poor:pw@{tmp_path / 'own.sock'}"
+    rules = [finding.action.split("<user> ")[1].split(",")[0] for finding in found(url, within="the rule")]
+    assert rules == ["+info", "+time", "+@write"]
+    assert all("pw" not in f"{finding.where}{finding.what}" for finding in found(url))
+
+
+def test_a_replica_is_no_place_for_jobs(tmp_path: Path) -> None:
+    with Nodes(tmp_path) as nodes:
+        primary = nodes.start()
+        replica = nodes.start_replica(primary)
+        Connection.open(f"redis://127.0.0.1:{primary.port}").close()
+        assert one(f"redis://127.0.0.1:{replica.port}", within="replica").what == "This is a replica"
+        assert found(f"redis://127.0.0.1:{primary.port}", within="replica") == []
+
+
+def test_a_cluster_that_lost_slots_is_found(tmp_path: Path) -> None:
+    with Nodes(tmp_path) as nodes:
+        cluster = nodes.start_cluster(3)
+        assert found(cluster.url, within="slots") == []
+        first = cluster.nodes[0]
+        first.ask("CLUSTER", "DELSLOTS", 0)
+        findings = found(f"redis://127.0.0.1:{first.port}", within="16,384")
+        assert [finding.severity for finding in findings] == [Severity.PROBLEM]
+
+
+def test_a_clock_that_differs_is_found(server_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from orchestration_queue.doctor import server
+    from orchestration_queue.server.clock import now_ms
+
+    monkeypatch.setattr(server, "now_ms", lambda: now_ms() - 5000)
+    assert one(server_url, within="clock").what == "The server's clock is 5.0 s ahead of this machine's"
+
+
+def test_a_server_far_away_is_found(server_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from orchestration_queue.doctor import server
+
+    monkeypatch.setattr(server, "_SLOW_TRIP_MS", 0)
+    assert one(server_url, within="A trip").severity is Severity.HINT
+
+
+def test_jobs_that_nobody_takes_are_found(queue: Queue, server_url: str) -> None:
+    queue.add("a")
+    finding = one(server_url, queue.name, within="no worker serves")
+    assert finding.severity is Severity.PROBLEM
+    assert queue.name in finding.action
+
+
+async def test_a_worker_that_does_not_keep_up_is_told(
+    queue: Queue, server_url: str, raw: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from orchestration_queue.doctor import queue as checks
+
+    monkeypatch.setattr(checks, "_LATE", timedelta(0))
+    worker = _Stuck(queue, server_url)
+    async with worker:
+        queue.add_bulk([NewJob("a"), NewJob("b")])
+        await wait_until(lambda: queue.counts().active == 1 and bool(queue.workers()), "a job to run")
+        assert one(server_url, queue.name, within="has been ready since").severity is Severity.HINT
+
+
+async def test_the_dead_among_the_consumers_are_found_and_forgotten(
+    queue: Queue, server_url: str, raw: redis.Redis
+) -> None:
+    async with _Stuck(queue, server_url) as worker:
+        queue.add("a")
+        await wait_until(lambda: queue.counts().active == 1 and bool(queue.workers()), "a job to run")
+        assert found(server_url, queue.name, within="not alive") == []
+        raw.delete(queue.keys.worker(worker.id))
+        holding = one(server_url, queue.name, within="holds 1 jobs, and is not alive")
+        assert (holding.severity, holding.fix) == (Severity.PROBLEM, None)
+    raw.xgroup_createconsumer(queue.keys.stream, "workers", "long-gone")
+    for finding in examine(server_url, [queue.name]):
+        if "long-gone" in finding.what:
+            assert finding.fix is not None
+            assert finding.fix() == "forgot long-gone"
+    assert found(server_url, queue.name, within="long-gone") == []
+
+
+def test_a_job_in_no_list_is_found(queue: Queue, server_url: str, raw: redis.Redis) -> None:
+    lost, kept, delayed = queue.add("a"), queue.add("b"), queue.add("c")
+    raw.hset(queue.keys.job(delayed.id), "state", "delayed")
+    entries: list[Any] = list(raw.xrange(queue.keys.stream) or ())
+    raw.xdel(queue.keys.stream, *[entry_id for entry_id, fields in entries if fields["jobId"] != kept.id])
+    findings = found(server_url, queue.name, within="is in no list")
+    assert {finding.what.split(" says")[0] for finding in findings} == {f"Job {lost.id}", f"Job {delayed.id}"}
+
+
+def test_lists_that_are_too_long_are_not_read(queue: Queue, server_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from orchestration_queue.doctor import survey
+
+    monkeypatch.setattr(survey, "MOST_LISTED", 1)
+    queue.add_bulk([NewJob("a"), NewJob("b")])
+    assert one(server_url, queue.name, within="too long").severity is Severity.HINT
+
+
+def test_a_parent_that_nobody_told_is_found(queue: Queue, server_url: str, raw: redis.Redis) -> None:
+    parent, child = queue.add("parent"), queue.add("child")
+    raw.xtrim(queue.keys.stream, maxlen=0)
+    raw.hset(queue.keys.job(parent.id), "state", "waiting-children")
+    raw.sadd(queue.keys.deps(parent.id), queue.keys.member(child.id))
+    raw.hset(queue.keys.job(child.id), "state", "active")
+    assert found(server_url, queue.name, within="waits for others") == []
+    raw.hset(queue.keys.job(child.id), "state", "completed")
+    assert one(server_url, queue.name, within="waits for others").what.startswith(f"Job {parent.id} ")
+
+
+def test_what_grows_without_bound_is_found(
+    queue: Queue, server_url: str, raw: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from orchestration_queue.doctor import queue as checks
+
+    monkeypatch.setattr(checks, "_MANY_FINISHED", 1)
+    raw.zadd(queue.keys.completed, {"1": 1, "2": 2})
+    raw.zadd(queue.keys.failed, {"3": 1, "4": 2})
+    for _ in range(10_001):
+        raw.xadd(queue.keys.events, {"event": "x", "jobId": "1"})
+    seen = [finding.what for finding in found(server_url, queue.name, within="queue ")]
+    assert seen == [
+        "It keeps 2 completed jobs",
+        "It keeps 2 failed jobs",
+        "Its events stream has 10,001 entries",
+    ]
+
+
+def test_a_queue_that_cannot_be_read_is_told_and_the_others_go_on(
+    queue: Queue, server_url: str, raw: redis.Redis
+) -> None:
+    raw.set(queue.keys.stream, "no stream")
+    other = f"{queue.name}-other"
+    with Queue(other, url=server_url) as second:
+        second.add("a")
+    findings = found(server_url, queue.name, other, within="queue ")
+    assert findings[0].what.startswith("It cannot be looked at: ")
+    assert findings[1].where == f"queue {other}"
+
+
+def test_an_instance_of_dagster_that_does_not_open_is_found(
+    server_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("dagster", reason="an extra of the package")
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
+    (tmp_path / "dagster.yaml").write_text("run_monitoring: {enabled: true}\n")
+    assert found(server_url, within="Dagster") == []
+    (tmp_path / "dagster.yaml").write_text("storage: {nothing: {}}\n")
+    assert one(server_url, within="does not open").severity is Severity.PROBLEM
+
+
+def test_a_java_that_is_missing_is_found(server_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pyspark", reason="an extra of the package")
+    assert found(server_url, within="Java") == []
+    from orchestration_queue.spark import java
+
+    monkeypatch.setattr(java, "_binaries", list)
+    monkeypatch.setattr(java, "BUNDLE", "no_such_package")
+    assert one(server_url, within="Java").severity is Severity.PROBLEM
+
+
+def test_the_command_says_what_it_found_and_what_it_did(own: tuple[redis.Redis, str], queue_name: str) -> None:
+    raw, url = own
+    oq = Oq(url)
+    queue = Queue(queue_name, url=url)
+    queue.add("a")
+    said = oq("doctor", queue.name)
+    assert said.exit_code == 1
+    assert "Why it matters: nobody takes them." in said.stdout
+    queue.drain()
+    raw.xgroup_create(queue.keys.stream, "workers", mkstream=True)
+    raw.xgroup_createconsumer(queue.keys.stream, "workers", "long-gone")
+    (told,) = [each for each in oq.json("doctor", queue.name) if "long-gone" in each["what"]]
+    assert (told["severity"], told["can_be_fixed"], told["fixed"]) == ("hint", True, None)
+    assert "Done: forgot long-gone." in oq("doctor", queue.name, "--fix", "--yes").stdout
+    assert "long-gone" not in oq("doctor", queue.name).stdout
+    queue.close()
+
+
+class _Stuck:
+    """A worker with one place, whose job ends with the block."""
+
+    def __init__(self, queue: Queue, url: str) -> None:
+        self._done = False
+        self._worker = Worker(queue.name, self._wait, url=url, options=WorkerOptions(run_schedulers=False))
+
+    def _wait(self, job: ActiveJob) -> None:
+        wait_until_sync(lambda: self._done or job.should_stop, "the test to end")
+
+    async def __aenter__(self) -> Worker:
+        self._running = asyncio.ensure_future(self._worker.run())
+        return self._worker
+
+    async def __aexit__(self, *_: Any) -> None:
+        self._done = True
+        self._worker.stop()
+        await self._running
+
+
+def test_nothing_is_written(queue: Queue, server_url: str, raw: redis.Redis) -> None:
+    queue.add("a")
+    before = {key: raw.dump(key) for key in raw.scan_iter()}
+    list(examine(server_url, [queue.name]))
+    assert {key: raw.dump(key) for key in raw.scan_iter()} == before
