@@ -9,6 +9,7 @@ from typing import TypeAlias
 import dagster as dg
 
 from orchestration_queue.dagster.flow_step import FlowStep
+from orchestration_queue.dagster.origin import with_origin
 from orchestration_queue.dagster.resources import QueueResource
 from orchestration_queue.flows import Dag, Node
 from orchestration_queue.options import JobOptions
@@ -176,7 +177,7 @@ def _graph(name: str, queue: str, tasks: Sequence[AssetTask], context: dg.AssetE
                 task=task.task or task.spec.key.path[-1],
                 queue=task.queue,
                 data=dict(task.arguments_in(context)) if context else None,
-                options=task.options,
+                options=with_origin(task.options, context) if context else task.options,
                 deps=tuple(nodes[dep.asset_key] for dep in task.spec.deps if dep.asset_key in nodes),
             )
             for task in tasks

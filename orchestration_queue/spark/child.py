@@ -54,7 +54,16 @@ def _run(request: dict[str, Any]) -> str:
         result = _run_script(Path(request["script"]), request["arguments"])
     else:
         result = _run_function(request["function"], request["arguments"], request.get("keep"))
-    return '{"result":' + codec.encode(to_jsonable_python(result), "The result of the Spark work") + "}"
+    said = codec.encode(to_jsonable_python(result), "The result of the Spark work")
+    return f'{{"application":{json.dumps(_application())},"result":{said}}}'
+
+
+def _application() -> str | None:
+    """The application's id; None when there is none any more."""
+    with contextlib.suppress(Exception):  # of a Java that has died, which the work did not mind
+        context = sys.modules["pyspark.core.context"].SparkContext._active_spark_context
+        return str(context.applicationId) if context else None
+    return None
 
 
 def _run_function(name: str, arguments: dict[str, Any], keep: dict[str, str] | None) -> Any:

@@ -27,6 +27,7 @@ from orchestration_queue.spark.process import Ended, run_child
 from orchestration_queue.spark.references import Keep
 from orchestration_queue.spark.registry import reference
 from orchestration_queue.spark.scratch import scratch_directory
+from orchestration_queue.worker.spans import annotate
 
 __all__ = ["run_spark"]
 
@@ -125,6 +126,8 @@ def _result(name: str, ended: Ended, options: SparkOptions) -> Any:
             f"Spark work {name!r} was told to stop, and was stopped with all its processes.", exit_code=ended.exit_code
         )
     reply = json.loads(ended.reply) if ended.reply else {}
+    if application := reply.get("application"):
+        annotate({"spark.application.id": application})
     if "result" in reply or reply.get("exit_code") == 0:
         return reply.get("result")
     if reply.get("unrecoverable"):

@@ -17,6 +17,7 @@ from orchestration_queue.spark.connect.server import ConnectServer
 from orchestration_queue.spark.options import SparkOptions
 from orchestration_queue.spark.references import DataFrameRef, Keep, call_with_frames, dataframe_parameters
 from orchestration_queue.spark.run import run_spark
+from orchestration_queue.worker.spans import span
 
 if TYPE_CHECKING:
     from orchestration_queue.worker import ActiveJob
@@ -78,6 +79,19 @@ def run_task(
         job: The job that it is for.
     """
     arguments = dict(arguments) | _upstream(name, function, arguments, job)
+    with span(f"spark {name}", {"spark.runtime": runtime}):
+        return _run(name, function, arguments, runtime, server, options, job)
+
+
+def _run(
+    name: str,
+    function: Callable[..., Any],
+    arguments: dict[str, Any],
+    runtime: Runtime,
+    server: ConnectServer | None,
+    options: SparkOptions,
+    job: ActiveJob | None,
+) -> Any:
     if runtime == "process":
         should_stop = (lambda: job.should_stop) if job else (lambda: False)
         if job is None:

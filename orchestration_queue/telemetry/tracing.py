@@ -16,10 +16,13 @@ from orchestration_queue._version import __version__
 from orchestration_queue.client import headers
 from orchestration_queue.worker import AsyncActiveJob, JobInterrupt
 from orchestration_queue.worker.middleware import CallNext
+from orchestration_queue.worker.spans import Attributes, spans_go_to
 
 __all__ = ["Tracing", "trace_jobs"]
 
 _SYSTEM = "orchestration_queue"
+_DAGSTER = "dagster."
+"""Headers of such names say for which of Dagster's runs a job is."""
 
 
 def _tracer(provider: TracerProvider | None) -> Tracer:
@@ -62,7 +65,9 @@ def trace_jobs(provider: TracerProvider | None = None) -> Iterator[None]:
 class Tracing:
     """Middleware: a span for each run of a job, linked to the one in which the job was made.
 
-    It is the current span while the handler runs, in threads too, so that what the handler traces lies in it.
+    It is the current span while the handler runs, in threads too, so that what the handler traces lies in it. Spark
+    tasks have a span within it, with the application's and the session's id; jobs that a step of Dagster's added say
+    its run and asset.
 
     Args:
         provider: Where spans go; default OpenTelemetry's global one.
@@ -80,6 +85,7 @@ class Tracing:
         attributes = _attributes("process", job.queue, job.name) | {
             "messaging.message.id": job.id,
             "messaging.consumer.group.name": "workers",
+            **{name: value for name, value in job.headers.items() if name.startswith(_DAGSTER)},
         }
         with self._tracer.start_as_current_span(
             f"process {job.queue}",
@@ -90,7 +96,8 @@ class Tracing:
             set_status_on_exception=False,
         ) as span:
             try:
-                return await call_next()
+                with spans_go_to(self):
+                    return await call_next()
             except JobInterrupt:
                 raise  # it goes on later, and that is no failure
             except BaseException as error:
@@ -98,3 +105,13 @@ class Tracing:
                 span.set_attribute("error.type", type(error).__qualname__)
                 span.set_status(Status(StatusCode.ERROR, str(error)))
                 raise
+
+    @contextmanager
+    def span(self, name: str, attributes: Attributes) -> Iterator[None]:
+        """A part of a run."""
+        with self._tracer.start_as_current_span(name, attributes=dict(attributes)):
+            yield
+
+    def annotate(self, attributes: Attributes) -> None:
+        """Say more of the current span."""
+        trace.get_current_span().set_attributes(dict(attributes))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -59,6 +60,7 @@ def test_a_run_is_a_flow_and_its_nodes_are_materializations(
     resource: QueueResource,
     queue_name: str,
     scratch: str,
+    raw: redis.Redis,
     worker: subprocess.Popen[bytes],
 ) -> None:
     result = dg.materialize([diamond(queue_name, scratch)], instance=instance, resources={"queue": resource})
@@ -86,6 +88,12 @@ def test_a_run_is_a_flow_and_its_nodes_are_materializations(
     logged = [event.user_message for event in instance.all_logs(result.run_id)]
     assert f"Submitted flow {flow_id}: 4 nodes in {queue_name}" in logged
     assert "left: made 3 rows" in logged
+    headers = json.loads(raw.hget(f"glide:{{{queue_name}}}:job:{flow_id}.source", "opts") or "")["headers"]
+    assert headers == {
+        "dagster.run_id": result.run_id,
+        "dagster.step_key": "diamond",
+        "dagster.job_name": result.job_def.name,
+    }
 
 
 def test_the_ui_is_told_that_the_queue_does_the_work(queue_name: str, scratch: str) -> None:

@@ -129,6 +129,13 @@ def query(spark: SparkSession, sql: str) -> int:
 
 
 @tasks.task
+@spark_task(runtime="process", options=SparkOptions(master="local[1]"))
+def query_in_process(spark: SparkSession, sql: str) -> int:
+    """Run a query, in a process with a Java of its own."""
+    return len(spark.sql(sql).collect())
+
+
+@tasks.task
 @spark_task(server=SERVER, options=SparkOptions(conf={"spark.driver.memory": "3g"}))
 def want_too_much(spark: SparkSession) -> None:
     """Never called: the property is the server's."""

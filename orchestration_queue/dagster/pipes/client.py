@@ -23,6 +23,7 @@ from orchestration_queue.dagster._compat import (
     record_external_reattach,
 )
 from orchestration_queue.dagster.metadata import job_metadata
+from orchestration_queue.dagster.origin import with_origin
 from orchestration_queue.dagster.pipes.keys import DEFAULT_TTL
 from orchestration_queue.dagster.pipes.stream import PipesStreamContextInjector, PipesStreamMessageReader
 from orchestration_queue.dagster.resources import QueueResource
@@ -143,7 +144,7 @@ class _Launch:
         with dg.open_pipes_session(self.context, injector, reader, extras) as session:
             self._record(handle, job_id)
             # Also when it is found: whoever died before it could add the job has recorded it all the same.
-            options = self.options.model_copy(update={"job_id": job_id})
+            options = with_origin(self.options, self.context).model_copy(update={"job_id": job_id})
             with self.client.queue(self.queue) as queue:
                 job = queue.add(self.task, self.data, options)
                 self._await(job)

@@ -27,6 +27,7 @@ from orchestration_queue.spark.connect.session import SparkConnection
 from orchestration_queue.spark.connect.watch import Verdict, Watch
 from orchestration_queue.spark.failure import Failure
 from orchestration_queue.spark.options import JOB_PROPERTY, SparkOptions
+from orchestration_queue.worker.spans import annotate, is_traced
 
 __all__ = ["RunJob", "run_connect", "session_id"]
 
@@ -183,6 +184,9 @@ def _run(
         )
         try:
             with watch, _reported(connection, job, trace):
+                if is_traced():
+                    application = connection.session.conf.get("spark.app.id", "")
+                    annotate({"spark.application.id": application or "", "spark.session.id": trace.session})
                 result = function(connection.session)
         except Exception as error:
             if watch.verdict is not None:

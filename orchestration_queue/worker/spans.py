@@ -1,0 +1,56 @@
+"""Parts of a run that tracing shall see: of nobody's concern, unless a middleware says whose."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
+from typing import Any, Protocol
+
+__all__ = ["Attributes", "Spans", "annotate", "is_traced", "span", "spans_go_to"]
+
+Attributes = Mapping[str, str | int]
+
+
+class Spans(Protocol):
+    """Where spans go."""
+
+    def span(self, name: str, attributes: Attributes) -> AbstractContextManager[Any]:
+        """A span, within the current one, for as long as the block runs."""
+
+    def annotate(self, attributes: Attributes) -> None:
+        """Add to the current span."""
+
+
+_spans: ContextVar[Spans | None] = ContextVar("orchestration_queue_spans", default=None)
+
+
+def is_traced() -> bool:
+    """Whether anybody wants to know."""
+    return _spans.get() is not None
+
+
+@contextmanager
+def span(name: str, attributes: Attributes) -> Iterator[None]:
+    """Let a block be a span of the running job's trace."""
+    if (spans := _spans.get()) is None:
+        yield
+        return
+    with spans.span(name, attributes):
+        yield
+
+
+def annotate(attributes: Attributes) -> None:
+    """Say more of the current span."""
+    if (spans := _spans.get()) is not None:
+        spans.annotate(attributes)
+
+
+@contextmanager
+def spans_go_to(spans: Spans) -> Iterator[None]:
+    """As long as the block lasts, here and in threads that are started with its context."""
+    token = _spans.set(spans)
+    try:
+        yield
+    finally:
+        _spans.reset(token)
