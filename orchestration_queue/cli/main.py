@@ -9,7 +9,20 @@ import typer
 from typer.core import TyperGroup
 
 from orchestration_queue import __version__
-from orchestration_queue.cli import bench, dagster, dead, doctor, flow, job, library, looking, queue, scheduler, worker
+from orchestration_queue.cli import (
+    bench,
+    dagster,
+    dead,
+    doctor,
+    flow,
+    job,
+    library,
+    looking,
+    queue,
+    scheduler,
+    spark,
+    worker,
+)
 from orchestration_queue.cli.common import fail
 from orchestration_queue.errors import OrchestrationQueueError, ServerError, StateError, TransportError, UsageError
 
@@ -84,6 +97,7 @@ app.add_typer(flow.app, name="flow")
 app.add_typer(scheduler.app, name="scheduler")
 app.add_typer(library.app, name="library")
 app.add_typer(dagster.app, name="dagster")
+app.add_typer(spark.app, name="spark")
 app.command("worker")(worker.work)
 app.command("workers")(looking.workers)
 app.command("events")(looking.events)

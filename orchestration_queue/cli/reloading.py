@@ -11,11 +11,12 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-from orchestration_queue._process import die_with_parent
 from orchestration_queue.errors import UsageError
 
 __all__ = ["run_anew_on_change"]
 
+_RELOADED = "orchestration_queue.cli.reloaded"
+"""What runs in the process of its own."""
 _logger = logging.getLogger(__name__)
 
 
@@ -60,18 +61,4 @@ def run_anew_on_change(arguments: Sequence[str], directory: Path) -> int:
 
 
 def _start(arguments: Sequence[str]) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, "-m", __name__, str(os.getpid()), *arguments])
-
-
-def _main() -> None:
-    """What the process of its own does: `oq`, as long as the watching one lives."""
-    parent, *arguments = sys.argv[1:]
-    die_with_parent(int(parent), signal.SIGTERM)
-    from orchestration_queue.cli.main import main
-
-    sys.argv = ["oq", *arguments]
-    main()
-
-
-if __name__ == "__main__":
-    _main()
+    return subprocess.Popen([sys.executable, "-m", _RELOADED, str(os.getpid()), *arguments])

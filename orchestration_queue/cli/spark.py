@@ -1,0 +1,25 @@
+"""`oq spark`: what makes Spark start sooner."""
+
+from __future__ import annotations
+
+import typer
+
+from orchestration_queue.cli.common import JsonFlag, tell
+
+__all__ = ["app"]
+
+app = typer.Typer(help="Spark.", no_args_is_help=True)
+
+
+@app.callback()
+def _spark() -> None:
+    """Spark's commands. Without this, the only one would stand for all of them."""
+
+
+@app.command("archive")
+def archive(as_json: JsonFlag = False) -> None:
+    """Make an archive of Spark's classes, from which each start of Spark here takes a third less time."""
+    from orchestration_queue.spark.archiving import make_class_archive
+
+    path = make_class_archive()
+    tell(as_json, f"Spark starts with the class archive {path} from now on.", archive=str(path))
