@@ -132,11 +132,12 @@ async def test_events_arrive_from_each_primary_on_the_sync_face_too(cluster: Clu
 async def test_a_user_with_the_documented_rights_can_work(
     cluster: Cluster, queues: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    page = (Path(__file__).parents[2] / "docs/how-to/connect.md").read_text("utf-8")
-    (rule,) = re.findall(r"^ACL SETUSER (.*)$", page, re.MULTILINE)
+    page = (Path(__file__).parents[2] / "docs/how-to/secure-the-server.md").read_text("utf-8")
     for node in cluster.nodes:
-        node.ask("ACL", "SETUSER", *rule.split())
-    url = cluster.url.replace("://", "://worker:secret@")
+        for rule in re.findall(r"^ACL SETUSER (.*)$", page, re.MULTILINE):
+            node.ask("ACL", "SETUSER", *rule.split())
+    Connection.open(cluster.url.replace("://", "://oq-loader:loader-secret@")).close()
+    url = cluster.url.replace("://", "://oq-worker:worker-secret@")
     async with AsyncQueue(queues[0], url=url) as queue, working(cluster, double, queues[0], url=url):
         job = await queue.add("double", {"n": 4})
         assert await job.wait(SOON) == 8
