@@ -42,6 +42,13 @@ def start_server(socket: Path, *arguments: str, binary: str | None = None) -> su
     return process
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Of several processes one takes a whole file, with the servers that its tests share; or a whole marked group."""
+    for item in items:
+        if item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+
+
 def is_permanent(key: str) -> bool:
     """Whether a queue's key is one of those that stay until somebody removes them."""
     _, is_of_a_queue, name = key.partition("}:")

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import groupby
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 import redis
@@ -24,6 +24,8 @@ __all__ = ["MEASURE", "LineCoverage"]
 TOOL: Final = Path(__file__).parents[2] / "tools" / "lua_coverage.py"
 TEXTS: Final = {"glidemq": "tests.lua.wire.LIBRARY", "orchestration_queue_1": "tests.lua.oq1.LIBRARY"}
 """Who knows where each library's text is."""
+_TOLD: Final = "lua_coverage"
+"""Under which name one of several processes tells what it measured."""
 
 
 class LineCoverage:
@@ -69,7 +71,23 @@ class LineCoverage:
     def percent(self) -> float:
         return _percent(ran for lines in self.lines().values() for ran in lines.values())
 
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """Add what one of several processes measured."""
+        told = getattr(node, "workeroutput", {}).get(_TOLD)
+        if told and told["statements"]:
+            self.statements = [(file, line) for file, line in told["statements"]]
+            self.loading.update(told["loading"])
+            self.ran.update(told["ran"])
+
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if (output := getattr(session.config, "workeroutput", None)) is not None:
+            output[_TOLD] = {
+                "statements": self.statements,
+                "loading": sorted(self.loading),
+                "ran": sorted(self.ran),
+            }
+            return
         if self.percent < self.minimum and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 

@@ -24,7 +24,11 @@ from tests.spark.connect_work import tasks
 from tests.waiting import wait_until, wait_until_sync
 from tests.workers import working
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]  # seconds of processor time, on however busy a machine
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.xdist_group("spark_connect"),
+    pytest.mark.timeout(300),
+]  # seconds of processor time, on however busy a machine
 
 SOON = timedelta(seconds=100)
 

@@ -23,7 +23,11 @@ from tests.spark import connect_work
 from tests.spark.connect_work import tasks
 from tests.workers import working
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]  # seconds of processor time, on however busy a machine
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.xdist_group("spark_connect"),
+    pytest.mark.timeout(300),
+]  # seconds of processor time, on however busy a machine
 
 SOON = timedelta(seconds=100)
 
