@@ -20,6 +20,7 @@ from orchestration_queue.cli import (
     looking,
     queue,
     scheduler,
+    server,
     spark,
     worker,
 )
@@ -95,6 +96,7 @@ app.add_typer(job.app, name="job")
 app.add_typer(dead.app, name="dead")
 app.add_typer(flow.app, name="flow")
 app.add_typer(scheduler.app, name="scheduler")
+app.add_typer(server.app, name="server")
 app.add_typer(library.app, name="library")
 app.add_typer(dagster.app, name="dagster")
 app.add_typer(spark.app, name="spark")

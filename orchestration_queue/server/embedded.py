@@ -21,7 +21,7 @@ from orchestration_queue.errors import EmbeddedServerError
 from orchestration_queue.server import keeper
 from orchestration_queue.server.kept import Kept, is_private, keeper_log
 
-__all__ = ["EmbeddedServer"]
+__all__ = ["EmbeddedServer", "explained", "socket_path"]
 
 _SOCKET = "server.sock"
 _LONGEST_SOCKET_PATH = 100
@@ -53,31 +53,33 @@ class EmbeddedServer:
             EmbeddedServerError: The directory cannot be used, or the server is not installed.
             ConnectionRefusedError: The keeper is just leaving; call again in a moment.
         """
-        with self._explained():
+        with explained(self._directory):
             self._binary = self._binary or _binary()
             self._kept.join()
-            return _socket_path(self._directory)
+            return socket_path(self._directory)
 
     def leave(self) -> None:
         """Be counted as a user no longer."""
         self._kept.leave()
 
-    @contextlib.contextmanager
-    def _explained(self) -> Iterator[None]:
-        try:
-            yield
-        except ConnectionRefusedError:
-            raise
-        except (OSError, subprocess.CalledProcessError) as error:
-            why = error.strerror if isinstance(error, OSError) else str(error)
-            raise EmbeddedServerError(
-                f"The embedded server cannot keep its data in {str(self._directory)!r} ({why}); name a directory that "
-                "you may write to in embedded://directory, or set OQ_URL to a server."
-            ) from None
+
+@contextlib.contextmanager
+def explained(directory: Path) -> Iterator[None]:
+    """Say in one sentence why a data directory cannot be used."""
+    try:
+        yield
+    except ConnectionRefusedError:
+        raise
+    except (OSError, subprocess.CalledProcessError) as error:
+        why = error.strerror if isinstance(error, OSError) else str(error)
+        raise EmbeddedServerError(
+            f"The embedded server cannot keep its data in {str(directory)!r} ({why}); name a directory that "
+            "you may write to in embedded://directory, or set OQ_URL to a server."
+        ) from None
 
 
 def _start_keeper(directory: Path, grace: timedelta, lock: int) -> None:
-    arguments = (directory, _binary(), _socket_path(directory), grace.total_seconds(), lock)
+    arguments = (directory, _binary(), socket_path(directory), grace.total_seconds(), lock)
     with keeper_log(directory) as log:
         subprocess.run(
             # -I -S: no site-packages, nothing from the environment or the working directory.
@@ -107,7 +109,7 @@ def _binary() -> Path:
         ) from None
 
 
-def _socket_path(directory: Path) -> Path:
+def socket_path(directory: Path) -> Path:
     """The socket lies in the directory, or, if that makes too long a path, in a directory only we can enter."""
     socket = directory / _SOCKET
     if len(os.fsencode(socket)) <= _LONGEST_SOCKET_PATH:

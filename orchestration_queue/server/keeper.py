@@ -22,6 +22,7 @@ from pathlib import Path
 __all__ = [
     "KEEPER_LOCK",
     "LOG",
+    "STAY",
     "USERS_LOCK",
     "Keeper",
     "ServerKeeper",
@@ -36,6 +37,8 @@ USERS_LOCK = "users.lock"
 """Every user holds a shared lock on it; the keeper leaves when it gets the exclusive one."""
 KEEPER_LOCK = "keeper.lock"
 """Held by the keeper and by its server: whoever gets it may start a keeper."""
+STAY = "stay"
+"""While this file exists, the keeper stays without users, too."""
 LOG = "keeper.log"
 """What keeper and server have to say."""
 
@@ -99,6 +102,9 @@ class Keeper:
         if not same_file(self.keeper_lock, Path(KEEPER_LOCK)):
             say("the data directory is gone")
             return False
+        if Path(STAY).exists():
+            self._grace_s = 0.0  # who takes the file away wants us gone with the last user
+            return True
         try:
             fcntl.flock(self._users_lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from orchestration_queue.server import keeper
 
-__all__ = ["Kept", "is_private", "keeper_log"]
+__all__ = ["Kept", "has_keeper", "is_private", "is_to_stay", "is_used", "keeper_log", "let_go", "let_stay"]
 
 _LARGEST_LOG = 1_000_000
 
@@ -91,6 +91,44 @@ def _locked(descriptor: int, kind: int) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def let_stay(directory: Path) -> None:
+    """Have the keeper stay without users, and each later one, until :func:`let_go`."""
+    os.close(os.open(directory / keeper.STAY, os.O_WRONLY | os.O_CREAT, 0o600))
+
+
+def let_go(directory: Path) -> None:
+    """Have the keeper leave with its last user."""
+    (directory / keeper.STAY).unlink(missing_ok=True)
+
+
+def is_to_stay(directory: Path) -> bool:
+    """Whether :func:`let_stay` was called, and :func:`let_go` was not."""
+    return (directory / keeper.STAY).exists()
+
+
+def has_keeper(directory: Path) -> bool:
+    """Whether a keeper, or what it kept, is alive. Asking makes nothing, and starts nothing."""
+    return not _can_lock(directory / keeper.KEEPER_LOCK, fcntl.LOCK_SH)
+
+
+def is_used(directory: Path) -> bool:
+    """Whether anybody is counted as a user. A keeper that is leaving holds the same lock, but alone."""
+    users = directory / keeper.USERS_LOCK
+    return not _can_lock(users, fcntl.LOCK_EX) and _can_lock(users, fcntl.LOCK_SH)
+
+
+def _can_lock(path: Path, kind: int) -> bool:
+    """Whether nobody's lock stands against ours, which is given back at once: who comes just then tries again."""
+    try:
+        descriptor = os.open(path, os.O_RDWR)
+    except FileNotFoundError:
+        return True
+    try:
+        return _locked(descriptor, kind)
+    finally:
+        os.close(descriptor)
 
 
 def is_private(directory: Path) -> bool:

@@ -1,0 +1,145 @@
+"""`oq server`: the embedded server, kept running in the background."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from orchestration_queue.cli.common import JsonFlag, Prefix, Url, moment_text, show_fields, show_json, tell
+from orchestration_queue.client import Queue
+from orchestration_queue.doctor.server import Server
+from orchestration_queue.errors import TransportError, UsageError
+from orchestration_queue.protocol.keys import DEFAULT_PREFIX
+from orchestration_queue.server import Connection, ServerUrl, parse_url
+from orchestration_queue.server.embedded import explained, socket_path
+from orchestration_queue.server.kept import has_keeper, is_to_stay, is_used, let_go, let_stay
+
+__all__ = ["app"]
+
+_NOT_RUNNING = 3
+_LONGEST_END_S = 15.0
+"""A keeper gives its server 10 s to end by itself."""
+_LOOK_EVERY_S = 0.05
+
+app = typer.Typer(help="The embedded server, in the background.", no_args_is_help=True)
+
+
+@app.command("start")
+def start(url: Url = None, as_json: JsonFlag = False) -> None:
+    """Start the embedded server, and keep it running until it is stopped."""
+    place = _embedded(url)
+    # Marked while we use it, so that there is no moment at which its keeper could leave.
+    with Connection.open(place) as connection, explained(place.path):
+        was_kept = is_to_stay(place.path)
+        let_stay(place.path)
+        facts = _facts(place, connection)
+    again = "was kept running already" if was_kept else "is kept running"
+    tell(as_json, f"The server in {place.path} {again} (process {facts['pid']}); end it by `oq server stop`.", **facts)
+
+
+@app.command("stop")
+def stop(url: Url = None, as_json: JsonFlag = False) -> None:
+    """Keep the embedded server no longer: it ends now, or with the last process that uses it."""
+    place = _embedded(url)
+    with explained(place.path):
+        was_running = has_keeper(place.path)
+        let_go(place.path)
+        is_running = was_running and not _has_ended(place.path)
+    said = (
+        f"The server in {place.path} is in use; it ends with the last process that uses it."
+        if is_running
+        else f"The server in {place.path} has ended."
+        if was_running
+        else f"No server runs in {place.path}."
+    )
+    tell(as_json, said, directory=str(place.path), was_running=was_running, running=is_running)
+
+
+@app.command("status")
+def status(url: Url = None, prefix: Prefix = DEFAULT_PREFIX, as_json: JsonFlag = False) -> None:
+    """Say where the embedded server is, and how it does. Starts nothing; leaves with code 3 when none runs."""
+    place = _embedded(url)
+    with explained(place.path):
+        is_running = has_keeper(place.path)
+    if not is_running:
+        tell(
+            as_json, f"No server runs in {place.path}; see `oq server start`.", running=False, directory=str(place.path)
+        )
+        raise typer.Exit(_NOT_RUNNING)
+    with Connection.open(place, libraries=()) as connection:
+        facts = _facts(place, connection) | {"jobs": _jobs(connection, prefix)}
+    if as_json:
+        show_json(facts)
+    else:
+        show_fields(_lines(facts))
+
+
+def _embedded(url: str | None) -> ServerUrl:
+    place = parse_url(url)
+    if place.kind != "embedded":
+        raise UsageError(
+            f"The server {place} is not an embedded one, so it is not ours to start or stop; name a directory, "
+            "like `--url embedded://.oq`, or look at it by `oq doctor`."
+        )
+    return place
+
+
+def _has_ended(directory: Path) -> bool:
+    """Wait for the end of a server that nobody uses; False as soon as somebody does.
+
+    Raises:
+        TransportError: It takes longer than a server may take.
+    """
+    deadline = time.monotonic() + _LONGEST_END_S
+    while has_keeper(directory):
+        if is_used(directory):
+            return False
+        if time.monotonic() > deadline:
+            raise TransportError(
+                f"The server in {directory} has not ended within {_LONGEST_END_S:g} s, though nobody uses it; "
+                f"{directory / 'keeper.log'} says what it does.",
+                maybe_applied=True,
+            )
+        time.sleep(_LOOK_EVERY_S)
+    return True
+
+
+def _facts(place: ServerUrl, connection: Connection) -> dict[str, Any]:
+    info = Server.look(place, connection).info
+    return {
+        "running": True,
+        "kept": is_to_stay(place.path),
+        "directory": str(place.path),
+        "socket": str(socket_path(place.path)),
+        "pid": int(info["process_id"]),
+        "since": datetime.now(UTC).replace(microsecond=0) - timedelta(seconds=int(info["uptime_in_seconds"])),
+        "memory_bytes": int(info["used_memory"]),
+    }
+
+
+def _jobs(connection: Connection, prefix: str) -> dict[str, int]:
+    """How many jobs all queues together have in each state."""
+    jobs: Counter[str] = Counter()
+    for name in Queue.names(connection=connection, prefix=prefix):
+        jobs.update(asdict(Queue(name, connection=connection, prefix=prefix).counts()))
+    return dict(jobs)
+
+
+def _lines(facts: Mapping[str, Any]) -> dict[str, str]:
+    jobs = ", ".join(f"{count} {state}" for state, count in facts["jobs"].items() if count)
+    return {
+        "directory": facts["directory"],
+        "socket": facts["socket"],
+        "pid": str(facts["pid"]),
+        "since": moment_text(facts["since"]),
+        "memory": f"{facts['memory_bytes'] / 1024**2:.1f} MiB",
+        "jobs": jobs or "none",
+        "kept": "until `oq server stop`" if facts["kept"] else "while it is used",
+    }
