@@ -42,6 +42,7 @@ def start_server(socket: Path, *arguments: str, binary: str | None = None) -> su
     return process
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Of several processes one takes a whole file, with the servers that its tests share; or a whole marked group."""
     for item in items:
