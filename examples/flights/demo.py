@@ -113,15 +113,22 @@ class Demo:
             self._sweep()
 
     def _sweep(self) -> None:
-        """The embedded server leaves after its last client; whoever does not leave is ended and reported."""
-        deadline = time.monotonic() + 10
-        while left := self.fleet.left_behind():
-            if time.monotonic() > deadline:
-                for process in left:
-                    with suppress(ProcessLookupError):
-                        os.kill(process, signal.SIGKILL)
-                raise DemoError(f"The processes {left} were left behind and had to be killed.")
-            time.sleep(0.1)
+        """The servers leave after their last clients.
+
+        Whoever has not left soon is asked to: a code server of Dagster's whose daemon had to be killed stays for a
+        while. Whoever does not leave then is ended and reported.
+        """
+        for seconds, number in ((5, signal.SIGTERM), (15, signal.SIGKILL)):
+            deadline = time.monotonic() + seconds
+            while left := self.fleet.left_behind():
+                if time.monotonic() > deadline:
+                    break
+                time.sleep(0.1)
+            for process in left:
+                with suppress(ProcessLookupError):
+                    os.kill(process, number)
+        if left:
+            raise DemoError(f"The processes {left} were left behind and had to be killed.")
 
     def start_workers(self) -> None:
         """Start the servers and workers, and register the repeatable job."""
