@@ -50,9 +50,12 @@ class Directory:
         up its files before its working directory.
         """
         found = {}
-        for thread in Path("/proc").glob("[0-9]*/task/[0-9]*"):
-            with contextlib.suppress(OSError):
-                if (thread / "cwd").readlink() == self.path:
-                    process = thread.parent.parent
-                    found[int(process.name)] = (process / "comm").read_text()
+        for process in Path("/proc").glob("[0-9]*"):
+            threads: list[Path] = []
+            with contextlib.suppress(OSError):  # it has ended meanwhile; likewise below
+                threads = list((process / "task").iterdir())
+            for thread in threads:
+                with contextlib.suppress(OSError):
+                    if (thread / "cwd").readlink() == self.path:
+                        found[int(process.name)] = (process / "comm").read_text()
         return found
