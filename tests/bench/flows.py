@@ -6,22 +6,17 @@ Run it with ``python -m tests.bench.flows``.
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
-import multiprocessing
 import random
 import statistics
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from orchestration_queue import flows
 from orchestration_queue.client import FlowProducer
 from orchestration_queue.flows import Dag, DagBuilder, LibraryName, Node
-from orchestration_queue.options import WorkerOptions
-from orchestration_queue.worker import AsyncActiveJob, Worker
+from orchestration_queue.worker import AsyncActiveJob
+from tests.bench.apart import worker_apart
 from tests.bench.server import Meter, server
 
 __all__ = ["compile_flow", "fan_out", "random_dag", "submit_flow"]
@@ -83,28 +78,6 @@ async def _map(job: AsyncActiveJob) -> Any:
     return job.data
 
 
-def _serve(url: str) -> None:
-    """A worker until it is terminated."""
-    asyncio.run(Worker(QUEUE, _map, url=url, options=WorkerOptions(concurrency=32)).run())
-
-
-@contextmanager
-def _worker(url: str) -> Iterator[Callable[[str], float]]:
-    """A worker in a process of its own; yields a function that reads a figure of its memory, in MiB."""
-    process = multiprocessing.get_context("spawn").Process(target=_serve, args=(url,))
-    process.start()
-
-    def memory(name: str) -> float:
-        status = Path(f"/proc/{process.pid}/status").read_text()
-        return round(int(status.partition(f"{name}:")[2].split()[0]) / 1024, 1)
-
-    try:
-        yield memory
-    finally:
-        process.terminate()
-        process.join(20)
-
-
 def _mapping(elements: int) -> Dag:
     builder = DagBuilder("bench", queue=QUEUE)
     listed = builder.node("list", data=elements)
@@ -114,7 +87,7 @@ def _mapping(elements: int) -> Dag:
 
 def fan_out(url: str, elements: int) -> Figures:
     """From the return of a list to the results of a job for each element, in one worker that runs 32 at a time."""
-    with Meter(url) as meter, FlowProducer(url=url) as producer, _worker(url) as memory:
+    with Meter(url) as meter, FlowProducer(url=url) as producer, worker_apart(url, QUEUE, _map, 32) as memory:
         producer.submit(_mapping(1)).wait(60)
         before = memory("VmRSS")
         meter.watch_slow_calls()

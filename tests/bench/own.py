@@ -13,13 +13,13 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 from orchestration_queue.client import AsyncQueue, NewJob, Queue
 from orchestration_queue.options import JobOptions, Retention, WorkerOptions
 from orchestration_queue.tasks import Tasks
 from orchestration_queue.worker import ActiveJob, AsyncActiveJob, Worker, sandboxed
+from tests.bench.apart import worker_apart
 from tests.bench.server import Meter, server
 
 Figures = dict[str, float]
@@ -194,28 +194,23 @@ def waiters(url: str, _jobs: int) -> Figures:
     return asyncio.run(run())
 
 
+async def _noop(_: AsyncActiveJob) -> None:
+    pass
+
+
 def memory(url: str, jobs: int) -> Figures:
-    """The worker's resident memory in MiB after each tenth of the jobs, which are not kept."""
+    """What a worker of 100 places holds, in MiB, after each tenth of the jobs; they are not kept."""
     figures: Figures = {}
-    part = jobs // 10
-
-    async def run() -> None:
-        async with AsyncQueue(QUEUE, url=url) as queue, working(url, _coroutine(Countdown(10**9)), 100):
-            for done in range(part, jobs + 1, part):
-                new = [NewJob("noop", {"at": number}, _KEEP_FEW) for number in range(part)]
-                await queue.add_bulk(new)
-                while await queue.count():  # noqa: ASYNC110
-                    await asyncio.sleep(0.2)
-                figures[f"after_{done}"] = _resident_mib()
-                print(f"memory: {done} jobs, {figures[f'after_{done}']} MiB", file=sys.stderr)
-
-    asyncio.run(run())
+    part, chunk = jobs // 10, [NewJob("noop", {"at": number}, _KEEP_FEW) for number in range(1000)]
+    with Queue(QUEUE, url=url) as queue, worker_apart(url, QUEUE, _noop, 100) as resident:
+        for done in range(part, jobs + 1, part):
+            for _ in range(0, part, len(chunk)):
+                queue.add_bulk(chunk)
+            while queue.count():
+                time.sleep(0.2)
+            figures[f"after_{done}"] = resident("VmRSS")
+            print(f"memory: {done} jobs, {figures[f'after_{done}']} MiB", file=sys.stderr)
     return figures
-
-
-def _resident_mib() -> float:
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return round(pages * 4096 / 2**20, 1)
 
 
 SCENARIOS: dict[str, Callable[[str, int], Figures]] = {
