@@ -177,6 +177,16 @@ class _Interval(Schedule):
 
     interval: timedelta
 
+    def __init__(
+        self,
+        interval: timedelta | float,
+        start: datetime | None = None,
+        end: datetime | None = None,
+        limit: int | None = None,
+        **policies: Unpack[PolicyOptions],
+    ) -> None:
+        super().__init__(interval=interval, start=start, end=end, limit=limit, **policies)
+
     @field_validator("interval", mode="wrap")
     @classmethod
     def _is_positive(cls, value: object, handler: ValidatorFunctionWrapHandler) -> timedelta:
@@ -208,16 +218,6 @@ class Every(_Interval):
 
     _wire_name = "every"
 
-    def __init__(
-        self,
-        interval: timedelta | float,
-        start: datetime | None = None,
-        end: datetime | None = None,
-        limit: int | None = None,
-        **policies: Unpack[PolicyOptions],
-    ) -> None:
-        super().__init__(interval=interval, start=start, end=end, limit=limit, **policies)
-
     @property
     def timing(self) -> Timing:
         """The same in the wire's units."""
@@ -239,16 +239,6 @@ class RepeatAfterComplete(_Interval):
     """
 
     _wire_name = "repeatAfterComplete"
-
-    def __init__(
-        self,
-        interval: timedelta | float,
-        start: datetime | None = None,
-        end: datetime | None = None,
-        limit: int | None = None,
-        **policies: Unpack[PolicyOptions],
-    ) -> None:
-        super().__init__(interval=interval, start=start, end=end, limit=limit, **policies)
 
     @property
     def timing(self) -> Timing:
