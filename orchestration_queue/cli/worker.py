@@ -25,7 +25,7 @@ from orchestration_queue.errors import UsageError
 from orchestration_queue.options import WorkerOptions
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 from orchestration_queue.server import Connection
-from orchestration_queue.worker import Handler, Router, Worker
+from orchestration_queue.worker import Handler, Polling, Router, SharedPlaces, Worker
 
 __all__ = ["log_to_stderr", "run_until_told", "work"]
 
@@ -39,7 +39,17 @@ def work(
         list[str] | None,
         typer.Option(envvar="OQ_QUEUE", help="A queue whose jobs to run; can be repeated. Default the tasks' own."),
     ] = None,
-    concurrency: Annotated[int, typer.Option(envvar="OQ_CONCURRENCY", help="Jobs at a time, of each queue.")] = 1,
+    concurrency: Annotated[
+        int, typer.Option(envvar="OQ_CONCURRENCY", help="Jobs at a time: of each queue, or with --polling of all.")
+    ] = 1,
+    polling: Annotated[
+        Polling | None,
+        typer.Option(
+            envvar="OQ_POLLING",
+            help="Let the queues share their places: ordered serves one only while those named before have no job "
+            "ready, round-robin all in turn. Default places for each.",
+        ),
+    ] = None,
     lock_duration: Annotated[
         float, typer.Option(help="Seconds without a sign of life after which another worker takes a job.")
     ] = 30,
@@ -74,7 +84,8 @@ def work(
     )
     handler = _load(target)
     names = list(dict.fromkeys(queue or _own_queue(target, handler)))
-    workers = [Worker(name, handler, url=url, options=options, prefix=prefix) for name in names]
+    places = SharedPlaces(concurrency, polling) if polling else None
+    workers = [Worker(name, handler, url=url, options=options, prefix=prefix, places=places) for name in names]
     with ExitStack() as stack:
         if metrics_port is not None:
             shown = stack.enter_context(_opened(names, url, prefix)) if queue_metrics else []

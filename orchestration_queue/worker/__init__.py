@@ -6,6 +6,7 @@ from orchestration_queue.worker.interrupts import JobInterrupt, RateLimitError
 from orchestration_queue.worker.job import ActiveJob, AsyncActiveJob
 from orchestration_queue.worker.middleware import CallNext, Middleware
 from orchestration_queue.worker.outcome import Strategy
+from orchestration_queue.worker.places import Polling, SharedPlaces
 from orchestration_queue.worker.runner import Handler, Router
 from orchestration_queue.worker.sandbox import sandboxed
 from orchestration_queue.worker.worker import Worker
@@ -18,8 +19,10 @@ __all__ = [
     "Handler",
     "JobInterrupt",
     "Middleware",
+    "Polling",
     "RateLimitError",
     "Router",
+    "SharedPlaces",
     "Strategy",
     "Worker",
     "WorkerEvent",

@@ -16,7 +16,7 @@ from orchestration_queue.worker.events import Announcer, WorkerEventType
 from orchestration_queue.worker.heartbeat import Heartbeat
 from orchestration_queue.worker.leader import Leader
 from orchestration_queue.worker.line import Line
-from orchestration_queue.worker.machine import Exchange, Leave, Listen, Machine, Recover, Rest
+from orchestration_queue.worker.machine import Exchange, Leave, Listen, Machine, Recover, Rest, Watch
 from orchestration_queue.worker.runner import Runner
 
 __all__ = ["Driver"]
@@ -53,6 +53,7 @@ class Driver:
         options: WorkerOptions,
     ) -> None:
         self._machine = machine
+        self._shared = machine.shared
         self._line = line
         self._runner = runner
         self._heartbeat = heartbeat
@@ -67,6 +68,8 @@ class Driver:
         self._pause_s = _FIRST_PAUSE_S
         self._changed = asyncio.Event()
         self._was_busy = False
+        if self._shared is not None:
+            self._shared.tell(machine, self._changed.set)
 
     async def drive(self) -> None:
         """Work until the machine says that it is time to leave."""
@@ -74,8 +77,12 @@ class Driver:
             match self._machine.step():
                 case Exchange() as trip:
                     self._begin(self._travel(trip))
+                    if trip.want and self._shared is not None:
+                        self._shared.changed()  # now it may be another queue's turn
                 case Listen(want):
                     self._begin(self._listen(want))
+                case Watch():
+                    self._begin(self._listen(0))
                 case Rest(briefly=True):
                     with suppress(TimeoutError):
                         await asyncio.wait_for(self._changed.wait(), _MOMENT_S)
@@ -91,9 +98,15 @@ class Driver:
             if self._failure is not None:
                 raise self._failure
 
+    def _decide(self) -> None:
+        """The machine was told something: let it decide anew, and those with whom it shares its places."""
+        self._changed.set()
+        if self._shared is not None:
+            self._shared.changed()
+
     def change(self) -> None:
         """The machine was told something from outside: let it decide anew, even while it waits at the server."""
-        self._changed.set()
+        self._decide()
         if self._machine.listening:
             self._begin(self._unblock())
 
@@ -101,7 +114,7 @@ class Driver:
         """Cancel every running job, without an outcome."""
         for lease in self._jobs:
             self._cancel(lease)
-        self._changed.set()
+        self._decide()
 
     def revoke(self, job_id: str) -> bool:
         """Cancel a running job, which fails as revoked; False when it does not run here."""
@@ -128,7 +141,7 @@ class Driver:
         self._beside.discard(task)
         if not task.cancelled() and (error := task.exception()):
             self._failure = error
-        self._changed.set()
+        self._decide()
 
     async def _travel(self, trip: Exchange) -> None:
         """Make a trip. When it fails, its load goes with the next one."""
@@ -200,7 +213,7 @@ class Driver:
         if self._jobs.pop(lease, None) is not None:
             self._heartbeat.drop(lease)
             self._machine.finished()
-            self._changed.set()
+            self._decide()
 
     def _cancel(self, lease: Lease) -> None:
         """Cancel a running job. One that has not even begun ends without a step of its own, but not without a trace."""
@@ -229,17 +242,18 @@ class Driver:
     def _tell(self, settlement: Settlement) -> None:
         self._heartbeat.drop(settlement.lease)
         self._machine.tell(settlement)
-        self._changed.set()
+        self._decide()
 
     async def _listen(self, want: int) -> None:
-        """Wait at the server for the next jobs."""
+        """Wait at the server for the next jobs; when none is wanted yet, for news of them."""
+        line, block_ms = self._line, self._block_ms
         try:
-            self._machine.heard(await self._line.listen(want, self._block_ms))
+            self._machine.heard(await (line.listen(want, block_ms) if want else line.watch(block_ms)))
         except OrchestrationQueueError as error:
             self._tell_failure("Waiting for jobs was interrupted", error)
             self._machine.deaf()
         finally:
-            self._changed.set()
+            self._decide()
 
     async def _recover(self) -> None:
         """Take up again what an outage interrupted, after a pause. When it lasts, the next round tries again."""

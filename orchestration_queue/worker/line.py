@@ -11,7 +11,7 @@ from orchestration_queue.options import WorkerOptions, milliseconds
 from orchestration_queue.protocol.call import Call, integer
 from orchestration_queue.protocol.keys import GROUP, QueueKeys
 from orchestration_queue.protocol.lease import Delivery
-from orchestration_queue.protocol.operations import housekeeping, working
+from orchestration_queue.protocol.operations import housekeeping, reading, working
 from orchestration_queue.protocol.operations.graphs import Untold, tell_all
 from orchestration_queue.protocol.operations.housekeeping import Tick
 from orchestration_queue.protocol.operations.working import Trip
@@ -120,10 +120,21 @@ class Line:
 
     async def listen(self, want: int, block_ms: int) -> list[Delivery]:
         """Wait at the server for up to ``want`` jobs; returns none when the time is up or :meth:`wake` was called."""
+        await self._name_wait()
+        return await self._read(want, block_ms)
+
+    async def watch(self, block_ms: int) -> Sequence[Delivery]:
+        """Wait at the server until the stream holds a job that nobody was given, and leave it there; returns none."""
+        last = await self._waits.follow(reading.handed_out_until(self._keys))
+        await self._name_wait()
+        await self._waits.execute(working.next_entry(self._keys, last, block_ms))
+        return ()
+
+    async def _name_wait(self) -> None:
+        """Find out by which name the server can be asked to end the next wait."""
         if self._waiting_as is None:
             who = Call("CLIENT", args=("ID",), near=self._keys.stream)
             self._waiting_as = integer(await self._waits.execute(who))
-        return await self._read(want, block_ms)
 
     async def _read(self, want: int, block_ms: int) -> list[Delivery]:
         return await self._waits.run(working.read_group(self._keys, self._consumer, want, block_ms))

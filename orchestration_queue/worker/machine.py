@@ -5,6 +5,7 @@ these it says what to do next:
 
 * :class:`Exchange` - one trip to the server: tell outcomes, start or return delivered jobs, take more;
 * :class:`Listen` - nothing is ready: wait at the server for the next job;
+* :class:`Watch` - nothing is ready, and its place may be another queue's then: wait for news of a job;
 * :class:`Rest` - wait for something to happen here;
 * :class:`Recover` - a reply was lost: look what we were given in it;
 * :class:`Leave` - all is told; go.
@@ -15,13 +16,15 @@ a time, each for half of the places: while the server is busy with one, the hand
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from orchestration_queue.protocol.lease import Delivery, Settlement
 from orchestration_queue.protocol.operations.working import Why
+from orchestration_queue.worker.places import SharedPlaces
 
-__all__ = ["Exchange", "Leave", "Listen", "Machine", "Pause", "Phase", "Recover", "Rest", "Step"]
+__all__ = ["Exchange", "Leave", "Listen", "Machine", "Pause", "Phase", "Recover", "Rest", "Step", "Watch"]
 
 
 class Phase(Enum):
@@ -70,6 +73,11 @@ class Listen:
 
 
 @dataclass(frozen=True, slots=True)
+class Watch:
+    """Wait at the server until there is a job, and leave it there."""
+
+
+@dataclass(frozen=True, slots=True)
 class Rest:
     """Nothing to do until something happens here, or, if ``briefly``, until a moment has passed."""
 
@@ -86,25 +94,26 @@ class Leave:
     """Everything is told; the worker may go."""
 
 
-Step = Exchange | Listen | Rest | Recover | Leave
+Step = Exchange | Listen | Watch | Rest | Recover | Leave
 
 _MOST_TRIPS = 2
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Machine:
     """The state of one worker.
 
     Attributes:
         places: Jobs it runs at a time.
         portion: Most jobs it takes on one trip.
+        shared: Places that it shares with the workers of other queues; of these it has as many as it is offered.
         phase: What it is up to.
         pauses: Who wants no new jobs taken; it finishes those it has.
         running: Jobs whose handlers have not ended.
         outbox: Outcomes not yet told.
         inbox: Jobs delivered but not started.
         underway: Trips that have set out and are not back.
-        listening: Places promised to a wait at the server; 0 when none is under way.
+        listening: Places promised to a wait at the server, or 1 when it only watches; 0 when no wait is under way.
         backlog: The queue had more than we took, or may have.
         hunch: Nobody has seen that backlog; one trip is enough to find out.
         doubt: A reply was lost, and jobs may have come with it.
@@ -113,6 +122,7 @@ class Machine:
 
     places: int
     portion: int = 0
+    shared: SharedPlaces | None = None
     phase: Phase = Phase.RUNNING
     pauses: set[Pause] = field(default_factory=set)
     running: int = 0
@@ -128,6 +138,8 @@ class Machine:
     def __post_init__(self) -> None:
         """Share the places among the trips, unless told otherwise."""
         self.portion = self.portion or -(-self.places // _MOST_TRIPS)
+        if self.shared is not None:
+            self.shared.add(self)
 
     @property
     def is_taking(self) -> bool:
@@ -135,10 +147,31 @@ class Machine:
         return self.phase is Phase.RUNNING and not self.pauses
 
     @property
+    def taken(self) -> int:
+        """Places that have a job, or may have one when a trip is back."""
+        return self.running + len(self.inbox) + sum(trip.want + len(trip.start) for trip in self.underway)
+
+    @property
     def free(self) -> int:
         """Places that nobody has been promised."""
-        promised = self.listening + sum(trip.want + len(trip.start) for trip in self.underway)
-        return self.places - self.running - len(self.inbox) - promised
+        if self.shared is not None:
+            return min(self.places - self.taken, self.shared.offer(self))
+        return self.places - self.taken - self.listening
+
+    @property
+    def is_hungry(self) -> bool:
+        """Whether it would take jobs, and knows, or must suppose, that there are some.
+
+        While the queue is full, only an outcome of ours is a reason to ask again at once.
+        """
+        return self.is_taking and self.backlog and not self.doubt and (not self.full or bool(self.outbox))
+
+    @property
+    def may_ask(self) -> bool:
+        """Whether the next trip would ask for jobs, if it was offered places for them."""
+        if not self.is_hungry or self.listening or len(self.underway) == _MOST_TRIPS or self.taken >= self.places:
+            return False
+        return not (self.hunch and any(trip.want for trip in self.underway))
 
     @property
     def is_quiet(self) -> bool:
@@ -160,6 +193,8 @@ class Machine:
             self.outbox.clear()
             self.inbox.clear()
             self.underway.append(trip)
+            if trip.want and self.shared is not None:
+                self.shared.took(self)
             return trip
         if self.underway:
             return Rest()
@@ -167,22 +202,25 @@ class Machine:
             return Leave()
         if self.is_taking and self.full:
             return Rest(briefly=True)
-        if self.is_taking and self.free > 0 and not self.listening:
-            self.listening = self.free
-            return Listen(self.listening)
-        return Rest()
+        return self._wait() if self.is_taking and not self.listening else Rest()
+
+    def _wait(self) -> Step:
+        """Wait at the server. Shared places cannot be promised to several queues: there it waits for news alone."""
+        if self.shared is not None:
+            self.listening = int(not self.backlog)
+            return Watch() if self.listening else Rest()
+        self.listening = max(0, self.free)
+        return Listen(self.listening) if self.listening else Rest()
 
     def _next_trip(self) -> Exchange | None:
         """What there is to tell the server, and to ask for; None when there is nothing."""
         settle, delivered = tuple(self.outbox), tuple(self.inbox)
         if self.phase in (Phase.DRAINING, Phase.ABANDONING):
             return Exchange(settle, hand_back=delivered) if settle or delivered else None
-        # While the queue is full, only an outcome of ours is a reason to ask again at once.
-        asking = self.is_taking and self.backlog and not self.listening and (not self.full or settle)
-        if self.hunch and any(trip.want for trip in self.underway):
-            asking = False
-        want = min(max(0, self.free), self.portion) if asking else 0
-        return Exchange(settle, start=delivered, want=want) if settle or delivered or want else None
+        want = min(max(0, self.free), self.portion) if self.may_ask else 0
+        fits = len(delivered) if self.shared is None else max(0, len(delivered) + min(0, self.shared.free))
+        start, hand_back = delivered[:fits], delivered[fits:]
+        return Exchange(settle, start, hand_back, want) if settle or delivered or want else None
 
     def _may_leave(self) -> bool:
         return self.phase is Phase.ABANDONING or (
@@ -197,6 +235,8 @@ class Machine:
             self.full = why is Why.FULL
             self.backlog = why in (Why.ENOUGH, Why.FULL)
             self.hunch = False
+        if trip.hand_back:
+            self._guess()
         if why is Why.PAUSED:
             self.pause(Pause.QUEUE)
 
@@ -213,7 +253,7 @@ class Machine:
         self.listening = 0
         self.doubt = True
 
-    def heard(self, deliveries: list[Delivery]) -> None:
+    def heard(self, deliveries: Sequence[Delivery]) -> None:
         """The wait at the server is over, with these jobs or none.
 
         The wait hears only of the stream. So when it brought nothing, the next trip looks into the lists.

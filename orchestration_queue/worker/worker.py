@@ -34,6 +34,7 @@ from orchestration_queue.worker.line import Line
 from orchestration_queue.worker.machine import Machine, Pause, Phase
 from orchestration_queue.worker.middleware import Middleware, Surroundings
 from orchestration_queue.worker.outcome import Strategy
+from orchestration_queue.worker.places import SharedPlaces
 from orchestration_queue.worker.reserved import ReservedNames, reserved_handlers
 from orchestration_queue.worker.runner import Handler, Router, Runner
 
@@ -63,10 +64,13 @@ class Worker:
         prefix: First part of every key.
         middleware: What to wrap around every run of a handler, the outermost first, inside of what a router brings.
         strategies: Custom backoffs, by the name that a job's :class:`Backoff` has for its type.
+        places: Places that it shares with the workers of other queues on the same loop; of these it takes at most
+            ``options.concurrency``. Default places of its own.
 
     Raises:
         InvalidNameError: The wire cannot carry the queue's name.
-        UsageError: The options ask for batches, and the handlers are tasks, which take one job.
+        UsageError: The options ask for batches, and the handlers are tasks, which take one job; or for batches in
+            shared places.
 
     Attributes:
         id: This worker's name among those of the queue.
@@ -87,6 +91,7 @@ class Worker:
         prefix: str = DEFAULT_PREFIX,
         middleware: Sequence[Middleware] = (),
         strategies: Mapping[str, Strategy] | None = None,
+        places: SharedPlaces | None = None,
     ) -> None:
         self.keys = QueueKeys(queue, prefix)
         self.options = options or WorkerOptions()
@@ -103,7 +108,7 @@ class Worker:
         brought = self._surroundings.middleware if self._surroundings else ()
         self._middleware = (*brought, *middleware)
         self._strategies = strategies
-        self._machine = _machine(self.options)
+        self._machine = _machine(self.options, places)
         self._announcer = Announcer()
         self._deadline: asyncio.TimerHandle | None = None
         self._away: asyncio.TimerHandle | None = None
@@ -194,6 +199,9 @@ class Worker:
             TransportError: The server cannot be reached at the start. Later outages are survived.
         """
         async with AsyncExitStack() as stack:
+            if (shared := self._machine.shared) is not None:
+                shared.join(self._machine)
+                stack.callback(shared.leave, self._machine)
             calls = await AsyncConnection.open(self._url)
             stack.push_async_callback(calls.aclose)
             waits = await calls.duplicate()
@@ -334,9 +342,11 @@ class Worker:
         await self._line.register(description, max(_REGISTERED_MS, milliseconds(self.options.stalled_interval)))
 
 
-def _machine(options: WorkerOptions) -> Machine:
+def _machine(options: WorkerOptions, shared: SharedPlaces | None) -> Machine:
     if options.batch is None:
-        return Machine(options.concurrency)
+        return Machine(options.concurrency, shared=shared)
+    if shared is not None:
+        raise UsageError("A batch waits until its places are full, which shared ones may never be; drop one of both.")
     size = options.batch.size
     places = options.concurrency * size
     return Machine(places, portion=max(size, -(-places // 2)))

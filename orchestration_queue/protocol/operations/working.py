@@ -28,6 +28,7 @@ __all__ = [
     "is_paused",
     "leave_group",
     "name_dead_letter_queue",
+    "next_entry",
     "notice",
     "read_group",
     "read_pending",
@@ -189,6 +190,11 @@ def read_group(keys: QueueKeys, consumer: str, count: int, block_ms: int) -> Ope
     """Take up to ``count`` ready jobs of the stream, waiting up to ``block_ms`` for the first."""
     read = ("GROUP", GROUP, consumer, "COUNT", count, "BLOCK", block_ms, "STREAMS", keys.stream, ">")
     return Operation(Call("XREADGROUP", args=read, near=keys.stream), _read_deliveries)
+
+
+def next_entry(keys: QueueKeys, after: str, block_ms: int) -> Call:
+    """Wait up to ``block_ms`` for a job that comes into the stream after this entry. It stays there."""
+    return Call("XREAD", args=("COUNT", 1, "BLOCK", block_ms, "STREAMS", keys.stream, after), near=keys.stream)
 
 
 def read_pending(keys: QueueKeys, consumer: str, count: int = 1000) -> Operation[list[Delivery]]:

@@ -1,0 +1,126 @@
+"""Places for jobs that the workers of several queues share, and whose turn it is. Pure: no clock, no socket, no loop.
+
+A worker asks its queue for jobs only in places that it is offered. So nothing is taken that could not start at once,
+and a queue whose jobs wait their turn keeps them for workers elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal, Protocol, TypeAlias, get_args
+
+from orchestration_queue.errors import InvalidOptionError
+
+__all__ = ["Polling", "SharedPlaces", "Sharer"]
+
+Polling: TypeAlias = Literal["ordered", "round-robin"]
+
+
+class Sharer(Protocol):
+    """What the places must know of each queue's worker."""
+
+    @property
+    def taken(self) -> int:
+        """Places that it has, for jobs and for answers under way."""
+        ...
+
+    @property
+    def is_hungry(self) -> bool:
+        """Whether its queue has jobs ready, as far as it knows, and it would take them."""
+        ...
+
+    @property
+    def may_ask(self) -> bool:
+        """Whether it would ask for them at this moment."""
+        ...
+
+
+class SharedPlaces:
+    """So many jobs at a time over the workers of several queues, in one event loop.
+
+    With ``ordered`` polling a queue gets a place only while those before it have no job ready. With ``round-robin``
+    the queues that have jobs get equally many places; of those with equally many, the one that has waited longest is
+    the next.
+
+    Args:
+        count: Jobs at a time.
+        polling: How the queues take turns. Their order is the one in which the workers were made.
+
+    Raises:
+        InvalidOptionError: There is no place, or no such polling.
+
+    Examples:
+        >>> places = SharedPlaces(4)
+        >>> workers = [Worker(queue, handle, places=places) for queue in ("urgent", "usual")]  # doctest: +SKIP
+    """
+
+    def __init__(self, count: int, polling: Polling = "ordered") -> None:
+        if count < 1:
+            raise InvalidOptionError(f"{count} places can run no job; share 1 or more.")
+        if polling not in get_args(Polling):
+            raise InvalidOptionError(
+                f"There is no polling {polling!r}; use {' or '.join(map(repr, get_args(Polling)))}."
+            )
+        self.count = count
+        self.polling = polling
+        self._sharers: list[Sharer] = []
+        self._present: set[Sharer] = set()
+        self._listeners: dict[Sharer, Callable[[], object]] = {}
+
+    def add(self, sharer: Sharer) -> None:
+        """Give a worker its rank: after those that are there."""
+        self._sharers.append(sharer)
+
+    def join(self, sharer: Sharer) -> None:
+        """A worker takes part from now on; those after it wait until it knows whether its queue has jobs."""
+        self._present.add(sharer)
+
+    def tell(self, sharer: Sharer, on_change: Callable[[], object]) -> None:
+        """Call this whenever the worker's turn may have come."""
+        self._listeners[sharer] = on_change
+
+    def leave(self, sharer: Sharer) -> None:
+        """A worker takes no part any more; what it had is free."""
+        self._present.discard(sharer)
+        self._listeners.pop(sharer, None)
+        self.changed()
+
+    def changed(self) -> None:
+        """Something has changed for one of them, and perhaps for all."""
+        for on_change in self._listeners.values():
+            on_change()
+
+    @property
+    def free(self) -> int:
+        """Places that nobody has; fewer than 0 when an answer that had been lost turned up late."""
+        return self.count - sum(sharer.taken for sharer in self._present)
+
+    def offer(self, sharer: Sharer) -> int:
+        """How many of the free places this worker may ask for now."""
+        free = max(0, self.free)
+        present = [other for other in self._sharers if other in self._present]
+        if self.polling == "ordered":
+            before = present[: present.index(sharer)]
+            return 0 if any(other.is_hungry for other in before) else free
+        asking = [other for other in present if other.may_ask]
+        return _even_share(free, asking, sharer) if sharer in asking else 0
+
+    def took(self, sharer: Sharer) -> None:
+        """A worker asks for jobs: the others come first the next time."""
+        if self.polling == "round-robin":
+            self._sharers.remove(sharer)
+            self._sharers.append(sharer)
+
+
+def _even_share(free: int, asking: Sequence[Sharer], sharer: Sharer) -> int:
+    """What one gets when the free places go to those with the fewest, and what cannot be divided to the first."""
+    fewest_first = sorted(other.taken for other in asking)
+    for count in range(1, len(asking) + 1):  # so many of them come to the same level
+        level = (free + sum(fewest_first[:count])) // count
+        if count == len(asking) or level <= fewest_first[count]:
+            break
+    left = free - sum(max(0, level - taken) for taken in fewest_first)
+    level_with_it = [other for other in asking if other.taken <= level]
+    if sharer not in level_with_it:
+        return 0
+    return level - sharer.taken + (level_with_it.index(sharer) < left)

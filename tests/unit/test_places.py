@@ -1,0 +1,243 @@
+"""Workers of several queues share their places: never more jobs at a time, and the queues served in the right order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestration_queue.errors import InvalidOptionError, UsageError
+from orchestration_queue.options import Batch, WorkerOptions
+from orchestration_queue.protocol.lease import Completion, Delivery, Lease
+from orchestration_queue.protocol.operations.working import Why
+from orchestration_queue.protocol.record import JobRecord
+from orchestration_queue.worker import Polling, SharedPlaces, Worker
+from orchestration_queue.worker.machine import Exchange, Machine, Pause, Recover, Rest, Watch
+
+
+class Fleet:
+    """Workers of several queues that share their places, and the queues themselves, played by hand."""
+
+    def __init__(self, places: int, polling: Polling, ready: list[int]) -> None:
+        self.places = SharedPlaces(places, polling)
+        self.machines = [Machine(places, shared=self.places) for _ in ready]
+        self.ready = ready
+        self.order: list[int] = []
+        """From which queue each job came, as they started."""
+        self.trips: list[tuple[int, Exchange]] = []
+        for machine in self.machines:
+            self.places.join(machine)
+
+    def set_out(self, queue: int) -> None:
+        """Let one worker decide until it rests."""
+        while not isinstance(step := self.machines[queue].step(), Rest | Watch):
+            assert isinstance(step, Exchange)
+            self.trips.append((queue, step))
+
+    def arrive(self, place: int = 0) -> None:
+        """Let one trip come back."""
+        queue, trip = self.trips.pop(place)
+        jobs = min(trip.want, self.ready[queue])
+        self.ready[queue] -= jobs
+        self.order += [queue] * jobs
+        why = Why.ENOUGH if jobs == trip.want else Why.EMPTY
+        self.machines[queue].exchanged(trip, jobs, why)
+
+    def settle(self) -> None:
+        """Let everybody go on until nothing more happens by itself."""
+        while True:
+            for queue in range(len(self.machines)):
+                self.set_out(queue)
+            if not self.trips:
+                return
+            self.arrive()
+
+    def end(self, queue: int) -> None:
+        """One job of the queue ends."""
+        self.machines[queue].tell(Completion(Lease(JobRecord("job", {}), "1-1"), "null"))
+        self.machines[queue].finished()
+
+    @property
+    def running(self) -> list[int]:
+        return [machine.running for machine in self.machines]
+
+
+def test_the_first_queue_gets_every_place_while_it_has_jobs() -> None:
+    fleet = Fleet(2, "ordered", [3, 2])
+    fleet.settle()
+    assert fleet.running == [2, 0]
+    fleet.end(0)
+    fleet.settle()
+    assert fleet.order == [0, 0, 0]
+    fleet.end(0)
+    fleet.end(0)
+    fleet.settle()
+    assert (fleet.order, fleet.running) == ([0, 0, 0, 1, 1], [0, 2])
+
+
+def test_a_job_of_the_first_queue_gets_the_next_place() -> None:
+    fleet = Fleet(1, "ordered", [0, 5])
+    fleet.settle()
+    assert fleet.running == [0, 1]
+    fleet.ready[0] = 1
+    fleet.machines[0].heard([])
+    fleet.end(1)
+    fleet.settle()
+    assert fleet.order == [1, 0]
+
+
+def test_the_second_queue_waits_until_the_first_knows_whether_it_has_jobs() -> None:
+    fleet = Fleet(2, "ordered", [0, 5])
+    fleet.set_out(0)
+    assert fleet.machines[1].step() == Rest()
+    fleet.settle()
+    assert fleet.running == [0, 2]
+
+
+@pytest.mark.parametrize(
+    "hinder",
+    [
+        pytest.param(lambda machine: machine.pause(Pause.QUEUE), id="paused"),
+        pytest.param(lambda machine: machine.deaf(), id="without its server"),
+        pytest.param(lambda machine: machine.drain(), id="draining"),
+        pytest.param(lambda machine: setattr(machine, "full", True), id="at its global concurrency"),
+    ],
+)
+def test_a_queue_that_cannot_be_served_holds_nobody_up(hinder: Callable[[Machine], object]) -> None:
+    fleet = Fleet(1, "ordered", [5, 1])
+    hinder(fleet.machines[0])
+    fleet.set_out(1)
+    fleet.arrive()
+    assert fleet.order == [1]
+
+
+def test_a_worker_that_left_has_no_place() -> None:
+    fleet = Fleet(1, "ordered", [1, 1])
+    fleet.settle()
+    assert fleet.running == [1, 0]
+    fleet.places.leave(fleet.machines[0])
+    fleet.set_out(1)
+    fleet.arrive()
+    assert fleet.order == [0, 1]
+
+
+def test_queues_take_turns() -> None:
+    fleet = Fleet(1, "round-robin", [4, 2, 4])
+    fleet.settle()
+    while any(fleet.running):
+        fleet.end(fleet.running.index(1))
+        fleet.settle()
+    assert fleet.order == [0, 1, 2, 0, 1, 2, 0, 2, 0, 2]
+
+
+def test_free_places_are_shared_out_evenly() -> None:
+    fleet = Fleet(6, "round-robin", [9, 9, 9])
+    fleet.settle()
+    assert fleet.running == [2, 2, 2]
+
+
+def test_a_queue_of_long_jobs_leaves_others_their_share() -> None:
+    fleet = Fleet(4, "round-robin", [9, 0])
+    fleet.settle()
+    assert fleet.running == [4, 0]
+    fleet.ready[1] = 9
+    fleet.machines[1].heard([])
+    for _ in range(3):
+        fleet.end(0)
+        fleet.settle()
+    assert fleet.running == [2, 2]
+
+
+def test_one_queue_alone_gets_all_places() -> None:
+    fleet = Fleet(4, "round-robin", [0, 9])
+    fleet.settle()
+    assert fleet.running == [0, 4]
+
+
+def test_a_worker_takes_no_more_than_its_own_concurrency() -> None:
+    places = SharedPlaces(4)
+    machine = Machine(1, shared=places)
+    places.join(machine)
+    assert (machine.step(), machine.step()) == (Exchange(want=1), Rest())
+
+
+def test_it_watches_its_queue_even_while_others_have_all_places() -> None:
+    fleet = Fleet(1, "ordered", [0, 1])
+    machine = fleet.machines[0]
+    fleet.set_out(0)
+    fleet.arrive()
+    fleet.set_out(1)
+    fleet.arrive()
+    assert (fleet.running, machine.step(), machine.step()) == ([0, 1], Watch(), Rest())
+    machine.heard([])
+    assert machine.step() == Rest(), "there is a job, and no place for it"
+
+
+def test_jobs_of_a_lost_answer_go_back_when_their_places_are_taken() -> None:
+    fleet = Fleet(1, "ordered", [1, 1])
+    fleet.set_out(0)
+    _, lost = fleet.trips.pop()
+    first, second = fleet.machines
+    first.failed(lost)
+    assert first.step() == Recover()
+    fleet.set_out(1)
+    fleet.arrive()
+    found = Delivery("1", "1-1")
+    first.recovered([found])
+    back = first.step()
+    assert (back, second.running) == (Exchange(hand_back=(found,)), 1)
+    assert isinstance(back, Exchange)
+    first.exchanged(back, 0, Why.UNASKED)
+    assert first.is_hungry, "the job is ready, and has the next place"
+
+
+@given(
+    places=st.integers(1, 5),
+    polling=st.sampled_from(["ordered", "round-robin"]),
+    ready=st.lists(st.integers(0, 6), min_size=1, max_size=4),
+    moves=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9)), max_size=60),
+)
+def test_there_are_never_more_jobs_than_places_and_none_is_left(
+    places: int, polling: Any, ready: list[int], moves: list[tuple[int, int]]
+) -> None:
+    fleet = Fleet(places, polling, ready)
+    total = sum(ready)
+    for move, which in moves:
+        if move < 2:
+            fleet.set_out(which % len(ready))
+        elif move == 2 and fleet.trips:
+            fleet.arrive(which % len(fleet.trips))
+        elif running := [queue for queue, count in enumerate(fleet.running) if count]:
+            fleet.end(running[which % len(running)])
+        assert sum(fleet.running) <= places
+    fleet.settle()
+    while any(fleet.running):
+        fleet.end(max(range(len(ready)), key=fleet.running.__getitem__))
+        fleet.settle()
+        assert sum(fleet.running) <= places
+    assert len(fleet.order) == total
+    assert all(isinstance(machine.step(), Rest) for machine in fleet.machines), "nobody asks when there is nothing"
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: SharedPlaces(0), "0 places can run no job; share 1 or more."),
+        (
+            lambda: SharedPlaces(1, "random"),  # type: ignore[arg-type]  # what a caller may write
+            "There is no polling 'random'; use 'ordered' or 'round-robin'.",
+        ),
+    ],
+)
+def test_bad_places_are_refused(make: Callable[[], object], says: str) -> None:
+    with pytest.raises(InvalidOptionError) as refused:
+        make()
+    assert str(refused.value) == says
+
+
+def test_batches_need_places_of_their_own() -> None:
+    with pytest.raises(UsageError, match="drop one of both"):
+        Worker("q", lambda jobs: None, options=WorkerOptions(batch=Batch(size=2)), places=SharedPlaces(1))
