@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 from datetime import timedelta
 from pathlib import Path
 
 from orchestration_queue.client import Queue
+from tests.docs.page import Page
 from tests.processes import OQ
 
-PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "isolate-handlers.md"
+PAGE = Page("how-to/isolate-handlers.md")
 
 
 def test_the_handler_of_the_page_runs_as_the_page_starts_it(tmp_path: Path, server_url: str, raw: object) -> None:
-    (module,) = re.findall(r"```python\n(# images\.py\n.*?)```", PAGE.read_text(), re.DOTALL)
-    (command,) = re.findall(r"```\noq (worker .*?)\n```", PAGE.read_text())
-    (tmp_path / "images.py").write_text(module)
+    assert list(PAGE.write_programs(tmp_path)) == ["images.py"]
+    (command,) = PAGE.found(r"```\noq (worker .*?)\n```")
     worker = subprocess.Popen([OQ, *command.split()], cwd=tmp_path, env={**os.environ, "OQ_URL": server_url})
     try:
         with Queue("images", url=server_url) as queue:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,19 +11,17 @@ import pytest
 from orchestration_queue import AsyncQueue, RateLimit, Worker
 from orchestration_queue.client import BudgetState
 from orchestration_queue.errors import JobFailedError
+from tests.docs.page import Page
 
-PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "limit-work.md"
+PAGE = Page("how-to/limit-work.md")
 
 
 async def test_the_page_runs_and_its_worker_works(
     server_url: str, raw: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("OQ_URL", server_url)
-    names: dict[str, Any] = {}
-    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    assert len(blocks) == 6
-    for block in blocks:
-        await asyncio.to_thread(exec, compile(block, str(PAGE), "exec"), names)
+    assert len(PAGE.blocks()) == 6
+    names = await PAGE.run_in_thread()
     assert capsys.readouterr().out == "0 0 0 None\n"
     assert isinstance(names["left"], BudgetState)
     assert names["left"].budget.max_cost == 1.5

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from orchestration_queue import AsyncActiveJob, AsyncQueue, JobOptions, NewJob, Worker, WorkerOptions
+from tests.docs.page import Page
 from tests.waiting import wait_until
 
-PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "look-after-a-queue.md"
+PAGE = Page("how-to/look-after-a-queue.md")
 
 
 async def send(job: AsyncActiveJob) -> None:
@@ -42,11 +41,11 @@ def test_the_blocks_of_the_page_print_what_it_shows(
 ) -> None:
     asyncio.run(the_queue_that_the_page_meets(server_url, raw))
     monkeypatch.setenv("OQ_URL", server_url)
-    pairs = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    assert len(pairs) == PAGE.read_text().count("```python") == 10
+    pairs = PAGE.found(r"```python\n(.*?)```\n\n```text\n(.*?)```")
+    assert len(pairs) == len(PAGE.blocks()) == 10
     names: dict[str, Any] = {}
     for block, shown in pairs:
-        exec(compile(block, str(PAGE), "exec"), names)  # noqa: S102  the page is ours
+        PAGE.run_in(names, block)
         assert capsys.readouterr().out == shown
     names["queue"].close()
     names["producer"].close()

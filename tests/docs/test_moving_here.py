@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -10,7 +9,8 @@ from types import ModuleType
 import dagster as dg
 import pytest
 
-from tests.docs.typed_in import DOCS, type_in
+from tests.docs.page import Page
+from tests.docs.typed_in import type_in
 
 
 @pytest.mark.parametrize("origin", ["celery", "airflow", "bullmq"])
@@ -20,9 +20,10 @@ def test_the_page_does_what_it_says(origin: str, tmp_path: Path) -> None:
 
 @pytest.mark.dagster
 def test_what_replaces_dagster_celery_loads(monkeypatch: pytest.MonkeyPatch) -> None:
-    (block,) = re.findall(r"```python\n(.*?)```", (DOCS / "how-to/from-dagster-celery.md").read_text(), re.DOTALL)
+    page = Page("how-to/from-dagster-celery.md")
     module = ModuleType("page")
     monkeypatch.setitem(sys.modules, "page", module)
-    exec(compile(block, "page", "exec"), module.__dict__)  # noqa: S102
+    (block,) = page.blocks()
+    page.run_in(module.__dict__, block)
     dg.Definitions.validate_loadable(module.defs)
     assert module.defs.resolve_implicit_global_asset_job_def().executor_def.name == "queue"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -14,23 +13,21 @@ import pandas as pd
 import pytest
 
 from orchestration_queue.client import Queue
+from tests.docs.page import Page
 from tests.processes import OQ
 from tests.spark.conftest import processes_in
 from tests.waiting import wait_until_sync
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
-PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "run-spark-work.md"
+PAGE = Page("how-to/run-spark-work.md")
 
 
 @pytest.fixture
 def programs(tmp_path: Path) -> dict[str, str]:
     """The page's programs, written to files; their texts by name."""
-    found = re.findall(r"```python\n(# (\w+\.py)\n.*?)```", PAGE.read_text(), re.DOTALL)
-    for text, name in found:
-        (tmp_path / name).write_text(text)
     (tmp_path / "nightly.py").write_text("import sys\nresult = sys.argv[1:]\n")
-    return {name: text for text, name in found}
+    return PAGE.write_programs(tmp_path)
 
 
 @pytest.fixture
@@ -52,14 +49,14 @@ def test_the_programs_of_the_page_print_what_it_shows(
     flights.mkdir()
     carriers, distances = ["UA", "AA", "UA", "AA"], [1400, 1089, 0, 762]
     pd.DataFrame({"carrier": carriers, "distance": distances}).to_parquet(flights / "part.parquet")
-    shown = re.findall(r"^\$ python (\w+\.py) /data/flights\n((?:(?!\$|```).*\n)+)", PAGE.read_text(), re.MULTILINE)
-    assert [name for name, _ in shown] == ["add.py", "alone.py"]
+    shown = PAGE.shown()
+    assert [words for words, _ in shown] == ["add.py /data/flights", "alone.py /data/flights"]
     command = [OQ, "worker", "etl:tasks", "--queue", "etl"]
-    assert " ".join(["oq", *command[1:]]) in PAGE.read_text()
+    assert " ".join(["oq", *command[1:]]) in PAGE.text
     worker = subprocess.Popen(command, cwd=tmp_path, env=environment, start_new_session=True)
     try:
-        for name, text in shown:
-            words = [sys.executable, name, str(flights)]
+        for shown_words, text in shown:
+            words = [sys.executable, shown_words.split()[0], str(flights)]
             said = subprocess.check_output(words, cwd=tmp_path, env=environment, text=True, timeout=200)
             assert said.replace(str(flights), "/data/flights") == text
         (shelf,) = (tmp_path / "temporary").glob("oq-connect-*")

@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 import re
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from orchestration_queue import AsyncQueue, NewJob, Worker
 from orchestration_queue.errors import JobFailedError
+from tests.docs.page import Page
 from tests.waiting import wait_until
 
-PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "run-workers.md"
+PAGE = Page("how-to/run-workers.md")
 SOON = timedelta(seconds=10)
 
 
@@ -22,9 +22,7 @@ async def test_the_workers_of_the_page_work(
     server_url: str, raw: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("OQ_URL", server_url)
-    names: dict[str, Any] = {}
-    for block in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL):
-        await asyncio.to_thread(exec, compile(block, str(PAGE), "exec"), names)
+    names = await PAGE.run_in_thread()
     workers: list[Worker] = [names[name] for name in ("storing", "calling", "watched")]
     running = [asyncio.ensure_future(worker.run()) for worker in workers]
     async with AsyncQueue("greetings") as greetings, AsyncQueue("rows") as rows, AsyncQueue("calls") as calls:

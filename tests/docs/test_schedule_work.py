@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import shlex
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,21 +13,19 @@ from typer.testing import CliRunner
 from orchestration_queue import AsyncQueue
 from orchestration_queue.cli.main import app
 from orchestration_queue.worker import AsyncActiveJob
+from tests.docs.page import Page
 from tests.waiting import wait_until
 from tests.workers import working
 
-PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "schedule-work.md"
+PAGE = Page("how-to/schedule-work.md")
 
 
 async def test_the_page_runs_and_workers_do_what_it_scheduled(
     server_url: str, raw: redis.Redis, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("OQ_URL", server_url)
-    names: dict[str, Any] = {}
-    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    assert len(blocks) == 6
-    for block in blocks:
-        await asyncio.to_thread(exec, compile(block, str(PAGE), "exec"), names)
+    assert len(PAGE.blocks()) == 6
+    await PAGE.run_in_thread()
     told = capsys.readouterr().out.splitlines()
     assert re.fullmatch(r"\[('02:30 CES?T'(, )?){3}\]", told[0])
     assert told[1:] == ["etl 0 False", "hourly 0 False", "nightly 0 False", "probe 0 False", "fired True"]
@@ -48,7 +44,7 @@ async def test_the_page_runs_and_workers_do_what_it_scheduled(
 
 
 def test_the_commands_of_the_page_run(server_url: str, raw: redis.Redis) -> None:
-    commands = re.findall(r"^\$ oq (.*)$", PAGE.read_text(), re.MULTILINE)
+    commands = re.findall(r"^\$ oq (.*)$", PAGE.text, re.MULTILINE)
     assert len(commands) == 5
     first = "scheduler add reports nightly --cron '30 2 * * *' --tz Europe/Berlin"
     for command in (first, *commands):

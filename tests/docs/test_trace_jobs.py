@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from datetime import timedelta
-from pathlib import Path
-from typing import Any
 
 from orchestration_queue import AsyncQueue
+from tests.docs.page import Page
 
-PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "trace-jobs.md"
+PAGE = Page("how-to/trace-jobs.md")
 
 
 async def test_the_worker_of_the_page_runs_the_traced_job(server_url: str) -> None:
-    names: dict[str, Any] = {}
-    for block in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL):
-        exec(compile(block, str(PAGE), "exec"), names)  # noqa: S102  the page's own code
+    names = PAGE.run()
     job_id = await asyncio.to_thread(names["order"], server_url)
     worker = names["worker"](server_url)
     running = asyncio.ensure_future(worker.run())

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import urllib.request
 from datetime import timedelta
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from orchestration_queue import AsyncQueue
+from tests.docs.page import Page
 from tests.waiting import wait_until
 
-PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "watch-workers.md"
+PAGE = Page("how-to/watch-workers.md")
 
 
 async def test_the_worker_of_the_page_shows_its_metrics(server_url: str, capsys: pytest.CaptureFixture[str]) -> None:
-    names: dict[str, Any] = {}
-    for block in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL):
-        exec(compile(block, str(PAGE), "exec"), names)  # noqa: S102  the page's own code
+    names = PAGE.run()
     running = asyncio.ensure_future(names["main"](server_url))
     said: list[str] = []
 

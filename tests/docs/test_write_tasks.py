@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -11,26 +10,24 @@ from pathlib import Path
 
 import pytest
 
+from tests.docs.page import Page, check_types
 from tests.processes import OQ
 
-PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "write-tasks.md"
+PAGE = Page("how-to/write-tasks.md")
 
 
 @pytest.fixture
 def programs(tmp_path: Path) -> dict[str, str]:
     """The page's programs, written to files; their texts by name."""
-    found = re.findall(r"```python\n(# (\w+\.py)\n.*?)```", PAGE.read_text(), re.DOTALL)
-    for text, name in found:
-        (tmp_path / name).write_text(text)
-    return {name: text for text, name in found}
+    return PAGE.write_programs(tmp_path)
 
 
 def test_the_programs_of_the_page_print_what_it_shows(tmp_path: Path, programs: dict[str, str]) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "OQ_URL"}
-    shown = re.findall(r"^\$ python (\w+\.py)\n((?:(?!\$|```).*\n)+)", PAGE.read_text(), re.MULTILINE)
+    shown = PAGE.shown()
     assert [name for name, _ in shown] == ["add.py", "add_async.py"]
     command = [OQ, "worker", "reports:tasks", "--queue", "reports", "--concurrency", "4"]
-    assert " ".join(["oq", *command[1:]]) in PAGE.read_text()
+    assert " ".join(["oq", *command[1:]]) in PAGE.text
     worker = subprocess.Popen(command, cwd=tmp_path, env=environment, start_new_session=True)
     try:
         for name, text in shown:
@@ -45,5 +42,4 @@ def test_the_other_programs_of_the_page_run_and_all_are_typed(tmp_path: Path, pr
     assert set(programs) == {"reports.py", "add.py", "add_async.py", "test_reports.py", "timing.py"}
     subprocess.run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "."], cwd=tmp_path, check=True)
     subprocess.run([sys.executable, "timing.py"], cwd=tmp_path, check=True)
-    settings = ["--strict", "--cache-dir", str(tmp_path / "cache"), "--follow-imports=silent"]
-    subprocess.run([sys.executable, "-m", "mypy", *settings, *programs], cwd=tmp_path, check=True)
+    check_types(tmp_path, programs)

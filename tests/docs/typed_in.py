@@ -12,9 +12,9 @@ from contextlib import ExitStack, contextmanager
 from fnmatch import fnmatch
 from pathlib import Path
 
-__all__ = ["DOCS", "type_in"]
+from tests.docs.page import Page
 
-DOCS = Path(__file__).parents[2] / "docs"
+__all__ = ["type_in"]
 
 
 def type_in(page: str, directory: Path) -> list[str]:
@@ -35,7 +35,7 @@ def type_in(page: str, directory: Path) -> list[str]:
     environment |= {"PATH": path, "COLUMNS": "200"}
     ran = []
     with ExitStack() as running:
-        for kind, text in re.findall(r"```(python|console)\n(.*?)```", (DOCS / page).read_text(), re.DOTALL):
+        for kind, text in Page(page).found(r"```(python|console)\n(.*?)```"):
             if kind == "python":
                 name, _, source = text.removeprefix("# ").partition("\n")
                 (directory / name).write_text(source)
