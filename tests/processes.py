@@ -16,19 +16,26 @@ OQ = str(Path(sys.executable).with_name("oq"))
 
 @contextmanager
 def worker_process(
-    target: str, queue: str, url: str, *arguments: str, log: Path | None = None
+    target: str, queue: str, url: str, *arguments: str, log: Path | None = None, directory: Path | None = None
 ) -> Iterator[subprocess.Popen[bytes]]:
     """An `oq worker`, to be used like :func:`running_process`."""
-    with running_process([OQ, "worker", target, "--queue", queue, *arguments], url, log) as process:
+    command = [OQ, "worker", target, "--queue", queue, *arguments]
+    with running_process(command, url, log, directory) as process:
         yield process
 
 
 @contextmanager
-def running_process(command: Sequence[str], url: str, log: Path | None = None) -> Iterator[subprocess.Popen[bytes]]:
+def running_process(
+    command: Sequence[str], url: str, log: Path | None = None, directory: Path | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
     """A process of its own group, its log in a file if one is given; killed in the end if it lives."""
     with (log or Path(os.devnull)).open("wb") as errors:
         process = subprocess.Popen(
-            command, env={**os.environ, "OQ_URL": url}, stderr=errors if log else None, start_new_session=True
+            command,
+            env={**os.environ, "OQ_URL": url},
+            stderr=errors if log else None,
+            start_new_session=True,
+            cwd=directory,
         )
     try:
         yield process

@@ -24,11 +24,14 @@ async def test_the_workers_of_the_page_work(
     monkeypatch.setenv("OQ_URL", server_url)
     names = await PAGE.run_in_thread()
     workers: list[Worker] = [names[name] for name in ("storing", "calling", "watched")]
+    workers += names["several"]
     running = [asyncio.ensure_future(worker.run()) for worker in workers]
     async with AsyncQueue("greetings") as greetings, AsyncQueue("rows") as rows, AsyncQueue("calls") as calls:
         try:
             greeting = await greetings.add("greet", {"name": "Ada"})
             assert await greeting.wait(SOON) == "Hello, Ada"
+            async with AsyncQueue("usual") as usual:
+                assert await (await usual.add("greet", {"name": "Bob"})).wait(SOON) == "Hello, Bob"
             assert re.fullmatch(r"took \d+\.\d s", (await greeting.logs())[0])
 
             full, empty = await rows.add_bulk([NewJob("store", [1, 2]), NewJob("store", [])])

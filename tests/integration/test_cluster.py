@@ -27,7 +27,7 @@ from orchestration_queue.options import Budget, JobOptions, RateLimit, TokenLimi
 from orchestration_queue.protocol.call import Call
 from orchestration_queue.protocol.library import LIBRARIES
 from orchestration_queue.server import AsyncConnection, Connection
-from orchestration_queue.worker import AsyncActiveJob, BroadcastWorker, Handler, Worker
+from orchestration_queue.worker import AsyncActiveJob, BroadcastWorker, Handler, SharedPlaces, Worker
 from tests.nodes import Cluster, Nodes
 from tests.nodes import Node as Member
 from tests.waiting import wait_until
@@ -388,3 +388,23 @@ async def test_a_worker_and_its_client_go_on_while_their_queue_moves(cluster: Cl
         job = await queue.add("steady", {"n": -1})
         assert await job.wait(SOON) == -1
     assert cluster.owner(name) is target
+
+
+async def test_queues_on_several_servers_share_the_places_of_one_process(cluster: Cluster, queues: list[str]) -> None:
+    order: list[str] = []
+
+    async def note(job: AsyncActiveJob) -> None:
+        order.append(job.queue)
+
+    for name in queues:
+        async with AsyncQueue(name, url=cluster.url) as queue:
+            for _ in range(3):
+                await queue.add("work")
+    places = SharedPlaces(1)
+    workers = [Worker(name, note, url=cluster.url, options=QUICK, places=places) for name in queues]
+    running = [asyncio.ensure_future(worker.run()) for worker in workers]
+    await wait_until(lambda: len(order) == 9, "all jobs to run")
+    for worker in workers:
+        worker.stop()
+    await asyncio.wait_for(asyncio.gather(*running), 10)
+    assert order == [name for name in queues for _ in range(3)]
