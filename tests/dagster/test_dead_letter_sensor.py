@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
 import dagster as dg
 import pytest
+import redis
 
+from orchestration_queue.client import DeadLetters
 from orchestration_queue.dagster import QueueResource, ReplayBudget, dead_letter_sensor
 from orchestration_queue.errors import InvalidNameError, InvalidOptionError
 from orchestration_queue.options import WorkerOptions
+from orchestration_queue.server.clock import travel
 from orchestration_queue.testing import drain
 from tests.dagster.ticks import target, tick
 
 pytestmark = pytest.mark.dagster
 
 TAG = "orchestration_queue/"
+
+
+@pytest.fixture(autouse=True)
+def back_home() -> Iterator[None]:
+    yield
+    travel(timedelta(0))
 
 
 def made(queue: str, **options: Any) -> dg.SensorDefinition:
@@ -94,19 +103,58 @@ def test_letters_are_replayed_as_far_as_the_budget_goes(resource: QueueResource,
     assert client.counts().waiting == 0
 
 
-def test_a_budget_is_renewed_when_its_window_has_passed(resource: QueueResource, queue_name: str) -> None:
+def test_a_budget_is_renewed_when_its_window_has_passed(
+    resource: QueueResource, queue_name: str, raw: redis.Redis
+) -> None:
     fail(resource, queue_name, "a")
     sensor = made(queue_name, replay=ReplayBudget(1, window=timedelta(minutes=5)))
     first = tick(sensor, resource, None)
     assert "1 of 1 new dead letters were replayed" in (first.skip_message or "")
-    state = json.loads(first.cursor or "")
-    (at,) = state["replayed"]
+    assert 0 < raw.pttl(f"glide:{{{queue_name}}}:replays:{sensor.name}") <= 300_000
     fail(resource, queue_name)
-    used_up = tick(sensor, resource, first.cursor)
-    assert names_in(used_up) == ["a"]
-    later = json.dumps({**state, "replayed": [at - 300_001]})
-    assert not tick(sensor, resource, later).run_requests
+    assert names_in(tick(sensor, resource, first.cursor)) == ["a"], "it is used up"
+    travel(timedelta(minutes=5))
+    assert not tick(sensor, resource, first.cursor).run_requests
     assert resource.queue(queue_name).counts().waiting == 1
+
+
+def test_a_tick_that_is_killed_before_its_cursor_is_kept_forgets_no_replay(
+    resource: QueueResource, queue_name: str
+) -> None:
+    fail(resource, queue_name, "a", "b", "c")
+    sensor = made(queue_name, replay=ReplayBudget(2))
+    assert names_in(tick(sensor, resource, None)) == ["c"]
+    fail(resource, queue_name)  # what was replayed fails again
+    again = tick(sensor, resource, None)  # Dagster knows nothing of the tick before
+    assert sorted(names_in(again)) == ["a", "b", "c"]
+    assert resource.queue(queue_name).counts().waiting == 0
+
+
+def test_a_tick_that_is_killed_between_count_and_replay_counts_the_letter_once(
+    resource: QueueResource, queue_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fail(resource, queue_name, "a", "b")
+    sensor = made(queue_name, replay=ReplayBudget(2))
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(DeadLetters, "replay", killed)
+        with pytest.raises(KeyboardInterrupt):
+            tick(sensor, resource, None)
+    assert not tick(sensor, resource, None).run_requests
+    assert resource.queue(queue_name).counts().waiting == 2
+
+
+def test_each_sensor_has_a_budget_of_its_own(resource: QueueResource, queue_name: str) -> None:
+    fail(resource, queue_name, "a", "b")
+    by_name = [
+        made(queue_name, name=name, replay=ReplayBudget(1, where=lambda letter, name=name: letter.name == name))  # type: ignore[misc]  # bound at once
+        for name in ("a", "b")
+    ]
+    assert names_in(tick(by_name[0], resource, None)) == ["b"]
+    assert not tick(by_name[1], resource, None).run_requests
 
 
 def test_only_chosen_letters_are_replayed(resource: QueueResource, queue_name: str) -> None:

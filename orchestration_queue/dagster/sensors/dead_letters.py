@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TypeAlias, Unpack
@@ -17,9 +17,11 @@ from orchestration_queue.dagster.sensors.cursors import read_object
 from orchestration_queue.dagster.sensors.options import SensorOptions, Shown, Start, default_name
 from orchestration_queue.errors import InvalidOptionError, JobNotFoundError
 from orchestration_queue.options import milliseconds
+from orchestration_queue.protocol.call import integer
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import dead_letters, settings
 from orchestration_queue.protocol.operations.streaming import is_position
+from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.server.clock import now_ms
 
 __all__ = ["DeadLetterReaction", "ReplayBudget", "dead_letter_sensor"]
@@ -56,29 +58,10 @@ class ReplayBudget:
             )
 
 
-@dataclass(frozen=True, slots=True)
-class _State:
-    """What the sensor's cursor tells.
-
-    Attributes:
-        after: The last place in the dead-letter queue that was looked at; None before the first look.
-        replayed: When letters were replayed, epoch ms, as far as it still counts.
-    """
-
-    after: str | None = None
-    replayed: Sequence[int] = ()
-
-    @classmethod
-    def load(cls, cursor: str | None) -> _State:
-        stored = read_object(cursor) if cursor else {}
-        after, replayed = stored.get("after"), stored.get("replayed")
-        return cls(
-            after if isinstance(after, str) and is_position(after) else None,
-            [at for at in replayed if isinstance(at, int)] if isinstance(replayed, list) else (),
-        )
-
-    def dump(self) -> str:
-        return json.dumps({"after": self.after, "replayed": list(self.replayed)})
+def _load(cursor: str | None) -> str | None:
+    """The last place in the dead-letter queue that was looked at; None before the first look."""
+    after = read_object(cursor).get("after") if cursor else None
+    return after if isinstance(after, str) and is_position(after) else None
 
 
 def dead_letter_sensor(
@@ -99,8 +82,9 @@ def dead_letter_sensor(
     last letter's place, which is the run key, too. Each tick looks at up to 200 letters; two trips when there are none.
 
     With a ``replay`` budget, it replays letters instead, as long as that lasts; a letter that cannot be replayed within
-    it becomes an alert. So a job that always fails is replayed until the budget is used up, and then reported. A tick
-    that is killed forgets which of its letters it has replayed, but none is replayed twice.
+    it becomes an alert. So a job that always fails is replayed until the budget is used up, and then reported. The
+    queue's server keeps the count, by the sensor's name, and counts a letter before it is replayed: a tick that is
+    killed forgets no replay, and replays no letter twice. A replay costs three trips and the count one.
 
     Args:
         queue: The queue in which jobs fail.
@@ -127,8 +111,10 @@ def dead_letter_sensor(
             f"once a second at most, and not {dead_letter_queue!r}, {start!r} and {interval}; change what differs."
         )
 
+    called = name or default_name("dead_letters_of", queue)
+
     @dg.sensor(
-        name=name or default_name("dead_letters_of", queue),
+        name=called,
         target=job,
         minimum_interval_seconds=round(interval.total_seconds()),
         default_status=shown.default_status,
@@ -137,7 +123,7 @@ def dead_letter_sensor(
     )
     def letters(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         resource: QueueResource = getattr(context.resources, shown.resource_key)
-        post = _Post(resource, queue, dead_letter_queue, replay)
+        post = _Post(resource, queue, dead_letter_queue, replay, called)
         return _tick(context, post, start, react or _request_run)
 
     return letters
@@ -151,18 +137,20 @@ class _Post:
     """The letters of one queue, and what may be done with them.
 
     Attributes:
-        replayed: When letters were replayed within the budget's window, epoch ms.
+        replayed: How many this tick has replayed.
     """
 
     def __init__(
-        self, resource: QueueResource, queue: str, letters_queue: str | None, budget: ReplayBudget | None
+        self, resource: QueueResource, queue: str, letters_queue: str | None, budget: ReplayBudget | None, sensor: str
     ) -> None:
         self.resource = resource
         self.queue = queue
         self._owner = QueueKeys(queue, resource.prefix)
         self._letters_queue = letters_queue
         self._budget = budget
-        self.replayed: list[int] = []
+        self._counted = dead_letters.replay_count(self._owner, sensor)
+        self._is_spent = False
+        self.replayed = 0
 
     def place(self) -> QueueKeys | None:
         """Where the letters are; None while nobody has named it."""
@@ -171,16 +159,13 @@ class _Post:
         )
         return QueueKeys(stored, self.resource.prefix) if stored else None
 
-    def remember(self, replayed: Sequence[int]) -> None:
-        """What still counts of the replays before this tick."""
-        if self._budget is not None:
-            since_ms = now_ms() - milliseconds(self._budget.window)
-            self.replayed = [at for at in replayed if at > since_ms]
-
-    def replay(self, letter: DeadLetter) -> bool:
+    def replay(self, keys: QueueKeys, letter: DeadLetter, record: JobRecord) -> bool:
         """Run the job again, if the budget allows it; also when somebody else just did."""
         budget = self._budget
-        if budget is None or len(self.replayed) >= budget.most or (budget.where and not budget.where(letter)):
+        if budget is None or self._is_spent or (budget.where and not budget.where(letter)):
+            return False
+        if not self._may_replay(budget, dead_letters.replay_id(keys.queue, record)):
+            self._is_spent = True
             return False
         found = DeadLetters(
             self.queue, self._letters_queue, connection=self.resource.connection, prefix=self.resource.prefix
@@ -189,29 +174,37 @@ class _Post:
             found.replay(letter.id)
         except JobNotFoundError:
             return True
-        self.replayed.append(now_ms())
+        self.replayed += 1
         return True
+
+    def _may_replay(self, budget: ReplayBudget, letter: str) -> bool:
+        """Count a replay before it is done, so that it counts whoever dies in between. One trip, two if it may not."""
+        calls = dead_letters.count_replay(self._counted, letter, milliseconds(budget.window), now_ms())
+        *_, count = self.resource.connection.pipeline(calls, atomic=True, repeatable=True)
+        if integer(count) <= budget.most:
+            return True
+        self.resource.connection.execute(dead_letters.uncount_replay(self._counted, letter), repeatable=True)
+        return False
 
 
 def _tick(context: dg.SensorEvaluationContext, post: _Post, start: Start, react: DeadLetterReaction) -> dg.SensorResult:
-    state, keys = _State.load(context.cursor), post.place()
+    after, keys = _load(context.cursor), post.place()
     if keys is None:
         return dg.SensorResult(skip_reason=f"No worker of queue {post.queue} has named a queue for its dead letters.")
-    after = state.after
     if after is None and start == "now":
         after = post.resource.connection.follow(dead_letters.last_entry(keys))
     page = post.resource.connection.follow(dead_letters.letter_page(keys, post.queue, after or _BEGINNING))
-    post.remember(state.replayed)
-    requests, before = [], len(post.replayed)
-    for letter, entry in zip(page.letters, page.entries, strict=True):
-        if post.replay(letter):
+    requests = []
+    for letter, record, entry in zip(page.letters, page.records, page.entries, strict=True):
+        if post.replay(keys, letter, record):
             context.log.info(f"Job {letter.original_job_id} of queue {post.queue} was replayed: {letter.failed_reason}")
         elif (request := react(letter, post.resource)) is not None:
             requests.append(_keyed(request, letter, entry))
     reached = page.after or (page.entries[-1] if page.entries else after)
-    cursor = _State(reached, post.replayed).dump()
-    quiet = f"{len(post.replayed) - before} of {len(page.letters)} new dead letters were replayed; no run is needed."
-    return dg.SensorResult(run_requests=requests, skip_reason=None if requests else quiet, cursor=cursor)
+    quiet = f"{post.replayed} of {len(page.letters)} new dead letters were replayed; no run is needed."
+    return dg.SensorResult(
+        run_requests=requests, skip_reason=None if requests else quiet, cursor=json.dumps({"after": reached})
+    )
 
 
 def _keyed(request: dg.RunRequest, letter: DeadLetter, entry: str) -> dg.RunRequest:

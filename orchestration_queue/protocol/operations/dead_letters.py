@@ -18,7 +18,19 @@ from orchestration_queue.protocol.operations.adding import Addition
 from orchestration_queue.protocol.operations.steps import Steps, all_good
 from orchestration_queue.protocol.record import JobRecord, pairs
 
-__all__ = ["DeadLetter", "LetterPage", "discard", "last_entry", "letter", "letter_page", "replays"]
+__all__ = [
+    "DeadLetter",
+    "LetterPage",
+    "count_replay",
+    "discard",
+    "last_entry",
+    "letter",
+    "letter_page",
+    "replay_count",
+    "replay_id",
+    "replays",
+    "uncount_replay",
+]
 
 _PAGE = 200
 """Letters of one trip: fewer than other jobs, since each carries a payload."""
@@ -114,6 +126,33 @@ def replays(letters_keys: QueueKeys, owner: QueueKeys, records: list[JobRecord])
     return [_replay(letters_keys.queue, record, original) for record, original in zip(records, originals, strict=True)]
 
 
+def count_replay(counted: str, letter: str, window_ms: int, now_ms: int) -> list[Call]:
+    """Count the replay of a letter, once however often it is counted; the last reply is how many there are by now.
+
+    Args:
+        counted: The key that keeps the count, see :func:`replay_count`.
+        letter: What stands for the letter, see :func:`replay_id`.
+        window_ms: How long a replay counts.
+        now_ms: The time.
+    """
+    return [
+        Call("ZREMRANGEBYSCORE", (counted,), ("-inf", now_ms - window_ms)),
+        Call("ZADD", (counted,), ("NX", now_ms, letter)),
+        Call("PEXPIRE", (counted,), (window_ms,)),
+        Call("ZCARD", (counted,)),
+    ]
+
+
+def uncount_replay(counted: str, letter: str) -> Call:
+    """Take the replay of a letter, which is not to be, out of the count."""
+    return Call("ZREM", (counted,), (letter,))
+
+
+def replay_count(owner: QueueKeys, budget: str) -> str:
+    """The key that keeps how many letters of a queue were replayed within a budget."""
+    return owner.named(f"replays:{budget}")
+
+
 def discard(keys: QueueKeys, letter_ids: list[str], entries: tuple[str, ...]) -> list[Call]:
     """Remove letters, and their places in the stream, which the wire's own removal leaves."""
     removals = [control.remove(keys, letter_id).call for letter_id in letter_ids]
@@ -156,7 +195,7 @@ def _payload(envelope: dict[str, Any]) -> tuple[Any, str]:
     return data, dump_json(data)
 
 
-def _replay_id(letters_queue: str, record: JobRecord) -> str:
+def replay_id(letters_queue: str, record: JobRecord) -> str:
     """The id of the job that replays a letter: always the same one, so that no replay is added twice.
 
     The time belongs to it, since a queue that was removed counts its letters from 1 again.
@@ -172,5 +211,5 @@ def _replay(letters_queue: str, record: JobRecord, original: JobRecord | None) -
         data_text = original.fields["data"]
     else:
         stored, (_, data_text) = {}, _payload(_envelope(record))
-    options = placement_from_wire(stored).model_copy(update={"job_id": _replay_id(letters_queue, record)})
+    options = placement_from_wire(stored).model_copy(update={"job_id": replay_id(letters_queue, record)})
     return Addition(record.name, data_text, options, options_text=dump_json(stored))
