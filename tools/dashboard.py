@@ -17,8 +17,8 @@ def _name(short: str) -> str:
     return metric(short).name
 
 
-def _quantiles(short: str) -> dict[str, str]:
-    bucket = f'sum by (le) (rate({_name(short)}_bucket{{queue=~"$queue"}}{_RATE}))'
+def _quantiles(short: str, of: str = '{queue=~"$queue"}') -> dict[str, str]:
+    bucket = f"sum by (le) (rate({_name(short)}_bucket{of}{_RATE}))"
     return {f"p{quantile}": f"histogram_quantile(0.{quantile}, {bucket})" for quantile in ("50", "95", "99")}
 
 
@@ -48,6 +48,11 @@ def _panels() -> dict[str, tuple[str, dict[str, str]]]:
                 "dead letters {{task}}": _rate("dead_letters_total", "task"),
                 "redeliveries {{task}}": _rate("redeliveries_total", "task"),
             },
+        ),
+        "How long the server takes to answer": ("s", _quantiles("server_call_duration_seconds", "")),
+        "Calls that failed, a second": (
+            "ops",
+            {"{{call}} {{code}}": f"sum by (call, code) (rate({_name('server_call_errors_total')}{_RATE}))"},
         ),
         "Workers, and whether the server answers": (
             "short",

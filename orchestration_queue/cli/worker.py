@@ -116,7 +116,7 @@ def _opened(names: Sequence[str], url: str | None, prefix: str) -> Iterator[list
 @contextmanager
 def _telemetry(workers: Sequence[Worker], queues: Sequence[Queue], host: str, port: int) -> Iterator[None]:
     try:
-        from orchestration_queue.telemetry import QueueCollector, TelemetryServer, WorkerMetrics
+        from orchestration_queue.telemetry import CallMetrics, QueueCollector, TelemetryServer, WorkerMetrics
     except ImportError as error:
         raise UsageError(
             "Metrics need the package prometheus-client; install orchestration-queue[prometheus]."
@@ -126,7 +126,7 @@ def _telemetry(workers: Sequence[Worker], queues: Sequence[Queue], host: str, po
         metrics.watch(worker)
     if queues:
         QueueCollector(queues, metrics.registry)
-    with TelemetryServer(metrics.registry, workers, host=host, port=port):
+    with CallMetrics(metrics.registry), TelemetryServer(metrics.registry, workers, host=host, port=port):
         yield
 
 

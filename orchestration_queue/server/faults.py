@@ -9,10 +9,15 @@ from redis.exceptions import (
     AskError,
     AuthenticationError,
     AuthorizationError,
+    ClusterDownError,
+    ExecAbortError,
+    MovedError,
     NoPermissionError,
+    OutOfMemoryError,
     ReadOnlyError,
     RedisError,
     ResponseError,
+    TryAgainError,
 )
 
 from orchestration_queue.errors import ServerError, TransportError
@@ -20,13 +25,36 @@ from orchestration_queue.protocol.call import Call, Reply
 from orchestration_queue.protocol.library import is_missing_function
 from orchestration_queue.server.url import ServerUrl
 
-__all__ = ["LINK_ERRORS", "REFUSALS", "closed", "interrupted", "lacks_function", "reason", "refused", "unreachable"]
+__all__ = [
+    "LINK_ERRORS",
+    "REFUSALS",
+    "closed",
+    "error_code",
+    "interrupted",
+    "lacks_function",
+    "reason",
+    "refused",
+    "unreachable",
+]
 
 REFUSALS = (ResponseError, AuthenticationError, AuthorizationError)
 """The server answered, and the answer is no. To be caught before :data:`LINK_ERRORS`, which holds some of these."""
 
 LINK_ERRORS = (RedisError, OSError)
 """The connection cannot be used any more."""
+
+_CODES: dict[type[BaseException], str] = {
+    AskError: "ASK",
+    AuthenticationError: "WRONGPASS",
+    ClusterDownError: "CLUSTERDOWN",
+    ExecAbortError: "EXECABORT",
+    MovedError: "MOVED",
+    NoPermissionError: "NOPERM",
+    OutOfMemoryError: "OOM",
+    ReadOnlyError: "READONLY",
+    TryAgainError: "TRYAGAIN",
+}
+"""Codes for which the driver has classes."""
 
 
 def unreachable(url: ServerUrl, waited_s: float, reason: str) -> TransportError:
@@ -57,6 +85,7 @@ def interrupted(url: ServerUrl, calls: Sequence[Call], error: BaseException) -> 
 
 def refused(url: ServerUrl, what: str, error: BaseException) -> ServerError:
     """The server said no."""
+    code = error_code(error)
     match error:
         case AuthenticationError() | AuthorizationError():
             advice = "check the user and password in the URL"
@@ -67,9 +96,14 @@ def refused(url: ServerUrl, what: str, error: BaseException) -> ServerError:
         case AskError():
             advice = "it is part of a cluster, so write redis+cluster:// instead of redis:// in the URL"
         case _:
-            code = re.match(r"[A-Z][A-Z0-9_]{2,}(?= )", str(error))
-            return ServerError(f"The server at {url} refused {what}: {error}", code=code.group() if code else "")
-    return ServerError(f"The server at {url} refused {what} ({reason(error)}); {advice}.")
+            return ServerError(f"The server at {url} refused {what}: {error}", code=code)
+    return ServerError(f"The server at {url} refused {what} ({reason(error)}); {advice}.", code=code)
+
+
+def error_code(error: BaseException) -> str:
+    """The code with which a refusal began; empty when it was the general one, which the driver takes off."""
+    found = re.match(r"[A-Z][A-Z0-9_]{2,}(?= )", str(error))
+    return found.group() if found else _CODES.get(type(error), "")
 
 
 def lacks_function(call: Call, reply: Reply) -> bool:

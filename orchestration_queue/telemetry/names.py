@@ -71,6 +71,21 @@ METRICS = (
         "counter",
         "Calls of this worker that failed, and were made again: the server could not be reached, or refused.",
     ),
+    Metric(
+        "orchestration_queue_server_call_duration_seconds",
+        "histogram",
+        "From sending a call of this process, or several in one trip (pipeline), to the answer; waits for jobs and "
+        "events are left out.",
+        ("call",),
+        _FAST_AND_SLOW_S,
+    ),
+    Metric(
+        "orchestration_queue_server_call_errors_total",
+        "counter",
+        "Calls of this process that failed, by the code of the server's refusal; or unreachable: it was not sent; or "
+        "interrupted: nobody knows whether it was carried out.",
+        ("call", "code"),
+    ),
     Metric("orchestration_queue_depth", "gauge", "Jobs in each state.", ("queue", "state")),
     Metric(
         "orchestration_queue_oldest_ready_age_seconds",
@@ -83,13 +98,6 @@ METRICS = (
         "orchestration_queue_server_up",
         "gauge",
         "Whether the server answered when the queue's own figures were read for this page.",
-    ),
-    Metric(
-        "orchestration_queue_server_call_seconds",
-        "histogram",
-        "How long the server took to answer when the queue's own figures were read, in all.",
-        ("queue",),
-        _FAST_AND_SLOW_S,
     ),
 )
 

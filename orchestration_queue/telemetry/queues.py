@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -15,7 +14,6 @@ from orchestration_queue.client import Queue
 from orchestration_queue.errors import OrchestrationQueueError
 from orchestration_queue.server.clock import now_ms
 from orchestration_queue.telemetry.names import metric
-from orchestration_queue.telemetry.workers import histogram
 
 __all__ = ["QueueCollector"]
 
@@ -32,7 +30,6 @@ class QueueCollector(Collector):
 
     def __init__(self, queues: Sequence[Queue], registry: CollectorRegistry) -> None:
         self._queues = queues
-        self._seconds = histogram(metric("server_call_seconds"), registry)
         registry.register(self)
 
     def describe(self) -> Iterator[Any]:
@@ -46,14 +43,12 @@ class QueueCollector(Collector):
             for name in ("depth", "oldest_ready_age_seconds", "paused", "workers", "server_up")
         }
         for queue in self._queues:
-            asked = time.perf_counter()
             try:
                 self._read(queue, families)
             except OrchestrationQueueError:
                 families["server_up"].add_metric([queue.name], 0)
             else:
                 families["server_up"].add_metric([queue.name], 1)
-                self._seconds.labels(queue.name).observe(time.perf_counter() - asked)
         yield from families.values()
 
     @staticmethod

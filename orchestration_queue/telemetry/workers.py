@@ -6,15 +6,16 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from orchestration_queue.protocol.record import JobRecord
-from orchestration_queue.telemetry.names import Metric, metric
+from orchestration_queue.telemetry.made import counter, histogram
+from orchestration_queue.telemetry.names import metric
 from orchestration_queue.worker import Worker, WorkerEvent, WorkerEventType
 
-__all__ = ["WorkerMetrics", "counter", "gauge", "histogram"]
+__all__ = ["WorkerMetrics"]
 
 _OUTCOMES = {
     WorkerEventType.COMPLETED: "completed",
@@ -22,21 +23,6 @@ _OUTCOMES = {
     WorkerEventType.LOST: "lost",
     WorkerEventType.INTERRUPTED: "interrupted",
 }
-
-
-def counter(made: Metric, registry: CollectorRegistry) -> Counter:
-    """A counter as described."""
-    return Counter(made.name, made.what, made.labels, registry=registry)
-
-
-def gauge(made: Metric, registry: CollectorRegistry) -> Gauge:
-    """A gauge as described."""
-    return Gauge(made.name, made.what, made.labels, registry=registry)
-
-
-def histogram(made: Metric, registry: CollectorRegistry) -> Histogram:
-    """A histogram as described."""
-    return Histogram(made.name, made.what, made.labels, registry=registry, buckets=made.buckets)
 
 
 class WorkerMetrics:

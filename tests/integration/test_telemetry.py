@@ -13,14 +13,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from orchestration_queue.client import Queue
-from orchestration_queue.errors import UsageError
+from orchestration_queue.client import AsyncQueue, Queue
+from orchestration_queue.errors import ServerError, TransportError, UsageError
 from orchestration_queue.options import Backoff, JobOptions, WorkerOptions
+from orchestration_queue.protocol.call import Call
 from orchestration_queue.server import Connection
-from orchestration_queue.telemetry import METRICS, QueueCollector, TelemetryServer, WorkerMetrics
+from orchestration_queue.server.watching import watchers
+from orchestration_queue.telemetry import METRICS, CallMetrics, QueueCollector, TelemetryServer, WorkerMetrics
 from orchestration_queue.worker import AsyncActiveJob, Worker
 from tests.conftest import start_server
 from tests.processes import worker_process
@@ -41,13 +43,13 @@ class Page:
     """A page of metrics, read as Prometheus does."""
 
     def __init__(self, text: str) -> None:
-        self._samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+        self.samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
 
     def value(self, name: str, **labels: str) -> float:
         """The one sample with this name, but for the common first part, and these labels among its own."""
         (found,) = (
             sample.value
-            for sample in self._samples
+            for sample in self.samples
             if sample.name == f"orchestration_queue_{name}" and labels.items() <= sample.labels.items()
         )
         return float(found)
@@ -152,6 +154,66 @@ def test_an_outage_is_shown_and_kills_nobody(tmp_path: Path) -> None:
     finally:
         server.kill()
         server.wait(10)
+
+
+def call_page(registry: CollectorRegistry) -> Page:
+    return Page(generate_latest(registry).decode())
+
+
+async def test_calls_of_clients_and_workers_are_measured(server_url: str, queue_name: str) -> None:
+    registry = CollectorRegistry()
+    worker = Worker(queue_name, lambda job: None, url=server_url, options=WorkerOptions(block=timedelta(seconds=0.2)))
+    with CallMetrics(registry):
+        running = asyncio.ensure_future(worker.run())
+        async with AsyncQueue(queue_name, url=server_url) as queue:
+            await (await queue.add("work")).wait(timedelta(seconds=30))
+        await wait_until(lambda: worker.is_listening, "the worker to listen again")
+        worker.stop()
+        await running
+    found = call_page(registry)
+    assert found.value("server_call_duration_seconds_count", call="glidemq_addJob") == 1
+    assert found.value("server_call_duration_seconds_count", call="oq1_exchange") >= 2
+    assert 0 < found.value("server_call_duration_seconds_sum", call="oq1_exchange") < 30
+    measured = {
+        call.labels["call"] for call in found.samples if call.name.endswith("server_call_duration_seconds_count")
+    }
+    assert not {"XREADGROUP", "XREAD"} & measured, "a wait is no delay"
+    assert watchers == []
+
+
+def test_failed_calls_are_counted_by_code(tmp_path: Path) -> None:
+    socket_path = tmp_path / "own.sock"
+    process = start_server(socket_path, "--maxmemory", "1", "--maxmemory-policy", "noeviction")
+    registry = CollectorRegistry()
+    with CallMetrics(registry):
+        url = f"unix://{socket_path}"
+        with Connection.open(url, libraries=(), connect_timeout=timedelta(milliseconds=50)) as connection:
+            for call in (
+                Call("SET", ("key",), ("value",)),
+                Call("HGET", ("key",)),
+                Call("XINFO", args=("GROUPS", "x")),
+            ):
+                with pytest.raises(ServerError):
+                    connection.execute(call)
+            pipe = [Call("PING"), Call("SET", ("key",), ("value",))]
+            assert isinstance(connection.pipeline(pipe)[1], ServerError)
+            process.kill()
+            process.wait(10)
+            with pytest.raises(TransportError):
+                connection.execute(Call("TIME"))
+    found = call_page(registry)
+    errors = {
+        (sample.labels["call"], sample.labels["code"]): sample.value
+        for sample in found.samples
+        if sample.name == "orchestration_queue_server_call_errors_total"
+    }
+    assert errors == {
+        ("SET", "OOM"): 2,
+        ("HGET", "ERR"): 1,
+        ("XINFO", "ERR"): 1,
+        ("TIME", "unreachable"): 1,
+    }
+    assert found.value("server_call_duration_seconds_count", call="pipeline") == 1
 
 
 @pytest.fixture

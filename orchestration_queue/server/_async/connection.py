@@ -14,6 +14,7 @@ from orchestration_queue.server._async.cluster import AsyncCluster
 from orchestration_queue.server._async.node import AsyncNode
 from orchestration_queue.server.faults import REFUSALS, refused
 from orchestration_queue.server.url import ServerUrl, parse_url
+from orchestration_queue.server.watching import watched, watchers
 
 __all__ = ["AsyncConnection"]
 
@@ -113,7 +114,7 @@ class AsyncConnection:
             ServerError: The server refused it.
             TransportError: The server could not be reached; ``maybe_applied`` says whether the call was sent.
         """
-        (reply,) = await self._server.exchange((call,), repeatable=repeatable)
+        (reply,) = await self._exchange((call,), atomic=False, repeatable=repeatable)
         if isinstance(reply, REFUSALS):
             raise refused(self.url, call.name, reply)
         return reply
@@ -140,12 +141,19 @@ class AsyncConnection:
         """
         if not calls:
             return []
-        replies = await self._server.exchange(calls, atomic=atomic, repeatable=repeatable)
+        replies = await self._exchange(calls, atomic=atomic, repeatable=repeatable)
         for index, reply in enumerate(replies):
             if isinstance(reply, REFUSALS):
                 replies[index] = refused(self.url, calls[index].name, reply)
                 if atomic:
                     raise replies[index]
+        return replies
+
+    async def _exchange(self, calls: Sequence[Call], *, atomic: bool, repeatable: bool) -> list[Reply]:
+        if not watchers:
+            return await self._server.exchange(calls, atomic=atomic, repeatable=repeatable)
+        with watched(calls) as replies:
+            replies += await self._server.exchange(calls, atomic=atomic, repeatable=repeatable)
         return replies
 
     async def follow(self, steps: Steps[T]) -> T:

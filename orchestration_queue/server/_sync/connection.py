@@ -15,6 +15,7 @@ from orchestration_queue.server._sync.cluster import Cluster
 from orchestration_queue.server._sync.node import Node
 from orchestration_queue.server.faults import REFUSALS, refused
 from orchestration_queue.server.url import ServerUrl, parse_url
+from orchestration_queue.server.watching import watched, watchers
 
 __all__ = ["Connection"]
 
@@ -114,7 +115,7 @@ class Connection:
             ServerError: The server refused it.
             TransportError: The server could not be reached; ``maybe_applied`` says whether the call was sent.
         """
-        (reply,) = self._server.exchange((call,), repeatable=repeatable)
+        (reply,) = self._exchange((call,), atomic=False, repeatable=repeatable)
         if isinstance(reply, REFUSALS):
             raise refused(self.url, call.name, reply)
         return reply
@@ -141,12 +142,19 @@ class Connection:
         """
         if not calls:
             return []
-        replies = self._server.exchange(calls, atomic=atomic, repeatable=repeatable)
+        replies = self._exchange(calls, atomic=atomic, repeatable=repeatable)
         for index, reply in enumerate(replies):
             if isinstance(reply, REFUSALS):
                 replies[index] = refused(self.url, calls[index].name, reply)
                 if atomic:
                     raise replies[index]
+        return replies
+
+    def _exchange(self, calls: Sequence[Call], *, atomic: bool, repeatable: bool) -> list[Reply]:
+        if not watchers:
+            return self._server.exchange(calls, atomic=atomic, repeatable=repeatable)
+        with watched(calls) as replies:
+            replies += self._server.exchange(calls, atomic=atomic, repeatable=repeatable)
         return replies
 
     def follow(self, steps: Steps[T]) -> T:

@@ -1,0 +1,41 @@
+"""For whoever wants to know how long the server takes and what it refuses. While nobody does, it costs nothing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TypeAlias
+
+from orchestration_queue.errors import TransportError
+from orchestration_queue.protocol.call import Call, Reply
+from orchestration_queue.server.faults import REFUSALS, error_code
+
+__all__ = ["Watcher", "watched", "watchers"]
+
+Watcher: TypeAlias = Callable[[Sequence[Call], float, Sequence[tuple[str, str]]], object]
+"""Told of each trip of this process, in any thread: its calls, how many seconds it took, and the name and the code of
+each call that failed. A call that did not reach the server has the code ``unreachable``, one without an answer
+``interrupted``."""
+
+watchers: list[Watcher] = []
+
+
+@contextmanager
+def watched(calls: Sequence[Call]) -> Iterator[list[Reply]]:
+    """Tell the watchers of the trip that is made in the block, which leaves its replies in the list."""
+    replies: list[Reply] = []
+    failed: list[tuple[str, str]] = []
+    began = time.perf_counter()
+    try:
+        yield replies
+        refusals = zip(calls, replies, strict=True)
+        failed += [(call.name, error_code(reply) or "ERR") for call, reply in refusals if isinstance(reply, REFUSALS)]
+    except TransportError as error:
+        code = "interrupted" if error.maybe_applied else "unreachable"
+        failed += [(name, code) for name in dict.fromkeys(call.name for call in calls)]
+        raise
+    finally:
+        took = time.perf_counter() - began
+        for watcher in tuple(watchers):
+            watcher(calls, took, failed)
