@@ -10,11 +10,12 @@ REQUIRED = (
     "orchestration_queue/py.typed",
     "orchestration_queue/protocol/lua/glidemq.lua",
     "orchestration_queue/protocol/lua/orchestration_queue_1.lua",
+    "orchestration_queue/spark/listener.jar",
     "orchestration_queue/spark/log4j2.properties",
     "pyspark_orchestration_queue/__init__.py",
 )
 PACKAGES = ("orchestration_queue", "pyspark_orchestration_queue")
-ALLOWED_SUFFIXES = {".lua", ".properties", ".py", ".typed"}
+ALLOWED_SUFFIXES = {".jar", ".lua", ".properties", ".py", ".typed"}
 
 
 def problems(names: list[str]) -> list[str]:

@@ -7,6 +7,7 @@ import logging
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from orchestration_queue.errors import (
 from orchestration_queue.protocol import codec
 from orchestration_queue.spark.environment import spark_environment
 from orchestration_queue.spark.failure import how_it_ended, is_noise
+from orchestration_queue.spark.listener import Listening, with_listener
 from orchestration_queue.spark.options import SparkOptions, write_properties
 from orchestration_queue.spark.process import Ended, run_child
 from orchestration_queue.spark.references import Keep
@@ -42,6 +44,7 @@ def run_spark(
     log: Callable[[str], None] = _logger.info,
     should_stop: Callable[[], bool] = lambda: False,
     job_id: str | None = None,
+    progress: Callable[[dict[str, Any]], None] = lambda _: None,
     keep: Keep | None = None,
 ) -> Any:
     """Run PySpark work in a fresh process, and wait for it.
@@ -57,7 +60,7 @@ def run_spark(
         log: Receives the lines it prints, and Spark's warnings.
         should_stop: Asked a few times a second; true stops the work.
         job_id: The job it is for, which the application carries as the property ``spark.orchestration_queue.job``.
-
+        progress: Receives how far it is, as a job's progress: ``percent``, ``text``, and under ``spark`` its id.
         keep: Where a DataFrame is kept that a function returns.
 
     Returns:
@@ -74,17 +77,21 @@ def run_spark(
     options = options or SparkOptions()
     name, request = _request(target, arguments, keep)
     with scratch_directory() as scratch:
-        properties = write_properties(scratch, options.properties(scratch, name, job_id))
+        listening = Listening(progress, scratch / "progress.json")
+        wanted = with_listener(options.properties(scratch, name, job_id), str(scratch / "progress.json"))
+        properties = write_properties(scratch, wanted)
         ended = run_child(
             [str(options.python or sys.executable), "-m", "orchestration_queue.spark.child"],
             request,
             env=_environment(options, properties),
             log=lambda line: None if is_noise(line) else log(line),
-            should_stop=should_stop,
+            should_stop=partial(listening.look_and_ask, should_stop),
             timeout=options.timeout,
             grace=options.grace,
         )
-    return _result(name, ended, options)
+        result = _result(name, ended, options)
+        listening.finish()
+    return result
 
 
 def _request(target: Callable[..., Any] | str | Path, arguments: object, keep: Keep | None) -> tuple[str, bytes]:

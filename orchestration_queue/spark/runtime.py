@@ -103,6 +103,7 @@ def _run(
             log=job_log(job),
             should_stop=should_stop,
             job_id=job.id,
+            progress=job.update_progress,
             keep=keep_for(options, job),
         )
     from orchestration_queue.spark.connect.run import run_connect  # it needs gRPC, and takes a second to load

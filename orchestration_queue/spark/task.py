@@ -143,7 +143,14 @@ def _of_words(name: str, runs: Callable[..., Any], options: SparkOptions | None)
     def run(arguments: Sequence[str] = (), _job: ActiveJob | None = None) -> Any:
         if _job is None:
             return runs(list(arguments), options)
-        return runs(list(arguments), options, log=job_log(_job), should_stop=lambda: _job.should_stop, job_id=_job.id)
+        return runs(
+            list(arguments),
+            options,
+            log=job_log(_job),
+            should_stop=lambda: _job.should_stop,
+            job_id=_job.id,
+            progress=_job.update_progress,
+        )
 
     run.__name__ = run.__qualname__ = name
     run.__annotations__[_JOB] = _job_type()

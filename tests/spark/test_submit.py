@@ -54,8 +54,12 @@ async def test_an_application_runs_as_a_queue_job(
     tasks.task(spark_submit(APP, submit(marked, conf=conf, properties_file=file)))
     async with AsyncQueue(queue_name, url=server_url) as queue, working(queue, tasks, server_url):
         job = await queue.add("app", {"arguments": ["count", *words, "spark.app.note"]})
-        assert await job.wait(timedelta(seconds=100)) == {"exit_code": 0}
+        result = await job.wait(timedelta(seconds=100))
         first, last = await job.logs()
+        progress = await job.progress()
+    assert result.pop("application").startswith("local-")
+    assert result == {"exit_code": 0, "input_rows": 7, "input_bytes": 0, "output_rows": 0, "output_bytes": 0}
+    assert (progress["percent"], progress["text"]) == (100, "done")
     told = json.loads(last.removeprefix("told "))
     assert first == "started count"
     assert told["words"] == [*words, "spark.app.note"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -41,6 +41,15 @@ class SparkSubmit(SparkOptions):
     """The heap of each executor."""
     executor_cores: _Count | None = None
     """Cores of each executor."""
+    deploy_mode: Literal["client", "cluster"] = "client"
+    """Where the driver runs: beside the worker, or on a machine of the cluster."""
+    rest_url: str | None = None
+    """The submission server of a standalone master, for ``deploy_mode="cluster"``; by default port 6066 of its host."""
+    web_url: str | None = None
+    """The pages of a standalone master, which lead to a driver's log; by default port 8080 of its host."""
+    listener_jar: str | None = None
+    """Where the cluster's machines find this package's ``spark/listener.jar``; without it a driver there tells no
+    progress."""
     properties_file: Path | None = None
     """Spark's properties, in a file of Java's format; ``conf`` wins over them."""
 

@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 import sys
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-from orchestration_queue.errors import InvalidOptionError, SparkCancelledError, SparkFailedError, SparkTimeoutError
+from orchestration_queue.errors import SparkCancelledError, SparkFailedError, SparkTimeoutError
 from orchestration_queue.spark.environment import spark_environment, spark_home
 from orchestration_queue.spark.failure import Failure, how_it_ended, is_noise
+from orchestration_queue.spark.listener import Listening, with_listener
 from orchestration_queue.spark.options import write_properties
 from orchestration_queue.spark.process import Ended, run_child
 from orchestration_queue.spark.scratch import scratch_directory
+from orchestration_queue.spark.submit.command import checked, command_line
 from orchestration_queue.spark.submit.options import SparkSubmit
 
 __all__ = ["run_submit"]
 
 _logger = logging.getLogger("orchestration_queue.spark")
 
-_IS_URI = re.compile(r"[a-z][a-z0-9+.-]+:/", re.IGNORECASE)
 _LINES_KEPT = 300
 _OUT_OF_MEMORY = "java.lang.OutOfMemoryError"
 _LAUNCH = "orchestration_queue.spark.submit.launch"
@@ -36,7 +38,8 @@ def run_submit(
     log: Callable[[str], None] = _logger.info,
     should_stop: Callable[[], bool] = lambda: False,
     job_id: str | None = None,
-) -> dict[str, int]:
+    progress: Callable[[dict[str, Any]], None] = lambda _: None,
+) -> dict[str, Any]:
     """Run an application, and wait for its end. Its driver runs here, and dies with this process.
 
     Args:
@@ -46,9 +49,11 @@ def run_submit(
         log: Receives the lines it prints, and Spark's warnings.
         should_stop: Asked a few times a second; true stops it.
         job_id: The job it is for, which the application carries as the property ``spark.orchestration_queue.job``.
+        progress: Receives how far it is, as a job's progress: ``percent``, ``text``, and under ``spark`` its id.
 
     Returns:
-        ``exit_code``, which is 0.
+        ``exit_code``, which is 0; and where its listener could tell, ``application``, ``input_rows``, ``input_bytes``,
+        ``output_rows`` and ``output_bytes``.
 
     Raises:
         SparkFailedError: It ended with another exit code, or was killed.
@@ -58,7 +63,7 @@ def run_submit(
         JavaNotFoundError: There is no Java for it.
     """
     options = (options or SparkSubmit()).complete()
-    path, words = _checked(application, arguments, options)
+    path, words = checked(application, arguments, options.main_class)
     name = Path(path).stem
     lines: deque[str] = deque(maxlen=_LINES_KEPT)
 
@@ -68,38 +73,27 @@ def run_submit(
             log(line)
 
     with scratch_directory() as scratch:
-        properties = write_properties(scratch, options.properties(scratch, name, job_id))
+        listening = Listening(progress, scratch / "progress.json")
+        wanted = options.properties(scratch, name, job_id)
+        if options.deploy_mode == "client":
+            wanted = with_listener(wanted, str(scratch / "progress.json"))
+        properties = write_properties(scratch, wanted)
         environment = spark_environment(options, scratch)
         environment["PYSPARK_DRIVER_PYTHON"] = str(options.python or sys.executable)
-        kind = ["--class", options.main_class] if options.main_class else []
-        submit = [f"{spark_home(environment)}/bin/spark-submit", "--load-spark-defaults", *kind]
+        submit = command_line(spark_home(environment), properties, options.main_class, path, words)
         ended = run_child(
-            [sys.executable, "-m", _LAUNCH, *submit, "--properties-file", str(properties), path, *words],
+            [sys.executable, "-m", _LAUNCH, *submit],
             b"",
             env=environment,
             log=tell,
-            should_stop=should_stop,
+            should_stop=partial(listening.look_and_ask, should_stop),
             timeout=options.timeout,
             grace=options.grace,
         )
-    code = json.loads(ended.reply)["exit_code"] if ended.reply else ended.exit_code
-    if ended.stopped or code:
-        raise _failed(name, ended, code, lines, options)
-    return {"exit_code": 0}
-
-
-def _checked(application: str | Path, arguments: Sequence[str], options: SparkSubmit) -> tuple[str, list[str]]:
-    """The application and its words, as the command line has them."""
-    if isinstance(arguments, str) or not all(isinstance(word, str) and "\0" not in word for word in arguments):
-        raise InvalidOptionError(f"The application {application} takes words; pass its arguments as a list of text.")
-    if options.main_class and not str(application).endswith(".jar"):
-        raise InvalidOptionError(f"The application {application} is no jar, so it has no class; leave main_class out.")
-    if _IS_URI.match(str(application)):
-        return str(application), list(arguments)
-    path = Path(application).absolute()
-    if not path.is_file():
-        raise InvalidOptionError(f"There is no application {path}; correct the path.")
-    return str(path), list(arguments)
+        code = json.loads(ended.reply)["exit_code"] if ended.reply else ended.exit_code
+        if ended.stopped or code:
+            raise _failed(name, ended, code, lines, options)
+        return {"exit_code": 0, **listening.finish()}
 
 
 def _failed(name: str, ended: Ended, code: int, lines: Sequence[str], options: SparkSubmit) -> SparkFailedError:
