@@ -12,7 +12,8 @@ from typing import TypeAlias
 import dagster as dg
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 from dagster._core.events import EngineEventData
-from dagster._core.execution.context.system import IStepContext, PlanOrchestrationContext
+from dagster._core.execution.context.compute import current_execution_context
+from dagster._core.execution.context.system import IStepContext, PlanOrchestrationContext, StepExecutionContext
 from dagster._core.execution.plan.objects import StepRetryData
 from dagster._core.execution.plan.plan import ExecutionPlan
 from dagster._core.execution.plan.state import KnownExecutionState
@@ -88,8 +89,10 @@ __all__ = [
     "StepContext",
     "StepDelegatingExecutor",
     "StepDependencyConfig",
+    "StepExecutionContext",
     "StepHandler",
     "StepHandlerContext",
+    "StepKey",
     "StepRetryData",
     "SubmitRunContext",
     "WorkerStatus",
@@ -113,6 +116,8 @@ __all__ = [
     "replace",
     "resume_run",
     "resumptions",
+    "running_step",
+    "step_key_of",
     "warm_up",
 ]
 
@@ -122,11 +127,24 @@ RunTarget: TypeAlias = dg.JobDefinition | UnresolvedAssetJobDefinition | dg.Asse
 StepContext: TypeAlias = dg.OpExecutionContext | dg.AssetExecutionContext
 """What a step's function is given."""
 
+StepKey: TypeAlias = tuple[str, str, int]
+"""A run's id, a step's key, and how many attempts came before."""
 
-def attempt_of(context: StepContext) -> tuple[str, str, int]:
+
+def attempt_of(context: StepContext) -> StepKey:
     """Which attempt of which step of which run it is; each element of a dynamic output has a step of its own."""
-    step = context.get_step_execution_context()
-    return context.run.run_id, step.step.key, step.previous_attempt_count
+    return step_key_of(context.get_step_execution_context())
+
+
+def step_key_of(step: StepExecutionContext) -> StepKey:
+    """The same of what Dagster's IO managers are given."""
+    return step.run_id, step.step.key, step.previous_attempt_count
+
+
+def running_step() -> StepExecutionContext | None:
+    """The step whose function runs here; None outside of one."""
+    context = current_execution_context.get()
+    return None if context is None else context.op_execution_context.get_step_execution_context()
 
 
 # What workers do with the bodies of Dagster's own commands. They are imported late: they bring the whole command line.

@@ -22,7 +22,15 @@ from orchestration_queue.errors import SparkCancelledError, UnrecoverableError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["DataFrameRef", "Keep", "call_with_frames", "dataframe_parameters", "returns_dataframe"]
+__all__ = [
+    "DataFrameRef",
+    "Keep",
+    "call_with_frames",
+    "dataframe_parameters",
+    "returns_dataframe",
+    "segment",
+    "write_new",
+]
 
 _MOST_INPUTS = 100
 _NAMES = frozenset({"DataFrame", "sql.DataFrame", "pyspark.sql.DataFrame"})
@@ -80,7 +88,7 @@ class Keep:
     @property
     def location(self) -> str:
         """The same for each attempt, so that one overwrites the other."""
-        return f"{self.root.rstrip('/')}/{_segment(self.queue)}/{_segment(self.job)}"
+        return f"{self.root.rstrip('/')}/{segment(self.queue)}/{segment(self.job)}"
 
 
 def dataframe_parameters(function: Callable[..., Any]) -> list[str]:
@@ -133,17 +141,40 @@ def call_with_frames(
     return _save(spark, result, keep, [ref.location for ref in given.values()])
 
 
+def write_new(frame: DataFrame, location: str) -> DataFrameRef:
+    """Write a DataFrame to a place where there is nothing yet.
+
+    Args:
+        frame: What to write.
+        location: A directory, or a URI of any file system that Spark knows.
+
+    Raises:
+        UnrecoverableError: Spark wrote a directory that is not to be seen from here.
+    """
+
+    def write(counted: DataFrame) -> int:
+        counted.write.parquet(location)
+        return _held_by_uri(frame.sparkSession, location) if _IS_URI.match(location) else _held_by(Path(location))
+
+    return _written(frame, location, [], write)
+
+
 def _save(spark: SparkSession, frame: DataFrame, keep: Keep, given: list[str]) -> DataFrameRef:
+    write = _write_uri if _IS_URI.match(keep.root) else _write_directory
+    return _written(frame, keep.location, given, lambda counted: write(spark, counted, keep))
+
+
+def _written(frame: DataFrame, location: str, given: list[str], write: Callable[[DataFrame], int]) -> DataFrameRef:
+    """What a DataFrame is, once ``write`` has written it and told its bytes."""
     from pyspark.sql import Observation
     from pyspark.sql import functions as F  # noqa: N812 (so does everybody)
 
     observed = Observation()
     counted = frame.observe(observed, F.count(F.lit(1)).alias("rows"))  # on the way: no second pass over the rows
-    size = _write_uri if _IS_URI.match(keep.root) else _write_directory
-    held = size(spark, counted, keep)
+    held = write(counted)
     inputs = dict.fromkeys([*given, *_directories(frame.inputFiles(), given)])
     return DataFrameRef(
-        location=keep.location,
+        location=location,
         columns=dict(frame.dtypes),
         rows=observed.get["rows"],
         bytes=held,
@@ -154,14 +185,10 @@ def _save(spark: SparkSession, frame: DataFrame, keep: Keep, given: list[str]) -
 def _write_directory(_spark: SparkSession, frame: DataFrame, keep: Keep) -> int:
     """Write beside the place, then move there: whoever looks finds all files, or those of an earlier attempt."""
     final = Path(keep.location).absolute()
-    drafts = Path(keep.root).absolute() / _DRAFTS / _segment(keep.queue) / _segment(keep.job)
+    drafts = Path(keep.root).absolute() / _DRAFTS / segment(keep.queue) / segment(keep.job)
     draft = drafts / secrets.token_hex(4)
     frame.write.parquet(str(draft))
-    if not draft.is_dir():
-        raise UnrecoverableError(
-            f"Spark wrote {draft} on another machine, where this worker cannot see it; set SparkOptions(results=...) "
-            "to a directory that both share, or to a URI such as s3a://bucket/results."
-        )
+    held = _held_by(draft)
     if not keep.may_commit():
         shutil.rmtree(draft, ignore_errors=True)
         raise SparkCancelledError(f"The job was told to stop before its result took its place at {final}.")
@@ -170,13 +197,27 @@ def _write_directory(_spark: SparkSession, frame: DataFrame, keep: Keep) -> int:
         shutil.move(final, drafts / f"{draft.name}-old")
     draft.rename(final)
     shutil.rmtree(drafts, ignore_errors=True)  # and what attempts that were killed have left there
-    return sum(file.stat().st_size for file in final.glob("**/*.parquet"))
+    return held
 
 
 def _write_uri(spark: SparkSession, frame: DataFrame, keep: Keep) -> int:
     """Spark's own commit: the files appear when all are written, and then ``_SUCCESS`` beside them."""
     frame.write.mode("overwrite").parquet(keep.location)
-    files = spark.read.format("binaryFile").option("pathGlobFilter", "*.parquet").load(keep.location)
+    return _held_by_uri(spark, keep.location)
+
+
+def _held_by(directory: Path) -> int:
+    """The bytes of a directory that Spark has just written."""
+    if not directory.is_dir():
+        raise UnrecoverableError(
+            f"Spark wrote {directory} on another machine, where this process cannot see it; name a directory that both "
+            "share, or a URI such as s3a://bucket/results (for tasks by SparkOptions(results=...))."
+        )
+    return sum(file.stat().st_size for file in directory.glob("**/*.parquet"))
+
+
+def _held_by_uri(spark: SparkSession, location: str) -> int:
+    files = spark.read.format("binaryFile").option("pathGlobFilter", "*.parquet").load(location)
     return int(files.selectExpr("coalesce(sum(length), 0) as held").collect()[0]["held"])
 
 
@@ -187,6 +228,6 @@ def _directories(files: list[str], given: list[str]) -> list[str]:
     return [directory for directory in found if not directory.startswith(known)]
 
 
-def _segment(name: str) -> str:
+def segment(name: str) -> str:
     """Any name as one step of a path."""
     return "%2E" * len(name) if set(name) == {"."} else quote(name, safe="")

@@ -31,6 +31,7 @@ from orchestration_queue.errors import InvalidOptionError, JobFailedError, JobNo
 from orchestration_queue.options import JobOptions
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import reading
+from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.states import JobState
 
 __all__ = ["PipesQueueClient"]
@@ -101,11 +102,17 @@ class PipesQueueClient(QueueResource, dg.PipesClient):
 
     def _client_name(self, context: StepContext, queue: str, task: str, name: str | None) -> str:
         """By which another attempt of the step knows this work: the same whenever the step makes the same calls."""
-        if name is None:
-            call = (*attempt_of(context), queue, task)
-            self._calls[call] += 1
-            name = f"{task} {self._calls[call]}"
-        return f"PipesQueueClient {queue} {name}"
+        return f"PipesQueueClient {queue} {name or self._numbered(context, queue, task)}"
+
+    def _numbered(self, context: StepContext, queue: str, work: str) -> str:
+        """A name for work that has none: its place among the step's calls for the same."""
+        call = (*attempt_of(context), queue, work)
+        self._calls[call] += 1
+        return f"{work} {self._calls[call]}"
+
+    def _described(self, record: JobRecord) -> Mapping[str, dg.MetadataValue]:  # noqa: ARG002  for kinds of work
+        """What a kind of work has to show beside how its job ran."""
+        return {}
 
 
 def _check(options: JobOptions) -> None:
@@ -194,4 +201,5 @@ class _Launch:
     def _metadata(self, job: Job) -> dict[str, dg.MetadataValue]:
         """How the job ran. What it returned is not shown: what it reported is."""
         described = job_metadata(job.record, queue=self.queue, logs=job.logs())
-        return {name: value for name, value in described.items() if name.startswith(_OURS)}
+        ours = {name: value for name, value in described.items() if name.startswith(_OURS)}
+        return {**ours, **self.client._described(job.record)}

@@ -1,0 +1,115 @@
+"""Spark work as a step's external work: a job of the queue, which a step that is tried again finds running."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import dagster as dg
+from dagster_pipes import PipesExtras
+from pydantic import Field
+
+from orchestration_queue.dagster._compat import StepContext
+from orchestration_queue.dagster.metadata import metadata_value
+from orchestration_queue.dagster.pipes import PipesQueueClient
+from orchestration_queue.dagster.spark.work import TASK, ScriptWork
+from orchestration_queue.errors import InvalidOptionError
+from orchestration_queue.options import JobOptions
+from orchestration_queue.protocol.record import JobRecord
+from orchestration_queue.spark.options import SparkOptions
+
+__all__ = ["PipesSparkClient"]
+
+_SHOWN = {"application": "spark_application", "session": "spark_session", "server": "spark_server", "ui": "spark_ui"}
+"""What a job's progress tells of its Spark, and as which metadata."""
+
+
+class PipesSparkClient(PipesQueueClient):
+    """Runs a step's Spark work as a job of the queue, and reports what it reports.
+
+    The job runs on a worker, by ``spark-submit`` or in a session on its Connect server, while the step's process does
+    nothing but wait for messages. All that :class:`PipesQueueClient` promises holds: a step that is tried again finds
+    its job, and Spark is not started twice. Cancelling the run cancels the job, and with it Spark's part.
+
+    Examples:
+        >>> import dagster as dg
+        >>> defs = dg.Definitions(resources={"spark": PipesSparkClient(url=dg.EnvVar("OQ_URL"))})
+    """
+
+    default_queue: str = Field(default="spark", description="Where the jobs go that name no queue.")
+
+    def run(  # type: ignore[override]  # as Dagster's own clients, each takes what its kind of work needs
+        self,
+        *,
+        context: StepContext,
+        script: str | None = None,
+        task: str | None = None,
+        arguments: Sequence[str] | Mapping[str, Any] | None = None,
+        extras: PipesExtras | None = None,
+        spark: SparkOptions | None = None,
+        queue: str | None = None,
+        options: JobOptions | None = None,
+        name: str | None = None,
+    ) -> dg.PipesClientCompletedInvocation:
+        """Run a script, or a Spark task, and wait for its end.
+
+        Args:
+            context: The step's context.
+            script: A script below the directory of the worker's :func:`spark_steps`. It opens Pipes with
+                ``PipesStreamContextLoader`` and ``PipesStreamMessageWriter``.
+            task: Instead, the name of a task of the worker's: a ``@spark_task`` that takes ``job: ActiveJob``, too, and
+                reports by ``open_job_pipes(job)``.
+            arguments: A script's words, or a task's keyword arguments.
+            extras: What the work shall find in its Pipes context.
+            spark: How a script runs. A ``SparkSubmit`` asks for an application of its own by ``spark-submit``, anything
+                else for a session on the worker's Connect server. The worker says what may be said here.
+            queue: The queue to add the job to; default ``default_queue``.
+            options: How the job is retried, limited and kept. It must be kept, and its id is the client's.
+            name: What this work is called within the step; default by its place among the step's calls.
+                Calls from several threads need names.
+
+        Returns:
+            What the work reported. Its metadata name Spark's session and application.
+
+        Raises:
+            dagster.Failure: The job failed for good.
+            InvalidOptionError: Script and task do not name one thing, or the arguments, options or path do not fit it.
+            UsageError: The wire cannot carry the queue, the task or the arguments.
+            TransportError: The server cannot be reached.
+        """
+        data: dict[str, Any]
+        if (script is None) == (task is None):
+            raise InvalidOptionError("A step runs either a script or a task; pass one of script and task.")
+        if script is not None:
+            task, data = TASK, ScriptWork.of(script, arguments or (), spark).model_dump(mode="json")
+            name = name or self._numbered(context, queue or self.default_queue, script)
+        else:
+            data = _by_name(task, arguments, spark)
+        return super().run(
+            context=context,
+            extras=extras,
+            queue=queue or self.default_queue,
+            task=str(task),
+            data=data,
+            options=options,
+            name=name,
+        )
+
+    def _described(self, record: JobRecord) -> Mapping[str, dg.MetadataValue]:
+        """Where Spark did the work, and how far it came."""
+        progress = record.progress
+        if not isinstance(progress, dict):
+            return {}
+        kept = progress.get("spark")
+        found = {label: kept[name] for name, label in _SHOWN.items() if isinstance(kept, dict) and kept.get(name)}
+        text = {"spark_progress": str(progress["text"])} if "text" in progress else {}
+        return {f"orchestration_queue/{name}": metadata_value(name, value) for name, value in {**found, **text}.items()}
+
+
+def _by_name(task: str | None, arguments: object, spark: SparkOptions | None) -> dict[str, Any]:
+    """A task's keyword arguments."""
+    if spark is not None:
+        raise InvalidOptionError(f"Task {task!r} says itself how its Spark runs; leave spark out, or name a script.")
+    if arguments is not None and not isinstance(arguments, Mapping):
+        raise InvalidOptionError(f"Task {task!r} takes its arguments by name; pass them as a mapping.")
+    return dict(arguments or {})

@@ -1,0 +1,194 @@
+"""DataFrames as what assets are: Parquet files by asset and partition, complete or not there at all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+from pydantic import Field
+
+from orchestration_queue.dagster.spark.places import Place
+from orchestration_queue.dagster.spark.session import SparkSessionResource
+from orchestration_queue.errors import StateError, UsageError
+from orchestration_queue.spark.references import DataFrameRef, write_new
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["ParquetIOManager"]
+
+_MAY_LACK = "allow_missing_partitions"
+
+
+class ParquetIOManager(dg.ConfigurableIOManager):
+    """Keeps the DataFrames that assets return as Parquet files, and gives them to the assets that depend on them.
+
+    Each attempt writes to a directory of its own. When all files are there, a small file is replaced, which names the
+    directory that counts: a reader finds the old files or the new ones, whole, and whatever an attempt that was killed
+    has left is nothing to it. The version before stays for whoever still reads it.
+
+    An asset may return a :class:`~orchestration_queue.spark.DataFrameRef` as well, such as the result of a Spark task:
+    then nothing is copied. An input annotated as ``DataFrameRef`` gets the reference, for which no Spark is needed. For
+    several partitions at once, an asset returns a dictionary of DataFrames by partition. An input gets the DataFrames
+    of all its partitions as one, or annotated as ``dict`` by partition; with the metadata ``allow_missing_partitions``
+    it takes those that are there.
+
+    Examples:
+        >>> import dagster as dg
+        >>> spark = SparkSessionResource()
+        >>> defs = dg.Definitions(
+        ...     resources={"spark": spark, "io_manager": ParquetIOManager(root="/data/lake", spark=spark)}
+        ... )
+    """
+
+    root: str = Field(description="The directory, or a URI of a file system that both Spark and fsspec know.")
+    spark: SparkSessionResource | None = Field(
+        default=None,
+        description="Whose sessions load; default the session that is active in the process, or a new one.",
+    )
+
+    def handle_output(self, context: dg.OutputContext, obj: object) -> None:
+        """Write what an asset returned, and describe it.
+
+        Raises:
+            UsageError: It is no DataFrame, or not one for each partition.
+        """
+        keys = _partitions(context)
+        frames = _by_partition(obj, keys, _shown(context))
+        written = [self._write(context, key, frame) for key, frame in frames.items()]
+        context.add_output_metadata(_described(written, is_partition=keys != [None]))
+
+    def load_input(self, context: dg.InputContext) -> Any:
+        """What an asset returned, as the parameter's annotation asks for it.
+
+        Raises:
+            StateError: It is not there, or not for all partitions.
+            UsageError: A reference is asked for, and there are several partitions.
+        """
+        found = self._references(context)
+        kind = context.dagster_type.typing_type
+        if kind is DataFrameRef:
+            if len(found) > 1:
+                raise UsageError(
+                    f"The input {context.name!r} is a DataFrameRef, and {_shown(context)} has {len(found)} partitions "
+                    "here; annotate it as dict[str, DataFrameRef], or as DataFrame."
+                )
+            return next(iter(found.values()))
+        if _is_dict(kind):
+            if DataFrameRef in getattr(kind, "__args__", ()):
+                return found
+            return {key: ref.load(self._session(context)) for key, ref in found.items()}
+        return _together(self._session(context), list(found.values()))
+
+    def _write(self, context: dg.OutputContext, partition: str | None, frame: Any) -> DataFrameRef:
+        place = Place.of(self.root, _words(context), partition)
+        reference = frame if isinstance(frame, DataFrameRef) else write_new(frame, place.draft(context.run_id))
+        place.point_to(reference, lambda run: run == context.run_id or _is_over(context, run))
+        return reference
+
+    def _references(self, context: dg.InputContext) -> dict[str | None, DataFrameRef]:
+        found: dict[str | None, DataFrameRef] = {}
+        missing = []
+        for key in _partitions(context):
+            reference = Place.of(self.root, _words(context), key).read()
+            if reference is None:
+                missing.append(key)
+            else:
+                found[key] = reference
+        may_lack = context.definition_metadata.get(_MAY_LACK, False)
+        if not found or (missing and not may_lack):
+            which = f" for partition {missing[0]!r}" if missing and missing[0] is not None else ""
+            more = f" and {len(missing) - 1} others" if len(missing) > 1 else ""
+            raise StateError(
+                f"There is no data of {_shown(context)}{which}{more} below {self.root}; materialize it first"
+                f"{f', or give the input the metadata {_MAY_LACK}' if found else ''}."
+            )
+        return found
+
+    def _session(self, context: dg.InputContext) -> SparkSession:
+        if self.spark is not None:
+            return self.spark.session_of(context.step_context)
+        from pyspark.sql import SparkSession
+
+        return SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
+
+
+def _words(context: dg.InputContext | dg.OutputContext) -> Sequence[str]:
+    """What is kept, as steps of a path: an asset, or an output of an op in a run."""
+    return context.asset_key.path if context.has_asset_key else ["runs", *context.get_identifier()]
+
+
+def _shown(context: dg.InputContext | dg.OutputContext) -> str:
+    return f"asset {context.asset_key.to_user_string()}" if context.has_asset_key else f"output {context.name!r}"
+
+
+def _partitions(context: dg.InputContext | dg.OutputContext) -> list[str | None]:
+    return [*context.asset_partition_keys] if context.has_asset_partitions else [None]
+
+
+def _by_partition(obj: object, keys: Sequence[str | None], what: str) -> dict[str | None, Any]:
+    """A DataFrame, or a reference of one, for each partition."""
+    if len(keys) == 1 and not isinstance(obj, Mapping):
+        frames: Mapping[Any, Any] = {keys[0]: obj}
+    elif isinstance(obj, Mapping) and set(obj) == set(keys):
+        frames = {key: obj[key] for key in keys}  # the keys of several dimensions are more than text
+    else:
+        raise UsageError(
+            f"This step makes {len(keys)} partitions of {what}, and returned a {type(obj).__name__} that does not say "
+            "what belongs to which; return a dict of DataFrames by partition key, or use BackfillPolicy.multi_run(1)."
+        )
+    for frame in frames.values():
+        if not isinstance(frame, DataFrameRef) and not _is_dataframe(frame):
+            raise UsageError(
+                f"{what[0].upper()}{what[1:]} returned a {type(frame).__name__}, which is kept by another IO manager; "
+                "return a Spark DataFrame or a DataFrameRef, or name another io_manager_key."
+            )
+    return dict(frames)
+
+
+def _is_dataframe(value: object) -> bool:
+    """Without loading Spark for what is none."""
+    return any(
+        base.__module__.startswith("pyspark.sql") and base.__name__ == "DataFrame" for base in type(value).__mro__
+    )
+
+
+def _is_dict(kind: Any) -> bool:
+    return kind is dict or getattr(kind, "__origin__", None) in (dict, Mapping)
+
+
+def _together(spark: SparkSession, references: Sequence[DataFrameRef]) -> DataFrame:
+    """Several as one. Where all have the same columns, Spark reads their files as one table."""
+    first = references[0]
+    if all(ref.format == "parquet" and ref.columns == first.columns for ref in references):
+        return spark.read.parquet(*(ref.location for ref in references))
+    frames = [reference.load(spark) for reference in references]
+    return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
+
+
+def _is_over(context: dg.OutputContext, run_id: str) -> bool:
+    """Whether nobody writes for a run any more."""
+    run = context.step_context.instance.get_run_by_id(run_id)
+    return run is None or run.is_finished
+
+
+def _described(written: Sequence[DataFrameRef], *, is_partition: bool) -> dict[str, Any]:
+    rows = sum(reference.rows for reference in written)
+    columns = [dg.TableColumn(name, kind) for name, kind in written[0].columns.items()]
+    known: dict[str, Any] = {"orchestration_queue/bytes": sum(reference.bytes or 0 for reference in written)}
+    if len(written) == 1:
+        known |= {"dagster/uri": _uri(written[0]), "orchestration_queue/inputs": list(written[0].inputs)}
+    return known | {
+        "dagster/row_count": rows,
+        **({"dagster/partition_row_count": rows} if is_partition else {}),
+        "dagster/column_schema": dg.TableSchema(columns),
+    }
+
+
+def _uri(reference: DataFrameRef) -> str:
+    if reference.format == "table" or "://" in reference.location:
+        return reference.location
+    return Path(reference.location).absolute().as_uri()

@@ -1,0 +1,136 @@
+"""A running job whose news also reach the step that waits for it. Needs no Dagster."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Mapping
+from threading import Lock
+from types import TracebackType
+from typing import Any, Literal, Self, cast
+
+import redis
+from dagster_pipes import (
+    PIPES_PROTOCOL_VERSION,
+    PIPES_PROTOCOL_VERSION_FIELD,
+    PipesMappingParamsLoader,
+    PipesMessage,
+)
+
+from orchestration_queue.dagster.pipes.writer import PipesStreamMessageWriter, PipesStreamMessageWriterChannel
+from orchestration_queue.errors import TransportError
+from orchestration_queue.worker import ActiveJob
+
+__all__ = ["StepReport"]
+
+_EVERY_S = 0.5
+"""Seconds between two deliveries of what is printed."""
+_MOST_HELD = 64 << 10
+"""So many characters are delivered at once."""
+
+
+class StepReport:
+    """The job as Spark's runtimes see it. Its lines go to its log, and to the step's compute log, twice a second.
+
+    Args:
+        job: The running job.
+        environment: Where its Pipes session is, see ``pipes_environment``.
+        ui: Where people look at an application, with ``{application}`` in place of its id; None for nowhere.
+        url: The queue's server; default ``OQ_URL``, else what the session says.
+    """
+
+    def __init__(
+        self, job: ActiveJob, environment: Mapping[str, str], ui: str | None = None, url: str | None = None
+    ) -> None:
+        self._job = job
+        self._url = url
+        self._params = PipesMappingParamsLoader(environment).load_messages_params()
+        self._ui = ui
+        self._facts: dict[str, str] = {}
+        self._progress: dict[str, Any] = {"percent": 0, "text": "waiting for Spark"}
+        self._told: set[str] = set()
+        self._held: list[str] = []
+        self._length = 0
+        self._next = 0.0
+        self._lock = Lock()
+        self._open = contextlib.ExitStack()
+        self._channel: PipesStreamMessageWriterChannel | None = None
+
+    def __enter__(self) -> Self:
+        """Be ready."""
+        self._channel = self._open.enter_context(PipesStreamMessageWriter(self._url).open(self._params))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Deliver what is held, and hang up."""
+        with self._lock:
+            self._deliver()
+        self._open.close()
+
+    @property
+    def id(self) -> str:
+        """The job's id."""
+        return self._job.id
+
+    @property
+    def queue(self) -> str:
+        """Its queue's name."""
+        return self._job.queue
+
+    @property
+    def should_stop(self) -> bool:
+        """Whether it has to end."""
+        return self._job.should_stop
+
+    @property
+    def record(self) -> Any:
+        """The job as it started."""
+        return self._job.record
+
+    def log(self, text: str) -> None:
+        """Append a line to the job's log, and to the step's."""
+        with contextlib.suppress(TransportError):  # a server that is away for a moment costs lines, not the work
+            self._job.log(text)
+        with self._lock:
+            self._held.append(text)
+            self._length += len(text)
+            if time.monotonic() >= self._next or self._length >= _MOST_HELD:
+                self._deliver()
+
+    def update_progress(self, progress: Any) -> None:
+        """Store how far the job is, with all that is known of its Spark."""
+        self._progress = progress
+        known = {**progress.get("spark", {}), **self._facts}
+        self._job.update_progress({**progress, "spark": known})
+        self._announce(known)
+
+    def know(self, *, application: str) -> None:
+        """Note which application it is; the step is told at once."""
+        self._facts = {"application": application} if application else {}
+        if application and self._ui:
+            self._facts["ui"] = self._ui.replace("{application}", application)
+        self.update_progress(self._progress)
+
+    def _announce(self, known: Mapping[str, Any]) -> None:
+        """Tell the step once of each thing by which Spark's part of it can be found."""
+        words = {"session": "Spark session", "application": "Spark application", "ui": "Spark's UI"}
+        for name, what in words.items():
+            if (value := known.get(name)) and f"{name} {value}" not in self._told:
+                self._told.add(f"{name} {value}")
+                self._write("log", {"message": f"{what}: {value}", "level": "INFO"})
+
+    def _deliver(self) -> None:
+        if self._held:
+            text = "".join(f"{line}\n" for line in self._held)
+            self._held, self._length = [], 0
+            self._write("log_external_stream", {"stream": "stdout", "text": text, "extras": {}})
+        self._next = time.monotonic() + _EVERY_S
+
+    def _write(self, method: Literal["log", "log_external_stream"], params: Mapping[str, Any]) -> None:
+        if self._channel is None:
+            return
+        message = {PIPES_PROTOCOL_VERSION_FIELD: PIPES_PROTOCOL_VERSION, "method": method, "params": params}
+        with contextlib.suppress(redis.RedisError, TransportError):
+            self._channel.write_message(cast(PipesMessage, message))

@@ -1,0 +1,166 @@
+"""A warm Spark session in the body of an asset: one for each step, on a Connect server that is there already."""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from threading import Lock
+from typing import TYPE_CHECKING, Self, TypeAlias
+
+import dagster as dg
+from pydantic import Field, PrivateAttr
+
+from orchestration_queue.dagster._compat import StepExecutionContext, StepKey, running_step, step_key_of
+from orchestration_queue.errors import InvalidOptionError
+from orchestration_queue.spark.connect.server import ConnectServer, Stay
+from orchestration_queue.spark.options import SparkOptions
+from orchestration_queue.spark.runtime import server_for
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from orchestration_queue.spark.connect.session import SparkConnection
+
+__all__ = ["SparkSessionResource"]
+
+_NAMESPACE = uuid.UUID("0b5c1b2e-6c0b-4a0b-8a3d-6a5f0a7f2f0e")
+"""Of the sessions' ids. Never to change: an attempt must find the session of the one before."""
+
+
+class SparkSessionResource(dg.ConfigurableResource["SparkSessionResource"]):
+    """A Spark session for each step, on a Spark Connect server.
+
+    Nothing connects before a step asks for :attr:`session`. Steps have sessions of their own, also in one process:
+    views and properties are the step's alone, and neighbours do not see them. When the step ends, in whatever way, so
+    does its session and all that runs in it; what an attempt that was killed has left running, the next one ends.
+
+    Without an address it is a server of this machine, shared with all workers and programs that ask for an equal one,
+    and started by whoever is first (see :class:`~orchestration_queue.spark.ConnectServer`).
+
+    Examples:
+        >>> import dagster as dg
+        >>> @dg.asset
+        ... def rows(spark: SparkSessionResource) -> int:
+        ...     return spark.session.read.parquet("/data/flights").count()
+        >>> defs = dg.Definitions([rows], resources={"spark": SparkSessionResource(memory="2g")})
+    """
+
+    url: str | None = Field(
+        default=None,
+        repr=False,
+        description="A server that others run, sc://host:15002; default SPARK_REMOTE, else one of this machine.",
+    )
+    master: str = Field(default="local[*]", description="Where this machine's server works.")
+    memory: str = Field(default="1g", description="The heap of this machine's server.")
+    conf: dict[str, str] = Field(default_factory=dict, description="Properties of each session.")
+
+    _held: dict[_Name, _Session] = PrivateAttr(default_factory=dict)
+
+    @contextlib.contextmanager
+    def yield_for_execution(self, context: dg.InitResourceContext) -> Iterator[Self]:  # noqa: ARG002  Dagster's
+        """Lend the resource to a step, or to the steps of a run in one process, and end their sessions afterwards."""
+        try:
+            yield self
+        finally:
+            self.close()
+
+    @property
+    def session(self) -> SparkSession:
+        """The session of the step that runs here; outside of a step, one for all who ask.
+
+        Raises:
+            SparkFailedError: The server does not start or answer.
+            UnrecoverableError: Spark refuses a property.
+            InvalidOptionError: The address cannot be used, or there is one for a server of this machine.
+        """
+        return self.session_of(running_step())
+
+    def session_of(self, step: StepExecutionContext | None) -> SparkSession:
+        """The session of a step, for what works for it outside of its body, such as an IO manager."""
+        name = (self._server(), id(self) if step is None else step_key_of(step))
+        with _lock:
+            if name not in self._held:
+                if name not in _open:
+                    _open[name] = _Session.opened(name, self.conf)
+                self._held[name] = _open[name]
+                self._held[name].users += 1
+            return self._held[name].connection.session
+
+    def close(self) -> None:
+        """End all sessions, and what runs in them. One that another resource of the same step uses, ends with that."""
+        with _lock:
+            while self._held:
+                name, session = self._held.popitem()
+                session.users -= 1
+                if not session.users:
+                    _open.pop(name).close()
+
+    def _server(self) -> ConnectServer:
+        own = {name: value for name in ("master", "memory") if (value := getattr(self, name)) != _DEFAULTS[name]}
+        if self.url is not None and own:
+            raise InvalidOptionError(
+                f"SparkSessionResource.{next(iter(own))} concerns a server of this machine, and url names another; "
+                "leave one of them out."
+            )
+        return _shared(self.url, **own)
+
+
+_DEFAULTS = {"master": "local[*]", "memory": "1g"}
+
+
+@cache
+def _shared(url: str | None, **own: str) -> ConnectServer:
+    """One for all resources of a process that say the same."""
+    if url is not None:
+        return ConnectServer(url=url)
+    return ConnectServer(SparkOptions(**own)) if own else server_for(SparkOptions())
+
+
+@dataclass(slots=True)
+class _Session:
+    """A session, its place on the server, and how many resources use it."""
+
+    connection: SparkConnection
+    stay: Stay
+    users: int = 0
+
+    @classmethod
+    def opened(cls, name: _Name, conf: dict[str, str]) -> _Session:
+        from orchestration_queue.spark.connect.control import fence  # these need gRPC, and take a second to load
+        from orchestration_queue.spark.connect.session import SparkConnection
+
+        server, key = name
+        session_id = _session_id(key)
+        stay = server.stay(session_id)
+        try:
+            if not isinstance(key, int) and key[2] > 0:
+                fence(stay.url, _session_id((*key[:2], key[2] - 1)))
+            tag = "dagster" if isinstance(key, int) else f"dagster-{key[0]}-{key[1]}"
+            return cls(SparkConnection(stay.url, session_id, tag.replace(",", "_"), conf), stay)
+        except BaseException:
+            stay.leave()
+            raise
+
+    def close(self) -> None:
+        try:
+            self.connection.cut()
+            self.connection.close()
+        finally:
+            self.stay.leave()
+
+
+_Name: TypeAlias = tuple[ConnectServer, StepKey | int]
+"""A session's server, and the attempt of a step that it is for; outside of a step, the resource."""
+
+_open: dict[_Name, _Session] = {}
+"""The sessions of this process. Dagster copies resources that others hold, such as IO managers: a step has one all the
+same, or its DataFrames could not be joined."""
+_lock = Lock()
+
+
+def _session_id(key: StepKey | int) -> str:
+    """The same for all who speak of one attempt of a step."""
+    return str(uuid.uuid4() if isinstance(key, int) else uuid.uuid5(_NAMESPACE, "\n".join(map(str, key))))

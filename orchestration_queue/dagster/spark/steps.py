@@ -1,0 +1,214 @@
+"""The worker's side: a task that runs scripts of one directory for Dagster's steps. Needs no Dagster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from orchestration_queue.dagster.pipes.environment import pipes_environment, spark_properties
+from orchestration_queue.dagster.pipes.writer import URL_VARIABLE
+from orchestration_queue.dagster.spark.report import StepReport
+from orchestration_queue.dagster.spark.work import TASK, ScriptWork
+from orchestration_queue.errors import InvalidOptionError, UnrecoverableError
+from orchestration_queue.spark.connect.address import DEFAULT_USER
+from orchestration_queue.spark.connect.server import ConnectServer
+from orchestration_queue.spark.options import SparkOptions
+from orchestration_queue.spark.run import run_spark
+from orchestration_queue.spark.runtime import server_for
+from orchestration_queue.spark.submit.options import SparkSubmit
+from orchestration_queue.spark.submit.run import run_submit
+from orchestration_queue.worker import ActiveJob
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["HARMLESS", "spark_steps"]
+
+HARMLESS = (
+    "spark.sql.adaptive.*",
+    "spark.sql.ansi.*",
+    "spark.sql.files.*",
+    "spark.sql.session.*",
+    "spark.sql.shuffle.*",
+)
+"""Properties that a step may set unless the worker says otherwise: none of them brings code, files or addresses."""
+
+_OF_SESSION = frozenset({"conf", "shuffle_partitions", "timeout"})
+_OF_DRIVER = _OF_SESSION | {
+    "app_name",
+    "driver_cores",
+    "executor_cores",
+    "executor_memory",
+    "executors",
+    "memory",
+}
+"""What a step may say of an application of its own. Where it runs, and with which code, the worker says."""
+_CLUSTERS = ("yarn", "k8s://")
+
+
+def spark_steps(
+    scripts: str | Path,
+    *,
+    options: SparkSubmit | None = None,
+    server: ConnectServer | None = None,
+    conf: Collection[str] = HARMLESS,
+    ui: str | None = None,
+    url: str | None = None,
+) -> Callable[..., Any]:
+    """Make a task ``spark_step`` that runs scripts for :class:`PipesSparkClient`.
+
+    A job names a script below the directory, and nothing else runs. The script finds its Pipes session in its
+    environment; what it prints becomes the job's log and the step's compute log; what it leaves in a variable
+    ``result``, the job's result. It ends with the job, whichever way that ends.
+
+    Args:
+        scripts: The directory.
+        options: Where and how Spark runs. A step may say memory, numbers of executors and cores, a name, a time limit,
+            and properties that ``conf`` names.
+        server: The Connect server for steps that ask for no ``spark-submit``; by default the one at ``SPARK_REMOTE``,
+            else one of this machine.
+        conf: Properties that a step may set: names, or patterns such as ``spark.sql.*``.
+        ui: Where people look at an application, such as ``http://history:18080/history/{application}``.
+        url: The queue's server, for workers that were given it otherwise than by ``OQ_URL``.
+
+    Raises:
+        InvalidOptionError: There is no such directory.
+
+    Examples:
+        ::
+
+            tasks.task(spark_steps("jobs", options=SparkSubmit(master="spark://host:7077")))
+    """
+    root = Path(scripts).absolute()
+    if not root.is_dir():
+        raise InvalidOptionError(f"There is no directory {root} to hold the scripts; make it, or correct its path.")
+    steps = _Steps(root, (options or SparkSubmit()).complete(), server, tuple(conf), ui, url)
+
+    def spark_step(
+        script: str,
+        job: ActiveJob,
+        arguments: Sequence[str] = (),
+        by_submit: bool = False,
+        options: dict[str, Any] | None = None,
+    ) -> Any:
+        return steps.run(
+            ScriptWork(script=script, arguments=arguments, by_submit=by_submit, options=options or {}), job
+        )
+
+    assert spark_step.__name__ == TASK  # noqa: S101  under which steps look for it
+    return spark_step
+
+
+@dataclass(frozen=True, slots=True)
+class _Steps:
+    """What a worker lets steps do."""
+
+    root: Path
+    options: SparkSubmit
+    server: ConnectServer | None
+    conf: tuple[str, ...]
+    ui: str | None
+    url: str | None
+
+    def run(self, work: ScriptWork, job: ActiveJob) -> Any:
+        script = self._script(work)
+        options = self._options(work)
+        environment = pipes_environment(job, self.url) | ({} if self.url is None else {URL_VARIABLE: self.url})
+        with StepReport(job, environment, self.ui, self.url) as report:
+            if work.by_submit:
+                return self._submit(script, work, options, environment, report)
+            return self._connect(script, work, options, environment, report)
+
+    def _submit(
+        self, script: Path, work: ScriptWork, options: SparkSubmit, environment: dict[str, str], report: StepReport
+    ) -> Any:
+        """By ``spark-submit``. Where its driver runs on another machine, the environment travels as properties."""
+        travels = spark_properties(environment) if options.master.startswith(_CLUSTERS) else {}
+        given = {"env": {**options.env, **environment}, "conf": {**options.conf, **travels}}
+        return run_submit(
+            script,
+            work.arguments,
+            options.model_copy(update=given),
+            log=report.log,
+            should_stop=lambda: report.should_stop,
+            job_id=report.id,
+        )
+
+    def _connect(
+        self, script: Path, work: ScriptWork, options: SparkSubmit, environment: dict[str, str], report: StepReport
+    ) -> Any:
+        """In a process that shares the job's session: the script is one program, whose words and variables are its own.
+
+        The session is opened, watched, fenced and ended here, as for any Spark task.
+        """
+        from orchestration_queue.spark.connect.run import run_connect  # it needs gRPC, and takes a second to load
+
+        server = self.server or server_for(self.options)
+
+        def in_session(spark: SparkSession) -> Any:
+            report.know(application=spark.conf.get("spark.app.id", "") or "")
+            session = SparkOptions(
+                env={**self.options.env, **environment, "SPARK_REMOTE": _address(server, spark)},
+                python=self.options.python,
+                java_home=self.options.java_home,
+                grace=self.options.grace,
+            )
+            client: Any = spark.client  # which only sessions of Connect have
+            return run_spark(
+                script,
+                work.arguments,
+                session,
+                log=report.log,
+                should_stop=lambda: client.is_closed,  # as it is when the job is cancelled, or over its time
+                job_id=report.id,
+            )
+
+        how = SparkOptions(conf=options.conf, shuffle_partitions=options.shuffle_partitions, timeout=options.timeout)
+        return run_connect(work.script, in_session, server, how, report)
+
+    def _script(self, work: ScriptWork) -> Path:
+        """The script, once it is certain that it lies below the directory, links and all."""
+        path = (self.root / work.script).resolve()
+        if not path.is_relative_to(self.root.resolve()) or not path.is_file():
+            raise UnrecoverableError(
+                f"There is no script {work.script!r} below {self.root}; put it there on every worker, or correct its "
+                "name."
+            )
+        return path
+
+    def _options(self, work: ScriptWork) -> SparkSubmit:
+        """What the worker and the step say together."""
+        allowed = _OF_DRIVER if work.by_submit else _OF_SESSION
+        if strange := sorted(work.options.keys() - allowed):
+            kind = "an application" if work.by_submit else "a session"
+            raise UnrecoverableError(
+                f"A step may not say {strange[0]!r} for {kind} of this worker, only {', '.join(sorted(allowed))}; "
+                "have the worker say it: spark_steps(options=...)."
+            )
+        said = dict(work.options)
+        conf = said.pop("conf", {})
+        for name in conf:
+            if not any(fnmatchcase(name, pattern) for pattern in self.conf):
+                raise UnrecoverableError(
+                    f"A step may not set the property {name!r} on this worker, only {', '.join(self.conf)}; "
+                    "have the worker allow it: spark_steps(conf=...)."
+                )
+        mine = self.options.model_dump(exclude_unset=True)
+        # The worker's properties are those of its applications; a server has its own.
+        base = dict(self.options.conf) if work.by_submit else {}
+        try:
+            return SparkSubmit(**mine | said | {"conf": base | conf})
+        except InvalidOptionError as error:
+            raise UnrecoverableError(str(error)) from None
+
+
+def _address(server: ConnectServer, spark: SparkSession) -> str:
+    """The address of the very session, for a process that is to share it."""
+    client: Any = spark.client
+    builder = client._builder
+    base = server.url or f"sc://{builder.endpoint}/;token={client.token}"
+    given = {"session_id": spark.session_id, "user_id": builder.userId or DEFAULT_USER}  # type: ignore[attr-defined]
+    return f"{base.rstrip(';/')}{'' if ';' in base else '/'};" + ";".join(f"{n}={v}" for n, v in given.items())

@@ -1,0 +1,1 @@
+"""Tests of what brings Dagster and Spark together."""
