@@ -120,8 +120,4 @@ def tidy(
         raise _not_installed(error) from error
     with dg.DagsterInstance.get() as instance:
         swept = sweep(instance, queue or ())
-    tell(
-        as_json,
-        f"{len(swept.stopped)} jobs stopped, {len(swept.queued)} runs queued again, {len(swept.failed)} runs failed.",
-        **asdict(swept),
-    )
+    tell(as_json, str(swept), **asdict(swept))

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         flow_sensor,
         queue_event_sensor,
         request_run,
+        sweep_sensor,
     )
     from orchestration_queue.dagster.stepping import CodeLocation, DagsterWorker
 
@@ -60,6 +61,7 @@ __all__ = [
     "queue_task_asset",
     "request_run",
     "scheduler_sensor",
+    "sweep_sensor",
 ]
 
 _HOMES = {
@@ -73,7 +75,7 @@ _HOMES = {
     "schedules": "queue_schedules scheduler_sensor",
     "sensors": (
         "Limits QueueEvent Reaction ReplayBudget backlog_sensor dead_letter_sensor "
-        "flow_completed_sensor flow_sensor queue_event_sensor request_run"
+        "flow_completed_sensor flow_sensor queue_event_sensor request_run sweep_sensor"
     ),
     "stepping": "CodeLocation DagsterWorker",
 }

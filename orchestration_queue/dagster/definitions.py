@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 
 import dagster as dg
 
@@ -18,8 +19,10 @@ from orchestration_queue.dagster.sensors import (
     flow_sensor,
     queue_event_sensor,
     request_run,
+    sweep_sensor,
 )
 from orchestration_queue.dagster.sensors.options import default_name
+from orchestration_queue.dagster.sensors.sweeps import EVERY
 from orchestration_queue.errors import InvalidNameError, UsageError
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX, QueueKeys
 
@@ -39,6 +42,7 @@ def build_queue_definitions(
     on_dead_letter: RunTarget | None = None,
     replay: ReplayBudget | None = None,
     on_backlog: tuple[Limits, RunTarget] | None = None,
+    sweep: timedelta | None = EVERY,
     running: bool = False,
 ) -> dg.Definitions:
     """All that one queue is to Dagster: its resources, assets that its workers make, and what it sets off.
@@ -58,7 +62,9 @@ def build_queue_definitions(
         on_dead_letter: What to run for each job that failed for good.
         replay: How many dead letters to replay instead; needs ``on_dead_letter``.
         on_backlog: When the backlog is too long, and what to run then.
-        running: Whether sensors and schedules run without being switched on.
+        sweep: How often to stop, or wake, what was left behind in the queue by steps and runs whose workers died, see
+            :func:`sweep_sensor`, which runs without being switched on; None for never. Default ten minutes.
+        running: Whether all other sensors and schedules run without being switched on.
 
     Returns:
         Definitions with the resources ``queue``, ``flows`` and ``schedulers``.
@@ -100,6 +106,8 @@ def build_queue_definitions(
     if on_backlog is not None:
         limits, job = on_backlog
         sensors.append(backlog_sensor(queue, job=job, limits=limits, default_status=sensor_status))
+    if sweep is not None:
+        sensors.append(sweep_sensor(queue, interval=sweep))
     own = dg.Definitions(
         sensors=sensors,
         resources={

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Self
 
 import dagster as dg
@@ -23,6 +24,7 @@ from orchestration_queue.dagster._compat import (
     RunLauncher,
     WorkerStatus,
 )
+from orchestration_queue.dagster.envelope import run_job_id
 from orchestration_queue.dagster.routing import QUEUE_TAGS, RUN_QUEUE_TAG, priority_of, wire_priority
 from orchestration_queue.dagster.run_jobs import JOB, OVERTIME, QUEUE, Place, RunJobs, run_place, step_places
 from orchestration_queue.dagster.work import KEPT, Work
@@ -133,7 +135,7 @@ class QueueRunLauncher(RunLauncher[dg.DagsterInstance], ConfigurableClass):
             TransportError: The server cannot be reached.
         """
         run = context.dagster_run
-        self._add(run, Work(ExecuteRunArgs(_origin(run), run.run_id, None)))
+        self._add(run, Work(ExecuteRunArgs(_origin(run), run.run_id, None), timeout=self._options.run_timeout))
 
     @property
     def supports_resume_run(self) -> bool:
@@ -143,20 +145,39 @@ class QueueRunLauncher(RunLauncher[dg.DagsterInstance], ConfigurableClass):
     def resume_run(self, context: ResumeRunContext) -> None:
         """Add a job for the rest of the run: one trip. Steps that are in flight go on, and are found again.
 
+        It gets what is left of its time, which began with the run's first start. When nothing is, the run has failed.
+
         Raises:
             UsageError: The run does not tell where its code is.
             TransportError: The server cannot be reached.
         """
         run = context.dagster_run
         args = ResumeRunArgs(_origin(run), run.run_id, None)
-        self._add(run, Work(args, resume_attempt=context.resume_attempt_number or 1))
+        left = self._left_of(run.run_id)
+        if left is not None and left < timedelta(milliseconds=1):
+            self._fail_overdue(run)
+            self._stop(run)
+            return
+        self._add(run, Work(args, resume_attempt=context.resume_attempt_number or 1, timeout=left))
+
+    def _left_of(self, run_id: str) -> timedelta | None:
+        """How long a run may still take; None for as long as it likes."""
+        limit, record = self._options.run_timeout, self._instance.get_run_record_by_id(run_id)
+        if limit is None or record is None or record.start_time is None:
+            return limit
+        return limit - (datetime.now(UTC) - datetime.fromtimestamp(record.start_time, UTC))
+
+    def _fail_overdue(self, run: dg.DagsterRun, limit_s: float = 0) -> None:
+        limit = self._options.run_timeout
+        if limit is not None:  # which a job for the rest of a run does not know
+            limit_s = limit.total_seconds()
+        self._instance.report_run_failed(run, f"The run took longer than {limit_s:g} s.")
 
     def _add(self, run: dg.DagsterRun, work: Work) -> None:
         origin = run.remote_job_origin
         work = replace(
             work,
             location=origin.location_name if origin else "",
-            timeout=self._options.run_timeout,
             env=self._options.env,
             code_version=self._options.code_version,
         )
@@ -185,8 +206,14 @@ class QueueRunLauncher(RunLauncher[dg.DagsterInstance], ConfigurableClass):
         """Where the job is that executes a run now. One look at its log."""
         return run_place(self._instance, run.run_id, self._queue_of(run))
 
+    def without_a_job(self, runs: Sequence[dg.DagsterRun]) -> list[dg.DagsterRun]:
+        """Those runs whose first job does not wait or run where their tags say. One trip for a thousand."""
+        places = [Place(self._queue_of(run), run_job_id(run.run_id, 0)) for run in runs]
+        records = self.jobs.records(places)
+        return [run for run, record in zip(runs, records, strict=True) if record is None or record.is_finished]
+
     def terminate(self, run_id: str) -> bool:
-        """Stop a run and its steps, and wait until they have ended, for 15 s at most.
+        """Stop a run and its steps, and wait until they have ended, for 15 s at most, all in all.
 
         A run that no worker has taken is cancelled at once. The steps are told here, too, and not by the run alone:
         while a run may be resumed, Dagster's executors leave their steps running.
@@ -212,9 +239,10 @@ class QueueRunLauncher(RunLauncher[dg.DagsterInstance], ConfigurableClass):
 
     def _stop(self, run: dg.DagsterRun, *places: Place) -> bool:
         """Stop jobs of a run, and those of its steps; and release what it holds of pools. Whether all have ended."""
+        ends_at = time.monotonic() + _STOP_S
         has_ended = self.jobs.stop([*places, *step_places(self._instance, run.run_id)], _STOP_S)
         if has_ended and places:  # it may have started more steps before it heard
-            has_ended = self.jobs.stop(step_places(self._instance, run.run_id), _STOP_S)
+            has_ended = self.jobs.stop(step_places(self._instance, run.run_id), ends_at - time.monotonic())
         if has_ended and self._instance.event_log_storage.supports_global_concurrency_limits:
             self._instance.event_log_storage.free_concurrency_slots_for_run(run.run_id)
         return has_ended
@@ -242,8 +270,7 @@ class QueueRunLauncher(RunLauncher[dg.DagsterInstance], ConfigurableClass):
         is_overdue = record is not None and record.failed_reason == OVERTIME
         if record is not None and is_overdue and not self._is_finished(run.run_id):
             # To resume it would only let it take longer.
-            limit_s = record.options.get("timeout", 0) / 1000
-            self._instance.report_run_failed(run, f"The run took longer than {limit_s:g} s.")
+            self._fail_overdue(run, record.options.get("timeout", 0) / 1000)
         if status not in (WorkerStatus.RUNNING, WorkerStatus.SUCCESS) and (
             is_overdue or not self._instance.run_will_resume(run.run_id)
         ):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import dagster as dg
 
@@ -15,7 +16,9 @@ from orchestration_queue.dagster._compat import WorkerStatus, resumptions
 from orchestration_queue.dagster.envelope import run_job_id, run_prefix
 from orchestration_queue.dagster.stepping.losses import STOPPED
 from orchestration_queue.errors import JobNotFoundError
+from orchestration_queue.options import milliseconds
 from orchestration_queue.protocol.call import Call, Operation, Reply
+from orchestration_queue.protocol.functions import glidemq
 from orchestration_queue.protocol.operations import reading
 from orchestration_queue.protocol.operations.control import Revocation
 from orchestration_queue.protocol.operations.registry import workers
@@ -125,6 +128,20 @@ class RunJobs:
     def record(self, place: Place) -> JobRecord | None:
         """The job; None when there is none. One trip."""
         return self._channel.look(reading.job(self.queue(place.queue).keys, place.job_id))
+
+    def records(self, places: Sequence[Place]) -> list[JobRecord | None]:
+        """The states of jobs; None for those that are none. One trip for each 1,000."""
+        wanted = [(self.queue(place.queue).keys, place.job_id) for place in places]
+        return list(self._channel.follow(reading.jobs(wanted, ("state",))))
+
+    def take_turn(self, queue: str, every: timedelta) -> bool:
+        """Whether it is time to sweep a queue: it is for one caller in each such period, on all machines. One trip."""
+        lock = glidemq.try_lock(
+            lock_key=self.queue(queue).keys.named("dagster:swept"),
+            token=secrets.token_hex(8),
+            ttl_ms=max(1, milliseconds(every)),
+        )
+        return bool(self._channel.execute(lock) == 1)
 
     def unfinished(self, queue: str) -> list[Place]:
         """The jobs of Dagster's that wait or run on a queue."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -13,12 +14,16 @@ from orchestration_queue.dagster.coordinator import QueueRunCoordinator
 from orchestration_queue.dagster.launcher import QueueRunLauncher
 from orchestration_queue.dagster.run_jobs import Place
 from orchestration_queue.errors import UsageError
+from orchestration_queue.protocol.operations.steps import chunks
 
-__all__ = ["Swept", "sweep"]
+__all__ = ["GRACE", "Swept", "sweep"]
 
-_GRACE = timedelta(minutes=1)
+GRACE = timedelta(minutes=1)
 """What has just changed is left alone: somebody may be about to do the next step of it."""
-_PATIENCE_S = 15.0
+_PATIENCE = timedelta(seconds=15)
+_LONGEST_S = 30.0
+"""When a sweep leaves the rest of the runs to the next one: Dagster waits for a sensor for a minute."""
+_RUNS_PER_QUERY = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +40,28 @@ class Swept:
     queued: tuple[str, ...]
     failed: tuple[str, ...]
 
+    def __str__(self) -> str:
+        return (
+            f"{len(self.stopped)} jobs stopped, {len(self.queued)} runs queued again, {len(self.failed)} runs failed."
+        )
 
-def sweep(instance: dg.DagsterInstance, queues: Iterable[str] = (), grace: timedelta = _GRACE) -> Swept:
+
+def sweep(
+    instance: dg.DagsterInstance,
+    queues: Iterable[str] = (),
+    grace: timedelta = GRACE,
+    *,
+    every: timedelta | None = None,
+    patience: timedelta = _PATIENCE,
+) -> Swept:
     """Stop what nobody waits for, and wake what would wait for ever. Doing it twice, or in two places, does no harm.
 
     Args:
         instance: The instance, with a :class:`QueueRunLauncher`.
         queues: Where to look for jobs, such as the queues of executors; the launcher's own is always among them.
         grace: How long ago a run must have changed. Default a minute.
+        every: Leave out what was swept within this time, wherever; default sweep anyway.
+        patience: How long to wait until what was stopped has ended. Default 15 s.
 
     Raises:
         UsageError: The instance has another launcher.
@@ -55,41 +74,55 @@ def sweep(instance: dg.DagsterInstance, queues: Iterable[str] = (), grace: timed
             "configure QueueRunLauncher in dagster.yaml, or set the DAGSTER_HOME that has it."
         )
     before = datetime.now(UTC) - grace
-    orphans = _orphans(instance, launcher, {launcher.queue, *queues}, before)
-    launcher.jobs.stop(orphans, _PATIENCE_S)
-    queued, failed = _wake(instance, launcher, before)
+    due = {name for name in {launcher.queue, *queues} if every is None or launcher.jobs.take_turn(name, every)}
+    orphans = _orphans(instance, launcher, due, before)
+    launcher.jobs.stop(orphans, patience.total_seconds())
+    queued, failed = _wake(instance, launcher, before) if launcher.queue in due else ([], [])
     return Swept(tuple(place.job_id for place in orphans), tuple(queued), tuple(failed))
 
 
 def _orphans(
     instance: dg.DagsterInstance, launcher: QueueRunLauncher, queues: Iterable[str], before: datetime
 ) -> list[Place]:
-    """The unfinished jobs of runs that are over or deleted. A few trips for each queue, and one query."""
+    """The unfinished jobs of runs that are over or deleted. A few trips for each queue, a query for 500 runs.
+
+    The jobs are read first: a run is stored before it has any.
+    """
     places = [place for name in sorted(queues) for place in launcher.jobs.unfinished(name)]
-    records = instance.get_run_records(dg.RunsFilter(run_ids=list({_run_of(place) for place in places})))
     wanted = {
         record.dagster_run.run_id
-        for record in records
+        for run_ids in chunks(sorted({_run_of(place) for place in places}), _RUNS_PER_QUERY)
+        for record in instance.get_run_records(dg.RunsFilter(run_ids=list(run_ids)))
         if not record.dagster_run.is_finished or (record.end_time or 0.0) > before.timestamp()
     }
-    return [place for place in places if _run_of(place) not in wanted]
+    found = [place for place in places if _run_of(place) not in wanted]
+    # A queue may list a job for a while that has ended, or was removed.
+    states = zip(found, launcher.jobs.records(found), strict=True)
+    return [place for place, record in states if record is not None and not record.is_finished]
 
 
 def _run_of(place: Place) -> str:
     return place.job_id.split(".", 2)[1]
 
 
-def _wake(
-    instance: dg.DagsterInstance, launcher: QueueRunLauncher, before: datetime
-) -> tuple[Sequence[str], Sequence[str]]:
-    """Put queued runs without a job on their queue again, and fail those that would wait for a job that has ended."""
+def _wake(instance: dg.DagsterInstance, launcher: QueueRunLauncher, before: datetime) -> tuple[list[str], list[str]]:
+    """Put queued runs without a job on their queue again, and fail those that would wait for a job that has ended.
+
+    One trip for a thousand runs that wait as they should. A log is read only of the others.
+    """
     is_ours = isinstance(instance.run_coordinator, QueueRunCoordinator)
     statuses = [dg.DagsterRunStatus.STARTING, *([dg.DagsterRunStatus.QUEUED] if is_ours else [])]
+    ends_at = time.monotonic() + _LONGEST_S
     queued: list[str] = []
     failed: list[str] = []
-    for run in instance.get_runs(dg.RunsFilter(statuses=statuses, updated_before=before)):
+    for run in launcher.without_a_job(instance.get_runs(dg.RunsFilter(statuses=statuses, updated_before=before))):
+        if time.monotonic() > ends_at:
+            break
         place = launcher.place_of(run)
         record = launcher.jobs.record(place)
+        now = instance.get_run_by_id(run.run_id)
+        if now is None or now.status is not run.status:
+            continue  # it went on while we looked: what a job's process writes is there before the job ends
         if record is None and run.status is dg.DagsterRunStatus.QUEUED:
             launcher.launch_run(LaunchRunContext(run, None))
             queued.append(run.run_id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import dagster as dg
@@ -32,7 +33,7 @@ def sensors_of(defs: dg.Definitions) -> list[str]:
 def test_a_queue_alone_brings_its_resources(monkeypatch: pytest.MonkeyPatch) -> None:
     defs = loaded(monkeypatch)
     assert set(defs.resources or {}) == {"queue", "flows", "schedulers"}
-    assert sensors_of(defs) == []
+    assert sensors_of(defs) == ["sweep_of_data"]
     stored = defs.get_repository_def().get_top_level_resources()["queue"].config_schema
     assert stored is not None
     assert stored.default_value["url"] == {"env": "OQ_URL"}
@@ -56,7 +57,14 @@ def test_url_and_prefix_reach_every_resource(monkeypatch: pytest.MonkeyPatch) ->
     ],
 )
 def test_each_reaction_is_a_sensor(monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], sensor: str) -> None:
-    assert sensors_of(loaded(monkeypatch, **options)) == [sensor]
+    assert sensors_of(loaded(monkeypatch, **options, sweep=None)) == [sensor]
+
+
+def test_what_is_left_behind_is_swept_as_often_as_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    (sensor,) = loaded(monkeypatch, sweep=timedelta(minutes=3)).sensors or ()
+    assert isinstance(sensor, dg.SensorDefinition)
+    assert sensor.minimum_interval_seconds == 180
+    assert sensor.default_status is dg.DefaultSensorStatus.RUNNING
 
 
 def test_flows_and_schedules_come_with_their_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,7 +91,7 @@ def test_all_of_it_can_run_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         running=True,
     )
     assert {sensor.default_status for sensor in defs.sensors or ()} == {dg.DefaultSensorStatus.RUNNING}
-    assert len(sensors_of(defs)) == 5
+    assert len(sensors_of(defs)) == 6
     assert defs.resolve_schedule_def("nightly").default_status is dg.DefaultScheduleStatus.RUNNING
 
 
@@ -94,7 +102,8 @@ def test_the_replay_budget_is_used(resource: QueueResource, queue_name: str) -> 
     client = resource.queue(queue_name)
     client.add("a", {})
     drain(client, broken, raise_failures=False, options=WorkerOptions(dead_letter_queue=f"{queue_name}-dead"))
-    (sensor,) = build_queue_definitions(queue_name, on_dead_letter=target, replay=ReplayBudget(1)).sensors or ()
+    made = build_queue_definitions(queue_name, on_dead_letter=target, replay=ReplayBudget(1), sweep=None)
+    (sensor,) = made.sensors or ()
     assert isinstance(sensor, dg.SensorDefinition)
     assert not tick(sensor, resource, None).run_requests
     assert client.counts().waiting == 1

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -10,12 +11,13 @@ from typing import Any
 
 import dagster as dg
 import pytest
-from dagster._core.launcher.base import LaunchRunContext, WorkerStatus
+from dagster._core.launcher.base import LaunchRunContext, ResumeRunContext, WorkerStatus
+from dagster._daemon.monitoring import RESUME_RUN_LOG_MESSAGE
 
 from orchestration_queue.client import Queue
 from orchestration_queue.dagster import QueueRunLauncher
 from orchestration_queue.dagster.launcher import LauncherOptions
-from orchestration_queue.dagster.run_jobs import run_place, step_places
+from orchestration_queue.dagster.run_jobs import Place, run_place, step_places
 from orchestration_queue.dagster.work import Work
 from orchestration_queue.errors import InvalidNameError, InvalidOptionError, TransportError, UsageError
 from orchestration_queue.options import JobOptions
@@ -135,6 +137,68 @@ def test_a_run_that_takes_too_long_is_stopped_and_has_failed(launched: Launches)
         launched.monitor()
         assert launched.status(run_id) is FAILURE
         assert "The run took longer than 1 s" in launched.messages(run_id)
+
+
+def started_ago(launched: Launches, job: str, seconds: float) -> dg.DagsterRun:
+    """A run that began so long ago, and whose worker is lost."""
+    run_id = launched.create(job)
+    start = dg.DagsterEvent(dg.DagsterEventType.RUN_START.value, job_name=job)
+    launched.instance.report_dagster_event(start, run_id=run_id, timestamp=time.time() - seconds)
+    run = launched.instance.get_run_by_id(run_id)
+    assert run is not None
+    return run
+
+
+def test_a_resumed_run_gets_what_is_left_of_its_time(launched: Launches) -> None:
+    run = started_ago(launched, "held_job", 60)
+    with launcher_with(launched, run_timeout=90.0, queue="elsewhere") as launcher:
+        launcher.resume_run(ResumeRunContext(run.with_tags({}), None, 1))
+        record = launcher.jobs.record(Place("elsewhere", f"dagster.{run.run_id}.-resume.1"))
+        assert record is not None
+        assert 1_000 < record.options["timeout"] <= 30_000
+        assert Work.from_data(record.data).timeout == timedelta(milliseconds=record.options["timeout"])
+        assert launcher.jobs.stop([Place("elsewhere", record.id)], 0)
+
+
+def test_a_resumed_run_that_uses_up_its_time_has_failed_by_its_whole_limit(launched: Launches) -> None:
+    run = started_ago(launched, "held_job", 88)
+    with launcher_with(launched, run_timeout=90.0) as launcher:
+        launcher.resume_run(ResumeRunContext(run, None, 1))
+        place = Place(launched.queue, f"dagster.{run.run_id}.-resume.1")
+        wait_until_sync(lambda: (found := launcher.jobs.record(place)) and found.is_finished, "an end", 60)
+        launched.instance.report_engine_event(RESUME_RUN_LOG_MESSAGE, run)  # as the monitor does before
+        assert launcher.check_run_worker_health(run).status is WorkerStatus.FAILED
+    assert launched.status(run.run_id) is FAILURE
+    assert "The run took longer than 90 s" in launched.messages(run.run_id)
+
+
+def test_a_run_whose_time_is_over_is_not_resumed(launched: Launches) -> None:
+    run = started_ago(launched, "held_job", 100)
+    with launcher_with(launched, run_timeout=90.0) as launcher:
+        launcher.resume_run(ResumeRunContext(run, None, 1))
+        assert launcher.jobs.record(Place(launched.queue, f"dagster.{run.run_id}.-resume.1")) is None
+    assert launched.status(run.run_id) is FAILURE
+    assert "The run took longer than 90 s" in launched.messages(run.run_id)
+
+
+def test_to_terminate_takes_15_seconds_at_most_all_in_all(launched: Launches, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_id = launched.launch("endless_job")
+    launched.traces("endless")
+    patience: list[float] = []
+    times: list[float] = []
+    with launcher_with(launched) as launcher:
+        stop = launcher.jobs.stop
+
+        def watched(places: Iterable[Place], patience_s: float) -> bool:
+            patience.append(patience_s)
+            times.append(time.monotonic())
+            return stop(places, patience_s)
+
+        monkeypatch.setattr(launcher.jobs, "stop", watched)
+        assert launcher.terminate(run_id)
+    first, second = patience  # the run and its steps; and the steps that it had started before it heard
+    assert first == 15
+    assert 0 < second <= 15 - (times[1] - times[0]) + 0.1
 
 
 def test_every_field_counts(launched: Launches) -> None:

@@ -5,16 +5,21 @@ from __future__ import annotations
 import json
 import subprocess
 from datetime import timedelta
+from typing import Any
 
 import dagster as dg
 import pytest
+import redis
 
 from orchestration_queue.client import Queue
-from orchestration_queue.dagster.sweeping import sweep
-from orchestration_queue.errors import UsageError
+from orchestration_queue.dagster import sweep_sensor
+from orchestration_queue.dagster.sweeping import Swept, sweep
+from orchestration_queue.dagster.testing import SensorTick, evaluate_sensor
+from orchestration_queue.errors import InvalidNameError, InvalidOptionError, UsageError
 from tests.dagster.launches import Launches
 from tests.dagster.step_workers import home_is
 from tests.processes import OQ
+from tests.waiting import wait_until_sync
 
 pytestmark = [pytest.mark.dagster, pytest.mark.timeout(120)]
 
@@ -67,3 +72,85 @@ def test_the_command_says_what_it_did(launched: Launches) -> None:
 def test_it_refuses_another_launcher() -> None:
     with dg.instance_for_test() as instance, pytest.raises(UsageError, match="configure QueueRunLauncher"):
         sweep(instance)
+
+
+def test_a_run_that_lives_is_left_alone(launched: Launches) -> None:
+    run_id = launched.submit("endless_job")
+    launched.traces("endless")
+    assert sweep(launched.instance, ["swept"], NOW) == Swept((), (), ())
+    assert launched.status(run_id) is dg.DagsterRunStatus.STARTED
+    (launched.scratch / "go").touch()
+    launched.reaches(run_id, dg.DagsterRunStatus.SUCCESS)
+
+
+def test_a_run_that_ended_well_while_it_was_looked_at_has_not_failed(
+    launched: Launches, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = launched.submit("hello_job")
+    launched.reaches(run_id, dg.DagsterRunStatus.SUCCESS)
+    wait_until_sync(lambda: launched.job(run_id).is_finished, "the job to end with the run", 60)
+    run = launched.instance.get_run_by_id(run_id)
+    assert run is not None
+    for status in (dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.STARTING):
+        a_moment_ago = [run.with_status(status)]
+        with monkeypatch.context() as patched:
+            patched.setattr(launched.instance, "get_runs", lambda _, known=a_moment_ago: known)
+            assert sweep(launched.instance, grace=NOW).failed == ()
+        assert launched.status(run_id) is dg.DagsterRunStatus.SUCCESS
+
+
+def swept(launched: Launches, **options: Any) -> SensorTick:
+    """One tick of a sensor that spares nothing, with these options."""
+    sensor = sweep_sensor("swept", **{"grace": timedelta(0), **options})
+    return evaluate_sensor(sensor, {}, instance=launched.instance)
+
+
+def an_orphan(launched: Launches) -> str:
+    """A job whose run was deleted."""
+    run_id = launched.submit("hello_job", ELSEWHERE)
+    launched.instance.delete_run(run_id)
+    return f"dagster.{run_id}.-run"
+
+
+def test_a_sensor_sweeps_by_itself_once_an_interval_for_the_whole_fleet(launched: Launches) -> None:
+    first = an_orphan(launched)
+    tick = swept(launched)
+    assert list(tick.log) == [f"Stopped: {first}"]
+    assert tick.skip_message == "1 jobs stopped, 0 runs queued again, 0 runs failed."
+    second = an_orphan(launched)
+    assert not swept(launched, name="the_same_elsewhere").log, "it is no other's turn yet"
+    with redis.Redis(unix_socket_path=launched.url.removeprefix("unix://")) as raw:
+        assert 0 < raw.pttl("glide:{swept}:dagster:swept") <= 600_000
+        raw.delete("glide:{swept}:dagster:swept")  # as time does
+    assert list(swept(launched).log) == [f"Stopped: {second}"]
+
+
+def test_a_sensor_on_another_launcher_has_nothing_to_do() -> None:
+    with dg.instance_for_test() as instance:
+        tick = evaluate_sensor(sweep_sensor(), {}, instance=instance)
+    assert "has a DefaultRunLauncher, which leaves nothing on queues" in (tick.skip_message or "")
+
+
+def test_the_sensor_stands_as_its_options_say() -> None:
+    plain = sweep_sensor(["steps", "more-steps"])
+    assert (plain.name, plain.minimum_interval_seconds) == ("sweep_of_steps_more_steps", 600)
+    assert plain.default_status is dg.DefaultSensorStatus.RUNNING, "nobody has to think of it"
+    assert "'steps', 'more-steps'" in str(plain.description)
+    stopped = dg.DefaultSensorStatus.STOPPED
+    other = sweep_sensor(name="tidy", interval=timedelta(hours=1), default_status=stopped, description="Tidies.")
+    assert (other.name, other.minimum_interval_seconds, other.description) == ("tidy", 3600, "Tidies.")
+    assert other.default_status is stopped
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"interval": timedelta(0)}, InvalidOptionError),
+        ({"grace": timedelta(seconds=-1)}, InvalidOptionError),
+        ({"queue": []}, InvalidOptionError),
+        ({"queue": "a:b"}, InvalidNameError),
+    ],
+)
+def test_bad_options_of_the_sensor_are_refused(options: dict[str, Any], error: type[Exception]) -> None:
+    with pytest.raises(error):
+        sweep_sensor(**options)

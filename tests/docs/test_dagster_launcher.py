@@ -68,3 +68,12 @@ def test_the_page_names_every_field() -> None:
     table = PAGE.partition("## Configuration")[2].partition("The coordinator has")[0]
     named = set(re.findall(r"`(\w+)`", "".join(line.split("|")[1] for line in table.splitlines() if "|" in line)))
     assert named == set(QueueRunLauncher.config_type())
+
+
+def test_the_pages_sensor_sweeps_the_steps_queue() -> None:
+    (block,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(compile(block, "page", "exec"), names)  # noqa: S102  the page is ours
+    dg.Definitions.validate_loadable(names["defs"])
+    (sensor,) = names["defs"].sensors
+    assert sensor.default_status is dg.DefaultSensorStatus.RUNNING

@@ -1,4 +1,4 @@
-"""Sensors on queues: their events, their flows, their dead letters and their backlogs."""
+"""Sensors on queues: their events, flows, dead letters and backlogs, and what was left behind in them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from orchestration_queue.dagster.sensors.dead_letters import DeadLetterReaction,
 from orchestration_queue.dagster.sensors.events import queue_event_sensor
 from orchestration_queue.dagster.sensors.flows import FlowReaction, flow_completed_sensor, flow_sensor
 from orchestration_queue.dagster.sensors.listening import QueueEvent
+from orchestration_queue.dagster.sensors.sweeps import sweep_sensor
 
 __all__ = [
     "Answer",
@@ -24,4 +25,5 @@ __all__ = [
     "flow_sensor",
     "queue_event_sensor",
     "request_run",
+    "sweep_sensor",
 ]
