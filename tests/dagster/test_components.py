@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ import yaml
 from dagster.components.testing.utils import DefsFolderSandbox, create_defs_folder_sandbox
 
 from orchestration_queue.client import Queue
-from orchestration_queue.dagster import QueueResource, components
+from orchestration_queue.dagster import QueueResource, components, queue_event_sensor
 from orchestration_queue.dagster.components import (
     QueueEventSensorComponent,
     QueueFlowComponent,
@@ -24,6 +26,9 @@ from orchestration_queue.dagster.components import (
     QueueSchedulersComponent,
     QueueTaskComponent,
 )
+from orchestration_queue.dagster.sensors.options import Listening
+from orchestration_queue.dagster.testing import evaluate_sensor
+from tests.dagster.ticks import tick
 
 pytestmark = [
     pytest.mark.dagster,
@@ -143,6 +148,162 @@ def test_an_event_sensor_in_yaml_asks_for_a_run_for_each_event(
     (request,) = tick.run_requests or ()
     assert request.tags["orchestration_queue/job_id"] == ids[0]
     assert request.tags["orchestration_queue/event"] == "added"
+
+
+FUNCTIONS = """
+import dagster as dg
+
+@dg.template_var
+def has_rows():
+    return lambda event: event.fields["rows"] != "0"
+
+@dg.template_var
+def customer():
+    return lambda event: event.fields["customer"]
+
+@dg.template_var
+def observe():
+    return lambda event, queue: dg.AssetObservation("report", metadata={"job": event.job_id})
+"""
+
+
+def sensor_of(sandbox: DefsFolderSandbox, **attributes: Any) -> dg.SensorDefinition:
+    """The sensor that a file makes which may name the functions above."""
+    contents = {**written(QueueEventSensorComponent, **attributes), "template_vars_module": ".functions"}
+    path = sandbox.scaffold_component(QueueEventSensorComponent, defs_yaml_contents=contents)
+    (path / "functions.py").write_text(FUNCTIONS)
+    with sandbox.load_component_and_build_defs(path) as (_, made):
+        (sensor,) = made.sensors or ()
+        assert isinstance(sensor, dg.SensorDefinition)
+        return sensor
+
+
+def event_of(raw: redis.Redis, queue: str, job_id: str, rows: int = 1) -> str:
+    """An event that tells more than usual."""
+    fields: dict[Any, Any] = {"event": "completed", "jobId": job_id, "rows": rows, "customer": f"of-{job_id}"}
+    added = raw.xadd(f"glide:{{{queue}}}:events", fields)
+    assert isinstance(added, str)
+    return added
+
+
+SENSOR: dict[str, Any] = {"name": "heard", "target": "key:report", "start": "oldest", "wait_seconds": 0.2}
+
+
+def test_a_sensor_in_yaml_listens_to_several_queues_and_chooses_among_events(
+    sandbox: DefsFolderSandbox, resource: QueueResource, queue_name: str, raw: redis.Redis
+) -> None:
+    one, two = f"{queue_name}-1", f"{queue_name}-2"
+    event_of(raw, one, "a")
+    event_of(raw, two, "b")
+    event_of(raw, two, "empty", rows=0)
+    sensor = sensor_of(sandbox, **SENSOR, queue=[one, f"{{{{ '{two}' }}}}"], where="{{ has_rows }}")
+    requests = tick(sensor, resource, None).run_requests
+    assert [request.tags["orchestration_queue/job_id"] for request in requests] == ["a", "b"]
+
+
+def test_a_sensor_in_yaml_looks_at_the_names_of_jobs(
+    sandbox: DefsFolderSandbox, resource: QueueResource, queue_name: str
+) -> None:
+    queue = resource.queue(queue_name)
+    _, load = (queue.add(name, {}) for name in ("extract", "load"))
+    sensor = sensor_of(sandbox, **SENSOR, queue=queue_name, events=["added"], job_names=["load"])
+    (request,) = tick(sensor, resource, None).run_requests
+    assert request.tags["orchestration_queue/job_id"] == load.id
+
+
+def test_a_sensor_in_yaml_maps_events_to_partitions(
+    sandbox: DefsFolderSandbox,
+    instance: dg.DagsterInstance,
+    resource: QueueResource,
+    queue_name: str,
+    raw: redis.Redis,
+) -> None:
+    event_of(raw, queue_name, "7")
+    partitions = {"partition": "{{ customer }}", "dynamic_partitions": "customers"}
+    sensor = sensor_of(sandbox, **SENSOR, queue=queue_name, **partitions)
+
+    @dg.asset(partitions_def=dg.DynamicPartitionsDefinition(name="customers"))
+    def report() -> None: ...
+
+    defs = dg.Definitions(assets=[report], sensors=[sensor])
+    found = evaluate_sensor(sensor, {"queue": resource}, instance=instance, definitions=defs)
+    assert [request.partition_key for request in found.run_requests] == list(found.partitions) == ["of-7"]
+
+
+def test_a_sensor_in_yaml_may_tell_of_assets_and_request_nothing(
+    sandbox: DefsFolderSandbox, resource: QueueResource, queue_name: str, raw: redis.Redis
+) -> None:
+    event_of(raw, queue_name, "7")
+    attributes = {**SENSOR, "queue": queue_name, "react": "{{ observe }}"}
+    del attributes["target"]
+    found = tick(sensor_of(sandbox, **attributes), resource, None)
+    assert [event.metadata["job"].value for event in found.asset_events] == ["7"]
+    assert not found.run_requests
+
+
+def test_every_other_field_of_a_sensor_in_yaml_reaches_it(
+    sandbox: DefsFolderSandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: dict[str, Any] = {}
+
+    def made(react: Any, **options: Any) -> dg.SensorDefinition:
+        given.update(options)
+        sensor: dg.SensorDefinition = queue_event_sensor(react, **options)
+        return sensor
+
+    monkeypatch.setattr("orchestration_queue.dagster.components.events.queue_event_sensor", made)
+    seconds = {"wait_seconds": 3, "linger_seconds": 0.5, "tick_limit_seconds": 7}
+    gap = {"on_gap": "observe", "gap_asset": "losses", "limit": 9}
+    shown = {"resource_key": "bus", "running": True, "description": "Hears."}
+    sensor_of(sandbox, name="all", queue="q", target="key:report", start="oldest", **seconds, **gap, **shown)
+    assert given["name"] == "all"
+    expected = Listening(
+        start="oldest",
+        wait=timedelta(seconds=3),
+        linger=timedelta(seconds=0.5),
+        tick_limit=timedelta(seconds=7),
+        limit=9,
+        on_gap="observe",
+        gap_asset="losses",
+        resource_key="bus",
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description="Hears.",
+    )
+    assert {name: given[name] for name in Listening.model_fields} == expected.model_dump()
+
+
+def test_the_sensors_component_has_all_that_the_sensor_has() -> None:
+    in_code = set(inspect.signature(queue_event_sensor).parameters) - {"options"} | set(Listening.model_fields)
+    in_yaml = {name.removesuffix("_seconds") for name in QueueEventSensorComponent.model_fields}
+    assert {*in_yaml, "job", "default_status"} - {"target", "running"} == in_code
+
+
+@pytest.mark.parametrize(
+    ("attributes", "words"),
+    [
+        ({"queue": []}, "Sensor 'heard': A sensor listens to one queue or to several different ones, and not to []"),
+        ({"queue": ["q", 3]}, "queue[1] is 3, and not a word; quote it, or drop it."),
+        ({"queue": "a:b"}, "Sensor 'heard': Queue name 'a:b'"),
+        ({"events": "completed"}, "events is 'completed', and not a list of words; write each as '- ...'."),
+        ({"events": []}, "Sensor 'heard': events and job_names are lists of words"),
+        ({"job_names": [{}]}, "job_names[0] is {}, and not a word"),
+        ({"target": None}, "Sensor 'heard' has neither a target for its runs nor a function"),
+        ({"target": "key:"}, "target is 'key:', which selects no assets"),
+        ({"where": "has_rows"}, "where is 'has_rows', and not a function; write '{{ name }}'"),
+        ({"partition": "{{ 7 }}"}, "partition is 7, and not a function"),
+        ({"dynamic_partitions": "customers"}, "Sensor 'heard': dynamic_partitions are added as `partition` finds them"),
+        ({"wait_seconds": 51}, "Sensor 'heard': The sensor's wait of 51 s"),
+        ({"linger_seconds": 6}, "Sensor 'heard': The sensor's linger of 6 s"),
+        ({"tick_limit_seconds": 0}, "Sensor 'heard': The sensor's tick_limit of 0 s"),
+        ({"limit": 0}, "Sensor 'heard': A tick cannot read 0 events at once"),
+        ({"on_gap": "observe"}, "Sensor 'heard': on_gap='observe' and gap_asset belong together"),
+        ({"name": "no name"}, "Sensor 'heard': "),
+    ],
+)
+def test_a_wrong_sensor_is_told_in_a_sentence(sandbox: DefsFolderSandbox, attributes: Any, words: str) -> None:
+    with pytest.raises(Exception) as caught:  # noqa: PT011  Dagster wraps it
+        sensor_of(sandbox, **{**SENSOR, "queue": "q", **attributes})
+    assert words.replace("'heard'", repr(attributes.get("name", "heard"))) in whole_story(caught.value)
 
 
 def test_the_resource_in_yaml_takes_its_url_from_the_environment(

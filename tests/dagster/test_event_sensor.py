@@ -177,6 +177,23 @@ def test_a_tick_reads_no_more_than_its_limit(resource: QueueResource, queue_name
     assert jobs_of(tick(sensor, resource, first.cursor)) == ["2", "3"]
 
 
+@pytest.mark.parametrize(("linger_s", "met"), [(0.5, ["first", "second"]), (0, ["first"])])
+def test_what_follows_closely_is_met_by_the_same_tick(
+    resource: QueueResource, queue_name: str, raw: redis.Redis, linger_s: float, met: list[str]
+) -> None:
+    happened(raw, queue_name, "completed", "first")
+
+    def then_another(event: QueueEvent) -> bool:
+        if event.job_id == "first":
+            happened(raw, queue_name, "completed", "second")
+        return True
+
+    sensor = made(queue=queue_name, where=then_another, linger=timedelta(seconds=linger_s))
+    first = tick(sensor, resource, None)
+    assert jobs_of(first) == met
+    assert jobs_of(tick(sensor, resource, first.cursor)) == ["second"][: 2 - len(met)]
+
+
 def test_a_tick_whose_time_is_up_leaves_the_rest_to_the_next(
     resource: QueueResource, queue_name: str, raw: redis.Redis
 ) -> None:

@@ -19,7 +19,7 @@ pytestmark = [
 ]
 
 PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "dagster-components.md").read_text()
-FILES = dict(re.findall(r"```yaml\n# (\S+\.yaml)\n(.*?)```", PAGE, re.DOTALL))
+FILES = dict(re.findall(r"```(?:yaml|python)\n# (\S+)\n(.*?)```", PAGE, re.DOTALL))
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The page's files, as a package that Dagster can load."""
     package = tmp_path / "page_defs" / "defs"
     for name, text in FILES.items():
-        (package / name).parent.mkdir(parents=True)
+        (package / name).parent.mkdir(parents=True, exist_ok=True)
         (package / name).write_text(text)
     for directory in (package, package.parent):
         (directory / "__init__.py").touch()
@@ -48,6 +48,7 @@ def test_the_pages_files_load_together(project: Path) -> None:
     assert keys == {"tables/raw", "tables/clean", "report"}
     assert defs.resolve_job_def("write_data_schedulers").name == "write_data_schedulers"
     assert defs.resolve_sensor_def("uploads_heard").default_status is dg.DefaultSensorStatus.RUNNING
+    assert "'uploads', 'imports'" in str(defs.resolve_sensor_def("customers_heard").description)
 
 
 def test_the_pages_mistake_is_told_as_it_says(project: Path) -> None:

@@ -2,16 +2,21 @@
 
 # No `from __future__ import annotations` here: Dagster looks at the types of the fields, and would find texts.
 
+from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import dagster as dg
 from pydantic import Field
 
+from orchestration_queue.dagster.components.lists import function, words
 from orchestration_queue.dagster.components.scaffolding import QueueScaffolder
 from orchestration_queue.dagster.sensors import queue_event_sensor, request_run
+from orchestration_queue.errors import InvalidOptionError, OrchestrationQueueError
 
 __all__ = ["QueueEventSensorComponent"]
+
+Function = Callable[..., Any]
 
 
 class _EventSensorScaffolder(QueueScaffolder):
@@ -25,33 +30,99 @@ class _EventSensorScaffolder(QueueScaffolder):
 
 @dg.scaffold_with(_EventSensorScaffolder)
 class QueueEventSensorComponent(dg.Component, dg.Model, dg.Resolvable):
-    """A sensor that requests a run for each event of a queue, within a second or so."""
+    """A sensor that requests a run for each event of a queue, or of several, within a second or so.
+
+    It has the options of :func:`queue_event_sensor`. Those that are functions are the values of template variables.
+    """
 
     name: str = Field(description="The sensor's name.")
-    queue: str = Field(description="The queue to listen to.")
-    target: str = Field(description="What its runs make: a selection of assets, such as 'key:report' or 'group:daily'.")
-    events: list[str] = Field(default_factory=lambda: ["completed"], description="The types of events to react to.")
+    queue: Annotated[str | Sequence[str], words("queue", or_one=True)] = Field(
+        description="The queue to listen to, or a list of several."
+    )
+    target: str | None = Field(
+        default=None,
+        description="What its runs make: a selection of assets, such as 'key:report' or 'group:daily'.",
+    )
+    react: Annotated[Function | None, function("react")] = Field(
+        default=None,
+        description="'{{ name }}' of a function that says what an event asks for; default a run of the target.",
+    )
+    events: Annotated[Sequence[str], words("events")] = Field(
+        default=("completed",), description="The types of events to react to."
+    )
+    job_names: Annotated[Sequence[str], words("job_names")] = Field(
+        default=(), description="React to events of these kinds of jobs only."
+    )
+    where: Annotated[Function | None, function("where")] = Field(
+        default=None, description="'{{ name }}' of a function that is true for the events to react to."
+    )
+    partition: Annotated[Function | None, function("partition")] = Field(
+        default=None, description="'{{ name }}' of a function that says which partition an event is about."
+    )
+    dynamic_partitions: str | None = Field(
+        default=None, description="The name of dynamic partitions, which are added as they come."
+    )
     start: Literal["now", "oldest"] = Field(default="now", description="Where to begin without a cursor.")
-    wait_seconds: float = Field(default=20.0, gt=0, le=50, description="How long one tick listens.")
-    limit: int = Field(default=500, description="Most events that one tick reads at once.")
+    wait_seconds: float = Field(default=20.0, description="How long one tick listens, at most 50.")
+    linger_seconds: float = Field(default=0.1, description="How long it goes on after an event, for those that follow.")
+    limit: int = Field(default=500, description="Most events of a queue that one tick reads at once.")
+    tick_limit_seconds: float = Field(
+        default=50.0, description="When a tick with many events leaves the rest to the next, at most 50."
+    )
+    on_gap: Literal["warn", "observe", "fail"] = Field(
+        default="warn", description="What to do about events that were dropped before they were heard."
+    )
+    gap_asset: str | None = Field(default=None, description="The asset that `on_gap: observe` observes.")
     running: bool = Field(default=False, description="Whether it runs without being switched on.")
     resource_key: str = Field(default="queue", description="The QueueResource among the definitions' resources.")
     description: str | None = Field(default=None, description="What the UI shows.")
 
+    def model_post_init(self, context: Any) -> None:
+        """Refuse at once what could never listen; limits in the fields themselves would refuse templates."""
+        super().model_post_init(context)
+        self._sensor()
+
+    def _sensor(self) -> dg.SensorDefinition:
+        if self.target is None and self.react is None:
+            raise InvalidOptionError(
+                f"Sensor {self.name!r} has neither a target for its runs nor a function that says what events ask for; "
+                "give target, or react."
+            )
+        added_to = self.dynamic_partitions
+        try:
+            return queue_event_sensor(
+                self.react or request_run,
+                name=self.name,
+                queue=self.queue,
+                job=None if self.target is None else _selected(self.target),
+                events=self.events,
+                job_names=self.job_names,
+                where=self.where,
+                partition=self.partition,
+                dynamic_partitions=None if added_to is None else dg.DynamicPartitionsDefinition(name=added_to),
+                start=self.start,
+                wait=timedelta(seconds=self.wait_seconds),
+                linger=timedelta(seconds=self.linger_seconds),
+                limit=self.limit,
+                tick_limit=timedelta(seconds=self.tick_limit_seconds),
+                on_gap=self.on_gap,
+                gap_asset=self.gap_asset,
+                resource_key=self.resource_key,
+                default_status=dg.DefaultSensorStatus.RUNNING if self.running else dg.DefaultSensorStatus.STOPPED,
+                description=self.description,
+            )
+        except OrchestrationQueueError as error:
+            raise InvalidOptionError(f"Sensor {self.name!r}: {error}") from None
+
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:  # noqa: ARG002  Dagster's
         """The sensor."""
-        status = dg.DefaultSensorStatus.RUNNING if self.running else dg.DefaultSensorStatus.STOPPED
-        sensor = queue_event_sensor(
-            request_run,
-            name=self.name,
-            queue=self.queue,
-            job=dg.AssetSelection.from_string(self.target),
-            events=self.events,
-            start=self.start,
-            wait=timedelta(seconds=self.wait_seconds),
-            limit=self.limit,
-            resource_key=self.resource_key,
-            default_status=status,
-            description=self.description,
-        )
-        return dg.Definitions(sensors=[sensor])
+        return dg.Definitions(sensors=[self._sensor()])
+
+
+def _selected(target: str) -> dg.AssetSelection:
+    try:
+        return dg.AssetSelection.from_string(target)
+    except dg.DagsterError as error:
+        raise InvalidOptionError(
+            f"target is {target!r}, which selects no assets ({error}); write such as 'key:report' or 'group:daily'."
+        ) from None

@@ -1,4 +1,4 @@
-"""Lists in YAML whose mistakes are told by their place, in one sentence each.
+"""Lists, and functions, in YAML whose mistakes are told by their place, in one sentence each.
 
 Dagster lets every list also be a template, and so can say of a wrong one only that it is "not valid under any of the
 given schemas". Here the schema is that of the list alone, and what a schema cannot say is checked element by element.
@@ -6,7 +6,7 @@ given schemas". Here the schema is that of the list alone, and what a schema can
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from typing import Any, TypeVar
 
@@ -16,7 +16,7 @@ from pydantic_core import ErrorDetails
 
 from orchestration_queue.errors import InvalidOptionError, OrchestrationQueueError
 
-__all__ = ["element_of", "listed"]
+__all__ = ["element_of", "function", "listed", "words"]
 
 R = TypeVar("R", bound=dg.Resolvable)
 
@@ -37,6 +37,49 @@ def listed(kind: type[R], field: str) -> dg.Resolver:
         return [element_of(kind, context, item, f"{field}[{index}]") for index, item in enumerate(value)]
 
     return dg.Resolver(read, model_field_type=Any, json_schema_extra=schema)
+
+
+def words(field: str, *, or_one: bool = False) -> dg.Resolver:
+    """How a field that is a list of words is read.
+
+    Args:
+        field: The field's name, for errors.
+        or_one: Whether a word alone will do, too.
+    """
+    many = {"type": "array", "minItems": int(or_one), "items": {"type": "string"}}
+    schema = {"anyOf": [{"type": "string"}, many]} if or_one else many
+
+    def read(context: dg.ResolutionContext, value: Any) -> str | Sequence[str]:
+        found = context.resolve_value(value)
+        if or_one and isinstance(found, str):
+            return found
+        if not isinstance(found, list):
+            raise InvalidOptionError(f"{field} is {found!r}, and not a list of words; write each as '- ...'.")
+        for index, word in enumerate(found):
+            if not isinstance(word, str):
+                raise InvalidOptionError(f"{field}[{index}] is {word!r}, and not a word; quote it, or drop it.")
+        return found
+
+    return dg.Resolver(read, model_field_type=Any, json_schema_extra=schema, inject_before_resolve=False)
+
+
+def function(field: str) -> dg.Resolver:
+    """How a field that is a function is read: from a template variable, as YAML has none.
+
+    Args:
+        field: The field's name, for errors.
+    """
+
+    def read(context: dg.ResolutionContext, value: Any) -> Callable[..., Any]:
+        found: object = context.resolve_value(value)
+        if not callable(found):
+            raise InvalidOptionError(
+                f"{field} is {found!r}, and not a function; write '{{{{ name }}}}', and let a template variable of "
+                "that name return the function."
+            )
+        return found
+
+    return dg.Resolver(read, model_field_type=str, inject_before_resolve=False)
 
 
 def element_of(kind: type[R], context: dg.ResolutionContext, value: Any, place: str) -> R:

@@ -124,8 +124,8 @@ def queue_event_sensor(
         where: React only to events for which this is true.
         partition: The partition of what an event asks for, unless that has one.
         dynamic_partitions: Add partitions here as they come.
-        options: ``start``, ``wait``, ``limit``, ``tick_limit``, ``on_gap``, ``gap_asset``, see :class:`Listening`;
-            ``resource_key``, ``default_status``, ``description``, see :class:`Shown`.
+        options: ``start``, ``wait``, ``linger``, ``limit``, ``tick_limit``, ``on_gap``, ``gap_asset``, see
+            :class:`Listening`; ``resource_key``, ``default_status``, ``description``, see :class:`Shown`.
 
     Raises:
         InvalidOptionError: An option is out of its range, there is nothing to react to, or no queue is named.
@@ -183,6 +183,7 @@ def _tick(
         select=lambda events: chosen.select(resource.connection, resource.prefix, events),
         wait=min(listening.wait, listening.tick_limit),
         limit=listening.limit,
+        linger=listening.linger,
     )
     answers.asset_events += tell_gaps(context, known, heard, listening)
     until = _react(context, heard, react, resource, answers, ends_at)

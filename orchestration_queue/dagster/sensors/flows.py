@@ -210,6 +210,7 @@ def _tick(
         select=watch.select,
         wait=wait,
         limit=listening.limit,
+        linger=listening.linger,
     )
     gaps = tell_gaps(context, known, heard, listening)
     requests = [_keyed(react(status, watch.resource), status) for status in watch.ended.values()]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -34,9 +35,9 @@ class Heard:
     """What a listen brought.
 
     Attributes:
-        page: All that the last read brought, in the order it happened.
+        page: All that was read since something of interest happened, in the order it was.
         wanted: What of it is of interest.
-        before: By queue, the event after which that read began.
+        before: By queue, the event after which that reading began.
         passed: How many events went by, of interest or not.
         gaps: By queue, that the server had dropped events before they were heard.
     """
@@ -64,11 +65,12 @@ def listen(
     select: Callable[[Sequence[QueueEvent]], Sequence[QueueEvent]],
     wait: timedelta,
     limit: int,
+    linger: timedelta = timedelta(0),
 ) -> Heard:
     """Listen to queues, from a cursor on each.
 
-    Returns as soon as a read brought something of interest. Costs one trip a read and queue, to see whether the reader
-    came too late, and the read.
+    Returns when a read has brought something of interest, and the time to linger is over or there is more to read than
+    the limit. Costs one trip a read and queue, to see whether the reader came too late, and the read.
 
     Args:
         connection: The server.
@@ -76,20 +78,33 @@ def listen(
         select: Which events of a read are of interest.
         wait: The longest time to listen.
         limit: Most events of a queue to read in one go.
+        linger: How long to go on after the first event of interest.
     """
     deadline = time.monotonic() + wait.total_seconds()
     gaps: dict[str, Event] = {}
+    before: dict[str, str] = {}
+    kept: list[QueueEvent] = []
+    wanted: list[QueueEvent] = []
     passed = 0
     with EventReader(connection, cursors, page=limit) as reader:
         while True:
-            before = {keys.queue: cursor for keys, cursor in reader.cursors.items()}
+            if not wanted:  # what went by without interest needs no second look
+                before, kept = {keys.queue: cursor for keys, cursor in reader.cursors.items()}, []
             gaps = {**_gaps(connection, reader.cursors), **gaps}
             read = reader.read(max(0.0, deadline - time.monotonic()))
             page = sorted((_of(keys, event) for keys, event in read), key=lambda event: (place(event.id), event.queue))
             passed += len(page)
-            wanted = select(page) if page else ()
-            if wanted or time.monotonic() >= deadline:
-                return Heard(page, wanted, before, passed, gaps)
+            found = select(page) if page else ()
+            if found and not wanted:
+                deadline = time.monotonic() + linger.total_seconds()
+            kept += page
+            wanted += found
+            if time.monotonic() >= deadline or (wanted and _is_full(kept, limit)):
+                return Heard(kept, wanted, before, passed, gaps)
+
+
+def _is_full(events: Sequence[QueueEvent], limit: int) -> bool:
+    return max(Counter(event.queue for event in events).values()) >= limit
 
 
 def _of(keys: QueueKeys, event: Event) -> QueueEvent:

@@ -17,6 +17,8 @@ __all__ = ["ListenOptions", "Listening", "SensorOptions", "Shown", "checked_queu
 
 _LONGEST_TICK = timedelta(seconds=50)
 """Dagster gives up on a sensor after 60 s."""
+_LONGEST_LINGER = timedelta(seconds=5)
+"""Dagster's next tick begins as soon."""
 _MOST_EVENTS = 10_000
 
 OnGap = Literal["warn", "observe", "fail"]
@@ -36,6 +38,7 @@ class ListenOptions(SensorOptions, total=False):
 
     start: Start
     wait: timedelta
+    linger: timedelta
     limit: int
     tick_limit: timedelta
     on_gap: OnGap
@@ -62,6 +65,9 @@ class Listening(Shown):
     """Where to begin in a queue of which the cursor says nothing: ``now``, or with the ``oldest`` event kept."""
     wait: timedelta = timedelta(seconds=20)
     """How long one tick listens, at most 50 s."""
+    linger: timedelta = timedelta(milliseconds=100)
+    """How long a tick that has heard something goes on listening, at most 5 s: what follows closely is met by the same
+    tick, and not by the next, which Dagster begins up to 5 s later."""
     limit: int = 500
     """Most events of a queue that one tick reads at once, at most 10,000."""
     tick_limit: timedelta = _LONGEST_TICK
@@ -81,6 +87,16 @@ class Listening(Shown):
         raise InvalidOptionError(
             f"The sensor's {getattr(info, 'field_name', 'wait')} of {value.total_seconds():g} s is not above 0 and at "
             f"most {_LONGEST_TICK.total_seconds():g} s, and Dagster gives up on a tick after 60 s; choose one between."
+        )
+
+    @field_validator("linger")
+    @classmethod
+    def _is_shorter_than_a_pause(cls, value: timedelta) -> timedelta:
+        if timedelta(0) <= value <= _LONGEST_LINGER:
+            return value
+        raise InvalidOptionError(
+            f"The sensor's linger of {value.total_seconds():g} s is below 0 or above the "
+            f"{_LONGEST_LINGER.total_seconds():g} s after which the next tick begins anyway; choose one between."
         )
 
     @field_validator("limit")
