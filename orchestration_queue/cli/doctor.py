@@ -9,8 +9,9 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from orchestration_queue.cli.common import JsonFlag, Prefix, Url, Yes, ask, console, show_json
+from orchestration_queue.cli.common import JsonFlag, Prefix, Url, Yes, ask, console, fail, show_json
 from orchestration_queue.doctor import Finding, Severity, examine
+from orchestration_queue.errors import StateError
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 
 __all__ = ["doctor"]
@@ -34,7 +35,10 @@ def doctor(
             if fix and finding.fix:
                 status.stop()
                 ask(yes, f"{finding.where}: {finding.what}. Mend it ({finding.action})?")
-                fixed = finding.fix()
+                try:
+                    fixed = finding.fix()
+                except StateError as error:
+                    fail(str(error))
                 status.start()
             seen.append((finding, fixed))
     if as_json:

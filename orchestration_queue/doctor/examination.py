@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 
 from orchestration_queue.client import Queue
 from orchestration_queue.doctor.finding import Finding, problem
@@ -29,7 +29,7 @@ def examine(
     *,
     prefix: str = DEFAULT_PREFIX,
     tell: Callable[[str], None] = lambda _: None,
-) -> Iterator[Finding]:
+) -> Generator[Finding, None, None]:
     """Look at a server, its queues, and this machine. Changes nothing, but for a key that is never there.
 
     Args:

@@ -28,7 +28,8 @@ class Finding:
         what: What was found.
         why: Why it matters.
         action: What to do.
-        fix: Does that, where it is safe to; returns what was done.
+        fix: Does that, where it is safe to; returns what was done. It raises :class:`StateError` when it turns out that
+            it cannot be done safely at present.
     """
 
     severity: Severity

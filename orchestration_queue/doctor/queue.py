@@ -5,21 +5,31 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 
 from orchestration_queue.client import Queue
 from orchestration_queue.doctor.finding import Finding, hint, problem
 from orchestration_queue.doctor.survey import Survey, survey
+from orchestration_queue.errors import StateError
 from orchestration_queue.protocol.call import Call
 from orchestration_queue.protocol.keys import GROUP
-from orchestration_queue.protocol.operations import reading
+from orchestration_queue.protocol.operations import mending, reading
+from orchestration_queue.protocol.operations.graphs import News, Untold, tell_all
+from orchestration_queue.protocol.operations.mending import StalledGroup
 from orchestration_queue.server import Connection
 from orchestration_queue.server.clock import now_ms
+from orchestration_queue.states import JobState
 
 __all__ = ["QUEUE_CHECKS", "Patient"]
 
 _LATE = timedelta(minutes=1)
 _MANY_FINISHED = 100_000
 _MANY_EVENTS = 10_000
+_WAITS = (JobState.WAITING, JobState.DELAYED, JobState.PRIORITIZED)
+_NOT_PUT_BACK = {
+    "held": "may be with a worker of another kind; look again in a minute",
+    "too_many": "may be in a list that is too long to look through; look again when fewer jobs wait",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +43,11 @@ class Patient:
     def name(self) -> str:
         """How findings call it."""
         return f"queue {self.queue.name}"
+
+    def is_broadcast(self) -> bool:
+        """Whether others than the workers of one queue read its stream: then each of them has a list of its own."""
+        described, _ = self.connection.follow(reading.groups(self.queue.keys))
+        return any(group["name"] != GROUP for group in described)
 
     def survey(self) -> Survey:
         """Some of its jobs, and where they are."""
@@ -111,7 +126,7 @@ def _consumers(patient: Patient) -> Iterable[tuple[str, int]]:
 
 
 def jobs(patient: Patient) -> Iterator[Finding]:
-    """Every job is where its state says: one that waits is in a list, a parent waits for somebody who has not ended."""
+    """Every job is where its state says, parents wait for jobs that have not ended, and ordered jobs have a turn."""
     seen = patient.survey()
     part = "" if seen.is_whole else f" among {seen.jobs:,} jobs that were looked at"
     if seen.nowhere is None:
@@ -122,19 +137,56 @@ def jobs(patient: Patient) -> Iterator[Finding]:
             "look again when fewer jobs wait",
         )
     for job_id in seen.nowhere or ():
+        waits = seen.states[job_id] in _WAITS and not patient.is_broadcast()
         yield problem(
             patient.name,
             f"Job {job_id} says that it is {seen.states[job_id]}, and is in no list{part}",
             "no worker will ever find it",
-            f"oq job show {patient.queue.name} {job_id}, then add it anew and remove this one",
+            "make it due at once"
+            if waits
+            else f"oq job show {patient.queue.name} {job_id}, then add it anew and remove this one",
+            partial(_put_back, patient, job_id) if waits else None,
         )
-    for job_id in seen.waiting_in_vain:
+    for job_id, news in seen.waiting_in_vain.items():
         yield problem(
             patient.name,
             f"Job {job_id} waits for others, all of which have ended{part}",
             "it was not told, by a worker of another kind or one that died",
-            "a worker of ours tells it within seconds; start one, if there is none",
+            "tell it; of a flow of ours, a worker does so within seconds",
+            partial(_tell, patient, job_id, news),
         )
+    for group in seen.stalled_groups:
+        yield problem(
+            patient.name,
+            f"{group.parked:,} jobs of the ordering group {group.name!r} wait for {_whom(group)}",
+            "none of them will ever run",
+            "let the next of them go on",
+            partial(_mend_group, patient, group),
+        )
+
+
+def _whom(group: StalledGroup) -> str:
+    if group.seen_active:
+        return f"{group.seen_active} active ones, which are gone"
+    return f"the job with number {group.seen_turn}, which is gone" if group.turn != group.seen_turn else "nobody"
+
+
+def _put_back(patient: Patient, job_id: str) -> str:
+    word = patient.connection.run(mending.put_back(patient.queue.keys, job_id, now_ms()))
+    if why := _NOT_PUT_BACK.get(word):
+        raise StateError(f"Job {job_id} was not put back: it {why}.")
+    return f"job {job_id} is due now" if word == mending.PUT_BACK else f"job {job_id} has gone on by itself"
+
+
+def _tell(patient: Patient, job_id: str, news: tuple[News, ...]) -> str:
+    patient.connection.follow(tell_all([(patient.queue.keys, Untold(news))], now_ms()))
+    job = patient.queue.get_job(job_id)
+    return f"told job {job_id}, which is {job.state() if job else 'gone'}"
+
+
+def _mend_group(patient: Patient, group: StalledGroup) -> str:
+    ready = patient.connection.run(mending.mend_group(patient.queue.keys, group, now_ms()))
+    return "it has gone on by itself" if ready < 0 else f"{ready:,} of its jobs are ready"
 
 
 def growth(patient: Patient) -> Iterator[Finding]:

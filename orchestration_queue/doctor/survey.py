@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from orchestration_queue.flows.stored import outcome_of
 from orchestration_queue.protocol.call import Call, texts
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import reading
+from orchestration_queue.protocol.operations.graphs import News
+from orchestration_queue.protocol.operations.mending import StalledGroup, stalled_groups
 from orchestration_queue.protocol.operations.scanning import FIRST_PAGE, queue_pattern, scan_page
 from orchestration_queue.protocol.operations.steps import Steps, all_good, chunks
+from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.states import TERMINAL, JobState
 
 __all__ = ["MOST_JOBS", "Survey", "survey"]
@@ -33,14 +37,16 @@ class Survey:
         is_whole: Whether these are all.
         states: What each job says where it is.
         nowhere: Those that should be in a list, and are in none; None when the lists are too long to look.
-        waiting_in_vain: Those that wait for others, all of which have ended.
+        waiting_in_vain: Those that wait for others, all of which have ended, with what they were not told.
+        stalled_groups: Groups of ordered jobs that stand still for ever; none when not all jobs were seen.
     """
 
     jobs: int
     is_whole: bool
     states: Mapping[str, str]
     nowhere: tuple[str, ...] | None
-    waiting_in_vain: tuple[str, ...]
+    waiting_in_vain: Mapping[str, tuple[News, ...]]
+    stalled_groups: tuple[StalledGroup, ...]
 
 
 def survey(keys: QueueKeys) -> Steps[Survey]:
@@ -49,7 +55,8 @@ def survey(keys: QueueKeys) -> Steps[Survey]:
     Some 30 trips for 10,000 jobs, each of about 1,000 reads.
     """
     ids, is_whole = yield from _some_ids(keys)
-    states = yield from _states(keys, ids)
+    records = yield from _records(keys, ids, "state", "groupKey")
+    states = {record.id: record.state or "" for record in records}
     counts = yield from reading.counts(keys)
     is_short = counts.waiting + counts.active + counts.delayed + counts.suspended <= MOST_LISTED
     suspects = {job_id: state for job_id, state in states.items() if state in _FINDABLE}
@@ -59,9 +66,18 @@ def survey(keys: QueueKeys) -> Steps[Survey]:
             again = yield from _states(keys, [job_id for job_id in suspects if job_id not in listed])
             suspects = {job_id: state for job_id, state in again.items() if state == suspects[job_id]}
     parents = [job_id for job_id, state in states.items() if state == JobState.WAITING_CHILDREN]
-    told_late = yield from _states(keys, (yield from _in_vain(keys, parents)))
-    in_vain = tuple(job_id for job_id, state in told_late.items() if state == JobState.WAITING_CHILDREN)
-    return Survey(len(states), is_whole, states, tuple(suspects) if is_short else None, in_vain)
+    untold = yield from _in_vain(keys, parents)
+    told_late = yield from _states(keys, list(untold))
+    in_vain = {job_id: untold[job_id] for job_id, state in told_late.items() if state == JobState.WAITING_CHILDREN}
+    names = {record.fields.get("groupKey", "") for record in records if record.state == JobState.GROUP_WAITING}
+    stalled = (yield from stalled_groups(keys, names, _all_ids(keys))) if names and is_whole else []
+    return Survey(len(states), is_whole, states, tuple(suspects) if is_short else None, in_vain, tuple(stalled))
+
+
+def _all_ids(keys: QueueKeys) -> Steps[list[str]]:
+    """Ids of all jobs; of none, when there are too many by now."""
+    ids, is_whole = yield from _some_ids(keys)
+    return ids if is_whole else []
 
 
 def _some_ids(keys: QueueKeys) -> Steps[tuple[list[str], bool]]:
@@ -75,9 +91,14 @@ def _some_ids(keys: QueueKeys) -> Steps[tuple[list[str], bool]]:
             return sorted(found)[:MOST_JOBS], cursor == FIRST_PAGE and len(found) <= MOST_JOBS
 
 
-def _states(keys: QueueKeys, ids: list[str]) -> Steps[dict[str, str]]:
-    records = yield from reading.jobs([(keys, job_id) for job_id in ids], ("state",))
-    return {record.id: record.state or "" for record in records if record is not None}
+def _records(keys: QueueKeys, ids: Sequence[str], *fields: str) -> Steps[list[JobRecord]]:
+    records = yield from reading.jobs([(keys, job_id) for job_id in ids], fields)
+    return [record for record in records if record is not None]
+
+
+def _states(keys: QueueKeys, ids: Sequence[str]) -> Steps[dict[str, str]]:
+    records = yield from _records(keys, ids, "state")
+    return {record.id: record.state or "" for record in records}
 
 
 def _listed(keys: QueueKeys) -> Steps[frozenset[str]]:
@@ -88,23 +109,30 @@ def _listed(keys: QueueKeys) -> Steps[frozenset[str]]:
     return frozenset(found)
 
 
-def _in_vain(keys: QueueKeys, parents: list[str]) -> Steps[list[str]]:
-    """Those of the parents whose dependencies are in this queue, and have all ended."""
-    found = []
+def _in_vain(keys: QueueKeys, parents: list[str]) -> Steps[dict[str, tuple[News, ...]]]:
+    """Those of the parents whose dependencies are in this queue, and have all ended; and how these ended."""
+    found = {}
     for piece in chunks(parents):
         sizes = all_good((yield [Call("SCARD", (keys.deps(job_id),)) for job_id in piece]))
         for job_id, size in zip(piece, sizes, strict=True):
             if 0 < size <= _MOST_AWAITED:
                 (reply,) = all_good((yield [Call("SMEMBERS", (keys.deps(job_id),))]))
-                if (yield from _have_ended(keys, texts(reply))):
-                    found.append(job_id)
+                if news := (yield from _ends(keys, job_id, texts(reply))):
+                    found[job_id] = news
     return found
 
 
-def _have_ended(keys: QueueKeys, members: list[str]) -> Steps[bool]:
-    """Whether all are jobs of this queue, and have ended."""
+def _ends(keys: QueueKeys, parent: str, members: list[str]) -> Steps[tuple[News, ...]]:
+    """What a parent is to be told of those it waits for; nothing unless all are jobs of this queue, and have ended."""
     here = f"{keys.base}:"
     if not all(member.startswith(here) for member in members):
-        return False
-    states = yield from _states(keys, [member.removeprefix(here) for member in members])
-    return len(states) == len(members) and TERMINAL.issuperset(states.values())
+        return ()
+    ids = [member.removeprefix(here) for member in members]
+    records = yield from _records(keys, ids, "state", "outcome", "failedReason")
+    if len(records) < len(members) or not all(record.state in TERMINAL for record in records):
+        return ()
+    outcomes = {record.id: outcome_of(record) for record in records}
+    return tuple(
+        News(keys.queue, parent, keys.member(job_id), "success" if outcome == JobState.COMPLETED else outcome)
+        for job_id, outcome in outcomes.items()
+    )

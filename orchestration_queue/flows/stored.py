@@ -203,7 +203,7 @@ _UNRUN = {"upstream_failed": "upstream failed", "skipped": "skipped"}
 def outcome_of(record: JobRecord) -> str:
     """Its state, or ``upstream_failed`` or ``skipped`` when it ended as such: one that was run after all did not."""
     outcome = record.fields.get("outcome", "")
-    unrun = record.state is JobState.FAILED and _UNRUN.get(outcome) == record.failed_reason
+    unrun = record.state is JobState.FAILED and outcome in _UNRUN and _UNRUN[outcome] == record.failed_reason
     return outcome if unrun else str(record.state)
 
 

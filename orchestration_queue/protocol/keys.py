@@ -161,6 +161,10 @@ class QueueKeys:
         """Members of the further jobs that wait for this one."""
         return f"{self.base}:parents:{job_id}"
 
+    def group(self, name: str) -> str:
+        """What an ordering group lets run, and whose turn it is."""
+        return f"{self.base}:group:{name}"
+
     def signals(self, job_id: str) -> str:
         """Signals the job received."""
         return f"{self.base}:signals:{job_id}"

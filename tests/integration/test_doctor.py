@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,10 @@ import redis
 
 from orchestration_queue.client import NewJob, Queue
 from orchestration_queue.doctor import Finding, Severity, examine
-from orchestration_queue.options import WorkerOptions
+from orchestration_queue.options import JobOptions, Ordering, WorkerOptions
 from orchestration_queue.server import Connection
 from orchestration_queue.worker import ActiveJob, Worker
+from tests.by_hand import HandWorker
 from tests.conftest import start_server
 from tests.integration.test_cli import Oq
 from tests.nodes import Nodes
@@ -216,15 +218,113 @@ def test_lists_that_are_too_long_are_not_read(queue: Queue, server_url: str, mon
     assert one(server_url, queue.name, within="too long").severity is Severity.HINT
 
 
-def test_a_parent_that_nobody_told_is_found(queue: Queue, server_url: str, raw: redis.Redis) -> None:
+def mend(url: str, queue: Queue, within: str) -> str:
+    """Mend the only such finding."""
+    finding = one(url, queue.name, within=within)
+    assert finding.severity is Severity.PROBLEM
+    (said,) = [each.fix() for each in examine(url, [queue.name]) if each.what == finding.what and each.fix is not None]
+    assert found(url, queue.name, within=within) == []
+    return said
+
+
+async def test_a_job_in_no_list_is_put_back_and_runs_once(queue: Queue, server_url: str, raw: redis.Redis) -> None:
+    ready, urgent = queue.add("a"), queue.add("b", options=JobOptions(priority=3))
+    raw.delete(queue.keys.stream, queue.keys.scheduled)
+    assert mend(server_url, queue, f"Job {ready.id} says that it is waiting") == f"job {ready.id} is due now"
+    assert mend(server_url, queue, f"Job {urgent.id} says that it is prior") == f"job {urgent.id} is due now"
+    ran = await _ran(queue, server_url, 2)
+    assert sorted(ran) == [ready.id, urgent.id]
+    assert {queue.counts().completed, len(ran)} == {2}
+
+
+async def test_a_job_that_is_taken_in_that_moment_is_left_alone(
+    queue: Queue, server_url: str, raw: redis.Redis
+) -> None:
+    job = queue.add("a")
+    entries: Any = raw.xrange(queue.keys.stream)
+    raw.xdel(queue.keys.stream, entries[0][0])
+    with closing(examine(server_url, [queue.name])) as findings:
+        fix = next(each.fix for each in findings if f"Job {job.id} " in each.what)
+        assert fix is not None
+        raw.xadd(queue.keys.stream, entries[0][1])
+        assert fix() == f"job {job.id} has gone on by itself"
+        async with _Stuck(queue, server_url):
+            await wait_until(lambda: queue.counts().active == 1, "the job to be taken")
+            assert fix() == f"job {job.id} has gone on by itself"
+        assert raw.zcard(queue.keys.scheduled) == 0
+
+
+def test_a_job_that_another_librarys_worker_may_have_is_left_alone(
+    queue: Queue, server_url: str, raw: redis.Redis
+) -> None:
+    job = queue.add("a", options=JobOptions(lifo=True))
+    raw.rpop(queue.keys.lifo)
+    raw.incr(queue.keys.list_active)  # it has popped the job, and not started it yet
+    told = Oq(server_url)("doctor", queue.name, "--fix", "--yes")
+    assert told.exit_code == 1
+    assert f"Job {job.id} was not put back: it may be with a worker of another kind" in told.stderr
+    raw.set(queue.keys.list_active, 0)
+    assert mend(server_url, queue, f"Job {job.id} says") == f"job {job.id} is due now"
+
+
+def test_messages_of_a_broadcast_are_not_put_back(queue: Queue, server_url: str, raw: redis.Redis) -> None:
+    queue.add("a")
+    raw.xtrim(queue.keys.stream, maxlen=0)
+    raw.xgroup_create(queue.keys.stream, "subscription")
+    assert one(server_url, queue.name, within="is in no list").fix is None
+
+
+@pytest.mark.parametrize(("ended", "then"), [("completed", "waiting"), ("failed", "failed")])
+def test_a_parent_that_nobody_told_is_told(
+    queue: Queue, server_url: str, raw: redis.Redis, ended: str, then: str
+) -> None:
     parent, child = queue.add("parent"), queue.add("child")
     raw.xtrim(queue.keys.stream, maxlen=0)
     raw.hset(queue.keys.job(parent.id), "state", "waiting-children")
     raw.sadd(queue.keys.deps(parent.id), queue.keys.member(child.id))
     raw.hset(queue.keys.job(child.id), "state", "active")
     assert found(server_url, queue.name, within="waits for others") == []
-    raw.hset(queue.keys.job(child.id), "state", "completed")
+    raw.hset(queue.keys.job(child.id), "state", ended)
     assert one(server_url, queue.name, within="waits for others").what.startswith(f"Job {parent.id} ")
+    assert mend(server_url, queue, "waits for others") == f"told job {parent.id}, which is {then}"
+
+
+ORDERED = JobOptions(ordering=Ordering(key="k"))
+
+
+async def test_a_group_that_counts_a_job_that_is_gone_goes_on(queue: Queue, server_url: str, raw: redis.Redis) -> None:
+    queue.add_bulk([NewJob("a", options=ORDERED) for _ in range(3)])
+    with HandWorker(server_url, queue.name) as hand:
+        gone = hand.take()
+    assert found(server_url, queue.name, within="ordering group") == []
+    await _ran(queue, server_url, 0, until=lambda: raw.zcard(f"{queue.keys.base}:groupq:k") == 2)
+    assert found(server_url, queue.name, within="ordering group") == [], "one is active"
+    raw.delete(queue.keys.job(gone.id))
+    within = "ordering group 'k' wait for 1 active ones, which are gone"
+    assert mend(server_url, queue, within) == "1 of its jobs are ready"
+    assert await _ran(queue, server_url, 2) == ["2", "3"]
+
+
+async def test_a_group_that_waits_for_the_turn_of_a_job_that_is_gone_goes_on(
+    queue: Queue, server_url: str, raw: redis.Redis
+) -> None:
+    queue.add_bulk([NewJob("a", options=ORDERED) for _ in range(3)])
+    raw.delete(queue.keys.job("1"))
+    await _ran(queue, server_url, 0, until=lambda: raw.zcard(f"{queue.keys.base}:groupq:k") == 2)
+    assert mend(server_url, queue, "wait for the job with number 1, which is gone") == "1 of its jobs are ready"
+    assert await _ran(queue, server_url, 2) == ["2", "3"]
+
+
+async def _ran(queue: Queue, url: str, count: int, until: Callable[[], object] = lambda: True) -> list[str]:
+    """The ids of the jobs that a worker ran, in their order."""
+    ran: list[str] = []
+    options = WorkerOptions(promotion_interval=timedelta(milliseconds=50), run_schedulers=False)
+    worker = Worker(queue.name, lambda job: ran.append(job.id), url=url, options=options)
+    running = asyncio.ensure_future(worker.run())
+    await wait_until(lambda: len(ran) >= count and until() and worker.is_listening, "the jobs to run")
+    worker.stop()
+    await running
+    return ran
 
 
 def test_what_grows_without_bound_is_found(

@@ -33,7 +33,9 @@ __all__ = [
     "exchange",
     "fire",
     "hold_nodes",
+    "mend_group",
     "propagate",
+    "put_back",
     "put_scheduler",
     "reclaim",
     "release_graph",
@@ -831,6 +833,63 @@ def hold_nodes(
     )
 
 
+def mend_group(
+    *,
+    stream_key: str,
+    ratelimited_key: str,
+    events_key: str,
+    failed_key: str,
+    metrics_failed_key: str,
+    name: str,
+    seen_active: int,
+    seen_next_seq: int,
+    active: int,
+    next_seq: int,
+    now_ms: int,
+) -> Call:
+    """Correct what a group of ordered jobs believes, if it still believes it, and let its parked jobs go on.
+
+    Args:
+        stream_key: Stream; ready jobs.
+        ratelimited_key: Zset; groups that wait for their limits.
+        events_key: Stream; lifecycle events.
+        failed_key: Zset; failed jobs by time.
+        metrics_failed_key: Hash; failures per minute.
+        name: The group.
+        seen_active: Jobs of it that it counted as active when somebody looked.
+        seen_next_seq: Whose turn it said it was.
+        active: Jobs that were active in truth.
+        next_seq: Whose turn it was in truth.
+        now_ms: Epoch ms.
+
+    Returns:
+        The call. Its reply (int): jobs that are ready now; -1 when the group has gone on since.
+
+    The server refuses it when the stream key does not end in `:stream`.
+
+    Cost: O(log N) per job that becomes ready, at most 1,000.
+    """
+    return Call(
+        "oq1_mendGroup",
+        (
+            stream_key,
+            ratelimited_key,
+            events_key,
+            failed_key,
+            metrics_failed_key,
+        ),
+        (
+            name,
+            seen_active,
+            seen_next_seq,
+            active,
+            next_seq,
+            now_ms,
+        ),
+        is_function=True,
+    )
+
+
 def propagate(
     *,
     stream_key: str,
@@ -882,6 +941,55 @@ def propagate(
             len(job_ids),
             *(word for item in news for word in (item.dependent, item.member, item.outcome)),
             *job_ids,
+        ),
+        is_function=True,
+    )
+
+
+def put_back(
+    *,
+    stream_key: str,
+    scheduled_key: str,
+    priority_key: str,
+    lifo_key: str,
+    list_active_key: str,
+    job_id: str,
+    now_ms: int,
+    limit: int,
+) -> Call:
+    """Put a job back that says it is ready, or will be, and is in no structure, so that nobody would ever find it.
+
+    Args:
+        stream_key: Stream; ready jobs.
+        scheduled_key: Zset; delayed and prioritized jobs.
+        priority_key: List; ready jobs with a priority.
+        lifo_key: List; ready last-in-first-out jobs.
+        list_active_key: String; how many active jobs came from a list.
+        job_id: The job.
+        now_ms: Epoch ms.
+        limit: Most entries of the stream, or of a list, that may be looked through.
+
+    Returns:
+        The call. Its reply (text): `put_back`; or why not: `not_found`, `elsewhere` (it says so itself), `listed`,
+        `held` (a worker of another kind may have it) or `too_many`.
+
+    The server refuses it when the stream key does not end in `:stream`.
+
+    Cost: O(limit).
+    """
+    return Call(
+        "oq1_putBack",
+        (
+            stream_key,
+            scheduled_key,
+            priority_key,
+            lifo_key,
+            list_active_key,
+        ),
+        (
+            job_id,
+            now_ms,
+            limit,
         ),
         is_function=True,
     )
@@ -1485,7 +1593,7 @@ def version() -> Call:
     """Say which revision of this library answers. The major version is in its name.
 
     Returns:
-        The call. Its reply (text): `8`, growing with every change of the library.
+        The call. Its reply (text): `9`, growing with every change of the library.
 
     Cost: O(1).
     """

@@ -4600,6 +4600,30 @@ do -- holdNodes
   end)
 end
 
+do -- mendGroup
+  local groups = require("groups")
+  local release = require("release")
+  redis.register_function("oq1_mendGroup", function(KEYS, ARGV)
+    local name = ARGV[1]
+    local seen_active = whole(ARGV[2], "mendGroup", "seen_active")
+    local seen_next_seq = whole(ARGV[3], "mendGroup", "seen_next_seq")
+    local active = whole(ARGV[4], "mendGroup", "active")
+    local next_seq = whole(ARGV[5], "mendGroup", "next_seq")
+    local now_ms = whole(ARGV[6], "mendGroup", "now_ms")
+    count_words("mendGroup", #KEYS, 5, #ARGV, 6)
+    local queue = queue_of("mendGroup", KEYS[1], ":stream") .. ":"
+    -- Whoever looked read these two numbers first, then every job of the queue. A job that starts or ends in between
+    -- changes one of them: each start moves the turn, and each end, or a start out of turn, the count.
+
+    local group = groups.load(queue, name)
+    if group.active ~= seen_active or group.next_seq ~= seen_next_seq then
+      return -1
+    end
+    groups.write(queue, name, "active", active, "nextSeq", next_seq)
+    return release.promote(queue, name, groups.load(queue, name), now_ms)
+  end)
+end
+
 do -- propagate
   local ledger = require("ledger")
   local propagation = require("propagation")
@@ -4648,6 +4672,75 @@ do -- propagate
       propagation.ended(outcomes, job_id)
     end
     return propagation.finish(outcomes)
+  end)
+end
+
+do -- putBack
+  local lists = require("lists")
+  local place = require("place")
+  local record = require("record")
+  local stream = require("stream")
+  redis.register_function("oq1_putBack", function(KEYS, ARGV)
+    local job_id = ARGV[1]
+    local now_ms = whole(ARGV[2], "putBack", "now_ms")
+    local limit = whole(ARGV[3], "putBack", "limit")
+    count_words("putBack", #KEYS, 5, #ARGV, 3)
+    local queue = queue_of("putBack", KEYS[1], ":stream") .. ":"
+    local stream_key = KEYS[1]
+    local scheduled_key = KEYS[2]
+    local priority_key = KEYS[3]
+    local lifo_key = KEYS[4]
+    -- It becomes due at once: a set holds it only once, however often this is called, and promotion gives it its place.
+    -- Whoever took it from the stream or, with this library, from a list is seen in there. A worker of another library that
+    -- has popped it, and not yet started it, is seen in the count of list jobs alone.
+
+    local WAITS = { waiting = true, delayed = true, prioritized = true }
+
+    local function is_listed()
+      return redis.call("ZSCORE", scheduled_key, job_id)
+        or redis.call("LPOS", priority_key, job_id)
+        or redis.call("LPOS", lifo_key, job_id)
+        or redis.call("ZSCORE", queue .. "list-active:jobs", job_id)
+    end
+
+    local function is_on_stream()
+      local found = false
+      stream.walk(stream_key, function(_, fields)
+        found = stream.field(fields, "jobId") == job_id
+        return found
+      end)
+      return found
+    end
+
+    local function may_be_held(job)
+      if job.lifo ~= "1" and record.priority(job) == 0 then
+        return false
+      end
+      local active, taken, complete = lists.all(queue)
+      return not complete or lists.counted(queue) > #active + #taken
+    end
+
+    local job = record.load(queue, job_id)
+    if not job then
+      return "not_found"
+    elseif not WAITS[job.state] then
+      return "elsewhere"
+    end
+    for _, size in ipairs({
+      redis.call("XLEN", stream_key), redis.call("LLEN", priority_key), redis.call("LLEN", lifo_key),
+    }) do
+      if size > limit then
+        return "too_many"
+      end
+    end
+    if is_listed() or is_on_stream() then
+      return "listed"
+    elseif may_be_held(job) then
+      return "held"
+    end
+    place.later(queue, job_id, job, now_ms)
+    redis.call("HSET", queue .. "job:" .. job_id, "state", "delayed")
+    return "put_back"
   end)
 end
 
@@ -5013,6 +5106,6 @@ end
 do -- version
   redis.register_function("oq1_version", function(KEYS, ARGV)
     count_words("version", #KEYS, 0, #ARGV, 0)
-    return "8"
+    return "9"
   end)
 end

@@ -1,0 +1,29 @@
+--- Correct what a group of ordered jobs believes, if it still believes it, and let its parked jobs go on.
+--- @queue   stream!
+--- @key   stream               stream       ready jobs
+--- @key   ratelimited          zset         groups that wait for their limits
+--- @key   events               stream       lifecycle events
+--- @key   failed               zset         failed jobs by time
+--- @key   metrics_failed       hash         failures per minute
+--- @arg   name                 text         the group
+--- @arg   seen_active          int          jobs of it that it counted as active when somebody looked
+--- @arg   seen_next_seq        int          whose turn it said it was
+--- @arg   active               int          jobs that were active in truth
+--- @arg   next_seq             int          whose turn it was in truth
+--- @arg   now_ms               int          epoch ms
+--- @returns int                             jobs that are ready now; -1 when the group has gone on since
+--- @error   the stream key does not end in `:stream`
+--- @cost    O(log N) per job that becomes ready, at most 1,000
+
+local groups = require("groups")
+local release = require("release")
+
+-- Whoever looked read these two numbers first, then every job of the queue. A job that starts or ends in between
+-- changes one of them: each start moves the turn, and each end, or a start out of turn, the count.
+
+local group = groups.load(queue, name)
+if group.active ~= seen_active or group.next_seq ~= seen_next_seq then
+  return -1
+end
+groups.write(queue, name, "active", active, "nextSeq", next_seq)
+return release.promote(queue, name, groups.load(queue, name), now_ms)

@@ -1,0 +1,125 @@
+"""What puts a queue right whose books do not agree. Each call changes something only if it still is as it was seen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from orchestration_queue.protocol.call import Call, Operation, integer, text
+from orchestration_queue.protocol.functions import oq1
+from orchestration_queue.protocol.keys import QueueKeys
+from orchestration_queue.protocol.operations import reading
+from orchestration_queue.protocol.operations.steps import Steps, all_good
+from orchestration_queue.protocol.record import JobRecord, pairs
+from orchestration_queue.states import TERMINAL, JobState
+
+__all__ = ["PUT_BACK", "StalledGroup", "judge_group", "mend_group", "put_back", "stalled_groups"]
+
+PUT_BACK = "put_back"
+_MOST_ENTRIES = 10_000
+
+
+def put_back(keys: QueueKeys, job_id: str, now_ms: int) -> Operation[str]:
+    """Make a job due at once that says it is ready, or will be, and is in no structure.
+
+    Returns:
+        The operation. It reads :data:`PUT_BACK`, or why nothing was changed.
+    """
+    call = oq1.put_back(
+        stream_key=keys.stream,
+        scheduled_key=keys.scheduled,
+        priority_key=keys.priority,
+        lifo_key=keys.lifo,
+        list_active_key=keys.list_active,
+        job_id=job_id,
+        now_ms=now_ms,
+        limit=_MOST_ENTRIES,
+    )
+    return Operation(call, text)
+
+
+@dataclass(frozen=True, slots=True)
+class StalledGroup:
+    """A group of ordered jobs whose parked jobs nobody will ever let go on.
+
+    Attributes:
+        name: The ordering key.
+        parked: How many jobs wait.
+        seen_active: How many it believes to be active; none is.
+        seen_turn: Whose turn it believes it to be.
+        turn: Whose turn it is.
+    """
+
+    name: str
+    parked: int
+    seen_active: int
+    seen_turn: int
+    turn: int
+
+
+def stalled_groups(keys: QueueKeys, names: Iterable[str], job_ids: Steps[Sequence[str]]) -> Steps[list[StalledGroup]]:
+    """Those of the groups that stand still for ever.
+
+    Args:
+        keys: The queue.
+        names: Ordering keys, of which some have parked jobs.
+        job_ids: Finds every job of the queue. It runs once the groups have been read: see ``oq1_mendGroup``.
+    """
+    wanted = sorted(set(names))
+    asked = [call for name in wanted for call in _state_of(keys, name)]
+    replies = iter(all_good((yield asked)))
+    states = {name: (pairs(state), limited) for name, state, limited in zip(wanted, replies, replies, strict=True)}
+    every = yield from job_ids
+    records = yield from reading.jobs([(keys, job_id) for job_id in every], ("state", "groupKey", "orderingSeq"))
+    members: dict[str, list[JobRecord]] = {name: [] for name in wanted}
+    for record in records:
+        if record is not None and record.state not in TERMINAL and (name := record.fields.get("groupKey")) in members:
+            members[name].append(record)
+    judged = (judge_group(name, states[name][0], members[name]) for name in wanted if states[name][1] is None)
+    return [group for group in judged if group is not None]
+
+
+def _state_of(keys: QueueKeys, name: str) -> tuple[Call, Call]:
+    return Call("HGETALL", (keys.group(name),)), Call("ZSCORE", (keys.ratelimited,), (name,))
+
+
+def judge_group(name: str, state: Mapping[str, str], jobs: Sequence[JobRecord]) -> StalledGroup | None:
+    """Whether a group that waits for no limit stands still, by what it says and its jobs that have not ended.
+
+    It goes on when a job of it that is active, or pauses between two attempts, ends; or when the job whose turn it is
+    comes, which need not wait in the group.
+    """
+    seen_active, seen_turn = int(state.get("active") or 0), int(state.get("nextSeq") or 0)
+    parked = [_sequence(job) for job in jobs if job.state is JobState.GROUP_WAITING]
+    others = [_sequence(job) for job in jobs if job.state is not JobState.GROUP_WAITING]
+    if not parked or any(sequence < max(seen_turn, 1) for sequence in others):
+        return None
+    next_turn = seen_turn
+    while f"skip:{next_turn}" in state:
+        next_turn += 1
+    turn = next_turn if min(parked) < next_turn else min([*parked, *others])
+    if turn in others and turn == next_turn and seen_active < int(state.get("maxConcurrency") or 1):
+        return None
+    return StalledGroup(name, len(parked), seen_active, seen_turn, turn)
+
+
+def _sequence(job: JobRecord) -> int:
+    return int(job.fields.get("orderingSeq") or 0)
+
+
+def mend_group(keys: QueueKeys, group: StalledGroup, now_ms: int) -> Operation[int]:
+    """Let a stalled group go on; reads how many jobs are ready now, -1 when it has gone on by itself."""
+    call = oq1.mend_group(
+        stream_key=keys.stream,
+        ratelimited_key=keys.ratelimited,
+        events_key=keys.events,
+        failed_key=keys.failed,
+        metrics_failed_key=keys.metrics_failed,
+        name=group.name,
+        seen_active=group.seen_active,
+        seen_next_seq=group.seen_turn,
+        active=0,
+        next_seq=group.turn,
+        now_ms=now_ms,
+    )
+    return Operation(call, integer)
