@@ -1,0 +1,57 @@
+"""When a group of ordered jobs stands still for ever, and when it only waits."""
+
+from __future__ import annotations
+
+import pytest
+
+from orchestration_queue.protocol.operations.mending import StalledGroup, judge_group
+from orchestration_queue.protocol.record import JobRecord
+
+STATE = {"active": "1", "nextSeq": "3", "maxConcurrency": "1"}
+
+
+def jobs(**states: str) -> list[JobRecord]:
+    """Jobs by the number of their turn."""
+    return [
+        JobRecord(number, {"state": state, "groupKey": "k", "orderingSeq": number.removeprefix("n")})
+        for number, state in states.items()
+    ]
+
+
+@pytest.mark.parametrize(
+    ("why", "state", "members"),
+    [
+        ("nobody is parked", {}, jobs(n3="waiting")),
+        ("one is active", {}, jobs(n2="active", n3="group-waiting")),
+        ("one pauses between two attempts", {}, jobs(n1="delayed", n3="group-waiting")),
+        ("one is suspended", {}, jobs(n2="suspended", n3="group-waiting")),
+        ("one that has no turn may be active", {}, jobs(n0="waiting", n3="group-waiting")),
+        ("the next is on its way", {"active": "0"}, jobs(n3="waiting", n4="group-waiting")),
+        ("the next is due later", {"active": "0"}, jobs(n3="delayed", n4="group-waiting")),
+        (
+            "the next is behind one to be skipped",
+            {"active": "0", "skip:3": "1"},
+            jobs(n4="waiting", n5="group-waiting"),
+        ),
+    ],
+)
+def test_a_group_that_goes_on_by_itself(why: str, state: dict[str, str], members: list[JobRecord]) -> None:
+    assert judge_group("k", STATE | state, members) is None, why
+
+
+@pytest.mark.parametrize(
+    ("why", "state", "members", "turn"),
+    [
+        ("the active one is gone", {}, jobs(n3="group-waiting", n4="group-waiting"), 3),
+        ("the active one is gone, and the next is not parked", {}, jobs(n3="waiting", n4="group-waiting"), 3),
+        ("the next is gone", {"active": "0"}, jobs(n5="group-waiting", n6="waiting"), 5),
+        ("the next is gone, and who follows is not parked", {"active": "0"}, jobs(n4="waiting", n6="group-waiting"), 4),
+        ("nobody was woken", {"active": "0"}, jobs(n3="group-waiting"), 3),
+        ("nobody was woken after one to be skipped", {"active": "0", "skip:3": "1"}, jobs(n4="group-waiting"), 4),
+        ("one that has had its turn was put back", {"active": "0"}, jobs(n2="group-waiting", n4="waiting"), 3),
+    ],
+)
+def test_a_group_that_does_not(why: str, state: dict[str, str], members: list[JobRecord], turn: int) -> None:
+    seen = STATE | state
+    parked = sum(job.fields["state"] == "group-waiting" for job in members)
+    assert judge_group("k", seen, members) == StalledGroup("k", parked, int(seen["active"]), 3, turn), why
