@@ -22,6 +22,7 @@ __all__ = ["PipesSparkClient"]
 
 _SHOWN = {"application": "spark_application", "session": "spark_session", "server": "spark_server", "ui": "spark_ui"}
 """What a job's progress tells of its Spark, and as which metadata."""
+_COUNTED = ("input_rows", "input_bytes", "output_rows", "output_bytes")
 
 
 class PipesSparkClient(PipesQueueClient):
@@ -96,14 +97,15 @@ class PipesSparkClient(PipesQueueClient):
         )
 
     def _described(self, record: JobRecord) -> Mapping[str, dg.MetadataValue]:
-        """Where Spark did the work, and how far it came."""
-        progress = record.progress
-        if not isinstance(progress, dict):
-            return {}
-        kept = progress.get("spark")
+        """Where Spark did the work, how far it came, and what an application's listener has counted."""
+        progress, result = record.progress, record.result
+        told = progress if isinstance(progress, dict) else {}
+        kept = told.get("spark")
         found = {label: kept[name] for name, label in _SHOWN.items() if isinstance(kept, dict) and kept.get(name)}
-        text = {"spark_progress": str(progress["text"])} if "text" in progress else {}
-        return {f"orchestration_queue/{name}": metadata_value(name, value) for name, value in {**found, **text}.items()}
+        text = {"spark_progress": told["text"]} if "text" in told else {}
+        counted = {name: result[name] for name in _COUNTED if isinstance(result, dict) and name in result}
+        shown = {**found, **text, **counted}
+        return {f"orchestration_queue/{name}": metadata_value(name, value) for name, value in shown.items()}
 
 
 def _by_name(task: str | None, arguments: object, spark: SparkOptions | None) -> dict[str, Any]:

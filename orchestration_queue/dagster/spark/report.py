@@ -100,17 +100,17 @@ class StepReport:
                 self._deliver()
 
     def update_progress(self, progress: Any) -> None:
-        """Store how far the job is, with all that is known of its Spark."""
+        """Store how far the job is, with all that is known of its Spark; what is new of that, the step is told."""
         self._progress = progress
         known = {**progress.get("spark", {}), **self._facts}
+        if self._ui and (application := known.get("application")):
+            known["ui"] = self._ui.replace("{application}", application)
         self._job.update_progress({**progress, "spark": known})
         self._announce(known)
 
     def know(self, *, application: str) -> None:
-        """Note which application it is; the step is told at once."""
+        """Note which application it is, where progress does not tell."""
         self._facts = {"application": application} if application else {}
-        if application and self._ui:
-            self._facts["ui"] = self._ui.replace("{application}", application)
         self.update_progress(self._progress)
 
     def _announce(self, known: Mapping[str, Any]) -> None:

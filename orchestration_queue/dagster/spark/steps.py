@@ -135,6 +135,7 @@ class _Steps:
             log=report.log,
             should_stop=lambda: report.should_stop,
             job_id=report.id,
+            progress=report.update_progress,
         )
 
     def _connect(

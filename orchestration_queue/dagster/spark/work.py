@@ -44,15 +44,10 @@ class ScriptWork(Options):
 
     @field_validator("arguments", mode="before")
     @classmethod
-    def _are_words(cls, arguments: object) -> object:
-        if isinstance(arguments, str) or not isinstance(arguments, Sequence):
-            raise InvalidOptionError(
-                f"A script takes words, and {arguments!r} is no list of them; pass a list of text."
-            )
-        if not all(isinstance(word, str) and "\0" not in word for word in arguments):
-            raise InvalidOptionError(
-                f"A script takes words, and not all of {arguments!r} are text; pass a list of text."
-            )
+    def _are_words(cls, arguments: Any) -> object:
+        is_list = isinstance(arguments, Sequence) and not isinstance(arguments, str)
+        if not is_list or not all(isinstance(word, str) and "\0" not in word for word in arguments):
+            raise InvalidOptionError(f"A script takes words, and {arguments!r} is no list of text; pass one.")
         return tuple(arguments)
 
     @classmethod
