@@ -103,6 +103,23 @@ def work(
         sys.exit(1)
 
 
+@app.command("daemon", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def run(
+    context: typer.Context,
+    sensor_pause: Annotated[
+        float,
+        typer.Option(min=0.05, max=5, help="Seconds between two looks at which sensors are due."),
+    ] = 0.25,
+) -> None:
+    """Run Dagster's daemon with short pauses between a sensor's ticks. All else is passed to `dagster-daemon run`."""
+    _demand_home("a daemon")
+    try:
+        from orchestration_queue.dagster._compat import run_daemon
+    except ImportError as error:
+        raise _not_installed(error) from error
+    run_daemon(context.args, sensor_pause)
+
+
 @app.command("sweep")
 def tidy(
     queue: Annotated[

@@ -49,6 +49,8 @@ from dagster_shared.error import SerializableErrorInfo
 from dagster_shared.record import replace
 from dagster_shared.serdes.errors import DeserializationError
 
+from orchestration_queue.errors import UsageError
+
 with suppress(ImportError):  # before 1.13 Dagster had no launch handles; PipesQueueClient alone needs them
     from dagster._core.pipes.reattach import (
         PipesLaunchHandle,
@@ -245,6 +247,25 @@ def capture_logs_directly(opened: Callable[[str], None]) -> None:
 
     setattr(local_compute_log_manager, "mirror_stream_to_file", write)  # noqa: B010  not a name that modules export
     error_log_listeners.append(opened)
+
+
+def run_daemon(arguments: Sequence[str], pause_s: float) -> None:
+    """Do what ``dagster-daemon run`` does, but look for due sensors more often than every five seconds.
+
+    Raises:
+        UsageError: This Dagster has another loop.
+    """
+    from dagster._daemon import sensor
+    from dagster._daemon.cli import run_command
+
+    pause = "MIN_INTERVAL_LOOP_TIME"
+    if not hasattr(sensor, pause):
+        raise UsageError(
+            f"Dagster {dg.__version__} has no pause between its sensors' ticks that we know how to shorten; "
+            "run `dagster-daemon run` instead."
+        )
+    setattr(sensor, pause, pause_s)
+    run_command.main(args=list(arguments), prog_name="oq dagster daemon")
 
 
 def load_definitions(origin: LoadableTargetOrigin, name: str) -> None:

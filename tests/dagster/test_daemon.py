@@ -1,4 +1,4 @@
-"""A real daemon, a real instance: the flow's end becomes a run."""
+"""A real daemon, a real instance: the flow's end becomes a run. And the daemon that looks more often."""
 
 from __future__ import annotations
 
@@ -12,7 +12,13 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
+from dagster._daemon import sensor
+from typer.testing import CliRunner
 
+from orchestration_queue.cli.main import app
+from orchestration_queue.dagster._compat import run_daemon
+from orchestration_queue.errors import UsageError
+from tests.processes import OQ
 from tests.waiting import wait_until_sync
 
 pytestmark = [pytest.mark.dagster, pytest.mark.timeout(180)]
@@ -54,9 +60,7 @@ def test_the_end_of_a_flow_becomes_one_run(
     }
     with (
         dg.DagsterInstance.from_config(str(tmp_path)) as instance,
-        in_own_group(
-            str(BIN / "dagster-daemon"), "run", *LOCATION, environment=environment, log=tmp_path / "daemon.log"
-        ),
+        in_own_group(OQ, "dagster", "daemon", *LOCATION, environment=environment, log=tmp_path / "daemon.log"),
     ):
         materialize = (str(BIN / "dagster"), "job", "execute", *LOCATION, "-j", "load_job")
         with in_own_group(*materialize, environment=environment, log=tmp_path / "load.log") as load:
@@ -73,3 +77,26 @@ def test_the_end_of_a_flow_becomes_one_run(
         assert run.tags["dagster/sensor_name"] == "loaded"
         (flow,) = instance.get_runs(dg.RunsFilter(job_name="load_job"))
         assert run.tags["dagster/run_key"] == run.tags["orchestration_queue/flow_id"] == f"load-{flow.run_id}"
+
+
+def test_a_daemon_may_look_for_due_sensors_more_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sensor, "MIN_INTERVAL_LOOP_TIME", 5)
+    monkeypatch.setenv("DAGSTER_HOME", "/somewhere")
+    told = CliRunner().invoke(app, ["dagster", "daemon", "--sensor-pause", "0.5", "--", "--help"])
+    assert told.exit_code == 0
+    assert "--workspace" in told.output, "all else is Dagster's own"
+    assert sensor.MIN_INTERVAL_LOOP_TIME == 0.5
+
+
+def test_a_dagster_with_another_loop_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(sensor, "MIN_INTERVAL_LOOP_TIME")
+    with pytest.raises(UsageError, match="run `dagster-daemon run` instead"):
+        run_daemon([], 0.5)
+
+
+@pytest.mark.parametrize(("home", "pause"), [("", "1"), ("/somewhere", "0"), ("/somewhere", "6"), ("/somewhere", "x")])
+def test_a_daemon_without_a_home_or_with_no_pause_is_refused(
+    monkeypatch: pytest.MonkeyPatch, home: str, pause: str
+) -> None:
+    monkeypatch.setenv("DAGSTER_HOME", home)
+    assert CliRunner().invoke(app, ["dagster", "daemon", "--sensor-pause", pause]).exit_code != 0
