@@ -45,6 +45,7 @@ lint: $(VENV)/.dev.stamp ## Style, floors, generated files, Lua (needs luacheck:
 	$(BIN)/python tools/generate_sync.py --check
 	$(BIN)/python tools/write_reference.py --check
 	$(BIN)/python tools/build_listener.py --check
+	$(BIN)/python tools/draw_diagrams.py --check
 	luacheck --config lua/.luacheckrc lua
 
 types: $(VENV)/.dev.stamp ## mypy --strict
@@ -78,6 +79,7 @@ generate: $(VENV)/.dev.stamp ## Write the generated files anew
 	$(BIN)/python tools/generate_sync.py
 	$(BIN)/python tools/write_reference.py
 	$(BIN)/python tools/build_listener.py
+	$(BIN)/python tools/draw_diagrams.py
 
 # Hashes instead of addresses: any mirror will do.
 COMPILE = $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
