@@ -40,7 +40,7 @@ Url = Annotated[
 ]
 Prefix = Annotated[str, typer.Option("--prefix", envvar="OQ_PREFIX", help="First part of every key.")]
 QueueName = Annotated[str, typer.Argument(help="The queue.")]
-JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+JsonFlag = Annotated[bool, typer.Option("--json", envvar="OQ_JSON", help="Print JSON, for programs.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 _NO_TERMINAL = 10_000

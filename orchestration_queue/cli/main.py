@@ -74,7 +74,7 @@ app = typer.Typer(
     help="Queues, jobs, flows and workers of orchestration_queue.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "OQ"},
 )
 
 
@@ -86,7 +86,14 @@ def _show_version(value: bool) -> None:
 
 @app.callback()
 def _options(
-    version: bool = typer.Option(False, "--version", callback=_show_version, is_eager=True, help="Print the version."),
+    version: bool = typer.Option(
+        False,
+        "--version",
+        callback=_show_version,
+        is_eager=True,
+        allow_from_autoenv=False,  # OQ_VERSION may well say which version is installed somewhere
+        help="Print the version.",
+    ),
 ) -> None:
     pass
 

@@ -56,6 +56,9 @@ def work(
     stalled_interval: Annotated[float, typer.Option(help="Seconds between two looks for such jobs.")] = 30,
     promotion_interval: Annotated[float, typer.Option(help="Most seconds between two looks at delayed jobs.")] = 5,
     drain: Annotated[float, typer.Option(help="Seconds that running jobs get to finish when told to stop.")] = 30,
+    dead_letter_queue: Annotated[
+        str | None, typer.Option(help="Where a copy of each job goes that failed for good; see `oq dead`.")
+    ] = None,
     metrics_port: Annotated[
         int | None, typer.Option(envvar="OQ_METRICS_PORT", help="Serve /metrics, /livez and /readyz here; 0 takes any.")
     ] = None,
@@ -81,6 +84,7 @@ def work(
         stalled_interval=stalled_interval,
         promotion_interval=promotion_interval,
         drain=drain,
+        dead_letter_queue=dead_letter_queue,
     )
     handler = _load(target)
     names = list(dict.fromkeys(queue or _own_queue(target, handler)))

@@ -229,6 +229,25 @@ def test_every_option_of_the_reference_exists_and_the_other_way_round() -> None:
         assert offered - common == set(re.findall(r"`(--[a-z-]+)`", section)) - common, command
 
 
+def test_every_option_is_read_from_the_environment() -> None:
+    for command in commands():
+        help_text = CliRunner().invoke(app, [*command, "--help"], env={"COLUMNS": "400", "NO_COLOR": "1"}).stdout
+        for line in help_text.splitlines():
+            if (option := re.match(r"│ [* ]*(--[a-z-]+)", line)) and option[1] != "--help":
+                assert re.search(r"\[env var: OQ_[A-Z_]+\]", line), (command, line)
+
+
+def test_the_environment_stands_in_for_options(oq: Oq, queue_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for _ in range(3):
+        oq("job", "add", queue_name, "send")
+    monkeypatch.setenv("OQ_JOB_LS_LIMIT", "2")
+    monkeypatch.setenv("OQ_JSON", "1")
+    assert len(json.loads(oq("job", "ls", queue_name).stdout)) == 2
+    assert len(json.loads(oq("job", "ls", queue_name, "--limit", "3").stdout)) == 3
+    monkeypatch.setenv("OQ_VERSION", "1.2.3")
+    assert json.loads(oq("queue", "ls").stdout)[0]["waiting"] == 3
+
+
 TASKS = """
 import os, time
 from orchestration_queue.tasks import Tasks
