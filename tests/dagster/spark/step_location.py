@@ -23,7 +23,9 @@ def killable() -> dg.JobDefinition:
 
 
 def _asset(scratch: str) -> dg.AssetsDefinition:
-    @dg.asset(retry_policy=dg.RetryPolicy(max_retries=1))
+    checks = [dg.AssetCheckSpec("not_empty", asset="made")]
+
+    @dg.asset(retry_policy=dg.RetryPolicy(max_retries=1), check_specs=checks)
     def made(context, spark: PipesSparkClient):  # type: ignore[no-untyped-def]
         with Path(scratch, "steps").open("a") as steps:
             steps.write(f"{os.getpid()}\n")
