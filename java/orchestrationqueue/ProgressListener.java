@@ -26,6 +26,9 @@ import scala.collection.Seq;
  * listeners and bounds by {@code spark.scheduler.listenerbus.eventqueue.capacity}. So here events are only counted;
  * another thread writes now and then what has changed. Whatever goes wrong costs progress, and nothing else: the
  * application neither fails nor says anything of it.
+ *
+ * <p>On a machine of a cluster, where nobody watches over the driver, it also sees to it that the driver's Python ends
+ * with it.
  */
 public final class ProgressListener extends SparkListener {
   private static final String TARGET = "spark.orchestration_queue.progress";
@@ -47,6 +50,10 @@ public final class ProgressListener extends SparkListener {
       Thread writer = new Thread(this::keepWriting, "orchestration-queue-progress");
       writer.setDaemon(true);
       writer.start();
+    }
+    if (sink instanceof Sink.Among) {
+      // Spark ends a killed driver's Java, and nobody its Python, which may compute on for hours.
+      Runtime.getRuntime().addShutdownHook(new Thread(ProgressListener::endChildren));
     }
   }
 
@@ -109,6 +116,10 @@ public final class ProgressListener extends SparkListener {
   @Override
   public void onApplicationEnd(SparkListenerApplicationEnd event) {
     count(() -> write(true));
+  }
+
+  private static void endChildren() {
+    ProcessHandle.current().children().forEach(ProcessHandle::destroy);
   }
 
   private static Sink open(SparkConf conf) {

@@ -134,18 +134,22 @@ def spark_submit(application: str | Path, options: SparkSubmit | None = None) ->
             nightly = SparkSubmit(master="spark://host:7077", executor_memory="8g", py_files=("lib.zip",))
             tasks.task(spark_submit("nightly.py", nightly))
     """
-    return _of_words(Path(application).stem, functools.partial(run_submit, application), options)
+    return _of_words(Path(application).stem, functools.partial(run_submit, application), options, is_resumed=True)
 
 
-def _of_words(name: str, runs: Callable[..., Any], options: SparkOptions | None) -> Callable[..., Any]:
-    """A task that takes words for a program."""
+def _of_words(
+    name: str, runs: Callable[..., Any], options: SparkOptions | None, *, is_resumed: bool = False
+) -> Callable[..., Any]:
+    """A task that takes words for a program; one that is resumed gets what an earlier attempt has left."""
 
     def run(arguments: Sequence[str] = (), _job: ActiveJob | None = None) -> Any:
         if _job is None:
             return runs(list(arguments), options)
+        left = {"earlier": _job.record.progress} if is_resumed else {}
         return runs(
             list(arguments),
             options,
+            **left,
             log=job_log(_job),
             should_stop=lambda: _job.should_stop,
             job_id=_job.id,

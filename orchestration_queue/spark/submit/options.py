@@ -16,6 +16,10 @@ __all__ = ["SparkSubmit"]
 _Memory = Annotated[str, Field(pattern=r"^\d+[kmgt]?$")]
 _Count = Annotated[int, Field(ge=1)]
 
+_STANDALONE = "spark://"
+_REST_PORT = 6066
+_WEB_PORT = 8080
+
 _PROPERTY = re.compile(r"\s*((?:\\.|[^\s=:\\])+)\s*[=:]?\s*(.*)", re.DOTALL)
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t"}
 
@@ -73,14 +77,57 @@ class SparkSubmit(SparkOptions):
 
     def properties(self, scratch: Path, name: str, job_id: str | None) -> dict[str, str]:
         """All of Spark's properties for one run; see :meth:`SparkOptions.properties`."""
-        return self.own_properties | super().properties(scratch, name, job_id)
+        properties = self.own_properties | super().properties(scratch, name, job_id)
+        if self.deploy_mode == "client":
+            return properties
+        # What names files of this machine, means nothing on another.
+        java = "spark.driver.extraJavaOptions"
+        elsewhere = {name: value for name, value in properties.items() if name != java}
+        theirs = {java: self.conf[java]} if java in self.conf else {}
+        mode = {} if self.is_on_standalone_cluster else {"spark.submit.deployMode": "cluster"}
+        return {"spark.log.level": "WARN"} | elsewhere | theirs | mode
+
+    @property
+    def is_on_standalone_cluster(self) -> bool:
+        """Whether a standalone master is to run the driver."""
+        return self.deploy_mode == "cluster" and self.master.startswith(_STANDALONE)
+
+    @property
+    def master_urls(self) -> tuple[str, str]:
+        """A standalone master's submission server and pages.
+
+        Raises:
+            InvalidOptionError: There are several masters, and nothing says which.
+        """
+        first, *others = self.master.removeprefix(_STANDALONE).split(",")
+        if others and not (self.rest_url and self.web_url):
+            raise InvalidOptionError(
+                f"{self.master} names several masters, and one must be asked; pass SparkSubmit.rest_url and web_url "
+                "of the one that is active, or of an address that leads to it."
+            )
+        host = first.rpartition(":")[0] or first
+        return self.rest_url or f"http://{host}:{_REST_PORT}", self.web_url or f"http://{host}:{_WEB_PORT}"
 
     def complete(self) -> SparkSubmit:
         """The same without a properties file: what it says is in ``conf``, and its master is ours unless we name one.
 
         Raises:
-            InvalidOptionError: The file cannot be read.
+            InvalidOptionError: The file cannot be read, or the driver cannot run where it shall.
         """
+        complete = self._with_file()
+        if complete.deploy_mode == "cluster":
+            if complete.is_local:
+                raise InvalidOptionError(
+                    f"SparkSubmit.deploy_mode is 'cluster', and the master {complete.master!r} is none; pass "
+                    "master='spark://host:7077', 'yarn' or 'k8s://...'."
+                )
+            if complete.conf.get("spark.driver.supervise", "false").lower() != "false":
+                raise InvalidOptionError(
+                    "spark.driver.supervise has Spark repeat a driver that the queue would repeat, too; leave it out."
+                )
+        return complete
+
+    def _with_file(self) -> SparkSubmit:
         if self.properties_file is None:
             return self
         try:

@@ -11,22 +11,22 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from orchestration_queue.errors import SparkCancelledError, SparkFailedError, SparkTimeoutError
+from orchestration_queue.errors import SparkFailedError
 from orchestration_queue.spark.environment import spark_environment, spark_home
-from orchestration_queue.spark.failure import Failure, how_it_ended, is_noise
+from orchestration_queue.spark.failure import how_it_ended, is_noise
 from orchestration_queue.spark.listener import Listening, with_listener
 from orchestration_queue.spark.options import write_properties
 from orchestration_queue.spark.process import Ended, run_child
 from orchestration_queue.spark.scratch import scratch_directory
+from orchestration_queue.spark.submit.cluster import run_on_cluster
 from orchestration_queue.spark.submit.command import checked, command_line
+from orchestration_queue.spark.submit.endings import LINES_KEPT, was_stopped, went_wrong
 from orchestration_queue.spark.submit.options import SparkSubmit
 
 __all__ = ["run_submit"]
 
 _logger = logging.getLogger("orchestration_queue.spark")
 
-_LINES_KEPT = 300
-_OUT_OF_MEMORY = "java.lang.OutOfMemoryError"
 _LAUNCH = "orchestration_queue.spark.submit.launch"
 
 
@@ -39,8 +39,12 @@ def run_submit(
     should_stop: Callable[[], bool] = lambda: False,
     job_id: str | None = None,
     progress: Callable[[dict[str, Any]], None] = lambda _: None,
+    earlier: object = None,
 ) -> dict[str, Any]:
     """Run an application, and wait for its end. Its driver runs here, and dies with this process.
+
+    With ``deploy_mode="cluster"`` its driver runs on a machine of the cluster. On a standalone cluster it is found
+    again by the attempt after one that died, and killed when this one has to stop; other clusters are not looked at.
 
     Args:
         application: The path of a Python program or a jar, or a URI that Spark can read.
@@ -50,6 +54,7 @@ def run_submit(
         should_stop: Asked a few times a second; true stops it.
         job_id: The job it is for, which the application carries as the property ``spark.orchestration_queue.job``.
         progress: Receives how far it is, as a job's progress: ``percent``, ``text``, and under ``spark`` its id.
+        earlier: The progress that an earlier attempt of the job has left, whose driver may run on a cluster.
 
     Returns:
         ``exit_code``, which is 0; and where its listener could tell, ``application``, ``input_rows``, ``input_bytes``,
@@ -63,9 +68,21 @@ def run_submit(
         JavaNotFoundError: There is no Java for it.
     """
     options = (options or SparkSubmit()).complete()
-    path, words = checked(application, arguments, options.main_class)
+    is_here = options.deploy_mode == "client"
+    path, words = checked(application, arguments, options.main_class, is_here=is_here)
+    if options.is_on_standalone_cluster:
+        return run_on_cluster(
+            path,
+            words,
+            options,
+            log=log,
+            should_stop=should_stop,
+            job_id=job_id,
+            progress=progress,
+            earlier=earlier,
+        )
     name = Path(path).stem
-    lines: deque[str] = deque(maxlen=_LINES_KEPT)
+    lines: deque[str] = deque(maxlen=LINES_KEPT)
 
     def tell(line: str) -> None:
         if not is_noise(line):
@@ -75,7 +92,7 @@ def run_submit(
     with scratch_directory() as scratch:
         listening = Listening(progress, scratch / "progress.json")
         wanted = options.properties(scratch, name, job_id)
-        if options.deploy_mode == "client":
+        if is_here:
             wanted = with_listener(wanted, str(scratch / "progress.json"))
         properties = write_properties(scratch, wanted)
         environment = spark_environment(options, scratch)
@@ -97,24 +114,6 @@ def run_submit(
 
 
 def _failed(name: str, ended: Ended, code: int, lines: Sequence[str], options: SparkSubmit) -> SparkFailedError:
-    if ended.stopped == "timeout":
-        return SparkTimeoutError(
-            f"Spark application {name!r} took longer than {options.timeout} and was stopped with all its processes; "
-            "raise SparkSubmit.timeout if it may take longer.",
-            exit_code=code,
-        )
-    if ended.stopped == "cancelled":
-        return SparkCancelledError(
-            f"Spark application {name!r} was told to stop, and was stopped with all its processes.", exit_code=code
-        )
-    if any(_OUT_OF_MEMORY in line for line in lines):
-        return SparkFailedError(
-            f"The driver of Spark application {name!r} was out of memory (its heap is {options.memory}); raise "
-            "SparkSubmit.memory, or have it collect less.",
-            kind="OutOfMemoryError",
-            exit_code=code,
-        )
-    if failure := Failure.of_output(lines):
-        return SparkFailedError(str(failure), kind=failure.kind, exit_code=code)
-    said = f"; its last words: {lines[-1][:500]}" if lines else ""
-    return SparkFailedError(f"Spark application {name!r} {how_it_ended(code)}{said}", exit_code=code)
+    if ended.stopped:
+        return was_stopped(name, ended.stopped, options, "with all its processes", exit_code=code)
+    return went_wrong(name, how_it_ended(code), lines, options, exit_code=code)

@@ -1,0 +1,260 @@
+"""Run an application whose driver is on a machine of a standalone cluster: one driver per job, whoever dies.
+
+The master alone gives a driver its id, so the id cannot be written down before the driver is there. What is written
+down first is a tag that the driver will carry: an attempt that finds a tag without an id looks for its driver among
+all that the master knows, and follows it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import uuid
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal, ParamSpec, TypeVar
+
+from orchestration_queue.errors import SparkFailedError, TransportError
+from orchestration_queue.spark.listener import Listening
+from orchestration_queue.spark.submit.driver_log import DriverLog, carries_tag
+from orchestration_queue.spark.submit.endings import LINES_KEPT, was_stopped, went_wrong
+from orchestration_queue.spark.submit.master import (
+    ENDED,
+    DriverStatus,
+    Master,
+    MasterAwayError,
+    MasterRefusedError,
+)
+from orchestration_queue.spark.submit.options import SparkSubmit
+from orchestration_queue.spark.submit.reservation import MAIN_CLASS, Reservation, create_request
+
+__all__ = ["run_on_cluster"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 2.0
+_ASK_S = 0.1
+"""How often to ask whether to stop, between two looks at the master."""
+_AWAY_S = 60.0
+"""How long a master may be away, as when another takes over."""
+_UNTOLD_S = 30.0
+"""How long to ask for the log of a driver that runs, to learn whose it is."""
+_KILL_S = 15.0
+"""How long a killed driver may take, of which Spark gives it ten seconds to leave by itself."""
+
+
+def run_on_cluster(
+    path: str,
+    words: Sequence[str],
+    options: SparkSubmit,
+    *,
+    log: Callable[[str], None],
+    should_stop: Callable[[], bool],
+    job_id: str | None,
+    progress: Callable[[dict[str, Any]], None],
+    earlier: object,
+) -> dict[str, Any]:
+    """Submit an application to a standalone master, or find the one of an earlier attempt, and wait for its end.
+
+    Args:
+        path: The application, as the cluster's machines find it.
+        words: Its words.
+        options: How it runs, complete.
+        log: Receives the lines its driver prints.
+        should_stop: Asked ten times a second; true has the driver killed.
+        job_id: The job it is for.
+        progress: Receives the job's progress, before anything is submitted for the first time.
+        earlier: The progress that an earlier attempt has left.
+
+    Returns:
+        As :func:`~orchestration_queue.spark.submit.run.run_submit` does.
+
+    Raises:
+        SparkFailedError: It failed, the master refuses it, or is away.
+        SparkTimeoutError: It took longer than ``options.timeout``.
+        SparkCancelledError: ``should_stop`` said so.
+        TransportError: Its place could not be written down, and nothing was submitted.
+    """
+    run = _Run(Path(path).stem, options, should_stop, log, progress)
+    found = run.resumed(Reservation.of(earlier))
+    if found is None:
+        properties = options.properties(Path(), run.name, job_id)
+        found = run.submitted(lambda reservation: create_request(reservation, options, path, words, properties))
+    return run.followed(found)
+
+
+class _Run:
+    """One attempt."""
+
+    def __init__(
+        self,
+        name: str,
+        options: SparkSubmit,
+        should_stop: Callable[[], bool],
+        log: Callable[[str], None],
+        progress: Callable[[dict[str, Any]], None],
+    ) -> None:
+        self.name = name
+        self._options, self._progress, self._log = options, progress, log
+        self._should_stop = should_stop
+        self._deadline = time.monotonic() + options.timeout.total_seconds() if options.timeout else None
+        self._lines: deque[str] = deque(maxlen=LINES_KEPT)
+
+    def resumed(self, earlier: Reservation | None) -> Reservation | None:
+        """The place of an earlier attempt whose driver still runs, or has succeeded; None when there is none."""
+        if earlier is None:
+            return None
+        master = Master(earlier.rest_url, earlier.web_url)
+        if not earlier.driver:
+            earlier = replace(earlier, driver=self._find(master, earlier))
+        if not earlier.driver:
+            return None
+        status = self._patiently(master.status, earlier.driver)
+        if not status.state or status.state in ENDED - {"FINISHED"}:
+            return None  # it failed, or was forgotten with all that ran: this attempt is to try it anew
+        self._log(f"found {earlier.driver} of an earlier attempt, which is {status.state}")
+        return earlier
+
+    def submitted(self, request: Callable[[Reservation], dict[str, Any]]) -> Reservation:
+        """Submit a driver, whose place is written down before and after."""
+        master = Master(*self._options.master_urls)
+        since_ms = self._patiently(master.now_ms)
+        reservation = Reservation(master.rest_url, master.web_url, uuid.uuid4().hex, since_ms)
+        self._write_down(reservation)
+        if why := self._why_stop():
+            raise was_stopped(self.name, why, self._options, "before it was submitted")
+        try:
+            driver = master.create(request(reservation))
+        except MasterRefusedError as error:
+            self._forget()
+            raise SparkFailedError(f"The master refuses Spark application {self.name!r}: {_line(str(error))}") from None
+        except MasterAwayError as error:
+            if not error.maybe_heard or not (driver := self._find(master, reservation)):
+                self._forget()
+                raise SparkFailedError(f"Spark application {self.name!r} was not submitted: {error}.") from None
+        reservation = replace(reservation, driver=driver)
+        with contextlib.suppress(TransportError):  # its tag is written down, and leads there, too
+            self._write_down(reservation)
+        return reservation
+
+    def followed(self, reservation: Reservation) -> dict[str, Any]:
+        """Wait for a driver's end."""
+        master, driver = Master(reservation.rest_url, reservation.web_url), reservation.driver
+        listening = Listening(self._progress, about=reservation.about)
+        output = DriverLog(master, driver, self._say, listening.hear)
+        pauses = _pauses()
+        while (status := self._patiently(master.status, driver)).state and status.state not in ENDED:
+            if status.worker:
+                output.read(status.worker)
+            if why := self._pause(next(pauses)):
+                self._kill(master, driver)
+                raise was_stopped(self.name, why, self._options, f"with its driver {driver}")
+        if status.worker:
+            output.read(status.worker, is_over=True)
+        if status.state == "FINISHED":
+            return {"exit_code": 0, "driver": driver, **listening.finish()}
+        raise self._failed(master, driver, status, output)
+
+    def _write_down(self, reservation: Reservation) -> None:
+        self._progress({"percent": 0, "text": "waiting for Spark", "spark": reservation.about})
+
+    def _forget(self) -> None:
+        """Nothing came of what was written down; the next attempt need not look for it."""
+        with contextlib.suppress(TransportError):
+            self._progress({"percent": 0, "text": "not submitted", "spark": {}})
+
+    def _find(self, master: Master, reservation: Reservation) -> str:
+        """The id of the driver that carries a tag; empty when there is none. Waits for those that do not tell yet."""
+        pauses, untold_by = _pauses(), time.monotonic() + _UNTOLD_S
+        while True:
+            untold = []
+            for one in self._patiently(master.drivers):
+                if one.since_ms < reservation.since_ms or one.main_class != MAIN_CLASS:
+                    continue
+                is_ours = carries_tag(master, one.worker, one.id, reservation.tag) if one.worker else None
+                if is_ours:
+                    return one.id
+                if is_ours is None and one.state not in ENDED:
+                    untold.append(one)
+            if not untold:
+                return ""
+            if any(one.worker for one in untold) and time.monotonic() > untold_by:
+                raise SparkFailedError(
+                    f"An earlier attempt of Spark application {self.name!r} may be driver {untold[0].id}, whose log at "
+                    f"its worker's page cannot be read; the job is tried again rather than run twice. Kill that driver "
+                    "if it is the job's, and see that SparkSubmit.web_url and the workers' pages answer."
+                )
+            if why := self._pause(next(pauses)):
+                raise was_stopped(self.name, why, self._options, "while it looked for an earlier attempt's driver")
+
+    def _kill(self, master: Master, driver: str) -> None:
+        give_up = time.monotonic() + _KILL_S
+        while time.monotonic() < give_up:
+            with contextlib.suppress(MasterAwayError):
+                master.kill(driver)
+                if (state := master.status(driver).state) in ENDED or not state:
+                    return
+            time.sleep(_ASK_S)
+        raise SparkFailedError(
+            f"Driver {driver} of Spark application {self.name!r} was to be stopped, and the master {master.rest_url} "
+            f"does not say that it was; it may still run: look at {master.web_url}."
+        )
+
+    def _failed(self, master: Master, driver: str, status: DriverStatus, output: DriverLog) -> SparkFailedError:
+        if not status.state:
+            return SparkFailedError(
+                f"The master {master.rest_url} knows nothing of driver {driver} any more, as when it was started anew "
+                "without spark.deploy.recoveryMode; how the application ended is unknown."
+            )
+        if status.state == "KILLED":
+            return SparkFailedError(f"Driver {driver} of Spark application {self.name!r} was killed at the master.")
+        if status.state == "ERROR":
+            reason = _line(status.message.partition("\n")[2] or status.message)
+            return SparkFailedError(f"Driver {driver} of Spark application {self.name!r} did not start: {reason}")
+        where = f" (its log cannot be read: {output.problem})" if output.problem else ""
+        return went_wrong(self.name, f"failed as driver {driver}{where}", self._lines, self._options)
+
+    def _say(self, line: str) -> None:
+        self._lines.append(line)
+        self._log(line)
+
+    def _patiently(self, ask: Callable[P, R], *about: P.args, **more: P.kwargs) -> R:
+        """Ask a master that may be away for a moment."""
+        give_up = time.monotonic() + _AWAY_S
+        pauses = _pauses()
+        while True:
+            try:
+                return ask(*about, **more)
+            except MasterAwayError as error:
+                if time.monotonic() > give_up or self._pause(next(pauses)):
+                    raise SparkFailedError(
+                        f"The master of Spark application {self.name!r} is away: {error}; if a driver of this job "
+                        "runs, the next attempt follows it."
+                    ) from None
+
+    def _pause(self, seconds: float) -> Literal["timeout", "cancelled"] | None:
+        """Wait; returns at once with the reason if there is one to stop."""
+        over = time.monotonic() + seconds
+        while not (why := self._why_stop()) and (left := over - time.monotonic()) > 0:
+            time.sleep(min(_ASK_S, left))
+        return why
+
+    def _why_stop(self) -> Literal["timeout", "cancelled"] | None:
+        if self._should_stop():
+            return "cancelled"
+        return "timeout" if self._deadline is not None and time.monotonic() > self._deadline else None
+
+
+def _pauses() -> Iterator[float]:
+    """Longer and longer ones."""
+    seconds = _FIRST_PAUSE_S
+    while True:
+        yield seconds
+        seconds = min(_LONGEST_PAUSE_S, seconds * 1.5)
+
+
+def _line(text: str) -> str:
+    return next((line.strip() for line in text.splitlines() if line.strip()), "it does not say why")[:500]

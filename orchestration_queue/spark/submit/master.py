@@ -1,0 +1,204 @@
+"""A standalone master over HTTP: its submission server, its pages, and the pages of its workers with drivers' logs.
+
+One request, one connection, a few seconds at most: between two of them a master may be started anew.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+from dataclasses import dataclass
+from email.message import Message
+from email.utils import parsedate_to_datetime
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+__all__ = ["ENDED", "DriverStatus", "ListedDriver", "Master", "MasterAwayError", "MasterRefusedError"]
+
+ENDED = frozenset({"FINISHED", "FAILED", "KILLED", "ERROR"})
+"""The states that a driver stays in."""
+
+_SECONDS = 10.0
+_PIECE_BYTES = 200_000
+_PIECE = re.compile(rb"==== Bytes (?P<start>\d+)-(?P<end>\d+) of (?P<all>\d+) of [^\n]*\n")
+_SUBMISSIONS = "/v1/submissions"
+
+
+class MasterAwayError(Exception):
+    """It does not answer; ``maybe_heard`` says whether it may have done what it was asked."""
+
+    def __init__(self, url: str, cause: object, *, maybe_heard: bool) -> None:
+        self.maybe_heard = maybe_heard
+        super().__init__(f"{url} does not answer ({cause})")
+
+
+class MasterRefusedError(Exception):
+    """It answers that it will not."""
+
+
+@dataclass(frozen=True, slots=True)
+class DriverStatus:
+    """How a driver is.
+
+    Attributes:
+        state: Spark's name for it; empty for a driver that the master does not know.
+        message: What the master says of an error.
+        worker: The id of the worker that runs it; empty before one does.
+    """
+
+    state: str
+    message: str = ""
+    worker: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ListedDriver:
+    """A driver on the master's page.
+
+    Attributes:
+        id: Its id.
+        state: Spark's name for its state.
+        main_class: The class that it runs.
+        since_ms: When it was submitted, by the master's clock.
+        worker: The id of the worker that runs it; empty before one does.
+    """
+
+    id: str
+    state: str
+    main_class: str
+    since_ms: int
+    worker: str
+
+
+class Master:
+    """A standalone master.
+
+    Args:
+        rest_url: Its submission server.
+        web_url: Its pages.
+    """
+
+    def __init__(self, rest_url: str, web_url: str) -> None:
+        self.rest_url, self.web_url = rest_url.rstrip("/"), web_url.rstrip("/")
+        self._workers: dict[str, str] = {}
+
+    def now_ms(self) -> int:
+        """The beginning of the second that it is there.
+
+        Raises:
+            MasterAwayError: It does not answer.
+        """
+        headers, _ = _ask("GET", f"{self.rest_url}{_SUBMISSIONS}/status/none")
+        try:
+            return int(parsedate_to_datetime(headers["Date"]).timestamp() * 1000)
+        except (TypeError, ValueError) as error:
+            raise MasterAwayError(self.rest_url, "it is no submission server", maybe_heard=False) from error
+
+    def create(self, request: dict[str, Any]) -> str:
+        """Submit a driver; returns its id.
+
+        Raises:
+            MasterAwayError: It does not answer.
+            MasterRefusedError: It does not like the request.
+        """
+        said = self._submissions("POST", "create", json.dumps(request).encode())
+        if not said.get("success") or not said.get("submissionId"):
+            raise MasterRefusedError(str(said.get("message") or said))
+        return str(said["submissionId"])
+
+    def status(self, driver: str) -> DriverStatus:
+        """How a driver is.
+
+        Raises:
+            MasterAwayError: It does not answer.
+        """
+        said = self._submissions("GET", f"status/{driver}")
+        if not said.get("success"):
+            return DriverStatus("")
+        return DriverStatus(
+            str(said.get("driverState", "")), str(said.get("message") or ""), str(said.get("workerId") or "")
+        )
+
+    def kill(self, driver: str) -> None:
+        """Ask for a driver's end; nothing happens to one that has ended.
+
+        Raises:
+            MasterAwayError: It does not answer.
+        """
+        self._submissions("POST", f"kill/{driver}", b"")
+
+    def drivers(self) -> list[ListedDriver]:
+        """All drivers that it remembers.
+
+        Raises:
+            MasterAwayError: Its page does not answer.
+        """
+        page = self._page()
+        return [
+            ListedDriver(
+                str(one["id"]),
+                str(one["state"]),
+                str(one["mainclass"]),
+                int(one["starttime"]),
+                "" if one.get("worker") in (None, "None") else str(one["worker"]),
+            )
+            for one in [*page.get("activedrivers", ()), *page.get("completeddrivers", ())]
+        ]
+
+    def read_log(self, worker: str, driver: str, kind: str, start: int) -> tuple[bytes, int]:
+        """What a driver has written, from a byte on; and the number of the byte after that.
+
+        Args:
+            worker: The id of the worker that runs it.
+            driver: The driver's id.
+            kind: ``stdout`` or ``stderr``.
+            start: The number of the first byte.
+
+        Raises:
+            MasterAwayError: A page does not answer, or its log is not there.
+        """
+        if worker not in self._workers:
+            self._workers = {str(one["id"]): str(one["webuiaddress"]) for one in self._page().get("workers", ())}
+        if (address := self._workers.get(worker)) is None:
+            raise MasterAwayError(worker, "the master does not know this worker", maybe_heard=False)
+        wanted = {"driverId": driver, "logType": kind, "offset": start, "byteLength": _PIECE_BYTES}
+        _, text = _ask("GET", f"{address.rstrip('/')}/log/?{urlencode(wanted)}")
+        found = _PIECE.match(text)
+        if found is None or text[found.end() :].startswith(b"Error: invalid log directory"):
+            raise MasterAwayError(address, "there is no such log", maybe_heard=False)
+        return text[found.end() :][: int(found["end"]) - int(found["start"])], int(found["end"])
+
+    def _page(self) -> dict[str, Any]:
+        return _json(self.web_url, _ask("GET", f"{self.web_url}/json/")[1])
+
+    def _submissions(self, method: str, path: str, body: bytes | None = None) -> dict[str, Any]:
+        return _json(self.rest_url, _ask(method, f"{self.rest_url}{_SUBMISSIONS}/{path}", body)[1])
+
+
+def _json(url: str, text: bytes) -> dict[str, Any]:
+    try:
+        said = json.loads(text)
+    except ValueError:
+        said = None
+    if not isinstance(said, dict):
+        raise MasterAwayError(url, f"it says {text[:80]!r}", maybe_heard=True)
+    return said
+
+
+def _ask(method: str, url: str, body: bytes | None = None) -> tuple[Message, bytes]:
+    parts = urlsplit(url)
+    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    connection = kind(parts.hostname or "", parts.port, timeout=_SECONDS)
+    maybe_heard = False
+    try:
+        connection.connect()
+        maybe_heard = True
+        target = f"{parts.path}?{parts.query}" if parts.query else parts.path
+        connection.request(method, target, body, {"Content-Type": "application/json;charset=utf-8"})
+        answer = connection.getresponse()
+        return answer.headers, answer.read()
+    except (OSError, http.client.HTTPException) as error:
+        raise MasterAwayError(f"{parts.scheme}://{parts.netloc}", error, maybe_heard=maybe_heard) from None
+    finally:
+        connection.close()
