@@ -125,6 +125,18 @@ def test_a_sensor_sweeps_by_itself_once_an_interval_for_the_whole_fleet(launched
     assert list(swept(launched).log) == [f"Stopped: {second}"]
 
 
+def test_a_sensor_spares_what_has_just_changed(launched: Launches) -> None:
+    run_id = launched.submit("hello_job", {"orchestration_queue/queue": "spared"})
+    run = launched.instance.get_run_by_id(run_id)
+    assert run is not None
+    launched.instance.report_run_canceled(run)
+    for grace, stopped in ((timedelta(hours=1), []), (timedelta(0), [f"Stopped: dagster.{run_id}.-run"])):
+        sensor = sweep_sensor("spared", grace=grace)
+        with redis.Redis(unix_socket_path=launched.url.removeprefix("unix://")) as raw:
+            raw.delete("glide:{spared}:dagster:swept")
+        assert list(evaluate_sensor(sensor, {}, instance=launched.instance).log) == stopped
+
+
 def test_a_sensor_on_another_launcher_has_nothing_to_do() -> None:
     with dg.instance_for_test() as instance:
         tick = evaluate_sensor(sweep_sensor(), {}, instance=instance)
