@@ -191,4 +191,4 @@ def _described(written: Sequence[DataFrameRef], *, is_partition: bool) -> dict[s
 def _uri(reference: DataFrameRef) -> str:
     if reference.format == "table" or "://" in reference.location:
         return reference.location
-    return Path(reference.location).absolute().as_uri()
+    return f"file://{Path(reference.location).absolute()}"  # not quoted: neither Spark nor fsspec would read that

@@ -83,7 +83,7 @@ def test_dataframes_go_from_asset_to_asset_and_are_described(materialize: Materi
     assert reference is not None
     files = [*Path(reference.location).glob("*.parquet")]
     assert told["orchestration_queue/bytes"] == sum(file.stat().st_size for file in files) == reference.bytes
-    assert told["dagster/uri"] == Path(reference.location).as_uri()
+    assert told["dagster/uri"] == f"file://{reference.location}"
 
 
 def test_a_new_version_replaces_the_old_one_and_readers_of_the_old_go_on(
