@@ -20,9 +20,9 @@ from orchestration_queue.cli.common import (
     show_fields,
     show_json,
     show_table,
-    tell,
     time_text,
 )
+from orchestration_queue.cli.verbs import Done, counted, verb
 from orchestration_queue.client import Queue
 from orchestration_queue.errors import JobNotFoundError, UsageError
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
@@ -84,34 +84,26 @@ def show(
     )
 
 
-@app.command("replay")
-def replay(
-    queue: QueueName,
+@verb(app, "replay")
+def _replay(
+    client: Queue,
     letter_id: Annotated[str | None, typer.Argument(help="The letter's id.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="All letters of the queue.")] = False,
     count: Annotated[int, typer.Option(help="At most so many of all, the oldest first; 0 means every one.")] = 0,
-    url: Url = None,
-    prefix: Prefix = DEFAULT_PREFIX,
-    as_json: JsonFlag = False,
-) -> None:
+) -> Done:
     """Run dead jobs again, as new jobs with all their attempts."""
     if (letter_id is None) is not everything:
         raise UsageError("Name one letter, or pass --all; see `oq dead ls`.")
-    with Queue(queue, url=url, prefix=prefix) as client:
-        if letter_id is None:
-            replayed = client.dead_letters.replay_all(count)
-            tell(as_json, f"{replayed} jobs run again.", queue=queue, replayed=replayed)
-        else:
-            job = client.dead_letters.replay(letter_id)
-            tell(as_json, f"Runs again as job {job.id}.", queue=queue, letter=letter_id, id=job.id)
+    if letter_id is not None:
+        job = client.dead_letters.replay(letter_id)
+        return Done(f"Runs again as job {job.id}.", {"letter": letter_id, "id": job.id})
+    replayed = client.dead_letters.replay_all(count)
+    return Done(f"To run again: {counted(replayed, 'job')}.", {"replayed": replayed})
 
 
-@app.command("purge")
-def purge(
-    queue: QueueName, yes: Yes = False, url: Url = None, prefix: Prefix = DEFAULT_PREFIX, as_json: JsonFlag = False
-) -> None:
+@verb(app, "purge")
+def _purge(client: Queue, yes: Yes = False) -> Done:
     """Drop all dead letters of a queue."""
-    with Queue(queue, url=url, prefix=prefix) as client:
-        ask(yes, f"Drop all dead letters of queue {queue}?")
-        dropped = client.dead_letters.purge()
-    tell(as_json, f"{dropped} letters dropped.", queue=queue, dropped=dropped)
+    ask(yes, f"Drop all dead letters of queue {client.name}?")
+    dropped = client.dead_letters.purge()
+    return Done(f"Dropped {counted(dropped, 'letter')}.", {"dropped": dropped})

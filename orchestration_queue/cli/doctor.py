@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from orchestration_queue.cli.common import JsonFlag, Prefix, Url, Yes, ask, console, fail, show_json
+from orchestration_queue.cli.verbs import counted
 from orchestration_queue.doctor import Finding, Severity, examine
 from orchestration_queue.errors import StateError
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
@@ -73,4 +74,4 @@ def _show(seen: Sequence[tuple[Finding, str | None]]) -> None:
             lines.append(f"  [green]Done:[/] {escape(fixed)}.")
         out.print("\n".join(lines), highlight=False)
     problems = sum(finding.severity is Severity.PROBLEM for finding, _ in seen)
-    out.print(f"{problems} problems, {len(seen) - problems} hints.", highlight=False)
+    out.print(f"{counted(problems, 'problem')}, {counted(len(seen) - problems, 'hint')}.", highlight=False)

@@ -29,6 +29,7 @@ from orchestration_queue.cli.common import (
     state_text,
     time_text,
 )
+from orchestration_queue.cli.verbs import Done, verb
 from orchestration_queue.client import Flow, FlowNode, FlowProducer, FlowStatus, Queue
 from orchestration_queue.client.flow_status import critical_path
 from orchestration_queue.errors import StateError
@@ -202,29 +203,28 @@ def cancel(
         typer.echo(_told(names, "is withdrawn", "are withdrawn", f"All nodes of flow {flow_id} had finished."))
 
 
-@app.command("pause")
-def pause(queue: QueueName, flow_id: FlowId, url: Url = None, prefix: Prefix = DEFAULT_PREFIX) -> None:
+@verb(app, "pause")
+def _pause(client: Queue, flow_id: FlowId) -> Done:
     """Start no more nodes of those that wait for others; what is ready or runs goes on."""
-    with _flow(queue, flow_id, url, prefix) as flow:
-        flow.pause()
-    typer.echo(f"Flow {flow_id} is paused; let it go on with `oq flow resume {queue} {flow_id}`.")
+    client.flows.get(flow_id).pause()
+    then = f"let it go on with `oq flow resume {client.name} {flow_id}`"
+    return Done(f"Flow {flow_id} is paused; {then}.", {"id": flow_id, "paused": True})
 
 
-@app.command("resume")
-def resume(queue: QueueName, flow_id: FlowId, url: Url = None, prefix: Prefix = DEFAULT_PREFIX) -> None:
+@verb(app, "resume")
+def _resume(client: Queue, flow_id: FlowId) -> Done:
     """Let a paused flow go on."""
-    with _flow(queue, flow_id, url, prefix) as flow:
-        flow.resume()
-    typer.echo(f"Flow {flow_id} goes on.")
+    client.flows.get(flow_id).resume()
+    return Done(f"Flow {flow_id} goes on.", {"id": flow_id, "paused": False})
 
 
-@app.command("rm")
-def rm(queue: QueueName, flow_id: FlowId, yes: Yes = False, url: Url = None, prefix: Prefix = DEFAULT_PREFIX) -> None:
+@verb(app, "rm")
+def _rm(client: Queue, flow_id: FlowId, yes: Yes = False) -> Done:
     """Remove a flow that does not run: all its jobs, and its record."""
-    with _flow(queue, flow_id, url, prefix) as flow:
-        ask(yes, f"Remove flow {flow_id} with all its jobs?")
-        flow.remove()
-    typer.echo(f"Flow {flow_id} is removed.")
+    flow = client.flows.get(flow_id)
+    ask(yes, f"Remove flow {flow_id} with all its jobs?")
+    flow.remove()
+    return Done(f"Flow {flow_id} is removed.", {"id": flow_id, "removed": True})
 
 
 def _told(names: list[str], one: str, many: str, none: str) -> str:

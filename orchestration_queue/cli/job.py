@@ -26,11 +26,11 @@ from orchestration_queue.cli.common import (
     show_json,
     show_table,
     state_text,
-    tell,
     time_text,
 )
+from orchestration_queue.cli.verbs import Done, verb
 from orchestration_queue.client import Job, Queue, Revocation
-from orchestration_queue.errors import PayloadError
+from orchestration_queue.errors import PayloadError, StateError
 from orchestration_queue.options import JobOptions
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 from orchestration_queue.states import JobState
@@ -218,52 +218,37 @@ def logs(
         typer.echo(line)
 
 
-@app.command("retry")
-def retry(
-    queue: QueueName, job_id: JobId, url: Url = None, prefix: Prefix = DEFAULT_PREFIX, as_json: JsonFlag = False
-) -> None:
+@verb(app, "retry")
+def _retry(client: Queue, job_id: JobId) -> Done:
     """Give a failed job all its attempts again."""
-    with Queue(queue, url=url, prefix=prefix) as client:
-        client.get_job(job_id).retry()
-    tell(as_json, f"Job {job_id} runs again.", queue=queue, id=job_id, retried=True)
+    client.get_job(job_id).retry()
+    return Done(f"Job {job_id} runs again.", {"id": job_id, "retried": True})
 
 
-@app.command("promote")
-def promote(
-    queue: QueueName, job_id: JobId, url: Url = None, prefix: Prefix = DEFAULT_PREFIX, as_json: JsonFlag = False
-) -> None:
+@verb(app, "promote")
+def _promote(client: Queue, job_id: JobId) -> Done:
     """Make a delayed job ready now."""
-    with Queue(queue, url=url, prefix=prefix) as client:
-        client.get_job(job_id).promote()
-    tell(as_json, f"Job {job_id} is ready.", queue=queue, id=job_id, promoted=True)
+    client.get_job(job_id).promote()
+    return Done(f"Job {job_id} is ready.", {"id": job_id, "promoted": True})
 
 
-@app.command("cancel")
-def cancel(
-    queue: QueueName, job_id: JobId, url: Url = None, prefix: Prefix = DEFAULT_PREFIX, as_json: JsonFlag = False
-) -> None:
+@verb(app, "cancel")
+def _cancel(client: Queue, job_id: JobId) -> Done:
     """Stop a job: one that waits fails at once, one that runs as soon as its worker hears of it."""
-    with Queue(queue, url=url, prefix=prefix) as client:
-        done = client.get_job(job_id).revoke()
+    job = client.get_job(job_id)
+    if job.record.is_finished:
+        raise StateError(f"Job {job_id!r} of queue {client.name!r} has ended ({job.record.state}); nothing is stopped.")
+    done = job.revoke()
     happens = "is told to stop" if done is Revocation.FLAGGED else "will not run"
-    tell(as_json, f"Job {job_id} {happens}.", queue=queue, id=job_id, revocation=done)
+    return Done(f"Job {job_id} {happens}.", {"id": job_id, "revocation": done})
 
 
-@app.command("rm")
-def rm(
-    queue: QueueName,
-    job_id: JobId,
-    yes: Yes = False,
-    url: Url = None,
-    prefix: Prefix = DEFAULT_PREFIX,
-    as_json: JsonFlag = False,
-) -> None:
+@verb(app, "rm")
+def _rm(client: Queue, job_id: JobId, yes: Yes = False) -> Done:
     """Remove a job and all that is known of it."""
-    with Queue(queue, url=url, prefix=prefix) as client:
-        job = client.get_job(job_id)
-        ask(yes, f"Remove job {job_id} ({job.record.name}, {job.record.state})?")
-        removed = job.remove()
-    tell(as_json, f"Job {job_id} is removed.", queue=queue, id=job_id, removed=removed)
+    job = client.get_job(job_id)
+    ask(yes, f"Remove job {job_id} ({job.record.name}, {job.record.state})?")
+    return Done(f"Job {job_id} is removed.", {"id": job_id, "removed": job.remove()})
 
 
 def _described(job: Job) -> dict[str, Any]:

@@ -18,9 +18,9 @@ from orchestration_queue.cli.common import (
     show_fields,
     show_json,
     show_table,
-    tell,
     time_text,
 )
+from orchestration_queue.cli.verbs import Done, counted, verb
 from orchestration_queue.client import Queue
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 from orchestration_queue.server import Connection
@@ -74,81 +74,62 @@ def show(queue: QueueName, url: Url = None, prefix: Prefix = DEFAULT_PREFIX, as_
     show_fields({name.replace("_", " "): None if value is None else str(value) for name, value in shown.items()})
 
 
-@app.command("pause")
-def pause(queue: QueueName, url: Url = None, prefix: Prefix = DEFAULT_PREFIX, as_json: JsonFlag = False) -> None:
+@verb(app, "pause")
+def _pause(client: Queue) -> Done:
     """Let workers take no more jobs; those that run go on."""
-    with Queue(queue, url=url, prefix=prefix) as client:
-        client.pause()
-    tell(as_json, f"Queue {queue} is paused.", queue=queue, paused=True)
+    client.pause()
+    return Done(f"Queue {client.name} is paused.", {"paused": True})
 
 
-@app.command("resume")
-def resume(queue: QueueName, url: Url = None, prefix: Prefix = DEFAULT_PREFIX, as_json: JsonFlag = False) -> None:
+@verb(app, "resume")
+def _resume(client: Queue) -> Done:
     """Let workers take jobs again."""
-    with Queue(queue, url=url, prefix=prefix) as client:
-        client.resume()
-    tell(as_json, f"Queue {queue} is running.", queue=queue, paused=False)
+    client.resume()
+    return Done(f"Queue {client.name} is running.", {"paused": False})
 
 
-@app.command("retry")
-def retry(
-    queue: QueueName,
-    count: Annotated[int, typer.Option(help="At most so many, the oldest first; 0 means all.")] = 0,
-    url: Url = None,
-    prefix: Prefix = DEFAULT_PREFIX,
-    as_json: JsonFlag = False,
-) -> None:
+@verb(app, "retry")
+def _retry(
+    client: Queue, count: Annotated[int, typer.Option(help="At most so many, the oldest first; 0 means all.")] = 0
+) -> Done:
     """Give failed jobs all their attempts again."""
-    with Queue(queue, url=url, prefix=prefix) as client:
-        retried = client.retry_jobs(count)
-    tell(as_json, f"{retried} jobs run again.", queue=queue, retried=retried)
+    retried = client.retry_jobs(count)
+    return Done(f"To run again: {counted(retried, 'job')}.", {"retried": retried})
 
 
-@app.command("drain")
-def drain(
-    queue: QueueName,
+@verb(app, "drain")
+def _drain(
+    client: Queue,
     delayed: Annotated[bool, typer.Option("--delayed", help="Those that are due later, too.")] = False,
     yes: Yes = False,
-    url: Url = None,
-    prefix: Prefix = DEFAULT_PREFIX,
-    as_json: JsonFlag = False,
-) -> None:
+) -> Done:
     """Remove every job that waits."""
-    with Queue(queue, url=url, prefix=prefix) as client:
-        ask(yes, f"Remove all waiting jobs of queue {queue}?")
-        removed = client.drain(delayed=delayed)
-    tell(as_json, f"{removed} jobs removed.", queue=queue, removed=removed)
+    ask(yes, f"Remove all waiting jobs of queue {client.name}?")
+    removed = client.drain(delayed=delayed)
+    return Done(f"Removed {counted(removed, 'job')}.", {"removed": removed})
 
 
-@app.command("clean")
-def clean(
-    queue: QueueName,
+@verb(app, "clean")
+def _clean(
+    client: Queue,
     older_than: Annotated[float, typer.Option(help="Only what ended longer ago than so many seconds.")] = 0,
     state: Annotated[Literal["completed", "failed"], typer.Option(help="Which finished jobs.")] = "completed",
     limit: Annotated[int, typer.Option(help="At most so many.")] = 1000,
     yes: Yes = False,
-    url: Url = None,
-    prefix: Prefix = DEFAULT_PREFIX,
-    as_json: JsonFlag = False,
-) -> None:
+) -> Done:
     """Remove finished jobs, the oldest first."""
-    with Queue(queue, url=url, prefix=prefix) as client:
-        ask(yes, f"Remove up to {limit} {state} jobs of queue {queue}?")
-        removed = client.clean(timedelta(seconds=older_than), limit, state)
-    tell(as_json, f"{len(removed)} jobs removed.", queue=queue, removed=removed)
+    ask(yes, f"Remove up to {limit} {state} jobs of queue {client.name}?")
+    removed = client.clean(timedelta(seconds=older_than), limit, state)
+    return Done(f"Removed {counted(len(removed), 'job')}.", {"removed": removed})
 
 
-@app.command("obliterate")
-def obliterate(
-    queue: QueueName,
+@verb(app, "obliterate")
+def _obliterate(
+    client: Queue,
     force: Annotated[bool, typer.Option("--force", help="Even while jobs run.")] = False,
     yes: Yes = False,
-    url: Url = None,
-    prefix: Prefix = DEFAULT_PREFIX,
-    as_json: JsonFlag = False,
-) -> None:
+) -> Done:
     """Remove a queue with all that belongs to it."""
-    with Queue(queue, url=url, prefix=prefix) as client:
-        ask(yes, f"Remove queue {queue} with all its jobs?")
-        removed = client.obliterate(force=force)
-    tell(as_json, f"Queue {queue} is gone; {removed} keys removed.", queue=queue, removed_keys=removed)
+    ask(yes, f"Remove queue {client.name} with all its jobs?")
+    removed = client.obliterate(force=force)
+    return Done(f"Queue {client.name} is gone; {counted(removed, 'key')} removed.", {"removed_keys": removed})

@@ -25,7 +25,8 @@ from orchestration_queue.cli.common import (
     show_table,
 )
 from orchestration_queue.cli.drawing import span_text
-from orchestration_queue.client import JobSchedulers
+from orchestration_queue.cli.verbs import Done, verb
+from orchestration_queue.client import JobSchedulers, Queue
 from orchestration_queue.errors import ScheduleError, StateError
 from orchestration_queue.options import JobOptions
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
@@ -188,52 +189,30 @@ def _instant(option: str, words: str | None, tz: str | None) -> datetime | None:
     return at if at.tzinfo else at.replace(tzinfo=known_zone(tz))
 
 
-@app.command("rm")
-def rm(
-    queue: QueueName,
-    name: SchedulerName,
-    yes: Yes = False,
-    url: Url = None,
-    prefix: Prefix = DEFAULT_PREFIX,
-    as_json: JsonFlag = False,
-) -> None:
+@verb(app, "rm")
+def _rm(client: Queue, name: SchedulerName, yes: Yes = False) -> Done:
     """Remove a scheduler; jobs that it has made stay."""
-    with _standing(queue, name, url, prefix) as (schedulers, _):
-        ask(yes, f"Remove scheduler {name}?")
-        is_removed = schedulers.remove(name)
-    if as_json:
-        show_json({"queue": queue, "scheduler": name, "is_removed": is_removed})
-    else:
-        typer.echo(f"Scheduler {name} is removed.")
+    client.schedulers.require(name)
+    ask(yes, f"Remove scheduler {name}?")
+    is_removed = client.schedulers.remove(name)
+    return Done(f"Scheduler {name} is removed.", {"scheduler": name, "is_removed": is_removed})
 
 
-@app.command("pause")
-def pause(
-    queue: QueueName, name: SchedulerName, url: Url = None, prefix: Prefix = DEFAULT_PREFIX, as_json: JsonFlag = False
-) -> None:
+@verb(app, "pause")
+def _pause(client: Queue, name: SchedulerName) -> Done:
     """Let a scheduler make no jobs until it is resumed."""
-    with JobSchedulers(queue, url=url, prefix=prefix) as schedulers:
-        entry = schedulers.pause(name)
-    if as_json:
-        show_json(schedule_text.described(name, entry))
-    else:
-        typer.echo(f"Scheduler {name} is paused; let it go on with `oq scheduler resume {queue} {name}`.")
+    entry = client.schedulers.pause(name)
+    then = f"let it go on with `oq scheduler resume {client.name} {name}`"
+    return Done(f"Scheduler {name} is paused; {then}.", schedule_text.described(name, entry))
 
 
-@app.command("resume")
-def resume(
-    queue: QueueName, name: SchedulerName, url: Url = None, prefix: Prefix = DEFAULT_PREFIX, as_json: JsonFlag = False
-) -> None:
+@verb(app, "resume")
+def _resume(client: Queue, name: SchedulerName) -> Done:
     """Let a paused scheduler go on; what was due meanwhile is left out."""
-    with JobSchedulers(queue, url=url, prefix=prefix) as schedulers:
-        entry = schedulers.resume(name)
+    entry = client.schedulers.resume(name)
     run = schedule_text.time_there(entry, entry.next_run)
-    if as_json:
-        show_json(schedule_text.described(name, entry))
-    elif run:
-        typer.echo(f"Scheduler {name} runs next at {run}.")
-    else:
-        typer.echo(f"Scheduler {name} goes on when its job has ended.")
+    then = f"runs next at {run}" if run else "goes on when its job has ended"
+    return Done(f"Scheduler {name} {then}.", schedule_text.described(name, entry))
 
 
 @app.command("run")

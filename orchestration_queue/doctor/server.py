@@ -126,7 +126,7 @@ def replication(server: Server) -> Iterator[Finding]:
             "it takes no jobs",
             "name the primary in the URL, or the sentinels: redis+sentinel://",
         )
-    elif server.info.get("connected_slaves") == "0":
+    elif server.info.get("connected_slaves") == "0" and server.url.kind != "embedded":
         yield hint(
             server.where,
             "There is no replica",

@@ -102,6 +102,8 @@ async def test_a_job_is_listed_followed_and_steered(oq: Oq, queue: Queue) -> Non
     assert bad.state() is JobState.DELAYED, "due at once"
     assert oq("job", "cancel", queue.name, bad.id).stdout == f"Job {bad.id} will not run.\n"
     assert bad.state() is JobState.FAILED
+    again = oq("job", "cancel", queue.name, bad.id)
+    assert (again.exit_code, again.stderr.rstrip()[-39:]) == (3, "has ended (failed); nothing is stopped.")
     late = queue.add("good", {}, JobOptions(delay=3600))
     assert oq("job", "promote", queue.name, late.id).stdout == f"Job {late.id} is ready.\n"
     assert late.state() is JobState.WAITING

@@ -15,8 +15,9 @@ import redis
 
 from orchestration_queue.client import NewJob, Queue
 from orchestration_queue.doctor import Finding, Severity, examine
+from orchestration_queue.doctor.server import Server, replication
 from orchestration_queue.options import JobOptions, Ordering, WorkerOptions
-from orchestration_queue.server import Connection
+from orchestration_queue.server import Connection, parse_url
 from orchestration_queue.worker import ActiveJob, Worker
 from tests.by_hand import HandWorker
 from tests.conftest import start_server
@@ -136,6 +137,13 @@ def test_a_replica_is_no_place_for_jobs(tmp_path: Path) -> None:
         Connection.open(f"redis://127.0.0.1:{primary.port}").close()
         assert one(f"redis://127.0.0.1:{replica.port}", within="replica").what == "This is a replica"
         assert found(f"redis://127.0.0.1:{primary.port}", within="replica") == []
+
+
+def test_the_embedded_server_needs_no_replica(server_url: str) -> None:
+    with Connection.open(server_url) as connection:
+        alone = {"role": "master", "connected_slaves": "0"}
+        assert list(replication(Server(parse_url("embedded:///nowhere"), connection, alone))) == []
+        assert len(list(replication(Server(parse_url("redis://away"), connection, alone)))) == 1
 
 
 def test_a_cluster_that_lost_slots_is_found(tmp_path: Path) -> None:

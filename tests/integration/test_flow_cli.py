@@ -109,7 +109,7 @@ def test_a_flow_is_paused_and_goes_on(oq: Oq, queue_name: str, flow: Flow, hand:
         connection.run(graphs.propagate(hand.keys, now_ms(), job_ids=["f.raw"]))
     status = flow.status()
     assert (status.is_paused, status.counts) == (True, {"completed": 1, "waiting-children": 3})
-    assert oq("flow", "resume", queue_name, "f").exit_code == 0
+    assert oq.json("flow", "resume", queue_name, "f") == {"queue": queue_name, "id": "f", "paused": False}
     assert flow.status().counts == {"completed": 1, "waiting": 2, "waiting-children": 1}
 
 
