@@ -10,6 +10,7 @@ import contextlib
 import functools
 import importlib
 import json
+import logging
 import os
 import runpy
 import subprocess
@@ -125,6 +126,8 @@ def _stop_spark() -> None:
     with contextlib.suppress(Exception):  # the work is over; how Spark leaves is no part of it
         if java.poll() is None and (active := sys.modules["pyspark.core.context"].SparkContext._active_spark_context):
             active.stop()
+    # py4j's collector of garbage may be talking to a Java that leaves, and would log that as an error of the work's.
+    logging.disable()
     if java.stdin:
         java.stdin.close()
     with contextlib.suppress(subprocess.TimeoutExpired):
