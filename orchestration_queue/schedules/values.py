@@ -171,21 +171,14 @@ class Cron(Schedule):
 
 
 class _Interval(Schedule):
-    """A schedule that counts time."""
+    """A schedule that counts time.
+
+    Its kinds have an ``__init__`` each: for a model without one of its own, type checkers make up one by names only.
+    """
 
     _wire_name: ClassVar[str]
 
     interval: timedelta
-
-    def __init__(
-        self,
-        interval: timedelta | float,
-        start: datetime | None = None,
-        end: datetime | None = None,
-        limit: int | None = None,
-        **policies: Unpack[PolicyOptions],
-    ) -> None:
-        super().__init__(interval=interval, start=start, end=end, limit=limit, **policies)
 
     @field_validator("interval", mode="wrap")
     @classmethod
@@ -218,6 +211,16 @@ class Every(_Interval):
 
     _wire_name = "every"
 
+    def __init__(
+        self,
+        interval: timedelta | float,
+        start: datetime | None = None,
+        end: datetime | None = None,
+        limit: int | None = None,
+        **policies: Unpack[PolicyOptions],
+    ) -> None:
+        super().__init__(interval=interval, start=start, end=end, limit=limit, **policies)
+
     @property
     def timing(self) -> Timing:
         """The same in the wire's units."""
@@ -239,6 +242,16 @@ class RepeatAfterComplete(_Interval):
     """
 
     _wire_name = "repeatAfterComplete"
+
+    def __init__(
+        self,
+        interval: timedelta | float,
+        start: datetime | None = None,
+        end: datetime | None = None,
+        limit: int | None = None,
+        **policies: Unpack[PolicyOptions],
+    ) -> None:
+        super().__init__(interval=interval, start=start, end=end, limit=limit, **policies)
 
     @property
     def timing(self) -> Timing:
