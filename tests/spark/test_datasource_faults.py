@@ -25,8 +25,8 @@ from tests.waiting import wait_until_sync
 pytestmark = [pytest.mark.spark, pytest.mark.chaos, pytest.mark.timeout(400)]
 
 ROOT = Path(__file__).parents[2]
-ROWS = int(os.environ.get("OQ_CHAOS_ROWS", "30000"))
-"""How many rows are written; 100,000 take minutes on two cores."""
+ROWS = int(os.environ.get("OQ_CHAOS_ROWS", "100000"))
+"""How many rows are written."""
 
 
 def program(kind: str, master: str, directory: Path, url: str, queue: str, rows: int) -> subprocess.Popen[bytes]:
