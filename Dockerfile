@@ -5,7 +5,12 @@ FROM python:3.11-slim AS build
 WORKDIR /src
 COPY pyproject.toml README.md LICENSE ./
 COPY orchestration_queue orchestration_queue
-RUN pip install --no-cache-dir --prefix=/install ".[cli,dagster,msgpack,otel,prometheus]" dagster-webserver dagster-postgres
+COPY pyspark_orchestration_queue pyspark_orchestration_queue
+# The Spark of requirements/, and of the chart's Connect server. Without Spark tasks, build with --build-arg SPARK= to save
+# some 500 MB.
+ARG SPARK=4.3.0
+RUN pip install --no-cache-dir --prefix=/install \
+    ".[cli,dagster,msgpack,otel,prometheus${SPARK:+,spark}]" ${SPARK:+pyspark==$SPARK} dagster-webserver dagster-postgres
 
 FROM python:3.11-slim
 RUN useradd --uid 10001 --user-group --no-create-home --home-dir /tmp oq

@@ -66,6 +66,10 @@ def work(
     queue_metrics: Annotated[
         bool, typer.Option(envvar="OQ_QUEUE_METRICS", help="Show there how full the queues are, too.")
     ] = False,
+    metrics_queue: Annotated[
+        list[str] | None,
+        typer.Option(help="Show there how full this queue is, whoever serves it; can be repeated."),
+    ] = None,
     reload: Annotated[
         bool, typer.Option("--reload", help="Start anew when a Python file of this directory changes; to develop with.")
     ] = False,
@@ -92,7 +96,8 @@ def work(
     workers = [Worker(name, handler, url=url, options=options, prefix=prefix, places=places) for name in names]
     with ExitStack() as stack:
         if metrics_port is not None:
-            shown = stack.enter_context(_opened(names, url, prefix)) if queue_metrics else []
+            watched = dict.fromkeys([*(names if queue_metrics else ()), *(metrics_queue or ())])
+            shown = stack.enter_context(_opened([*watched], url, prefix)) if watched else []
             stack.enter_context(_telemetry(workers, shown, metrics_host, metrics_port))
         told_twice = asyncio.run(run_until_told(*workers))
     if told_twice or _jobs_linger():

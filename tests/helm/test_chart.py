@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,7 @@ def test_no_container_may_more_than_it_needs(path: Path) -> None:
     for pod, container in containers(rendered(values_of(path))):
         seen += 1
         assert pod["securityContext"]["runAsNonRoot"] is True
+        assert pod["enableServiceLinks"] is False
         assert container["securityContext"]["readOnlyRootFilesystem"] is True
         assert container["securityContext"]["allowPrivilegeEscalation"] is False
         assert container["securityContext"]["capabilities"]["drop"] == ["ALL"]
@@ -140,6 +142,79 @@ def test_rules_and_dashboard_speak_of_metrics_that_exist() -> None:
     assert spoken <= known
 
 
+def arguments_of(objects: list[dict[str, Any]]) -> dict[str, list[str]]:
+    """What each deployment's container is started with."""
+    return {
+        made["metadata"]["name"]: [str(word) for word in made["spec"]["template"]["spec"]["containers"][0]["args"]]
+        for made in objects
+        if made["kind"] == "Deployment" and "args" in made["spec"]["template"]["spec"]["containers"][0]
+    }
+
+
+def test_the_backlog_of_a_worker_that_is_scaled_down_to_none_is_told_by_another() -> None:
+    objects = rendered(values_of(CHART / "ci" / "full-values.yaml"))
+    (scaled,) = (made["spec"] for made in objects if made["kind"] == "ScaledObject")
+    asked = set(re.findall(r'queue="(\w+)"', json.dumps(scaled["triggers"]).replace("\\", "")))
+    told = {word.partition("=")[2] for word in arguments_of(objects)["trial-oq-worker-fast"] if "metrics-queue" in word}
+    assert scaled["minReplicaCount"] == 0
+    assert asked == {"reports"}
+    assert told == {"orders", "mails", "reports"}
+
+
+def test_what_a_worker_is_told_by_its_values() -> None:
+    told = arguments_of(rendered(values_of(CHART / "ci" / "full-values.yaml")))
+    assert {"--polling=ordered", "--dead-letter-queue=lost", "--concurrency=50"} <= set(told["trial-oq-worker-fast"])
+    assert not [word for word in told["trial-oq-worker-slow"] if "polling" in word or "dead" in word]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_every_kind_of_worker_survives_the_draining_of_nodes(path: Path) -> None:
+    objects = rendered(values_of(path))
+    labels = {
+        made["metadata"]["name"]: made["spec"]["template"]["metadata"]["labels"]
+        for made in objects
+        if made["kind"] == "Deployment" and re.search(r"-worker|-runs", made["metadata"]["name"])
+    }
+    kept = {
+        made["metadata"]["name"]: made["spec"]["selector"]["matchLabels"]
+        for made in objects
+        if made["kind"] == "PodDisruptionBudget"
+    }
+    assert kept.keys() == labels.keys()
+    assert all(kept[name].items() <= labels[name].items() for name in kept)
+
+
+def test_spark_is_of_the_version_that_is_locked() -> None:
+    root = CHART.parents[1]
+    (locked,) = re.findall(r"^pyspark==(\S+)", (root / "requirements" / "demo.lock").read_text(), re.MULTILINE)
+    (image,) = re.findall(r"^ARG SPARK=(\S+)", (root / "Dockerfile").read_text(), re.MULTILINE)
+    assert values_of(CHART / "values.yaml")["spark"]["image"] == f"apache/spark:{locked}-python3"
+    assert image == locked
+
+
+def test_dagster_is_wired_to_the_launcher_and_the_coordinator() -> None:
+    pytest.importorskip("dagster", reason="an extra of the package")
+    from dagster._config import process_config, resolve_to_config_type
+
+    objects = rendered(values_of(CHART / "ci" / "dagster-spark-values.yaml"))
+    (config,) = (made["data"] for made in objects if made["kind"] == "ConfigMap" and "dagster.yaml" in made["data"])
+    instance = yaml.safe_load(config["dagster.yaml"])
+    for part, name in (("run_launcher", "QueueRunLauncher"), ("run_coordinator", "QueueRunCoordinator")):
+        assert instance[part]["class"] == name
+        wired = getattr(import_module(instance[part]["module"]), name)
+        given = {key: value for key, value in instance[part].get("config", {}).items() if key != "url"}
+        assert process_config(resolve_to_config_type(wired.config_type()), given).success
+    queues = {
+        container["command"][container["command"].index("--queue") + 1]
+        for _, container in containers(objects)
+        if "--queue" in container.get("command", ())
+    }
+    assert queues == {"dagster", instance["run_launcher"]["config"]["queue"]}
+    (workspace,) = yaml.safe_load(config["workspace.yaml"])["load_from"]
+    services = {made["metadata"]["name"] for made in objects if made["kind"] == "Service"}
+    assert workspace["grpc_server"]["host"] in services
+
+
 def slow_worker(**autoscaling: object) -> dict[str, Any]:
     """Values with one worker, whose autoscaling is this."""
     worker = values_of(CHART / "ci" / "full-values.yaml")["workers"][1]
@@ -158,7 +233,11 @@ def slow_worker(**autoscaling: object) -> dict[str, Any]:
         ({"metrics": {"port": 0}}, "port"),
         ({"server": {"url": "redis://:secret@x"}}, "url"),
         ({"dagster": {"enabled": True}}, "dagster.postgres.existingSecret"),
-        (slow_worker(kind="keda", backlogSeconds=9), "prometheusAddress"),
+        (slow_worker(kind="keda", backlogSeconds=9, minReplicas=1), "prometheusAddress"),
+        (
+            slow_worker(kind="keda", backlogSeconds=9, prometheusAddress="http://prometheus"),
+            "worker slow is scaled down to none, and then nobody tells of its backlog",
+        ),
         (slow_worker(kind="magic"), "kind"),
     ],
 )

@@ -229,6 +229,7 @@ def test_a_worker_process_serves_all_metrics_that_are_documented(
     server_url: str, queue_name: str, free_port: int, tmp_path: Path
 ) -> None:
     arguments = ("--metrics-port", str(free_port), "--queue-metrics", "--queue", f"{queue_name}-two")
+    arguments += ("--metrics-queue", f"{queue_name}-of-others")
     with (
         worker_process("os:getpid", queue_name, server_url, *arguments, log=tmp_path / "log") as worker,
         Queue(f"{queue_name}-two", url=server_url) as second,
@@ -244,6 +245,8 @@ def test_a_worker_process_serves_all_metrics_that_are_documented(
     assert {name: kind for name, kind in shown.items() if not name.endswith("_created")} == {
         metric.name: metric.kind for metric in METRICS
     }
+    told = set(re.findall(r'depth\{queue="(\S+?)",state="waiting"\}', text))
+    assert told == {queue_name, f"{queue_name}-two", f"{queue_name}-of-others"}
 
 
 def _is_ready(port: int) -> bool:

@@ -39,9 +39,34 @@ app.kubernetes.io/instance: {{ .Release.Name }}
       key: {{ .Values.server.secretKey }}
 {{- end -}}
 
+{{- define "oq.sparkEnv" -}}
+{{- if and .Values.spark.enabled (eq .Values.spark.mode "connect") -}}
+- name: SPARK_REMOTE
+  value: sc://{{ include "oq.name" . }}-spark-connect:{{ .Values.spark.connect.port }}
+{{- end }}
+{{- end -}}
+
+{{- define "oq.disruption" -}}
+{{- if .root.Values.podDisruptionBudget.enabled }}
+---
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata:
+  name: {{ .name }}
+  labels: {{- include "oq.labels" .root | nindent 4 }}
+spec:
+  maxUnavailable: {{ .root.Values.podDisruptionBudget.maxUnavailable }}
+  selector:
+    matchLabels:
+      {{- include "oq.selector" .root | nindent 6 }}
+      app.kubernetes.io/component: {{ .component }}
+{{- end }}
+{{- end -}}
+
 {{- /* What is the same for every pod: who it is, and what it must not do. */ -}}
 {{- define "oq.pod" -}}
 serviceAccountName: {{ include "oq.serviceAccount" . }}
+enableServiceLinks: false
 {{- with .Values.imagePullSecrets }}
 imagePullSecrets: {{- toYaml . | nindent 2 }}
 {{- end }}
