@@ -25,6 +25,7 @@ from orchestration_queue.errors import (
     SparkTimeoutError,
 )
 from orchestration_queue.spark import SparkSubmit, run_submit, spark_submit
+from orchestration_queue.spark.environment import spark_home
 from orchestration_queue.spark.options import JOB_PROPERTY
 from orchestration_queue.tasks import Tasks
 from tests.spark.conftest import MARK, Marked
@@ -100,6 +101,12 @@ def test_what_goes_wrong_is_said_in_one_line(
     assert code in (failed.value.exit_code, None)
     assert not [line for line in lines if line.startswith("\tat ")], "no Java stack in the log either"
     assert marked.processes() == {}
+
+
+def test_a_main_class_that_is_none_is_named(marked: Marked) -> None:
+    (jar,) = Path(spark_home({}), "jars").glob("spark-mllib_*.jar")
+    with pytest.raises(SparkFailedError, match=r"Failed to load class com\.example\.None"):
+        run_submit(jar, [], submit(marked, main_class="com.example.None"))
 
 
 async def test_a_cancelled_job_leaves_nobody_within_two_seconds(

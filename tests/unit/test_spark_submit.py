@@ -11,6 +11,8 @@ from orchestration_queue.errors import InvalidOptionError
 from orchestration_queue.spark import SparkSubmit, spark_submit
 from orchestration_queue.spark.failure import Failure
 from orchestration_queue.spark.options import write_properties
+from orchestration_queue.spark.submit.command import checked, command_line
+from orchestration_queue.spark.submit.reservation import Reservation, create_request
 
 SCRATCH = Path("/scratch dir")
 
@@ -125,3 +127,125 @@ py4j.protocol.Py4JJavaError: An error occurred while calling o45.collect.
 def test_the_last_exception_that_was_printed_is_the_reason(printed: str, reason: str | None) -> None:
     failure = Failure.of_output(printed.splitlines())
     assert (str(failure) if failure else None) == reason
+
+
+@pytest.mark.parametrize(
+    ("master", "more", "expected"),
+    [
+        ("yarn", {}, {"spark.submit.deployMode": "cluster", "spark.executor.instances": "4"}),
+        (
+            "k8s://https://10.0.0.1:6443",
+            {"conf": {"spark.kubernetes.container.image": "spark:4.3.0", "spark.driver.extraJavaOptions": "-Dmine=1"}},
+            {
+                "spark.submit.deployMode": "cluster",
+                "spark.kubernetes.container.image": "spark:4.3.0",
+                "spark.driver.extraJavaOptions": "-Dmine=1",
+            },
+        ),
+        ("spark://host:7077", {}, {"spark.submit.deployMode": None}),
+    ],
+)
+def test_a_driver_on_a_cluster_gets_nothing_that_names_a_file_here(
+    master: str, more: dict[str, Any], expected: dict[str, str | None]
+) -> None:
+    options = SparkSubmit(master=master, deploy_mode="cluster", executors=4, **more).complete()
+    properties = options.properties(SCRATCH, "nightly", "j-1")
+    expected |= {"spark.master": master, "spark.log.level": "WARN", "spark.orchestration_queue.job": "j-1"}
+    assert {name: properties.get(name) for name in expected} == expected
+    assert not [value for value in properties.values() if str(SCRATCH) in value or "log4j2" in value]
+    assert ("spark.driver.extraJavaOptions" in properties) == ("conf" in more)
+
+
+def test_the_command_of_a_cluster_is_words_and_a_file() -> None:
+    """As YARN and Kubernetes would get it: neither is there to try."""
+    path, words = checked("s3a://bucket/daily.jar", ["two words", "$(x)"], "Daily", is_here=False)
+    assert command_line("/spark", Path("/scratch/p"), "Daily", path, words) == [
+        "/spark/bin/spark-submit",
+        "--load-spark-defaults",
+        "--class",
+        "Daily",
+        "--properties-file",
+        "/scratch/p",
+        "s3a://bucket/daily.jar",
+        "two words",
+        "$(x)",
+    ]
+    assert checked("/on/the/cluster/app.py", [], None, is_here=False) == ("/on/the/cluster/app.py", [])
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"master": "local[2]"}, r"deploy_mode is 'cluster', and the master 'local\[2\]' is none; pass master='spark:"),
+        ({"master": "yarn", "conf": {"spark.driver.supervise": "true"}}, r"supervise .* the queue would repeat"),
+    ],
+    ids=str,
+)
+def test_a_driver_on_a_cluster_that_cannot_be_is_refused(options: dict[str, Any], says: str) -> None:
+    with pytest.raises(InvalidOptionError, match=says):
+        SparkSubmit(deploy_mode="cluster", **options).complete()
+
+
+def test_where_a_standalone_master_answers() -> None:
+    of_host = SparkSubmit(master="spark://host:7077", deploy_mode="cluster")
+    assert of_host.master_urls == ("http://host:6066", "http://host:8080")
+    several = SparkSubmit(master="spark://a:7077,b:7077", deploy_mode="cluster")
+    with pytest.raises(InvalidOptionError, match=r"several masters, .* pass SparkSubmit\.rest_url and web_url"):
+        assert several.master_urls
+    named = {"rest_url": "https://front/rest", "web_url": "https://front"}
+    assert several.model_copy(update=named).master_urls == ("https://front/rest", "https://front")
+
+
+PLACE = Reservation("http://host:6066", "http://host:8080", "t-1", 1000, "driver-1")
+
+
+def test_a_place_on_a_cluster_is_read_as_it_was_written() -> None:
+    assert Reservation.of({"percent": 5, "text": "x", "spark": {**PLACE.about, "application": "app-1"}}) == PLACE
+
+
+@pytest.mark.parametrize(
+    "progress",
+    [
+        None,
+        50,
+        "text",
+        [],
+        {},
+        {"spark": None},
+        {"spark": {}},
+        {"spark": {"session": "s", "server": "x", "run": 1}},
+        {"spark": {"submission": "driver-1"}},
+        {"spark": {"submission": {**PLACE.about["submission"], "since_ms": "soon"}}},
+        {"spark": {"submission": {**PLACE.about["submission"], "driver": None}}},
+    ],
+    ids=str,
+)
+def test_progress_of_others_is_no_place_on_a_cluster(progress: object) -> None:
+    assert Reservation.of(progress) is None
+
+
+def test_what_the_submission_server_is_sent() -> None:
+    options = SparkSubmit(
+        master="spark://host:7077",
+        deploy_mode="cluster",
+        main_class="Daily",
+        listener_jar="/opt/listener.jar",
+        jars=("x.jar",),
+        python=Path("/usr/bin/python3"),
+        env={"A": "b c"},
+    )
+    properties = options.properties(SCRATCH, "daily", "j-1")
+    request = create_request(PLACE, options, "/jobs/daily.jar", ["two words"], properties)
+    assert request["mainClass"] == "org.apache.spark.deploy.SparkSubmit"
+    assert request["appResource"] == "file:/jobs/daily.jar"
+    submit = ["--master", "spark://host:7077", "--deploy-mode", "client", "--class", "Daily"]
+    assert request["appArgs"] == [*submit, "/jobs/daily.jar", "two words"]
+    assert request["environmentVariables"] == {"PYSPARK_PYTHON": "/usr/bin/python3", "A": "b c"}
+    sent = request["sparkProperties"]
+    assert sent["spark.orchestration_queue.submission"] == "t-1"
+    assert sent["spark.orchestration_queue.progress"] == "stderr"
+    assert sent["spark.jars"] == "x.jar,/opt/listener.jar"
+    for path, resource in (("local:/jobs/a b.py", "file:/jobs/a%20b.py"), ("https://host/a.py", "https://host/a.py")):
+        request = create_request(PLACE, SparkSubmit(), path, [], {})
+        assert (request["appResource"], request["appArgs"][-1]) == (resource, path)
+        assert "spark.jars" not in request["sparkProperties"], "without a jar that the cluster can read"

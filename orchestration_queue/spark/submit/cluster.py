@@ -130,7 +130,10 @@ class _Run:
             driver = master.create(request(reservation))
         except MasterRefusedError as error:
             self._forget()
-            raise SparkFailedError(f"The master refuses Spark application {self.name!r}: {_line(str(error))}") from None
+            raise SparkFailedError(
+                f"The master refuses Spark application {self.name!r} ({_line(str(error))}); correct its options, as "
+                "when SparkSubmit.conf has words where Spark wants numbers."
+            ) from None
         except MasterAwayError as error:
             if not error.maybe_heard or not (driver := self._find(master, reservation)):
                 self._forget()

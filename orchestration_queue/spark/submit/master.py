@@ -146,6 +146,14 @@ class Master:
             for one in [*page.get("activedrivers", ()), *page.get("completeddrivers", ())]
         ]
 
+    def workers(self) -> dict[str, str]:
+        """The ids of all workers that it remembers, with the addresses of their pages.
+
+        Raises:
+            MasterAwayError: Its page does not answer.
+        """
+        return {str(one["id"]): str(one["webuiaddress"]) for one in self._page().get("workers", ())}
+
     def read_log(self, worker: str, driver: str, kind: str, start: int) -> tuple[bytes, int]:
         """What a driver has written, from a byte on; and the number of the byte after that.
 
@@ -159,7 +167,7 @@ class Master:
             MasterAwayError: A page does not answer, or its log is not there.
         """
         if worker not in self._workers:
-            self._workers = {str(one["id"]): str(one["webuiaddress"]) for one in self._page().get("workers", ())}
+            self._workers = self.workers()
         if (address := self._workers.get(worker)) is None:
             raise MasterAwayError(worker, "the master does not know this worker", maybe_heard=False)
         wanted = {"driverId": driver, "logType": kind, "offset": start, "byteLength": _PIECE_BYTES}

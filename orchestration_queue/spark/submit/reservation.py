@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
+from urllib.parse import quote
 
 from orchestration_queue.spark.listener import with_listener
 from orchestration_queue.spark.submit.options import SparkSubmit
@@ -77,7 +78,7 @@ def create_request(
     return {
         "action": "CreateSubmissionRequest",
         "clientSparkVersion": "4.0.0",
-        "appResource": resource if ":/" in resource else f"file:{resource}",
+        "appResource": resource if ":/" in resource else f"file:{quote(resource)}",
         "mainClass": MAIN_CLASS,
         # Without a master in its words, it would run beside the cluster: in the driver alone.
         "appArgs": ["--master", options.master, "--deploy-mode", "client", *kind, path, *words],

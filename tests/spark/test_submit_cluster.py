@@ -1,0 +1,172 @@
+"""Drivers on a real standalone cluster: one for each job, whoever is killed, and none without its job."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from orchestration_queue.client import AsyncQueue
+from orchestration_queue.errors import SparkCancelledError, SparkFailedError, SparkTimeoutError
+from orchestration_queue.spark import SparkSubmit, run_submit, spark_submit
+from orchestration_queue.spark.submit import cluster as running
+from orchestration_queue.spark.submit.reservation import Reservation
+from orchestration_queue.tasks import Tasks
+from tests.processes import worker_process
+from tests.spark.conftest import MARK, Marked
+from tests.spark.standalone import Cluster, standalone_cluster
+from tests.waiting import wait_until, wait_until_sync
+from tests.workers import working
+
+pytestmark = [pytest.mark.spark, pytest.mark.chaos, pytest.mark.timeout(300)]
+
+APP = Path(__file__).with_name("cluster_app.py")
+SOON = timedelta(seconds=100)
+QUICK = ("--lock-duration", "5", "--stalled-interval", "0.5", "--promotion-interval", "0.2")
+
+
+@pytest.fixture(scope="module")
+def of_cluster() -> Marked:
+    """What the cluster's processes, and all that they start, have in their environment."""
+    return Marked()
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory, of_cluster: Marked) -> Iterator[Cluster]:
+    """A master and a worker, which end with the tests of this module."""
+    with standalone_cluster(tmp_path_factory.mktemp("cluster"), {MARK: of_cluster.id}) as found:
+        yield found
+    wait_until_sync(lambda: not of_cluster.processes(), "all of the cluster to be gone", 20)
+
+
+def alone(cluster: Cluster) -> SparkSubmit:
+    """Options of a driver that needs no executor, and gets none: that saves a third of the time."""
+    return cluster.options.model_copy(update={"executor_memory": "64g"})
+
+
+def pythons(marked: Marked) -> list[str]:
+    """The commands of the applications that run."""
+    return [command for command in marked.processes().values() if APP.name in command and "java" not in command]
+
+
+async def test_the_driver_of_a_killed_worker_is_found_again(
+    server_url: str, queue_name: str, raw: redis.Redis, cluster: Cluster, tmp_path: Path
+) -> None:
+    before = {one.id for one in cluster.master.drivers()}
+    module = tmp_path / "cluster_tasks.py"
+    module.write_text(
+        "from orchestration_queue.spark import SparkSubmit, spark_submit\n"
+        "from orchestration_queue.tasks import Tasks\n"
+        f"options = SparkSubmit.model_validate_json({cluster.options.model_dump_json()!r})\n"
+        "tasks = Tasks()\n"
+        f"tasks.task(spark_submit({str(APP)!r}, options))\n"
+    )
+    tasks = Tasks()
+    tasks.task(spark_submit(APP, cluster.options))
+    sign, go = tmp_path / "sign", tmp_path / "sign-go"
+    async with AsyncQueue(queue_name, url=server_url) as queue:
+        job = await queue.add(APP.stem, {"arguments": ["write", str(sign), str(tmp_path / "out")]})
+        with worker_process("cluster_tasks:tasks", queue_name, server_url, *QUICK, directory=tmp_path) as victim:
+            await wait_until(sign.exists, "the application to be at work", 100)
+            victim.send_signal(signal.SIGKILL)
+            victim.wait(10)
+        async with working(queue, tasks, server_url):
+            started = time.monotonic()
+            while not any("of an earlier attempt" in line for line in await job.logs()):
+                assert time.monotonic() - started < 60, "the driver was not found"
+            go.touch()
+            result = await job.wait(SOON)
+        progress, log = await job.progress(), await job.logs()
+    (driver,) = {one.id for one in cluster.master.drivers()} - before
+    assert (result["exit_code"], result["driver"], result["output_rows"]) == (0, driver, 100)
+    assert (progress["percent"], progress["text"]) == (100, "done")
+    assert f"found {driver} of an earlier attempt, which is RUNNING" in log
+    assert log[-1] == "done"
+    # A worker that died before the master's answer was written down, has left the tag alone.
+    kept = Reservation.of(progress)
+    assert kept is not None
+    untold = {"spark": replace(kept, driver="").about}
+    assert run_submit(APP, ["x"], cluster.options, earlier=untold)["driver"] == driver
+    assert {one.id for one in cluster.master.drivers()} == {*before, driver}, "one application only"
+
+
+def test_an_exception_is_the_reason(cluster: Cluster, tmp_path: Path) -> None:
+    nowhere = Reservation(*cluster.options.master_urls, tag="of one that was never submitted", since_ms=0)
+    earlier = {"spark": nowhere.about}
+    lines: list[str] = []
+    told: list[dict[str, Any]] = []
+    with pytest.raises(SparkFailedError, match=r"^ValueError: seven is no number \(cluster_app\.py:\d+ in <module>\)$"):
+        run_submit(
+            APP,
+            ["raise", str(tmp_path / "sign")],
+            alone(cluster),
+            log=lines.append,
+            progress=told.append,
+            earlier=earlier,
+        )
+    assert lines[0] == f"master {cluster.options.master}", "and nothing that Spark says of itself"
+    assert not [line for line in lines if " INFO " in line or line.startswith("\tat ")]
+    first, second = (Reservation.of(one) for one in told[:2])
+    assert first is not None
+    assert second is not None
+    assert (first.driver, first.tag) == ("", second.tag), "its place is written down before it is taken"
+    assert cluster.master.status(second.driver).state == "FAILED"
+
+
+def test_a_driver_that_has_to_stop_is_gone_within_two_seconds(
+    cluster: Cluster, of_cluster: Marked, tmp_path: Path
+) -> None:
+    sign = tmp_path / "sign"
+    asked: list[float] = []
+    busy: list[str] = []
+
+    def should_stop() -> bool:
+        if sign.exists():
+            asked.append(time.monotonic())
+            busy.extend(pythons(of_cluster) if not busy else ())
+        return sign.exists()
+
+    with pytest.raises(SparkCancelledError, match=r"was stopped with its driver driver-"):
+        run_submit(APP, ["wait", str(sign)], alone(cluster), should_stop=should_stop)
+    assert time.monotonic() - asked[0] < 2
+    assert busy, "there was a Python process to end"
+    assert pythons(of_cluster) == []
+    assert not [one for one in cluster.master.drivers() if one.state in ("RUNNING", "SUBMITTED")]
+
+
+@pytest.mark.parametrize(
+    ("more", "application", "says"),
+    [
+        ({}, "/no/such/app.py", r"Driver driver-\S+ of .* 'app' did not start: .*NoSuchFileException"),
+        (
+            {"conf": {"spark.driver.cores": "many"}},
+            str(APP),
+            r"The master refuses .*'cluster_app' \(Malformed request: .*\); correct its options",
+        ),
+        ({"rest_url": "http://127.0.0.1:9"}, str(APP), r"The master .* is away: http://127\.0\.0\.1:9 does not answer"),
+    ],
+    ids=["no such application", "bad property", "no such master"],
+)
+def test_what_the_cluster_cannot_run_is_said_in_one_line(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, more: dict[str, Any], application: str, says: str
+) -> None:
+    monkeypatch.setattr(running, "_AWAY_S", 0.5)
+    told: list[dict[str, Any]] = []
+    with pytest.raises(SparkFailedError, match=says) as failed:
+        run_submit(application, ["x"], cluster.options.model_copy(update=more), progress=told.append)
+    assert "\n" not in str(failed.value)
+    assert not told or (Reservation.of(told[-1]) is None) == ("refuses" in str(failed.value))
+
+
+def test_a_driver_that_waits_for_the_cluster_is_over_its_time(cluster: Cluster) -> None:
+    more = {"memory": "64g", "timeout": timedelta(seconds=1)}
+    with pytest.raises(SparkTimeoutError, match=r"took longer than 0:00:01 .* with its driver driver-"):
+        run_submit(APP, ["x"], SparkSubmit.model_validate(cluster.options.model_dump() | more))
+    assert not [one for one in cluster.master.drivers() if one.state in ("RUNNING", "SUBMITTED")]
