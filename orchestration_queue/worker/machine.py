@@ -160,16 +160,17 @@ class Machine:
 
     @property
     def is_hungry(self) -> bool:
-        """Whether it would take jobs, and knows, or must suppose, that there are some.
+        """Whether it has room for jobs, and knows, or must suppose, that there are some.
 
         While the queue is full, only an outcome of ours is a reason to ask again at once.
         """
-        return self.is_taking and self.backlog and not self.doubt and (not self.full or bool(self.outbox))
+        would_take = self.is_taking and not self.doubt and self.taken < self.places
+        return would_take and self.backlog and (not self.full or bool(self.outbox))
 
     @property
     def may_ask(self) -> bool:
         """Whether the next trip would ask for jobs, if it was offered places for them."""
-        if not self.is_hungry or self.listening or len(self.underway) == _MOST_TRIPS or self.taken >= self.places:
+        if not self.is_hungry or self.listening or len(self.underway) == _MOST_TRIPS:
             return False
         return not (self.hunch and any(trip.want for trip in self.underway))
 

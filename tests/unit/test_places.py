@@ -164,6 +164,13 @@ def test_a_worker_takes_no_more_than_its_own_concurrency() -> None:
     assert (machine.step(), machine.step()) == (Exchange(want=1), Rest())
 
 
+def test_a_worker_at_its_own_concurrency_leaves_the_rest_to_others() -> None:
+    fleet = Fleet(3, "ordered", [9, 9])
+    fleet.machines[0].places = 1
+    fleet.settle()
+    assert fleet.running == [1, 2]
+
+
 def test_it_watches_its_queue_even_while_others_have_all_places() -> None:
     fleet = Fleet(1, "ordered", [0, 1])
     machine = fleet.machines[0]
