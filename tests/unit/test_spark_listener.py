@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,9 @@ import pytest
 
 from orchestration_queue.errors import TransportError
 from orchestration_queue.spark.listener import LISTENER_JAR, Listening, with_listener
-from tools import build_listener
+
+sys.path.append(str(Path(__file__).parents[2] / "tools"))
+build_listener = import_module("build_listener")
 
 
 def line(**more: Any) -> str:
