@@ -34,7 +34,8 @@ _HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 _PAGE = """<!doctype html><meta charset="utf-8"><body><script src="mermaid.min.js"></script><script>
 mermaid.initialize({{
   startOnLoad: false, securityLevel: "strict", theme: "neutral", htmlLabels: false, flowchart: {{htmlLabels: false}},
-  sequence: {{wrap: true, actorMargin: 40, width: 140}}, deterministicIds: true, fontFamily: "Helvetica, Arial, sans-serif"
+  sequence: {{wrap: true, actorMargin: 40, width: 140}}, deterministicIds: true,
+  fontFamily: "Helvetica, Arial, sans-serif"
 }});
 mermaid.render("diagram", {text}).then(drawn => {{
   const holder = document.createElement("pre");
