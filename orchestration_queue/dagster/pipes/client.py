@@ -34,9 +34,19 @@ from orchestration_queue.protocol.operations import reading
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.states import JobState
 
-__all__ = ["PipesQueueClient"]
+__all__ = ["PipesJobFailure", "PipesQueueClient"]
 
 _OURS = "orchestration_queue/"
+
+
+class PipesJobFailure(dg.Failure):
+    """A step's job has failed for good.
+
+    Attributes:
+        invocation: What it reported before it failed.
+    """
+
+    invocation: dg.PipesClientCompletedInvocation | None = None
 
 
 class PipesQueueClient(QueueResource, dg.PipesClient):
@@ -90,7 +100,7 @@ class PipesQueueClient(QueueResource, dg.PipesClient):
             What the work reported.
 
         Raises:
-            dagster.Failure: The job failed for good.
+            PipesJobFailure: The job failed for good: a ``dagster.Failure``, with what was reported before.
             InvalidOptionError: The options name a job id, or keep no job that has finished.
             UsageError: The wire cannot carry the queue, the task or the data.
             TransportError: The server cannot be reached.
@@ -148,15 +158,20 @@ class _Launch:
         }
         injector = PipesStreamContextInjector(**shared)
         reader = PipesStreamMessageReader(**shared, reader=self.context.run.run_id)
+        failure: PipesJobFailure | None = None
         with dg.open_pipes_session(self.context, injector, reader, extras) as session:
             self._record(handle, job_id)
             # Also when it is found: whoever died before it could add the job has recorded it all the same.
             options = with_origin(self.options, self.context).model_copy(update={"job_id": job_id})
             with self.client.queue(self.queue) as queue:
                 job = queue.add(self.task, self.data, options)
-                self._await(job)
+                failure = self._await(job)
                 metadata = self._metadata(job)
-        return dg.PipesClientCompletedInvocation(session, metadata=metadata)
+        invocation = dg.PipesClientCompletedInvocation(session, metadata=metadata)
+        if failure is not None:
+            failure.invocation = invocation
+            raise failure
+        return invocation
 
     def _standing(self) -> PipesLaunchHandle | None:
         """The handle of the job that an earlier attempt of the step added, or was about to; None when it failed."""
@@ -176,11 +191,13 @@ class _Launch:
         extras = {"queue": self.queue, "task": self.task}
         record_external_launch(self.context, client_name=self.client_name, external_run_id=job_id, extras=extras)
 
-    def _await(self, job: Job) -> None:
+    def _await(self, job: Job) -> PipesJobFailure | None:
+        """Stay until the job's end; how it failed, if it did, to be raised when all its reports are there."""
         try:
             job.wait(timeout=None)
+            return None
         except JobFailedError as failed:
-            raise self._failure(job, failed) from None
+            return self._failure(job, failed)
         except (dg.DagsterExecutionInterruptedError, KeyboardInterrupt):
             self._cancel(job)
             raise
@@ -195,8 +212,10 @@ class _Launch:
         except TimeoutError:
             self.context.log.warning(f"Job {job.id} of queue {self.queue} has not ended yet; its worker will end it.")
 
-    def _failure(self, job: Job, failed: JobFailedError) -> dg.Failure:
-        return dg.Failure(f"Job {job.id} of queue {self.queue} failed: {failed.reason}", metadata=self._metadata(job))
+    def _failure(self, job: Job, failed: JobFailedError) -> PipesJobFailure:
+        return PipesJobFailure(
+            f"Job {job.id} of queue {self.queue} failed: {failed.reason}", metadata=self._metadata(job)
+        )
 
     def _metadata(self, job: Job) -> dict[str, dg.MetadataValue]:
         """How the job ran. What it returned is not shown: what it reported is."""

@@ -13,14 +13,16 @@ from orchestration_queue._lazy import lazy_names
 if TYPE_CHECKING:
     from orchestration_queue.dagster.spark.client import PipesSparkClient
     from orchestration_queue.dagster.spark.io_manager import ParquetIOManager
+    from orchestration_queue.dagster.spark.pipelines import pipeline_assets
     from orchestration_queue.dagster.spark.session import SparkSessionResource
     from orchestration_queue.dagster.spark.steps import spark_steps
 
-__all__ = ["ParquetIOManager", "PipesSparkClient", "SparkSessionResource", "spark_steps"]
+__all__ = ["ParquetIOManager", "PipesSparkClient", "SparkSessionResource", "pipeline_assets", "spark_steps"]
 
 _HOMES = {
     "client": "PipesSparkClient",
     "io_manager": "ParquetIOManager",
+    "pipelines": "pipeline_assets",
     "session": "SparkSessionResource",
     "steps": "spark_steps",
 }

@@ -73,7 +73,7 @@ class PipesSparkClient(PipesQueueClient):
             What the work reported. Its metadata name Spark's session and application.
 
         Raises:
-            dagster.Failure: The job failed for good.
+            PipesJobFailure: The job failed for good: a ``dagster.Failure``, with what was reported before.
             InvalidOptionError: Script and task do not name one thing, or the arguments, options or path do not fit it.
             UsageError: The wire cannot carry the queue, the task or the arguments.
             TransportError: The server cannot be reached.

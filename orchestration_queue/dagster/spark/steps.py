@@ -46,6 +46,8 @@ _OF_DRIVER = _OF_SESSION | {
     "memory",
 }
 """What a step may say of an application of its own. Where it runs, and with which code, the worker says."""
+_PIPELINE = Path(__file__).with_name("pipeline_run.py")
+"""What runs declarative pipelines, whose specifications are scripts by another name."""
 _CLUSTERS = ("yarn", "k8s://")
 
 
@@ -119,6 +121,11 @@ class _Steps:
         environment = pipes_environment(job, self.url) | ({} if self.url is None else {URL_VARIABLE: self.url})
         with StepReport(job, environment, self.ui, self.url) as report:
             if work.by_submit:
+                if _is_pipeline(script):
+                    raise UnrecoverableError(
+                        f"The pipeline {work.script!r} runs on a Connect server, not by spark-submit; leave "
+                        "SparkSubmit out."
+                    )
                 return self._submit(script, work, options, environment, report)
             return self._connect(script, work, options, environment, report)
 
@@ -148,6 +155,9 @@ class _Steps:
         from orchestration_queue.spark.connect.run import run_connect  # it needs gRPC, and takes a second to load
 
         server = self.server or server_for(self.options)
+        program, words = (
+            (_PIPELINE, (str(script), *work.arguments)) if _is_pipeline(script) else (script, work.arguments)
+        )
 
         def in_session(spark: SparkSession) -> Any:
             report.know(application=spark.conf.get("spark.app.id", "") or "")
@@ -159,8 +169,8 @@ class _Steps:
             )
             client: Any = spark.client  # which only sessions of Connect have
             return run_spark(
-                script,
-                work.arguments,
+                program,
+                words,
                 session,
                 log=report.log,
                 should_stop=lambda: client.is_closed,  # as it is when the job is cancelled, or over its time
@@ -204,6 +214,10 @@ class _Steps:
             return SparkSubmit(**mine | said | {"conf": base | conf})
         except InvalidOptionError as error:
             raise UnrecoverableError(str(error)) from None
+
+
+def _is_pipeline(script: Path) -> bool:
+    return script.suffix in (".yml", ".yaml")
 
 
 def _address(server: ConnectServer, spark: SparkSession) -> str:

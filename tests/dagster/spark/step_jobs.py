@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 tasks = Tasks()
 options = SparkSubmit(master="local[1]", env={"OQ_TEST_RUN": os.environ.get("OQ_TEST_RUN", "")})
 history = "http://history:18080/history/{application}"
-tasks.task(spark_steps(Path(__file__).with_name("jobs"), options=options, server=SERVER, ui=history))
+scripts = os.environ.get("TEST_SCRIPTS") or Path(__file__).with_name("jobs")
+tasks.task(spark_steps(scripts, options=options, server=SERVER, ui=history))
 
 
 @tasks.task

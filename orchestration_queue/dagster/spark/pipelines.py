@@ -1,0 +1,113 @@
+"""Declarative pipelines of Spark as assets: one step, one job, and each dataset told when it is there."""
+
+# No `from __future__ import annotations` here: Dagster looks at the type of `context`, and would find a text.
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import dagster as dg
+
+from orchestration_queue.dagster.pipes.client import PipesJobFailure
+from orchestration_queue.dagster.spark.client import PipesSparkClient
+from orchestration_queue.errors import InvalidOptionError
+from orchestration_queue.options import JobOptions
+
+__all__ = ["pipeline_assets"]
+
+
+def pipeline_assets(
+    spec: str | Path,
+    *,
+    scripts: str | Path,
+    queue: str | None = None,
+    options: JobOptions | None = None,
+    key_prefix: Sequence[str] = (),
+    group_name: str | None = None,
+    resource_key: str = "spark",
+    retry_policy: dg.RetryPolicy | None = None,
+    pool: str | None = None,
+) -> dg.AssetsDefinition:
+    """The tables and materialized views of a declarative pipeline (``pyspark.pipelines``), as one multi-asset.
+
+    A run refreshes what is selected, as one job in a session of the workers' Connect server, and reports each dataset
+    that was completed, also if another failed. Dependencies are read from the queries, through temporary views;
+    tables that the pipeline does not define become dependencies on assets of their names.
+
+    Args:
+        spec: The pipeline's specification, ``spark-pipeline.yml``. It is read here, and run by workers.
+        scripts: The directory that workers serve by :func:`spark_steps`; they have it, too, with the pipeline in it.
+        queue: Where the job runs; default the client's.
+        options: How the job is retried, limited and kept.
+        key_prefix: Put before the datasets' names in the assets' keys.
+        group_name: The assets' group.
+        resource_key: The :class:`PipesSparkClient` among the definitions' resources.
+        retry_policy: Whether and when Dagster tries the step again.
+        pool: Dagster's concurrency pool for the step.
+
+    Raises:
+        InvalidOptionError: The specification is not below the directory, cannot be read, or defines nothing that stays.
+    """
+    from orchestration_queue.dagster.spark.pipeline_graph import read_pipeline  # it loads PySpark
+
+    path, root = Path(spec).absolute(), Path(scripts).absolute()
+    if not path.is_relative_to(root):
+        raise InvalidOptionError(f"The pipeline {path} is not below {root}, where workers look for it; move it there.")
+    pipeline = read_pipeline(path)
+    if not pipeline.kept:
+        raise InvalidOptionError(f"The pipeline {path} defines no table or materialized view; see its libraries.")
+
+    def key_of(name: str) -> dg.AssetKey:
+        return dg.AssetKey([*key_prefix, *name.split(".")])
+
+    def dep_of(name: str) -> dg.AssetKey:
+        return key_of(name) if name in pipeline.datasets else dg.AssetKey(name.split("."))
+
+    specs = [
+        dg.AssetSpec(
+            key_of(dataset.name),
+            deps=[dep_of(name) for name in pipeline.upstream(dataset)],
+            description=dataset.comment,
+            group_name=group_name,
+            kinds={"spark", "queue"},
+            metadata={"orchestration_queue/defined_at": dataset.place},
+            skippable=True,
+        )
+        for dataset in pipeline.kept
+    ]
+    names = {key_of(dataset.name): dataset.name for dataset in pipeline.kept}
+
+    @dg.multi_asset(
+        name=dg.AssetKey([*key_prefix, pipeline.name]).to_python_identifier(),
+        specs=specs,
+        can_subset=True,
+        required_resource_keys={resource_key},
+        retry_policy=retry_policy,
+        pool=pool,
+    )
+    def refreshed(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[None]]:
+        client: PipesSparkClient = getattr(context.resources, resource_key)
+        chosen = {
+            name: key.to_escaped_user_string() for key, name in names.items() if key in context.selected_asset_keys
+        }
+        try:
+            done = client.run(
+                context=context,
+                script=path.relative_to(root).as_posix(),
+                arguments=[] if len(chosen) == len(names) else [*chosen],
+                extras={"datasets": chosen},
+                queue=queue,
+                options=options,
+            )
+        except PipesJobFailure as failure:
+            if failure.invocation is not None:
+                yield from _materialized(failure.invocation)
+            raise
+        yield from _materialized(done)
+
+    return refreshed
+
+
+def _materialized(done: dg.PipesClientCompletedInvocation) -> Iterator[dg.MaterializeResult[None]]:
+    for result in done.get_results(implicit_materializations=False):
+        if isinstance(result, dg.MaterializeResult):
+            yield result

@@ -1,0 +1,189 @@
+"""Spark's declarative pipelines as assets: what is read of them without a server, and what a run reports."""
+
+from __future__ import annotations
+
+import subprocess
+import uuid
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from orchestration_queue.client import Queue
+from orchestration_queue.dagster.spark import PipesSparkClient, pipeline_assets
+from orchestration_queue.errors import InvalidOptionError, JobFailedError
+from orchestration_queue.spark import ConnectServer
+from tests.processes import worker_process
+
+pytestmark = [
+    pytest.mark.dagster,
+    pytest.mark.spark,
+    pytest.mark.xdist_group("spark_connect"),
+    pytest.mark.timeout(300),  # seconds of processor time, on however busy a machine
+    # Dagster's own Pipes read these from the context of an asset.
+    pytest.mark.filterwarnings("ignore:AssetExecutionContext.*is deprecated:DeprecationWarning"),
+]
+
+TABLES = """
+import os
+from pyspark import pipelines as dp
+from pyspark.sql import functions as F
+
+@dp.materialized_view(comment="As they come.")
+def oq_orders():
+    return spark.range(10).select("id", (F.col("id") % 3).alias("customer"))
+
+@dp.temporary_view
+def big():
+    return spark.read.table("oq_orders").where("id > 3")
+
+@dp.materialized_view
+def oq_totals():
+    return spark.table("big").groupBy("customer").agg(F.count("*").alias("orders"))
+"""
+SQL = """
+-- FROM nowhere, says a comment
+CREATE MATERIALIZED VIEW oq_per_customer AS SELECT customer, count(*) AS orders FROM oq_orders GROUP BY customer;
+"""
+BROKEN = """
+from pyspark import pipelines as dp
+
+@dp.materialized_view
+def oq_broken():
+    return spark.table("oq_orders").selectExpr("raise_error('seven is no number') as x")
+"""
+
+
+def write(root: Path, **files: str) -> Path:
+    """A pipeline of these files, below a directory."""
+    place = root / "shop"
+    (place / "transformations").mkdir(parents=True)
+    for name, text in files.items():
+        (place / "transformations" / name.replace("_", ".")).write_text(text)
+    spec = place / "spark-pipeline.yml"
+    spec.write_text(
+        f"name: shop\nstorage: file://{root}/storage\nlibraries:\n  - glob:\n      include: transformations/**\n"
+    )
+    return spec
+
+
+@pytest.fixture(scope="module")
+def scripts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the worker serves: a pipeline, and one that fails on its way."""
+    root = tmp_path_factory.mktemp("pipelines")
+    write(root / "whole", tables_py=TABLES, more_sql=SQL)
+    write(root / "half", tables_py=TABLES, broken_py=BROKEN)
+    return root
+
+
+@pytest.fixture(scope="module")
+def queue_name() -> str:
+    """One queue, so that one worker serves all tests."""
+    return f"pipelines-{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture(scope="module")
+def worker(
+    server_url: str, queue_name: str, connect_server: ConnectServer, scripts: Path
+) -> Iterator[subprocess.Popen[bytes]]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TEST_SCRIPTS", str(scripts))
+        with worker_process("tests.dagster.spark.step_jobs:tasks", queue_name, server_url) as process:
+            yield process
+
+
+@pytest.fixture
+def client(server_url: str, queue_name: str) -> Iterator[PipesSparkClient]:
+    made = PipesSparkClient(url=server_url, default_queue=queue_name)
+    yield made
+    made.close()
+
+
+def test_datasets_and_dependencies_are_read_without_a_server(tmp_path: Path) -> None:
+    late = "CREATE STREAMING TABLE late AS SELECT * FROM STREAM(raw.events) JOIN `big` USING (id);"
+    more = f"{SQL}{late}"
+    spec = write(tmp_path, tables_py=TABLES, more_sql=more)
+    assets = pipeline_assets(spec, scripts=tmp_path, key_prefix=["lake"], group_name="gold", pool="warehouse")
+    specs = {spec.key.to_user_string(): spec for spec in assets.specs}
+    deps = {key: sorted(dep.asset_key.to_user_string() for dep in spec.deps) for key, spec in specs.items()}
+    assert deps == {
+        "lake/oq_orders": [],
+        "lake/oq_totals": ["lake/oq_orders"],
+        "lake/oq_per_customer": ["lake/oq_orders"],
+        "lake/late": ["lake/oq_orders", "raw/events"],
+    }
+    orders = specs["lake/oq_orders"]
+    assert (orders.description, orders.group_name) == ("As they come.", "gold")
+    assert str(orders.metadata["orchestration_queue/defined_at"]).endswith("transformations/tables.py:6")
+    assert (assets.op.name, assets.op.pool, assets.can_subset) == ("lake__shop", "warehouse", True)
+
+
+def materialized(result: dg.ExecuteInProcessResult) -> dict[str, Mapping[str, dg.MetadataValue]]:
+    """What a run tells of each dataset."""
+    made = [event.materialization for event in result.get_asset_materialization_events()]
+    return {materialization.asset_key.to_user_string(): materialization.metadata for materialization in made}
+
+
+def test_a_run_refreshes_what_is_selected_as_one_job(
+    client: PipesSparkClient, instance: dg.DagsterInstance, worker: subprocess.Popen[bytes], scripts: Path
+) -> None:
+    assets = pipeline_assets(scripts / "whole" / "shop" / "spark-pipeline.yml", scripts=scripts)
+    result = dg.materialize([assets], instance=instance, resources={"spark": client})
+    told = materialized(result)
+    assert set(told) == {"oq_orders", "oq_totals", "oq_per_customer"}
+    assert len({str(metadata["orchestration_queue/job_id"].value) for metadata in told.values()}) == 1
+    assert told["oq_orders"]["dagster/table_name"].value == "spark_catalog.default.oq_orders"
+    assert "Flow spark_catalog.default.oq_totals has COMPLETED." in str(
+        told["oq_totals"]["orchestration_queue/log"].value
+    )
+    again = dg.materialize([assets], instance=instance, resources={"spark": client}, selection="oq_totals")
+    assert set(materialized(again)) == {"oq_totals"}
+
+
+def test_what_was_completed_is_told_although_another_fails(
+    client: PipesSparkClient, instance: dg.DagsterInstance, worker: subprocess.Popen[bytes], scripts: Path
+) -> None:
+    assets = pipeline_assets(scripts / "half" / "shop" / "spark-pipeline.yml", scripts=scripts)
+    result = dg.materialize([assets], instance=instance, resources={"spark": client}, raise_on_error=False)
+    assert not result.success
+    assert set(materialized(result)) == {"oq_orders", "oq_totals"}
+    (failure,) = [event for event in result.all_events if event.event_type_value == "STEP_FAILURE"]
+    assert "oq_broken" in str(failure.event_specific_data)
+    assert "seven is no number" in str(failure.event_specific_data)
+
+
+def test_a_pipeline_is_not_submitted(server_url: str, queue_name: str, worker: subprocess.Popen[bytes]) -> None:
+    with (
+        Queue(queue_name, url=server_url) as queue,
+        pytest.raises(JobFailedError, match="runs on a Connect server, not by spark-submit"),
+    ):
+        queue.add("spark_step", {"script": "whole/shop/spark-pipeline.yml", "by_submit": True}).wait(60)
+
+
+@pytest.mark.parametrize(
+    ("files", "words"),
+    [
+        ({}, "defines no table or materialized view"),
+        ({"tables_py": "raise ValueError('seven')"}, "cannot be read: seven"),
+        ({"tables_txt": ""}, "cannot be read: .*UNSUPPORTED_DEFINITIONS_FILE"),
+        (
+            {"tables_py": TABLES.replace(".where(", '.select(spark.table("x").columns).where(')},
+            "The query of dataset 'big' cannot be built without a server",
+        ),
+    ],
+)
+def test_a_pipeline_that_cannot_be_read_is_refused(tmp_path: Path, files: dict[str, str], words: str) -> None:
+    with pytest.raises(InvalidOptionError, match=words):
+        pipeline_assets(write(tmp_path, **files), scripts=tmp_path)
+
+
+def test_a_specification_in_the_wrong_place_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidOptionError, match=r"There is no pipeline specification .*none\.yml"):
+        pipeline_assets(tmp_path / "none.yml", scripts=tmp_path)
+    with pytest.raises(InvalidOptionError, match=r"is not below .*, where workers look for it"):
+        pipeline_assets("/etc/spark-pipeline.yml", scripts=tmp_path)
+    broken = write(tmp_path)
+    broken.write_text("name: shop\nstorag: x\n")
+    with pytest.raises(InvalidOptionError, match=r"cannot be read: .*UNEXPECTED_FIELD"):
+        pipeline_assets(broken, scripts=tmp_path)
