@@ -114,14 +114,14 @@ def test_prefix_and_time_to_live_of_pipes_reach_their_keys(
     failing.start()
     with Queue(queue_name, url=server_url, prefix="mine") as queue:
         wait_until_sync(lambda: queue.counts().waiting, "the job to wait", 60)
-        kept = [str(key) for key in raw.keys("*:pipes:*")]
-        assert kept
-        assert all(key.startswith("mine:") and 60 < raw.ttl(key) <= 77 for key in kept)
+        kept = {str(key): raw.ttl(key) for key in raw.scan_iter("*:pipes:*")}
         (job,) = queue.get_jobs("waiting")
         job.revoke()
-    failing.join(60)
-    assert not failing.is_alive()
+        failing.join(60)
     client.close()
+    assert not failing.is_alive()
+    assert kept
+    assert all(key.startswith("mine:") and 60 < ttl <= 77 for key, ttl in kept.items())
 
 
 def test_a_cancelled_step_waits_for_its_job_as_long_as_pipes_are_told(
