@@ -48,6 +48,9 @@ def ls(
     if as_json:
         show_json([asdict(letter) for letter in letters])
         return
+    if not letters:
+        typer.echo(f"Queue {queue} has no dead letters; those of `oq worker --dead-letter-queue` would stand here.")
+        return
     show_table(
         ("letter", "name", "job", "written", "reason"),
         [

@@ -17,6 +17,7 @@ from orchestration_queue.options import WorkerOptions, milliseconds
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX, QueueKeys
 from orchestration_queue.protocol.lease import Lease
 from orchestration_queue.protocol.operations import working
+from orchestration_queue.protocol.operations.dead_letters import letter_keys
 from orchestration_queue.protocol.operations.housekeeping import Tick
 from orchestration_queue.protocol.operations.working import Renewal
 from orchestration_queue.protocol.record import JobRecord
@@ -68,7 +69,8 @@ class Worker:
             ``options.concurrency``. Default places of its own.
 
     Raises:
-        InvalidNameError: The wire cannot carry the queue's name.
+        InvalidNameError: The wire cannot carry the queue's name, or that of its dead letters.
+        InvalidOptionError: The queue would hold its own dead letters.
         UsageError: The options ask for batches, and the handlers are tasks, which take one job; or for batches in
             shared places.
 
@@ -95,6 +97,8 @@ class Worker:
     ) -> None:
         self.keys = QueueKeys(queue, prefix)
         self.options = options or WorkerOptions()
+        if self.options.dead_letter_queue is not None:
+            letter_keys(self.keys, self.options.dead_letter_queue)
         self.id = f"worker-{now_ms()}-{secrets.token_hex(4)}"
         self._handler = handler
         self._url = url

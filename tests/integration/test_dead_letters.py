@@ -288,4 +288,7 @@ async def test_bad_calls_are_refused_and_nothing_is_written(face: Face, queue_na
         face.queue(queue_name, dead_letter_queue="a:b")
     with pytest.raises(InvalidOptionError, match="cannot keep its own dead letters"):
         face.queue(queue_name, dead_letter_queue=queue_name)
+    for letters, refusal in ((queue_name, InvalidOptionError), ("a:b", InvalidNameError)):
+        with pytest.raises(refusal):
+            Worker(queue_name, lambda job: None, options=WorkerOptions(dead_letter_queue=letters))
     assert raw.dbsize() == 0

@@ -8,7 +8,7 @@ from orchestration_queue.client._async.adder import AsyncAdder
 from orchestration_queue.client._async.channel import AsyncChannel
 from orchestration_queue.client._async.job import AsyncJob
 from orchestration_queue.client.checks import checked_count
-from orchestration_queue.errors import InvalidOptionError, JobNotFoundError, UsageError
+from orchestration_queue.errors import JobNotFoundError, UsageError
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX, QueueKeys
 from orchestration_queue.protocol.operations import control, dead_letters, settings, working
 from orchestration_queue.protocol.operations.dead_letters import DeadLetter, LetterPage
@@ -48,12 +48,7 @@ class AsyncDeadLetters(AsyncAdder):
         prefix: str = DEFAULT_PREFIX,
     ) -> None:
         super().__init__(name, url=url, connection=connection, prefix=prefix)
-        if dead_letter_queue == name:
-            raise InvalidOptionError(
-                f"Queue {name!r} cannot keep its own dead letters, since its workers would run them; "
-                "name another queue."
-            )
-        self._letters = None if dead_letter_queue is None else QueueKeys(dead_letter_queue, prefix)
+        self._letters = None if dead_letter_queue is None else dead_letters.letter_keys(self.keys, dead_letter_queue)
         self._is_named = False
 
     async def _whereabouts(self) -> QueueKeys | None:

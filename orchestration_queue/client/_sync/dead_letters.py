@@ -9,7 +9,7 @@ from orchestration_queue.client._sync.adder import Adder
 from orchestration_queue.client._sync.channel import Channel
 from orchestration_queue.client._sync.job import Job
 from orchestration_queue.client.checks import checked_count
-from orchestration_queue.errors import InvalidOptionError, JobNotFoundError, UsageError
+from orchestration_queue.errors import JobNotFoundError, UsageError
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX, QueueKeys
 from orchestration_queue.protocol.operations import control, dead_letters, settings, working
 from orchestration_queue.protocol.operations.dead_letters import DeadLetter, LetterPage
@@ -49,12 +49,7 @@ class DeadLetters(Adder):
         prefix: str = DEFAULT_PREFIX,
     ) -> None:
         super().__init__(name, url=url, connection=connection, prefix=prefix)
-        if dead_letter_queue == name:
-            raise InvalidOptionError(
-                f"Queue {name!r} cannot keep its own dead letters, since its workers would run them; "
-                "name another queue."
-            )
-        self._letters = None if dead_letter_queue is None else QueueKeys(dead_letter_queue, prefix)
+        self._letters = None if dead_letter_queue is None else dead_letters.letter_keys(self.keys, dead_letter_queue)
         self._is_named = False
 
     def _whereabouts(self) -> QueueKeys | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from orchestration_queue.errors import PayloadError
+from orchestration_queue.errors import InvalidOptionError, PayloadError
 from orchestration_queue.options import placement_from_wire, wire_number
 from orchestration_queue.protocol import codec
 from orchestration_queue.protocol.call import Call, text
@@ -25,6 +25,7 @@ __all__ = [
     "discard",
     "last_entry",
     "letter",
+    "letter_keys",
     "letter_page",
     "replay_count",
     "replay_id",
@@ -40,6 +41,20 @@ _ORIGINAL = ("name", "data", "opts")
 
 _OWN_OPTIONS = ("jobId", "delay", "deduplication", "parent")
 """Options that were about that one job, and not about how such jobs run."""
+
+
+def letter_keys(keys: QueueKeys, name: str) -> QueueKeys:
+    """The keys of the queue that holds the dead letters of another.
+
+    Raises:
+        InvalidNameError: The wire cannot carry its name.
+        InvalidOptionError: They are one queue.
+    """
+    if name == keys.queue:
+        raise InvalidOptionError(
+            f"Queue {name!r} cannot keep its own dead letters, since its workers would run them; name another queue."
+        )
+    return QueueKeys(name, keys.prefix)
 
 
 @dataclass(frozen=True, slots=True)
