@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import helm_python
+import jsonschema
 import kubernetes_validate
 import pytest
 import yaml
@@ -19,12 +20,11 @@ from orchestration_queue.cli.main import app
 from orchestration_queue.spark import SparkOptions
 from orchestration_queue.spark.runtime import server_for
 from orchestration_queue.telemetry import METRICS
+from tests.helm.operators import SCHEMAS
 
 CHART = Path(__file__).parents[2] / "helm" / "orchestration-queue"
 FILES = sorted((CHART / "ci").glob("*-values.yaml"))
 VERSIONS = ("1.25", "1.36")
-WITHOUT_SCHEMA = {"ServiceMonitor", "PrometheusRule", "ScaledObject"}
-"""Kinds of operators that a cluster may have; Kubernetes itself does not know them."""
 
 
 def rendered(values: dict[str, Any]) -> list[dict[str, Any]]:
@@ -68,8 +68,10 @@ def test_every_object_is_valid_to_the_letter(path: Path, version: str) -> None:
     kinds = {made["kind"] for made in objects}
     assert "Deployment" in kinds
     for made in objects:
-        if made["kind"] not in WITHOUT_SCHEMA:
+        if (own := SCHEMAS.get(made["kind"])) is None:
             kubernetes_validate.validate(made, version, strict=True)
+        else:  # an operator's, which Kubernetes itself does not know
+            jsonschema.validate(made, own)
     names = [(made["kind"], made["metadata"]["name"]) for made in objects]
     assert len(names) == len(set(names))
     assert all(len(name) <= 63 for _, name in names)
@@ -140,6 +142,19 @@ def test_rules_and_dashboard_speak_of_metrics_that_exist() -> None:
     spoken = set(re.findall(r"orchestration_queue_\w+", " ".join([*texts, board])))
     assert spoken
     assert spoken <= known
+
+
+def test_the_full_example_has_every_kind_of_the_operators() -> None:
+    objects = rendered(values_of(CHART / "ci" / "full-values.yaml"))
+    assert SCHEMAS.keys() <= {made["kind"] for made in objects}
+    monitor = next(made for made in objects if made["kind"] == "ServiceMonitor")
+    found = [
+        made["metadata"]["name"]
+        for made in objects
+        if made["kind"] == "Service"
+        and monitor["spec"]["selector"]["matchLabels"].items() <= made["metadata"]["labels"].items()
+    ]
+    assert found == ["trial-oq-metrics"]
 
 
 def arguments_of(objects: list[dict[str, Any]]) -> dict[str, list[str]]:
