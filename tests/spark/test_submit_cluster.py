@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import time
 from collections.abc import Iterator
@@ -15,8 +16,10 @@ import redis
 
 from orchestration_queue.client import AsyncQueue
 from orchestration_queue.errors import SparkCancelledError, SparkFailedError, SparkTimeoutError
+from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.spark import SparkSubmit, run_submit, spark_submit
 from orchestration_queue.spark.submit import cluster as running
+from orchestration_queue.spark.submit.master import Master, MasterAwayError
 from orchestration_queue.spark.submit.reservation import Reservation
 from orchestration_queue.tasks import Tasks
 from tests.processes import worker_process
@@ -77,6 +80,11 @@ async def test_the_driver_of_a_killed_worker_is_found_again(
             await wait_until(sign.exists, "the application to be at work", 100)
             victim.send_signal(signal.SIGKILL)
             victim.wait(10)
+        # As if it had died before the master's answer was written down: it left the tag of its driver alone.
+        kept = Reservation.of(await job.progress())
+        assert kept is not None
+        untold = {"spark": replace(kept, driver="").about}
+        raw.hset(QueueKeys(queue_name).job(job.id), "progress", json.dumps(untold))
         async with working(queue, tasks, server_url):
             started = time.monotonic()
             while not any("of an earlier attempt" in line for line in await job.logs()):
@@ -89,15 +97,22 @@ async def test_the_driver_of_a_killed_worker_is_found_again(
     assert (progress["percent"], progress["text"]) == (100, "done")
     assert f"found {driver} of an earlier attempt, which is RUNNING" in log
     assert log[-1] == "done"
-    # A worker that died before the master's answer was written down, has left the tag alone.
-    kept = Reservation.of(progress)
-    assert kept is not None
-    untold = {"spark": replace(kept, driver="").about}
-    assert run_submit(APP, ["x"], cluster.options, earlier=untold)["driver"] == driver
+    assert kept.driver == driver
+    # And as if its end had not been written down: whoever comes next, finds that it has succeeded.
+    assert run_submit(APP, ["x"], cluster.options, earlier=progress)["driver"] == driver
     assert {one.id for one in cluster.master.drivers()} == {*before, driver}, "one application only"
 
 
-def test_an_exception_is_the_reason(cluster: Cluster, tmp_path: Path) -> None:
+def test_an_exception_is_the_reason_also_when_the_masters_answer_was_lost(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    create, created = Master.create, []
+
+    def create_unheard(master: Master, request: dict[str, Any]) -> str:
+        created.append(create(master, request))
+        raise MasterAwayError(master.rest_url, "the connection broke", maybe_heard=True)
+
+    monkeypatch.setattr(Master, "create", create_unheard)
     nowhere = Reservation(*cluster.options.master_urls, tag="of one that was never submitted", since_ms=0)
     earlier = {"spark": nowhere.about}
     lines: list[str] = []
@@ -117,6 +132,7 @@ def test_an_exception_is_the_reason(cluster: Cluster, tmp_path: Path) -> None:
     assert first is not None
     assert second is not None
     assert (first.driver, first.tag) == ("", second.tag), "its place is written down before it is taken"
+    assert created == [second.driver], "found by its tag"
     assert cluster.master.status(second.driver).state == "FAILED"
 
 
