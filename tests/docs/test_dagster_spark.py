@@ -35,13 +35,14 @@ pytestmark = [
 PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "dagster-spark.md").read_text()
 SOURCES = dict(re.findall(r"```python\n# (\S+\.py)\n(.*?)```", PAGE, re.DOTALL))
 FILES = dict(re.findall(r"```yaml\n# (\S+\.yaml)\n(.*?)```", PAGE, re.DOTALL))
+SOURCES |= dict(re.findall(r"```yaml\n# (\S+\.yml)\n(.*?)```", PAGE, re.DOTALL))
 
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server_url: str, connect_state: State) -> Iterator[Path]:
     """Where the page's files lie, and are imported from, with some flights."""
     for name, source in SOURCES.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(source)
     (tmp_path / "flights").mkdir()
     carriers, distances = ["UA", "AA", "UA", "B6"], [1400, 1089, 100, 762]
@@ -52,7 +53,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server_url: str, conn
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.chdir(tmp_path)
     yield tmp_path
-    for module in ("definitions", "lake", "workers"):
+    for module in ("definitions", "lake", "shop", "workers"):
         sys.modules.pop(module, None)
 
 
@@ -92,6 +93,12 @@ def test_the_pages_assets_hand_dataframes_on(place: Path, instance: dg.DagsterIn
     uri = str(event.materialization.metadata["dagster/uri"].value)
     found = pd.read_parquet(uri.removeprefix("file://")).set_index("carrier")["sum(distance)"].to_dict()
     assert found == {"UA": 1500, "AA": 1089}
+
+
+def test_the_pages_pipeline_makes_assets(place: Path) -> None:
+    shop = importlib.import_module("shop").shop
+    deps = {spec.key.to_user_string(): [dep.asset_key.to_user_string() for dep in spec.deps] for spec in shop.specs}
+    assert deps == {"orders": [], "totals": ["orders"]}
 
 
 @pytest.fixture

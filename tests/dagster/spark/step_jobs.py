@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestration_queue.dagster.pipes import open_job_pipes
@@ -17,10 +16,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 tasks = Tasks()
-options = SparkSubmit(master="local[1]", env={"OQ_TEST_RUN": os.environ.get("OQ_TEST_RUN", "")})
+options = SparkSubmit(master="local[1]")
 history = "http://history:18080/history/{application}"
-scripts = os.environ.get("TEST_SCRIPTS") or Path(__file__).with_name("jobs")
-tasks.task(spark_steps(scripts, options=options, server=SERVER, ui=history))
+tasks.task(spark_steps(os.environ["TEST_SCRIPTS"], options=options, server=SERVER, ui=history))
 
 
 @tasks.task

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import dagster as dg
@@ -13,8 +11,6 @@ import pytest
 from orchestration_queue.client import Queue
 from orchestration_queue.dagster.spark import PipesSparkClient, pipeline_assets
 from orchestration_queue.errors import InvalidOptionError, JobFailedError
-from orchestration_queue.spark import ConnectServer
-from tests.processes import worker_process
 
 pytestmark = [
     pytest.mark.dagster,
@@ -68,36 +64,11 @@ def write(root: Path, **files: str) -> Path:
     return spec
 
 
-@pytest.fixture(scope="module")
-def scripts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture(scope="module", autouse=True)
+def pipelines(scripts: Path) -> None:
     """What the worker serves: a pipeline, and one that fails on its way."""
-    root = tmp_path_factory.mktemp("pipelines")
-    write(root / "whole", tables_py=TABLES, more_sql=SQL)
-    write(root / "half", tables_py=TABLES, broken_py=BROKEN)
-    return root
-
-
-@pytest.fixture(scope="module")
-def queue_name() -> str:
-    """One queue, so that one worker serves all tests."""
-    return f"pipelines-{uuid.uuid4().hex[:8]}"
-
-
-@pytest.fixture(scope="module")
-def worker(
-    server_url: str, queue_name: str, connect_server: ConnectServer, scripts: Path
-) -> Iterator[subprocess.Popen[bytes]]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TEST_SCRIPTS", str(scripts))
-        with worker_process("tests.dagster.spark.step_jobs:tasks", queue_name, server_url) as process:
-            yield process
-
-
-@pytest.fixture
-def client(server_url: str, queue_name: str) -> Iterator[PipesSparkClient]:
-    made = PipesSparkClient(url=server_url, default_queue=queue_name)
-    yield made
-    made.close()
+    write(scripts / "whole", tables_py=TABLES, more_sql=SQL)
+    write(scripts / "half", tables_py=TABLES, broken_py=BROKEN)
 
 
 def test_datasets_and_dependencies_are_read_without_a_server(tmp_path: Path) -> None:
@@ -126,7 +97,7 @@ def materialized(result: dg.ExecuteInProcessResult) -> dict[str, Mapping[str, dg
 
 
 def test_a_run_refreshes_what_is_selected_as_one_job(
-    client: PipesSparkClient, instance: dg.DagsterInstance, worker: subprocess.Popen[bytes], scripts: Path
+    client: PipesSparkClient, instance: dg.DagsterInstance, scripts: Path
 ) -> None:
     assets = pipeline_assets(scripts / "whole" / "shop" / "spark-pipeline.yml", scripts=scripts)
     result = dg.materialize([assets], instance=instance, resources={"spark": client})
@@ -142,7 +113,7 @@ def test_a_run_refreshes_what_is_selected_as_one_job(
 
 
 def test_what_was_completed_is_told_although_another_fails(
-    client: PipesSparkClient, instance: dg.DagsterInstance, worker: subprocess.Popen[bytes], scripts: Path
+    client: PipesSparkClient, instance: dg.DagsterInstance, scripts: Path
 ) -> None:
     assets = pipeline_assets(scripts / "half" / "shop" / "spark-pipeline.yml", scripts=scripts)
     result = dg.materialize([assets], instance=instance, resources={"spark": client}, raise_on_error=False)
@@ -153,9 +124,9 @@ def test_what_was_completed_is_told_although_another_fails(
     assert "seven is no number" in str(failure.event_specific_data)
 
 
-def test_a_pipeline_is_not_submitted(server_url: str, queue_name: str, worker: subprocess.Popen[bytes]) -> None:
+def test_a_pipeline_is_not_submitted(server_url: str, client: PipesSparkClient) -> None:
     with (
-        Queue(queue_name, url=server_url) as queue,
+        Queue(client.default_queue, url=server_url) as queue,
         pytest.raises(JobFailedError, match="runs on a Connect server, not by spark-submit"),
     ):
         queue.add("spark_step", {"script": "whole/shop/spark-pipeline.yml", "by_submit": True}).wait(60)

@@ -8,8 +8,6 @@ import subprocess
 import sys
 import threading
 import time
-import uuid
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +18,9 @@ from orchestration_queue.client import Queue
 from orchestration_queue.dagster.spark import PipesSparkClient, spark_steps
 from orchestration_queue.errors import InvalidOptionError, JobFailedError, UnrecoverableError
 from orchestration_queue.options import JobOptions
-from orchestration_queue.spark import ConnectServer, SparkOptions, SparkSubmit
+from orchestration_queue.spark import SparkOptions, SparkSubmit
 from tests.dagster.spark.step_location import killable
 from tests.dagster.test_pipes import logged, metadata_of, told
-from tests.processes import worker_process
 from tests.waiting import wait_until_sync
 
 pytestmark = [
@@ -34,27 +31,6 @@ pytestmark = [
     # Dagster's own Pipes read these from the context of an asset.
     pytest.mark.filterwarnings("ignore:AssetExecutionContext.*is deprecated:DeprecationWarning"),
 ]
-
-SLOW = ("--concurrency", "2", "--lock-duration", "10", "--stalled-interval", "1", "--promotion-interval", "0.2")
-
-
-@pytest.fixture(scope="module")
-def queue_name() -> str:
-    """One queue, so that one worker serves all tests."""
-    return f"spark-{uuid.uuid4().hex[:8]}"
-
-
-@pytest.fixture(scope="module")
-def worker(server_url: str, queue_name: str, connect_server: ConnectServer) -> Iterator[subprocess.Popen[bytes]]:
-    with worker_process("tests.dagster.spark.step_jobs:tasks", queue_name, server_url, *SLOW) as process:
-        yield process
-
-
-@pytest.fixture
-def client(server_url: str, queue_name: str) -> Iterator[PipesSparkClient]:
-    made = PipesSparkClient(url=server_url, default_queue=queue_name)
-    yield made
-    made.close()
 
 
 def table(retry_policy: dg.RetryPolicy | None = None, **work: Any) -> dg.AssetsDefinition:
@@ -78,7 +54,6 @@ def run(
 def test_a_script_reports_by_pipes_wherever_it_runs(
     client: PipesSparkClient,
     instance: dg.DagsterInstance,
-    worker: subprocess.Popen[bytes],
     spark: SparkOptions,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
@@ -99,9 +74,7 @@ def test_a_script_reports_by_pipes_wherever_it_runs(
     assert "started count" in capfd.readouterr().out, "as the step's own output, for its compute log"
 
 
-def test_a_task_reports_as_well(
-    client: PipesSparkClient, instance: dg.DagsterInstance, worker: subprocess.Popen[bytes]
-) -> None:
+def test_a_task_reports_as_well(client: PipesSparkClient, instance: dg.DagsterInstance) -> None:
     result = run(table(task="count_rows", arguments={"rows": 5}), client, instance)
     assert result.success
     shown = metadata_of(result)
@@ -109,17 +82,8 @@ def test_a_task_reports_as_well(
     assert shown["orchestration_queue/spark_session"]
 
 
-def test_a_script_that_raises_fails_the_step_with_one_line(
-    client: PipesSparkClient, instance: dg.DagsterInstance, worker: subprocess.Popen[bytes]
-) -> None:
-    result = run(table(script="totals.py", arguments=["raise"]), client, instance)
-    assert not result.success
-    (failure,) = [event for event in result.all_events if event.event_type_value == "STEP_FAILURE"]
-    assert "ValueError: seven is no number (totals.py:" in str(failure.event_specific_data)
-
-
 def test_cancelling_the_run_ends_sparks_work(
-    client: PipesSparkClient, instance: dg.DagsterInstance, worker: subprocess.Popen[bytes], scratch: str
+    client: PipesSparkClient, instance: dg.DagsterInstance, scratch: str
 ) -> None:
     beats = Path(scratch, "beats")
     ended: list[float] = []
@@ -150,12 +114,11 @@ def is_quiet(file: Path) -> bool:
 def test_a_step_that_is_killed_comes_back_to_its_spark(
     instance: dg.DagsterInstance,
     server_url: str,
-    worker: subprocess.Popen[bytes],
-    queue_name: str,
+    client: PipesSparkClient,
     scratch: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for name, value in {"OQ_URL": server_url, "TEST_QUEUE": queue_name, "TEST_SCRATCH": scratch}.items():
+    for name, value in {"OQ_URL": server_url, "TEST_QUEUE": client.default_queue, "TEST_SCRATCH": scratch}.items():
         monkeypatch.setenv(name, value)
     steps = Path(scratch, "steps")
 
@@ -222,9 +185,9 @@ def test_what_cannot_run_is_refused_before_anything_is_added(server_url: str, wo
     ],
 )
 def test_a_worker_runs_only_what_it_lets_steps_say(
-    server_url: str, queue_name: str, worker: subprocess.Popen[bytes], data: dict[str, Any], words: str
+    server_url: str, client: PipesSparkClient, data: dict[str, Any], words: str
 ) -> None:
-    with Queue(queue_name, url=server_url) as queue, pytest.raises(JobFailedError, match=words):
+    with Queue(client.default_queue, url=server_url) as queue, pytest.raises(JobFailedError, match=words):
         queue.add("spark_step", data, JobOptions(attempts=3)).wait(60)
 
 
