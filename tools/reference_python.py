@@ -16,6 +16,7 @@ MODULES = {
     "schedules": "Schedules",
     "options": "Options",
     "dagster": "Dagster",
+    "dagster.spark": "Dagster on Spark",
     "spark": "Spark",
     "testing": "Testing",
     "telemetry.tracing": "Traces",
