@@ -248,6 +248,21 @@ def test_the_environment_stands_in_for_options(oq: Oq, queue_name: str, monkeypa
     assert json.loads(oq("queue", "ls").stdout)[0]["waiting"] == 3
 
 
+@pytest.mark.parametrize(
+    ("words", "place", "offered"),
+    [
+        ("oq que", 1, "queue"),
+        ("oq queue obl", 2, "obliterate"),
+        ("oq worker --pol", 2, "--polling"),
+        ("oq worker pipeline:tasks --polling ", 4, "ordered round-robin"),
+    ],
+)
+def test_a_shell_completes_nouns_verbs_options_and_their_values(words: str, place: int, offered: str) -> None:
+    asked = {"_OQ_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(place)}
+    said = subprocess.run([OQ], env={**os.environ, **asked}, capture_output=True, text=True, timeout=60)
+    assert (said.returncode, said.stdout.split()) == (0, offered.split())
+
+
 TASKS = """
 import os, time
 from orchestration_queue.tasks import Tasks
