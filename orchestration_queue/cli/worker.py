@@ -92,7 +92,7 @@ def work(
     )
     handler = _load(target)
     names = list(dict.fromkeys(queue or _own_queue(target, handler)))
-    places = SharedPlaces(concurrency, polling) if polling else None
+    places = SharedPlaces(concurrency, polling) if polling and len(names) > 1 else None
     workers = [Worker(name, handler, url=url, options=options, prefix=prefix, places=places) for name in names]
     with ExitStack() as stack:
         if metrics_port is not None:
