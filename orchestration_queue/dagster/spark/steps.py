@@ -48,7 +48,6 @@ _OF_DRIVER = _OF_SESSION | {
 """What a step may say of an application of its own. Where it runs, and with which code, the worker says."""
 _PIPELINE = Path(__file__).with_name("pipeline_run.py")
 """What runs declarative pipelines, whose specifications are scripts by another name."""
-_CLUSTERS = ("yarn", "k8s://")
 
 
 def spark_steps(
@@ -132,8 +131,9 @@ class _Steps:
     def _submit(
         self, script: Path, work: ScriptWork, options: SparkSubmit, environment: dict[str, str], report: StepReport
     ) -> Any:
-        """By ``spark-submit``. Where its driver runs on another machine, the environment travels as properties."""
-        travels = spark_properties(environment) if options.master.startswith(_CLUSTERS) else {}
+        """By ``spark-submit``. To a driver on YARN's or Kubernetes' machines, the environment travels as properties."""
+        is_away = options.deploy_mode == "cluster" and not options.is_on_standalone_cluster
+        travels = spark_properties(environment) if is_away else {}
         given = {"env": {**options.env, **environment}, "conf": {**options.conf, **travels}}
         return run_submit(
             script,
@@ -143,6 +143,7 @@ class _Steps:
             should_stop=lambda: report.should_stop,
             job_id=report.id,
             progress=report.update_progress,
+            earlier=report.record.progress,
         )
 
     def _connect(

@@ -96,7 +96,7 @@ def materialized(result: dg.ExecuteInProcessResult) -> dict[str, Mapping[str, dg
     return {materialization.asset_key.to_user_string(): materialization.metadata for materialization in made}
 
 
-def test_a_run_refreshes_what_is_selected_as_one_job(
+def test_a_run_refreshes_all_datasets_as_one_job(
     client: PipesSparkClient, instance: dg.DagsterInstance, scripts: Path
 ) -> None:
     assets = pipeline_assets(scripts / "whole" / "shop" / "spark-pipeline.yml", scripts=scripts)
@@ -108,20 +108,25 @@ def test_a_run_refreshes_what_is_selected_as_one_job(
     assert "Flow spark_catalog.default.oq_totals has COMPLETED." in str(
         told["oq_totals"]["orchestration_queue/log"].value
     )
-    again = dg.materialize([assets], instance=instance, resources={"spark": client}, selection="oq_totals")
-    assert set(materialized(again)) == {"oq_totals"}
 
 
-def test_what_was_completed_is_told_although_another_fails(
-    client: PipesSparkClient, instance: dg.DagsterInstance, scripts: Path
+def test_what_is_selected_is_refreshed_and_told_although_another_fails(
+    client: PipesSparkClient, server_url: str, instance: dg.DagsterInstance, scripts: Path
 ) -> None:
     assets = pipeline_assets(scripts / "half" / "shop" / "spark-pipeline.yml", scripts=scripts)
-    result = dg.materialize([assets], instance=instance, resources={"spark": client}, raise_on_error=False)
+    chosen = ["oq_orders", "oq_broken"]
+    result = dg.materialize(
+        [assets], selection=chosen, instance=instance, resources={"spark": client}, raise_on_error=False
+    )
     assert not result.success
-    assert set(materialized(result)) == {"oq_orders", "oq_totals"}
+    assert set(materialized(result)) == {"oq_orders"}
     (failure,) = [event for event in result.all_events if event.event_type_value == "STEP_FAILURE"]
     assert "oq_broken" in str(failure.event_specific_data)
     assert "seven is no number" in str(failure.event_specific_data)
+    (job_id,) = {str(metadata["orchestration_queue/job_id"].value) for metadata in materialized(result).values()}
+    with Queue(client.default_queue, url=server_url) as queue:
+        log = "\n".join(queue.get_job(job_id).logs())
+    assert "Flow 'spark_catalog.default.oq_totals' is EXCLUDED" in log
 
 
 def test_a_pipeline_is_not_submitted(server_url: str, client: PipesSparkClient) -> None:
