@@ -40,7 +40,7 @@ async def test_a_decorated_function_runs_as_a_queue_job(
         running = asyncio.ensure_future(worker.run())
         job = await queue.add("count_words", {"words": ["a", "b", "a"], "day": "2013-07-04"})
         result = await job.wait(timedelta(seconds=100))
-        logs = await job.logs()
+        logs, progress = await job.logs(), await job.progress()
         worker.stop()
         await running
     host = result.pop("host")
@@ -54,6 +54,7 @@ async def test_a_decorated_function_runs_as_a_queue_job(
         "ui": None,
     }
     assert host in ("127.0.0.1", "localhost")
+    assert (progress["percent"], progress["text"]) == (100, "done")
     assert logs == ["counting 3 words"], "Spark has nothing to add to what the job says"
     assert contents(tmp_path) == [], "no warehouse, metastore or log where the worker stands"
 

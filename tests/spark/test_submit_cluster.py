@@ -166,7 +166,11 @@ def test_a_driver_that_has_to_stop_is_gone_within_two_seconds(
             str(APP),
             r"The master refuses .*'cluster_app' \(Malformed request: .*\); correct its options",
         ),
-        ({"rest_url": "http://127.0.0.1:9"}, str(APP), r"The master .* is away: http://127\.0\.0\.1:9 does not answer"),
+        (
+            {"rest_url": "http://127.0.0.1:9"},
+            str(APP),
+            r"The master .* is away \(http://127\.0\.0\.1:9 does not answer",
+        ),
     ],
     ids=["no such application", "bad property", "no such master"],
 )

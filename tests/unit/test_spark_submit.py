@@ -51,7 +51,20 @@ def test_options_become_sparks_properties() -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"executors": 0}, {"executor_memory": "lots"}, {"executor_cores": -1}, {"driver_cores": 0}], ids=str
+    "options",
+    [
+        {"executors": 0},
+        {"executor_memory": "lots"},
+        {"executor_cores": -1},
+        {"driver_cores": 0},
+        {"deploy_mode": "elsewhere"},
+        {"rest_url": "host:6066"},
+        {"rest_url": "http://user:word@host"},
+        {"rest_url": "http://host:port"},
+        {"web_url": "file:///etc/passwd"},
+        {"web_url": "http://host/?a=b"},
+    ],
+    ids=str,
 )
 def test_options_that_spark_would_choke_on_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(InvalidOptionError, match=rf"SparkSubmit\.{next(iter(options))} \(given"):

@@ -232,10 +232,14 @@ class _Run:
             try:
                 return ask(*about, **more)
             except MasterAwayError as error:
-                if time.monotonic() > give_up or self._pause(next(pauses)):
+                away = f"The master of Spark application {self.name!r} is away ({error}), "
+                if self._pause(next(pauses)):
                     raise SparkFailedError(
-                        f"The master of Spark application {self.name!r} is away: {error}; if a driver of this job "
-                        "runs, the next attempt follows it."
+                        f"{away}and the application was to be stopped; a driver of it may run on."
+                    ) from None
+                if time.monotonic() > give_up:
+                    raise SparkFailedError(
+                        f"{away}and may run a driver of this job; the next attempt looks for it."
                     ) from None
 
     def _pause(self, seconds: float) -> Literal["timeout", "cancelled"] | None:

@@ -5,6 +5,7 @@ One request, one connection, a few seconds at most: between two of them a master
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import re
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from email.message import Message
 from email.utils import parsedate_to_datetime
 from typing import Any
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 __all__ = ["ENDED", "DriverStatus", "ListedDriver", "Master", "MasterAwayError", "MasterRefusedError"]
 
@@ -113,7 +114,7 @@ class Master:
         Raises:
             MasterAwayError: It does not answer.
         """
-        said = self._submissions("GET", f"status/{driver}")
+        said = self._submissions("GET", f"status/{quote(driver, safe='')}")
         if not said.get("success"):
             return DriverStatus("")
         return DriverStatus(
@@ -126,7 +127,7 @@ class Master:
         Raises:
             MasterAwayError: It does not answer.
         """
-        self._submissions("POST", f"kill/{driver}", b"")
+        self._submissions("POST", f"kill/{quote(driver, safe='')}", b"")
 
     def drivers(self) -> list[ListedDriver]:
         """All drivers that it remembers.
@@ -197,16 +198,14 @@ def _json(url: str, text: bytes) -> dict[str, Any]:
 def _ask(method: str, url: str, body: bytes | None = None) -> tuple[Message, bytes]:
     parts = urlsplit(url)
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-    connection = kind(parts.hostname or "", parts.port, timeout=_SECONDS)
+    target = f"{parts.path}?{parts.query}" if parts.query else parts.path
     maybe_heard = False
     try:
-        connection.connect()
-        maybe_heard = True
-        target = f"{parts.path}?{parts.query}" if parts.query else parts.path
-        connection.request(method, target, body, {"Content-Type": "application/json;charset=utf-8"})
-        answer = connection.getresponse()
-        return answer.headers, answer.read()
+        with contextlib.closing(kind(parts.netloc.rpartition("@")[2], timeout=_SECONDS)) as connection:
+            connection.connect()
+            maybe_heard = True
+            connection.request(method, target, body, {"Content-Type": "application/json;charset=utf-8"})
+            answer = connection.getresponse()
+            return answer.headers, answer.read()
     except (OSError, http.client.HTTPException) as error:
         raise MasterAwayError(f"{parts.scheme}://{parts.netloc}", error, maybe_heard=maybe_heard) from None
-    finally:
-        connection.close()

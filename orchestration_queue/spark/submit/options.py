@@ -16,6 +16,8 @@ __all__ = ["SparkSubmit"]
 _Memory = Annotated[str, Field(pattern=r"^\d+[kmgt]?$")]
 _Count = Annotated[int, Field(ge=1)]
 
+_Url = Annotated[str, Field(pattern=r"^https?://(\[[0-9a-fA-F:.]+\]|[^/:@\s\[\]]+)(:\d+)?(/[^\s?#]*)?$")]
+
 _STANDALONE = "spark://"
 _REST_PORT = 6066
 _WEB_PORT = 8080
@@ -47,9 +49,9 @@ class SparkSubmit(SparkOptions):
     """Cores of each executor."""
     deploy_mode: Literal["client", "cluster"] = "client"
     """Where the driver runs: beside the worker, or on a machine of the cluster."""
-    rest_url: str | None = None
+    rest_url: _Url | None = None
     """The submission server of a standalone master, for ``deploy_mode="cluster"``; by default port 6066 of its host."""
-    web_url: str | None = None
+    web_url: _Url | None = None
     """The pages of a standalone master, which lead to a driver's log; by default port 8080 of its host."""
     listener_jar: str | None = None
     """Where the cluster's machines find this package's ``spark/listener.jar``; without it a driver there tells no
