@@ -113,6 +113,12 @@ class StepReport:
         self._facts = {"application": application} if application else {}
         self.update_progress(self._progress)
 
+    def advance(self, percent: int, text: str) -> None:
+        """Store how far the script is, unless that is known."""
+        if (percent, text) != (self._progress.get("percent"), self._progress.get("text")):
+            with contextlib.suppress(TransportError):  # the next will arrive, or it does not matter any more
+                self.update_progress({**self._progress, "percent": percent, "text": text})
+
     def _announce(self, known: Mapping[str, Any]) -> None:
         """Tell the step once of each thing by which Spark's part of it can be found."""
         words = {"session": "Spark session", "application": "Spark application", "ui": "Spark's UI"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from orchestration_queue.dagster.pipes.environment import pipes_environment, spark_properties
 from orchestration_queue.dagster.pipes.writer import URL_VARIABLE
 from orchestration_queue.dagster.spark.report import StepReport
+from orchestration_queue.dagster.spark.script_run import PROGRESS_FILE, read_progress
 from orchestration_queue.dagster.spark.work import TASK, ScriptWork
 from orchestration_queue.errors import InvalidOptionError, UnrecoverableError
 from orchestration_queue.spark.connect.address import DEFAULT_USER
@@ -46,6 +48,7 @@ _OF_DRIVER = _OF_SESSION | {
     "memory",
 }
 """What a step may say of an application of its own. Where it runs, and with which code, the worker says."""
+_SCRIPT = Path(__file__).with_name("script_run.py")
 _PIPELINE = Path(__file__).with_name("pipeline_run.py")
 """What runs declarative pipelines, whose specifications are scripts by another name."""
 
@@ -149,37 +152,39 @@ class _Steps:
     def _connect(
         self, script: Path, work: ScriptWork, options: SparkSubmit, environment: dict[str, str], report: StepReport
     ) -> Any:
-        """In a process that shares the job's session: the script is one program, whose words and variables are its own.
-
-        The session is opened, watched, fenced and ended here, as for any Spark task.
-        """
+        """In a session on the Connect server, opened, watched, fenced and ended here, as for any Spark task."""
         from orchestration_queue.spark.connect.run import run_connect  # it needs gRPC, and takes a second to load
 
         server = self.server or server_for(self.options)
-        program, words = (
-            (_PIPELINE, (str(script), *work.arguments)) if _is_pipeline(script) else (script, work.arguments)
-        )
+        program = [str(script), *work.arguments]
+        if _is_pipeline(script):
+            program.insert(0, str(_PIPELINE))
 
         def in_session(spark: SparkSession) -> Any:
             report.know(application=spark.conf.get("spark.app.id", "") or "")
-            session = SparkOptions(
-                env={**self.options.env, **environment, "SPARK_REMOTE": _address(server, spark)},
+            return self._beside(spark, program, environment | {"SPARK_REMOTE": _address(server, spark)}, report)
+
+        how = SparkOptions(conf=options.conf, shuffle_partitions=options.shuffle_partitions, timeout=options.timeout)
+        return run_connect(work.script, in_session, server, how, report)
+
+    def _beside(self, spark: SparkSession, program: list[str], environment: dict[str, str], report: StepReport) -> Any:
+        """In a process that shares the session: the script's words, variables and output are its own."""
+        client: Any = spark.client  # which only sessions of Connect have
+        with tempfile.TemporaryDirectory() as scratch:
+            file = Path(scratch, "progress.json")
+
+            def look_and_ask() -> bool:
+                if (told := read_progress(file)) is not None:
+                    report.advance(*told)
+                return bool(client.is_closed)  # as it is when the job is cancelled, or over its time
+
+            options = SparkOptions(
+                env={**self.options.env, **environment, PROGRESS_FILE: str(file)},
                 python=self.options.python,
                 java_home=self.options.java_home,
                 grace=self.options.grace,
             )
-            client: Any = spark.client  # which only sessions of Connect have
-            return run_spark(
-                program,
-                words,
-                session,
-                log=report.log,
-                should_stop=lambda: client.is_closed,  # as it is when the job is cancelled, or over its time
-                job_id=report.id,
-            )
-
-        how = SparkOptions(conf=options.conf, shuffle_partitions=options.shuffle_partitions, timeout=options.timeout)
-        return run_connect(work.script, in_session, server, how, report)
+            return run_spark(_SCRIPT, program, options, log=report.log, should_stop=look_and_ask, job_id=report.id)
 
     def _script(self, work: ScriptWork) -> Path:
         """The script, once it is certain that it lies below the directory, links and all."""

@@ -83,15 +83,22 @@ def test_a_task_reports_as_well(client: PipesSparkClient, instance: dg.DagsterIn
 
 
 def test_cancelling_the_run_ends_sparks_work(
-    client: PipesSparkClient, instance: dg.DagsterInstance, scratch: str
+    client: PipesSparkClient, instance: dg.DagsterInstance, server_url: str, scratch: str
 ) -> None:
     beats = Path(scratch, "beats")
-    ended: list[float] = []
+    texts: list[str] = []
+
+    def progress() -> str:
+        with Queue(client.default_queue, url=server_url) as queue:
+            return str([job.progress() for job in queue.get_jobs("active")])
 
     def cancel() -> None:
-        wait_until_sync(beats.exists, "Spark to be at work", 100)
-        os.kill(os.getpid(), signal.SIGINT)  # as Dagster's run worker does when a run is terminated
-        ended.append(time.monotonic())
+        try:
+            wait_until_sync(beats.exists, "Spark to be at work", 100)
+            wait_until_sync(lambda: "query 1: 0 of 1 tasks, 1 running" in progress(), "the progress to tell", 60)
+            texts.append(progress())
+        finally:
+            os.kill(os.getpid(), signal.SIGINT)  # as Dagster's run worker does when a run is terminated
 
     cancelling = threading.Thread(target=cancel)
     cancelling.start()
@@ -100,6 +107,7 @@ def test_cancelling_the_run_ends_sparks_work(
             [table(script="totals.py", arguments=["wait", scratch])], instance=instance, resources={"spark": client}
         )
     cancelling.join()
+    assert "'session': " in texts[0], "beside the progress, for the next attempt to find"
     wait_until_sync(lambda: is_quiet(beats), "Spark's work to end", 60)
 
 
