@@ -211,9 +211,17 @@ def test_a_directory_that_is_not_there_is_refused(tmp_path: Path) -> None:
         spark_steps(tmp_path / "none")
 
 
-def test_the_workers_side_needs_no_dagster() -> None:
-    program = (
-        "import sys, orchestration_queue.dagster.spark as s; s.spark_steps; "
-        "sys.exit(bool({'dagster', 'pyspark'} & sys.modules.keys()))"
-    )
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+PARTS = ["components", "io_manager", "pipelines", "session"]
+
+
+@pytest.mark.parametrize(
+    ("modules", "absent"),
+    [
+        (["orchestration_queue.dagster", "orchestration_queue.dagster.spark.steps"], {"dagster", "pyspark"}),
+        ([f"orchestration_queue.dagster.spark.{part}" for part in PARTS], {"pyspark"}),
+    ],
+)
+def test_nothing_is_loaded_before_it_is_needed(modules: list[str], absent: set[str]) -> None:
+    program = f"import sys, {', '.join(modules)}; print(*sys.modules)"
+    loaded = subprocess.check_output([sys.executable, "-c", program], text=True, timeout=60)
+    assert not absent & set(loaded.split())
