@@ -34,8 +34,9 @@ class SparkSessionResource(dg.ConfigurableResource["SparkSessionResource"]):
     """A Spark session for each step, on a Spark Connect server.
 
     Nothing connects before a step asks for :attr:`session`. Steps have sessions of their own, also in one process:
-    views and properties are the step's alone, and neighbours do not see them. When the step ends, in whatever way, so
-    does its session and all that runs in it; what an attempt that was killed has left running, the next one ends.
+    views and properties are the step's alone, and neighbours do not see them. When the step's process ends with it, or
+    the run that has its steps in one process, in whatever way, so do the sessions and all that runs in them; what an
+    attempt that was killed has left running, the next one ends.
 
     Without an address it is a server of this machine, shared with all workers and programs that ask for an equal one,
     and started by whoever is first (see :class:`~orchestration_queue.spark.ConnectServer`).

@@ -47,7 +47,7 @@ def session_id(spark: SparkSessionResource) -> str:
     return str(session.session_id)
 
 
-def test_each_step_has_a_session_of_its_own_that_ends_with_it(
+def test_each_step_has_a_session_of_its_own_and_none_is_left(
     session: SparkSessionResource, instance: dg.DagsterInstance, connect_state: State
 ) -> None:
     result = dg.materialize([first, second], instance=instance, resources={"spark": session})
