@@ -41,6 +41,7 @@ from dagster._core.storage.compute_log_manager import (
     ComputeIOType,
 )
 from dagster._core.storage.local_compute_log_manager import IO_TYPE_EXTENSION, LocalComputeLogManager
+from dagster._core.storage.runs import SqlRunStorage
 from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
 from dagster._grpc.types import ExecuteRunArgs, ExecuteStepArgs, ResumeRunArgs
 from dagster._serdes import ConfigurableClass, ConfigurableClassData
@@ -120,6 +121,7 @@ __all__ = [
     "resumptions",
     "running_step",
     "step_key_of",
+    "storage_id",
     "warm_up",
 ]
 
@@ -131,6 +133,12 @@ StepContext: TypeAlias = dg.OpExecutionContext | dg.AssetExecutionContext
 
 StepKey: TypeAlias = tuple[str, str, int]
 """A run's id, a step's key, and how many attempts came before."""
+
+
+def storage_id(instance: dg.DagsterInstance) -> str:
+    """What tells an instance's storage of runs from all others; empty where it keeps no such thing."""
+    storage = instance.run_storage
+    return storage.get_run_storage_id() if isinstance(storage, SqlRunStorage) else ""
 
 
 def attempt_of(context: StepContext) -> StepKey:

@@ -25,6 +25,7 @@ from orchestration_queue.dagster._compat import (
     WorkerStatus,
 )
 from orchestration_queue.dagster.envelope import run_job_id
+from orchestration_queue.dagster.origin import headers_of
 from orchestration_queue.dagster.routing import QUEUE_TAGS, RUN_QUEUE_TAG, priority_of, wire_priority
 from orchestration_queue.dagster.run_jobs import JOB, OVERTIME, QUEUE, Place, RunJobs, run_place, step_places
 from orchestration_queue.dagster.work import KEPT, Work
@@ -186,6 +187,7 @@ class QueueRunLauncher(RunLauncher[dg.DagsterInstance], ConfigurableClass):
             priority=wire_priority(priority_of({}, run.tags)),
             timeout=work.timeout,
             lock_duration=self._options.lease,
+            headers=headers_of(self._instance, run),
             remove_on_complete=KEPT,
             remove_on_fail=KEPT,
         )

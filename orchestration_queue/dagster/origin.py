@@ -1,16 +1,38 @@
-"""Which run of Dagster's a job is for, in the job's headers: logs and traces elsewhere tell it."""
+"""Which run of Dagster's a job is for, in the job's headers: logs and traces elsewhere tell it, and who tidies up."""
 
 from __future__ import annotations
 
-from orchestration_queue.dagster._compat import StepContext, attempt_of
+from weakref import WeakKeyDictionary
+
+import dagster as dg
+
+from orchestration_queue.dagster._compat import StepContext, attempt_of, storage_id
 from orchestration_queue.options import JobOptions
 from orchestration_queue.options.job import Headers
 
-__all__ = ["with_origin"]
+__all__ = ["INSTANCE", "headers_of", "instance_id", "with_origin"]
+
+INSTANCE = "dagster.instance"
+"""The header that tells which instance a run is of: several may share a queue."""
+_RUN, _JOB = "dagster.run_id", "dagster.job_name"
+
+_instance_ids: WeakKeyDictionary[dg.DagsterInstance, str] = WeakKeyDictionary()
+
+
+def instance_id(instance: dg.DagsterInstance) -> str:
+    """What tells an instance's storage of runs from all others. Asked for once."""
+    if (known := _instance_ids.get(instance)) is None:
+        known = _instance_ids[instance] = storage_id(instance)
+    return known
+
+
+def headers_of(instance: dg.DagsterInstance, run: dg.DagsterRun) -> Headers:
+    """What the jobs of a run and its steps say of where they come from."""
+    return Headers({INSTANCE: instance_id(instance), _RUN: run.run_id, _JOB: run.job_name})
 
 
 def with_origin(options: JobOptions, context: StepContext) -> JobOptions:
     """The options with headers that name the run and the step; what the caller said stays."""
     run_id, step_key, _ = attempt_of(context)
-    said = {"dagster.run_id": run_id, "dagster.step_key": step_key, "dagster.job_name": context.run.job_name}
+    said = {_RUN: run_id, "dagster.step_key": step_key, _JOB: context.run.job_name}
     return options.model_copy(update={"headers": Headers({**said, **options.headers})})

@@ -130,14 +130,14 @@ class RunJobs:
         return self._channel.look(reading.job(self.queue(place.queue).keys, place.job_id))
 
     def records(self, places: Sequence[Place]) -> list[JobRecord | None]:
-        """The states of jobs; None for those that are none. One trip for each 1,000."""
+        """The states and options of jobs; None for those that are none. One trip for each 1,000."""
         wanted = [(self.queue(place.queue).keys, place.job_id) for place in places]
-        return list(self._channel.follow(reading.jobs(wanted, ("state",))))
+        return list(self._channel.follow(reading.jobs(wanted, ("state", "opts"))))
 
-    def take_turn(self, queue: str, every: timedelta) -> bool:
-        """Whether it is time to sweep a queue: it is for one caller in each such period, on all machines. One trip."""
+    def take_turn(self, queue: str, every: timedelta, instance: str) -> bool:
+        """Whether it is time to sweep a queue: for an instance it is once in each such period, wherever. One trip."""
         lock = glidemq.try_lock(
-            lock_key=self.queue(queue).keys.named("dagster:swept"),
+            lock_key=self.queue(queue).keys.named(f"dagster:swept:{instance}"),
             token=secrets.token_hex(8),
             ttl_ms=max(1, milliseconds(every)),
         )

@@ -24,6 +24,7 @@ from orchestration_queue.dagster._compat import (
     check_captured_interrupt,
     replace,
 )
+from orchestration_queue.dagster.origin import headers_of
 from orchestration_queue.dagster.routing import Route, wire_priority
 from orchestration_queue.dagster.step_watch import StepWatch, Verdict
 from orchestration_queue.dagster.stepping.losses import STOPPED
@@ -31,6 +32,7 @@ from orchestration_queue.dagster.work import KEPT, Isolation, Work
 from orchestration_queue.errors import JobNotFoundError, OrchestrationQueueError, TransportError
 from orchestration_queue.options import JobOptions
 from orchestration_queue.options.base import Options, Positive
+from orchestration_queue.options.job import Headers
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 from orchestration_queue.protocol.operations.control import Revocation
 
@@ -138,7 +140,8 @@ class QueueStepHandler(StepHandler):
         """Add the step's job: one trip. One that is there and has not ended stands for it."""
         work, route = self._work(step_handler_context)
         queue = Queue(route.queue, connection=self._channel, prefix=self._options.prefix)
-        job = _patiently(lambda: self._add(queue, work, route))
+        headers = headers_of(step_handler_context.instance, step_handler_context.dagster_run)
+        job = _patiently(lambda: self._add(queue, work, route, headers))
         self.watch.add(queue.keys, work.job_id)
         self._current[work.step_key] = work.job_id
         yield dg.DagsterEvent.step_worker_starting(
@@ -147,12 +150,13 @@ class QueueStepHandler(StepHandler):
             metadata={"job": job.id, "queue": route.queue, "attempt": work.attempt},
         )
 
-    def _add(self, queue: Queue, work: Work, route: Route) -> Job:
+    def _add(self, queue: Queue, work: Work, route: Route, headers: Headers) -> Job:
         options = JobOptions(
             job_id=work.job_id,
             priority=wire_priority(route.priority),
             timeout=route.timeout,
             lock_duration=self._options.lease,
+            headers=headers,
             remove_on_complete=KEPT,
             remove_on_fail=KEPT,
         )

@@ -12,6 +12,7 @@ import dagster as dg
 from orchestration_queue.dagster._compat import LaunchRunContext
 from orchestration_queue.dagster.coordinator import QueueRunCoordinator
 from orchestration_queue.dagster.launcher import QueueRunLauncher
+from orchestration_queue.dagster.origin import INSTANCE, instance_id
 from orchestration_queue.dagster.run_jobs import Place
 from orchestration_queue.errors import UsageError
 from orchestration_queue.protocol.operations.steps import chunks
@@ -74,7 +75,8 @@ def sweep(
             "configure QueueRunLauncher in dagster.yaml, or set the DAGSTER_HOME that has it."
         )
     before = datetime.now(UTC) - grace
-    due = {name for name in {launcher.queue, *queues} if every is None or launcher.jobs.take_turn(name, every)}
+    ours = instance_id(instance)
+    due = {name for name in {launcher.queue, *queues} if every is None or launcher.jobs.take_turn(name, every, ours)}
     orphans = _orphans(instance, launcher, due, before)
     launcher.jobs.stop(orphans, patience.total_seconds())
     queued, failed = _wake(instance, launcher, before) if launcher.queue in due else ([], [])
@@ -89,16 +91,22 @@ def _orphans(
     The jobs are read first: a run is stored before it has any.
     """
     places = [place for name in sorted(queues) for place in launcher.jobs.unfinished(name)]
-    wanted = {
-        record.dagster_run.run_id
+    is_over = {
+        record.dagster_run.run_id: record.dagster_run.is_finished and (record.end_time or 0.0) <= before.timestamp()
         for run_ids in chunks(sorted({_run_of(place) for place in places}), _RUNS_PER_QUERY)
         for record in instance.get_run_records(dg.RunsFilter(run_ids=list(run_ids)))
-        if not record.dagster_run.is_finished or (record.end_time or 0.0) > before.timestamp()
     }
-    found = [place for place in places if _run_of(place) not in wanted]
-    # A queue may list a job for a while that has ended, or was removed.
-    states = zip(found, launcher.jobs.records(found), strict=True)
-    return [place for place, record in states if record is not None and not record.is_finished]
+    found = [place for place in places if is_over.get(_run_of(place), True)]
+    # A run that is unknown here was deleted, or is another instance's. And a queue may list a job for a while that has
+    # ended, or was removed.
+    ours = instance_id(instance)
+    return [
+        place
+        for place, record in zip(found, launcher.jobs.records(found), strict=True)
+        if record is not None
+        and not record.is_finished
+        and (_run_of(place) in is_over or (ours and record.headers.get(INSTANCE) == ours))
+    ]
 
 
 def _run_of(place: Place) -> str:

@@ -86,6 +86,12 @@ class JobRecord:
             return {}
         return options if isinstance(options, dict) else {}
 
+    @property
+    def headers(self) -> dict[str, str]:
+        """Short texts that travel with it: what its adder gave it, and the context of the trace it belongs to."""
+        stored = self.options.get("headers")
+        return {str(name): str(value) for name, value in stored.items()} if isinstance(stored, dict) else {}
+
     @cached_property
     def result(self) -> Any:
         """What the handler returned; None before that, or when it returned nothing."""

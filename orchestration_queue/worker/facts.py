@@ -78,8 +78,7 @@ class JobFacts:
     @property
     def headers(self) -> dict[str, str]:
         """Short texts that travel with it: what its adder gave it, and the context of the trace it belongs to."""
-        stored = self.record.options.get("headers")
-        return {str(name): str(value) for name, value in stored.items()} if isinstance(stored, dict) else {}
+        return self.record.headers
 
     @property
     def attempt(self) -> int:

@@ -13,10 +13,11 @@ import redis
 
 from orchestration_queue.client import Queue
 from orchestration_queue.dagster import sweep_sensor
+from orchestration_queue.dagster.origin import instance_id
 from orchestration_queue.dagster.sweeping import Swept, sweep
 from orchestration_queue.dagster.testing import SensorTick, evaluate_sensor
 from orchestration_queue.errors import InvalidNameError, InvalidOptionError, UsageError
-from tests.dagster.launches import Launches
+from tests.dagster.launches import Launches, launcher_of
 from tests.dagster.step_workers import home_is
 from tests.processes import OQ
 from tests.waiting import wait_until_sync
@@ -37,6 +38,16 @@ def test_jobs_of_runs_that_are_over_or_deleted_are_stopped(launched: Launches) -
     assert sweep(launched.instance, ["swept"], NOW).stopped == (f"dagster.{over}.-run",)
     with Queue("swept", url=launched.url) as queue:
         assert [job.id for job in queue.get_jobs("waiting")] == [f"dagster.{wanted}.-run"]
+
+
+def test_the_jobs_of_another_instance_are_left_to_it(launched: Launches) -> None:
+    """It knows none of our runs, and has the same launcher and queues."""
+    theirs = launched.submit("hello_job", ELSEWHERE)
+    config = {"run_launcher": launcher_of(url=launched.url, queue=launched.queue)}
+    with dg.instance_for_test(overrides=config) as other:
+        assert sweep(other, ["swept"], NOW) == Swept((), (), ())
+    with Queue("swept", url=launched.url) as queue:
+        assert [job.id for job in queue.get_jobs("waiting")] == [f"dagster.{theirs}.-run"]
 
 
 def test_a_run_that_is_over_is_stopped_where_it_runs(launched: Launches) -> None:
@@ -105,6 +116,11 @@ def swept(launched: Launches, **options: Any) -> SensorTick:
     return evaluate_sensor(sensor, {}, instance=launched.instance)
 
 
+def turn(launched: Launches, queue: str) -> str:
+    """The key that is there while it is nobody's turn to sweep for this instance."""
+    return f"glide:{{{queue}}}:dagster:swept:{instance_id(launched.instance)}"
+
+
 def an_orphan(launched: Launches) -> str:
     """A job whose run was deleted."""
     run_id = launched.submit("hello_job", ELSEWHERE)
@@ -120,8 +136,8 @@ def test_a_sensor_sweeps_by_itself_once_an_interval_for_the_whole_fleet(launched
     second = an_orphan(launched)
     assert not swept(launched, name="the_same_elsewhere").log, "it is no other's turn yet"
     with redis.Redis(unix_socket_path=launched.url.removeprefix("unix://")) as raw:
-        assert 0 < raw.pttl("glide:{swept}:dagster:swept") <= 600_000
-        raw.delete("glide:{swept}:dagster:swept")  # as time does
+        assert 0 < raw.pttl(turn(launched, "swept")) <= 600_000
+        raw.delete(turn(launched, "swept"))  # as time does
     assert list(swept(launched).log) == [f"Stopped: {second}"]
 
 
@@ -133,7 +149,7 @@ def test_a_sensor_spares_what_has_just_changed(launched: Launches) -> None:
     for grace, stopped in ((timedelta(hours=1), []), (timedelta(0), [f"Stopped: dagster.{run_id}.-run"])):
         sensor = sweep_sensor("spared", grace=grace)
         with redis.Redis(unix_socket_path=launched.url.removeprefix("unix://")) as raw:
-            raw.delete("glide:{spared}:dagster:swept")
+            raw.delete(turn(launched, "spared"))
         assert list(evaluate_sensor(sensor, {}, instance=launched.instance).log) == stopped
 
 

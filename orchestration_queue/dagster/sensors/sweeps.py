@@ -34,8 +34,8 @@ def sweep_sensor(
     The jobs of runs that are over or deleted are stopped; queued runs that have lost their job get one; and runs whose
     job has ended without them fail. A run that lives is left alone, and so is what changed within ``grace``. Each
     queue is swept once in an interval, however many code locations and daemons have such a sensor. It needs an
-    instance with a :class:`QueueRunLauncher`, whose queue is known, and skips on any other. No two instances may share
-    a queue: a run that is unknown here counts as deleted.
+    instance with a :class:`QueueRunLauncher`, whose queue is known, and skips on any other. Jobs of other instances
+    that share the queue are left to them.
 
     Args:
         queue: Where steps run, which the launcher does not know: one queue, or several.
