@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from orchestration_queue.cli.common import JsonFlag, Prefix, Url, tell
+from orchestration_queue.cli.metrics import MetricsHost, MetricsPort, MetricsQueue, QueueMetrics, endpoint
 from orchestration_queue.cli.worker import log_to_stderr, run_until_told
 from orchestration_queue.errors import UsageError
 from orchestration_queue.options import WorkerOptions
@@ -67,6 +68,10 @@ def work(
     code_version: Annotated[
         str, typer.Option(envvar="OQ_CODE_VERSION", help="Do only what wants this version of the code, or none.")
     ] = "",
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = "127.0.0.1",
+    queue_metrics: QueueMetrics = False,
+    metrics_queue: MetricsQueue = None,
     log_level: Annotated[str, typer.Option(envvar="OQ_LOG_LEVEL", help="debug, info, warning or error.")] = "info",
     url: Url = None,
     prefix: Prefix = DEFAULT_PREFIX,
@@ -98,7 +103,10 @@ def work(
         grace=timedelta(seconds=grace),
         code_version=code_version,
     )
-    if asyncio.run(run_until_told(worker)):
+    shown = dict.fromkeys([*([queue] if queue_metrics else ()), *(metrics_queue or ())])
+    with endpoint([worker], metrics_host, metrics_port, [*shown], url=url, prefix=prefix):
+        told_twice = asyncio.run(run_until_told(worker))
+    if told_twice:
         logging.shutdown()
         sys.exit(1)
 

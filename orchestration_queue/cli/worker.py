@@ -10,27 +10,22 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from datetime import timedelta
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from orchestration_queue.cli.common import Prefix, Url
+from orchestration_queue.cli.metrics import MetricsHost, MetricsPort, MetricsQueue, QueueMetrics, endpoint
 from orchestration_queue.cli.reloading import run_anew_on_change
-from orchestration_queue.client import Queue
 from orchestration_queue.errors import UsageError
 from orchestration_queue.options import WorkerOptions
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
-from orchestration_queue.server import Connection
 from orchestration_queue.worker import Handler, Polling, Router, SharedPlaces, Worker
 
 __all__ = ["log_to_stderr", "run_until_told", "work"]
 
 _IDLE_THREADS_LEAVE_S = 1.0
-_SOON = timedelta(seconds=1)
 
 
 def work(
@@ -59,17 +54,10 @@ def work(
     dead_letter_queue: Annotated[
         str | None, typer.Option(help="Where a copy of each job goes that failed for good; see `oq dead`.")
     ] = None,
-    metrics_port: Annotated[
-        int | None, typer.Option(envvar="OQ_METRICS_PORT", help="Serve /metrics, /livez and /readyz here; 0 takes any.")
-    ] = None,
-    metrics_host: Annotated[str, typer.Option(envvar="OQ_METRICS_HOST", help="Where to serve them.")] = "127.0.0.1",
-    queue_metrics: Annotated[
-        bool, typer.Option(envvar="OQ_QUEUE_METRICS", help="Show there how full the queues are, too.")
-    ] = False,
-    metrics_queue: Annotated[
-        list[str] | None,
-        typer.Option(help="Show there how full this queue is, whoever serves it; can be repeated."),
-    ] = None,
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = "127.0.0.1",
+    queue_metrics: QueueMetrics = False,
+    metrics_queue: MetricsQueue = None,
     reload: Annotated[
         bool, typer.Option("--reload", help="Start anew when a Python file of this directory changes; to develop with.")
     ] = False,
@@ -94,11 +82,8 @@ def work(
     names = list(dict.fromkeys(queue or _own_queue(target, handler)))
     places = SharedPlaces(concurrency, polling) if polling and len(names) > 1 else None
     workers = [Worker(name, handler, url=url, options=options, prefix=prefix, places=places) for name in names]
-    with ExitStack() as stack:
-        if metrics_port is not None:
-            watched = dict.fromkeys([*(names if queue_metrics else ()), *(metrics_queue or ())])
-            shown = stack.enter_context(_opened([*watched], url, prefix)) if watched else []
-            stack.enter_context(_telemetry(workers, shown, metrics_host, metrics_port))
+    shown = dict.fromkeys([*(names if queue_metrics else ()), *(metrics_queue or ())])
+    with endpoint(workers, metrics_host, metrics_port, [*shown], url=url, prefix=prefix):
         told_twice = asyncio.run(run_until_told(*workers))
     if told_twice or _jobs_linger():
         # Threads cannot be stopped, and the interpreter would wait for them.
@@ -113,30 +98,6 @@ def _own_queue(target: str, handler: Handler | Router) -> list[str]:
     if not isinstance(own, str):
         raise UsageError(f"Nothing says whose jobs {target} runs; pass --queue, or name one in Tasks(queue=...).")
     return [own]
-
-
-@contextmanager
-def _opened(names: Sequence[str], url: str | None, prefix: str) -> Iterator[list[Queue]]:
-    """Queues to look at, through a connection that soon gives up: whoever collects metrics waits a few seconds."""
-    with Connection.open(url, connect_timeout=_SOON) as connection:
-        yield [Queue(name, connection=connection, prefix=prefix) for name in names]
-
-
-@contextmanager
-def _telemetry(workers: Sequence[Worker], queues: Sequence[Queue], host: str, port: int) -> Iterator[None]:
-    try:
-        from orchestration_queue.telemetry import CallMetrics, QueueCollector, TelemetryServer, WorkerMetrics
-    except ImportError as error:
-        raise UsageError(
-            "Metrics need the package prometheus-client; install orchestration-queue[prometheus]."
-        ) from error
-    metrics = WorkerMetrics()
-    for worker in workers:
-        metrics.watch(worker)
-    if queues:
-        QueueCollector(queues, metrics.registry)
-    with CallMetrics(metrics.registry), TelemetryServer(metrics.registry, workers, host=host, port=port):
-        yield
 
 
 def log_to_stderr(level: str) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
+import urllib.request
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import dagster as dg
@@ -62,6 +65,31 @@ def test_a_host_that_has_served_is_replaced(fleet: Fleet) -> None:
         (first,) = hosts()
         wait_until_sync(lambda: len(hosts()) > 1, "a second host to take over", 60)
         wait_until_sync(lambda: not Path(f"/proc/{first}").exists(), "the first to leave", 30)
+
+
+def test_it_shows_its_metrics_and_whether_it_is_ready(fleet: Fleet, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+
+    def address() -> str:
+        found = re.search(r"Metrics and probes at (http://\S+)", log.read_text())
+        return found[1] if found else ""
+
+    def is_ready() -> bool:
+        with suppress(OSError), urllib.request.urlopen(f"{address()}/readyz", timeout=10) as answer:  # noqa: S310
+            return bool(answer.status == 200)
+        return False
+
+    def shown() -> str:
+        with urllib.request.urlopen(f"{address()}/metrics", timeout=10) as answer:  # noqa: S310  an address of our own
+            return str(answer.read(), "utf-8")
+
+    with fleet.worker("--metrics-port", "0", "--queue-metrics", log=log):
+        wait_until_sync(address, "the endpoint", 60)
+        wait_until_sync(is_ready, "the worker to be ready", 60)
+        assert fleet.run(steps.where_job).success
+        done = f'jobs_finished_total{{outcome="completed",queue="{fleet.queue}",task="dagster.step"}} 2.0'
+        wait_until_sync(lambda: done in shown(), "both steps to be counted", 30)
+        assert f'depth{{queue="{fleet.queue}",state="waiting"}} 0.0' in shown()
 
 
 def test_a_run_is_work_like_any_other_and_what_is_none_fails(fleet: Fleet) -> None:

@@ -112,6 +112,10 @@ def test_workers_are_started_with_options_that_exist_and_may_drain(path: Path) -
         assert {word.partition("=")[0] for word in words if word.startswith("--")} <= known
         drain = int(re.search(r"--drain[= ](\d+)", " ".join(words)).group(1))  # type: ignore[union-attr]  # it is there
         assert pod["terminationGracePeriodSeconds"] > drain
+        (port,) = container["ports"]
+        for probe, page in (("livenessProbe", "/livez"), ("readinessProbe", "/readyz"), ("startupProbe", "/livez")):
+            assert container[probe]["httpGet"] == {"path": page, "port": port["name"]}
+        assert f"--metrics-port {port['containerPort']}" in " ".join(words).replace("=", " ")
         assert any(entry["name"] == "OQ_URL" and "secretKeyRef" in entry["valueFrom"] for entry in container["env"])
     assert workers
 
