@@ -9,11 +9,15 @@ import pandas as pd
 import pytest
 
 from examples.flights import extract
-from examples.flights.delays import TABLES
+from examples.flights.delays import TABLES, compute_delays
 from examples.flights.report import write_report
-from orchestration_queue.spark import run_spark
+from orchestration_queue.spark import ConnectServer, SparkOptions, run_spark
+from orchestration_queue.spark.connect.run import run_connect
+from tests.spark.conftest import Marked
+from tests.spark.standalone import standalone_cluster
 
-pytestmark = pytest.mark.timeout(300)  # the first test waits for all of Spark's work, on however busy a machine
+# The first test waits for all of Spark's work, on however busy a machine.
+pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("spark_connect")]
 
 FLIGHTS, CANCELLED, DIVERTED = 336_776, 8_255, 1_175
 
@@ -99,6 +103,44 @@ def test_spark_and_pandas_agree_to_the_last_cell(computed: dict[str, Any], data:
     )
     worst = computed["worst"][0]
     assert (worst["origin"], worst["hour"], worst["mean_dep_delay"]) == ("EWR", 19, 31.1)
+
+
+def the_same(data: Path, directory: Path) -> str:
+    """A data directory with the same tables to read, and none written yet."""
+    for part in ("raw", "clean"):
+        (directory / part).symlink_to(data / part)
+    return str(directory)
+
+
+def assert_the_same(found: dict[str, Any], expected: dict[str, Any]) -> None:
+    """Compare tables by every row; means may differ by the order in which they were summed up."""
+    counts = ("flights", "joined", "with_weather", "with_plane", "worst")
+    assert {name: found[name] for name in counts} == {name: expected[name] for name in counts}
+    for name, keys in TABLES.items():
+        one, other = (
+            pd.read_parquet(result["tables"][name]["path"]).sort_values(list(keys), ignore_index=True)
+            for result in (found, expected)
+        )
+        pd.testing.assert_frame_equal(one, other, rtol=1e-9)
+
+
+@pytest.mark.spark
+def test_a_connect_server_gives_the_same_to_the_last_row(
+    computed: dict[str, Any], data: Path, connect_server: ConnectServer, tmp_path: Path
+) -> None:
+    directory = the_same(data, tmp_path)
+    found = run_connect("delays", lambda spark: compute_delays(spark, directory), connect_server, SparkOptions())
+    assert_the_same(found, computed)
+
+
+@pytest.mark.spark
+def test_a_standalone_cluster_gives_the_same_to_the_last_row(
+    computed: dict[str, Any], data: Path, marked: Marked, tmp_path: Path
+) -> None:
+    with standalone_cluster(tmp_path, dict(marked.options.env)) as cluster:
+        options = SparkOptions(master=cluster.options.master, conf={"spark.cores.max": "2"})
+        found = run_spark(compute_delays, {"data_dir": the_same(data, tmp_path)}, options)
+    assert_the_same(found, computed)
 
 
 @pytest.mark.spark
