@@ -28,6 +28,14 @@ def instance() -> Iterator[dg.DagsterInstance]:
 
 
 @pytest.fixture
+def uncaptured() -> Iterator[dg.DagsterInstance]:
+    """A real instance for runs in this process, whose output stays what it is: capturing it takes other processes."""
+    nowhere = {"module": "dagster._core.storage.noop_compute_log_manager", "class": "NoOpComputeLogManager"}
+    with dg.instance_for_test(overrides={"compute_logs": nowhere}) as made:
+        yield made
+
+
+@pytest.fixture
 def resource(server_url: str) -> Iterator[QueueResource]:
     """The queue, as definitions would hold it."""
     with queue_resource(server_url) as made:

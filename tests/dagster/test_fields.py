@@ -107,10 +107,10 @@ def test_a_prefix_reaches_all_that_resources_make(server_url: str, queue_name: s
 
 
 def test_prefix_and_time_to_live_of_pipes_reach_their_keys(
-    instance: dg.DagsterInstance, server_url: str, queue_name: str, raw: redis.Redis
+    uncaptured: dg.DagsterInstance, server_url: str, queue_name: str, raw: redis.Redis
 ) -> None:
     client = PipesQueueClient(url=server_url, prefix="mine", ttl_seconds=77)
-    failing = threading.Thread(target=_materialize, args=(queue_name, client, instance))
+    failing = threading.Thread(target=_materialize, args=(queue_name, client, uncaptured))
     failing.start()
     with Queue(queue_name, url=server_url, prefix="mine") as queue:
         wait_until_sync(lambda: queue.counts().waiting, "the job to wait", 60)
@@ -125,7 +125,7 @@ def test_prefix_and_time_to_live_of_pipes_reach_their_keys(
 
 
 def test_a_cancelled_step_waits_for_its_job_as_long_as_pipes_are_told(
-    instance: dg.DagsterInstance, server_url: str, queue_name: str, raw: redis.Redis
+    uncaptured: dg.DagsterInstance, server_url: str, queue_name: str, raw: redis.Redis
 ) -> None:
     client = PipesQueueClient(url=server_url, cancel_timeout_seconds=0.1)
     since: list[float] = []
@@ -141,7 +141,7 @@ def test_a_cancelled_step_waits_for_its_job_as_long_as_pipes_are_told(
     cancelling = threading.Thread(target=cancel)
     cancelling.start()
     with pytest.raises(dg.DagsterExecutionInterruptedError):
-        _materialize(queue_name, client, instance, raise_on_error=True)
+        _materialize(queue_name, client, uncaptured, raise_on_error=True)
     cancelling.join()
     assert time.monotonic() - since[0] < 15, "by default it would be 20 s"
     client.close()

@@ -107,4 +107,8 @@ def standalone_cluster(directory: Path, mark: dict[str, str]) -> Iterator[Cluste
     finally:
         for daemon in reversed(daemons):
             os.killpg(daemon.pid, signal.SIGTERM)
-            daemon.wait(30)
+            try:
+                daemon.wait(30)
+            except subprocess.TimeoutExpired:  # a busy machine, and a worker that waits for its drivers
+                os.killpg(daemon.pid, signal.SIGKILL)
+                daemon.wait(30)

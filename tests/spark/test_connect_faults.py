@@ -8,9 +8,11 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 
+import grpc
 import pytest
 import redis
 
@@ -18,7 +20,7 @@ from orchestration_queue.client import AsyncQueue
 from orchestration_queue.options import JobOptions
 from orchestration_queue.spark import ConnectServer
 from orchestration_queue.spark.connect.control import SessionControl, fence
-from orchestration_queue.spark.connect.layout import RUNS, State
+from orchestration_queue.spark.connect.layout import RUNS, State, read_state
 from tests.processes import worker_process
 from tests.spark.conftest import answering, processes_in
 from tests.spark.connect_work import tasks
@@ -68,30 +70,31 @@ async def test_the_next_attempt_ends_what_a_killed_worker_left_running_on_a_serv
         await wait_until(lambda: time.time() - sign.stat().st_mtime > 1, "the dead one's Python process to be gone", 60)
 
 
-def test_the_keeper_ends_what_a_killed_process_left_running_though_nobody_tries_again(
-    connect_server: ConnectServer, connect_state: State, tmp_path: Path
-) -> None:
+def test_the_keeper_ends_what_a_killed_process_left_running_though_nobody_tries_again(tmp_path: Path) -> None:
     sign = tmp_path / "sign"
-    runs = connect_server.directory / connect_state.generation / RUNS
     program = (
-        f"import sys; sys.path[:] = {json.dumps(sys.path)}\n"  # importing the same, it has the same server
-        "from tests.spark.connect_work import never_end\n"
+        f"import sys; sys.path[:] = {json.dumps(sys.path)}\n"
+        "from tests.spark.connect_work import SERVER, never_end\n"
+        "print(SERVER.directory, flush=True)\n"
         f"never_end.function(sign={str(sign)!r})"
     )
-    process = subprocess.Popen([sys.executable, "-c", program])
-    try:
-        wait_until_sync(lambda: beats(sign), "the query to run", 60)
-        (run,) = runs.iterdir()
-    finally:
-        process.kill()
-        process.wait(10)
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        directory = Path(process.stdout.readline().strip())
+        try:
+            wait_until_sync(lambda: beats(sign), "the query to run", 60)
+            state = read_state(directory)
+            (run,) = directory.glob(f"*/{RUNS}/*")
+        finally:
+            process.kill()
     killed = time.monotonic()
     wait_until_sync(lambda: not run.exists(), "the keeper to have noticed", 60)
     assert time.monotonic() - killed < 20
-    with SessionControl(connect_state.url, run.name) as session:
+    assert state is not None
+    with suppress(grpc.RpcError), SessionControl(state.url, run.name) as session:  # it may have been the last user
         assert session.running() == []
     assert (seen := beats(sign))
-    wait_until_sync(lambda: not list(runs.iterdir()), "the run to be forgotten", 60)
+    wait_until_sync(lambda: not [*directory.glob(f"*/{RUNS}/*")], "the run to be forgotten", 60)
     assert beats(sign) == seen
 
 
