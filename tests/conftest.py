@@ -42,14 +42,6 @@ def start_server(socket: Path, *arguments: str, binary: str | None = None) -> su
     return process
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Of several processes one takes a whole file, with the servers that its tests share; or a whole marked group."""
-    for item in items:
-        if item.get_closest_marker("xdist_group") is None:
-            item.add_marker(pytest.mark.xdist_group(item.path.stem))
-
-
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """What a test printed goes from one process to another as UTF-8, which odd characters of some tests do not fit."""

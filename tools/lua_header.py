@@ -13,7 +13,7 @@ One line per fact::
     --- @arg*  extra_deps    text             all that is left, or as many as were counted
     --- @record job  ...  @end job            the arguments between become fields of one table
     --- @each children FlowChild: what one is ... @end children    keys and arguments that repeat
-    --- @like   addJob.job                    the arguments of that record, as `glidemq` declares them
+    --- @like   addJob.job -data -opts        the arguments of that record, as `glidemq` declares them, but for some
     --- @returns text   the id, or `duplicate`
     --- @error   the id key does not end in `:id`
     --- @cost    O(1)
@@ -145,7 +145,7 @@ class _Reader:
             case "each":
                 self._begin(body)
             case "like":
-                self._borrow(*body.split("."))
+                self._borrow(*body.split())
             case "end":
                 self._end()
             case "error":
@@ -161,10 +161,15 @@ class _Reader:
         self.each = (name, item, what)
         self.keys, self.arguments = [], []
 
-    def _borrow(self, function: str, record: str) -> None:
-        """Take the arguments of a record that another function declares."""
+    def _borrow(self, source: str, *but: str) -> None:
+        """Take the arguments of a record that another function declares, but for some: ``-name``."""
+        function, _, record = source.partition(".")
         theirs = read_contract(self.wire / f"{function}.lua").arguments
-        self.arguments.extend(replace(argument, record=None) for argument in theirs if argument.record == record)
+        self.arguments.extend(
+            replace(argument, record=None)
+            for argument in theirs
+            if argument.record == record and f"-{argument.name}" not in but
+        )
 
     def _end(self) -> None:
         if self.each:

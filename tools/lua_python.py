@@ -146,8 +146,9 @@ def _word(argument: Argument, name: str) -> str:
 
 
 def _flattened(repeated: Repeated, words: list[str]) -> str:
-    inner = ", ".join(words)
-    line = f"*(word for item in {repeated.name} for word in ({inner}))"
+    if len(words) == 1:
+        return f"*({words[0]} for item in {repeated.name})"
+    line = f"*(word for item in {repeated.name} for word in ({', '.join(words)}))"
     if len(line) + 13 <= _WIDTH:
         return line
     body = "".join(f"                {word},\n" for word in words)

@@ -6,9 +6,11 @@ Everything that adds single jobs (clients, flows, the scheduler's tick) goes thr
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from json.encoder import encode_basestring
+from operator import itemgetter
 from typing import TypedDict
 
 from orchestration_queue.errors import InvalidOptionError
@@ -18,7 +20,7 @@ from orchestration_queue.protocol.call import Call
 from orchestration_queue.protocol.functions import glidemq, oq1
 from orchestration_queue.protocol.keys import QueueKeys
 
-__all__ = ["Mould", "ParentRef", "add_job", "new_job"]
+__all__ = ["Mould", "ParentRef", "add_job", "add_jobs", "new_job"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +162,31 @@ def new_job(
     Such a call knows no deduplication, and tells no parent: the caller sees to both.
     """
     return oq1.NewJob(**_record(name, data_text, options, now_ms, parent, options_text), scheduler_name=scheduler_name)
+
+
+_common = itemgetter(*(oq1.NewJob._fields.index(name) for name in oq1.JobForm._fields if name != "opts"))
+
+
+def add_jobs(keys: QueueKeys, jobs: Iterable[oq1.NewJob], *, skip_events: bool = False) -> Call:
+    """Place many jobs in one call, in which what jobs have in common is said once.
+
+    Returns:
+        The call. Its reply is for each job what :func:`add_job`'s is.
+    """
+    forms: dict[tuple[object, ...], tuple[int, oq1.NewJob]] = {}
+    told = []
+    for job in jobs:
+        form, first = forms.setdefault(_common(job), (len(forms), job))
+        told.append(oq1.BulkJob(form, job.data, "" if job.opts == first.opts else job.opts, job.custom_id))
+    return oq1.add_bulk(
+        id_key=keys.id,
+        stream_key=keys.stream,
+        scheduled_key=keys.scheduled,
+        events_key=keys.events,
+        skip_events=skip_events,
+        forms=[oq1.JobForm._make(getattr(job, name) for name in oq1.JobForm._fields) for _, job in forms.values()],
+        jobs=told,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,6 +86,7 @@ class SparkOptions(Options):
         }
         if self.is_local:
             properties["spark.sql.warehouse.dir"] = str(scratch / "warehouse")
+            java.append(f'-Djava.io.tmpdir="{scratch}"')  # where even a killed Java leaves nothing for long
             java += ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"] if self.quick_start else []
         if partitions := self.shuffle_partitions or (8 if self.is_local else None):
             properties["spark.sql.shuffle.partitions"] = str(partitions)

@@ -10,11 +10,11 @@ import redis
 
 from orchestration_queue.options import JobOptions
 from orchestration_queue.protocol.call import Call
-from orchestration_queue.protocol.functions import glidemq, oq1
+from orchestration_queue.protocol.functions import glidemq
 from orchestration_queue.protocol.keys import GROUP, QueueKeys
 from orchestration_queue.protocol.lease import Completion, Lease
 from orchestration_queue.protocol.operations import working
-from orchestration_queue.protocol.placement import add_job, new_job
+from orchestration_queue.protocol.placement import add_job, add_jobs, new_job
 from orchestration_queue.protocol.record import JobRecord, pairs
 from orchestration_queue.server import Connection
 
@@ -103,14 +103,7 @@ def _add_job(bench: Bench, jobs: int) -> dict[str, object]:
 
 
 def _add_bulk(bench: Bench, jobs: int) -> dict[str, object]:
-    call = oq1.add_bulk(
-        id_key=KEYS.id,
-        stream_key=KEYS.stream,
-        scheduled_key=KEYS.scheduled,
-        events_key=KEYS.events,
-        jobs=[new_job("noop", "{}", PLAIN, NOW_MS) for _ in range(100)],
-        skip_events=False,
-    )
+    call = add_jobs(KEYS, [new_job("noop", "{}", PLAIN, NOW_MS) for _ in range(100)])
     return bench.cost(jobs, [call] * (jobs // 100))
 
 

@@ -22,7 +22,6 @@ __all__ = ["connect_mode_ends_with_the_test", "connect_server", "connect_state"]
 pytestmark = [
     pytest.mark.dagster,
     pytest.mark.spark,
-    pytest.mark.xdist_group("spark_connect"),
     pytest.mark.timeout(300),  # seconds of processor time, on however busy a machine
     # Dagster's own Pipes read these from the context of an asset.
     pytest.mark.filterwarnings("ignore:AssetExecutionContext.*is deprecated:DeprecationWarning"),

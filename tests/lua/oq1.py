@@ -14,6 +14,8 @@ import redis
 from orchestration_queue.protocol.call import Call
 from orchestration_queue.protocol.functions import oq1
 from orchestration_queue.protocol.functions.oq1 import Delivered, HandBack, Held, NewJob, Settled
+from orchestration_queue.protocol.keys import QueueKeys
+from orchestration_queue.protocol.placement import add_jobs
 from tests.lua.signatures import NOW
 from tests.lua.wire import WORKERS, Wire, Word, as_hash
 
@@ -203,6 +205,5 @@ class Own:
 
     def add(self, *jobs: NewJob, skip_events: bool = False) -> list[str]:
         """Add jobs in one call."""
-        keys = {f"{name}_key": self.wire.key(name) for name in ("id", "stream", "scheduled", "events")}
-        reply: list[str] = self.send(oq1.add_bulk(**keys, jobs=jobs, skip_events=skip_events))
+        reply: list[str] = self.send(add_jobs(QueueKeys(self.wire.queue), jobs, skip_events=skip_events))
         return reply

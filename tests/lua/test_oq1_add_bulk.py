@@ -119,20 +119,25 @@ def test_random_jobs_are_added_alike(own: Own, jobs: list[dict[str, Any]], skip_
     assert same_but_for_entries(ours) == same_but_for_entries(theirs)
 
 
-JOB: list[Word] = ["task", "{}", "{}", NOW, 0, 0, "", 0, "", 0, 0, 0, 0, 0, 0, 0, "", 0, "", ""]
+FORM: list[Word] = ["task", "{}", NOW, 0, 0, "", 0, "", 0, 0, 0, 0, 0, 0, 0, 0, "", ""]
+JOB: list[Word] = [0, "{}", "", ""]
 
 
 @pytest.mark.parametrize(
     ("args", "why"),
     [
         ([], "'skip_events' is neither 0 nor 1"),
-        ([0], "'job_count' is not a whole number"),
-        (["no", 0], "'skip_events' is neither 0 nor 1"),
-        ([0, 1, *JOB[:-1]], "takes 4 keys and 22 arguments, not 4 and 21"),
-        ([0, 1, *JOB, *JOB], "takes 4 keys and 22 arguments, not 4 and 42"),
-        ([0, 2, *JOB, *JOB[:3], "later", *JOB[4:]], "'timestamp_ms' is not a whole number"),
-        ([0, 2, *JOB, *JOB[:4], -5, *JOB[5:]], "'delay_ms' is not a whole number"),
-        ([0, 2, *JOB, *JOB[:17], "true", *JOB[18:]], "'lifo' is neither 0 nor 1"),
+        ([0], "'form_count' is not a whole number"),
+        ([0, 1], "'job_count' is not a whole number"),
+        (["no", 0, 0], "'skip_events' is neither 0 nor 1"),
+        ([0, 1, 0, *FORM[:-1]], "takes 4 keys and 21 arguments, not 4 and 20"),
+        ([0, 1, 1, *FORM, *JOB, *JOB], "takes 4 keys and 25 arguments, not 4 and 29"),
+        ([0, 1, 1, *FORM[:2], "later", *FORM[3:], *JOB], "'timestamp_ms' is not a whole number"),
+        ([0, 1, 1, *FORM[:3], -5, *FORM[4:], *JOB], "'delay_ms' is not a whole number"),
+        ([0, 1, 1, *FORM[:15], "true", *FORM[16:], *JOB], "'lifo' is neither 0 nor 1"),
+        ([0, 1, 1, *FORM, "x", *JOB[1:]], "'form' is not a whole number"),
+        ([0, 1, 2, *FORM, *JOB, 1, *JOB[1:]], "there is no form 1"),
+        ([0, 0, 1, *JOB], "there is no form 0"),
     ],
 )
 def test_malformed_arguments_are_refused_by_a_code_word(own: Own, args: list[Word], why: str) -> None:
@@ -142,4 +147,4 @@ def test_malformed_arguments_are_refused_by_a_code_word(own: Own, args: list[Wor
 
 def test_another_key_than_the_counter_is_refused(own: Own) -> None:
     keys = [own.wire.key(name) for name in ("ids", "stream", "scheduled", "events")]
-    own.refused("addBulk", keys, [0, 0], "does not end in ':id'")
+    own.refused("addBulk", keys, [0, 0, 0], "does not end in ':id'")

@@ -16,7 +16,11 @@ from orchestration_queue.tasks import Tasks
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-SERVER = ConnectServer(SparkOptions(master="local[4]", quick_start=True), linger=timedelta(seconds=1), max_jobs=None)
+# Each of several processes of tests has a server of its own, with all that it starts: some tests kill theirs.
+_PROCESS = {"OQ_TEST_PROCESS": os.environ.get("PYTEST_XDIST_WORKER", "only")}
+SERVER = ConnectServer(
+    SparkOptions(master="local[4]", quick_start=True, env=_PROCESS), linger=timedelta(seconds=1), max_jobs=None
+)
 
 tasks = Tasks()
 

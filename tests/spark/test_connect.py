@@ -26,7 +26,6 @@ from tests.workers import working
 
 pytestmark = [
     pytest.mark.spark,
-    pytest.mark.xdist_group("spark_connect"),
     pytest.mark.timeout(300),
 ]  # seconds of processor time, on however busy a machine
 

@@ -25,7 +25,7 @@ from tests.spark.connect_work import tasks
 from tests.waiting import wait_until, wait_until_sync
 from tests.workers import working
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark_connect"), pytest.mark.chaos, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.chaos, pytest.mark.timeout(300)]
 
 SOON = timedelta(seconds=100)
 QUICK = ("--lock-duration", "5", "--stalled-interval", "0.5", "--promotion-interval", "0.2")

@@ -14,7 +14,7 @@ from orchestration_queue.spark.datasource.columns import COLUMNS
 from orchestration_queue.spark.datasource.stream import STREAM_OPTIONS
 from orchestration_queue.spark.datasource.write_options import WRITE_OPTIONS
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark_classic"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "spark-data-source.md").read_text()
 

@@ -14,7 +14,7 @@ from orchestration_queue.options import JobOptions, WorkerOptions
 from orchestration_queue.states import JobState
 from orchestration_queue.testing import drain
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark_classic"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 COUNT = 2500
 

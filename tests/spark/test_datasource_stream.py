@@ -19,7 +19,7 @@ from orchestration_queue.protocol.operations.tailing import Position, Tail
 from orchestration_queue.spark.datasource import QueueDataSource
 from orchestration_queue.testing import drain
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark_classic"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from orchestration_queue.spark.datasource.given import Given
 from orchestration_queue.spark.datasource.rows import Rows, job_id
 from orchestration_queue.spark.datasource.write_options import WRITE_OPTIONS, WriteOptions
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark_classic"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from tests.spark.conftest import Marked
 from tests.spark.standalone import standalone_cluster
 
 # The first test waits for all of Spark's work, on however busy a machine.
-pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("spark_connect")]
+pytestmark = pytest.mark.timeout(300)
 
 FLIGHTS, CANCELLED, DIVERTED = 336_776, 8_255, 1_175
 

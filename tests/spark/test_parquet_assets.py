@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 
 from orchestration_queue.dagster.spark import ParquetIOManager
 
-pytestmark = [pytest.mark.spark, pytest.mark.dagster, pytest.mark.xdist_group("test_datasource_read")]
+pytestmark = [pytest.mark.spark, pytest.mark.dagster]
 
 
 def test_a_classic_session_keeps_and_loads_assets(spark: Any, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from tests.integration.test_tracing import Spans
 from tests.spark.connect_work import tasks
 from tests.workers import working
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark_connect"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 SOON = timedelta(seconds=100)
 

@@ -6,13 +6,17 @@ local ids = require("ids")
 
 local bulk = {}
 
+local function same(job)
+  return job
+end
+
 --- How many of the jobs need an automatic id; nil when one brings its own, for that may move the counter.
-local function automatic(queue, jobs)
+local function automatic(queue, items, whole)
   local count = 0
-  for _, job in ipairs(jobs) do
-    if job.custom_id ~= "" then
+  for _, item in ipairs(items) do
+    if item.custom_id ~= "" then
       return nil
-    elseif not creation.problem(queue, job) then
+    elseif not creation.problem(queue, whole(item)) then
       count = count + 1
     end
   end
@@ -33,12 +37,15 @@ local function add(queue, job, taken_id, skip_events)
   return job_id or exhausted
 end
 
---- Create the jobs in order; returns for each what glidemq_addJob would reply.
-function bulk.add(queue, jobs, skip_events)
-  local count = automatic(queue, jobs) or 0
+--- Create jobs in order; returns for each what glidemq_addJob would reply. `whole` makes the job of an item, if the
+--- items are not the jobs themselves; it may reuse the table of the job before.
+function bulk.add(queue, items, skip_events, whole)
+  whole = whole or same
+  local count = automatic(queue, items, whole) or 0
   local free = count > 0 and ids.take_many(queue, count) or {}
   local replies, used = {}, 0
-  for index, job in ipairs(jobs) do
+  for index, item in ipairs(items) do
+    local job = whole(item)
     replies[index] = creation.problem(queue, job)
     if not replies[index] then
       used = used + 1

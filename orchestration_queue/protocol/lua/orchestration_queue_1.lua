@@ -918,13 +918,17 @@ local ids = require("ids")
 
 local bulk = {}
 
+local function same(job)
+  return job
+end
+
 --- How many of the jobs need an automatic id; nil when one brings its own, for that may move the counter.
-local function automatic(queue, jobs)
+local function automatic(queue, items, whole)
   local count = 0
-  for _, job in ipairs(jobs) do
-    if job.custom_id ~= "" then
+  for _, item in ipairs(items) do
+    if item.custom_id ~= "" then
       return nil
-    elseif not creation.problem(queue, job) then
+    elseif not creation.problem(queue, whole(item)) then
       count = count + 1
     end
   end
@@ -945,12 +949,15 @@ local function add(queue, job, taken_id, skip_events)
   return job_id or exhausted
 end
 
---- Create the jobs in order; returns for each what glidemq_addJob would reply.
-function bulk.add(queue, jobs, skip_events)
-  local count = automatic(queue, jobs) or 0
+--- Create jobs in order; returns for each what glidemq_addJob would reply. `whole` makes the job of an item, if the
+--- items are not the jobs themselves; it may reuse the table of the job before.
+function bulk.add(queue, items, skip_events, whole)
+  whole = whole or same
+  local count = automatic(queue, items, whole) or 0
   local free = count > 0 and ids.take_many(queue, count) or {}
   local replies, used = {}, 0
-  for index, job in ipairs(jobs) do
+  for index, item in ipairs(items) do
+    local job = whole(item)
     replies[index] = creation.problem(queue, job)
     if not replies[index] then
       used = used + 1
@@ -961,6 +968,66 @@ function bulk.add(queue, jobs, skip_events)
 end
 
 return bulk
+end)()
+
+modules.words = (function()
+--- Refuses what has the right type, but makes no sense, or would fail half-way through an exchange.
+
+local words = {}
+
+local KINDS = { c = true, f = true, d = true, w = true, s = true, g = true }
+local FATES = { front = true, back = true, fail = true }
+local RETENTION_MODES = { ["0"] = true, ["true"] = true, count = true, age_count = true }
+
+--- Refuse a call, before anything is written.
+function words.refuse(fname, why)
+  error({ err = "OQ_BAD_ARGUMENT oq1_" .. fname .. ": " .. why })
+end
+
+local function bad(why)
+  words.refuse("exchange", why)
+end
+
+function words.check_limit(fname, limit)
+  if limit == 0 then
+    words.refuse(fname, "a limit of 0 gets nowhere")
+  end
+end
+
+--- Refuse what is neither empty nor may name a queue.
+function words.check_queue_name(fname, name)
+  if name:find("[{}:]") then
+    words.refuse(fname, "'" .. name .. "' is not the name of a queue")
+  end
+end
+
+local function check_entry(entry_id)
+  if not entry_id:find("^%d+%-%d+$") then
+    bad("'" .. entry_id .. "' is not the id of a stream entry")
+  end
+end
+
+function words.check(settlements, hand_backs, deliveries, dead_letter)
+  words.check_queue_name("exchange", dead_letter)
+  for _, done in ipairs(settlements) do
+    if not KINDS[done.kind] then
+      bad("'" .. done.kind .. "' is no kind of settlement")
+    elseif done.kind == "g" and not FATES[done.payload] then
+      bad("a job whose group is held back goes to 'front' or 'back' or is to 'fail', not to '" .. done.payload .. "'")
+    elseif not RETENTION_MODES[done.remove_mode] then
+      bad("'" .. done.remove_mode .. "' is no mode of retention")
+    elseif done.entry_id ~= "" then
+      check_entry(done.entry_id)
+    end
+  end
+  for _, list in ipairs({ hand_backs, deliveries }) do
+    for _, delivery in ipairs(list) do
+      check_entry(delivery.entry_id)
+    end
+  end
+end
+
+return words
 end)()
 
 modules.flows = (function()
@@ -1978,66 +2045,6 @@ function propagation.finish(self)
 end
 
 return propagation
-end)()
-
-modules.words = (function()
---- Refuses what has the right type, but makes no sense, or would fail half-way through an exchange.
-
-local words = {}
-
-local KINDS = { c = true, f = true, d = true, w = true, s = true, g = true }
-local FATES = { front = true, back = true, fail = true }
-local RETENTION_MODES = { ["0"] = true, ["true"] = true, count = true, age_count = true }
-
---- Refuse a call, before anything is written.
-function words.refuse(fname, why)
-  error({ err = "OQ_BAD_ARGUMENT oq1_" .. fname .. ": " .. why })
-end
-
-local function bad(why)
-  words.refuse("exchange", why)
-end
-
-function words.check_limit(fname, limit)
-  if limit == 0 then
-    words.refuse(fname, "a limit of 0 gets nowhere")
-  end
-end
-
---- Refuse what is neither empty nor may name a queue.
-function words.check_queue_name(fname, name)
-  if name:find("[{}:]") then
-    words.refuse(fname, "'" .. name .. "' is not the name of a queue")
-  end
-end
-
-local function check_entry(entry_id)
-  if not entry_id:find("^%d+%-%d+$") then
-    bad("'" .. entry_id .. "' is not the id of a stream entry")
-  end
-end
-
-function words.check(settlements, hand_backs, deliveries, dead_letter)
-  words.check_queue_name("exchange", dead_letter)
-  for _, done in ipairs(settlements) do
-    if not KINDS[done.kind] then
-      bad("'" .. done.kind .. "' is no kind of settlement")
-    elseif done.kind == "g" and not FATES[done.payload] then
-      bad("a job whose group is held back goes to 'front' or 'back' or is to 'fail', not to '" .. done.payload .. "'")
-    elseif not RETENTION_MODES[done.remove_mode] then
-      bad("'" .. done.remove_mode .. "' is no mode of retention")
-    elseif done.entry_id ~= "" then
-      check_entry(done.entry_id)
-    end
-  end
-  for _, list in ipairs({ hand_backs, deliveries }) do
-    for _, delivery in ipairs(list) do
-      check_entry(delivery.entry_id)
-    end
-  end
-end
-
-return words
 end)()
 
 modules.children = (function()
@@ -4240,38 +4247,66 @@ end)()
 
 do -- addBulk
   local bulk = require("bulk")
+  local words = require("words")
   redis.register_function("oq1_addBulk", function(KEYS, ARGV)
     local skip_events = flag(ARGV[1], "addBulk", "skip_events")
-    local job_count = whole(ARGV[2], "addBulk", "job_count")
-    count_words("addBulk", #KEYS, 4, #ARGV, 2 + 20 * job_count)
+    local form_count = whole(ARGV[2], "addBulk", "form_count")
+    local job_count = whole(ARGV[3], "addBulk", "job_count")
+    count_words("addBulk", #KEYS, 4, #ARGV, 3 + 18 * form_count + 4 * job_count)
+    local forms = {}
+    for index = 1, form_count do
+      local arg = 3 + (index - 1) * 18
+      forms[index] = {
+        job_name = ARGV[arg + 1],
+        opts = ARGV[arg + 2],
+        timestamp_ms = whole(ARGV[arg + 3], "addBulk", "timestamp_ms"),
+        delay_ms = whole(ARGV[arg + 4], "addBulk", "delay_ms"),
+        priority = whole(ARGV[arg + 5], "addBulk", "priority"),
+        parent_id = ARGV[arg + 6],
+        max_attempts = whole(ARGV[arg + 7], "addBulk", "max_attempts"),
+        ordering_key = ARGV[arg + 8],
+        group_concurrency = whole(ARGV[arg + 9], "addBulk", "group_concurrency"),
+        group_rate_max = whole(ARGV[arg + 10], "addBulk", "group_rate_max"),
+        group_rate_duration_ms = whole(ARGV[arg + 11], "addBulk", "group_rate_duration_ms"),
+        tb_capacity = whole(ARGV[arg + 12], "addBulk", "tb_capacity"),
+        tb_refill_rate = whole(ARGV[arg + 13], "addBulk", "tb_refill_rate"),
+        cost = whole(ARGV[arg + 14], "addBulk", "cost"),
+        ttl_ms = whole(ARGV[arg + 15], "addBulk", "ttl_ms"),
+        lifo = flag(ARGV[arg + 16], "addBulk", "lifo"),
+        parent_queue = ARGV[arg + 17],
+        scheduler_name = ARGV[arg + 18],
+      }
+    end
     local jobs = {}
     for index = 1, job_count do
-      local arg = 2 + (index - 1) * 20
+      local arg = 3 + 18 * #forms + (index - 1) * 4
       jobs[index] = {
-        job_name = ARGV[arg + 1],
+        form = whole(ARGV[arg + 1], "addBulk", "form"),
         data = ARGV[arg + 2],
         opts = ARGV[arg + 3],
-        timestamp_ms = whole(ARGV[arg + 4], "addBulk", "timestamp_ms"),
-        delay_ms = whole(ARGV[arg + 5], "addBulk", "delay_ms"),
-        priority = whole(ARGV[arg + 6], "addBulk", "priority"),
-        parent_id = ARGV[arg + 7],
-        max_attempts = whole(ARGV[arg + 8], "addBulk", "max_attempts"),
-        ordering_key = ARGV[arg + 9],
-        group_concurrency = whole(ARGV[arg + 10], "addBulk", "group_concurrency"),
-        group_rate_max = whole(ARGV[arg + 11], "addBulk", "group_rate_max"),
-        group_rate_duration_ms = whole(ARGV[arg + 12], "addBulk", "group_rate_duration_ms"),
-        tb_capacity = whole(ARGV[arg + 13], "addBulk", "tb_capacity"),
-        tb_refill_rate = whole(ARGV[arg + 14], "addBulk", "tb_refill_rate"),
-        cost = whole(ARGV[arg + 15], "addBulk", "cost"),
-        ttl_ms = whole(ARGV[arg + 16], "addBulk", "ttl_ms"),
-        custom_id = ARGV[arg + 17],
-        lifo = flag(ARGV[arg + 18], "addBulk", "lifo"),
-        parent_queue = ARGV[arg + 19],
-        scheduler_name = ARGV[arg + 20],
+        custom_id = ARGV[arg + 4],
       }
     end
     local queue = queue_of("addBulk", KEYS[1], ":id") .. ":"
-    return bulk.add(queue, jobs, skip_events)
+    local common_opts = {}
+    for place, form in ipairs(forms) do
+      common_opts[place] = form.opts
+    end
+    for _, job in ipairs(jobs) do
+      if not forms[job.form + 1] then
+        words.refuse("addBulk", ("there is no form %.0f"):format(job.form))
+      end
+    end
+
+    -- The form itself, filled with what is the job's own.
+    local function whole(job)
+      local form = forms[job.form + 1]
+      form.data, form.custom_id = job.data, job.custom_id
+      form.opts = job.opts ~= "" and job.opts or common_opts[job.form + 1]
+      return form
+    end
+
+    return bulk.add(queue, jobs, skip_events, whole)
   end)
 end
 
@@ -4756,6 +4791,49 @@ do -- putScheduler
   end)
 end
 
+do -- readJobs
+  local words = require("words")
+  redis.register_function("oq1_readJobs", function(KEYS, ARGV)
+    local most_bytes = whole(ARGV[1], "readJobs", "most_bytes")
+    local field_count = whole(ARGV[2], "readJobs", "field_count")
+    local job_count = whole(ARGV[3], "readJobs", "job_count")
+    count_words("readJobs", #KEYS, 1, #ARGV, 3 + 1 * field_count + job_count)
+    local fields = {}
+    for index = 1, field_count do
+      local arg = 3 + (index - 1) * 1
+      fields[index] = {
+        name = ARGV[arg + 1],
+      }
+    end
+    local job_ids = {}
+    for index = 1, job_count do
+      job_ids[index] = ARGV[3 + 1 * #fields + index]
+    end
+    local queue = queue_of("readJobs", KEYS[1], ":stream") .. ":"
+    if field_count == 0 then
+      words.refuse("readJobs", "no field is named")
+    end
+    local names, values, bytes = {}, {}, 0
+    for place, field in ipairs(fields) do
+      names[place] = field.name
+    end
+    local count = 0
+    for _, job_id in ipairs(job_ids) do
+      local found = redis.call("HMGET", queue .. "job:" .. job_id, unpack(names))
+      for place = 1, #names do
+        local value = found[place]
+        count = count + 1
+        values[count] = value
+        bytes = bytes + (value and #value or 0)
+      end
+      if bytes > most_bytes then
+        break
+      end
+    end
+    return values
+  end)
+end
+
 do -- reclaim
   local letters = require("letters")
   local propagation = require("propagation")
@@ -5106,6 +5184,6 @@ end
 do -- version
   redis.register_function("oq1_version", function(KEYS, ARGV)
     count_words("version", #KEYS, 0, #ARGV, 0)
-    return "9"
+    return "10"
   end)
 end

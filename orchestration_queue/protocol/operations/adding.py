@@ -13,7 +13,7 @@ from orchestration_queue.protocol.codec import dump_json
 from orchestration_queue.protocol.functions import oq1
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations.steps import HYDRATION
-from orchestration_queue.protocol.placement import ParentRef, add_job, new_job
+from orchestration_queue.protocol.placement import ParentRef, add_job, add_jobs, new_job
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.states import JobState
 
@@ -120,14 +120,8 @@ def add_many(
     keys: QueueKeys, jobs: Sequence[Addition], now_ms: int, *, skip_events: bool = False
 ) -> Operation[list[Outcome]]:
     """Add many plain jobs in one call."""
-    call = oq1.add_bulk(
-        id_key=keys.id,
-        stream_key=keys.stream,
-        scheduled_key=keys.scheduled,
-        events_key=keys.events,
-        jobs=[new_job(job.name, job.data_text, job.options, now_ms, options_text=job.options_text) for job in jobs],
-        skip_events=skip_events,
-    )
+    new = (new_job(job.name, job.data_text, job.options, now_ms, options_text=job.options_text) for job in jobs)
+    call = add_jobs(keys, new, skip_events=skip_events)
     return Operation(call, lambda reply: read_each(keys, jobs, reply))
 
 
@@ -136,14 +130,7 @@ def add_own(keys: QueueKeys, jobs: Sequence[oq1.NewJob], *, skip_events: bool = 
 
     Calling it again adds nothing, as long as the jobs are kept. When one is refused, the others are added nevertheless.
     """
-    call = oq1.add_bulk(
-        id_key=keys.id,
-        stream_key=keys.stream,
-        scheduled_key=keys.scheduled,
-        events_key=keys.events,
-        jobs=jobs,
-        skip_events=skip_events,
-    )
+    call = add_jobs(keys, jobs, skip_events=skip_events)
 
     def read(replies: list[Reply]) -> int:
         for job, reply in zip(jobs, replies, strict=True):

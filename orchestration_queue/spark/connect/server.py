@@ -137,14 +137,14 @@ class ConnectServer:
             return Stay(self.url, address.place(self.url), lambda: True, lambda: None)
         deadline = time.monotonic() + self._start_timeout.total_seconds()
         while True:
-            with contextlib.suppress(ConnectionRefusedError):  # the keeper is just leaving
+            # The keeper is just leaving, with the server that may still answer; or the server was replaced just now.
+            with contextlib.suppress(ConnectionRefusedError, FileNotFoundError):
                 self._join()
-            if (state := read_state(self.directory)) is not None:
-                if state.problem:
-                    raise SparkFailedError(
-                        f"The Spark Connect server did not start: {state.problem}; correct its options."
-                    )
-                with contextlib.suppress(FileNotFoundError):  # it has been replaced just now
+                if (state := read_state(self.directory)) is not None:
+                    if state.problem:
+                        raise SparkFailedError(
+                            f"The Spark Connect server did not start: {state.problem}; correct its options."
+                        )
                     return self._on(state, run)
             if should_stop():
                 raise SparkCancelledError("The job was told to stop while it waited for the Spark Connect server.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import compress
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -26,7 +27,7 @@ from orchestration_queue.protocol.codec import dump_json
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import dead_letters, extents, reading, settings
 from orchestration_queue.protocol.operations.extents import CUTTABLE, Extent
-from orchestration_queue.protocol.operations.steps import all_good, chunks
+from orchestration_queue.protocol.operations.steps import chunks
 from orchestration_queue.spark.datasource.columns import COLUMNS, chosen, column_array
 from orchestration_queue.spark.datasource.given import Given
 from orchestration_queue.spark.datasource.place import PLACE_OPTIONS, Place
@@ -189,12 +190,12 @@ def jobs_batches(
 ) -> Iterator[pa.RecordBatch]:
     """The records of jobs, as batches of the given schema; jobs that are gone are left out."""
     for some in chunks(ids):
-        calls = [Call("HMGET", (keys.job(job_id),), ("id", *fields)) for job_id in some]
-        rows = [row for row in all_good(connection.pipeline(calls, repeatable=True)) if row[0] is not None]
-        if rows:
-            _, *columns = zip(*rows, strict=True)
+        present, *columns = connection.follow(reading.columns(keys, some, ("id", *fields)))
+        if None in present:
+            columns = [list(compress(values, present)) for values in columns]
+        if rows := len(present) - present.count(None):
             arrays = [column_array(values, wanted) for values, wanted in zip(columns, schema.types, strict=True)]
-            yield pa.RecordBatch.from_arrays(arrays, schema=schema) if arrays else _bare(len(rows))
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema) if arrays else _bare(rows)
 
 
 def _bare(count: int) -> pa.RecordBatch:

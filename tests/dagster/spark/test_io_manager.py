@@ -25,7 +25,6 @@ from tests.waiting import wait_until_sync
 pytestmark = [
     pytest.mark.dagster,
     pytest.mark.spark,
-    pytest.mark.xdist_group("spark_connect"),
     pytest.mark.timeout(300),  # seconds of processor time, on however busy a machine
     pytest.mark.filterwarnings("ignore:InitResourceContext.dagster_run is deprecated"),  # Dagster's own, when it nests
     pytest.mark.filterwarnings("ignore:Parameter `backfill_policy`"),  # a beta, says Dagster

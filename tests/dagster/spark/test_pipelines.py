@@ -15,7 +15,6 @@ from orchestration_queue.errors import InvalidOptionError, JobFailedError
 pytestmark = [
     pytest.mark.dagster,
     pytest.mark.spark,
-    pytest.mark.xdist_group("spark_connect"),
     pytest.mark.timeout(300),  # seconds of processor time, on however busy a machine
     # Dagster's own Pipes read these from the context of an asset.
     pytest.mark.filterwarnings("ignore:AssetExecutionContext.*is deprecated:DeprecationWarning"),

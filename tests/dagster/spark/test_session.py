@@ -23,7 +23,6 @@ from tests.waiting import wait_until_sync
 pytestmark = [
     pytest.mark.dagster,
     pytest.mark.spark,
-    pytest.mark.xdist_group("spark_connect"),
     pytest.mark.timeout(300),  # seconds of processor time, on however busy a machine
 ]
 
