@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
-__all__ = ["Finding", "Severity", "hint", "problem"]
+__all__ = ["Finding", "Severity", "count", "hint", "problem"]
 
 
 class Severity(StrEnum):
@@ -48,3 +48,8 @@ def problem(where: str, what: str, why: str, action: str, fix: Callable[[], str]
 def hint(where: str, what: str, why: str, action: str, fix: Callable[[], str] | None = None) -> Finding:
     """Something to know."""
     return Finding(Severity.HINT, where, what, why, action, fix)
+
+
+def count(number: int, noun: str) -> str:
+    """How many there are, in words: ``1 job``, ``2,000 jobs``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -8,7 +8,7 @@ from datetime import timedelta
 from functools import partial
 
 from orchestration_queue.client import Queue
-from orchestration_queue.doctor.finding import Finding, hint, problem
+from orchestration_queue.doctor.finding import Finding, count, hint, problem
 from orchestration_queue.doctor.survey import Survey, survey
 from orchestration_queue.errors import StateError
 from orchestration_queue.protocol.call import Call
@@ -62,14 +62,14 @@ def workers(patient: Patient) -> Iterator[Finding]:
     if patient.queue.is_paused():
         yield hint(
             patient.name,
-            f"It is paused, and {counts.waiting:,} jobs are ready",
+            f"It is paused, and has {count(counts.waiting, 'ready job')}",
             "nobody takes them",
             f"oq queue resume {patient.queue.name}, when they may run",
         )
     elif not patient.queue.workers():
         yield problem(
             patient.name,
-            f"{counts.waiting:,} jobs are ready, and no worker serves the queue",
+            f"It has {count(counts.waiting, 'ready job')}, and no worker serves it",
             "nobody takes them",
             f"oq worker module:tasks --queue {patient.queue.name}",
         )
@@ -97,7 +97,7 @@ def consumers(patient: Patient) -> Iterator[Finding]:
         if pending:
             yield problem(
                 patient.name,
-                f"{name} holds {pending:,} jobs, and is not alive",
+                f"{name} holds {count(pending, 'job')}, and is not alive",
                 "they stand still until a worker takes them over, once their leases have passed",
                 "start a worker, if there is none; otherwise wait for a lease's length",
             )
@@ -158,7 +158,7 @@ def jobs(patient: Patient) -> Iterator[Finding]:
     for group in seen.stalled_groups:
         yield problem(
             patient.name,
-            f"{group.parked:,} jobs of the ordering group {group.name!r} wait for {_whom(group)}",
+            f"The parked jobs of the ordering group {group.name!r} ({group.parked:,}) wait for {_whom(group)}",
             "none of them will ever run",
             "let the next of them go on",
             partial(_mend_group, patient, group),
@@ -167,7 +167,7 @@ def jobs(patient: Patient) -> Iterator[Finding]:
 
 def _whom(group: StalledGroup) -> str:
     if group.seen_active:
-        return f"{group.seen_active} active ones, which are gone"
+        return f"{count(group.seen_active, 'active job')}, gone by now"
     return f"the job with number {group.seen_turn}, which is gone" if group.turn != group.seen_turn else "nobody"
 
 
@@ -186,7 +186,7 @@ def _tell(patient: Patient, job_id: str, news: tuple[News, ...]) -> str:
 
 def _mend_group(patient: Patient, group: StalledGroup) -> str:
     ready = patient.connection.run(mending.mend_group(patient.queue.keys, group, now_ms()))
-    return "it has gone on by itself" if ready < 0 else f"{ready:,} of its jobs are ready"
+    return "it has gone on by itself" if ready < 0 else f"ready now: {count(ready, 'job')}"
 
 
 def growth(patient: Patient) -> Iterator[Finding]:

@@ -68,7 +68,7 @@ def test_a_healthy_server_has_no_problems(own: tuple[redis.Redis, str]) -> None:
 def test_a_healthy_queue_has_none(queue: Queue, server_url: str) -> None:
     queue.add("later", options=None)
     queue.pause()
-    assert [f.what for f in found(server_url, queue.name, within="queue ")] == ["It is paused, and 1 jobs are ready"]
+    assert [f.what for f in found(server_url, queue.name, within="queue ")] == ["It is paused, and has 1 ready job"]
     queue.drain()
     assert found(server_url, queue.name, within="queue ") == []
 
@@ -173,7 +173,7 @@ def test_a_server_far_away_is_found(server_url: str, monkeypatch: pytest.MonkeyP
 
 def test_jobs_that_nobody_takes_are_found(queue: Queue, server_url: str) -> None:
     queue.add("a")
-    finding = one(server_url, queue.name, within="no worker serves")
+    finding = one(server_url, queue.name, within="no worker serves it")
     assert finding.severity is Severity.PROBLEM
     assert queue.name in finding.action
 
@@ -199,7 +199,7 @@ async def test_the_dead_among_the_consumers_are_found_and_forgotten(
         await wait_until(lambda: queue.counts().active == 1 and bool(queue.workers()), "a job to run")
         assert found(server_url, queue.name, within="not alive") == []
         raw.delete(queue.keys.worker(worker.id))
-        holding = one(server_url, queue.name, within="holds 1 jobs, and is not alive")
+        holding = one(server_url, queue.name, within="holds 1 job, and is not alive")
         assert (holding.severity, holding.fix) == (Severity.PROBLEM, None)
     raw.xgroup_createconsumer(queue.keys.stream, "workers", "long-gone")
     for finding in examine(server_url, [queue.name]):
@@ -308,8 +308,8 @@ async def test_a_group_that_counts_a_job_that_is_gone_goes_on(queue: Queue, serv
     await _ran(queue, server_url, 0, until=lambda: raw.zcard(f"{queue.keys.base}:groupq:k") == 2)
     assert found(server_url, queue.name, within="ordering group") == [], "one is active"
     raw.delete(queue.keys.job(gone.id))
-    within = "ordering group 'k' wait for 1 active ones, which are gone"
-    assert mend(server_url, queue, within) == "1 of its jobs are ready"
+    within = "ordering group 'k' (2) wait for 1 active job, gone by now"
+    assert mend(server_url, queue, within) == "ready now: 1 job"
     assert await _ran(queue, server_url, 2) == ["2", "3"]
 
 
@@ -319,7 +319,7 @@ async def test_a_group_that_waits_for_the_turn_of_a_job_that_is_gone_goes_on(
     queue.add_bulk([NewJob("a", options=ORDERED) for _ in range(3)])
     raw.delete(queue.keys.job("1"))
     await _ran(queue, server_url, 0, until=lambda: raw.zcard(f"{queue.keys.base}:groupq:k") == 2)
-    assert mend(server_url, queue, "wait for the job with number 1, which is gone") == "1 of its jobs are ready"
+    assert mend(server_url, queue, "wait for the job with number 1, which is gone") == "ready now: 1 job"
     assert await _ran(queue, server_url, 2) == ["2", "3"]
 
 
