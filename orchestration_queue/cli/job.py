@@ -167,6 +167,7 @@ def watch(
     job_id: JobId,
     url: Url = None,
     prefix: Prefix = DEFAULT_PREFIX,
+    as_json: JsonFlag = False,
 ) -> None:
     """Follow a job until it ends: its progress, and each line that it logs."""
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[said]}"), TimeElapsedColumn())
@@ -187,8 +188,11 @@ def watch(
             if record.is_finished:
                 break
             time.sleep(_LOOK_AGAIN_S)
-    seconds = "" if record.seconds is None else f" after {record.seconds:.2f} s"
-    typer.echo(f"Job {job_id} {record.state}{seconds}{f': {record.failed_reason}' if record.failed_reason else '.'}")
+    if as_json:
+        show_json({"queue": queue, **_described(job)})
+    else:
+        seconds = "" if record.seconds is None else f" after {record.seconds:.2f} s"
+        typer.echo(f"Job {job_id} {record.state}{seconds}{f': {record.failed_reason}' if record.failed_reason else '.'}")
     if record.state is JobState.FAILED:
         raise typer.Exit(1)
 

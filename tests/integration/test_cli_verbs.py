@@ -96,6 +96,7 @@ async def test_a_job_is_listed_followed_and_steered(oq: Oq, queue: Queue) -> Non
     watched = oq("job", "watch", queue.name, good.id)
     assert (watched.exit_code, watched.stdout.split(" after")[0]) == (0, f"Job {good.id} completed")
     assert "second line" in watched.stderr
+    assert oq.json("job", "watch", queue.name, good.id)["state"] == "completed"
     failed = oq("job", "watch", queue.name, bad.id)
     assert (failed.exit_code, "ValueError: no good" in failed.stdout) == (1, True)
     assert oq.json("job", "retry", queue.name, bad.id)["retried"] is True
