@@ -192,7 +192,8 @@ def watch(
         show_json({"queue": queue, **_described(job)})
     else:
         seconds = "" if record.seconds is None else f" after {record.seconds:.2f} s"
-        typer.echo(f"Job {job_id} {record.state}{seconds}{f': {record.failed_reason}' if record.failed_reason else '.'}")
+        reason = f": {record.failed_reason}" if record.failed_reason else "."
+        typer.echo(f"Job {job_id} {record.state}{seconds}{reason}")
     if record.state is JobState.FAILED:
         raise typer.Exit(1)
 
