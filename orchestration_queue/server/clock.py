@@ -6,11 +6,13 @@ import asyncio
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Self
 
-__all__ = ["Sleeper", "ahead", "now_ms", "on_travel", "travel"]
+from orchestration_queue.errors import UsageError
+
+__all__ = ["Sleeper", "ahead", "epoch_ms", "now_ms", "on_travel", "travel"]
 
 _ahead_ms = 0
 _listeners: dict[object, Callable[[], object]] = {}
@@ -19,6 +21,17 @@ _listeners: dict[object, Callable[[], object]] = {}
 def now_ms() -> int:
     """Epoch milliseconds."""
     return time.time_ns() // 1_000_000 + _ahead_ms
+
+
+def epoch_ms(at: datetime) -> int:
+    """A moment in epoch milliseconds.
+
+    Raises:
+        UsageError: It has no time zone.
+    """
+    if at.tzinfo is None:
+        raise UsageError(f"{at.isoformat()} is another moment in every time zone; pass a time with one, such as UTC.")
+    return round(at.timestamp() * 1000)
 
 
 def ahead() -> timedelta:

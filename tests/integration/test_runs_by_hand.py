@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from orchestration_queue.client import AsyncQueue
-from orchestration_queue.errors import InvalidOptionError, PayloadError, ScheduleError, StateError
+from orchestration_queue.errors import InvalidOptionError, PayloadError, ScheduleError, StateError, UsageError
 from orchestration_queue.flows import Dag, Node
 from orchestration_queue.options import JobOptions
 from orchestration_queue.protocol.keys import QueueKeys
@@ -71,6 +71,27 @@ async def test_runs_by_hand_of_one_moment_are_jobs_of_their_own(face: Face, queu
         await schedulers.upsert("often", Every(60))
         jobs = await asyncio.gather(*(schedulers.run_now("often") for _ in range(10)))
         assert len({job.id for job in jobs if job is not None}) == 10
+
+
+@pytest.mark.parametrize("schedule", [Every(60), Every(60, overlap="skip"), RepeatAfterComplete(60)])
+async def test_a_run_by_hand_that_is_asked_for_again_is_the_same(
+    face: Face, queue_name: str, raw: Any, keys: QueueKeys, schedule: Any
+) -> None:
+    at = datetime(2026, 3, 1, 12, tzinfo=UTC)
+    async with face.schedulers(queue_name) as schedulers:
+        await schedulers.upsert("often", schedule)
+        first = await schedulers.run_now("often", at=at)
+        again = await schedulers.run_now("often", at=at)
+        assert first is not None
+        assert (first.id, first.is_new) == (f"repeat.often.{int(at.timestamp() * 1000)}-now", True)
+        if isinstance(schedule, RepeatAfterComplete):
+            assert again is None, "its runs never overlap"
+        else:
+            assert again is not None
+            assert (again.id, again.is_new) == (first.id, False)
+        assert raw.keys(f"{keys.base}:job:*") == [keys.job(first.id)]
+        with pytest.raises(UsageError, match="another moment in every time zone"):
+            await schedulers.run_now("often", at=datetime(2026, 3, 1))  # noqa: DTZ001  that is the point
 
 
 async def test_a_paused_schedule_runs_by_hand_and_stays_paused(face: Face, queue_name: str, raw: Any) -> None:

@@ -16,7 +16,7 @@ from orchestration_queue.protocol.operations import adding, scheduling
 from orchestration_queue.protocol.operations.adding import Addition
 from orchestration_queue.protocol.operations.scheduling import PastRun
 from orchestration_queue.schedules import Fire, JobTemplate, Schedule, SchedulerEntry, run_now
-from orchestration_queue.server.clock import now_ms
+from orchestration_queue.server.clock import epoch_ms, now_ms
 
 __all__ = ["AsyncJobSchedulers"]
 
@@ -132,40 +132,48 @@ class AsyncJobSchedulers(AsyncQueueClient):
             await self._channel.execute(scheduling.put(self.keys, name, resumed.dump()))
             return resumed
 
-    async def run_now(self, name: str) -> AsyncJob | None:
+    async def run_now(self, name: str, *, at: datetime | None = None) -> AsyncJob | None:
         """Make one run at once, paused or not; it counts towards no limit and leaves the next planned run as it is.
 
         The overlap policy holds for it. Of a repeat-after-complete scheduler, whose runs never overlap, it makes the
         run that is to come next. The job's id is ``repeat.{name}.{time in ms}-now``. A flow template's job submits
         the flow whose id ``schedules.flow_id_of(job.id)`` tells. Four trips.
 
+        Args:
+            name: The scheduler.
+            at: The moment that tells this run from others, about now, with a time zone. To call again when the answer
+                was lost, pass the same: a run that was made is not made again. Without it every call makes another.
+
         Returns:
-            The job; None when the job of the run before has not ended and the schedule does not let them overlap: then
-            :meth:`history` says whether the run was left out, or queued to follow that job.
+            The job, not new if it was there; None when the job of the run before has not ended and the schedule does
+            not let them overlap: then :meth:`history` says whether the run was left out, or queued to follow that job.
 
         Raises:
             StateError: There is no scheduler of that name that can be read.
             PayloadError: The data in its template, which another client wrote, are too large.
             SchedulerBusyError: Another process held the lock for 5 s, or took it over meanwhile; nothing was made.
+            UsageError: The moment has no time zone.
         """
+        at_ms = None if at is None else epoch_ms(at)
         async with self._locked(name) as token:
             entry = await self.require(name)
-            at_ms = now_ms()
+            made_ms = now_ms() if at_ms is None else at_ms
             while True:
-                plan = run_now(name, entry, at_ms)
+                plan = run_now(name, entry, made_ms)
                 if not plan.fires:
                     return None
-                replies = await self._channel.run(plan.write(self.keys, token, at_ms))
+                replies = await self._channel.run(plan.write(self.keys, token, made_ms))
                 if replies is None:
                     raise SchedulerBusyError(self.name, scheduling.EDIT_LOCK_MS / 1000)
-                if replies != ["duplicate"]:
+                is_new = replies != ["duplicate"]
+                if is_new or at_ms is not None:
                     (fire,) = plan.fires
-                    return self._fired(fire, at_ms) if replies == [fire.job_id] else None
-                at_ms += 1  # a millisecond has one run; who comes second in it takes the next
+                    return None if replies == ["held"] else self._fired(fire, made_ms, is_new=is_new)
+                made_ms += 1  # a millisecond has one run; who comes second in it takes the next
 
-    def _fired(self, fire: Fire, at_ms: int) -> AsyncJob:
+    def _fired(self, fire: Fire, at_ms: int, *, is_new: bool) -> AsyncJob:
         sent = Addition(fire.job_name, fire.data_text, fire.options, options_text=fire.options_text)
-        return AsyncJob(self._channel, self.keys, fire.job_id, adding.as_sent(fire.job_id, sent, at_ms), is_new=True)
+        return AsyncJob(self._channel, self.keys, fire.job_id, adding.as_sent(fire.job_id, sent, at_ms), is_new=is_new)
 
     async def next_runs(self, name: str, count: int = 10) -> Sequence[datetime]:
         """When a scheduler is planned to run next, by the clock of its zone; its jitter comes on top.

@@ -14,7 +14,7 @@ from orchestration_queue.protocol.operations.budgets import BudgetState
 from orchestration_queue.protocol.operations.steps import all_good
 from orchestration_queue.protocol.operations.usage import UsageSummary, UsageTotals
 from orchestration_queue.protocol.placement import ParentRef
-from orchestration_queue.server.clock import now_ms
+from orchestration_queue.server.clock import epoch_ms, now_ms
 
 __all__ = ["UsageLedger"]
 
@@ -52,8 +52,8 @@ class UsageLedger(QueueClient):
         """
         if isinstance(queues, str):
             raise UsageError(f"The names of queues are a list, and {queues!r} is one name; pass [{queues!r}].")
-        end_ms = now_ms() if end is None else _epoch_ms(end)
-        start_ms = end_ms - _HOUR_MS if start is None else _epoch_ms(start)
+        end_ms = now_ms() if end is None else epoch_ms(end)
+        start_ms = end_ms - _HOUR_MS if start is None else epoch_ms(start)
         return self._channel.follow(usage.summary(self.keys.prefix, queues, start_ms, end_ms))
 
     def of_flow(self, flow_id: str) -> UsageTotals:
@@ -92,9 +92,3 @@ class UsageLedger(QueueClient):
         self._channel.pipeline(budgets.budget_calls(self.keys, flow_id, budget, so_far), atomic=True)
         all_good(self._channel.pipeline(budgets.hold_to(self.keys, flow_id, jobs), repeatable=True))
         return self.budget(flow_id) or BudgetState(budget)
-
-
-def _epoch_ms(at: datetime) -> int:
-    if at.tzinfo is None:
-        raise UsageError(f"{at.isoformat()} is another moment in every time zone; pass a time with one, such as UTC.")
-    return round(at.timestamp() * 1000)
