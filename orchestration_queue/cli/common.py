@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import os
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Annotated, Any
@@ -11,7 +14,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from orchestration_queue.errors import PayloadError
+from orchestration_queue.errors import PayloadError, UsageError
 
 __all__ = [
     "STATE_COLOURS",
@@ -24,6 +27,7 @@ __all__ = [
     "console",
     "fail",
     "moment_text",
+    "named_object",
     "parsed_json",
     "seconds_text",
     "show_fields",
@@ -151,3 +155,32 @@ def parsed_json(words: str) -> Any:
         raise PayloadError(
             f"The data {words[:60]!r} is not JSON ({error}); quote it for your shell, like --data '{{\"day\": 1}}'."
         ) from None
+
+
+def named_object(target: str, role: str, example: str) -> object:
+    """The object that a ``module:object`` names; modules of the working directory come first.
+
+    Args:
+        target: The words.
+        role: What the object does, for messages.
+        example: How to name one, for messages.
+
+    Raises:
+        UsageError: There is no such module, or no such object in it.
+    """
+    module_name, colon, name = target.partition(":")
+    if not (module_name and colon and name):
+        raise UsageError(f"{target!r} names nothing that {role}; write module:object, like {example}.")
+    if (here := os.getcwd()) not in sys.path:  # noqa: PTH109  sys.path holds text
+        sys.path.insert(0, here)
+    try:
+        found: object = importlib.import_module(module_name)
+        for part in name.split("."):
+            found = getattr(found, part)
+    except ImportError as error:
+        raise UsageError(
+            f"The module {module_name!r} cannot be imported ({error}); run from its directory, or install it."
+        ) from error
+    except AttributeError:
+        raise UsageError(f"The module {module_name!r} has no {name!r}; check the name after the colon.") from None
+    return found

@@ -19,6 +19,7 @@ from orchestration_queue.cli.common import (
     Url,
     Yes,
     ask,
+    named_object,
     parsed_json,
     show_fields,
     show_json,
@@ -27,12 +28,14 @@ from orchestration_queue.cli.common import (
 from orchestration_queue.cli.drawing import span_text
 from orchestration_queue.cli.verbs import Done, verb
 from orchestration_queue.client import JobSchedulers, Queue
-from orchestration_queue.errors import ScheduleError, StateError
+from orchestration_queue.errors import ScheduleError, StateError, UsageError
+from orchestration_queue.flows import Dag
 from orchestration_queue.options import JobOptions
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 from orchestration_queue.schedules import (
     Cron,
     Every,
+    FlowTemplate,
     JobTemplate,
     MissedRuns,
     Overlap,
@@ -127,6 +130,9 @@ def add(
     data: Annotated[str | None, typer.Option(help="The jobs' data, as JSON.")] = None,
     priority: Annotated[int, typer.Option(help="1 is the most urgent, 2048 the least; 0 stands outside.")] = 0,
     attempts: Annotated[int, typer.Option(help="Tries of each job in all.")] = 0,
+    flow: Annotated[
+        str | None, typer.Option(metavar="MODULE:DAG", help="Submit this flow in each run, rather than add a job.")
+    ] = None,
     url: Url = None,
     prefix: Prefix = DEFAULT_PREFIX,
     as_json: JsonFlag = False,
@@ -135,11 +141,14 @@ def add(
     bounds: dict[str, Any] = {"start": _instant("start", start, tz), "end": _instant("end", end, tz), "limit": limit}
     policies = {"jitter": jitter, "missed": _missed(missed, missed_max), "overlap": overlap}
     schedule = _schedule(cron, every, after, tz, day_or, {**bounds, **policies})
-    template = JobTemplate(
-        name=job,
-        data=None if data is None else parsed_json(data),
-        options=JobOptions(priority=priority, attempts=attempts),
-    )
+    options = JobOptions(priority=priority, attempts=attempts)
+    template = JobTemplate(name=job, data=None if data is None else parsed_json(data), options=options)
+    if flow is not None:
+        if template != JobTemplate():
+            raise ScheduleError(
+                "--job, --data, --priority and --attempts are about a job, and --flow makes none; drop them."
+            )
+        template = FlowTemplate(_dag(flow))
     with JobSchedulers(queue, url=url, prefix=prefix) as schedulers:
         entry = schedulers.upsert(name, schedule, template)
     if as_json:
@@ -166,6 +175,16 @@ def _schedule(
     if every is not None:
         return Every(every, **options)
     return RepeatAfterComplete(after or 0, **options)
+
+
+def _dag(target: str) -> Dag:
+    found = named_object(target, "is a flow", "pipeline:dag")
+    made = found() if callable(found) else found
+    if isinstance(made, Dag):
+        return made
+    raise UsageError(
+        f"{target!r} is a {type(made).__name__}, which is no flow; name a Dag, or a function that makes one."
+    )
 
 
 def _missed(mode: Missed, most: int | None) -> MissedRuns:

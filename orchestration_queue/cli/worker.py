@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import logging
 import os
 import signal
@@ -15,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from orchestration_queue.cli.common import Prefix, Url
+from orchestration_queue.cli.common import Prefix, Url, named_object
 from orchestration_queue.cli.metrics import MetricsHost, MetricsPort, MetricsQueue, QueueMetrics, endpoint
 from orchestration_queue.cli.reloading import run_anew_on_change
 from orchestration_queue.errors import UsageError
@@ -113,22 +112,7 @@ def log_to_stderr(level: str) -> None:
 
 
 def _load(target: str) -> Handler | Router:
-    """The object that a `module:object` names; modules of the working directory come first."""
-    module_name, colon, name = target.partition(":")
-    if not (module_name and colon and name):
-        raise UsageError(f"{target!r} names nothing that runs jobs; write module:object, like pipeline:tasks.")
-    if (here := os.getcwd()) not in sys.path:  # noqa: PTH109  sys.path holds text
-        sys.path.insert(0, here)
-    try:
-        found: object = importlib.import_module(module_name)
-        for part in name.split("."):
-            found = getattr(found, part)
-    except ImportError as error:
-        raise UsageError(
-            f"The module {module_name!r} cannot be imported ({error}); run from its directory, or install it."
-        ) from error
-    except AttributeError:
-        raise UsageError(f"The module {module_name!r} has no {name!r}; check the name after the colon.") from None
+    found = named_object(target, "runs jobs", "pipeline:tasks")
     if isinstance(found, Router) or callable(found):
         return found
     raise UsageError(

@@ -11,7 +11,16 @@ from typing import Any
 import pytest
 
 from orchestration_queue.client import JobSchedulers
-from orchestration_queue.schedules import Cron, Every, JobTemplate, MissedRuns, RepeatAfterComplete, Schedule
+from orchestration_queue.flows import Dag, Node
+from orchestration_queue.schedules import (
+    Cron,
+    Every,
+    FlowTemplate,
+    JobTemplate,
+    MissedRuns,
+    RepeatAfterComplete,
+    Schedule,
+)
 from tests.integration.test_cli import Oq
 
 NIGHTLY = Cron("30 2 * * 1-5", tz="Europe/Berlin", start=datetime(2124, 3, 23, tzinfo=UTC))
@@ -191,6 +200,17 @@ def test_an_unknown_scheduler_is_3_and_names_the_next_command(oq: Oq, raw: Any, 
 
 
 EVERY = ("--every", "9")
+DAG = Dag("etl", [Node("load"), Node("report", deps=("load",))], "a queue")
+
+
+def a_dag() -> Dag:
+    return DAG
+
+
+@pytest.mark.parametrize("target", ["DAG", "a_dag"])
+def test_a_flow_is_submitted_in_each_run(oq: Oq, queue_name: str, schedulers: JobSchedulers, target: str) -> None:
+    oq("scheduler", "add", queue_name, "nightly", *EVERY, "--flow", f"{__name__}:{target}")
+    assert schedulers.require("nightly").template == FlowTemplate(DAG).members()
 
 
 @pytest.mark.parametrize(
@@ -218,6 +238,14 @@ EVERY = ("--every", "9")
         ((*EVERY, "--overlap", "wait"), "oq scheduler add --help"),
         ((*EVERY, "--data", "{"), "is not JSON"),
         ((*EVERY, "--priority", "2049"), "priority"),
+        (
+            (*EVERY, "--flow", "pipeline"),
+            "'pipeline' names nothing that is a flow; write module:object",
+        ),
+        ((*EVERY, "--flow", "nowhere:dag"), "The module 'nowhere' cannot be imported"),
+        ((*EVERY, "--flow", f"{__name__}:nix"), "has no 'nix'"),
+        ((*EVERY, "--flow", f"{__name__}:EVERY"), "is a tuple, which is no flow; name a Dag"),
+        ((*EVERY, "--flow", f"{__name__}:DAG", "--data", "{}"), "are about a job, and --flow makes none"),
     ],
 )
 def test_bad_options_are_2_and_nothing_is_written(oq: Oq, raw: Any, arguments: tuple[str, ...], says: str) -> None:
