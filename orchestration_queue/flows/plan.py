@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Literal, TypeAlias
@@ -16,6 +16,7 @@ from orchestration_queue.flows.mapping import MAP, MOST_ELEMENTS, bound_data, el
 from orchestration_queue.flows.node import Node
 from orchestration_queue.flows.step import Step
 from orchestration_queue.flows.submission import Submission, submission
+from orchestration_queue.options import JobOptions
 from orchestration_queue.protocol import codec
 from orchestration_queue.protocol.call import Call
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX, QueueKeys
@@ -121,13 +122,20 @@ def _names(steps: list[Step]) -> str:
     return ", ".join(step.node.name for step in steps)
 
 
-def compile(dag: Dag, flow_id: str, *, prefix: str = DEFAULT_PREFIX) -> FlowPlan:  # noqa: A001 - what it does
+def compile(  # noqa: A001 - what it does
+    dag: Dag,
+    flow_id: str,
+    *,
+    prefix: str = DEFAULT_PREFIX,
+    finish: Callable[[str, str, JobOptions], JobOptions] = lambda _queue, _name, options: options,
+) -> FlowPlan:
     """Turn a graph into a plan. Nothing is sent.
 
     Args:
         dag: The graph.
         flow_id: The submission's id, without dots; the same id again means the same submission.
         prefix: The key prefix of all queues.
+        finish: From a job's queue, name and options, the options it is added with: it may add headers.
 
     Raises:
         InvalidNameError: A job id made of flow id and node name is one the wire cannot carry.
@@ -144,7 +152,7 @@ def compile(dag: Dag, flow_id: str, *, prefix: str = DEFAULT_PREFIX) -> FlowPlan
         checked_job_id(flow_id, group_of(element(mapped.name, MOST_ELEMENTS)))
     steps = {
         node.name: Step(
-            node=_urgent(node, dag.options.priority),
+            node=_finished(_urgent(node, dag.options.priority), queues[node.name], finish),
             level=number,
             keys=keys[dag.queue_of(node)],
             job_id=checked_job_id(flow_id, node.name),
@@ -162,3 +170,8 @@ def _urgent(node: Node, priority: int) -> Node:
     if not priority or node.waits_for or node.options.priority or node.options.lifo:
         return node
     return replace(node, options=node.options.model_copy(update={"priority": priority}))
+
+
+def _finished(node: Node, queue: str, finish: Callable[[str, str, JobOptions], JobOptions]) -> Node:
+    options = finish(queue, node.job_name, node.options)
+    return node if options is node.options else replace(node, options=options)

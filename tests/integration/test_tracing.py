@@ -13,8 +13,9 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from orchestration_queue.client import NewJob, Queue
+from orchestration_queue.client import FlowProducer, NewJob, Queue
 from orchestration_queue.errors import InvalidOptionError, JobFailedError
+from orchestration_queue.flows import Dag, Node
 from orchestration_queue.options import JobOptions
 from orchestration_queue.telemetry.tracing import Tracing, trace_jobs
 from orchestration_queue.worker import ActiveJob, Worker
@@ -135,6 +136,24 @@ def test_what_the_adder_says_stays_and_only_traced_blocks_trace(queue: Queue, sp
     assert str(stored[1]["traceparent"]).startswith("00-")
     assert stored[2] == {}
     assert len(spans.named(f"create {queue.name}")) == 2
+
+
+async def test_nodes_of_a_flow_are_linked_to_its_submission_and_may_be_submitted_again(
+    queue: Queue, spans: Spans
+) -> None:
+    dag = Dag("etl", [Node("load"), Node("report", deps=("load",), options=JobOptions(headers={"x": "1"}))], queue.name)
+    with FlowProducer(url=str(queue.url)) as flows:
+        with trace_jobs(spans.provider), spans.tracer.start_as_current_span("request"):
+            first = flows.submit(dag, flow_id="nightly")
+            again = flows.submit(dag, flow_id="nightly")
+        assert (first.is_new, again.is_new) == (True, False)
+        await run(queue, spans, lambda job: job.headers, 2)
+        results = first.wait(SOON)
+    assert results["report"]["x"] == "1"
+    (links,) = zip(*(span.links for span in spans.named(f"process {queue.name}")), strict=True)
+    assert {link.context.trace_id for link in links} == {spans.one("request").context.trace_id}
+    created = [span.attributes or {} for span in spans.named(f"create {queue.name}")]
+    assert [attributes["orchestration_queue.task"] for attributes in created[:2]] == ["load", "report"]
 
 
 @pytest.mark.parametrize("headers", [{"a": 1}, {"a": "x" * 4097}, ["a"]])

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from orchestration_queue.client._async.channel import AsyncChannel, AsyncClient
 from orchestration_queue.client._async.flow import AsyncFlow
+from orchestration_queue.client.headers import with_headers
 from orchestration_queue.client.progress import TREE_FIELDS, found_nodes
 from orchestration_queue.client.values import FlowNode
 from orchestration_queue.errors import FlowError, ServerError, StateError, UsageError
@@ -99,7 +100,8 @@ class AsyncFlowProducer(AsyncClient):
                 f"{len(dags)} graphs need an id each, and flow_ids is {flow_ids!r}; pass a list of as many."
             )
         ids = [_new_id(dag) for dag in dags] if flow_ids is None else flow_ids
-        plans = [compile(dag, flow_id, prefix=self.prefix) for dag, flow_id in zip(dags, ids, strict=True)]
+        named = zip(dags, ids, strict=True)
+        plans = [compile(dag, flow_id, prefix=self.prefix, finish=with_headers) for dag, flow_id in named]
         if len({(plan.keys, plan.flow_id) for plan in plans}) < len(plans):
             raise UsageError("Two graphs are given one id, which stands for one submission; give each its own.")
         launched: list[Launch] = []
