@@ -14,6 +14,7 @@ One line per fact::
     --- @record job  ...  @end job            the arguments between become fields of one table
     --- @each children FlowChild: what one is ... @end children    keys and arguments that repeat
     --- @like   addJob.job -data -opts        the arguments of that record, as `glidemq` declares them, but for some
+    --- @flags  no-writes                     it only reads: callers need no right to write
     --- @returns text   the id, or `duplicate`
     --- @error   the id key does not end in `:id`
     --- @cost    O(1)
@@ -84,6 +85,7 @@ class Contract:
     keys: list[Key] = field(default_factory=list)
     arguments: list[Argument] = field(default_factory=list)
     lists: list[Repeated] = field(default_factory=list)
+    flags: str = ""
     returns: str = ""
     errors: list[str] = field(default_factory=list)
     cost: str = ""
@@ -150,7 +152,7 @@ class _Reader:
                 self._end()
             case "error":
                 self.contract.errors.append(body)
-            case "queue" | "returns" | "cost":
+            case "queue" | "flags" | "returns" | "cost":
                 setattr(self.contract, tag, body)
             case _:
                 raise HeaderError(f"unknown @{tag}")

@@ -134,10 +134,13 @@ def _function(contract: Contract, prefix: str, *, strict: bool) -> str:
     unpack = "".join(f"    {line}\n" for line in lines)
     indented = "".join(f"    {line}\n" if line else "\n" for line in body.splitlines())
     words = "KEYS, ARGV" if "ARGV" in unpack else "KEYS" if "KEYS" in unpack else ""
-    return (
-        f"do -- {contract.name}\n{requires}"
-        f'  redis.register_function("{prefix}{contract.name}", function({words})\n{unpack}{indented}  end)\nend\n'
-    )
+    callback = f"function({words})\n{unpack}{indented}  end"
+    registered = f'("{prefix}{contract.name}", {callback})'
+    if contract.flags:
+        registered = (
+            f'{{ function_name = "{prefix}{contract.name}", flags = {{ "{contract.flags}" }}, callback = {callback} }}'
+        )
+    return f"do -- {contract.name}\n{requires}  redis.register_function{registered}\nend\n"
 
 
 def _uses(body: str, name: str) -> bool:

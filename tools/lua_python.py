@@ -71,7 +71,10 @@ def _function(contract: Contract, prefix: str) -> str:
     lines.extend(["    return Call(", f'        "{prefix}{contract.name}",'])
     lines.extend(_tuple(_key_words(contract)))
     lines.extend(_tuple(_argument_words(contract)))
-    lines.extend(["        is_function=True,", "    )"])
+    lines.append("        is_function=True,")
+    if contract.flags == "no-writes":
+        lines.append("        only_reads=True,")
+    lines.append("    )")
     return "\n".join(lines) + "\n"
 
 

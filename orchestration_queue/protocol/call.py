@@ -30,6 +30,7 @@ class Call:
         keys: The keys it names.
         args: What follows the keys.
         is_function: True when ``name`` is a server function.
+        only_reads: True when that function is registered as one that writes nothing.
         near: A key on whose server it is to be carried out, for a command that names its keys later, or none.
     """
 
@@ -37,6 +38,7 @@ class Call:
     keys: tuple[str, ...] = ()
     args: tuple[Word, ...] = ()
     is_function: bool = False
+    only_reads: bool = False
     near: str | None = None
 
     @property
@@ -48,7 +50,7 @@ class Call:
     def words(self) -> tuple[Word, ...]:
         """The command as it goes over the wire."""
         if self.is_function:
-            return ("FCALL", self.name, len(self.keys), *self.keys, *self.args)
+            return ("FCALL_RO" if self.only_reads else "FCALL", self.name, len(self.keys), *self.keys, *self.args)
         return (self.name, *self.keys, *self.args)
 
 

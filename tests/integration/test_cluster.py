@@ -26,6 +26,7 @@ from orchestration_queue.flows import Dag, Node, compile  # noqa: A004
 from orchestration_queue.options import Budget, JobOptions, RateLimit, TokenLimit, Usage, WorkerOptions
 from orchestration_queue.protocol.call import Call
 from orchestration_queue.protocol.library import LIBRARIES
+from orchestration_queue.protocol.operations import reading
 from orchestration_queue.server import AsyncConnection, Connection
 from orchestration_queue.worker import AsyncActiveJob, BroadcastWorker, Handler, SharedPlaces, Worker
 from tests.nodes import Cluster, Nodes
@@ -312,6 +313,15 @@ async def test_usage_and_budgets_reach_over_primaries(cluster: Cluster, queues: 
         assert (await here.usage.of_flow(root.id)).tokens == 6
         assert (await here.usage.summary([queues[0], queues[1]])).queues.keys() == {queues[1]}
         assert queues[1] in (await here.usage.summary()).queues
+
+
+def test_many_jobs_are_read_at_their_queues_primary(cluster: Cluster, queues: list[str]) -> None:
+    with Connection.open(cluster.url) as connection:
+        for name in queues:
+            queue = Queue(name, connection=connection)
+            ids = [job.id for job in queue.add_bulk([NewJob("double", {"n": n}) for n in range(600)])]
+            columns = connection.follow(reading.columns(queue.keys, ids, ["id", "data"]))
+            assert columns == [[job_id.encode() for job_id in ids], [f'{{"n":{n}}}'.encode() for n in range(600)]]
 
 
 def test_a_queue_is_obliterated_at_its_own_primary(cluster: Cluster, queues: list[str]) -> None:

@@ -1144,6 +1144,7 @@ def read_jobs(
             *job_ids,
         ),
         is_function=True,
+        only_reads=True,
     )
 
 

@@ -4793,7 +4793,7 @@ end
 
 do -- readJobs
   local words = require("words")
-  redis.register_function("oq1_readJobs", function(KEYS, ARGV)
+  redis.register_function{ function_name = "oq1_readJobs", flags = { "no-writes" }, callback = function(KEYS, ARGV)
     local most_bytes = whole(ARGV[1], "readJobs", "most_bytes")
     local field_count = whole(ARGV[2], "readJobs", "field_count")
     local job_count = whole(ARGV[3], "readJobs", "job_count")
@@ -4831,7 +4831,7 @@ do -- readJobs
       end
     end
     return values
-  end)
+  end }
 end
 
 do -- reclaim
