@@ -176,7 +176,8 @@ def add_jobs(keys: QueueKeys, jobs: Iterable[oq1.NewJob], *, skip_events: bool =
     forms: dict[tuple[object, ...], tuple[int, oq1.NewJob]] = {}
     told = []
     for job in jobs:
-        form, first = forms.setdefault(_common(job), (len(forms), job))
+        # Empty options, which other clients may have written, would mean those of the form.
+        form, first = forms.setdefault((job.opts == "", *_common(job)), (len(forms), job))
         told.append(oq1.BulkJob(form, job.data, "" if job.opts == first.opts else job.opts, job.custom_id))
     return oq1.add_bulk(
         id_key=keys.id,

@@ -55,6 +55,12 @@ def test_events_can_be_left_out(own: Own) -> None:
     assert own.wire.names() == {"id", "stream", "job:1", "job:2"}
 
 
+def test_each_job_keeps_its_own_options_as_they_were_written(own: Own) -> None:
+    written = ["{}", "", '{"jobId":"x"}', "", "{}", "{ }"]
+    own.add(*(new_job(opts=text, custom_id=f"j{n}") for n, text in enumerate(written)))
+    assert [own.wire.job(f"j{n}")["opts"] for n in range(len(written))] == written
+
+
 def test_ids_in_use_are_stepped_over(own: Own) -> None:
     own.add(new_job("first"), new_job("second"))
     own.wire.ask("SET", own.wire.key("id"), 0)
