@@ -1,6 +1,6 @@
 """Schedules: when repeatable jobs run, as values and pure arithmetic."""
 
-from orchestration_queue.schedules.by_hand import run_now
+from orchestration_queue.schedules.by_hand import id_by_hand, run_now
 from orchestration_queue.schedules.entry import SchedulerEntry
 from orchestration_queue.schedules.fires import Fire
 from orchestration_queue.schedules.ids import fire_id, flow_id_of
@@ -31,5 +31,6 @@ __all__ = [
     "evaluate",
     "fire_id",
     "flow_id_of",
+    "id_by_hand",
     "run_now",
 ]

@@ -10,10 +10,15 @@ from orchestration_queue.schedules.ids import fire_id
 from orchestration_queue.schedules.plan import Held, TickPlan, next_look
 from orchestration_queue.schedules.policies import Overlap
 
-__all__ = ["run_now"]
+__all__ = ["id_by_hand", "run_now"]
 
 _MARK = "-now"
 """What tells its job's id from that of a planned run of the same millisecond."""
+
+
+def id_by_hand(name: str, now_ms: int) -> str:
+    """The id of the job that a run by hand makes at a moment."""
+    return f"{fire_id(name, now_ms, reserve=len(_MARK))}{_MARK}"
 
 
 def run_now(name: str, entry: SchedulerEntry, now_ms: int) -> TickPlan:
@@ -34,7 +39,7 @@ def run_now(name: str, entry: SchedulerEntry, now_ms: int) -> TickPlan:
     if entry.waits_for_completion:
         return TickPlan()
     planned = Fire.of(name, entry, now_ms)
-    job_id = f"{fire_id(name, now_ms, reserve=len(_MARK))}{_MARK}"
+    job_id = id_by_hand(name, now_ms)
     fire = replace(planned, options=planned.options.model_copy(update={"job_id": job_id}))
     if entry.timing.repeats_after_complete:
         return _noted(fire, entry, entry.planned(0, job=job_id), now_ms)

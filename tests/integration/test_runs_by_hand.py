@@ -73,7 +73,7 @@ async def test_runs_by_hand_of_one_moment_are_jobs_of_their_own(face: Face, queu
         assert len({job.id for job in jobs if job is not None}) == 10
 
 
-@pytest.mark.parametrize("schedule", [Every(60), Every(60, overlap="skip"), RepeatAfterComplete(60)])
+@pytest.mark.parametrize("schedule", [Every(60), Every(60, overlap="replace"), RepeatAfterComplete(60)])
 async def test_a_run_by_hand_that_is_asked_for_again_is_the_same(
     face: Face, queue_name: str, raw: Any, keys: QueueKeys, schedule: Any
 ) -> None:
@@ -84,12 +84,15 @@ async def test_a_run_by_hand_that_is_asked_for_again_is_the_same(
         again = await schedulers.run_now("often", at=at)
         assert first is not None
         assert (first.id, first.is_new) == (f"repeat.often.{int(at.timestamp() * 1000)}-now", True)
-        if isinstance(schedule, RepeatAfterComplete):
-            assert again is None, "its runs never overlap"
-        else:
-            assert again is not None
-            assert (again.id, again.is_new) == (first.id, False)
+        assert again is not None
+        assert (again.id, again.is_new) == (first.id, False)
         assert raw.keys(f"{keys.base}:job:*") == [keys.job(first.id)]
+        if not isinstance(schedule, RepeatAfterComplete):
+            await schedulers.run_now("often", at=at + timedelta(seconds=1))
+        before = raw.hget(keys.schedulers, "often")
+        late = await schedulers.run_now("often", at=at)
+        assert (late and late.id) == first.id
+        assert raw.hget(keys.schedulers, "often") == before, "the schedule has gone on, and stays where it is"
         with pytest.raises(UsageError, match="another moment in every time zone"):
             await schedulers.run_now("often", at=datetime(2026, 3, 1))  # noqa: DTZ001  that is the point
 

@@ -12,10 +12,10 @@ from datetime import datetime
 from orchestration_queue.client._sync.job import Job
 from orchestration_queue.client._sync.queue_client import QueueClient
 from orchestration_queue.errors import InvalidNameError, InvalidOptionError, SchedulerBusyError, StateError
-from orchestration_queue.protocol.operations import adding, scheduling
+from orchestration_queue.protocol.operations import adding, reading, scheduling
 from orchestration_queue.protocol.operations.adding import Addition
 from orchestration_queue.protocol.operations.scheduling import PastRun
-from orchestration_queue.schedules import Fire, JobTemplate, Schedule, SchedulerEntry, run_now
+from orchestration_queue.schedules import Fire, JobTemplate, Schedule, SchedulerEntry, id_by_hand, run_now
 from orchestration_queue.server.clock import epoch_ms, now_ms
 
 __all__ = ["JobSchedulers"]
@@ -142,7 +142,8 @@ class JobSchedulers(QueueClient):
         Args:
             name: The scheduler.
             at: The moment that tells this run from others, about now, with a time zone. To call again when the answer
-                was lost, pass the same: a run that was made is not made again. Without it every call makes another.
+                was lost, pass the same: a run whose job is still kept is not made again. Without it every call makes
+                another.
 
         Returns:
             The job, not new if it was there; None when the job of the run before has not ended and the schedule does
@@ -154,26 +155,32 @@ class JobSchedulers(QueueClient):
             SchedulerBusyError: Another process held the lock for 5 s, or took it over meanwhile; nothing was made.
             UsageError: The moment has no time zone.
         """
-        at_ms = None if at is None else epoch_ms(at)
+        moment_ms = None if at is None else epoch_ms(at)
         with self._locked(name) as token:
             entry = self.require(name)
-            made_ms = now_ms() if at_ms is None else at_ms
+            # Nothing is written for a run that was made before: the entry may have gone on since.
+            if moment_ms is not None and (standing := self._standing(id_by_hand(name, moment_ms))):
+                return standing
+            at_ms = now_ms() if moment_ms is None else moment_ms
             while True:
-                plan = run_now(name, entry, made_ms)
+                plan = run_now(name, entry, at_ms)
                 if not plan.fires:
                     return None
-                replies = self._channel.run(plan.write(self.keys, token, made_ms))
+                replies = self._channel.run(plan.write(self.keys, token, at_ms))
                 if replies is None:
                     raise SchedulerBusyError(self.name, scheduling.EDIT_LOCK_MS / 1000)
-                is_new = replies != ["duplicate"]
-                if is_new or at_ms is not None:
+                if replies != ["duplicate"]:
                     (fire,) = plan.fires
-                    return None if replies == ["held"] else self._fired(fire, made_ms, is_new=is_new)
-                made_ms += 1  # a millisecond has one run; who comes second in it takes the next
+                    return self._fired(fire, at_ms) if replies == [fire.job_id] else None
+                at_ms += 1  # a millisecond has one run; who comes second in it takes the next
 
-    def _fired(self, fire: Fire, at_ms: int, *, is_new: bool) -> Job:
+    def _standing(self, job_id: str) -> Job | None:
+        record = self._channel.look(reading.job(self.keys, job_id))
+        return None if record is None else Job(self._channel, self.keys, job_id, record, is_new=False)
+
+    def _fired(self, fire: Fire, at_ms: int) -> Job:
         sent = Addition(fire.job_name, fire.data_text, fire.options, options_text=fire.options_text)
-        return Job(self._channel, self.keys, fire.job_id, adding.as_sent(fire.job_id, sent, at_ms), is_new=is_new)
+        return Job(self._channel, self.keys, fire.job_id, adding.as_sent(fire.job_id, sent, at_ms), is_new=True)
 
     def next_runs(self, name: str, count: int = 10) -> Sequence[datetime]:
         """When a scheduler is planned to run next, by the clock of its zone; its jitter comes on top.
