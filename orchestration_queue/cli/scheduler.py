@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -144,7 +145,7 @@ def add(
     options = JobOptions(priority=priority, attempts=attempts)
     template = JobTemplate(name=job, data=None if data is None else parsed_json(data), options=options)
     if flow is not None:
-        if template != JobTemplate():
+        if data is not None or template != JobTemplate():
             raise ScheduleError(
                 "--job, --data, --priority and --attempts are about a job, and --flow makes none; drop them."
             )
@@ -179,6 +180,13 @@ def _schedule(
 
 def _dag(target: str) -> Dag:
     found = named_object(target, "is a flow", "pipeline:dag")
+    if callable(found):
+        try:
+            inspect.signature(found).bind()
+        except (TypeError, ValueError):
+            raise UsageError(
+                f"{target!r} cannot be called without arguments; name a Dag, or a function of none."
+            ) from None
     made = found() if callable(found) else found
     if isinstance(made, Dag):
         return made
