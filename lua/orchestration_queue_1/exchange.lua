@@ -46,7 +46,7 @@
 --- @arg   job_id               text         the job
 --- @arg   entry_id             text         its stream entry
 --- @end     deliveries
---- @returns array 1: a letter per settlement, `c` completed, `r` to be retried, `f` failed, `d` delayed, `w` waits for its children, `a` ready again, all its children having completed, `s` suspended, `g` parked with its group, `l` lease lost and nothing changed; 2: job id, entry id (empty from a list), [field, value, ...] per started job; 3: queue, dependent, member, outcome per job that waits for one that ended, to be told there through `oq1_propagate`; 4: why no more jobs were taken: `enough` (there may be more), `empty`, `full` (global concurrency), `paused`, or empty text when no more were wanted; 5: id, name, data per dead letter that is left to the caller to add; 6: failed jobs whose dependents remain to be told through `oq1_propagate`
+--- @returns array 1: a letter per settlement, `c` completed, `r` to be retried, `f` failed, `d` delayed, `w` waits for its children, `a` ready again, all its children having completed, `s` suspended, `g` parked with its group, `l` lease lost and nothing changed; 2: job id, entry id (empty from a list), [field, value, ...] per started job; 3: queue, dependent, member, outcome per job that waits for one that ended, to be told there through `oq1_propagate`; 4: why no more jobs were taken: `enough` (there may be more), `empty`, `full` (global concurrency), `paused`, or empty text when no more were wanted; 5: the dead letters that this call could not add, `[queue, id, name, data]` in JSON each, which the caller adds and then takes out of the sorted set `outbox`; 6: failed jobs whose dependents remain to be told through `oq1_propagate`
 --- @error   the stream key does not end in `:stream`; or when a kind, an entry id, a retention mode or what becomes of a job is none
 --- @cost    O(log N) per job, and O(1) per removed, notified or skipped job; it looks at most at 3 * want + 10 jobs, and changes at most 500 that wait for jobs that failed
 
@@ -59,8 +59,8 @@ local words = require("words")
 -- A dead letter is a job like those of glidemq_addJob, with the name of the one that failed, and about it this data:
 -- `{"originalQueue","originalJobId","data","failedReason","attemptsMade"}`, attempts without the last. It is written
 -- with the failure or not at all. In a cluster the other queue may be on another server, and the caller has to add the
--- letter; under its id, which is the same for each letter about one run, it may do so twice. Should the caller die
--- before, or this reply be lost, the letter is too, and the job is among the failed ones only.
+-- letter; under its id, which is the same for each letter about one run, it may do so twice. Until then this queue keeps
+-- it in `outbox`, by time: should the caller die, or this reply be lost, oq1_reclaim hands it out again.
 --
 -- Settled failures make letters, and no others: who revokes a job or gives it a time to live does not miss it, and of
 -- jobs that cost more than their bucket holds or whose workers were lost this call knows nothing (see oq1_reclaim).

@@ -1,5 +1,5 @@
 --- Take jobs back from workers that fell silent: ready again, or failed when it happened too often; and fail suspended
---- jobs whose time is up.
+--- jobs whose time is up. Dead letters that nobody added are handed out again.
 --- @queue   stream!
 --- @key   stream               stream       ready jobs
 --- @key   failed               zset         failed jobs by time
@@ -19,7 +19,7 @@
 --- @arg   lock_duration_ms     int          silence forgiven when the job names none; 0 means min_idle_ms
 --- @arg   dead_letter          text         queue to which a letter goes about each job that fails; empty for none
 --- @arg   cluster              flag         keys of other queues may be on other servers: leave letters, and jobs there that wait, to the caller
---- @returns array 1: how many jobs are ready again; 2: ids of those that failed, without expired ones; 3: 1 if there may be more, else 0; 4: id, name, data per dead letter that is left to the caller to add; 5: queue, dependent, member, outcome per job that waits for one that failed or expired, to be told there through `oq1_propagate`; 6: such jobs whose dependents remain to be told through `oq1_propagate`; 7: how many suspended jobs failed, at most 100
+--- @returns array 1: how many jobs are ready again; 2: ids of those that failed, without expired ones; 3: 1 if there may be more, else 0; 4: the dead letters that this call could not add, and some of those kept for longer than `min_idle_ms`, as `oq1_exchange` returns them; 5: queue, dependent, member, outcome per job that waits for one that failed or expired, to be told there through `oq1_propagate`; 6: such jobs whose dependents remain to be told through `oq1_propagate`; 7: how many suspended jobs failed, at most 100
 --- @error   the stream key does not end in `:stream`; or when the limit is 0, or the dead letter queue none
 --- @cost    O(log N) per entry, at most `limit`; O(A) for A active list jobs; a scan of the keys when another library activated some
 
@@ -36,6 +36,7 @@ local words = require("words")
 words.check_limit("reclaim", limit)
 words.check_queue_name("reclaim", dead_letter)
 local self = { queue = queue, now = now_ms, cluster = cluster, dead_letter = dead_letter, letters = {} }
+local more_letters = letters.overdue(self, now_ms - min_idle_ms)
 local outcomes = propagation.new(queue, now_ms, 500, cluster)
 local retried, failed = 0, {}
 local sweep = {
@@ -58,4 +59,5 @@ local _, more_entries = reclaim.entries(queue, consumer, sweep)
 local _, more_list_jobs = reclaim.list_jobs(queue, sweep)
 local timed_out = suspension.sweep(queue, now_ms)
 local _, elsewhere, remaining = unpack(propagation.finish(outcomes))
-return { retried, failed, (more_entries or more_list_jobs) and 1 or 0, self.letters, elsewhere, remaining, timed_out }
+local more = (more_entries or more_list_jobs or more_letters) and 1 or 0
+return { retried, failed, more, self.letters, elsewhere, remaining, timed_out }

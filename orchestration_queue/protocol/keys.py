@@ -136,6 +136,11 @@ class QueueKeys:
         return self.named("suspended")
 
     @property
+    def outbox(self) -> str:
+        """Dead letters that are still to be added to their queue, on another server perhaps, by time."""
+        return self.named("outbox")
+
+    @property
     def metrics_completed(self) -> str:
         """Completions per minute."""
         return self.named("metrics:completed")
@@ -243,6 +248,7 @@ PERMANENT_KEYS = {
     "list-active": "how many active jobs came from a list",
     "list-active:jobs": "which these are",
     "suspended": "suspended jobs by deadline",
+    "outbox": "dead letters that are still to be added to their queue, by time",
     "job:*": "a job, until it is removed",
     "log:*": "its log, likewise",
     "deps:*": "what it waits for, likewise",

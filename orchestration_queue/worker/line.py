@@ -11,7 +11,7 @@ from orchestration_queue.options import WorkerOptions, milliseconds
 from orchestration_queue.protocol.call import Call, integer
 from orchestration_queue.protocol.keys import GROUP, QueueKeys
 from orchestration_queue.protocol.lease import Delivery
-from orchestration_queue.protocol.operations import housekeeping, reading, working
+from orchestration_queue.protocol.operations import housekeeping, outbox, reading, working
 from orchestration_queue.protocol.operations.graphs import Untold, tell_all
 from orchestration_queue.protocol.operations.housekeeping import Tick
 from orchestration_queue.protocol.operations.working import Trip
@@ -97,17 +97,20 @@ class Line:
             skip_metrics=not self._options.record_metrics,
         )
         trip = await self._calls.run(operation)
-        await self._deliver(trip.notices)
+        await self._post(trip.letters)
         await self._tell(trip.untold)
         return trip
 
-    async def _deliver(self, notices: Sequence[Call]) -> None:
-        """Tell other queues what could not be told them in the same call. Who refuses keeps nobody else waiting."""
-        if not notices:
+    async def _post(self, letters: Sequence[bytes]) -> None:
+        """Add dead letters that the server keeps for us. It goes on to keep those that nobody takes."""
+        if not letters:
             return
-        for notice, reply in zip(notices, await self._calls.pipeline(notices, repeatable=True), strict=True):
-            if isinstance(reply, Exception):
-                log.error("Queue %s could not be told of an outcome (%s): %s", notice.near, notice.name, reply)
+        try:
+            problems = await self._calls.follow(outbox.post(self._keys, letters, self.clock.now_ms()))
+        except ServerError as error:
+            problems = {"their queue": str(error)}
+        for to, problem in problems.items():
+            log.error("Dead letters of queue %s wait until %s takes them: %s", self.queue, to, problem)
 
     async def _tell(self, untold: Untold) -> None:
         """Tell the jobs that wait what one call could not. What is lost here, a later look at the flow makes good."""
@@ -198,7 +201,7 @@ class Line:
                 reclaimed = await self._calls.run(stalled)
             if reclaimed.failed:
                 log.error("Jobs %s stopped every worker that ran them, and failed", ", ".join(reclaimed.failed))
-            await self._deliver(reclaimed.notices)
+            await self._post(reclaimed.letters)
             await self._tell(reclaimed.untold)
             found = found or bool(reclaimed.retried or reclaimed.failed or reclaimed.timed_out)
             if not reclaimed.has_more:

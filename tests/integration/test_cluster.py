@@ -25,9 +25,13 @@ from orchestration_queue.errors import FlowError, JobFailedError, ServerError, T
 from orchestration_queue.flows import Dag, Node, compile  # noqa: A004
 from orchestration_queue.options import Budget, JobOptions, RateLimit, TokenLimit, Usage, WorkerOptions
 from orchestration_queue.protocol.call import Call
+from orchestration_queue.protocol.keys import QueueKeys
+from orchestration_queue.protocol.lease import Failure
 from orchestration_queue.protocol.library import LIBRARIES
 from orchestration_queue.protocol.operations import reading
+from orchestration_queue.protocol.operations import working as working_calls
 from orchestration_queue.server import AsyncConnection, Connection
+from orchestration_queue.server.clock import now_ms
 from orchestration_queue.worker import AsyncActiveJob, BroadcastWorker, Handler, SharedPlaces, Worker
 from tests.nodes import Cluster, Nodes
 from tests.nodes import Node as Member
@@ -294,6 +298,28 @@ async def test_dead_letters_lie_and_are_replayed_across_primaries(cluster: Clust
         assert cluster.owner(dead).ask("XLEN", f"glide:{{{dead}}}:stream") <= 1  # the place of the first
     worker.stop()
     await asyncio.wait_for(running, 10)
+
+
+async def test_the_dead_letter_of_a_worker_that_died_before_it_wrote_it_is_written(
+    cluster: Cluster, queues: list[str]
+) -> None:
+    keys, dead = QueueKeys(queues[0]), queues[1]
+    async with (
+        AsyncQueue(keys.queue, url=cluster.url, dead_letter_queue=dead) as queue,
+        await AsyncConnection.open(cluster.url) as connection,
+    ):
+        job = await queue.add("work", 1)
+        await connection.execute(working_calls.create_group(keys), repeatable=True)
+        trip = await connection.run(working_calls.exchange(keys, "w", now_ms(), want=1, cluster=True))
+        failed = [Failure(lease, "no", 1, 0) for lease in trip.started]
+        last_words = working_calls.exchange(keys, "w", now_ms(), settle=failed, cluster=True, dead_letter=dead)
+        assert len((await connection.run(last_words)).letters) == 1
+        options = QUICK.model_copy(update={"stalled_interval": timedelta(milliseconds=200)})
+        async with working(cluster, double, keys.queue, options=options):
+            await wait_until(lambda: cluster.owner(dead).ask("XLEN", f"glide:{{{dead}}}:stream") == 1, "the letter")
+            await wait_until(lambda: not cluster.owner(keys.queue).ask("EXISTS", keys.outbox), "it to be struck off")
+        (letter,) = await queue.dead_letters.list()
+        assert (letter.original_job_id, letter.failed_reason) == (job.id, "no")
 
 
 async def test_usage_and_budgets_reach_over_primaries(cluster: Cluster, queues: list[str]) -> None:

@@ -30,10 +30,11 @@ def envelope(queue: str, job_id: str, data: Any = None, **more: Any) -> dict[str
 
 
 @asynccontextmanager
-async def working(queue: AsyncQueue, url: str, handler: Any) -> AsyncIterator[None]:
+async def working(queue: AsyncQueue, url: str, handler: Any, **options: Any) -> AsyncIterator[None]:
     """A worker that leaves dead letters in the queue ``<name>-dead``."""
-    options = WorkerOptions(dead_letter_queue=f"{queue.name}-dead", promotion_interval=timedelta(milliseconds=50))
-    worker = Worker(queue.name, handler, url=url, options=options)
+    quick = timedelta(milliseconds=50)
+    options = {"dead_letter_queue": f"{queue.name}-dead", "promotion_interval": quick} | options
+    worker = Worker(queue.name, handler, url=url, options=WorkerOptions(**options))
     running = asyncio.ensure_future(worker.run())
     try:
         yield
@@ -68,6 +69,26 @@ async def test_a_job_that_failed_for_good_is_found_and_runs_again_once_its_cause
         assert (await queue.get_job(again.id)).record.max_attempts == 2
         assert await queue.dead_letters.list() == []
         assert await queue.dead_letters.get(letter.id) is None
+
+
+async def test_letters_wait_for_a_queue_of_letters_that_is_broken(
+    face: Face, queue_name: str, raw: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    dead = f"glide:{{{queue_name}-dead}}:stream"
+    raw.set(dead, "nonsense")
+
+    async def work(job: AsyncActiveJob) -> None:
+        raise ValueError("out of paper")
+
+    soon = timedelta(milliseconds=200)
+    async with face.queue(queue_name) as queue, working(queue, face.url, work, stalled_interval=soon):
+        await queue.add_bulk([NewJob("print", page) for page in range(3)])
+        await wait_until(lambda: raw.zcard(queue.keys.failed) == 3, "the jobs to fail all the same")
+        await wait_until(lambda: "WRONGTYPE" in caplog.text, "somebody to be told")
+        assert raw.zcard(queue.keys.outbox) == 3
+        raw.delete(dead)
+        await wait_until(lambda: not raw.exists(queue.keys.outbox), "the letters to be written")
+        assert sorted(letter.data for letter in await queue.dead_letters.list()) == [0, 1, 2]
 
 
 async def test_letters_of_a_shared_queue_are_told_apart_by_their_owner(face: Face, queue_name: str, raw: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -54,7 +55,7 @@ class Exchanged:
     started: list[Started]
     notices: list[tuple[str, ...]]
     stopped: str
-    letters: list[tuple[str, ...]] = field(default_factory=list)
+    letters: list[list[str]] = field(default_factory=list)
     untold: list[str] = field(default_factory=list)
 
     @property
@@ -164,8 +165,8 @@ class Own:
         outcomes, started, news, stopped, letters, untold = reply
         jobs = zip(started[::3], started[1::3], started[2::3], strict=True)
         told: list[tuple[str, ...]] = list(zip(*(news[place::4] for place in range(4)), strict=True))
-        left = zip(letters[::3], letters[1::3], letters[2::3], strict=True)
-        return Exchanged(outcomes, [Started(i, e, as_hash(f)) for i, e, f in jobs], told, stopped, list(left), untold)
+        left = [json.loads(letter) for letter in letters]
+        return Exchanged(outcomes, [Started(i, e, as_hash(f)) for i, e, f in jobs], told, stopped, left, untold)
 
     def take(self, count: int = 1, **values: Any) -> list[Started]:
         """Start exactly so many jobs."""

@@ -178,13 +178,21 @@ def test_what_fails_before_it_starts_leaves_none(own: Own, dead: Wire, fields: d
 # -- where the letter cannot be written with the failure -----------------------------------------------------------
 
 
-def test_in_a_cluster_the_letter_is_left_to_the_caller(own: Own, dead: Wire) -> None:
+def kept(own: Own) -> list[tuple[str, float]]:
+    """The letters in the outbox, and since when."""
+    found: Any = own.wire.client.zrange(own.wire.key("outbox"), 0, -1, withscores=True)
+    return list(found)
+
+
+def test_in_a_cluster_the_letter_is_kept_for_the_caller(own: Own, dead: Wire) -> None:
     own.add(new_job("import", data='{"n":1}'))
     (job,) = own.take()
     reply = own.exchange(failed(job), dead_letter="dead", cluster=True, now=LATER)
-    ((letter_id, name, data),) = reply.letters
-    assert (letter_id, name) == (f"dead.q.1.{NOW}", "import")
+    ((to, letter_id, name, data),) = reply.letters
+    assert (to, letter_id, name) == ("dead", f"dead.q.1.{NOW}", "import")
     assert json.loads(data)["failedReason"] == "boom"
+    ((letter, since),) = kept(own)
+    assert (json.loads(letter), since) == ([to, letter_id, name, data], LATER)
     assert dead.names() == set()
     for added in (letter_id, "duplicate"):
         assert dead.call("addJob", jobName=name, data=data, customJobId=letter_id) == added
@@ -194,11 +202,11 @@ def test_the_ids_of_letters_stay_within_the_limit_and_apart(own: Own) -> None:
     long = "x" * 256
     own.add(new_job(custom_id=long))
     (job,) = own.take()
-    ((letter_id, *_),) = own.exchange(failed(job), dead_letter="dead", cluster=True).letters
+    ((_, letter_id, *_),) = own.exchange(failed(job), dead_letter="dead", cluster=True).letters
     assert len(letter_id) == len("dead.") + 40
     own.add(new_job(custom_id="y" * 256))
     (job,) = own.take()
-    ((other_id, *_),) = own.exchange(failed(job), dead_letter="dead", cluster=True).letters
+    ((_, other_id, *_),) = own.exchange(failed(job), dead_letter="dead", cluster=True).letters
     assert other_id != letter_id
 
 
@@ -209,11 +217,12 @@ def test_a_broken_queue_of_dead_letters_does_not_keep_the_job_from_failing(own: 
     first, second = own.take(2)
     reply = own.exchange(failed(first), completed(second), dead_letter="dead")
     assert reply.outcomes == "fc"
-    assert [letter[0] for letter in reply.letters] == [f"dead.q.1.{NOW}"]
+    assert [letter[1] for letter in reply.letters] == [f"dead.q.1.{NOW}"]
+    assert len(kept(own)) == 1
     assert own.wire.pending() == []
 
 
-def test_a_letter_for_which_there_is_no_id_is_left_to_the_caller(own: Own, dead: Wire) -> None:
+def test_a_letter_for_which_there_is_no_id_is_kept_for_the_caller(own: Own, dead: Wire) -> None:
     pipeline = dead.client.pipeline(transaction=False)
     for number in range(1, 1010):
         pipeline.hset(dead.key(f"job:{number}"), "state", "completed")

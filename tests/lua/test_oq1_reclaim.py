@@ -110,12 +110,32 @@ def test_a_revoked_job_and_an_expired_one_leave_no_letter(own: Own, dead: Wire) 
     assert dead.names() == set()
 
 
-def test_in_a_cluster_the_letter_is_left_to_the_caller(own: Own, dead: Wire) -> None:
+def test_in_a_cluster_the_letter_is_kept_for_the_caller(own: Own, dead: Wire) -> None:
     own.wire.add("poison")
     own.take()
     _, lost, _, letters = own.reclaim(LATER, max_stalled_count=0, dead_letter="dead", cluster=True)
-    assert (lost, letters[:2]) == (["1"], [f"dead.q.1.{NOW}", "poison"])
+    ((*about, _),) = [json.loads(letter) for letter in letters]
+    assert (lost, about) == (["1"], ["dead", f"dead.q.1.{NOW}", "poison"])
     assert dead.names() == set()
+
+
+def test_letters_that_nobody_added_are_handed_out_again(own: Own) -> None:
+    own.add(*(new_job() for _ in range(21)))
+    letters = [
+        letter
+        for turn, job in enumerate(own.take(21))
+        for letter in own.exchange(failed(job), dead_letter="dead", cluster=True, now=NOW + turn).letters
+    ]
+    with own.wire.unchanged():
+        assert own.reclaim(NOW + 99, min_idle_ms=100) == (0, [], False, [])
+        retried, lost, more, first = own.reclaim(NOW + 120, min_idle_ms=100)
+    assert (retried, lost, more) == (0, [], True)
+    assert [json.loads(letter) for letter in first] == letters[:20]
+    own.wire.client.zrem(own.wire.key("outbox"), *first)
+    _, _, more, rest = own.reclaim(NOW + 120, min_idle_ms=100)
+    assert ([json.loads(letter) for letter in rest], more) == (letters[20:], False)
+    own.wire.client.zrem(own.wire.key("outbox"), *rest)
+    assert own.wire.key("outbox") not in own.wire.names()
 
 
 def test_a_renewed_lease_is_left_alone(own: Own) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from orchestration_queue.errors import ServerError
 from orchestration_queue.options import Retention
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.lease import (
@@ -20,6 +21,7 @@ from orchestration_queue.protocol.lease import (
 )
 from orchestration_queue.protocol.operations import working
 from orchestration_queue.protocol.operations.graphs import NOTHING, News, Untold, tell, tell_all
+from orchestration_queue.protocol.operations.outbox import post
 from orchestration_queue.protocol.operations.settling import Verdict, settled
 from orchestration_queue.protocol.record import JobRecord
 
@@ -27,7 +29,8 @@ KEYS = QueueKeys("q")
 NOW = 1_700_000_000_000
 LEASE = Lease(JobRecord("7", {"processedOn": str(NOW), "stalledCount": "2"}), "5-1")
 NEWS = [b"other", b"9", b"glide:{q}:7", b"success"]
-LETTER = [b"dead.q.7.1700000000000", b"import", b'{"originalQueue":"q"}']
+LETTER = b'["dead","dead.q.7.1700000000000","import","{\\"originalQueue\\":\\"q\\"}"]'
+OTHER = b'["lost","dead.q.8.1700000000000","im\xffport","{}"]'
 
 
 @pytest.mark.parametrize(
@@ -53,16 +56,13 @@ def test_every_letter_of_the_server_is_a_verdict() -> None:
     operation = working.exchange(KEYS, "w", NOW)
     trip = operation.read([b"crfdwasgl", [], [], b"", [], []])
     assert trip.verdicts == tuple(Verdict)
-    assert (trip.started, trip.notices, bool(trip.untold)) == ((), (), False)
+    assert (trip.started, trip.letters, bool(trip.untold)) == ((), (), False)
 
 
 def test_what_concerns_other_servers_is_left_as_calls() -> None:
     operation = working.exchange(KEYS, "w", NOW, cluster=True, dead_letter="dead")
-    trip = operation.read([b"cf", [], NEWS, b"", LETTER, [b"8"]])
-    (letter,) = trip.notices
-    assert (letter.name, letter.keys[0]) == ("glidemq_addJob", "glide:{dead}:id")
-    assert letter.args[:4] == ("import", LETTER[2].decode(), "{}", NOW)
-    assert LETTER[0].decode() in letter.args
+    trip = operation.read([b"cf", [], NEWS, b"", [LETTER], [b"8"]])
+    assert trip.letters == (LETTER,)
     assert trip.untold == Untold((News("other", "9", "glide:{q}:7", "success"),), ("8",))
     here, there = tell(KEYS, trip.untold, NOW)
     assert [(keys.queue, operation.call.name) for keys, operation in (here, there)] == [
@@ -74,11 +74,36 @@ def test_what_concerns_other_servers_is_left_as_calls() -> None:
 def test_what_was_taken_back_is_told() -> None:
     operation = working.reclaim(KEYS, "w", 1, 1, 1, NOW, dead_letter="dead", cluster=True)
     nothing = operation.read([0, [], 0, [], [], [], 0])
-    assert nothing == working.Reclaimed(retried=0, failed=(), has_more=False, notices=(), untold=NOTHING, timed_out=0)
-    reclaimed = operation.read([3, [b"7"], 1, LETTER, NEWS, [], 2])
+    assert nothing == working.Reclaimed(retried=0, failed=(), has_more=False, letters=(), untold=NOTHING, timed_out=0)
+    reclaimed = operation.read([3, [b"7"], 1, [LETTER], NEWS, [], 2])
     assert (reclaimed.retried, reclaimed.failed, reclaimed.has_more) == (3, ("7",), True)
-    assert [notice.keys[0] for notice in reclaimed.notices] == ["glide:{dead}:id"]
+    assert reclaimed.letters == (LETTER,)
     assert ([one.dependent for one in reclaimed.untold.news], reclaimed.timed_out) == (["9"], 2)
+
+
+def test_kept_letters_are_struck_off_once_they_are_there() -> None:
+    steps = post(KEYS, [LETTER], NOW)
+    (added,) = next(steps)
+    assert (added.name, added.keys[0]) == ("glidemq_addJob", "glide:{dead}:id")
+    assert added.args[:4] == ("import", '{"originalQueue":"q"}', "{}", NOW)
+    assert "dead.q.7.1700000000000" in added.args
+    (gone,) = steps.send([b"duplicate"])
+    assert gone.words == ("ZREM", "glide:{q}:outbox", LETTER)
+    with pytest.raises(StopIteration) as end:
+        steps.send([1])
+    assert end.value.value == {}
+
+
+@pytest.mark.parametrize("refusal", [ServerError("no room"), b"ERR:ID_EXHAUSTED"], ids=["error", "word"])
+def test_letters_that_nobody_takes_stay_and_let_others_go_first(refusal: Any) -> None:
+    steps = post(KEYS, [OTHER, LETTER], NOW)
+    assert [call.keys[0] for call in next(steps)] == ["glide:{lost}:id", "glide:{dead}:id"]
+    gone, last = steps.send([refusal, b"dead.q.7.1700000000000"])
+    assert gone.words[2:] == (LETTER,)
+    assert last.words == ("ZADD", "glide:{q}:outbox", "XX", NOW, OTHER)
+    with pytest.raises(StopIteration) as end:
+        steps.send([1, 0])
+    assert list(end.value.value) == ["lost"]
 
 
 def test_what_is_told_may_leave_more_to_tell() -> None:

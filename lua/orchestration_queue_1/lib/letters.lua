@@ -6,6 +6,7 @@ local dependents = require("dependents")
 local letters = {}
 
 local LONGEST_ID = 256
+local MOST_OVERDUE = 20
 
 --- A payload inside other JSON: as it is when it is JSON, for reading and writing it anew would change numbers and empty
 --- lists; else, as when a codec wrote it, as a text.
@@ -39,9 +40,27 @@ local function add(self, name, data)
   return reply:sub(1, 4) ~= "ERR:"
 end
 
+--- Keep a letter until the caller, or whoever looks after overdue ones, has added it and struck it off.
+local function keep(self, letter_id, name, data)
+  local letter = cjson.encode({ self.dead_letter, letter_id, name, data })
+  redis.call("ZADD", self.queue .. "outbox", string.format("%.0f", self.now), letter)
+  self.letters[#self.letters + 1] = letter
+end
+
+--- Hand out letters that were kept before a time, and are still there: whoever was to add them may have died. Returns
+--- whether there may be more.
+function letters.overdue(self, before_ms)
+  local latest = string.format("%.0f", before_ms)
+  local found = redis.call("ZRANGEBYSCORE", self.queue .. "outbox", "-inf", latest, "LIMIT", 0, MOST_OVERDUE)
+  for _, letter in ipairs(found) do
+    self.letters[#self.letters + 1] = letter
+  end
+  return #found == MOST_OVERDUE
+end
+
 --- Add a dead letter about a job that is about to fail for good, unless it was revoked: then nobody misses it.
---- `job` has the field processedOn; `counted` says how many of its attempts were counted for this failure. What cannot be added here is left to the
---- caller, as in a cluster, where the other queue may be on another server: id, name and data.
+--- `job` has the field processedOn; `counted` says how many of its attempts were counted for this failure. What cannot be
+--- added here, as in a cluster, where the other queue may be on another server, is kept.
 function letters.send(self, job_id, job, reason, counted)
   if self.dead_letter == "" then
     return
@@ -59,9 +78,7 @@ function letters.send(self, job_id, job, reason, counted)
     fine, added = pcall(add, self, name, data)
   end
   if not (fine and added) then
-    local left = self.letters
-    left[#left + 1], left[#left + 2] = id_of(queue_name, job_id, job.processedOn or ""), name
-    left[#left + 1] = data
+    keep(self, id_of(queue_name, job_id, job.processedOn or ""), name, data)
   end
 end
 

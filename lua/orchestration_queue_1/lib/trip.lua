@@ -7,8 +7,9 @@ local retention = require("retention")
 
 local trip = {}
 
---- A trip for `who.consumer` of `who.group` at `now`. `outcomes` is the propagation of what it settles; with `cluster`,
---- dead letters are left to the caller; `dead_letter` names the queue of dead letters; `skip_events` and `skip_metrics` are those of completions.
+--- A trip for `who.consumer` of `who.group` at `now`. `outcomes` is the propagation of what it settles; `dead_letter`
+--- names the queue of dead letters, which are kept for the caller to add with `cluster`; `skip_events` and
+--- `skip_metrics` are those of completions.
 function trip.new(queue, now, who)
   who.queue, who.now = queue, now
   who.started, who.letters = {}, {}

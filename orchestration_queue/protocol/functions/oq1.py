@@ -704,8 +704,9 @@ def exchange(
         parked with its group, `l` lease lost and nothing changed; 2: job id, entry id (empty from a list), [field,
         value, ...] per started job; 3: queue, dependent, member, outcome per job that waits for one that ended, to be
         told there through `oq1_propagate`; 4: why no more jobs were taken: `enough` (there may be more), `empty`,
-        `full` (global concurrency), `paused`, or empty text when no more were wanted; 5: id, name, data per dead letter
-        that is left to the caller to add; 6: failed jobs whose dependents remain to be told through `oq1_propagate`.
+        `full` (global concurrency), `paused`, or empty text when no more were wanted; 5: the dead letters that this
+        call could not add, `[queue, id, name, data]` in JSON each, which the caller adds and then takes out of the
+        sorted set `outbox`; 6: failed jobs whose dependents remain to be told through `oq1_propagate`.
 
     The server refuses it when the stream key does not end in `:stream`; or when a kind, an entry id, a retention mode
     or what becomes of a job is none.
@@ -1170,7 +1171,7 @@ def reclaim(
     cluster: bool,
 ) -> Call:
     """Take jobs back from workers that fell silent: ready again, or failed when it happened too often; and fail
-    suspended jobs whose time is up.
+    suspended jobs whose time is up. Dead letters that nobody added are handed out again.
 
     Args:
         stream_key: Stream; ready jobs.
@@ -1194,10 +1195,10 @@ def reclaim(
 
     Returns:
         The call. Its reply (array): 1: how many jobs are ready again; 2: ids of those that failed, without expired
-        ones; 3: 1 if there may be more, else 0; 4: id, name, data per dead letter that is left to the caller to add; 5:
-        queue, dependent, member, outcome per job that waits for one that failed or expired, to be told there through
-        `oq1_propagate`; 6: such jobs whose dependents remain to be told through `oq1_propagate`; 7: how many suspended
-        jobs failed, at most 100.
+        ones; 3: 1 if there may be more, else 0; 4: the dead letters that this call could not add, and some of those
+        kept for longer than `min_idle_ms`, as `oq1_exchange` returns them; 5: queue, dependent, member, outcome per job
+        that waits for one that failed or expired, to be told there through `oq1_propagate`; 6: such jobs whose
+        dependents remain to be told through `oq1_propagate`; 7: how many suspended jobs failed, at most 100.
 
     The server refuses it when the stream key does not end in `:stream`; or when the limit is 0, or the dead letter
     queue none.
@@ -1707,7 +1708,7 @@ def version() -> Call:
     """Say which revision of this library answers. The major version is in its name.
 
     Returns:
-        The call. Its reply (text): `10`, growing with every change of the library.
+        The call. Its reply (text): `11`, growing with every change of the library.
 
     Cost: O(1).
     """

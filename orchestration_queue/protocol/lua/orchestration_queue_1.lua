@@ -2636,6 +2636,7 @@ local dependents = require("dependents")
 local letters = {}
 
 local LONGEST_ID = 256
+local MOST_OVERDUE = 20
 
 --- A payload inside other JSON: as it is when it is JSON, for reading and writing it anew would change numbers and empty
 --- lists; else, as when a codec wrote it, as a text.
@@ -2669,9 +2670,27 @@ local function add(self, name, data)
   return reply:sub(1, 4) ~= "ERR:"
 end
 
+--- Keep a letter until the caller, or whoever looks after overdue ones, has added it and struck it off.
+local function keep(self, letter_id, name, data)
+  local letter = cjson.encode({ self.dead_letter, letter_id, name, data })
+  redis.call("ZADD", self.queue .. "outbox", string.format("%.0f", self.now), letter)
+  self.letters[#self.letters + 1] = letter
+end
+
+--- Hand out letters that were kept before a time, and are still there: whoever was to add them may have died. Returns
+--- whether there may be more.
+function letters.overdue(self, before_ms)
+  local latest = string.format("%.0f", before_ms)
+  local found = redis.call("ZRANGEBYSCORE", self.queue .. "outbox", "-inf", latest, "LIMIT", 0, MOST_OVERDUE)
+  for _, letter in ipairs(found) do
+    self.letters[#self.letters + 1] = letter
+  end
+  return #found == MOST_OVERDUE
+end
+
 --- Add a dead letter about a job that is about to fail for good, unless it was revoked: then nobody misses it.
---- `job` has the field processedOn; `counted` says how many of its attempts were counted for this failure. What cannot be added here is left to the
---- caller, as in a cluster, where the other queue may be on another server: id, name and data.
+--- `job` has the field processedOn; `counted` says how many of its attempts were counted for this failure. What cannot be
+--- added here, as in a cluster, where the other queue may be on another server, is kept.
 function letters.send(self, job_id, job, reason, counted)
   if self.dead_letter == "" then
     return
@@ -2689,9 +2708,7 @@ function letters.send(self, job_id, job, reason, counted)
     fine, added = pcall(add, self, name, data)
   end
   if not (fine and added) then
-    local left = self.letters
-    left[#left + 1], left[#left + 2] = id_of(queue_name, job_id, job.processedOn or ""), name
-    left[#left + 1] = data
+    keep(self, id_of(queue_name, job_id, job.processedOn or ""), name, data)
   end
 end
 
@@ -2995,8 +3012,9 @@ local retention = require("retention")
 
 local trip = {}
 
---- A trip for `who.consumer` of `who.group` at `now`. `outcomes` is the propagation of what it settles; with `cluster`,
---- dead letters are left to the caller; `dead_letter` names the queue of dead letters; `skip_events` and `skip_metrics` are those of completions.
+--- A trip for `who.consumer` of `who.group` at `now`. `outcomes` is the propagation of what it settles; `dead_letter`
+--- names the queue of dead letters, which are kept for the caller to add with `cluster`; `skip_events` and
+--- `skip_metrics` are those of completions.
 function trip.new(queue, now, who)
   who.queue, who.now = queue, now
   who.started, who.letters = {}, {}
@@ -4472,8 +4490,8 @@ do -- exchange
     -- A dead letter is a job like those of glidemq_addJob, with the name of the one that failed, and about it this data:
     -- `{"originalQueue","originalJobId","data","failedReason","attemptsMade"}`, attempts without the last. It is written
     -- with the failure or not at all. In a cluster the other queue may be on another server, and the caller has to add the
-    -- letter; under its id, which is the same for each letter about one run, it may do so twice. Should the caller die
-    -- before, or this reply be lost, the letter is too, and the job is among the failed ones only.
+    -- letter; under its id, which is the same for each letter about one run, it may do so twice. Until then this queue keeps
+    -- it in `outbox`, by time: should the caller die, or this reply be lost, oq1_reclaim hands it out again.
     --
     -- Settled failures make letters, and no others: who revokes a job or gives it a time to live does not miss it, and of
     -- jobs that cost more than their bucket holds or whose workers were lost this call knows nothing (see oq1_reclaim).
@@ -4859,6 +4877,7 @@ do -- reclaim
     words.check_limit("reclaim", limit)
     words.check_queue_name("reclaim", dead_letter)
     local self = { queue = queue, now = now_ms, cluster = cluster, dead_letter = dead_letter, letters = {} }
+    local more_letters = letters.overdue(self, now_ms - min_idle_ms)
     local outcomes = propagation.new(queue, now_ms, 500, cluster)
     local retried, failed = 0, {}
     local sweep = {
@@ -4881,7 +4900,8 @@ do -- reclaim
     local _, more_list_jobs = reclaim.list_jobs(queue, sweep)
     local timed_out = suspension.sweep(queue, now_ms)
     local _, elsewhere, remaining = unpack(propagation.finish(outcomes))
-    return { retried, failed, (more_entries or more_list_jobs) and 1 or 0, self.letters, elsewhere, remaining, timed_out }
+    local more = (more_entries or more_list_jobs or more_letters) and 1 or 0
+    return { retried, failed, more, self.letters, elsewhere, remaining, timed_out }
   end)
 end
 
@@ -5184,6 +5204,6 @@ end
 do -- version
   redis.register_function("oq1_version", function(KEYS, ARGV)
     count_words("version", #KEYS, 0, #ARGV, 0)
-    return "10"
+    return "11"
   end)
 end

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from enum import Enum
 
 from orchestration_queue.options import Retention
-from orchestration_queue.protocol.call import Call
-from orchestration_queue.protocol.functions import glidemq, oq1
-from orchestration_queue.protocol.keys import QueueKeys
+from orchestration_queue.protocol.functions import oq1
 from orchestration_queue.protocol.lease import (
     KEEP,
     ChildrenWait,
@@ -21,7 +18,7 @@ from orchestration_queue.protocol.lease import (
     Suspension,
 )
 
-__all__ = ["Verdict", "dead_letters", "settled"]
+__all__ = ["Verdict", "settled"]
 
 
 class Verdict(Enum):
@@ -56,26 +53,6 @@ def settled(settlement: Settlement) -> oq1.Settled:
             return _told("s", lease, reason, wait_ms=timeout_ms)
         case GroupHold(lease, duration_ms, job, is_extending):
             return _told("g", lease, job, wait_ms=duration_ms, extend=is_extending)
-
-
-def dead_letters(keys: QueueKeys, queue: str, now_ms: int, letters: Sequence[str]) -> Iterator[Call]:
-    """Add the dead letters that the server left to us, flat: id, name and data of each.
-
-    The id is the same for each letter about one run of a job, so that adding it twice adds one.
-    """
-    for letter_id, name, data in zip(*[iter(letters)] * 3, strict=True):
-        there = QueueKeys(queue, keys.prefix)
-        yield glidemq.add_job(
-            id_key=there.id,
-            stream_key=there.stream,
-            scheduled_key=there.scheduled,
-            events_key=there.events,
-            job_name=name,
-            data=data,
-            opts="{}",
-            timestamp_ms=now_ms,
-            custom_id=letter_id,
-        )
 
 
 def _told(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -26,7 +26,8 @@ from orchestration_queue.protocol.lease import (
     Settlement,
     Suspension,
 )
-from orchestration_queue.protocol.operations.settling import Verdict, dead_letters
+from orchestration_queue.protocol.operations.outbox import add_letter
+from orchestration_queue.protocol.operations.settling import Verdict
 from orchestration_queue.protocol.operations.working import Renewal, notice
 from orchestration_queue.protocol.record import JobRecord, pairs
 
@@ -163,7 +164,7 @@ class Member:
             case Failure(lease, reason, max_attempts, backoff_ms):
                 failing = self.fail(lease, reason, now_ms, max_attempts, backoff_ms)
                 is_last = lease.record.attempts_made + 1 >= max_attempts and reason != _REVOKED
-                letters = self._letter(settlement, dead_letter, now_ms) if dead_letter and is_last else ()
+                letters = [self._letter(settlement, dead_letter, now_ms)] if dead_letter and is_last else []
                 return Told((*letters, failing), _failed)
             case Postponement(lease, until_ms, ""):
                 return Told(self._postpone(lease, until_ms), lambda _: Verdict.DELAYED)
@@ -220,7 +221,7 @@ class Member:
         """Fail a message that was revoked before this subscription started it."""
         return self.fail(message, _REVOKED, now_ms)
 
-    def _letter(self, failure: Failure, to: str, now_ms: int) -> Iterator[Call]:
+    def _letter(self, failure: Failure, to: str, now_ms: int) -> Call:
         """The dead letter, under an id that is the same however often it is sent."""
         record, reason = failure.lease.record, failure.reason
         data = record.fields.get("data", "")
@@ -235,7 +236,7 @@ class Member:
         }
         run = f"{self.keys.base}:{record.id}:{self.subscription}:{failure.lease.taken_ms}"
         letter_id = f"dead.{hashlib.sha256(run.encode()).hexdigest()[:32]}"
-        return dead_letters(self.keys, to, now_ms, (letter_id, record.name, dump_json(about)))
+        return add_letter(QueueKeys(to, self.keys.prefix), letter_id, record.name, dump_json(about), now_ms)
 
     def _postpone(self, lease: Lease, until_ms: int) -> tuple[Call, Call]:
         # The wire's function for this would bring the message back to every subscription.

@@ -13,7 +13,7 @@ from orchestration_queue.protocol.functions import glidemq, oq1
 from orchestration_queue.protocol.keys import GROUP, QueueKeys
 from orchestration_queue.protocol.lease import Delivery, Lease, Settlement
 from orchestration_queue.protocol.operations.graphs import NOTHING, Untold, read_untold
-from orchestration_queue.protocol.operations.settling import Verdict, dead_letters, settled
+from orchestration_queue.protocol.operations.settling import Verdict, settled
 from orchestration_queue.protocol.record import JobRecord, pairs
 
 __all__ = [
@@ -61,7 +61,7 @@ class Trip:
     Attributes:
         verdicts: What became of each outcome, in order.
         started: The jobs that started.
-        notices: Calls that remain to be made to add dead letters on other servers of a cluster. They may be made twice.
+        letters: Dead letters that the call could not add, and keeps for :func:`~.outbox.post`.
         why: Why it brought no more.
         untold: What the jobs that wait remain to be told: in a cluster those of other queues; else those that one call
             did not reach.
@@ -69,7 +69,7 @@ class Trip:
 
     verdicts: tuple[Verdict, ...]
     started: tuple[Lease, ...]
-    notices: tuple[Call, ...]
+    letters: tuple[bytes, ...]
     why: Why
     untold: Untold = NOTHING
 
@@ -93,7 +93,7 @@ def exchange(
 
     A job that fails for good leaves a dead letter in the queue ``dead_letter``, written with its failure, and decides
     for those that wait for it. In a ``cluster`` dead letters and jobs of other queues, which may be on other servers,
-    are left to :attr:`Trip.notices` and :attr:`Trip.untold`: they are lost with a worker that dies just then.
+    are left to :attr:`Trip.letters` and :attr:`Trip.untold`.
     ``skip_events`` and ``skip_metrics`` leave completions out of the events and of the metrics.
     """
     call = oq1.exchange(
@@ -122,10 +122,10 @@ def exchange(
         skip_events=skip_events,
         skip_metrics=skip_metrics,
     )
-    return Operation(call, lambda reply: _read_trip(keys, reply, dead_letter, now_ms))
+    return Operation(call, _read_trip)
 
 
-def _read_trip(keys: QueueKeys, reply: Reply, dead_letter: str, now_ms: int) -> Trip:
+def _read_trip(reply: Reply) -> Trip:
     verdicts, started, news, why, letters, job_ids = reply
     jobs = iter(started)
     return Trip(
@@ -134,7 +134,7 @@ def _read_trip(keys: QueueKeys, reply: Reply, dead_letter: str, now_ms: int) -> 
             Lease(JobRecord(text(job_id), pairs(fields)), text(entry_id))
             for job_id, entry_id, fields in zip(jobs, jobs, jobs, strict=True)
         ),
-        tuple(dead_letters(keys, dead_letter, now_ms, texts(letters))),
+        tuple(letters),
         Why(text(why)),
         read_untold(news, job_ids),
     )
@@ -287,8 +287,7 @@ class Reclaimed:
         retried: How many jobs are ready again.
         failed: Ids of those that fell silent too often, and have failed.
         has_more: There may be more: look again.
-        notices: Calls that remain to be made for a dead letter queue on another server of a cluster. They may be made
-            twice.
+        letters: Dead letters that the call could not add, or that nobody added yet; kept for :func:`~.outbox.post`.
         untold: What the jobs that wait for the failed and expired ones remain to be told.
         timed_out: How many suspended jobs failed, because their time was up.
     """
@@ -296,7 +295,7 @@ class Reclaimed:
     retried: int
     failed: tuple[str, ...]
     has_more: bool
-    notices: tuple[Call, ...]
+    letters: tuple[bytes, ...]
     untold: Untold
     timed_out: int
 
@@ -342,9 +341,8 @@ def reclaim(
 
     def read(reply: Reply) -> Reclaimed:
         retried, failed, more, letters, news, job_ids, timed_out = reply
-        notices = tuple(dead_letters(keys, dead_letter, now_ms, texts(letters)))
         untold = read_untold(news, job_ids)
-        return Reclaimed(integer(retried), tuple(texts(failed)), integer(more) == 1, notices, untold, timed_out)
+        return Reclaimed(integer(retried), tuple(texts(failed)), integer(more) == 1, tuple(letters), untold, timed_out)
 
     return Operation(call, read)
 
