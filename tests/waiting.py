@@ -9,7 +9,7 @@ from collections.abc import Callable
 __all__ = ["wait_until", "wait_until_sync"]
 
 
-async def wait_until(predicate: Callable[[], object], description: str, seconds: float = 30.0) -> None:
+async def wait_until(predicate: Callable[[], object], description: str, seconds: float = 60.0) -> None:
     """Return as soon as the predicate holds; fail with the description when it does not in time."""
     deadline = time.monotonic() + seconds
     while not predicate():
@@ -18,7 +18,7 @@ async def wait_until(predicate: Callable[[], object], description: str, seconds:
         await asyncio.sleep(0.005)
 
 
-def wait_until_sync(predicate: Callable[[], object], description: str, seconds: float = 30.0) -> None:
+def wait_until_sync(predicate: Callable[[], object], description: str, seconds: float = 60.0) -> None:
     """As :func:`wait_until`, outside of a loop."""
     deadline = time.monotonic() + seconds
     while not predicate():
