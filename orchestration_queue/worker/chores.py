@@ -13,6 +13,7 @@ from orchestration_queue.options import WorkerOptions, milliseconds
 from orchestration_queue.protocol.operations.housekeeping import Tick
 from orchestration_queue.server.clock import Sleeper
 from orchestration_queue.worker.flow_keeper import FlowKeeper
+from orchestration_queue.worker.heartbeat import Heartbeat
 from orchestration_queue.worker.leader import Leader
 from orchestration_queue.worker.line import Line
 
@@ -32,6 +33,7 @@ class Chores:
         options: The worker's options.
         leader: Fires the queue's repeatable jobs; None leaves that to other workers.
         keeper: Sees to the queue's flows; None leaves that to other workers.
+        heartbeat: Keeps our own leases.
         on_ready: Called when a stalled job became ready.
         on_tick: Called with what came of each tick.
         on_register: Awaited to renew the worker's registration.
@@ -44,6 +46,7 @@ class Chores:
         *,
         leader: Leader | None,
         keeper: FlowKeeper | None,
+        heartbeat: Heartbeat,
         on_ready: Callable[[], None],
         on_tick: Callable[[Tick], None],
         on_register: Callable[[], Awaitable[None]],
@@ -52,6 +55,7 @@ class Chores:
         self._options = options
         self._leader = leader
         self._keeper = keeper
+        self._heartbeat = heartbeat
         self._on_ready = on_ready
         self._on_tick = on_tick
         self._on_register = on_register
@@ -92,7 +96,10 @@ class Chores:
         return min((due for due in (tick.due_ms, schedules_due_ms) if due >= 0), default=-1)
 
     async def _reclaim(self) -> None:
-        if not self._line.outages.is_recent and await self._line.reclaim():
+        # A process that was stopped for long would take its own jobs for abandoned.
+        if self._line.outages.is_recent or self._heartbeat.is_behind:
+            return
+        if await self._line.reclaim():
             self._on_ready()
 
 

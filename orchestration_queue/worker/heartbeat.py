@@ -67,6 +67,12 @@ class Heartbeat:
         """Stop renewing this lease."""
         self._kept.pop(lease, None)
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether some lease should have been renewed long ago: half of the time that was left then is over."""
+        now = time.monotonic()
+        return any(now > kept.next_at + kept.interval_s / 2 for kept in list(self._kept.values()))
+
     def close(self) -> None:
         """Stop, and wait for the thread to end."""
         self._over = True

@@ -235,7 +235,7 @@ class Worker:
                 self._machine, line, runner, heartbeat, leader, self._announcer, self.options
             )
             stack.push_async_callback(driver.end)
-            chores = asyncio.ensure_future(self._chores(leader, self._keeper(calls)).run())
+            chores = asyncio.ensure_future(self._chores(leader, heartbeat, self._keeper(calls)).run())
             stack.push_async_callback(_cancelled, chores)
             chores.add_done_callback(lambda _: self.kill())  # they never end by themselves; their error is raised
             await line.join()
@@ -282,12 +282,13 @@ class Worker:
             patience=options.abandon_flows_after,
         )
 
-    def _chores(self, leader: Leader, keeper: FlowKeeper) -> Chores:
+    def _chores(self, leader: Leader, heartbeat: Heartbeat, keeper: FlowKeeper) -> Chores:
         return Chores(
             self._line,
             self.options,
             leader=leader if self.options.run_schedulers else None,
             keeper=keeper,
+            heartbeat=heartbeat,
             on_ready=self._look_again,
             on_tick=self._ticked,
             on_register=self._register,

@@ -12,6 +12,7 @@ import redis
 
 from orchestration_queue.client import Queue
 from orchestration_queue.options import JobOptions
+from orchestration_queue.server.clock import now_ms
 from orchestration_queue.states import JobState
 from tests.chaos.books import counted, mistakes
 from tests.chaos.workers import LEASE_S, cli_worker, suspend
@@ -78,6 +79,21 @@ def test_a_worker_that_wakes_beside_the_new_run_does_not_disturb_it(
             assert job.wait(10)["pid"] == other.pid
     job.refresh()
     assert (job.record.attempts_made, job.record.stalled_count, len(job.logs())) == (0, 1, 2)
+    assert mistakes(raw, queue.keys, completed=1) == {}
+
+
+def test_a_worker_that_stood_still_alone_does_not_take_its_own_job_for_abandoned(
+    queue: Queue, server_url: str, raw: redis.Redis
+) -> None:
+    job = queue.add("work", {"seconds": 4 * LEASE_S})
+    with cli_worker(queue.name, server_url) as sleeper:
+        wait_until_sync(lambda: len(job.logs()) == 1, "the sleeper to run the job", 60)
+        suspend(sleeper)
+        renewed_ms = int(str(raw.hget(queue.keys.job(job.id), "lastActive")))
+        wait_until_sync(lambda: now_ms() - renewed_ms > 1500 * LEASE_S, "its lease to be over")
+        sleeper.send_signal(signal.SIGCONT)
+        assert job.wait(60)["pid"] == sleeper.pid
+    assert (len(job.logs()), job.refresh().stalled_count) == (1, 0)
     assert mistakes(raw, queue.keys, completed=1) == {}
 
 
