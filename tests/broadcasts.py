@@ -14,17 +14,14 @@ from orchestration_queue.options import (
     JobOptions,
     WorkerOptions,
 )
-from orchestration_queue.protocol.operations import taking_over
-from orchestration_queue.protocol.operations.subscribing import Member
-from orchestration_queue.server import AsyncConnection
 from orchestration_queue.worker import AsyncActiveJob, BroadcastWorker
 from tests.waiting import wait_until
 
-__all__ = ["QUICK", "THRICE", "Seen", "idle", "settled", "subscribed"]
+__all__ = ["QUICK", "THRICE", "Seen", "fall_silent", "settled", "subscribed"]
 
 QUICK = WorkerOptions(
     concurrency=4,
-    lock_duration=timedelta(seconds=1),
+    lock_duration=timedelta(seconds=30),  # what is to be taken over, falls silent when the test says so
     stalled_interval=timedelta(milliseconds=200),
     promotion_interval=timedelta(milliseconds=50),
     drain=timedelta(seconds=5),
@@ -73,19 +70,21 @@ async def subscribed(
         yield worker
     finally:
         worker.stop()
-        await asyncio.wait_for(running, 10)
+        await asyncio.wait_for(running, 60)
 
 
 async def settled(shop: AsyncBroadcast) -> None:
     """Wait until no subscription owes anything."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while any(one.pending or one.lag for one in await shop.subscriptions()):  # noqa: ASYNC110  the server tells nobody
             await asyncio.sleep(0.005)
 
 
-async def idle(url: str, shop: AsyncBroadcast, subscription: str, duration: timedelta) -> None:
-    """Wait until an entry has been in the subscription's hands for so long."""
-    operation = taking_over.idle(Member(shop.keys, subscription, ""), duration // timedelta(milliseconds=1))
-    async with await AsyncConnection.open(url) as connection, asyncio.timeout(10):
-        while not await connection.run(operation):  # noqa: ASYNC110  the server tells nobody
-            await asyncio.sleep(0.02)
+def fall_silent(raw: Any, shop: AsyncBroadcast, subscription: str, consumer: str | None = None) -> None:
+    """Let nothing have been heard for an hour of what the subscription's workers hold, or one of them."""
+    stream = shop.keys.stream
+    for held in raw.xpending_range(stream, subscription, "-", "+", 1000, consumer):
+        entry_id, whose = held["message_id"], held["consumer"]
+        ((_, entry),) = raw.xrange(stream, entry_id, entry_id)
+        raw.hset(shop.keys.job(entry["jobId"]), "lastActive", 0)
+        raw.xclaim(stream, subscription, whose, 0, [entry_id], idle=3_600_000, justid=True)

@@ -29,7 +29,7 @@ from orchestration_queue.schedules import Every, JobTemplate
 from orchestration_queue.server.clock import now_ms
 from orchestration_queue.worker import AsyncActiveJob
 from orchestration_queue.worker.interrupts import JobInterrupt
-from tests.broadcasts import THRICE, Seen, idle, settled, subscribed
+from tests.broadcasts import THRICE, Seen, fall_silent, settled, subscribed
 from tests.waiting import wait_until
 
 
@@ -120,7 +120,8 @@ async def test_a_subscription_that_was_ended_under_its_worker_begins_anew(
     shop: AsyncBroadcast, server_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     seen = Seen()
-    async with subscribed(shop, "mailer", seen, server_url) as worker:
+    # With a long wait at the server, it is there, and at nothing else, that the worker learns of it.
+    async with subscribed(shop, "mailer", seen, server_url, block=timedelta(minutes=5)) as worker:
         assert await shop.unsubscribe("mailer")
         await wait_until(lambda: "interrupted" in caplog.text, "the worker to notice")
         await wait_until(lambda: worker.is_listening, "the worker to go on")
@@ -203,7 +204,7 @@ async def test_a_message_out_of_attempts_fails_for_its_subscription_alone(
     ):
         message = await shop.publish("orders.created", 1, THRICE)
         told: list[str] = []
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not {"failed", "completed"} <= set(told):
                 told += [event.type for event in await events.read(1) if event.job_id == message.id]
         await settled(shop)
@@ -236,7 +237,7 @@ async def test_a_subscription_leaves_a_dead_letter_of_what_failed_for_good(
 
 
 async def test_a_message_whose_worker_is_gone_goes_to_another_of_its_subscription(
-    shop: AsyncBroadcast, server_url: str
+    shop: AsyncBroadcast, server_url: str, raw: Any
 ) -> None:
     given_up = asyncio.Event()
 
@@ -248,8 +249,9 @@ async def test_a_message_whose_worker_is_gone_goes_to_another_of_its_subscriptio
     async with subscribed(shop, "calm", calm, server_url):
         async with subscribed(shop, "mailer", stuck, server_url) as worker:
             message = await shop.publish("orders.created", 1)
-            await asyncio.wait_for(given_up.wait(), 10)
+            await asyncio.wait_for(given_up.wait(), 60)
             worker.kill()
+        fall_silent(raw, shop, "mailer")
         async with subscribed(shop, "mailer", heir, server_url, start_from="0-0"):
             await wait_until(lambda: heir.data, "another worker to take it over")
             await settled(shop)
@@ -279,6 +281,7 @@ async def test_a_message_that_lost_too_many_workers_fails_for_its_subscription(
         async with subscribed(shop, "mailer", stuck, server_url) as worker:
             await wait_until(lambda wanted=wanted: starts == wanted, f"start {wanted}")  # type: ignore[misc]
             worker.kill()
+        fall_silent(raw, shop, "mailer")
     async with subscribed(shop, "mailer", stuck, server_url):
         await wait_until(lambda: raw.zscore(shop.keys.failed, message.id), "it to fail")
         await settled(shop)
@@ -286,7 +289,7 @@ async def test_a_message_that_lost_too_many_workers_fails_for_its_subscription(
     assert (await message.refresh()).failed_reason == "job stalled more than maxStalledCount"
 
 
-async def test_a_long_run_is_left_to_its_worker(shop: AsyncBroadcast, server_url: str) -> None:
+async def test_a_long_run_is_left_to_its_worker(shop: AsyncBroadcast, server_url: str, raw: Any) -> None:
     end = asyncio.Event()
     starts = 0
 
@@ -295,14 +298,25 @@ async def test_a_long_run_is_left_to_its_worker(shop: AsyncBroadcast, server_url
         starts += 1
         await end.wait()
 
+    def looks() -> int:
+        return int(raw.info("commandstats")["cmdstat_xrange"]["calls"])
+
+    lease = timedelta(seconds=6)  # long enough to be renewed in time by a process that is held up
     async with (
-        subscribed(shop, "mailer", slow, server_url) as one,
-        subscribed(shop, "mailer", slow, server_url) as other,
+        subscribed(shop, "mailer", slow, server_url, lock_duration=lease) as one,
+        subscribed(shop, "mailer", slow, server_url, lock_duration=lease) as other,
     ):
-        await shop.publish("orders.created", 1)
+        record = shop.keys.job((await shop.publish("orders.created", 1)).id)
         await wait_until(lambda: starts == 1, "its start")
-        # For longer than a lease, and with sweeps in between.
-        await idle(server_url, shop, "mailer", timedelta(seconds=1.5))
+        began_ms = int(raw.hget(record, "lastActive"))
+        await wait_until(lambda: int(raw.hget(record, "lastActive")) > began_ms, "its renewal")
+        assert int(raw.hget(record, "lastActive")) - began_ms >= lease / timedelta(milliseconds=1) / 2 - 10
+        # As if it had been handed out long ago: only the renewals speak for it now.
+        ((entry_id, _),) = raw.xrange(shop.keys.stream)
+        (held,) = raw.xpending_range(shop.keys.stream, "mailer", "-", "+", 1)
+        raw.xclaim(shop.keys.stream, "mailer", held["consumer"], 0, [entry_id], idle=3_600_000, justid=True)
+        before = looks()
+        await wait_until(lambda: looks() >= before + 4, "both workers to look at it")
         assert one.running + other.running == 1
         end.set()
         await settled(shop)
@@ -328,7 +342,7 @@ async def test_a_message_that_was_trimmed_off_while_it_ran_still_ends(
 
 @pytest.mark.parametrize("seed", [1, 2])
 async def test_no_message_is_lost_and_none_comes_back_after_it_succeeded(
-    shop: AsyncBroadcast, server_url: str, seed: int
+    shop: AsyncBroadcast, server_url: str, raw: Any, seed: int
 ) -> None:
     chance = random.Random(seed)
     successes: Counter[tuple[str, int]] = Counter()
@@ -360,6 +374,7 @@ async def test_no_message_is_lost_and_none_comes_back_after_it_succeeded(
         async with subscribed(shop, "mailer", stuck, server_url) as victim:
             await wait_until(lambda: victim.running, "it to be busy")
             victim.kill()
+        fall_silent(raw, shop, "mailer", victim.id)
         await publishing
         await wait_until(lambda: len(successes) == 200, "both to succeed with all")
         await settled(shop)

@@ -6,7 +6,6 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -28,7 +27,7 @@ from orchestration_queue.server.clock import now_ms
 from orchestration_queue.states import JobState
 from orchestration_queue.worker.broadcast_line import BroadcastLine
 from orchestration_queue.worker.machine import Exchange
-from tests.broadcasts import QUICK, THRICE, Seen, idle, settled, subscribed
+from tests.broadcasts import QUICK, THRICE, Seen, fall_silent, settled, subscribed
 from tests.waiting import wait_until
 
 
@@ -38,16 +37,16 @@ async def shop(server_url: str, queue_name: str, raw: redis.Redis) -> AsyncItera
         yield shop
 
 
-async def test_a_worker_that_wakes_too_late_changes_nothing(shop: AsyncBroadcast, server_url: str) -> None:
+async def test_a_worker_that_wakes_too_late_changes_nothing(shop: AsyncBroadcast, server_url: str, raw: Any) -> None:
     """Its message goes on under another entry, so that what it says of the old one is not heard."""
     late = Member(QueueKeys(shop.name), "mailer", "late")
     await shop.subscribe("mailer")
     message = await shop.publish("orders.created", 1, THRICE)
     async with await AsyncConnection.open(server_url) as connection:
         (taken,) = await connection.run(late.read(1))
-        replies = await connection.pipeline(late.start(taken, now_ms() - 5000))
-        lease = late.read_start(taken, *replies)
+        lease = late.read_start(taken, *await connection.pipeline(late.start(taken, now_ms())))
         assert isinstance(lease, Lease)
+        fall_silent(raw, shop, "mailer")
         heir = Seen()
         async with subscribed(shop, "mailer", heir, server_url):
             await wait_until(lambda: heir.data, "another worker to take it over")
@@ -117,7 +116,7 @@ async def test_two_sweeps_at_once_hand_each_message_on_once(shop: AsyncBroadcast
             for name in ("w-1", "w-2")
         ]
         assert not await lines[0].reclaim()
-        await idle(server_url, shop, "mailer", timedelta(seconds=1))
+        fall_silent(raw, shop, "mailer")
         assert any(await asyncio.gather(*(line.reclaim() for line in lines)))
     handed_on = Counter(entry["jobId"] for _, entry in raw.xrange(shop.keys.stream) if "retryGroup" in entry)
     assert handed_on == Counter(str(number) for number in range(1, 121))
