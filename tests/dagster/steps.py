@@ -137,8 +137,12 @@ def pooled(shelf: Shelf) -> None:
 
 @dg.op(tags={"kind": "heavy"})
 def heavy(shelf: Shelf) -> None:
-    """One at a time, by its tag."""
+    """One at a time, by its tag; or as many as the test says, of whom each waits until all have begun."""
     begun = time.monotonic()
+    note("begun", begun)
+    together = int(os.environ.get("TOGETHER", "1"))
+    while len(scratch("begun").read_text().splitlines()) < together and time.monotonic() < begun + 30:
+        time.sleep(0.01)
     time.sleep(0.1)
     shelf.put(f"{begun} {time.monotonic()}")
 

@@ -122,7 +122,7 @@ def test_tag_concurrency_limits_hold(fleet: Fleet) -> None:
 
 
 def test_without_limits_the_same_steps_overlap(fleet: Fleet) -> None:
-    assert fleet.run(steps.heavy_job).success
+    assert fleet.run(steps.heavy_job, env={"SCRATCH": str(fleet.scratch), "TOGETHER": "2"}).success
     assert overlaps(fleet.lines("shelf")) > 0
 
 
@@ -136,7 +136,8 @@ def test_compute_logs_hold_all_output_of_a_step_and_of_its_children(fleet: Fleet
     (mine,) = [data for data in captured if data.step_keys == ["report"]]
     manager = fleet.instance.compute_log_manager
     key = manager.build_log_key_for_run(result.run_id, mine.file_key)
-    assert manager.is_capture_complete(key)
+    # The step tells of its success first.
+    wait_until_sync(lambda: manager.is_capture_complete(key), "the step's process to close its logs", 60)
     logs = manager.get_log_data(key)
     assert logs.stdout
     assert logs.stderr
@@ -149,11 +150,20 @@ def test_compute_logs_hold_all_output_of_a_step_and_of_its_children(fleet: Fleet
 
 
 def test_isolation_in_process_keeps_one_warm_process(fleet: Fleet) -> None:
-    assert fleet.run(steps.where_job, isolation="in_process", max_concurrent=1).success
-    pids = {line.split()[1] for line in fleet.lines("where")}
+    pids = {_process_of_one(fleet, isolation="in_process") for _ in range(2)}
     assert len(pids) == 1
     forked = {line.split()[2] for line in _after(fleet, isolation="fork")}
     assert not pids & forked
+
+
+def _process_of_one(fleet: Fleet, **run: Any) -> str:
+    """The process that did the only step of one more run, and is done with it: a step tells of its success before."""
+    result = fleet.run(steps.urgent_job, **run)
+    assert result.success
+    with Queue(fleet.queue, url=fleet.url) as queue:
+        job = queue.get_job(f"dagster.{result.run_id}.where_0.1")
+        wait_until_sync(lambda: job.refresh().is_finished, "the step's worker to have its process back", 60)
+    return fleet.lines("where")[-1].split()[1]
 
 
 def test_isolation_spawn_starts_a_process_for_each_step(fleet: Fleet) -> None:
@@ -189,9 +199,10 @@ def test_a_step_whose_job_is_revoked_fails_once(fleet: Fleet) -> None:
 
 
 def test_a_step_that_takes_too_long_is_stopped_and_fails(fleet: Fleet) -> None:
-    result = fleet.run(steps.endless_job, step_timeout=0.5)
+    result = fleet.run(steps.endless_job, step_timeout=3.0)
     assert not result.success
-    assert fleet.lines("cleaned")
+    # Its time begins with its process: on a busy machine it may be over before the step is.
+    assert fleet.lines("cleaned") == [line.split()[0] for line in fleet.lines("endless")]
     assert fleet.types(result.run_id, "endless").count("STEP_FAILURE") == 1
 
 
@@ -223,7 +234,7 @@ def test_workers_put_back_what_wants_another_version_of_the_code(fleet: Fleet) -
     with Queue(fleet.queue, url=fleet.url) as queue:
         job = queue.add(wants_v3.kind, wants_v3.data())
         wait_until_sync(lambda: job.refresh().state is JobState.DELAYED, "the job to be put back", 60)
-        assert job.revoke() is Revocation.REVOKED
+        job.revoke()  # it may be with a worker again
 
 
 def test_a_step_may_start_when_its_inputs_are_there(fleet: Fleet) -> None:
@@ -343,9 +354,8 @@ def test_a_bad_tag_ends_the_run_before_any_step_starts(fleet: Fleet) -> None:
 
 
 def test_the_tags_of_a_run_reach_its_steps(fleet: Fleet) -> None:
-    tags = {"orchestration_queue/isolation": "in_process", "orchestration_queue/timeout": "30"}
-    assert fleet.run(steps.where_job, tags=tags, max_concurrent=1).success
-    assert len({line.split()[1] for line in fleet.lines("where")}) == 1
+    tags = {"orchestration_queue/isolation": "in_process", "orchestration_queue/timeout": "90"}
+    assert len({_process_of_one(fleet, tags=tags) for _ in range(2)}) == 1
     result = fleet.run(steps.endless_job, tags={"orchestration_queue/queue": "elsewhere"}, unclaimed_timeout=0.5)
     assert "'elsewhere'" in why(result, "endless")
 
