@@ -104,7 +104,8 @@ class Launches(Fleet):
 def launches(url: str, scratch: Path, **overrides: Any) -> Iterator[Launches]:
     """An instance with our launcher and coordinator, monitored, and its code location. No workers."""
     config = {
-        "run_launcher": launcher_of(url=url, queue=QUEUE, lease=2.0, env={"SCRATCH": str(scratch)}),
+        # Long for what is not to be lost on a busy machine, and short for the test that waits for its end.
+        "run_launcher": launcher_of(url=url, queue=QUEUE, lease=8.0, env={"SCRATCH": str(scratch)}),
         "run_coordinator": {"module": "orchestration_queue.dagster", "class": "QueueRunCoordinator"},
         "run_monitoring": {"enabled": True, "max_resume_run_attempts": 1, "start_timeout_seconds": 600},
         **overrides,

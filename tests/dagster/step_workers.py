@@ -54,8 +54,8 @@ class Fleet:
 
     @property
     def config(self) -> dict[str, object]:
-        """What an executor needs to find the workers."""
-        return {"url": self.url, "queue": self.queue, "lease": 2.0, "env": {"SCRATCH": str(self.scratch)}}
+        """What an executor needs to find the workers. No busy machine stops one for as long as its lease."""
+        return {"url": self.url, "queue": self.queue, "lease": 30.0, "env": {"SCRATCH": str(self.scratch)}}
 
     def lines(self, name: str) -> list[str]:
         """The lines of a trace; none before it is there."""
@@ -80,7 +80,7 @@ class Fleet:
             yield process
 
 
-QUICK = ("--concurrency", "4", "--lock-duration", "2", "--stalled-interval", "0.5")
+QUICK = ("--concurrency", "4", "--stalled-interval", "0.5")
 
 
 @contextmanager

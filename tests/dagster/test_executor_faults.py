@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import sys
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -26,6 +25,9 @@ from tests.processes import parent_of, running_process
 from tests.waiting import wait_until_sync
 
 pytestmark = [pytest.mark.dagster, pytest.mark.chaos, pytest.mark.timeout(240)]
+
+BRIEF_S = 5.0
+"""The lease where a worker is to be missed: no longer than a test likes to wait, nor than a busy machine stops one."""
 
 
 @pytest.fixture(scope="module")
@@ -78,20 +80,21 @@ def assert_was_lost_once(fleet: Fleet, result: dg.ExecuteJobResult) -> None:
 
 
 def test_a_killed_worker_takes_its_steps_along_and_another_does_them(fleet: Fleet) -> None:
-    with fleet.worker(), fleet.worker(), running(fleet, steps.endless_job) as run:
+    with fleet.worker(), fleet.worker(), running(fleet, steps.endless_job, lease=BRIEF_S) as run:
         child, host = begun(fleet, "endless", 1)
-        killed = time.monotonic()
         os.kill(parent_of(host), signal.SIGKILL)
         wait_until_sync(lambda: not is_alive(child) and not is_alive(host), "all of the worker to die")
         begun(fleet, "endless", 2)
-        taken_s = time.monotonic() - killed
         result = finish(fleet, run)
         assert_was_lost_once(fleet, result)
-    assert taken_s < 15  # a lease of 2 s, and a second to be sure; the second worker may still be starting
+        with Queue(fleet.queue, url=fleet.url) as queue:
+            lost = queue.get_job(f"dagster.{result.run_id}.endless.1")
+            wait_until_sync(lambda: lost.refresh().is_finished, "the other worker to meet what was begun")
+            assert lost.record.failed_reason in {
+                "revoked",
+                f"{LOST}the worker that had begun it did not renew its lease.",
+            }, "it was left alone"
     assert len(fleet.lines("cleaned")) == 1
-    with Queue(fleet.queue, url=fleet.url) as queue:  # the other worker has met what was begun, and left it alone
-        reason = queue.get_job(f"dagster.{result.run_id}.endless.1").record.failed_reason
-    assert reason in {"revoked", f"{LOST}the worker that had begun it did not renew its lease."}
 
 
 def test_a_killed_host_is_replaced_and_its_steps_are_tried_again(fleet: Fleet) -> None:
@@ -105,7 +108,7 @@ def test_a_killed_host_is_replaced_and_its_steps_are_tried_again(fleet: Fleet) -
 
 
 def test_a_step_that_wakes_after_its_lease_tells_nothing_any_more(fleet: Fleet) -> None:
-    with fleet.worker(), fleet.worker(), running(fleet, steps.endless_job) as run:
+    with fleet.worker(), fleet.worker(), running(fleet, steps.endless_job, lease=BRIEF_S) as run:
         child, host = begun(fleet, "endless", 1)
         asleep = (parent_of(host), host, child)
         try:
@@ -124,7 +127,7 @@ def test_a_step_that_wakes_after_its_lease_tells_nothing_any_more(fleet: Fleet) 
 
 
 def test_a_step_ends_when_its_sleeping_worker_cannot_renew_its_lease(fleet: Fleet) -> None:
-    with fleet.worker() as worker, running(fleet, steps.endless_job, worker_lost_retries=0) as run:
+    with fleet.worker() as worker, running(fleet, steps.endless_job, lease=BRIEF_S, worker_lost_retries=0) as run:
         child, _ = begun(fleet, "endless", 1)
         os.kill(worker.pid, signal.SIGSTOP)
         try:
@@ -148,7 +151,7 @@ def test_a_worker_that_is_told_to_stop_lets_its_steps_end(fleet: Fleet) -> None:
 
 def test_steps_that_outlast_the_drain_are_done_by_another_worker(fleet: Fleet) -> None:
     brief = ("--drain", "0.2")
-    with fleet.worker(*brief), fleet.worker(*brief), running(fleet, steps.endless_job) as run:
+    with fleet.worker(*brief), fleet.worker(*brief), running(fleet, steps.endless_job, lease=BRIEF_S) as run:
         child, host = begun(fleet, "endless", 1)
         os.kill(parent_of(host), signal.SIGTERM)
         wait_until_sync(lambda: not is_alive(child), "the step's process to be ended", 30)
@@ -157,16 +160,14 @@ def test_steps_that_outlast_the_drain_are_done_by_another_worker(fleet: Fleet) -
 
 
 @contextmanager
-def own_process(fleet: Fleet, job: str) -> Iterator[Callable[[], float]]:
-    """A run in a process of its own; gives what interrupts it, and says how long it then took to end."""
+def own_process(fleet: Fleet, job: str) -> Iterator[Callable[[], None]]:
+    """A run in a process of its own; gives what interrupts it, and waits for its end."""
     command = [sys.executable, "-m", "tests.dagster.run_here", job, "x", json.dumps(fleet.config)]
     with home_is(fleet.instance.root_directory), running_process(command, fleet.url) as process:
 
-        def interrupt() -> float:
+        def interrupt() -> None:
             process.send_signal(signal.SIGINT)
-            told = time.monotonic()
             process.wait(60)
-            return time.monotonic() - told
 
         yield interrupt
 
@@ -174,15 +175,18 @@ def own_process(fleet: Fleet, job: str) -> Iterator[Callable[[], float]]:
 def test_a_cancelled_run_stops_its_steps_and_waits_until_they_have(fleet: Fleet) -> None:
     with fleet.worker(), own_process(fleet, "endless_job") as interrupt:
         child, _ = begun(fleet, "endless", 1)
-        taken_s = interrupt()
-        assert not is_alive(child)
-    assert taken_s < 5, taken_s
-    assert fleet.lines("cleaned") == [str(child)]
-    (run,) = fleet.instance.get_runs(limit=1)
+        interrupt()
+        assert fleet.lines("cleaned") == [str(child)]
+        (run,) = fleet.instance.get_runs(limit=1)
+        told = [entry.message for entry in fleet.instance.all_logs(run.run_id)]
+        assert "Step 'endless' was stopped." in told, "it has said so, and the run did not wait for it in vain"
+        wait_until_sync(lambda: not is_alive(child), "the step's process to leave, which has told of its end")
+        with Queue(fleet.queue, url=fleet.url) as queue:
+            job = queue.get_job(f"dagster.{run.run_id}.endless.1")
+            wait_until_sync(lambda: job.refresh().is_finished, "its worker to tell the queue, too")
+            assert job.record.failed_reason == "revoked"
     types = fleet.types(run.run_id)
     assert types.index("STEP_FAILURE") < max(types.index(kind) for kind in types if kind.startswith("PIPELINE_"))
-    with Queue(fleet.queue, url=fleet.url) as queue:
-        assert queue.get_job(f"dagster.{run.run_id}.endless.1").record.failed_reason == "revoked"
 
 
 def test_a_step_that_does_not_listen_is_killed_with_all_it_has_started(fleet: Fleet) -> None:
@@ -198,7 +202,7 @@ def test_a_server_that_is_killed_and_comes_back_stops_no_run(instance: dg.Dagste
     server = start_server(socket, *durable)
     fleet = Fleet(instance, f"unix://{socket}", "outage", tmp_path)
     try:
-        with fleet.worker("--lock-duration", "30"), running(fleet, steps.then_job, lease=30.0) as run:
+        with fleet.worker(), running(fleet, steps.then_job) as run:
             begun(fleet, "endless", 1)
             server.kill()
             server.wait()
