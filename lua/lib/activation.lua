@@ -39,17 +39,23 @@ local function stamped(flat, job, stamp)
   return flat
 end
 
---- Only where the job's options mislead about it is it noted whence an active job came.
-local function taken_from(job, entry)
+--- Only where the job's options mislead about it is it noted whence an active job came. Who took it from a list is not
+--- seen in any consumer group, and is noted where it is known.
+local function origin(job, entry, stamp)
   local source = entry.id == "" and "list" or "stream"
   local implied = (job.lifo == "1" or record.priority(job) > 0) and "list" or "stream"
+  local fields = {}
   if (job.takenFrom or implied) ~= source then
-    return "takenFrom", source
+    fields = { "takenFrom", source }
   end
+  if source == "list" and entry.consumer then
+    fields[#fields + 1], fields[#fields + 2] = "takenBy", lists.taker(entry.consumer, stamp)
+  end
+  return unpack(fields)
 end
 
---- Activate one job. `entry` has `id` (empty from a list), `group` and `broadcast`; with `unfinished` a job that has
---- ended is as good as gone.
+--- Activate one job. `entry` has `id` (empty from a list), `group` and `broadcast`, and may have `consumer`, who takes it;
+--- with `unfinished` a job that has ended is as good as gone.
 --- @return the flat record; or nil and why not: empty (no such job), `REVOKED`, `EXPIRED` or a verdict of the gates
 function activation.try(queue, job_id, entry, now, skip_events)
   local key = queue .. "job:" .. job_id
@@ -75,7 +81,7 @@ function activation.try(queue, job_id, entry, now, skip_events)
     return nil, verdict
   end
   local stamp = string.format("%.0f", now)
-  redis.call("HSET", key, "state", "active", "processedOn", stamp, "lastActive", stamp, taken_from(job, entry))
+  redis.call("HSET", key, "state", "active", "processedOn", stamp, "lastActive", stamp, origin(job, entry, stamp))
   if entry.id == "" then
     lists.activated(queue, job_id, now)
   end

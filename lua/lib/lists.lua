@@ -46,6 +46,11 @@ function lists.activated(queue, job_id, now)
   redis.call("ZADD", index_key(queue), now, job_id)
 end
 
+--- Who started a job, and when, as one text: what another start left there does not say the same.
+function lists.taker(consumer, processed_on)
+  return consumer .. "@" .. processed_on
+end
+
 --- Forget that a job was taken, without a change to the count.
 function lists.forget(queue, job_id)
   redis.call("ZREM", index_key(queue), job_id)
@@ -114,8 +119,8 @@ local function scan(queue, visit)
 end
 
 --- Read the index and drop what no longer belongs there. Returns the active jobs, each `{ id, job }`, and those
---- only taken, each `{ id, since }`.
-local function indexed(queue)
+--- only taken, each `{ id, since }`. Jobs that another library activated may be missing.
+function lists.indexed(queue)
   local active, taken = {}, {}
   local members = redis.call("ZRANGE", index_key(queue), 0, -1, "WITHSCORES")
   for index = 1, #members, 2 do
@@ -134,7 +139,7 @@ end
 
 --- All jobs taken from a list: those active, those only taken, and whether these are all.
 function lists.all(queue)
-  local active, taken = indexed(queue)
+  local active, taken = lists.indexed(queue)
   if #active + #taken >= lists.counted(queue) then
     return active, taken, true
   end

@@ -158,10 +158,15 @@ class Line:
         return False
 
     async def recover(self, held: set[str]) -> list[Delivery]:
-        """After a broken connection: join again, and find jobs delivered to us in a reply that never arrived."""
+        """After a broken connection: join again, and find jobs delivered to us in a reply that never arrived.
+
+        Those that came from a list go back there, for anybody.
+        """
         self._waiting_as = None
         with self.outages.watch():
             await self.join()
+        now_ms = self.clock.now_ms()
+        await self._calls.execute(working.relist(self._keys, self._consumer, now_ms, held), repeatable=True)
         return [delivery for delivery in await self._read_pending() if delivery.job_id not in held]
 
     async def _read_pending(self) -> list[Delivery]:

@@ -265,9 +265,13 @@ class Machine:
             self._guess()
 
     def recovered(self, deliveries: list[Delivery]) -> None:
-        """These jobs had been delivered to us without our knowing; all doubt is gone."""
+        """These jobs had been delivered to us without our knowing; all doubt is gone.
+
+        Others may have gone back to a list.
+        """
         self.inbox.extend(deliveries)
         self.doubt = False
+        self.look_again()
 
     def tell(self, settlement: Settlement) -> None:
         """A job has an outcome."""

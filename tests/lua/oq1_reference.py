@@ -180,7 +180,7 @@ class OneByOne:
 
 
 def same_but_for_entries(wire: Wire) -> dict[str, Any]:
-    """All that a queue holds, free of its name and of the ids of stream entries."""
+    """All that a queue holds, free of its name, of the ids of stream entries, and of who took a job from a list."""
     pending = set(wire.pending())
     found: dict[str, Any] = {}
     for name in wire.names():
@@ -189,6 +189,8 @@ def same_but_for_entries(wire: Wire) -> dict[str, Any]:
             value = [(entry, entry_id in pending) for entry_id, entry in value]
         elif name == "events":
             value = [entry for _, entry in value]
+        elif isinstance(value, dict):
+            value.pop("takenBy", None)
         found[renamed(name, wire)] = renamed(value, wire)
     if found.get("list-active") == "0":
         del found["list-active"]

@@ -22,6 +22,7 @@ __all__ = [
     "HandBack",
     "Held",
     "JobForm",
+    "Known",
     "MissedRun",
     "NewJob",
     "NodeRule",
@@ -43,6 +44,7 @@ __all__ = [
     "read_jobs",
     "reclaim",
     "release_graph",
+    "relist",
     "renew",
     "report_usage",
     "retry_job",
@@ -290,6 +292,16 @@ class FieldName(NamedTuple):
     """
 
     name: str
+
+
+class Known(NamedTuple):
+    """A job that it knows of.
+
+    Attributes:
+        job_id: The job.
+    """
+
+    job_id: str
 
 
 class Held(NamedTuple):
@@ -1284,6 +1296,52 @@ def release_graph(
             limit,
             len(job_ids),
             *job_ids,
+        ),
+        is_function=True,
+    )
+
+
+def relist(
+    *,
+    stream_key: str,
+    priority_key: str,
+    lifo_key: str,
+    list_active_key: str,
+    known: Sequence[Known] = (),
+    now_ms: int,
+    consumer: str,
+) -> Call:
+    """Put jobs back on their lists that a worker was given in a reply which never reached it.
+
+    Args:
+        stream_key: Stream; ready jobs.
+        priority_key: List; ready jobs with a priority.
+        lifo_key: List; ready last-in-first-out jobs.
+        list_active_key: String; how many active jobs came from a list.
+        known: Each a job that it knows of.
+        now_ms: Epoch ms.
+        consumer: The worker.
+
+    Returns:
+        The call. Its reply (int): how many it did not know of.
+
+    The server refuses it when the stream key does not end in `:stream`.
+
+    Cost: O(A) for A active list jobs, and O(log N) per job that goes back.
+    """
+    return Call(
+        "oq1_relist",
+        (
+            stream_key,
+            priority_key,
+            lifo_key,
+            list_active_key,
+        ),
+        (
+            now_ms,
+            consumer,
+            len(known),
+            *(item.job_id for item in known),
         ),
         is_function=True,
     )

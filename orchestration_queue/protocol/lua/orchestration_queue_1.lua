@@ -472,6 +472,11 @@ function lists.activated(queue, job_id, now)
   redis.call("ZADD", index_key(queue), now, job_id)
 end
 
+--- Who started a job, and when, as one text: what another start left there does not say the same.
+function lists.taker(consumer, processed_on)
+  return consumer .. "@" .. processed_on
+end
+
 --- Forget that a job was taken, without a change to the count.
 function lists.forget(queue, job_id)
   redis.call("ZREM", index_key(queue), job_id)
@@ -540,8 +545,8 @@ local function scan(queue, visit)
 end
 
 --- Read the index and drop what no longer belongs there. Returns the active jobs, each `{ id, job }`, and those
---- only taken, each `{ id, since }`.
-local function indexed(queue)
+--- only taken, each `{ id, since }`. Jobs that another library activated may be missing.
+function lists.indexed(queue)
   local active, taken = {}, {}
   local members = redis.call("ZRANGE", index_key(queue), 0, -1, "WITHSCORES")
   for index = 1, #members, 2 do
@@ -560,7 +565,7 @@ end
 
 --- All jobs taken from a list: those active, those only taken, and whether these are all.
 function lists.all(queue)
-  local active, taken = indexed(queue)
+  local active, taken = lists.indexed(queue)
   if #active + #taken >= lists.counted(queue) then
     return active, taken, true
   end
@@ -3311,17 +3316,23 @@ local function stamped(flat, job, stamp)
   return flat
 end
 
---- Only where the job's options mislead about it is it noted whence an active job came.
-local function taken_from(job, entry)
+--- Only where the job's options mislead about it is it noted whence an active job came. Who took it from a list is not
+--- seen in any consumer group, and is noted where it is known.
+local function origin(job, entry, stamp)
   local source = entry.id == "" and "list" or "stream"
   local implied = (job.lifo == "1" or record.priority(job) > 0) and "list" or "stream"
+  local fields = {}
   if (job.takenFrom or implied) ~= source then
-    return "takenFrom", source
+    fields = { "takenFrom", source }
   end
+  if source == "list" and entry.consumer then
+    fields[#fields + 1], fields[#fields + 2] = "takenBy", lists.taker(entry.consumer, stamp)
+  end
+  return unpack(fields)
 end
 
---- Activate one job. `entry` has `id` (empty from a list), `group` and `broadcast`; with `unfinished` a job that has
---- ended is as good as gone.
+--- Activate one job. `entry` has `id` (empty from a list), `group` and `broadcast`, and may have `consumer`, who takes it;
+--- with `unfinished` a job that has ended is as good as gone.
 --- @return the flat record; or nil and why not: empty (no such job), `REVOKED`, `EXPIRED` or a verdict of the gates
 function activation.try(queue, job_id, entry, now, skip_events)
   local key = queue .. "job:" .. job_id
@@ -3347,7 +3358,7 @@ function activation.try(queue, job_id, entry, now, skip_events)
     return nil, verdict
   end
   local stamp = string.format("%.0f", now)
-  redis.call("HSET", key, "state", "active", "processedOn", stamp, "lastActive", stamp, taken_from(job, entry))
+  redis.call("HSET", key, "state", "active", "processedOn", stamp, "lastActive", stamp, origin(job, entry, stamp))
   if entry.id == "" then
     lists.activated(queue, job_id, now)
   end
@@ -3462,7 +3473,7 @@ local LOOKS_PER_JOB, SPARE_LOOKS = 3, 10
 
 --- Start one job; returns 1 when it runs now. What does not run is off the worker's hands.
 local function start(self, job_id, entry_id)
-  local entry = { id = entry_id, group = self.group, unfinished = true }
+  local entry = { id = entry_id, group = self.group, consumer = self.consumer, unfinished = true }
   local flat, verdict = activation.try(self.queue, job_id, entry, self.now, self.skip_events)
   if flat then
     local started = self.started
@@ -4925,6 +4936,45 @@ do -- releaseGraph
       holding.release(outcomes, job_id)
     end
     return propagation.finish(outcomes)
+  end)
+end
+
+do -- relist
+  local lists = require("lists")
+  local place = require("place")
+  local stall = require("stall")
+  redis.register_function("oq1_relist", function(KEYS, ARGV)
+    local now_ms = whole(ARGV[1], "relist", "now_ms")
+    local consumer = ARGV[2]
+    local known_count = whole(ARGV[3], "relist", "known_count")
+    count_words("relist", #KEYS, 4, #ARGV, 3 + 1 * known_count)
+    local known = {}
+    for index = 1, known_count do
+      local arg = 3 + (index - 1) * 1
+      known[index] = {
+        job_id = ARGV[arg + 1],
+      }
+    end
+    local queue = queue_of("relist", KEYS[1], ":stream") .. ":"
+    -- Jobs of the stream are found among the consumer's pending entries. Of a list job its record says who started it, as
+    -- long as that start is the last. It has not run: this is no stall.
+
+    local is_known = {}
+    for _, job in ipairs(known) do
+      is_known[job.job_id] = true
+    end
+    local count = 0
+    for _, found in ipairs((lists.indexed(queue))) do
+      local job_id, job = found.id, found.job
+      local taker = redis.call("HGET", queue .. "job:" .. job_id, "takenBy")
+      if not is_known[job_id] and taker == lists.taker(consumer, job.processedOn) then
+        lists.leave(queue, job_id)
+        stall.reset(queue, job_id, job, now_ms)
+        place.ready(queue, job_id, job)
+        count = count + 1
+      end
+    end
+    return count
   end)
 end
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -34,6 +34,7 @@ __all__ = [
     "read_pending",
     "reclaim",
     "register",
+    "relist",
     "renew",
     "sweep_suspended",
     "unregister",
@@ -277,6 +278,19 @@ def add_children(
         return [word for word in answers if word != "duplicate"]
 
     return Operation(call, read)
+
+
+def relist(keys: QueueKeys, consumer: str, now_ms: int, known: Iterable[str]) -> Call:
+    """Put jobs back on their lists that this consumer started without knowing: not those ``known`` to it."""
+    return oq1.relist(
+        stream_key=keys.stream,
+        priority_key=keys.priority,
+        lifo_key=keys.lifo,
+        list_active_key=keys.list_active,
+        now_ms=now_ms,
+        consumer=consumer,
+        known=[oq1.Known(job_id=job_id) for job_id in known],
+    )
 
 
 @dataclass(frozen=True, slots=True)

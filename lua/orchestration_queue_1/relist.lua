@@ -1,0 +1,39 @@
+--- Put jobs back on their lists that a worker was given in a reply which never reached it.
+--- @queue   stream!
+--- @key   stream               stream       ready jobs
+--- @key   priority             list         ready jobs with a priority
+--- @key   lifo                 list         ready last-in-first-out jobs
+--- @key   list_active          string       how many active jobs came from a list
+--- @arg   now_ms               int          epoch ms
+--- @arg   consumer             text         the worker
+--- @arg   known_count          int #known   how many follow
+--- @each    known Known: a job that it knows of
+--- @arg   job_id               text         the job
+--- @end     known
+--- @returns int how many it did not know of
+--- @error   the stream key does not end in `:stream`
+--- @cost    O(A) for A active list jobs, and O(log N) per job that goes back
+
+local lists = require("lists")
+local place = require("place")
+local stall = require("stall")
+
+-- Jobs of the stream are found among the consumer's pending entries. Of a list job its record says who started it, as
+-- long as that start is the last. It has not run: this is no stall.
+
+local is_known = {}
+for _, job in ipairs(known) do
+  is_known[job.job_id] = true
+end
+local count = 0
+for _, found in ipairs((lists.indexed(queue))) do
+  local job_id, job = found.id, found.job
+  local taker = redis.call("HGET", queue .. "job:" .. job_id, "takenBy")
+  if not is_known[job_id] and taker == lists.taker(consumer, job.processedOn) then
+    lists.leave(queue, job_id)
+    stall.reset(queue, job_id, job, now_ms)
+    place.ready(queue, job_id, job)
+    count = count + 1
+  end
+end
+return count
