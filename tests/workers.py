@@ -16,7 +16,7 @@ __all__ = ["QUICK", "working"]
 
 QUICK = WorkerOptions(
     concurrency=4,
-    lock_duration=timedelta(seconds=1),
+    lock_duration=timedelta(seconds=5),  # long enough to be renewed in time on a busy machine
     stalled_interval=timedelta(milliseconds=300),
     promotion_interval=timedelta(milliseconds=100),
     flow_interval=timedelta(milliseconds=200),
@@ -41,4 +41,4 @@ async def working(
         yield worker
     finally:
         worker.stop()
-        await asyncio.wait_for(running, 10)
+        await asyncio.wait_for(running, 60)

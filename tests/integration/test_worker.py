@@ -191,8 +191,9 @@ async def test_a_job_longer_than_its_lease_runs_once_even_when_it_blocks_the_loo
     async def block(_: AsyncActiveJob) -> None:
         nonlocal runs
         runs += 1
-        time.sleep(2.5)  # noqa: ASYNC251  the point of the test: a handler that blocks the event loop
+        time.sleep(5)  # noqa: ASYNC251  the point of the test: a handler that blocks the event loop
 
+    lease = QUICK.model_copy(update={"lock_duration": timedelta(seconds=4)})
     other_runs: list[str] = []
 
     def other_worker() -> None:
@@ -200,7 +201,7 @@ async def test_a_job_longer_than_its_lease_runs_once_even_when_it_blocks_the_loo
             other_runs.append(job.id)
 
         async def run() -> None:
-            worker = Worker(queue.name, note, url=server_url, options=QUICK)
+            worker = Worker(queue.name, note, url=server_url, options=lease)
             running = asyncio.ensure_future(worker.run())
             await asyncio.to_thread(over.wait)
             worker.stop()
@@ -210,11 +211,11 @@ async def test_a_job_longer_than_its_lease_runs_once_even_when_it_blocks_the_loo
 
     over = threading.Event()
     thread = threading.Thread(target=other_worker)
-    async with working(queue, block, server_url, concurrency=1):
+    async with working(queue, block, server_url, concurrency=1, lock_duration=lease.lock_duration):
         job = await queue.add("block")
         await wait_until(lambda: runs == 1, "the job to start")
         thread.start()
-        await job.wait(timedelta(seconds=8))
+        await job.wait(timedelta(seconds=60))
     over.set()
     await asyncio.to_thread(thread.join)
     assert (runs, other_runs, (await job.refresh()).stalled_count) == (1, [], 0)
