@@ -12,6 +12,7 @@ import pytest
 from orchestration_queue.dagster import Limits, QueueResource, backlog_sensor
 from orchestration_queue.dagster.sensors.backlog import Alarm
 from orchestration_queue.errors import InvalidNameError, InvalidOptionError
+from orchestration_queue.testing import TimeMachine
 from tests.dagster.ticks import target, tick
 
 pytestmark = pytest.mark.dagster
@@ -44,11 +45,13 @@ def test_a_deep_backlog_asks_for_one_run_until_it_was_short(resource: QueueResou
 
 def test_the_run_tells_how_long_the_backlog_is(resource: QueueResource, queue_name: str) -> None:
     add(resource, queue_name, 2)
-    result = tick(made(queue_name, Limits(age=timedelta(milliseconds=1))), resource, None)
+    with TimeMachine() as clock:
+        clock.travel(TEN)
+        result = tick(made(queue_name, Limits(age=TEN)), resource, None)
     (request,) = result.run_requests
     assert request.tags["orchestration_queue/waiting"] == "2"
     assert request.tags["orchestration_queue/queue"] == queue_name
-    assert int(request.tags["orchestration_queue/oldest_seconds"]) < 60
+    assert 10 <= int(request.tags["orchestration_queue/oldest_seconds"]) < 60
     assert request.run_key == f"{queue_name}:{json.loads(result.cursor or '')['since_ms']}"
 
 

@@ -101,7 +101,8 @@ def test_the_replay_budget_is_used(resource: QueueResource, queue_name: str) -> 
 
     client = resource.queue(queue_name)
     client.add("a", {})
-    drain(client, broken, raise_failures=False, options=WorkerOptions(dead_letter_queue=f"{queue_name}-dead"))
+    letters = WorkerOptions(dead_letter_queue=f"{queue_name}-dead")
+    drain(client, broken, timeout=60, raise_failures=False, options=letters)
     made = build_queue_definitions(queue_name, on_dead_letter=target, replay=ReplayBudget(1), sweep=None)
     (sensor,) = made.sensors or ()
     assert isinstance(sensor, dg.SensorDefinition)

@@ -78,14 +78,19 @@ def test_lease_version_and_the_tag_for_time_reach_the_steps_job(
 def test_a_worker_counts_as_lost_after_the_executors_lease(server_url: str, queue_name: str, raw: redis.Redis) -> None:
     keys = QueueKeys(queue_name)
     raw.hset(keys.job("s"), mapping={"id": "s", "state": "active", "lastActive": "1"})
-    handler = QueueStepHandler(ExecutorOptions(url=server_url, lease=timedelta(seconds=0.5)))
-    handler.begin("r")
+    leases = (timedelta(seconds=0.5), timedelta(hours=1))
+    impatient, patient = (QueueStepHandler(ExecutorOptions(url=server_url, lease=lease)) for lease in leases)
+    for handler in (impatient, patient):
+        handler.begin("r")
     try:
-        assert handler.watch.verdict(keys, "s") is None
-        # By default it would be 10 s, and one more.
-        wait_until_sync(lambda: handler.watch.verdict(keys, "s") is not None, "the loss to be noticed", seconds=9)
+        for handler in (patient, impatient):
+            assert handler.watch.verdict(keys, "s") is None
+        wait_until_sync(lambda: impatient.watch.verdict(keys, "s") is not None, "the loss to be noticed", 60)
+        assert patient.watch.verdict(keys, "s") is None
+        assert not patient.watch.has_suspects
     finally:
-        handler.close()
+        for handler in (impatient, patient):
+            handler.close()
 
 
 # Resources.
@@ -143,7 +148,7 @@ def test_a_cancelled_step_waits_for_its_job_as_long_as_pipes_are_told(
     with pytest.raises(dg.DagsterExecutionInterruptedError):
         _materialize(queue_name, client, uncaptured, raise_on_error=True)
     cancelling.join()
-    assert time.monotonic() - since[0] < 15, "by default it would be 20 s"
+    assert time.monotonic() - since[0] < 20, "by default it would be more"
     client.close()
 
 
@@ -301,7 +306,7 @@ def test_a_quiet_tick_ends_when_it_has_waited_so_long(
 ) -> None:
     begun = time.monotonic()
     assert not tick(listening(kind, queue_name, wait=SHORT), resource, None).run_requests
-    assert 0.2 <= time.monotonic() - begun < 10, "by default it would be 20 s"
+    assert 0.2 <= time.monotonic() - begun < 20, "by default it would be more"
 
 
 @KINDS
