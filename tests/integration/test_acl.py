@@ -8,6 +8,7 @@ import signal
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
@@ -30,6 +31,8 @@ PAGE = (Path(__file__).parents[2] / "docs/how-to/secure-the-server.md").read_tex
 RULES = {rule.split()[0]: rule for rule in re.findall(r"^ACL SETUSER (.*)$", PAGE, re.MULTILINE)}
 USERS = sorted(RULES)
 SOON = timedelta(seconds=60)
+CALM: dict[str, Any] = {"lock_duration": SOON, "stalled_interval": SOON}
+"""Nothing is lost, nor is a worker forgotten, while the machine is busy."""
 
 
 def two(queue: str) -> Dag:
@@ -102,7 +105,7 @@ async def test_clients_and_workers_can_do_all_their_work(
     async with (
         AsyncQueue(queue_name, url=url) as queue,
         AsyncFlowProducer(url=url) as producer,
-        working(queue, double, server.url("oq-worker")),
+        working(queue, double, server.url("oq-worker"), **CALM),
     ):
         assert await (await queue.add("double", {"n": 4})).wait(SOON) == 8
         again = JobOptions(attempts=2, backoff=Backoff(delay=timedelta(milliseconds=20)))
