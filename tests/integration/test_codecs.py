@@ -84,7 +84,7 @@ async def test_a_worker_meets_all_codecs_and_answers_in_json(
         for codec in ("json", "gzip", "msgpack"):
             async with AsyncQueue(queue_name, url=server_url, codec=codec) as adder:
                 job = await adder.add("echo", {"order": order})
-                assert Order.model_validate(await job.wait(timedelta(seconds=5))) == order
+                assert Order.model_validate(await job.wait(timedelta(seconds=60))) == order
             assert json.loads(str(raw.hget(QueueKeys(queue_name).job(job.id), "returnvalue"))) == order.model_dump(
                 mode="json"
             )
@@ -101,4 +101,4 @@ async def test_data_that_nobody_here_can_read_fail_the_job_with_the_reason(
         raw.hset(QueueKeys(queue_name).job(job.id), "data", "yaml:a: 1")
         async with working(queue, read, server_url):
             with pytest.raises(JobFailedError, match="it was written with another serializer, or is damaged"):
-                await job.wait(timedelta(seconds=5))
+                await job.wait(timedelta(seconds=60))

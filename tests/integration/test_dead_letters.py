@@ -40,7 +40,7 @@ async def working(queue: AsyncQueue, url: str, handler: Any, **options: Any) -> 
         yield
     finally:
         worker.stop()
-        await asyncio.wait_for(running, 10)
+        await asyncio.wait_for(running, 60)
 
 
 async def test_a_job_that_failed_for_good_is_found_and_runs_again_once_its_cause_is_gone(
@@ -65,7 +65,7 @@ async def test_a_job_that_failed_for_good_is_found_and_runs_again_once_its_cause
         is_broken = False
         again = await queue.dead_letters.replay(letter.id)
         assert (again.is_new, again.id != failed.id) == (True, True)
-        assert await again.wait(10) == {"page": 7}
+        assert await again.wait(60) == {"page": 7}
         assert (await queue.get_job(again.id)).record.max_attempts == 2
         assert await queue.dead_letters.list() == []
         assert await queue.dead_letters.get(letter.id) is None
