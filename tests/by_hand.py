@@ -62,7 +62,7 @@ class HandWorker:
             self._connection.execute(Call("INCRBY", (keys.list_active,), (1,)))
             job_id = popped[0]
         else:
-            (delivery,) = self._connection.run(working.read_group(keys, "hand", 1, 2000))
+            (delivery,) = self._connection.run(working.read_group(keys, "hand", 1, 60_000))
             job_id, entry_id = delivery.job_id, delivery.entry_id
         reply = self._connection.execute(
             glidemq.move_to_active(

@@ -15,11 +15,11 @@ from orchestration_queue.client import AsyncJob, AsyncQueue, NewJob
 from orchestration_queue.errors import JobFailedError, UsageError
 from orchestration_queue.options import Backoff, Batch, JobOptions, WorkerOptions
 from orchestration_queue.tasks import Tasks
-from orchestration_queue.worker import ActiveJob, AsyncActiveJob, Worker
+from orchestration_queue.worker import ActiveJob, AsyncActiveJob, Worker, WorkerEventType
 from tests.waiting import wait_until
 from tests.workers import working
 
-SOON = timedelta(seconds=5)
+SOON = timedelta(seconds=60)
 
 
 @pytest.fixture
@@ -57,15 +57,34 @@ async def test_a_plain_function_takes_its_batch_in_a_thread(queue: AsyncQueue, s
 
 
 async def test_a_batch_waits_for_more_until_its_time_is_up(queue: AsyncQueue, server_url: str) -> None:
+    loop = asyncio.get_running_loop()
+    active, calls = list[float](), list[tuple[float, int]]()
+
+    async def note(jobs: list[AsyncActiveJob]) -> None:
+        calls.append((loop.time(), len(jobs)))
+
+    jobs = await add(queue, 2)
+    batch = Batch(size=3, timeout=timedelta(seconds=0.4))
+    async with working(queue, note, server_url, concurrency=1, batch=batch) as worker:
+        worker.subscribe(lambda event: event.type is WorkerEventType.ACTIVE and active.append(loop.time()))
+        assert [await job.wait(SOON) for job in jobs] == [None, None]
+    ((called, size),) = calls
+    assert size == 2
+    assert called - min(active) >= 0.4
+
+
+async def test_a_job_that_comes_later_fills_a_batch_that_waits(queue: AsyncQueue, server_url: str) -> None:
     sizes: list[int] = []
 
     async def note(jobs: list[AsyncActiveJob]) -> None:
         sizes.append(len(jobs))
 
-    batch = Batch(size=3, timeout=timedelta(seconds=0.4))
-    async with working(queue, note, server_url, concurrency=1, batch=batch):
-        jobs = [await queue.add("n", number) for number in range(2)]
-        assert [await job.wait(SOON) for job in jobs] == [None, None]
+    batch = Batch(size=2, timeout=timedelta(minutes=2))
+    async with working(queue, note, server_url, concurrency=1, batch=batch) as worker:
+        first = await queue.add("n", 1)
+        await wait_until(lambda: worker.running == 1, "the first job to wait for its batch", 60)
+        second = await queue.add("n", 2)
+        assert [await first.wait(SOON), await second.wait(SOON)] == [None, None]
     assert sizes == [2]
 
 
@@ -155,7 +174,7 @@ async def test_each_kind_of_job_has_batches_of_its_own(queue: AsyncQueue, server
             return self.known[name]
 
     jobs = await queue.add_bulk([NewJob("ab"[number % 2], number) for number in range(8)])
-    batch = Batch(size=4, timeout=timedelta(seconds=2))
+    batch = Batch(size=4, timeout=timedelta(minutes=2))
     async with working(queue, Router(), server_url, concurrency=2, batch=batch):
         for job in jobs:
             await job.wait(SOON)
