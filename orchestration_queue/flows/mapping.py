@@ -16,6 +16,7 @@ from orchestration_queue.errors import FlowError, InvalidOptionError, PayloadErr
 from orchestration_queue.flows.node import NO_OPTIONS, Node
 from orchestration_queue.options import Backoff, JobOptions, Ordering
 from orchestration_queue.options.base import MAX_COUNT, Options
+from orchestration_queue.options.job import Headers
 from orchestration_queue.protocol import codec
 from orchestration_queue.protocol.functions.oq1 import NewJob
 from orchestration_queue.protocol.placement import new_job
@@ -41,6 +42,9 @@ MOST_ELEMENTS: Final = 20_000
 
 _OWN_OPTIONS = JobOptions(attempts=5, backoff=Backoff(delay=timedelta(seconds=1)))
 """How the node's own job is retried, when the server cannot be reached. It runs no code of users."""
+
+
+_NO_HEADERS = Headers()
 
 
 class ElementMap(Options):
@@ -114,29 +118,32 @@ class ElementMap(Options):
             )
         return {**self.data, **value}
 
-    def jobs(self, job_id: str, values: Sequence[object], now_ms: int) -> Iterator[NewJob]:
+    def jobs(
+        self, job_id: str, values: Sequence[object], now_ms: int, headers: Mapping[str, str] = _NO_HEADERS
+    ) -> Iterator[NewJob]:
         """The elements' jobs, in order.
 
         Args:
             job_id: The node's own job.
             values: The elements.
             now_ms: Epoch milliseconds by the caller's clock.
+            headers: Those of the node's own job: its elements have them too, but for names that their options give.
 
         Raises:
             PayloadError: An element's job cannot be given its data; the error names it.
         """
-        options = self._placed(job_id)
+        options = self._placed(job_id, headers)
         alike, wire = new_job(self.task, "", options, now_ms), options.wire()
         for index, value in enumerate(values):
             child_id = element(job_id, index)
             data = codec.encode(self.data_of(value), f"The data of element {index}")
             yield alike._replace(custom_id=child_id, data=data, opts=codec.dump_json({"jobId": child_id, **wire}))
 
-    def _placed(self, job_id: str) -> JobOptions:
-        if self.max_concurrency is None:
-            return self.options
-        ordering = Ordering(key=group_of(job_id), concurrency=self.max_concurrency)
-        return self.options.model_copy(update={"ordering": ordering})
+    def _placed(self, job_id: str, headers: Mapping[str, str]) -> JobOptions:
+        changes: dict[str, Any] = {"headers": Headers({**headers, **self.options.headers})}
+        if self.max_concurrency is not None:
+            changes["ordering"] = Ordering(key=group_of(job_id), concurrency=self.max_concurrency)
+        return self.options.model_copy(update=changes)
 
 
 def mapped_node(

@@ -91,11 +91,11 @@ class FanOut:
         """Add the elements' jobs and wait for them; returns when there are none."""
         if not values:
             return
-        lease, at_ms = Lease(job.record, ""), now_ms()
+        lease, at_ms, headers = Lease(job.record, ""), now_ms(), job.headers
         try:
-            for _ in plan.jobs(job.id, values, at_ms):
+            for _ in plan.jobs(job.id, values, at_ms, headers):
                 pass  # nothing is added unless everything can be
-            for piece in _pieces(plan.jobs(job.id, values, at_ms)):
+            for piece in _pieces(plan.jobs(job.id, values, at_ms, headers)):
                 await self._connection.run(add_children(self._keys, lease, piece, now_ms(), until_ended=True))
         except (PayloadError, InvalidOptionError) as error:
             raise UnrecoverableError(str(error)) from error

@@ -15,7 +15,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from orchestration_queue.client import FlowProducer, NewJob, Queue
 from orchestration_queue.errors import InvalidOptionError, JobFailedError
-from orchestration_queue.flows import Dag, Node
+from orchestration_queue.flows import Dag, DagBuilder, Node
 from orchestration_queue.options import JobOptions
 from orchestration_queue.telemetry.tracing import Tracing, trace_jobs
 from orchestration_queue.worker import ActiveJob, Worker
@@ -154,6 +154,21 @@ async def test_nodes_of_a_flow_are_linked_to_its_submission_and_may_be_submitted
     assert {link.context.trace_id for link in links} == {spans.one("request").context.trace_id}
     created = [span.attributes or {} for span in spans.named(f"create {queue.name}")]
     assert [attributes["orchestration_queue.task"] for attributes in created[:2]] == ["load", "report"]
+
+
+async def test_the_elements_of_a_map_belong_to_the_trace_that_submitted_it(queue: Queue, spans: Spans) -> None:
+    etl = DagBuilder("etl", queue=queue.name)
+    etl.map("squares", "square", over=etl.node("numbers"), options=JobOptions(headers={"x": "1"}))
+    with FlowProducer(url=str(queue.url)) as flows:
+        with trace_jobs(spans.provider), spans.tracer.start_as_current_span("request"):
+            flow = flows.submit(etl.build())
+        await run(queue, spans, lambda job: [1, 2, 3] if job.name == "numbers" else job.headers, 6)
+        assert flow.wait(SOON)["squares"] == {"count": 3}
+    runs = spans.named(f"process {queue.name}")
+    assert [(run.attributes or {})["orchestration_queue.task"] for run in runs].count("square") == 3
+    assert {link.context.trace_id for run in runs for link in run.links} == {spans.one("request").context.trace_id}
+    elements = [queue.get_job(f"{flow.id}.squares[{index}]") for index in range(3)]
+    assert [job and job.wait(SOON)["x"] for job in elements] == ["1"] * 3
 
 
 @pytest.mark.parametrize("headers", [{"a": 1}, {"a": "x" * 4097}, ["a"]])
