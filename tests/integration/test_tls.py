@@ -22,7 +22,7 @@ from orchestration_queue.server import AsyncConnection, Connection
 
 CERTIFICATE = Path(__file__).with_name("certificates") / "localhost.pem"
 PING = Call("PING")
-SOON = timedelta(milliseconds=100)
+SOON = timedelta(seconds=2)
 
 
 @pytest.fixture
