@@ -15,7 +15,7 @@ from orchestration_queue.client import AsyncJob, AsyncQueue, NewJob
 from orchestration_queue.errors import JobFailedError, UsageError
 from orchestration_queue.options import Backoff, Batch, JobOptions, WorkerOptions
 from orchestration_queue.tasks import Tasks
-from orchestration_queue.worker import ActiveJob, AsyncActiveJob, Worker, WorkerEventType
+from orchestration_queue.worker import ActiveJob, AsyncActiveJob, Worker, WorkerEvent, WorkerEventType
 from tests.waiting import wait_until
 from tests.workers import working
 
@@ -58,19 +58,23 @@ async def test_a_plain_function_takes_its_batch_in_a_thread(queue: AsyncQueue, s
 
 async def test_a_batch_waits_for_more_until_its_time_is_up(queue: AsyncQueue, server_url: str) -> None:
     loop = asyncio.get_running_loop()
-    active, calls = list[float](), list[tuple[float, int]]()
+    starts, calls = list[float](), list[tuple[float, int]]()
 
     async def note(jobs: list[AsyncActiveJob]) -> None:
         calls.append((loop.time(), len(jobs)))
 
+    def hear(event: WorkerEvent) -> None:
+        if event.type is WorkerEventType.ACTIVE:
+            starts.append(loop.time())
+
     jobs = await add(queue, 2)
     batch = Batch(size=3, timeout=timedelta(seconds=0.4))
     async with working(queue, note, server_url, concurrency=1, batch=batch) as worker:
-        worker.subscribe(lambda event: event.type is WorkerEventType.ACTIVE and active.append(loop.time()))
+        worker.subscribe(hear)
         assert [await job.wait(SOON) for job in jobs] == [None, None]
     ((called, size),) = calls
     assert size == 2
-    assert called - min(active) >= 0.4
+    assert called - min(starts) >= 0.4
 
 
 async def test_a_job_that_comes_later_fills_a_batch_that_waits(queue: AsyncQueue, server_url: str) -> None:

@@ -136,12 +136,12 @@ async def test_a_living_worker_goes_on_and_the_outcome_of_its_job_is_discarded(
         await started.wait()
         await queue.obliterate(force=True)
         over.set()
-        assert await queue.add_and_wait("work", "new", timeout=10) == "new"
+        assert await queue.add_and_wait("work", "new", timeout=30) == "new"
         counts = await queue.counts()
         assert (counts.completed, counts.failed, counts.active) == (1, 0, 0)
         assert len(raw.keys(queue.keys.job("*"))) == 1
         worker.stop()
-        await asyncio.wait_for(running, 10)
+        await asyncio.wait_for(running, 60)
 
 
 async def test_an_idle_worker_that_listens_goes_on(face: Face, queue_name: str, raw: Any) -> None:
@@ -157,6 +157,6 @@ async def test_an_idle_worker_that_listens_goes_on(face: Face, queue_name: str, 
         running = asyncio.ensure_future(worker.run())
         await wait_until(listens, "the worker to listen")
         await queue.obliterate()
-        assert await queue.add_and_wait("work", "new", timeout=10) == "new"
+        assert await queue.add_and_wait("work", "new", timeout=30) == "new"
         worker.stop()
-        await asyncio.wait_for(running, 10)
+        await asyncio.wait_for(running, 60)

@@ -15,6 +15,7 @@ from orchestration_queue.client import AsyncQueue, NewJob, Revocation, WorkerInf
 from orchestration_queue.errors import JobFailedError, JobNotFoundError, PayloadError, UsageError
 from orchestration_queue.options import JobOptions, Ordering, RateLimit, Retention, WorkerOptions
 from orchestration_queue.states import JobState
+from orchestration_queue.testing import TimeMachine
 from orchestration_queue.worker import AsyncActiveJob, Worker
 from tests.by_hand import HandWorker
 from tests.faces import Face
@@ -200,12 +201,12 @@ async def test_add_and_wait_returns_the_result_even_of_a_job_that_is_not_kept(
 ) -> None:
     async with face.queue(queue_name) as queue:
         for retention in (None, Retention(count=0)):
-            waiting = asyncio.ensure_future(queue.add_and_wait("work", {"n": 1}, timeout=10))
+            waiting = asyncio.ensure_future(queue.add_and_wait("work", {"n": 1}, timeout=60))
             held = await asyncio.to_thread(hand.take)
             assert held.record.data == {"n": 1}
             hand.complete(held, {"rows": 3}, retention)
             assert await waiting == {"rows": 3}
-        waiting = asyncio.ensure_future(queue.add_and_wait("work", timeout=10))
+        waiting = asyncio.ensure_future(queue.add_and_wait("work", timeout=60))
         hand.fail(await asyncio.to_thread(hand.take), "no")
         with pytest.raises(JobFailedError, match="failed: no"):
             await waiting
@@ -217,7 +218,7 @@ async def test_add_and_wait_waits_for_the_job_that_was_there(
     async with face.queue(queue_name) as queue:
         await queue.add("work", {"n": 1}, JobOptions(job_id="mine"))
         hand.complete(hand.take(), "first")
-        assert await queue.add_and_wait("work", {"n": 2}, JobOptions(job_id="mine"), timeout=5) == "first"
+        assert await queue.add_and_wait("work", {"n": 2}, JobOptions(job_id="mine"), timeout=60) == "first"
 
 
 async def test_add_and_wait_ends_in_time_and_the_job_goes_on(face: Face, queue_name: str, raw: Any) -> None:
@@ -322,17 +323,23 @@ async def test_parked_jobs_of_a_held_key_start_when_the_hold_is_over(face: Face,
     async def work(job: AsyncActiveJob) -> Any:
         return job.data
 
-    limited = JobOptions(ordering=Ordering(key="k", rate_limit=RateLimit(max=1, duration=timedelta(seconds=0.3))))
+    limited = JobOptions(ordering=Ordering(key="k", rate_limit=RateLimit(max=1, duration=timedelta(hours=1))))
     quick = WorkerOptions(promotion_interval=timedelta(milliseconds=50))
-    async with face.queue(queue_name) as queue:
-        worker = Worker(queue_name, work, url=face.url, options=quick)
-        running = asyncio.ensure_future(worker.run())
-        first, second = await queue.add_bulk([NewJob("work", n, limited) for n in range(2)])
-        await first.wait(10)
-        await wait_until(lambda: raw.zcard(queue.keys.ratelimited) == 1, "the second to wait for the limit")
-        until = await queue.rate_limit_group("k", 1)
-        await second.wait(10)
-        worker.stop()
-        await running
+    with TimeMachine() as clock:
+        async with face.queue(queue_name) as queue:
+            worker = Worker(queue_name, work, url=face.url, options=quick)
+            running = asyncio.ensure_future(worker.run())
+            first, second = await queue.add_bulk([NewJob("work", n, limited) for n in range(2)])
+            await first.wait(60)
+            await wait_until(lambda: raw.zcard(queue.keys.ratelimited) == 1, "the second to wait for the limit")
+            until = await queue.rate_limit_group("k", timedelta(hours=3))
+            meanwhile = await queue.add("work", options=JobOptions(delay=timedelta(hours=2)))
+            clock.travel(timedelta(hours=2))
+            await meanwhile.wait(60)  # so the worker has looked for what is due, and the limit's hour is over
+            assert (await second.refresh()).started_at is None
+            clock.travel_to(until)
+            await second.wait(60)
+            worker.stop()
+            await running
     assert second.record.started_at is not None
     assert second.record.started_at >= until

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from orchestration_queue.client import AsyncQueue, NewJob, Queue
+from orchestration_queue.client import AsyncQueue, NewJob, Queue, values
 from orchestration_queue.client._async.channel import AsyncChannel
 from orchestration_queue.errors import JobFailedError, JobNotFoundError, TransportError, UsageError
 from orchestration_queue.options import JobOptions, Retention
@@ -21,7 +21,7 @@ from tests.conftest import start_server
 from tests.faces import Face
 from tests.waiting import wait_until, wait_until_sync
 
-SOON = timedelta(seconds=10)
+SOON = timedelta(seconds=60)
 
 
 def readers(raw: Any) -> int:
@@ -31,10 +31,12 @@ def readers(raw: Any) -> int:
 
 async def waiting(queue: AsyncQueue, count: int) -> None:
     """Return when so many watches of the queue are at rest or reading."""
-    feeds = queue._channel.listener._feeds.values
-    await wait_until(
-        lambda: sum(len(feed.resting) + feed.is_read for feed in feeds()) == count, f"{count} waits to be under way"
-    )
+    await wait_until(lambda: under_way(queue) == count, f"{count} waits to be under way")
+
+
+def under_way(queue: AsyncQueue) -> int:
+    """How many watches of the queue are at rest or reading."""
+    return sum(len(feed.resting) + feed.is_read for feed in list(queue._channel.listener._feeds.values()))
 
 
 async def test_a_thousand_waits_use_one_connection(
@@ -59,7 +61,7 @@ async def test_a_thousand_waits_use_one_connection(
         assert await waits == [2 * number for number in range(1000)]
         # The sockets for looking at the jobs' records are the client's own, and shared by all it does.
         assert len(raw.client_list()) <= before + 32
-    assert readers(raw) == 0
+    await wait_until(lambda: readers(raw) == 0, "the server to see the connection closed")
 
 
 def test_a_hundred_threads_wait_on_one_connection(server_url: str, queue_name: str, raw: Any, hand: HandWorker) -> None:
@@ -68,7 +70,7 @@ def test_a_hundred_threads_wait_on_one_connection(server_url: str, queue_name: s
         waits = [threads.submit(job.wait, 60) for job in jobs]
         feeds = queue._channel.listener._feeds
         wait_until_sync(lambda: feeds and len(feeds[queue.keys].resting) == 99, "all but one to rest")
-        assert readers(raw) == 1
+        wait_until_sync(lambda: readers(raw) == 1, "the one to read")
         for _ in jobs:
             held = hand.take()
             hand.complete(held, held.record.data)
@@ -92,7 +94,7 @@ def test_a_forked_child_waits_by_itself(server_url: str, queue_name: str, raw: A
         hand.complete(second, "theirs")
         assert os.waitpid(child, 0)[1] == 0
         hand.complete(first, "ours")
-        assert waiting.result(10) == "ours"
+        assert waiting.result(60) == "ours"
 
 
 async def test_queues_of_one_channel_are_read_one_by_one(server_url: str, queue_name: str, raw: Any) -> None:
@@ -172,7 +174,7 @@ async def test_a_cancelled_reader_passes_the_reading_on(
             await reader
         others[0].cancel()  # perhaps the one to whom the reading was just passed
         hand.complete(hand.take(), "done")
-        assert await asyncio.wait_for(asyncio.gather(*others[1:]), 3) == ["done", "done"]
+        assert await asyncio.wait_for(asyncio.gather(*others[1:]), 30) == ["done", "done"]
         assert queue._channel.listener._feeds == {}
 
 
@@ -183,15 +185,15 @@ async def test_a_wait_that_is_over_passes_the_reading_on(
         job = await queue.add("work")
         inner = getattr(queue, "_inner", queue)
         short = asyncio.ensure_future(job.wait(0.3))
-        await waiting(inner, 1)
+        await wait_until(lambda: under_way(inner) == 1 or short.done(), "the short wait to read")
         long = asyncio.ensure_future(job.wait(60))
-        await waiting(inner, 2)
+        await wait_until(lambda: under_way(inner) == 2 or short.done(), "the long wait to rest")
         with pytest.raises(TimeoutError, match=r"is still waiting after 0.3 s"):
             await short
         await waiting(inner, 1)
-        assert readers(raw) == 1
+        await wait_until(lambda: readers(raw) == 1, "the other to read")
         hand.complete(hand.take(), "done")
-        assert await asyncio.wait_for(long, 3) == "done"
+        assert await asyncio.wait_for(long, 30) == "done"
 
 
 async def test_closing_wakes_those_who_wait(face: Face, queue_name: str, raw: Any) -> None:
@@ -200,7 +202,7 @@ async def test_closing_wakes_those_who_wait(face: Face, queue_name: str, raw: An
         waits = [asyncio.ensure_future(job.wait(None)) for _ in range(3)]
         await waiting(getattr(queue, "_inner", queue), 3)
         await queue.close()
-        done, late = await asyncio.wait(waits, timeout=5)
+        done, late = await asyncio.wait(waits, timeout=30)
     assert not late
     for wait in done:
         with pytest.raises(UsageError, match="client was closed while a job was waited for"):
@@ -259,7 +261,7 @@ async def test_a_wait_on_a_closed_connection_ends(server_url: str, queue_name: s
     connection = await AsyncConnection.open(server_url)
     queue = AsyncQueue(queue_name, connection=connection)
     job = await queue.add("work")
-    wait = asyncio.ensure_future(job.wait(6))
+    wait = asyncio.ensure_future(job.wait(60))
     await waiting(queue, 1)
     await connection.aclose()
     with pytest.raises(TransportError, match="was closed by this process"):
@@ -268,20 +270,24 @@ async def test_a_wait_on_a_closed_connection_ends(server_url: str, queue_name: s
 
 
 async def test_a_job_that_ends_without_an_event_is_found_by_looking(
-    face: Face, queue_name: str, raw: Any, hand: HandWorker
+    face: Face, queue_name: str, raw: Any, hand: HandWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(values, "LOOK_AGAIN_S", 0.3)
     async with face.queue(queue_name) as queue:
         job = await queue.add("work")
-        wait = asyncio.ensure_future(job.wait(0.5))
+        wait = asyncio.ensure_future(job.wait(SOON))
         await waiting(getattr(queue, "_inner", queue), 1)
         raw.hset(hand.keys.job(job.id), mapping={"state": "completed", "returnvalue": '"silent"'})
         assert await wait == "silent"
 
 
-async def test_a_job_that_is_gone_without_an_event_is_not_waited_for(face: Face, queue_name: str, raw: Any) -> None:
+async def test_a_job_that_is_gone_without_an_event_is_not_waited_for(
+    face: Face, queue_name: str, raw: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(values, "LOOK_AGAIN_S", 0.3)
     async with face.queue(queue_name) as queue:
         job = await queue.add("work")
-        wait = asyncio.ensure_future(job.wait(0.2))
+        wait = asyncio.ensure_future(job.wait(SOON))
         await waiting(getattr(queue, "_inner", queue), 1)
         raw.delete(queue.keys.job(job.id))
         with pytest.raises(JobNotFoundError):
