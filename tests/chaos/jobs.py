@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from pathlib import Path
 
 from orchestration_queue.tasks import Tasks
 from orchestration_queue.worker import ActiveJob, AsyncActiveJob
@@ -23,9 +24,18 @@ def work(seconds: float, job: ActiveJob) -> dict[str, object]:
 
 
 @tasks.task
-def stumble(seconds: float, job: ActiveJob) -> dict[str, object]:
-    """Take some time, and fail, unless the job was taken over from somebody."""
-    result = work(seconds, job)
+def hold(sign: str, job: ActiveJob) -> dict[str, object]:
+    """Go on until the sign is given to this process: a file whose name ends in its id."""
+    job.log(f"attempt in process {os.getpid()}")
+    while not Path(f"{sign}-{os.getpid()}").exists() and not job.should_stop:
+        time.sleep(0.01)
+    return {"pid": os.getpid()}
+
+
+@tasks.task
+def stumble(sign: str, job: ActiveJob) -> dict[str, object]:
+    """Go on until the sign, and fail, unless the job was taken over from somebody."""
+    result = hold(sign, job)
     if not job.record.stalled_count:
         raise ValueError("stumbled")
     return result
@@ -35,6 +45,14 @@ def stumble(seconds: float, job: ActiveJob) -> dict[str, object]:
 def linger(seconds: float, job: ActiveJob) -> dict[str, object]:
     """Take some time, unless the job was taken over from somebody."""
     return work(0 if job.record.stalled_count else seconds, job)
+
+
+@tasks.task
+def dismiss(job: ActiveJob) -> dict[str, object]:
+    """Tell the worker to stop, as an operator would."""
+    result = work(0, job)
+    os.kill(os.getpid(), signal.SIGTERM)
+    return result
 
 
 @tasks.task

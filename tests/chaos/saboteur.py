@@ -28,6 +28,7 @@ class Saboteur:
     Attributes:
         lost: How many replies it lost.
         held: How many requests it holds.
+        withheld: How many replies it has held back: so many requests have reached the server, and were carried out.
     """
 
     def __init__(self, server: Path, path: Path) -> None:
@@ -35,6 +36,7 @@ class Saboteur:
         self._path = path
         self.lost = 0
         self.held = 0
+        self.withheld = 0
         self._rule: tuple[bytes, int] | None = None
         self._matches = 0
         self._held_request: bytes | None = None
@@ -77,14 +79,14 @@ class Saboteur:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        assert self._ready.wait(10), "the saboteur did not start"
+        assert self._ready.wait(60), "the saboteur did not start"
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._call(self._over.set)
-        self._thread.join(10)
+        self._thread.join(60)
         assert not self._thread.is_alive(), "the saboteur did not end"
 
     def _call(self, act: Callable[[], object]) -> None:
@@ -95,7 +97,7 @@ class Saboteur:
 
     def _run(self, work: Coroutine[Any, Any, None]) -> None:
         """Do something in the thread that owns the connections."""
-        asyncio.run_coroutine_threadsafe(work, self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(work, self._loop).result(60)
 
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -155,6 +157,7 @@ class Saboteur:
     async def _pass_replies(self, link: _Link) -> None:
         while chunk := await link.server.read(_CHUNK):
             if link.is_held or self._held_reply == b"":
+                self.withheld += 1
                 await self._released.wait()
                 link.is_held = False
             if link.is_doomed:

@@ -12,14 +12,14 @@ from orchestration_queue.client import FlowProducer, Queue
 from orchestration_queue.flows import Dag, Node, TriggerRule
 from tests.by_hand import HandWorker
 from tests.chaos.saboteur import Saboteur
-from tests.chaos.workers import kill, odd_worker
+from tests.chaos.workers import BUSY_S, kill, odd_worker
 from tests.waiting import wait_until_sync
 
 pytestmark = pytest.mark.chaos
 
 INTERVAL_S, LOCK_S = 0.2, 5.0
-TAKEOVER_S = LOCK_S + 5.0
-"""Its lock; and, as this machine may be busy, the time in which a process starts and runs a job."""
+TAKEOVER_S = LOCK_S + BUSY_S
+"""Its lock, and the time in which a process starts and runs a job."""
 
 
 @pytest.mark.parametrize("step", ["ZRANGEBYSCORE", "glidemq_tryLock", "oq1_propagate", "finishedAt", "glidemq_unlock"])

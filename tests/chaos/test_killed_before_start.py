@@ -13,14 +13,16 @@ from orchestration_queue.options import JobOptions
 from orchestration_queue.states import JobState
 from tests.chaos.books import mistakes
 from tests.chaos.saboteur import Saboteur
-from tests.chaos.workers import LEASE_S, cli_worker, is_waiting, kill
+from tests.chaos.workers import BUSY_S, LEASE_S, cli_worker, is_waiting, kill, odd_worker
 from tests.waiting import wait_until_sync
 
 pytestmark = pytest.mark.chaos
 
 KINDS = {"stream": JobOptions(), "prioritized": JobOptions(priority=3), "newest first": JobOptions(lifo=True)}
-MOST_S = LEASE_S + 4
+MOST_S = LEASE_S + BUSY_S
 """Until another worker has run the job: the lease, a look at stalled jobs, and a new process's start."""
+WAIT_S = 6.0
+"""How long a victim waits for jobs at a time: long enough to be in the middle of it when there is one."""
 
 
 @pytest.fixture
@@ -32,7 +34,7 @@ def queue(server_url: str, queue_name: str, raw: redis.Redis) -> Iterator[Queue]
 def test_a_job_delivered_by_the_stream_and_never_started_is_run_by_another(
     queue: Queue, server_url: str, raw: redis.Redis, saboteur: Saboteur, recovered: Callable[[float, float], None]
 ) -> None:
-    with cli_worker(queue.name, saboteur.url) as victim:
+    with odd_worker(queue.name, saboteur.url, block=WAIT_S) as victim:
         wait_until_sync(lambda: is_waiting(raw), "the victim to wait for jobs")
         saboteur.hold_requests("oq1_exchange")
         job = queue.add("work", {"seconds": 0})
@@ -43,7 +45,7 @@ def test_a_job_delivered_by_the_stream_and_never_started_is_run_by_another(
         kill(victim)
     killed = time.monotonic()
     with cli_worker(queue.name, server_url) as survivor:
-        assert job.wait(10)["pid"] == survivor.pid
+        assert job.wait(MOST_S)["pid"] == survivor.pid
         recovered(time.monotonic() - killed, MOST_S)
     assert len(job.logs()) == 1
     assert job.refresh().stalled_count == 1
@@ -54,7 +56,7 @@ def test_a_job_delivered_by_the_stream_and_never_started_is_run_by_another(
 def test_a_list_job_leaves_its_list_by_its_start_only(
     queue: Queue, server_url: str, raw: redis.Redis, saboteur: Saboteur, kind: str
 ) -> None:
-    with cli_worker(queue.name, saboteur.url) as victim:
+    with odd_worker(queue.name, saboteur.url, block=WAIT_S) as victim:
         wait_until_sync(lambda: is_waiting(raw), "the victim to wait for jobs")
         saboteur.hold_requests("oq1_exchange")
         job = queue.add("work", {"seconds": 0}, KINDS[kind])
@@ -62,7 +64,7 @@ def test_a_list_job_leaves_its_list_by_its_start_only(
         assert raw.zcard(queue.keys.scheduled) + raw.llen(queue.keys.priority) + raw.llen(queue.keys.lifo) == 1
         kill(victim)
     with cli_worker(queue.name, server_url) as survivor:
-        assert job.wait(10)["pid"] == survivor.pid
+        assert job.wait(MOST_S)["pid"] == survivor.pid
     assert job.refresh().stalled_count == 0
     assert mistakes(raw, queue.keys, completed=1) == {}
 
@@ -76,7 +78,7 @@ def test_a_job_whose_worker_died_before_it_heard_of_its_start_is_run_by_another(
     recovered: Callable[[float, float], None],
     kind: str,
 ) -> None:
-    with cli_worker(queue.name, saboteur.url) as victim:
+    with odd_worker(queue.name, saboteur.url, block=WAIT_S) as victim:
         wait_until_sync(lambda: is_waiting(raw), "the victim to wait for jobs")
         saboteur.hold_replies("oq1_exchange")
         job = queue.add("work", {"seconds": 0}, KINDS[kind])
@@ -85,7 +87,7 @@ def test_a_job_whose_worker_died_before_it_heard_of_its_start_is_run_by_another(
         kill(victim)
     killed = time.monotonic()
     with cli_worker(queue.name, server_url) as survivor:
-        assert job.wait(10)["pid"] == survivor.pid
+        assert job.wait(MOST_S)["pid"] == survivor.pid
         recovered(time.monotonic() - killed, MOST_S)
     assert len(job.logs()) == 1
     assert job.refresh().stalled_count == 1

@@ -62,7 +62,7 @@ def test_a_job_that_kills_its_workers_ends_as_crashed(
                 supervisor.look()
                 return is_quiet(raw, queue.keys, jobs=JOBS + 1)
 
-            wait_until_sync(is_over, "all jobs to end", 20)
+            wait_until_sync(is_over, "all jobs to end")
         poison.refresh()
         assert all(job.refresh().state is JobState.COMPLETED for job in (*before, *after))
         assert all(job.record.stalled_count == 0 for job in (*before, *after))

@@ -63,7 +63,7 @@ async def test_jobs_survive_a_server_that_is_killed_again_and_again(tmp_path: Pa
             if number % (JOBS // (KILLS + 1)) == JOBS // (KILLS + 2):
                 os.kill(await server_pid(connection), signal.SIGKILL)
             await add_for_sure(queue, number)
-        deadline = asyncio.get_running_loop().time() + 40
+        deadline = asyncio.get_running_loop().time() + 90
         while (await queue.counts()).completed < JOBS:
             assert asyncio.get_running_loop().time() < deadline, await queue.counts()
             await asyncio.sleep(0.05)
