@@ -59,7 +59,7 @@ async def sharing(
     finally:
         for worker in workers:
             worker.stop()
-        await asyncio.wait_for(asyncio.gather(*running), 20)
+        await asyncio.wait_for(asyncio.gather(*running), 90)
 
 
 async def add(url: str, name: str, count: int, options: JobOptions | None = None) -> None:
@@ -87,7 +87,9 @@ async def test_a_job_of_the_first_queue_goes_before_those_that_wait(
     book = Book()
     first, second = names
     await add(server_url, second, 3)
-    async with sharing(names, book, server_url) as workers:
+    # A wait for news that ended by itself would not begin again while there is no place.
+    patient = QUICK.model_copy(update={"block": timedelta(minutes=5)})
+    async with sharing(names, book, server_url, options=patient) as workers:
         await wait_until(lambda: book.running, "a job of the second queue")
         await wait_until(lambda: workers[0].is_listening, "the first queue to be watched while all places are taken")
         await add(server_url, first, 1)
@@ -148,7 +150,8 @@ async def test_whoever_leaves_leaves_no_job_behind(server_url: str, names: list[
     first, second = names
     await add(server_url, first, 2)
     await add(server_url, second, 2)
-    async with sharing(names, book, server_url):
+    patient = QUICK.model_copy(update={"drain": timedelta(minutes=1)})
+    async with sharing(names, book, server_url, options=patient):
         await wait_until(lambda: book.running, "a job to run")
         asyncio.get_running_loop().call_later(0.1, book.may_end.set)
     async with AsyncQueue(first, url=server_url) as one, AsyncQueue(second, url=server_url) as two:
@@ -161,6 +164,7 @@ async def test_each_job_costs_one_trip_and_an_idle_queue_none(server_url: str, n
     book.may_end.set()
     calm = QUICK.model_copy(
         update={
+            "lock_duration": timedelta(hours=1),
             "stalled_interval": timedelta(hours=1),
             "promotion_interval": timedelta(hours=1),
             "flow_interval": timedelta(hours=1),
@@ -197,5 +201,5 @@ def test_the_command_serves_many_queues(server_url: str, names: list[str], raw: 
         with worker_process("together:handler", first, server_url, *arguments, directory=tmp_path) as worker:
             wait_until_sync(lambda: one.counts().completed + two.counts().completed == 6, "all jobs to run")
             worker.terminate()
-            assert worker.wait(20) == 0
+            assert worker.wait(60) == 0
     assert (tmp_path / "order.txt").read_text().split() == [first] * 3 + [second] * 3
