@@ -11,9 +11,10 @@ from orchestration_queue.client import Queue
 from orchestration_queue.doctor.finding import Finding, count, hint, problem
 from orchestration_queue.doctor.survey import Survey, survey
 from orchestration_queue.errors import StateError
+from orchestration_queue.options import milliseconds
 from orchestration_queue.protocol.call import Call
 from orchestration_queue.protocol.keys import GROUP
-from orchestration_queue.protocol.operations import mending, reading
+from orchestration_queue.protocol.operations import mending, outbox, reading
 from orchestration_queue.protocol.operations.graphs import News, Untold, tell_all
 from orchestration_queue.protocol.operations.mending import StalledGroup
 from orchestration_queue.server import Connection
@@ -73,9 +74,7 @@ def workers(patient: Patient) -> Iterator[Finding]:
             "nobody takes them",
             f"oq worker module:tasks --queue {patient.queue.name}",
         )
-    elif (
-        oldest := patient.queue.oldest_ready()
-    ) and now_ms() - oldest.timestamp() * 1000 > _LATE.total_seconds() * 1000:
+    elif (oldest := patient.queue.oldest_ready()) and oldest.timestamp() * 1000 < _long_ago_ms():
         yield hint(
             patient.name,
             f"A job has been ready since {oldest:%Y-%m-%d %H:%M:%S} UTC",
@@ -189,6 +188,29 @@ def _mend_group(patient: Patient, group: StalledGroup) -> str:
     return "it has gone on by itself" if ready < 0 else f"ready now: {count(ready, 'job')}"
 
 
+def letters(patient: Patient) -> Iterator[Finding]:
+    """Dead letters are in their queue soon, also when it is on another server of a cluster, or was away for a while."""
+    if unsent := patient.connection.run(outbox.overdue(patient.queue.keys, _long_ago_ms())):
+        yield problem(
+            patient.name,
+            f"{count(len(unsent), 'dead letter')} could not be added to their queue",
+            "who looks there misses jobs that have failed",
+            "mend that queue, or its server; the workers' log says what it refuses",
+            partial(_post, patient, unsent),
+        )
+
+
+def _long_ago_ms() -> int:
+    return now_ms() - milliseconds(_LATE)
+
+
+def _post(patient: Patient, unsent: list[bytes]) -> str:
+    if refusals := patient.connection.follow(outbox.post(patient.queue.keys, unsent, now_ms())):
+        to, why = next(iter(refusals.items()))
+        raise StateError(f"Queue {to} did not take all of them ({why}); mend it, and try again.")
+    return f"added {count(len(unsent), 'dead letter')}"
+
+
 def growth(patient: Patient) -> Iterator[Finding]:
     """What finished jobs leave behind is bounded: else the server's memory fills with history."""
     counts = patient.queue.counts()
@@ -211,4 +233,4 @@ def growth(patient: Patient) -> Iterator[Finding]:
         )
 
 
-QUEUE_CHECKS = (workers, consumers, jobs, growth)
+QUEUE_CHECKS = (workers, consumers, jobs, letters, growth)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -16,8 +17,10 @@ import redis
 from orchestration_queue.client import NewJob, Queue
 from orchestration_queue.doctor import Finding, Severity, examine
 from orchestration_queue.doctor.server import Server, replication
+from orchestration_queue.errors import StateError
 from orchestration_queue.options import JobOptions, Ordering, WorkerOptions
 from orchestration_queue.server import Connection, parse_url
+from orchestration_queue.server.clock import now_ms
 from orchestration_queue.worker import ActiveJob, Worker
 from tests.by_hand import HandWorker
 from tests.conftest import start_server
@@ -333,6 +336,24 @@ async def _ran(queue: Queue, url: str, count: int, until: Callable[[], object] =
     worker.stop()
     await running
     return ran
+
+
+def test_dead_letters_that_nobody_took_are_found_and_sent_again(
+    queue: Queue, server_url: str, raw: redis.Redis
+) -> None:
+    queue.add("import")
+    dead = f"{queue.name}-dead"
+    letter = json.dumps([dead, "dead.x.1.1", "import", '{"originalQueue":"x"}'])
+    raw.zadd(queue.keys.outbox, {letter: now_ms() - 61_000, letter.replace("x.1", "x.2"): now_ms()})
+    raw.set(f"glide:{{{dead}}}:stream", "nonsense")
+    unsent = "1 dead letter could not be added"
+    with pytest.raises(StateError, match=rf"^Queue {dead} did not take all of them \(.*; mend it, and try again\.$"):
+        mend(server_url, queue, unsent)
+    raw.delete(f"glide:{{{dead}}}:stream")
+    raw.zadd(queue.keys.outbox, {letter: now_ms() - 61_000})  # its turn had become the last
+    assert mend(server_url, queue, unsent) == "added 1 dead letter"
+    assert raw.hget(f"glide:{{{dead}}}:job:dead.x.1.1", "name") == "import"
+    assert raw.zcard(queue.keys.outbox) == 1
 
 
 def test_what_grows_without_bound_is_found(

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from orchestration_queue.protocol.call import Call, Reply, text
+from orchestration_queue.protocol.call import Call, Operation, Reply, text
 from orchestration_queue.protocol.functions import glidemq
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations.steps import Steps, all_good
 
-__all__ = ["add_letter", "post"]
+__all__ = ["add_letter", "overdue", "post"]
+
+_PAGE = 100
 
 
 def add_letter(there: QueueKeys, letter_id: str, name: str, data: str, now_ms: int) -> Call:
@@ -28,12 +30,18 @@ def add_letter(there: QueueKeys, letter_id: str, name: str, data: str, now_ms: i
     )
 
 
+def overdue(keys: QueueKeys, before_ms: int) -> Operation[list[bytes]]:
+    """Letters that have been kept since before that time, at most 100: those waiting longest."""
+    call = Call("ZRANGEBYSCORE", (keys.outbox,), ("-inf", before_ms, "LIMIT", 0, _PAGE))
+    return Operation(call, lambda reply: list(reply))
+
+
 def post(keys: QueueKeys, letters: Sequence[bytes], now_ms: int) -> Steps[dict[str, str]]:
     """Add kept dead letters to their queues, then strike off those that are there; the others' turn is last again.
 
     Args:
         keys: The queue that keeps them.
-        letters: What `oq1_exchange` and `oq1_reclaim` return of them.
+        letters: What :func:`overdue`, `oq1_exchange` and `oq1_reclaim` return of them.
         now_ms: The time.
 
     Returns:
