@@ -33,7 +33,7 @@ SLEEPY = WorkerOptions(promotion_interval=timedelta(hours=1))
 
 def test_time_goes_on_from_where_one_arrives(oq_clock: TimeMachine) -> None:
     arrival = oq_clock.travel_to(datetime(2031, 5, 1, tzinfo=UTC))
-    assert timedelta(0) <= arrival - datetime(2031, 5, 1, tzinfo=UTC) < timedelta(seconds=5)
+    assert timedelta(0) <= arrival - datetime(2031, 5, 1, tzinfo=UTC) < timedelta(seconds=60)
     wait_until_sync(lambda: oq_clock.now() > arrival, "the clock to go on")
     assert oq_clock.travel(30) - arrival >= timedelta(seconds=30), "a plain number means seconds"
 
@@ -90,7 +90,7 @@ def test_a_sleeping_worker_notices_that_a_delayed_job_is_due(
     oq_clock.travel(29 * DAY)
     assert job.refresh().state == "delayed"
     oq_clock.travel(DAY)
-    assert job.wait(5) == 8
+    assert job.wait(60) == 8
 
 
 def test_a_sleeping_worker_fires_a_month_of_a_schedule_day_by_day(
@@ -103,7 +103,7 @@ def test_a_sleeping_worker_fires_a_month_of_a_schedule_day_by_day(
     for day in range(1, 31):
         oq_clock.travel(DAY)
         wait_until_sync(lambda day=day: len(workshop.ran) == before + day, f"the run of day {day}")  # type: ignore[misc]
-    assert len(oq_queue.get_jobs("completed")) == before + 30
+    wait_until_sync(lambda: len(oq_queue.get_jobs("completed")) == before + 30, "the last run to be told")
 
 
 def test_the_window_of_a_groups_rate_limit_passes(oq_queue: Queue, workshop: Workshop, oq_clock: TimeMachine) -> None:
@@ -124,7 +124,7 @@ def test_the_window_of_the_queues_rate_limit_passes(
     jobs = [oq_queue.add("double", {"n": n}) for n in range(3)]
     oq_worker(oq_queue, workshop.tasks, options=SLEEPY)
     for n, job in enumerate(jobs):
-        assert job.wait(5) == 2 * n
+        assert job.wait(60) == 2 * n
         assert workshop.ran == list(range(n + 1)), "one a day"
         oq_clock.travel(DAY)
 
@@ -167,7 +167,7 @@ async def test_a_sleeper_can_be_cancelled_in_the_moment_of_a_journey() -> None:
     clock.travel(clock.ahead())
     await asyncio.sleep(0)  # the sleeper's event is set, and its task has not run
     sleeping.cancel()
-    done, _ = await asyncio.wait({sleeping}, timeout=5)
+    done, _ = await asyncio.wait({sleeping}, timeout=30)
     assert done
 
 
