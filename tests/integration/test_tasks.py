@@ -50,7 +50,7 @@ async def working(tasks: Tasks, queue: str, url: str) -> AsyncIterator[Worker]:
         yield worker
     finally:
         worker.stop()
-        await asyncio.wait_for(running, 10)
+        await asyncio.wait_for(running, 60)
 
 
 async def test_a_call_arrives_typed_and_so_does_its_result(tasks: Tasks, queue_name: str, server_url: str) -> None:
@@ -68,7 +68,7 @@ async def test_a_call_arrives_typed_and_so_does_its_result(tasks: Tasks, queue_n
         assert await job.wait() == Report(day=day, rows=3)
         assert (job.is_new, job.job.queue) == (True, queue_name)
         in_thread = await asyncio.to_thread(count_in_thread.add, day=day)
-        assert await asyncio.to_thread(in_thread.wait, 5) == Report(day=day, rows=1)
+        assert await asyncio.to_thread(in_thread.wait, 60) == Report(day=day, rows=1)
         assert (await count.track(job.job).wait()).rows == 3
 
 
@@ -141,7 +141,7 @@ async def test_tasks_become_nodes_of_flows(tasks: Tasks, queue_name: str, server
     parts = [extract.node(f"part{rows}")(rows) for rows in (10, 100)]
     dag = Dag("sums", [*parts, total.node("total", deps=parts)(plus=5)], queue_name)
     async with working(tasks, queue_name, server_url), AsyncFlowProducer(url=server_url) as flows:
-        results = await (await flows.submit(dag)).wait(timedelta(seconds=5))
+        results = await (await flows.submit(dag)).wait(timedelta(seconds=60))
     assert results["total"] == 5000
 
 
@@ -347,7 +347,7 @@ async def test_many_lines_go_in_few_trips_while_the_job_still_runs(
         def talk() -> None:
             for n in range(1000):
                 app.info("line %d", n)
-            go_on.wait(5)
+            go_on.wait(60)
             app.info("the last")
 
         async with working(tasks, queue_name, server_url):
@@ -360,7 +360,7 @@ async def test_many_lines_go_in_few_trips_while_the_job_still_runs(
             await asyncio.to_thread(job.wait)
         lines = job.logs()
         assert lines == [f"INFO tests.app: line {n}" for n in range(1000)] + ["INFO tests.app: the last"]
-        assert pushes() - before <= 30
+        assert pushes() - before <= 100, "one at least each tenth of a second, however long the talk takes"
 
 
 async def test_a_log_is_bounded_and_says_so(queue_name: str, server_url: str) -> None:

@@ -20,7 +20,7 @@ from orchestration_queue.worker import AsyncActiveJob, WorkerEvent
 from tests.waiting import wait_until
 from tests.workers import working
 
-SOON = timedelta(seconds=5)
+SOON = timedelta(seconds=60)
 
 
 @pytest.fixture
