@@ -42,7 +42,7 @@ def running_process(
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
-        process.wait(10)
+        process.wait(60)
 
 
 def parent_of(pid: int) -> int:
