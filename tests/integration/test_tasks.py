@@ -360,7 +360,7 @@ async def test_many_lines_go_in_few_trips_while_the_job_still_runs(
             await asyncio.to_thread(job.wait)
         lines = job.logs()
         assert lines == [f"INFO tests.app: line {n}" for n in range(1000)] + ["INFO tests.app: the last"]
-        assert pushes() - before <= 100, "one at least each tenth of a second, however long the talk takes"
+        assert pushes() - before <= 100, "ten that are full, and one for each tenth of a second that the talk takes"
 
 
 async def test_a_log_is_bounded_and_says_so(queue_name: str, server_url: str) -> None:
