@@ -29,7 +29,7 @@ from orchestration_queue.dagster._compat import (
 )
 from orchestration_queue.dagster.log_capture import Follower, Output, alone, redirected
 from orchestration_queue.dagster.log_store import CHUNK, LogKey, LogStore, Uploads
-from orchestration_queue.dagster.log_tail import LiveTail
+from orchestration_queue.dagster.log_tail import LiveTail, Subscription
 from orchestration_queue.errors import InvalidNameError, InvalidOptionError, TransportError
 from orchestration_queue.options import milliseconds, name_problem
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
@@ -250,7 +250,7 @@ class StreamComputeLogManager(CloudStorageComputeLogManager[dg.DagsterInstance],
 
     def subscribe(self, log_key: LogKey, cursor: str | None = None) -> CapturedLogSubscription:
         """Have what comes told, as the UI does."""
-        subscription = CapturedLogSubscription(self, log_key, cursor)
+        subscription = Subscription(self, log_key, cursor)
         self._tail.add(subscription)
         return subscription
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-from typing import Protocol
+from typing import Any, Protocol
 
 from orchestration_queue.dagster._compat import CapturedLogSubscription
 from orchestration_queue.dagster.log_store import LogKey
 from orchestration_queue.errors import OrchestrationQueueError
 
-__all__ = ["LiveTail"]
+__all__ = ["LiveTail", "Subscription"]
 
 _INTERVAL_S = 0.5
 
@@ -18,6 +18,19 @@ class _Knows(Protocol):
     """What a subscription's log manager can tell."""
 
     def is_capture_complete(self, log_key: LogKey) -> bool: ...
+
+
+class Subscription(CapturedLogSubscription):
+    """One who is told what comes, by whoever subscribed and by the tail, and nothing by both."""
+
+    def __init__(self, manager: Any, log_key: LogKey, cursor: str | None) -> None:
+        super().__init__(manager, log_key, cursor)
+        self._fetching = threading.Lock()
+
+    def fetch(self) -> None:
+        """Tell what is new. A log that grows between two looks from the same place would be told twice."""
+        with self._fetching:
+            super().fetch()
 
 
 class LiveTail:

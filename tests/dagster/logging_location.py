@@ -26,7 +26,7 @@ def write_and_wait(context: dg.OpExecutionContext) -> None:
     scratch = Path(os.environ["TEST_SCRATCH"])
     print("before the break", flush=True)  # noqa: T201
     (scratch / "pid").write_text(str(os.getpid()))
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while not (scratch / "go").exists() and time.monotonic() < deadline:
         time.sleep(0.01)
     print("after the break", flush=True)  # noqa: T201

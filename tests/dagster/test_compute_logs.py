@@ -22,7 +22,7 @@ from tests.conftest import start_server
 from tests.dagster.logging_location import waiting, writing
 from tests.waiting import wait_until_sync
 
-pytestmark = pytest.mark.dagster
+pytestmark = [pytest.mark.dagster, pytest.mark.timeout(300)]
 
 OUT, ERR = ComputeIOType.STDOUT, ComputeIOType.STDERR
 KEY = ["run", "compute_logs", "step"]
@@ -48,6 +48,13 @@ def log_key(instance: dg.DagsterInstance, run_id: str) -> Sequence[str]:
     (event,) = [event.dagster_event for event in instance.all_logs(run_id, of_type=dg.DagsterEventType.LOGS_CAPTURED)]
     assert event is not None
     return [run_id, "compute_logs", event.logs_captured_data.file_key]
+
+
+def pid_of(scratch: Path) -> int:
+    """The process of the step that waits, once it has told."""
+    path = scratch / "pid"
+    wait_until_sync(lambda: path.exists() and path.read_text(), "the step to run", 120)
+    return int(path.read_text())
 
 
 def text(manager: Any, key: Sequence[str], kind: ComputeIOType = OUT) -> str:
@@ -82,24 +89,53 @@ def test_a_log_is_followed_while_it_is_written_and_needs_no_helper_process(
 
         running = threading.Thread(target=execute)
         running.start()
-        wait_until_sync((tmp_path / "pid").exists, "the step to run", 60)
+        step = pid_of(tmp_path)
         (run,) = instance.get_runs()
         key = log_key(instance, run.run_id)
         heard: list[CapturedLogData] = []
         subscription = instance.compute_log_manager.subscribe(key)
         subscription(heard.append)
-        wait_until_sync(lambda: any(b"before the break" in (data.stdout or b"") for data in heard), "the line", 60)
+
+        def told() -> bytes:
+            return b"".join(data.stdout or b"" for data in heard)
+
+        wait_until_sync(lambda: b"before the break" in told(), "the line", 60)
         assert not subscription.is_complete
-        step = int((tmp_path / "pid").read_text())
         children = Path(f"/proc/{step}/task/{step}/children").read_text().split()
         commands = [Path(f"/proc/{child}/cmdline").read_text() for child in children]
         assert not [command for command in commands if "tail" in command or "watch_orphans" in command]
         (tmp_path / "go").touch()
-        running.join(60)
+        running.join(120)
         assert done == [True]
-        wait_until_sync(lambda: subscription.is_complete, "the end of the log", 60)
-        assert b"".join(data.stdout or b"" for data in heard) == b"before the break\nafter the break\n"
+        # That it is complete is known before its last bytes are told, so that whoever is told them knows.
+        wait_until_sync(lambda: subscription.is_complete and b"after" in told(), "the end of the log", 60)
+        assert told() == b"before the break\nafter the break\n"
         subscription.dispose()
+
+
+def test_who_subscribes_while_a_log_grows_is_told_nothing_twice(
+    manager: StreamComputeLogManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, read, tail_has_read = manager._store, manager.get_log_data, threading.Event()
+    store.begin(KEY, ("out",))
+    store.append(KEY, "out", 0, b"one\n")
+
+    def grows_meanwhile(*place: Any, **bounds: Any) -> CapturedLogData:
+        data = read(*place, **bounds)
+        if threading.current_thread() is not threading.main_thread():
+            tail_has_read.set()
+        else:
+            store.append(KEY, "out", 4, b"two\n")
+            tail_has_read.wait(1)  # in vain, as it should be: it is not the tail's turn
+        return data
+
+    monkeypatch.setattr(manager, "get_log_data", grows_meanwhile)
+    heard: list[CapturedLogData] = []
+    subscription = manager.subscribe(KEY)
+    subscription(heard.append)
+    wait_until_sync(lambda: any(b"two" in (data.stdout or b"") for data in heard), "the rest", 60)
+    assert b"".join(data.stdout or b"" for data in heard) == b"one\ntwo\n"
+    subscription.dispose()
 
 
 def test_a_killed_process_leaves_what_it_wrote_and_its_file(
@@ -110,11 +146,11 @@ def test_a_killed_process_leaves_what_it_wrote_and_its_file(
         manager = instance.compute_log_manager
 
         def kill() -> None:
-            wait_until_sync((tmp_path / "pid").exists, "the step to run", 60)
+            step = pid_of(tmp_path)
             (run,) = instance.get_runs()
             key = log_key(instance, run.run_id)
             wait_until_sync(lambda: "before the break" in text(manager, key), "the line", 60)
-            os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
+            os.kill(step, signal.SIGKILL)
 
         killing = threading.Thread(target=kill)
         killing.start()
