@@ -24,7 +24,7 @@ def probe() -> str:
 
 if __name__ == "__main__":
     with Queue("reports") as queue:
-        nightly = Cron("30 3 * * *", tz="Europe/Helsinki", start=datetime(2027, 3, 26, 12, tzinfo=UTC))
+        nightly = Cron("30 3 * * *", tz="Europe/Helsinki", start=datetime(2038, 3, 26, 12, tzinfo=UTC))
         queue.schedulers.upsert("nightly", nightly, JobTemplate(name="report"))
         for run in queue.schedulers.next_runs("nightly", 3):
             print(f"{run:%d %B %H:%M %Z}")  # in the night to the 28th there is no 03:30

@@ -21,8 +21,8 @@ def test_the_handler_of_the_page_runs_as_the_page_starts_it(tmp_path: Path, serv
     try:
         with Queue("images", url=server_url) as queue:
             job = queue.add("resize", {"width": 640})
-            assert job.wait(timedelta(seconds=30)) == {"width": 320}
+            assert job.wait(timedelta(seconds=60)) == {"width": 320}
             assert job.logs() == ["resizing"]
     finally:
         worker.terminate()
-        assert worker.wait(15) == 0
+        assert worker.wait(60) == 0

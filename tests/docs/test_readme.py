@@ -28,6 +28,6 @@ def test_the_twenty_lines_of_the_readme_run_as_shown(tmp_path: Path) -> None:
         )
     finally:
         worker.send_signal(signal.SIGTERM)
-        assert worker.wait(20) == 0
+        assert worker.wait(60) == 0
     assert printed.strip() == shown
     assert (tmp_path / ".oq").is_dir()

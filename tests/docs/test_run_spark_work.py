@@ -67,7 +67,7 @@ def test_the_programs_of_the_page_print_what_it_shows(
             assert job.logs() == [f"counting {flights}"]
     finally:
         worker.send_signal(signal.SIGTERM)
-        assert worker.wait(20) == 0
+        assert worker.wait(60) == 0
 
 
 def test_the_other_programs_of_the_page_import(

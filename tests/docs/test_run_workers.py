@@ -15,7 +15,7 @@ from tests.docs.page import Page
 from tests.waiting import wait_until
 
 PAGE = Page("how-to/run-workers.md")
-SOON = timedelta(seconds=10)
+SOON = timedelta(seconds=60)
 
 
 async def test_the_workers_of_the_page_work(
@@ -41,7 +41,8 @@ async def test_the_workers_of_the_page_work(
 
             call = await calls.get_job("1")
             assert call is not None
-            await wait_until(lambda: raw.hget(calls.keys.job("1"), "attemptsMade") == "2", "the second failure")
+            stored = calls.keys.job("1")
+            await wait_until(lambda: int(raw.hget(stored, "attemptsMade") or 0) >= 2, "the second failure")
             assert (await call.refresh()).failed_reason == "ConnectionError: nobody is there"
         finally:
             for worker in workers:

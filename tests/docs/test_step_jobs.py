@@ -28,6 +28,6 @@ def test_the_programs_of_the_page_print_what_it_shows(tmp_path: Path) -> None:
         )
     finally:
         worker.send_signal(signal.SIGTERM)
-        assert worker.wait(20) == 0
+        assert worker.wait(60) == 0
     assert printed == shown
     check_types(tmp_path, programs)

@@ -35,7 +35,7 @@ def test_the_programs_of_the_page_print_what_it_shows(tmp_path: Path, programs: 
             assert subprocess.check_output(command, cwd=tmp_path, env=environment, text=True, timeout=60) == text
     finally:
         worker.send_signal(signal.SIGTERM)
-        assert worker.wait(20) == 0
+        assert worker.wait(60) == 0
 
 
 def test_the_other_programs_of_the_page_run_and_all_are_typed(tmp_path: Path, programs: dict[str, str]) -> None:

@@ -74,4 +74,4 @@ def _beside(command: str, directory: Path, environment: dict[str, str]) -> Itera
         yield
     finally:
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
