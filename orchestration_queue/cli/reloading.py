@@ -57,6 +57,8 @@ def run_anew_on_change(arguments: Sequence[str], directory: Path) -> int:
         if told.is_set():
             break
         running = _start(arguments)
+        if told.is_set():  # meanwhile, when the signal went to the one before
+            running.terminate()
     return running.wait()
 
 
