@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import dagster as dg
@@ -12,6 +13,7 @@ from orchestration_queue.dagster.check_results import check_results
 from orchestration_queue.dagster.following import Follower
 from orchestration_queue.dagster.metadata import job_metadata
 from orchestration_queue.dagster.resources import QueueResource
+from orchestration_queue.errors import StateError
 from orchestration_queue.flows import Dag, Step
 from orchestration_queue.protocol.operations import reading
 from orchestration_queue.protocol.record import JobRecord
@@ -44,18 +46,24 @@ class FlowStep:
             dagster.Failure: A node failed for good.
         """
         flow_id = f"{self.dag.name}-{self.context.run.run_id}"
-        flow = self.resource.flow_producer().submit(self.dag, flow_id=flow_id)
-        follower = Follower(flow, self.resource.connection)
+        flow: Flow | None = None
         try:
+            flow = self.resource.flow_producer().submit(self.dag, flow_id=flow_id)
+            follower = Follower(flow, self.resource.connection)
             self._take_up(flow)
             for step, record in follower.completed():
                 yield self._materialized(flow, step, record)
         except (dg.DagsterExecutionInterruptedError, GeneratorExit):
-            self.context.log.info(f"Cancelling flow {flow.id}")
-            flow.cancel()
+            self.context.log.info(f"Cancelling flow {flow_id}")
+            self._cancel(flow, flow_id)
             raise
         if follower.failed:
             raise _failure(flow, follower.failed, follower.blocked)
+
+    def _cancel(self, flow: Flow | None, flow_id: str) -> None:
+        """Cancel the flow. It may be there also if the interrupt came before the reply to its submission."""
+        with suppress(StateError):
+            (flow or self.resource.queue(self.dag.queue).flows.get(flow_id)).cancel()
 
     def _take_up(self, flow: Flow) -> None:
         """In a further attempt the flow was there already, and what failed gets its attempts again."""

@@ -9,12 +9,14 @@ import subprocess
 import threading
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pytest
 import redis
 from dagster._core.storage.tags import ASSET_PARTITION_RANGE_END_TAG, ASSET_PARTITION_RANGE_START_TAG
 
+from orchestration_queue.client import FlowProducer
 from orchestration_queue.dagster import AssetTask, QueueResource, queue_flow_assets, queue_task_asset
 from orchestration_queue.errors import CycleError
 from orchestration_queue.options import JobOptions
@@ -208,7 +210,7 @@ def test_cancelling_the_run_cancels_the_flow(
     long = AssetTask("source", "wait_for", {"scratch": scratch, "name": "go"})
 
     def cancel() -> None:
-        wait_until_sync(Path(scratch, "go.started").exists, "the node to start", 20)
+        wait_until_sync(Path(scratch, "go.started").exists, "the node to start")
         os.kill(os.getpid(), signal.SIGINT)  # as Dagster's run worker does when a run is terminated
 
     canceller = threading.Thread(target=cancel)
@@ -217,11 +219,32 @@ def test_cancelling_the_run_cancels_the_flow(
         dg.materialize([diamond(queue_name, scratch, source=long)], instance=instance, resources={"queue": resource})
     canceller.join()
     (run,) = instance.get_runs()
-    Path(scratch, "go").touch()
     jobs = [f"glide:{{{queue_name}}}:job:diamond-{run.run_id}.{node}" for node in ("source", "left", "right", "join")]
-    wait_until_sync(lambda: all(raw.hexists(job, "finishedOn") for job in jobs), "all nodes to end", 20)
-    withdrawn = [(raw.hget(job, "state"), raw.hget(job, "failedReason")) for job in jobs[1:]]
-    assert withdrawn == [("failed", "revoked"), ("failed", "revoked"), ("failed", "upstream failed")]
+    wait_until_sync(lambda: all(raw.hexists(job, "finishedOn") for job in jobs), "all nodes to end")
+    withdrawn = [(raw.hget(job, "state"), raw.hget(job, "failedReason")) for job in jobs]
+    assert withdrawn == [("failed", "revoked"), *[("failed", "upstream failed")] * 3], "and nothing let the first end"
+
+
+def test_cancelling_the_run_before_the_submission_is_answered_cancels_the_flow_too(
+    instance: dg.DagsterInstance,
+    resource: QueueResource,
+    queue_name: str,
+    scratch: str,
+    raw: redis.Redis,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    submit = FlowProducer.submit
+
+    def interrupted(*args: Any, **options: Any) -> None:
+        submit(*args, **options)
+        raise dg.DagsterExecutionInterruptedError
+
+    monkeypatch.setattr(FlowProducer, "submit", interrupted)
+    with pytest.raises(dg.DagsterExecutionInterruptedError):
+        dg.materialize([diamond(queue_name, scratch)], instance=instance, resources={"queue": resource})
+    jobs = job_ids(raw, queue_name)
+    assert len(jobs) == 4
+    assert {raw.hget(f"glide:{{{queue_name}}}:job:{job_id}", "state") for job_id in jobs} == {"failed"}
 
 
 def test_arguments_may_depend_on_the_partition(

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pytest
@@ -34,7 +35,7 @@ from tests.waiting import wait_until_sync
 
 pytestmark = [
     pytest.mark.dagster,
-    pytest.mark.timeout(180),
+    pytest.mark.timeout(400),
     # Dagster's own Pipes read these from the context of an asset.
     pytest.mark.filterwarnings("ignore:AssetExecutionContext.*is deprecated:DeprecationWarning"),
 ]
@@ -170,11 +171,12 @@ def test_a_job_that_another_worker_takes_over_counts_once(
     client: PipesQueueClient, instance: dg.DagsterInstance, server_url: str, queue_name: str, scratch: str
 ) -> None:
     workers = ExitStack()
+    brief = (*QUICK, "--lock-duration", "5")
 
     def replace_the_worker() -> None:
-        first = workers.enter_context(worker_process("tests.dagster.pipes_jobs:tasks", queue_name, server_url, *QUICK))
-        first.wait(60)
-        workers.enter_context(worker_process("tests.dagster.pipes_jobs:tasks", queue_name, server_url, *QUICK))
+        first = workers.enter_context(worker_process("tests.dagster.pipes_jobs:tasks", queue_name, server_url, *brief))
+        first.wait(100)
+        workers.enter_context(worker_process("tests.dagster.pipes_jobs:tasks", queue_name, server_url, *brief))
 
     replacing = threading.Thread(target=replace_the_worker)
     with workers:
@@ -216,12 +218,33 @@ def test_cancelling_the_run_revokes_the_job(
     wait_until_sync(Path(scratch, "stopped").exists, "the handler to notice", 60)
 
 
+def test_cancelling_the_run_before_the_job_s_addition_is_answered_revokes_it_too(
+    client: PipesQueueClient,
+    instance: dg.DagsterInstance,
+    queue_name: str,
+    raw: redis.Redis,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    add = Queue.add
+
+    def interrupted(*args: Any, **options: Any) -> None:
+        add(*args, **options)
+        raise dg.DagsterExecutionInterruptedError
+
+    monkeypatch.setattr(Queue, "add", interrupted)
+    with pytest.raises(dg.DagsterExecutionInterruptedError):
+        dg.materialize([table(queue_name, "report")], instance=instance, resources={"pipes": client})
+    (job,) = raw.keys(f"glide:{{{queue_name}}}:job:*")
+    assert raw.hget(job, "failedReason") == "revoked"
+
+
 def test_a_step_whose_process_is_killed_comes_back_to_its_job(
     instance: dg.DagsterInstance,
     server_url: str,
     worker: subprocess.Popen[bytes],
     queue_name: str,
     scratch: str,
+    raw: redis.Redis,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for name, value in {"OQ_URL": server_url, "TEST_QUEUE": queue_name, "TEST_SCRATCH": scratch}.items():
@@ -232,10 +255,12 @@ def test_a_step_whose_process_is_killed_comes_back_to_its_job(
         return any(line in logged(instance, run.run_id) for run in instance.get_runs())
 
     def kill_the_first_step() -> None:
-        wait_until_sync(lambda: has_logged("before the break"), "the first message", 60)
+        # One that is killed between a message and this note passes the message on once more.
+        wait_until_sync(lambda: raw.keys("glide:pipes:*:read"), "the step to note that it has passed on a message", 120)
+        assert has_logged("before the break")
         os.kill(int(steps.read_text()), signal.SIGKILL)
-        wait_until_sync(lambda: len(steps.read_text().split()) == 2, "the second attempt", 60)
-        wait_until_sync(lambda: "Reattached to in-progress" in told(instance), "it to be back", 60)
+        wait_until_sync(lambda: len(steps.read_text().split()) == 2, "the second attempt", 120)
+        wait_until_sync(lambda: "Reattached to in-progress" in told(instance), "it to be back", 120)
         Path(scratch, "go").touch()
 
     def run_id() -> str:

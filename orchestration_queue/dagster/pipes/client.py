@@ -13,7 +13,7 @@ import dagster as dg
 from dagster_pipes import PipesExtras
 from pydantic import Field, PrivateAttr
 
-from orchestration_queue.client import Job
+from orchestration_queue.client import Job, Queue
 from orchestration_queue.dagster._compat import (
     PipesLaunchHandle,
     StepContext,
@@ -164,8 +164,12 @@ class _Launch:
             # Also when it is found: whoever died before it could add the job has recorded it all the same.
             options = with_origin(self.options, self.context).model_copy(update={"job_id": job_id})
             with self.client.queue(self.queue) as queue:
-                job = queue.add(self.task, self.data, options)
-                failure = self._await(job)
+                try:
+                    job = queue.add(self.task, self.data, options)
+                    failure = self._await(job)
+                except (dg.DagsterExecutionInterruptedError, KeyboardInterrupt):
+                    self._cancel(queue, job_id)
+                    raise
                 metadata = self._metadata(job)
         invocation = dg.PipesClientCompletedInvocation(session, metadata=metadata)
         if failure is not None:
@@ -198,19 +202,18 @@ class _Launch:
             return None
         except JobFailedError as failed:
             return self._failure(job, failed)
-        except (dg.DagsterExecutionInterruptedError, KeyboardInterrupt):
-            self._cancel(job)
-            raise
 
-    def _cancel(self, job: Job) -> None:
-        self.context.log.info(f"Revoking job {job.id} of queue {self.queue}")
-        job.revoke()
+    def _cancel(self, queue: Queue, job_id: str) -> None:
+        """Withdraw the job. It may be there also if the interrupt came before the reply to its addition."""
+        self.context.log.info(f"Revoking job {job_id} of queue {self.queue}")
         try:
+            job = queue.get_job(job_id)
+            job.revoke()
             job.wait(timeout=self.client.cancel_timeout_seconds)
         except (JobFailedError, JobNotFoundError):
             return
         except TimeoutError:
-            self.context.log.warning(f"Job {job.id} of queue {self.queue} has not ended yet; its worker will end it.")
+            self.context.log.warning(f"Job {job_id} of queue {self.queue} has not ended yet; its worker will end it.")
 
     def _failure(self, job: Job, failed: JobFailedError) -> PipesJobFailure:
         return PipesJobFailure(
