@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,13 +20,17 @@ from tests.dagster.test_daemon import BIN, ROOT, in_own_group
 from tests.dagster.ticks import SHORT, happened, target, tick
 from tests.waiting import wait_until_sync
 
-pytestmark = [pytest.mark.dagster, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.dagster, pytest.mark.timeout(420)]
 
 LOCATION = ("-m", "tests.dagster.sensor_location", "-d", str(ROOT))
 INSTANCE = """\
-telemetry: {enabled: false}
-sensors: {use_threads: true, num_workers: 2}
-concurrency: {runs: {max_concurrent_runs: 0}}
+telemetry: {{enabled: false}}
+sensors: {{use_threads: true, num_workers: 2}}
+concurrency: {{runs: {{max_concurrent_runs: 0}}}}
+event_log_storage:
+  module: tests.dagster.mortal_storage
+  class: MortalEventLogStorage
+  config: {{base_dir: {home}/history/runs}}
 """
 """Runs stay in Dagster's own queue: that they are asked for is all that matters here."""
 
@@ -69,11 +75,11 @@ def test_ten_thousand_events_that_nobody_heard_are_caught_up(
 
 
 @contextmanager
-def daemon(home: Path, environment: dict[str, str], name: str) -> Iterator[None]:
+def daemon(home: Path, environment: dict[str, str], name: str) -> Iterator[subprocess.Popen[bytes]]:
     """A real daemon with its code server; both are killed at the end."""
     command = (str(BIN / "dagster-daemon"), "run", *LOCATION)
-    with in_own_group(*command, environment=environment, log=home / f"{name}.log"):
-        yield
+    with in_own_group(*command, environment=environment, log=home / f"{name}.log") as process:
+        yield process
 
 
 def observed(instance: dg.DagsterInstance) -> list[str]:
@@ -89,22 +95,28 @@ def test_a_daemon_killed_between_asset_events_and_cursor_loses_none_and_asks_for
     completed = [happened(raw, queue_name, "completed", str(number)) for number in range(60)]
     for number in range(5):
         happened(raw, queue_name, "failed", f"bad-{number}")
-    (tmp_path / "dagster.yaml").write_text(INSTANCE)
-    environment = {**os.environ, "DAGSTER_HOME": str(tmp_path), "OQ_URL": server_url, "TEST_QUEUES": queue_name}
+    (tmp_path / "dagster.yaml").write_text(INSTANCE.format(home=tmp_path))
+    environment = {
+        **os.environ,
+        "DAGSTER_HOME": str(tmp_path),
+        "OQ_URL": server_url,
+        "PYTHONPATH": str(ROOT),
+        "TEST_QUEUES": queue_name,
+    }
     with dg.DagsterInstance.from_config(str(tmp_path)) as instance:
 
         def requested() -> Counter[str]:
             return Counter(run.tags["job"] for run in instance.get_runs())
 
-        with daemon(tmp_path, environment, "first"):
-            wait_until_sync(lambda: observed(instance), "the first observation", seconds=90)
+        with daemon(tmp_path, {**environment, "TEST_OBSERVATIONS": "20"}, "first") as first:
+            assert first.wait(120) == -signal.SIGKILL, "it was killed half-way"
         before = observed(instance)
-        assert 0 < len(before) < len(completed), "the daemon should have been killed half-way"
+        assert len(before) == 20
         assert not requested()
         with daemon(tmp_path, environment, "second"):
             wait_until_sync(lambda: sum(requested().values()) >= 5, "the runs", seconds=120)
             again = happened(raw, queue_name, "failed", "last")
-            wait_until_sync(lambda: requested()["last"], "the cursor to have moved on", seconds=60)
+            wait_until_sync(lambda: requested()["last"], "the cursor to have moved on", seconds=120)
         stored = Counter(observed(instance))
         assert set(stored) == set(completed)
         assert {event for event, count in stored.items() if count > 1} == set(before)
