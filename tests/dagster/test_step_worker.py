@@ -64,7 +64,7 @@ def test_a_host_that_has_served_is_replaced(fleet: Fleet) -> None:
     with fleet.worker("--max-works", "2"):
         (first,) = hosts()
         wait_until_sync(lambda: len(hosts()) > 1, "a second host to take over", 60)
-        wait_until_sync(lambda: not Path(f"/proc/{first}").exists(), "the first to leave", 30)
+        wait_until_sync(lambda: not Path(f"/proc/{first}").exists(), "the first to leave")
 
 
 def test_it_shows_its_metrics_and_whether_it_is_ready(fleet: Fleet, tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_it_shows_its_metrics_and_whether_it_is_ready(fleet: Fleet, tmp_path: Pa
         wait_until_sync(is_ready, "the worker to be ready", 60)
         assert fleet.run(steps.where_job).success
         done = f'jobs_finished_total{{outcome="completed",queue="{fleet.queue}",task="dagster.step"}} 2.0'
-        wait_until_sync(lambda: done in shown(), "both steps to be counted", 30)
+        wait_until_sync(lambda: done in shown(), "both steps to be counted")
         assert f'depth{{queue="{fleet.queue}",state="waiting"}} 0.0' in shown()
 
 
@@ -133,7 +133,7 @@ def test_code_that_starts_threads_gets_new_processes_instead_of_copies(fleet: Fl
     command = [OQ, "dagster", "worker", "-w", str(workspace), "-q", fleet.queue]
     home = home_is(fleet.instance.root_directory)
     with home, running_process(command, fleet.url, log), Queue(fleet.queue, url=fleet.url) as queue:
-        assert queue.add(work.kind, work.data()).wait(60)["exit_code"] == 0
+        assert queue.add(work.kind, work.data()).wait(120)["exit_code"] == 0
     assert "starts 1 threads while it is imported" in log.read_text()
     assert "STEP_SUCCESS" in fleet.types(run.run_id, "lonely")
 
@@ -185,9 +185,9 @@ def test_a_code_location_is_one_place(places: dict[str, str]) -> None:
 
 def test_what_is_told_behind_the_fence_is_read_before_it() -> None:
     fence = Fence(2)
-    with fence.slot(now() + 60) as slot:
+    with fence.slot(now() + 600) as slot:
         guard = Guard(fence.descriptor, slot.index)
-        assert 59 < guard.left_s <= 60
+        assert 500 < guard.left_s <= 600
         guard.check()
         guard.tell(stderr="/a/path")
         guard.tell(reason="x" * 20_000 + "end")
@@ -197,9 +197,9 @@ def test_what_is_told_behind_the_fence_is_read_before_it() -> None:
         assert guard.left_s < 0
         slot.prolong(60)
         assert guard.left_s < 0  # what is over is over
-        slot.extend(now() + 1)
-        slot.prolong(60)
-        assert guard.left_s > 50
+        slot.extend(now() + 60)
+        slot.prolong(600)
+        assert guard.left_s > 500
         guard.close()
     with fence.slot(now() + 60) as again:
         assert again.note == {}
