@@ -44,7 +44,7 @@ BIN = Path(sys.executable).parent
 DEFINITIONS = "examples.flights.definitions"
 SENSOR = "flights_prepared"
 WORKERS = ("worker-1", "worker-2")
-TIME_LIMIT_S = 230.0
+TIME_LIMIT_S = 600.0
 LOOK_EVERY_S = 0.4
 
 INSTANCE = """\
