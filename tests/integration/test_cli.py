@@ -283,7 +283,7 @@ def handler(job):
 
 def oq_process(*arguments: str, url: str, directory: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [OQ, *arguments], cwd=directory, env={**os.environ, "OQ_URL": url}, text=True, capture_output=True, timeout=60
+        [OQ, *arguments], cwd=directory, env={**os.environ, "OQ_URL": url}, text=True, capture_output=True, timeout=90
     )
 
 
@@ -301,15 +301,15 @@ def test_a_worker_process_runs_tasks_of_the_working_directory_and_leaves_on_sigt
             "--data",
             '{"n": 21}',
             "--wait",
-            "30",
+            "60",
             url=server_url,
             directory=tmp_path,
         )
         assert (added.returncode, added.stdout, added.stderr) == (0, "42\n", "")
         with Queue(queue_name, url=server_url) as queue:
-            assert queue.add("where", {}).wait(30) == worker.pid
+            assert queue.add("where", {}).wait(60) == worker.pid
         worker.send_signal(signal.SIGTERM)
-        assert worker.wait(20) == 0
+        assert worker.wait(60) == 0
     missing = oq_process("job", "show", queue_name, "nix", url=server_url, directory=tmp_path)
     assert (missing.returncode, missing.stdout) == (3, "")
     assert missing.stderr.startswith(f"Queue '{queue_name}' has no job 'nix'")
@@ -322,9 +322,9 @@ def test_a_worker_process_takes_one_function_for_all_jobs_and_leaves_on_ctrl_c(
     monkeypatch.chdir(tmp_path)
     with worker_process("mine:handler", queue_name, server_url) as worker:
         with Queue(queue_name, url=server_url) as queue:
-            assert queue.add("anything", [1, 2]).wait(30) == [1, 2]
+            assert queue.add("anything", [1, 2]).wait(60) == [1, 2]
         worker.send_signal(signal.SIGINT)
-        assert worker.wait(20) == 0
+        assert worker.wait(60) == 0
 
 
 def test_importing_the_package_is_cheap_and_brings_no_integration() -> None:
@@ -338,7 +338,7 @@ def test_importing_the_package_is_cheap_and_brings_no_integration() -> None:
 
 def test_a_worker_waits_for_its_first_job(server_url: str, queue_name: str, raw: Any, tmp_path: Path) -> None:
     with worker_process("os:getpid", queue_name, server_url) as worker:
-        wait_until_sync(lambda: list(raw.scan_iter(f"glide:{{{queue_name}}}:w:*")), "the worker to register", 30)
+        wait_until_sync(lambda: list(raw.scan_iter(f"glide:{{{queue_name}}}:w:*")), "the worker to register", 60)
         worker.send_signal(signal.SIGTERM)
-        assert worker.wait(20) == 0
+        assert worker.wait(60) == 0
     assert not list(raw.scan_iter(f"glide:{{{queue_name}}}:w:*"))

@@ -37,7 +37,7 @@ from tests.nodes import Cluster, Nodes
 from tests.nodes import Node as Member
 from tests.waiting import wait_until
 
-SOON = timedelta(seconds=10)
+SOON = timedelta(seconds=60)
 QUICK = WorkerOptions(concurrency=4, promotion_interval=timedelta(milliseconds=100), drain=timedelta(seconds=5))
 OURS = {library.name for library in LIBRARIES}
 
@@ -50,7 +50,10 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
 
 @pytest.fixture(scope="module")
 def cluster(nodes: Nodes) -> Cluster:
-    return nodes.start_cluster(3)
+    cluster = nodes.start_cluster(3)
+    for node in cluster.nodes:  # no primary fails here, and a busy machine shall not make it look so
+        node.ask("CONFIG", "SET", "cluster-node-timeout", 30_000)
+    return cluster
 
 
 @pytest.fixture
@@ -72,7 +75,7 @@ async def working(
     finally:
         for worker in workers:
             worker.stop()
-        await asyncio.wait_for(asyncio.gather(*running), 10)
+        await asyncio.wait_for(asyncio.gather(*running), 60)
 
 
 async def double(job: AsyncActiveJob) -> Any:
@@ -156,7 +159,7 @@ async def test_an_idle_worker_is_woken_at_its_own_primary(cluster: Cluster, queu
         running = asyncio.ensure_future(worker.run())
         await wait_until(partial(listens, cluster.owner(name)), "the worker to wait")
         worker.stop()
-        await asyncio.wait_for(running, 5)
+        await asyncio.wait_for(running, 30)
 
 
 def test_a_pipeline_over_all_primaries_answers_in_order(cluster: Cluster, queues: list[str]) -> None:
@@ -269,7 +272,7 @@ async def test_a_broadcast_reaches_its_subscriptions_on_each_primary(cluster: Cl
     await wait_until(lambda: got.total() == 60, "every subscription to get every message")
     for worker in workers:
         worker.stop()
-    await asyncio.wait_for(asyncio.gather(*running), 10)
+    await asyncio.wait_for(asyncio.gather(*running), 60)
     assert got == {(name, "orders.created", number): 2 for name in queues for number in range(10)}
 
 
@@ -297,7 +300,7 @@ async def test_dead_letters_lie_and_are_replayed_across_primaries(cluster: Clust
         assert await queue.dead_letters.list() == []
         assert cluster.owner(dead).ask("XLEN", f"glide:{{{dead}}}:stream") <= 1  # the place of the first
     worker.stop()
-    await asyncio.wait_for(running, 10)
+    await asyncio.wait_for(running, 60)
 
 
 async def test_the_dead_letter_of_a_worker_that_died_before_it_wrote_it_is_written(
@@ -442,5 +445,5 @@ async def test_queues_on_several_servers_share_the_places_of_one_process(cluster
     await wait_until(lambda: len(order) == 9, "all jobs to run")
     for worker in workers:
         worker.stop()
-    await asyncio.wait_for(asyncio.gather(*running), 10)
+    await asyncio.wait_for(asyncio.gather(*running), 60)
     assert order == [name for name in queues for _ in range(3)]

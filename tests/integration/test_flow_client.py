@@ -33,7 +33,7 @@ from tests.faces import Face
 from tests.waiting import wait_until
 from tests.workers import working
 
-SOON = timedelta(seconds=10)
+SOON = timedelta(seconds=60)
 
 
 def diamond(queue: str) -> Dag:

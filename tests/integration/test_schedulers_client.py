@@ -19,8 +19,8 @@ from orchestration_queue.errors import (
 )
 from orchestration_queue.options import JobOptions
 from orchestration_queue.schedules import Cron, Every, JobTemplate, RepeatAfterComplete, Schedule
+from orchestration_queue.testing import TimeMachine
 from tests.faces import Face
-from tests.waiting import wait_until
 
 TEMPLATE = JobTemplate(name="load", data={"day": 1}, options=JobOptions(attempts=3))
 
@@ -157,12 +157,13 @@ async def test_a_paused_scheduler_shows_no_next_run_until_it_is_resumed(face: Fa
         assert await schedulers.history("often") == []
 
 
-async def test_a_scheduler_that_is_over_cannot_be_resumed(face: Face, queue_name: str, raw: Any) -> None:
+async def test_a_scheduler_that_is_over_cannot_be_resumed(
+    face: Face, queue_name: str, raw: Any, oq_clock: TimeMachine
+) -> None:
     async with face.schedulers(queue_name) as schedulers:
-        soon = datetime.now(UTC) + timedelta(seconds=0.3)
-        await schedulers.upsert("once", Every(0.2, end=soon))
+        await schedulers.upsert("once", Every(60, end=oq_clock.now() + timedelta(hours=1)))
         paused = await schedulers.pause("once")
-        await wait_until(lambda: datetime.now(UTC) > soon, "the end to pass")
+        oq_clock.travel(timedelta(hours=2))
         with pytest.raises(StateError, match="has no run to come: its end has passed; set it again"):
             await schedulers.resume("once")
         assert await schedulers.get("once") == paused

@@ -24,7 +24,7 @@ from orchestration_queue.worker import ActiveJob, AsyncActiveJob, JobInterrupt
 from tests.waiting import wait_until
 from tests.workers import working
 
-SOON = timedelta(seconds=10)
+SOON = timedelta(seconds=60)
 
 PLAIN, LIFO, URGENT = JobOptions(), JobOptions(lifo=True), JobOptions(priority=3)
 ALL_KINDS = pytest.mark.parametrize("options", [PLAIN, LIFO, URGENT], ids=["stream", "lifo", "priority"])
@@ -222,7 +222,7 @@ async def test_a_held_group_goes_on_after_its_pause(
         if not held_at:
             held_at.append(now_ms())
             job.rate_limit_group(0.2, job=place)
-        assert now_ms() >= held_at[0] + 200
+        assert now_ms() >= held_at[0] + 195  # two clocks, which cut off parts of a millisecond
 
     options = JobOptions(ordering=Ordering(key="tenant"))
     jobs = [await queue.add("work", options=options) for _ in range(3)]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import re
 import signal
 import socket
 import urllib.error
 import urllib.request
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -32,7 +34,7 @@ from tests.waiting import wait_until, wait_until_sync
 def page(port: int, path: str) -> tuple[int, str]:
     """What the endpoint answers."""
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=60) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as refused:
         with refused:
@@ -63,6 +65,11 @@ async def test_each_way_in_which_an_attempt_ends_is_counted(server_url: str, que
             job.move_to_delayed(timedelta(0), next_step="second")
 
     metrics = WorkerMetrics()
+
+    def ended() -> float:
+        samples = [sample for family in metrics.registry.collect() for sample in family.samples]
+        return sum(sample.value for sample in samples if sample.name == "orchestration_queue_jobs_finished_total")
+
     options = WorkerOptions(
         concurrency=4, promotion_interval=timedelta(seconds=0.1), dead_letter_queue=f"{queue_name}-dead"
     )
@@ -76,8 +83,8 @@ async def test_each_way_in_which_an_attempt_ends_is_counted(server_url: str, que
         queue.add("bad", {}, JobOptions(attempts=2, backoff=Backoff(type="fixed", delay=0.05)))
         queue.add("later", {"step": "first"})
         running = asyncio.ensure_future(worker.run())
-        await wait_until(lambda: queue.counts().completed == 4 and queue.counts().failed == 1, "all to end", 30)
-        await wait_until(lambda: worker.running == 0, "the worker to be done", 30)
+        await wait_until(lambda: ended() == 7, "the worker to hear of all ends", 60)
+        assert (queue.counts().completed, queue.counts().failed) == (4, 1)
         assert (await asyncio.to_thread(page, server.port, "/readyz"))[0] == 200
         found = Page((await asyncio.to_thread(page, server.port, "/metrics"))[1])
         worker.stop()
@@ -218,11 +225,12 @@ def test_failed_calls_are_counted_by_code(tmp_path: Path) -> None:
 
 @pytest.fixture
 def free_port() -> int:
-    """A port that nobody listens on."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port: int = taken.getsockname()[1]
-    return port
+    """A port that nobody listens on, nor is given by the system to whoever connects to something meanwhile."""
+    while True:
+        port = random.randrange(20_000, 30_000)
+        with socket.socket() as taken, suppress(OSError):
+            taken.bind(("127.0.0.1", port))
+            return port
 
 
 def test_a_worker_process_serves_all_metrics_that_are_documented(
@@ -238,7 +246,7 @@ def test_a_worker_process_serves_all_metrics_that_are_documented(
         wait_until_sync(lambda: len(second.workers()) == 1, "the worker to serve the second queue, too", 60)
         status, text = page(free_port, "/metrics")
         worker.send_signal(signal.SIGTERM)
-        assert worker.wait(30) == 0
+        assert worker.wait(60) == 0
     assert status == 200
     shown = dict(re.findall(r"^# TYPE (\S+) (\S+)$", text, re.MULTILINE))
     # The client adds when each series began to be counted.

@@ -21,7 +21,7 @@ from orchestration_queue.telemetry.tracing import Tracing, trace_jobs
 from orchestration_queue.worker import ActiveJob, Worker
 from tests.waiting import wait_until
 
-SOON = timedelta(seconds=30)
+SOON = timedelta(seconds=60)
 
 
 class Spans:
@@ -60,7 +60,7 @@ async def run(queue: Queue, spans: Spans, handler: Any, jobs: int) -> None:
     """Let a traced worker run so many jobs."""
     worker = Worker(queue.name, handler, url=str(queue.url), middleware=[Tracing(spans.provider)])
     running = asyncio.ensure_future(worker.run())
-    await wait_until(lambda: len(spans.named(f"process {queue.name}")) == jobs, "all runs to end", 30)
+    await wait_until(lambda: len(spans.named(f"process {queue.name}")) == jobs, "all runs to end", 60)
     worker.stop()
     await running
 
