@@ -25,6 +25,8 @@ from tests.waiting import wait_until_sync
 
 COUNT = Call("INCR", ("counter",))
 NOBODY = 65534
+SOON = timedelta(seconds=60)
+"""A server on a busy machine may need some seconds to come, and another to leave before."""
 
 
 @pytest.fixture
@@ -36,7 +38,7 @@ def directory(tmp_path: Path) -> Iterator[Directory]:
 
 
 def open_one(directory: Directory) -> Connection:
-    return Connection.open(directory.url, libraries=())
+    return Connection.open(directory.url, libraries=(), connect_timeout=SOON)
 
 
 def test_processes_that_name_the_same_directory_share_one_server(directory: Directory) -> None:
@@ -105,7 +107,7 @@ def test_it_leaves_with_the_last_user_and_the_data_stays(directory: Directory) -
 
 def test_it_outlives_a_short_gap_between_two_users(directory: Directory) -> None:
     url = directory.url.replace("grace=0.3", "grace=600")
-    Connection.open(url, libraries=()).close()
+    Connection.open(url, libraries=(), connect_timeout=SOON).close()
     [server], [keeper] = directory.servers, directory.keepers
     with Connection.open(url, libraries=()):
         assert directory.servers == [server]
@@ -122,13 +124,14 @@ def test_a_forgotten_connection_counts_no_longer(directory: Directory) -> None:
 def test_coming_while_it_leaves_is_coming_anew(directory: Directory) -> None:
     log = directory.path / LOG
     for number in range(1, 7):
-        with Connection.open(directory.url.replace("grace=0.3", "grace=0"), libraries=()) as connection:
+        url = directory.url.replace("grace=0.3", "grace=0")
+        with Connection.open(url, libraries=(), connect_timeout=SOON) as connection:
             assert connection.execute(COUNT) == number
         wait_until_sync(lambda: log.read_text().count("nobody uses") >= number, "the keeper to be leaving")  # noqa: B023
 
 
 async def test_the_async_face_does_the_same(directory: Directory) -> None:
-    async with await AsyncConnection.open(directory.url, libraries=()) as connection:
+    async with await AsyncConnection.open(directory.url, libraries=(), connect_timeout=SOON) as connection:
         counts = await asyncio.gather(*(connection.execute(COUNT) for _ in range(50)))
     assert sorted(counts) == list(range(1, 51))
 
