@@ -156,8 +156,8 @@ def where(context: dg.OpExecutionContext) -> None:
 @dg.op
 def endless(context: dg.OpExecutionContext) -> None:
     """Run until somebody ends it."""
-    note("endless", f"{os.getpid()} {os.getppid()}")
     try:
+        note("endless", f"{os.getpid()} {os.getppid()}")
         while not scratch("go").exists():
             time.sleep(0.01)
     finally:

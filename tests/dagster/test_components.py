@@ -415,12 +415,12 @@ def dg_says(project: Path, *arguments: str) -> tuple[int, str]:
     """What `dg` does in the project."""
     environment = {**os.environ, "DAGSTER_HOME": "", "OQ_URL": "redis://localhost", "COLUMNS": "200", "NO_COLOR": "1"}
     done = subprocess.run(
-        [DG, *arguments], cwd=project, env=environment, capture_output=True, text=True, timeout=100, check=False
+        [DG, *arguments], cwd=project, env=environment, capture_output=True, text=True, timeout=200, check=False
     )
     return done.returncode, done.stdout + done.stderr
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(620)
 def test_dg_scaffolds_what_it_then_checks_and_lists(project: Path) -> None:
     name = "orchestration_queue.dagster.components.QueueFlowComponent"
     code, said = dg_says(project, "scaffold", "defs", name, "tables", "--queue", "gold")

@@ -24,7 +24,7 @@ from tests.dagster.step_workers import Fleet, home_is
 from tests.processes import parent_of, running_process
 from tests.waiting import wait_until_sync
 
-pytestmark = [pytest.mark.dagster, pytest.mark.chaos, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.dagster, pytest.mark.chaos, pytest.mark.timeout(400)]
 
 BRIEF_S = 5.0
 """The lease where a worker is to be missed: no longer than a test likes to wait, nor than a busy machine stops one."""
@@ -59,7 +59,7 @@ def is_alive(pid: int) -> bool:
 
 def begun(fleet: Fleet, name: str, times: int) -> tuple[int, int]:
     """The two process ids that a step has told when it has begun so often."""
-    wait_until_sync(lambda: len(fleet.lines(name)) >= times, f"{name} to begin for time {times}", 60)
+    wait_until_sync(lambda: len(fleet.lines(name)) >= times, f"{name} to begin for time {times}", 120)
     first, second = map(int, fleet.lines(name)[times - 1].split())
     return first, second
 
@@ -67,7 +67,7 @@ def begun(fleet: Fleet, name: str, times: int) -> tuple[int, int]:
 def finish(fleet: Fleet, run: Future[dg.ExecuteJobResult]) -> dg.ExecuteJobResult:
     """Let endless steps end, and the run with them."""
     (fleet.scratch / "go").touch()
-    return run.result(60)
+    return run.result(120)
 
 
 def assert_was_lost_once(fleet: Fleet, result: dg.ExecuteJobResult) -> None:
@@ -117,8 +117,8 @@ def test_a_step_that_wakes_after_its_lease_tells_nothing_any_more(fleet: Fleet) 
             begun(fleet, "endless", 2)
             (fleet.scratch / "go").touch()
             os.kill(child, signal.SIGCONT)  # alone: neither its worker nor its host can hold it back
-            wait_until_sync(lambda: not is_alive(child), "the step's process to end itself", 30)
-            result = run.result(60)
+            wait_until_sync(lambda: not is_alive(child), "the step's process to end itself")
+            result = run.result(120)
         finally:
             for pid in asleep:
                 with suppress(ProcessLookupError):
@@ -131,8 +131,8 @@ def test_a_step_ends_when_its_sleeping_worker_cannot_renew_its_lease(fleet: Flee
         child, _ = begun(fleet, "endless", 1)
         os.kill(worker.pid, signal.SIGSTOP)
         try:
-            wait_until_sync(lambda: not is_alive(child), "the host to end it", 30)
-            result = run.result(60)
+            wait_until_sync(lambda: not is_alive(child), "the host to end it")
+            result = run.result(120)
         finally:
             os.kill(worker.pid, signal.SIGCONT)
     assert not result.success
@@ -145,7 +145,7 @@ def test_a_worker_that_is_told_to_stop_lets_its_steps_end(fleet: Fleet) -> None:
         begun(fleet, "endless", 1)
         worker.send_signal(signal.SIGTERM)
         assert finish(fleet, run).success
-        assert worker.wait(30) == 0
+        assert worker.wait(60) == 0
     assert len(fleet.lines("endless")) == 1
 
 
@@ -154,7 +154,7 @@ def test_steps_that_outlast_the_drain_are_done_by_another_worker(fleet: Fleet) -
     with fleet.worker(*brief), fleet.worker(*brief), running(fleet, steps.endless_job, lease=BRIEF_S) as run:
         child, host = begun(fleet, "endless", 1)
         os.kill(parent_of(host), signal.SIGTERM)
-        wait_until_sync(lambda: not is_alive(child), "the step's process to be ended", 30)
+        wait_until_sync(lambda: not is_alive(child), "the step's process to be ended")
         begun(fleet, "endless", 2)
         assert_was_lost_once(fleet, finish(fleet, run))
 
@@ -167,7 +167,7 @@ def own_process(fleet: Fleet, job: str) -> Iterator[Callable[[], None]]:
 
         def interrupt() -> None:
             process.send_signal(signal.SIGINT)
-            process.wait(60)
+            process.wait(120)
 
         yield interrupt
 
@@ -193,7 +193,7 @@ def test_a_step_that_does_not_listen_is_killed_with_all_it_has_started(fleet: Fl
     with fleet.worker("--grace", "1"), own_process(fleet, "deaf_job") as interrupt:
         child, grandchild = begun(fleet, "deaf", 1)
         interrupt()
-        wait_until_sync(lambda: not is_alive(child) and not is_alive(grandchild), "all of the step to die", 30)
+        wait_until_sync(lambda: not is_alive(child) and not is_alive(grandchild), "all of the step to die")
 
 
 def test_a_server_that_is_killed_and_comes_back_stops_no_run(instance: dg.DagsterInstance, tmp_path: Path) -> None:
@@ -209,7 +209,7 @@ def test_a_server_that_is_killed_and_comes_back_stops_no_run(instance: dg.Dagste
             (tmp_path / "go").touch()  # the step ends, and the next cannot be added
             wait_until_sync(lambda: fleet.lines("cleaned"), "the step to end", 60)
             server = start_server(socket, *durable)
-            assert run.result(90).success
+            assert run.result(120).success
     finally:
         server.kill()
         server.wait()

@@ -215,7 +215,7 @@ def test_cancelling_the_run_revokes_the_job(
     cancelling.join()
     (job_id,) = launches(scratch)
     assert raw.hget(f"glide:{{{queue_name}}}:job:{job_id}", "failedReason") == "revoked"
-    wait_until_sync(Path(scratch, "stopped").exists, "the handler to notice", 60)
+    wait_until_sync(Path(scratch, "stopped").exists, "the handler to notice")
 
 
 def test_cancelling_the_run_before_the_job_s_addition_is_answered_revokes_it_too(
@@ -334,7 +334,7 @@ def test_a_handler_that_no_step_added_is_told_so(
         with pytest.raises(
             JobFailedError, match=r"There is no context at key glide:pipes:\{.*\}:context: the step never"
         ):
-            job.wait(60)
+            job.wait(120)
 
 
 @pytest.mark.parametrize(

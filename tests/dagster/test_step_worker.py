@@ -26,7 +26,7 @@ from tests.dagster.step_workers import Fleet, home_is
 from tests.processes import OQ, running_process
 from tests.waiting import wait_until_sync
 
-pytestmark = [pytest.mark.dagster, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.dagster, pytest.mark.timeout(300)]
 
 THREADED = """
 import threading, time
@@ -63,7 +63,7 @@ def test_a_host_that_has_served_is_replaced(fleet: Fleet) -> None:
 
     with fleet.worker("--max-works", "2"):
         (first,) = hosts()
-        wait_until_sync(lambda: len(hosts()) > 1, "a second host to take over", 60)
+        wait_until_sync(lambda: len(hosts()) > 1, "a second host to take over", 120)
         wait_until_sync(lambda: not Path(f"/proc/{first}").exists(), "the first to leave")
 
 
@@ -84,7 +84,7 @@ def test_it_shows_its_metrics_and_whether_it_is_ready(fleet: Fleet, tmp_path: Pa
             return str(answer.read(), "utf-8")
 
     with fleet.worker("--metrics-port", "0", "--queue-metrics", log=log):
-        wait_until_sync(address, "the endpoint", 60)
+        wait_until_sync(address, "the endpoint", 120)
         wait_until_sync(is_ready, "the worker to be ready", 60)
         assert fleet.run(steps.where_job).success
         done = f'jobs_finished_total{{outcome="completed",queue="{fleet.queue}",task="dagster.step"}} 2.0'
@@ -102,7 +102,7 @@ def test_a_run_is_work_like_any_other_and_what_is_none_fails(fleet: Fleet) -> No
     work = Work(ExecuteRunArgs(recon.get_python_origin(), run.run_id, None), env={"SCRATCH": str(fleet.scratch)})
     gone = Work(ExecuteStepArgs(recon.get_python_origin(), "no-such-run", ["where_0"]))
     with fleet.worker(), Queue(fleet.queue, url=fleet.url) as queue:
-        done = queue.add(work.kind, work.data()).wait(60)
+        done = queue.add(work.kind, work.data()).wait(120)
         assert done["exit_code"] == 0
         assert fleet.instance.get_run_by_id(run.run_id).status is dg.DagsterRunStatus.SUCCESS  # type: ignore[union-attr]
         for name, data, reason in (
@@ -117,7 +117,7 @@ def test_a_run_is_work_like_any_other_and_what_is_none_fails(fleet: Fleet) -> No
 def failure(job: Job) -> str:
     """Why a job fails."""
     with pytest.raises(JobFailedError) as caught:
-        job.wait(60)
+        job.wait(120)
     return str(caught.value)
 
 
@@ -155,7 +155,7 @@ def test_a_worker_that_cannot_start_says_why_in_one_sentence(fleet: Fleet, argum
             [OQ, "dagster", "worker", "-q", fleet.queue, "--url", fleet.url, *arguments],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=120,
         )
     assert ended.returncode == 2
     assert sentence in ended.stderr.splitlines()[-1]
@@ -164,7 +164,7 @@ def test_a_worker_that_cannot_start_says_why_in_one_sentence(fleet: Fleet, argum
 def test_a_worker_needs_the_instance_of_those_who_launch(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DAGSTER_HOME", raising=False)
     command = [OQ, "dagster", "worker", "-m", "tests.dagster.steps", "--url", fleet.url]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert ended.returncode == 2
     assert ended.stderr.startswith("DAGSTER_HOME is not set")
 
