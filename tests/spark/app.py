@@ -28,6 +28,14 @@ elif what == "hoard":
 elif what == "kill":
     os.kill(os.getppid(), signal.SIGKILL)
     time.sleep(60)
+elif what == "steps":
+
+    def step(batches):  # type: ignore[no-untyped-def]
+        while not Path(words[0]).exists():
+            time.sleep(0.01)
+        yield from batches
+
+    spark.range(0, 4, 1, 4).mapInArrow(step, "id long").collect()
 elif what == "wait":
 
     def wait(batches):  # type: ignore[no-untyped-def]

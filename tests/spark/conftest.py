@@ -42,7 +42,7 @@ class Marked:
 
     def gone(self) -> None:
         """See them all leave: Spark's Python daemon notices that its Java has gone, a moment after the fact."""
-        wait_until_sync(lambda: not self.processes(), "all processes to be gone", 20)
+        wait_until_sync(lambda: not self.processes(), "all processes to be gone")
 
 
 @pytest.fixture

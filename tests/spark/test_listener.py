@@ -34,7 +34,20 @@ def test_a_main_class_of_a_jar_tells_how_far_it_is(marked: Marked, tmp_path: Pat
     assert told[-1] == {"percent": 100, "text": "done", "spark": {"application": application}}
     assert [one["percent"] for one in told] == sorted(one["percent"] for one in told), "it is one query"
     assert all(one["text"].startswith("query 1: ") and " of 20 tasks, " in one["text"] for one in told[:-1])
-    assert len(told) > 1
+
+
+def test_an_application_is_followed_while_it_runs(marked: Marked, tmp_path: Path) -> None:
+    sign = tmp_path / "sign"
+    told: list[dict[str, Any]] = []
+
+    def progress(report: dict[str, Any]) -> None:
+        """It goes on when it was heard of."""
+        told.append(report)
+        sign.touch()
+
+    run_submit(APP, ["steps", str(sign)], SparkSubmit(master="local[2]", env={MARK: marked.id}), progress=progress)
+    assert told[0]["text"].startswith("query 1: 0 of 4 tasks, ")
+    assert told[-1]["text"] == "done"
 
 
 def test_a_listener_that_cannot_write_costs_the_application_nothing(tmp_path: Path) -> None:

@@ -103,7 +103,7 @@ def test_each_thread_prints_to_its_own_log_and_other_threads_where_they_did(caps
     def work(name: str) -> list[str]:
         lines: list[str] = []
         with printed_to(lines.append):
-            together.wait(10)
+            together.wait(60)
             print(name, end="")  # noqa: T201 (what is printed is the test)
             print(" and", name + "\n\n" + name, flush=True)  # noqa: T201
             print("no end", end="")  # noqa: T201
