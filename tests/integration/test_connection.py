@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from datetime import timedelta
 from importlib.util import find_spec
 from pathlib import Path
@@ -234,7 +235,7 @@ async def test_a_forked_child_does_not_disturb_the_parents_loop(url: str) -> Non
 
             result = 0
             try:
-                result = ThreadPoolExecutor(1).submit(asyncio.run, use()).result(10)
+                result = ThreadPoolExecutor(1).submit(asyncio.run, use()).result(60)
             finally:
                 os._exit(result)
         _, status = await asyncio.to_thread(os.waitpid, child, 0)
@@ -247,7 +248,7 @@ async def test_a_forked_child_does_not_disturb_the_parents_loop(url: str) -> Non
 
 def test_a_call_that_was_not_sent_waits_for_the_server_to_come_back(start: StartServer) -> None:
     url, server = start("--appendonly", "yes")
-    with Connection.open(url, libraries=(DEMO,)) as connection:
+    with Connection.open(url, libraries=(DEMO,), connect_timeout=timedelta(seconds=60)) as connection:
         assert connection.execute(COUNT) == 1
         server.terminate()
         server.wait(10)
@@ -257,21 +258,36 @@ def test_a_call_that_was_not_sent_waits_for_the_server_to_come_back(start: Start
         back.join()
 
 
-def test_a_call_whose_connection_broke_may_have_been_applied(start: StartServer) -> None:
-    url, server = start()
-    with Connection.open(url, libraries=(), connect_timeout=SOON) as connection:
-        killer = threading.Timer(0.1, server.kill)
-        killer.start()
-        with pytest.raises(TransportError) as caught:
-            connection.execute(Call("BLPOP", ("nothing",), (0,)))
-        killer.join()
-    assert caught.value.maybe_applied
-    assert "BLPOP" in one_sentence(caught.value)
-
-
 def blocked(raw: redis.Redis) -> list[str]:
     """The clients that wait in BLPOP."""
     return [client["id"] for client in raw.client_list() if client["cmd"] == "blpop" and "b" in client["flags"]]
+
+
+@contextmanager
+def killed_while_it_blocks(url: str, server: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Kill the server as soon as somebody waits in BLPOP."""
+
+    def kill() -> None:
+        with redis.Redis(unix_socket_path=url.removeprefix("unix://")) as raw:
+            wait_until_sync(lambda: blocked(raw), "the call to wait at the server")
+        server.kill()
+
+    with ThreadPoolExecutor(1) as thread:
+        killing = thread.submit(kill)
+        yield
+        killing.result()
+
+
+def test_a_call_whose_connection_broke_may_have_been_applied(start: StartServer) -> None:
+    url, server = start()
+    with (
+        Connection.open(url, libraries=(), connect_timeout=SOON) as connection,
+        killed_while_it_blocks(url, server),
+        pytest.raises(TransportError) as caught,
+    ):
+        connection.execute(Call("BLPOP", ("nothing",), (0,)))
+    assert caught.value.maybe_applied
+    assert "BLPOP" in one_sentence(caught.value)
 
 
 def test_a_repeatable_call_is_sent_again(raw: redis.Redis, url: str) -> None:
@@ -282,17 +298,17 @@ def test_a_repeatable_call_is_sent_again(raw: redis.Redis, url: str) -> None:
             raw.client_kill_filter(_id=blocked(raw)[0])
         wait_until_sync(lambda: blocked(raw), "the call to wait again")
         raw.rpush("jobs", "a")
-        assert reply.result(5) == [b"jobs", b"a"]
+        assert reply.result(60) == [b"jobs", b"a"]
 
 
 def test_a_repeatable_call_that_was_sent_says_so_when_the_server_stays_away(start: StartServer) -> None:
     url, server = start()
-    with Connection.open(url, libraries=(), connect_timeout=SOON) as connection:
-        killer = threading.Timer(0.1, server.kill)
-        killer.start()
-        with pytest.raises(TransportError, match="Cannot reach") as caught:
-            connection.execute(Call("BLPOP", ("nothing",), (0,)), repeatable=True)
-        killer.join()
+    with (
+        Connection.open(url, libraries=(), connect_timeout=SOON) as connection,
+        killed_while_it_blocks(url, server),
+        pytest.raises(TransportError, match="Cannot reach") as caught,
+    ):
+        connection.execute(Call("BLPOP", ("nothing",), (0,)), repeatable=True)
     assert caught.value.maybe_applied
 
 
@@ -300,7 +316,7 @@ def test_an_unreachable_server_is_named_without_its_secret() -> None:
     started = time.monotonic()
     with pytest.raises(TransportError) as caught:
         Connection.open("redis://anna:topsecret@127.0.0.1:1", connect_timeout=SOON)
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < 4.5, "by default it would be 5 s"
     assert not caught.value.maybe_applied
     message = str(caught.value)
     assert "redis://anna:***@127.0.0.1:1/0" in message

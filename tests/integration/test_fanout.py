@@ -373,7 +373,7 @@ async def test_whoever_is_killed_meanwhile_no_element_is_lost_or_doubled(
     assert await dying.wait() == -signal.SIGKILL
     assert raw.scard(queue.keys.deps("f.double")) == 1 + there
     work = Work(None)
-    async with working(queue, work, server_url, concurrency=16):
+    async with working(queue, work, server_url, concurrency=16, lock_duration=timedelta(seconds=1)):
         results = await flow.wait(SOON)
     assert results["double"] == {"count": 1200}
     assert results["read"] == [2 * value for value in range(1200)]
