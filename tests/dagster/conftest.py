@@ -65,7 +65,7 @@ def yard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launches]:
     try:
         (scratch / "traces").mkdir()
         with launches(f"unix://{scratch / 'yard.sock'}", scratch / "traces") as made, made.worker(log=log):
-            wait_until_sync(lambda: READY in log.read_text(), "the worker to be ready", 60)
+            wait_until_sync(lambda: READY in log.read_text(), "the worker to be ready", 180)
             yield made
     finally:
         server.kill()

@@ -17,7 +17,7 @@ from orchestration_queue.errors import UsageError
 from tests.dagster.launches import Launches
 from tests.waiting import wait_until_sync
 
-pytestmark = [pytest.mark.dagster, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.dagster, pytest.mark.timeout(300)]
 
 CANCELED, QUEUED, SUCCESS = (dg.DagsterRunStatus[name] for name in ("CANCELED", "QUEUED", "SUCCESS"))
 NOWHERE = {"orchestration_queue/queue": "nobody-works-here"}

@@ -19,7 +19,7 @@ from tests.dagster.launches import Launches, launcher_of
 from tests.processes import parent_of
 from tests.waiting import wait_until_sync
 
-pytestmark = [pytest.mark.dagster, pytest.mark.chaos, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.dagster, pytest.mark.chaos, pytest.mark.timeout(400)]
 
 CANCELED, FAILURE, QUEUED, STARTED, SUCCESS = (
     dg.DagsterRunStatus[name] for name in ("CANCELED", "FAILURE", "QUEUED", "STARTED", "SUCCESS")
@@ -37,7 +37,11 @@ def process_of(launched: Launches, run_id: str) -> int:
 
 
 def kill_run(launched: Launches, run_id: str) -> None:
-    """End the run's process as the kernel does, and wait until the queue knows."""
+    """End the run's process as the kernel does, once it has told of its step, and wait until the queue knows.
+
+    A run adds a step's job first and tells of it second: what it did not come to tell, nobody resumes or stops with it.
+    """
+    wait_until_sync(lambda: step_places(launched.instance, run_id), "the run to tell of its step")
     job_id = launched.job(run_id).id
     os.kill(process_of(launched, run_id), signal.SIGKILL)
     with Queue(launched.queue, url=launched.url) as queue:
@@ -64,7 +68,7 @@ def test_a_killed_run_goes_on_with_its_steps_in_flight_and_fails_the_second_time
     assert status is WorkerStatus.FAILED
     assert "SIGKILL" in message
     launched.monitor()
-    wait_until_sync(lambda: "Started process for resuming" in launched.messages(run_id), "the run to go on", 60)
+    wait_until_sync(lambda: "Started process for resuming" in launched.messages(run_id), "the run to go on", 120)
     assert launched.job(run_id).id.endswith("-resume.1")
     wait_until_sync(lambda: health(launched, run_id)[0] is WorkerStatus.RUNNING, "its worker to be seen")
     assert launched.lines("held") == [step], "the step was kept"
@@ -85,7 +89,7 @@ def test_a_resumed_run_ends_well_and_its_step_ran_once(launched: Launches) -> No
     launched.traces("endless")
     kill_run(launched, run_id)
     launched.monitor()
-    wait_until_sync(lambda: "Started process for resuming" in launched.messages(run_id), "the run to go on", 60)
+    wait_until_sync(lambda: "Started process for resuming" in launched.messages(run_id), "the run to go on", 120)
     (launched.scratch / "go").touch()
     launched.reaches(run_id, SUCCESS)
     assert len(launched.lines("endless")) == 1
@@ -97,7 +101,7 @@ def test_a_resumed_run_can_be_cancelled(launched: Launches) -> None:
     launched.traces("endless")
     kill_run(launched, run_id)
     launched.monitor()
-    wait_until_sync(lambda: "Started process for resuming" in launched.messages(run_id), "the run to go on", 60)
+    wait_until_sync(lambda: "Started process for resuming" in launched.messages(run_id), "the run to go on", 120)
     assert launched.instance.run_coordinator.cancel_run(run_id)
     assert launched.status(run_id) is CANCELED
     assert len(launched.lines("cleaned")) == 1
@@ -139,14 +143,15 @@ def test_a_killed_worker_is_noticed_and_a_run_that_it_had_not_begun_starts_elsew
         for pid in (worker.pid, host):
             os.kill(pid, signal.SIGKILL)
 
-        wait_until_sync(lambda: health(own, begun)[0] is WorkerStatus.FAILED, "the loss to be noticed", 30)
+        wait_until_sync(lambda: health(own, begun)[0] is WorkerStatus.FAILED, "the loss to be noticed")
         assert "no sign of life" in health(own, begun)[1]
         stack.enter_context(own.worker())
         own.reaches(taken, SUCCESS)
         assert own.lines("hello") == [taken]
         assert own.status(begun) is STARTED
+        wait_until_sync(lambda: own.job(begun).is_finished, "the other worker to meet what had begun, and to leave it")
         own.monitor()
-        wait_until_sync(lambda: "Started process for resuming" in own.messages(begun), "the run to go on", 60)
+        wait_until_sync(lambda: "Started process for resuming" in own.messages(begun), "the run to go on", 120)
         (own.scratch / "go").touch()
         own.reaches(begun, SUCCESS)
         assert len(own.lines("held")) == 2, "what runs in the run's own process is lost with it, and done again"

@@ -45,7 +45,7 @@ PROGRAM = Path(__file__).with_name("pipes_program.py")
 
 @pytest.fixture
 def client(server_url: str) -> Iterator[PipesQueueClient]:
-    made = PipesQueueClient(url=server_url)
+    made = PipesQueueClient(url=server_url, cancel_timeout_seconds=60)
     yield made
     made.close()
 
