@@ -20,7 +20,7 @@ from tests.dagster.test_daemon import BIN, ROOT, in_own_group
 from tests.dagster.ticks import SHORT, happened, target, tick
 from tests.waiting import wait_until_sync
 
-pytestmark = [pytest.mark.dagster, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.dagster, pytest.mark.timeout(600)]
 
 LOCATION = ("-m", "tests.dagster.sensor_location", "-d", str(ROOT))
 INSTANCE = """\
@@ -109,12 +109,12 @@ def test_a_daemon_killed_between_asset_events_and_cursor_loses_none_and_asks_for
             return Counter(run.tags["job"] for run in instance.get_runs())
 
         with daemon(tmp_path, {**environment, "TEST_OBSERVATIONS": "20"}, "first") as first:
-            assert first.wait(120) == -signal.SIGKILL, "it was killed half-way"
+            assert first.wait(200) == -signal.SIGKILL, "it was killed half-way"
         before = observed(instance)
         assert len(before) == 20
         assert not requested()
         with daemon(tmp_path, environment, "second"):
-            wait_until_sync(lambda: sum(requested().values()) >= 5, "the runs", seconds=120)
+            wait_until_sync(lambda: sum(requested().values()) >= 5, "the runs", seconds=200)
             again = happened(raw, queue_name, "failed", "last")
             wait_until_sync(lambda: requested()["last"], "the cursor to have moved on", seconds=120)
         stored = Counter(observed(instance))
