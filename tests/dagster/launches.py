@@ -75,13 +75,13 @@ class Launches(Fleet):
         assert run is not None
         return run.status
 
-    def reaches(self, run_id: str, status: dg.DagsterRunStatus, seconds: float = 60) -> None:
+    def reaches(self, run_id: str, status: dg.DagsterRunStatus, seconds: float = 120) -> None:
         """Wait until Dagster says so."""
         wait_until_sync(lambda: self.status(run_id) is status, f"the run to be {status.value}", seconds)
 
     def traces(self, name: str, count: int = 1) -> list[str]:
         """The lines of a trace, once there are so many."""
-        wait_until_sync(lambda: len(self.lines(name)) >= count, f"{count} lines of {name}", 60)
+        wait_until_sync(lambda: len(self.lines(name)) >= count, f"{count} lines of {name}", 120)
         return self.lines(name)
 
     def monitor(self) -> None:

@@ -21,7 +21,7 @@ from orchestration_queue.errors import UsageError
 from tests.processes import OQ
 from tests.waiting import wait_until_sync
 
-pytestmark = [pytest.mark.dagster, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.dagster, pytest.mark.timeout(400)]
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
@@ -64,13 +64,13 @@ def test_the_end_of_a_flow_becomes_one_run(
     ):
         materialize = (str(BIN / "dagster"), "job", "execute", *LOCATION, "-j", "load_job")
         with in_own_group(*materialize, environment=environment, log=tmp_path / "load.log") as load:
-            assert load.wait(60) == 0, (tmp_path / "load.log").read_text()
+            assert load.wait(150) == 0, (tmp_path / "load.log").read_text()
 
         def requested() -> list[dg.DagsterRun]:
             return list(instance.get_runs(dg.RunsFilter(job_name="summary_job")))
 
         wait_until_sync(
-            lambda: any(run.is_finished for run in requested()), f"the sensor's run, see {tmp_path}", seconds=60
+            lambda: any(run.is_finished for run in requested()), f"the sensor's run, see {tmp_path}", seconds=150
         )
         (run,) = requested()
         assert run.is_success

@@ -24,7 +24,7 @@ from orchestration_queue.options import JobOptions
 from tests.dagster.launches import Launches, launcher_of
 from tests.waiting import wait_until_sync
 
-pytestmark = [pytest.mark.dagster, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.dagster, pytest.mark.timeout(300)]
 
 CANCELED, CANCELING, FAILURE, STARTED, STARTING, SUCCESS = (
     dg.DagsterRunStatus[name] for name in ("CANCELED", "CANCELING", "FAILURE", "STARTED", "STARTING", "SUCCESS")
@@ -106,6 +106,8 @@ def test_a_run_that_could_be_resumed_is_stopped_with_its_steps(launched: Launche
     """Dagster alone would leave them running: its executors see an interrupt, and take it for a lost worker."""
     run_id = launched.launch("endless_job")
     launched.traces("endless")
+    # The run tells where a step is once it has added the step's job, which may have begun by then.
+    wait_until_sync(lambda: step_places(launched.instance, run_id), "the run to tell of its step", 60)
     (step,) = step_places(launched.instance, run_id)
     assert launched.instance.run_will_resume(run_id)
     assert launched.instance.run_launcher.terminate(run_id)
@@ -130,13 +132,14 @@ def test_a_run_that_takes_too_long_is_stopped_and_has_failed(launched: Launches)
     run_id = launched.create("held_job")
     run = launched.instance.get_run_by_id(run_id)
     assert run is not None
-    with launcher_with(launched, run_timeout=1.0) as launcher:
+    # Its time begins with its process, which has to tell of the start within it.
+    with launcher_with(launched, run_timeout=6.0) as launcher:
         launcher.launch_run(LaunchRunContext(run, None))
-        wait_until_sync(lambda: launched.job(run_id).is_finished, "the job to be stopped", 30)
+        wait_until_sync(lambda: launched.job(run_id).is_finished, "the job to be stopped", 60)
         assert launched.status(run_id) is STARTED, "Dagster takes the interrupt for a lost worker, and waits"
         launched.monitor()
         assert launched.status(run_id) is FAILURE
-        assert "The run took longer than 1 s" in launched.messages(run_id)
+        assert "The run took longer than 6 s" in launched.messages(run_id)
 
 
 def started_ago(launched: Launches, job: str, seconds: float) -> dg.DagsterRun:
@@ -161,7 +164,7 @@ def test_a_resumed_run_gets_what_is_left_of_its_time(launched: Launches) -> None
 
 
 def test_a_resumed_run_that_uses_up_its_time_has_failed_by_its_whole_limit(launched: Launches) -> None:
-    run = started_ago(launched, "held_job", 88)
+    run = started_ago(launched, "held_job", 82)  # so that some time is left, however slow this test is
     with launcher_with(launched, run_timeout=90.0) as launcher:
         launcher.resume_run(ResumeRunContext(run, None, 1))
         place = Place(launched.queue, f"dagster.{run.run_id}.-resume.1")
@@ -185,20 +188,22 @@ def test_to_terminate_takes_15_seconds_at_most_all_in_all(launched: Launches, mo
     run_id = launched.launch("endless_job")
     launched.traces("endless")
     patience: list[float] = []
-    times: list[float] = []
+    took: list[float] = []
     with launcher_with(launched) as launcher:
         stop = launcher.jobs.stop
 
         def watched(places: Iterable[Place], patience_s: float) -> bool:
+            begun = time.monotonic()
+            has_ended = stop(places, patience_s)
             patience.append(patience_s)
-            times.append(time.monotonic())
-            return stop(places, patience_s)
+            took.append(time.monotonic() - begun)
+            return has_ended
 
         monkeypatch.setattr(launcher.jobs, "stop", watched)
         assert launcher.terminate(run_id)
     first, second = patience  # the run and its steps; and the steps that it had started before it heard
     assert first == 15
-    assert 0 < second <= 15 - (times[1] - times[0]) + 0.1
+    assert 0 < second <= 15 - took[0]
 
 
 def test_every_field_counts(launched: Launches) -> None:

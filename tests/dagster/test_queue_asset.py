@@ -13,7 +13,6 @@ import pytest
 from orchestration_queue.dagster import QueueResource, queue_asset
 from orchestration_queue.errors import InvalidOptionError, UsageError
 from orchestration_queue.tasks import Tasks
-from tests.dagster.conftest import QUICK
 from tests.processes import worker_process
 
 pytestmark = pytest.mark.dagster
@@ -29,7 +28,7 @@ def module(queue_name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 def test_the_functions_run_on_a_worker(
     module: ModuleType, instance: dg.DagsterInstance, resource: QueueResource, queue_name: str, server_url: str
 ) -> None:
-    with worker_process("tests.dagster.daily:tasks", queue_name, server_url, *QUICK) as worker:
+    with worker_process("tests.dagster.daily:tasks", queue_name, server_url, "--concurrency", "2") as worker:
         counted = dg.materialize([module.counted], instance=instance, resources={"queue": resource})
         clean = dg.materialize(
             [module.clean], instance=instance, resources={"queue": resource}, partition_key="2013-01-01"

@@ -22,7 +22,7 @@ from tests.dagster.step_workers import home_is
 from tests.processes import OQ
 from tests.waiting import wait_until_sync
 
-pytestmark = [pytest.mark.dagster, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.dagster, pytest.mark.timeout(300)]
 
 ELSEWHERE = {"orchestration_queue/queue": "swept"}
 NOW = timedelta(seconds=-1)

@@ -21,10 +21,11 @@ from tests.dagster.launches import LOCATION, Launches
 from tests.dagster.test_daemon import BIN, ROOT, in_own_group
 from tests.waiting import wait_until_sync
 
-pytestmark = [pytest.mark.dagster, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.dagster, pytest.mark.timeout(300)]
 
-_WITHIN_S = 2.0
-"""How soon nothing of a run is left that somebody has cancelled, on a machine that has nothing else to do."""
+_WITHIN_S = 10.0
+"""How soon nothing of a run is left that somebody has cancelled: 2 s on a machine that has nothing else to do, and
+sooner than a heartbeat would notice on one that stops a process for some seconds."""
 _TERMINATE = """
 mutation Terminate($runId: String!) {
   terminateRun(runId: $runId) {
@@ -64,7 +65,7 @@ def webserver(yard: Launches, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
     log = directory / "webserver.log"
     with in_own_group(*command, environment=environment, log=log):
-        wait_until_sync(answers, f"the webserver to answer, see {log}", 90)
+        wait_until_sync(answers, f"the webserver to answer, see {log}", 150)
         yield url
 
 
@@ -87,7 +88,7 @@ def test_a_step_that_runs_is_gone_soon_after_the_request(launched: Launches, web
     with ThreadPoolExecutor(1) as pool:
         begun = time.monotonic()
         answer = pool.submit(ask, webserver, _TERMINATE, runId=run_id)
-        wait_until_sync(is_over, "the run to be cancelled, and its step's process to be gone", 60)
+        wait_until_sync(is_over, "the run to be cancelled, and its step's process to be gone", 120)
         took_s = time.monotonic() - begun
         assert answer.result()["terminateRun"]["__typename"] == "TerminateRunSuccess"
     print(f"cancelled, and gone, {took_s:.2f} s after the request")  # noqa: T201  the figure that matters
