@@ -23,7 +23,7 @@ from tests.dagster import steps
 from tests.dagster.step_workers import Fleet
 from tests.waiting import wait_until_sync
 
-pytestmark = [pytest.mark.dagster, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.dagster, pytest.mark.timeout(300)]
 
 
 @pytest.fixture(scope="module")
