@@ -372,8 +372,10 @@ async def test_whoever_is_killed_meanwhile_no_element_is_lost_or_doubled(
     dying = await asyncio.create_subprocess_exec(sys.executable, "-c", DYING, server_url, queue.name, when)
     assert await dying.wait() == -signal.SIGKILL
     assert raw.scard(queue.keys.deps("f.double")) == 1 + there
+    held = queue.keys.job("f.double[5]" if when == "waiting" else "f.double")
+    assert raw.hset(held, "lastActive", 1) == 0, "so its lease is over, and no pause of this machine ends others"
     work = Work(None)
-    async with working(queue, work, server_url, concurrency=16, lock_duration=timedelta(seconds=1)):
+    async with working(queue, work, server_url, concurrency=16, lock_duration=timedelta(minutes=1)):
         results = await flow.wait(SOON)
     assert results["double"] == {"count": 1200}
     assert results["read"] == [2 * value for value in range(1200)]
