@@ -96,7 +96,8 @@ class Line:
             skip_events=not self._options.emit_events,
             skip_metrics=not self._options.record_metrics,
         )
-        trip = await self._calls.run(operation)
+        with self.outages.watch():  # jobs that it starts are nobody's to renew until it is back
+            trip = await self._calls.run(operation)
         await self._post(trip.letters)
         await self._tell(trip.untold)
         return trip
