@@ -259,9 +259,13 @@ class Driver:
         """Take up again what an outage interrupted, after a pause. When it lasts, the next round tries again."""
         await asyncio.sleep(self._pause_s)
         self._pause_s = min(self._pause_s * 2, _LONGEST_PAUSE_S)
-        with suppress(OrchestrationQueueError):
-            held = {lease.job_id for lease in self._jobs} | self._machine.held
+        held = {lease.job_id for lease in self._jobs} | self._machine.held
+        try:
             self._machine.recovered(await self._line.recover(held))
+        except TransportError:
+            pass  # the outage lasts, and was told of
+        except OrchestrationQueueError as error:
+            self._tell_failure("Work could not be taken up again after an outage, which will be tried again", error)
 
     async def _unblock(self) -> None:
         """End the wait at the server, which may only be on its way there."""
