@@ -95,7 +95,8 @@ class BroadcastLine(Line):
         """Make one trip: tell outcomes, return and start deliveries, take more."""
         # What two trips at a time see free, each would take.
         async with self._taking if step.want and self._is_limited else nullcontext():
-            return await self._act(step, await self._look(step))
+            with self.outages.watch():
+                return await self._act(step, await self._look(step))
 
     async def _look(self, step: Exchange) -> _Seen:
         """Ask what we still hold and what we may take. While nothing limits that, take it at once."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any
@@ -160,10 +161,11 @@ class Driver:
             self._pause_s = _FIRST_PAUSE_S
 
     async def _exchange(self, trip: Exchange) -> None:
+        asked = time.monotonic()
         result = await self._line.exchange(trip)
         self._machine.exchanged(trip, len(result.started), result.why)
         for lease in result.started:
-            self._start(lease)
+            self._start(lease, asked)
         for settlement, verdict in zip(trip.settle, result.verdicts, strict=True):
             self._confirmed(settlement, verdict)
         self._was_busy = self._was_busy or bool(result.started)
@@ -195,8 +197,8 @@ class Driver:
         except OrchestrationQueueError as error:
             log.error("Schedule %s could not be told that its job has ended: %s", scheduler, error)
 
-    def _start(self, lease: Lease) -> None:
-        self._heartbeat.keep(lease, lease.lock_ms / 1000 if lease.lock_ms else self._lock_s)
+    def _start(self, lease: Lease, asked: float) -> None:
+        self._heartbeat.keep(lease, lease.lock_ms / 1000 if lease.lock_ms else self._lock_s, asked)
         self._announce(WorkerEventType.ACTIVE, lease.record)
         self._jobs[lease] = asyncio.create_task(self._run(lease))
 

@@ -56,9 +56,9 @@ class Heartbeat:
         self._thread = threading.Thread(target=self._run, name="oq-heartbeat", daemon=True)
         self._thread.start()
 
-    def keep(self, lease: Lease, lease_s: float) -> None:
-        """Renew this job's lease from now on."""
-        self._kept[lease] = _Kept(lease, lease_s / 2, time.monotonic() + lease_s / 2)
+    def keep(self, lease: Lease, lease_s: float, since: float) -> None:
+        """Renew this job's lease, which was asked for at that time of :func:`time.monotonic`."""
+        self._kept[lease] = _Kept(lease, lease_s / 2, since + lease_s / 2)
         if lease_s / 8 < self._tick_s:
             self._tick_s = lease_s / 8
             self._wake.set()

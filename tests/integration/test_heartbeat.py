@@ -1,0 +1,43 @@
+"""The thread that renews leases, on a real server."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import closing
+
+from orchestration_queue.protocol.lease import Lease
+from orchestration_queue.protocol.operations.working import Renewal
+from orchestration_queue.protocol.record import JobRecord
+from orchestration_queue.server import Connection, parse_url
+from orchestration_queue.server.clock import now_ms
+from orchestration_queue.worker.heartbeat import Heartbeat
+from tests.waiting import wait_until_sync
+
+LATE, FRESH = (Lease(JobRecord(job_id, {}), f"{job_id}-1") for job_id in "12")
+
+
+def test_a_lease_whose_grant_came_late_is_renewed_by_when_it_was_asked_for(server_url: str) -> None:
+    renewed: list[Lease] = []
+
+    def renew(_: Connection, leases: Sequence[Lease], at_ms: int) -> list[Renewal]:
+        assert at_ms <= now_ms()
+        renewed.extend(leases)
+        return [Renewal.RENEWED] * len(leases)
+
+    heartbeat = Heartbeat(renew, now_ms, parse_url(server_url), 0.8, lambda *_: None)
+    with closing(heartbeat):
+        heartbeat.keep(FRESH, 800, time.monotonic())
+        heartbeat.keep(LATE, 800, time.monotonic() - 400)
+        assert not heartbeat.is_behind
+        wait_until_sync(lambda: renewed, "a renewal")
+    assert renewed == [LATE]
+
+
+def test_it_is_behind_when_a_renewal_is_overdue(server_url: str) -> None:
+    heartbeat = Heartbeat(lambda *_: [], now_ms, parse_url(server_url), 8000, lambda *_: None)
+    with closing(heartbeat):
+        heartbeat.keep(FRESH, 800, time.monotonic() - 601)
+        assert heartbeat.is_behind
+        heartbeat.drop(FRESH)
+        assert not heartbeat.is_behind
