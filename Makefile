@@ -29,7 +29,7 @@ demo-ui: $(VENV)/.demo.stamp ## Look at the same pipeline in the browser, under 
 	$(BIN)/python -m examples.flights.demo --ui $(ARGS)
 
 test: $(VENV)/.dev.stamp ## Run every test, and see that they reach the Lua (ARGS="tests/unit -k keys" runs some)
-	$(BIN)/python -m pytest $(or $(ARGS),--lua-coverage=95 --numprocesses=2 --dist=loadfile --no-loadscope-reorder)
+	$(BIN)/python -m pytest $(or $(ARGS),--lua-coverage=95 --numprocesses=3 --dist=loadfile --no-loadscope-reorder)
 
 lua-coverage: $(VENV)/.dev.stamp ## Print which lines of lua/ its tests run
 	$(BIN)/python -m pytest tests/lua --lua-coverage=95 $(ARGS)
