@@ -45,6 +45,8 @@ log = logging.getLogger("orchestration_queue.worker")
 
 _REGISTERED_MS = 3000
 """The shortest life of a registration: it is renewed every second at the most."""
+_LAST_WORDS_S = 2.0
+"""How long a worker that leaves waits for answers of its server, which may be standing still."""
 _KEPT_AWAY = timedelta(seconds=1)
 """After an upstream service refused a job, unless somebody says how long."""
 
@@ -116,6 +118,7 @@ class Worker:
         self._announcer = Announcer()
         self._deadline: asyncio.TimerHandle | None = None
         self._away: asyncio.TimerHandle | None = None
+        self._patience: asyncio.Timeout | None = None
         self._started_ms = now_ms()
         self._driver: Driver | None = None
         self._heartbeat: Heartbeat | None = None
@@ -191,10 +194,15 @@ class Worker:
         self._deadline = asyncio.get_running_loop().call_later(self.options.drain.total_seconds(), self.kill)
 
     def kill(self) -> None:
-        """Leave at once: running jobs are given up, and other workers take them when their leases end."""
+        """Leave at once: running jobs are given up, and other workers take them when their leases end.
+
+        Outcomes are still told, unless the server does not answer within two seconds.
+        """
         self._machine.abandon()
         if self._driver is not None:
             self._driver.give_up_all()
+        if self._patience is not None and self._patience.when() is None:
+            self._patience.reschedule(asyncio.get_running_loop().time() + _LAST_WORDS_S)
 
     async def run(self) -> None:
         """Work until :meth:`stop` is called.
@@ -203,47 +211,56 @@ class Worker:
             TransportError: The server cannot be reached at the start. Later outages are survived.
         """
         async with AsyncExitStack() as stack:
-            if (shared := self._machine.shared) is not None:
-                shared.join(self._machine)
-                stack.callback(shared.leave, self._machine)
-            calls = await AsyncConnection.open(self._url)
-            stack.push_async_callback(calls.aclose)
-            waits = await calls.duplicate()
-            stack.push_async_callback(waits.aclose)
-            if self._surroundings is not None:
-                await stack.enter_async_context(self._surroundings.lifespan())
-            executor = ThreadPoolExecutor(self.options.concurrency, thread_name_prefix="oq-job")
-            stack.callback(executor.shutdown, wait=False, cancel_futures=True)
-            self._line = line = self._make_line(calls, waits)
-            stack.push_async_callback(self._leave)
-            first = await line.set_clock()
-            loop = asyncio.get_running_loop()
-            self._heartbeat = heartbeat = Heartbeat(
-                self._renew,
-                line.clock.now_ms,
-                calls.url,
-                self.options.lock_duration.total_seconds(),
-                on_end=lambda lease, why: loop.call_soon_threadsafe(self._renewed, lease, why),
-            )
-            stack.callback(heartbeat.close)
-            self._limits = Limits(self.options, self.keys, calls, line.clock.now_ms, self._budget_exceeded)
-            interval = self.options.promotion_interval
-            leader = Leader(self.keys, calls, interval, line.clock.now_ms)
-            runner = self._make_runner(calls, executor)
-            stack.push_async_callback(runner.aclose)
-            self._driver = driver = Driver(
-                self._machine, line, runner, heartbeat, leader, self._announcer, self.options
-            )
-            stack.push_async_callback(driver.end)
-            chores = asyncio.ensure_future(self._chores(leader, heartbeat, self._keeper(calls)).run())
-            stack.push_async_callback(_cancelled, chores)
-            chores.add_done_callback(lambda _: self.kill())  # they never end by themselves; their error is raised
-            await line.join()
-            self._has_joined = True
-            self._ticked(first)  # whether the queue is paused, or limited, before the first job is taken
-            places = self._machine.places
-            log.info("Worker %s takes jobs of queue %s, %d at a time", self.id, self.keys.queue, places)
-            await driver.drive()
+            try:
+                async with asyncio.timeout(None) as self._patience:
+                    await self._work(stack)
+            except TimeoutError:
+                if self._patience is None or not self._patience.expired():
+                    raise
+            finally:
+                self._patience = None
+
+    async def _work(self, stack: AsyncExitStack) -> None:
+        """Work until it is time to leave; what is to be done then is on the stack."""
+        if (shared := self._machine.shared) is not None:
+            shared.join(self._machine)
+            stack.callback(shared.leave, self._machine)
+        calls = await AsyncConnection.open(self._url)
+        stack.push_async_callback(calls.aclose)
+        waits = await calls.duplicate()
+        stack.push_async_callback(waits.aclose)
+        if self._surroundings is not None:
+            await stack.enter_async_context(self._surroundings.lifespan())
+        executor = ThreadPoolExecutor(self.options.concurrency, thread_name_prefix="oq-job")
+        stack.callback(executor.shutdown, wait=False, cancel_futures=True)
+        self._line = line = self._make_line(calls, waits)
+        stack.push_async_callback(self._leave)
+        first = await line.set_clock()
+        loop = asyncio.get_running_loop()
+        self._heartbeat = heartbeat = Heartbeat(
+            self._renew,
+            line.clock.now_ms,
+            calls.url,
+            self.options.lock_duration.total_seconds(),
+            on_end=lambda lease, why: loop.call_soon_threadsafe(self._renewed, lease, why),
+        )
+        stack.callback(heartbeat.close)
+        self._limits = Limits(self.options, self.keys, calls, line.clock.now_ms, self._budget_exceeded)
+        interval = self.options.promotion_interval
+        leader = Leader(self.keys, calls, interval, line.clock.now_ms)
+        runner = self._make_runner(calls, executor)
+        stack.push_async_callback(runner.aclose)
+        self._driver = driver = Driver(self._machine, line, runner, heartbeat, leader, self._announcer, self.options)
+        stack.push_async_callback(driver.end)
+        chores = asyncio.ensure_future(self._chores(leader, heartbeat, self._keeper(calls)).run())
+        stack.push_async_callback(_cancelled, chores)
+        chores.add_done_callback(lambda _: self.kill())  # they never end by themselves; their error is raised
+        await line.join()
+        self._has_joined = True
+        self._ticked(first)  # whether the queue is paused, or limited, before the first job is taken
+        places = self._machine.places
+        log.info("Worker %s takes jobs of queue %s, %d at a time", self.id, self.keys.queue, places)
+        await driver.drive()
 
     # What another kind of worker does in another way.
 
@@ -298,8 +315,13 @@ class Worker:
         for timer in (self._deadline, self._away):
             if timer is not None:
                 timer.cancel()
-        with suppress(OrchestrationQueueError):
-            await self._line.leave()
+        try:
+            async with asyncio.timeout(_LAST_WORDS_S):
+                await self._line.leave()
+        except OrchestrationQueueError:
+            pass  # its registration ends by itself
+        except TimeoutError:
+            log.warning("Worker %s leaves, though its server has not answered", self.id)
 
     def _renewed(self, lease: Lease, answer: Renewal) -> None:
         if self._driver is not None:
