@@ -114,6 +114,7 @@ class Driver:
     def give_up_all(self) -> None:
         """Cancel every running job, without an outcome."""
         for lease in self._jobs:
+            self._heartbeat.drop(lease)
             self._cancel(lease)
         self._decide()
 
@@ -174,8 +175,9 @@ class Driver:
             self._announce(WorkerEventType.DRAINED)
 
     def _confirmed(self, settlement: Settlement, verdict: Verdict) -> None:
-        """The server has heard of an outcome."""
+        """The server has heard of an outcome. Until now the job was ours, however long that took."""
         lease = settlement.lease
+        self._heartbeat.drop(lease)
         match settlement, verdict:
             case _, Verdict.LOST:
                 self._lost(lease)
@@ -213,7 +215,6 @@ class Driver:
 
     def _stopped(self, lease: Lease) -> None:
         if self._jobs.pop(lease, None) is not None:
-            self._heartbeat.drop(lease)
             self._machine.finished()
             self._decide()
 
@@ -242,7 +243,6 @@ class Driver:
         self._announce(WorkerEventType.LOST, lease.record)
 
     def _tell(self, settlement: Settlement) -> None:
-        self._heartbeat.drop(settlement.lease)
         self._machine.tell(settlement)
         self._decide()
 

@@ -21,6 +21,8 @@ Renew: TypeAlias = Callable[[Connection, Sequence[Lease], int], list[Renewal]]
 
 log = logging.getLogger("orchestration_queue.worker")
 
+_LAST_WORDS_S = 2.0
+
 
 class Heartbeat:
     """Renews the leases of running jobs, each after half its time. A job that ends sooner costs nothing.
@@ -74,10 +76,10 @@ class Heartbeat:
         return any(now > kept.next_at + kept.interval_s / 2 for kept in list(self._kept.values()))
 
     def close(self) -> None:
-        """Stop, and wait for the thread to end."""
+        """Stop, and wait for the thread to end, unless the server owes it an answer for too long."""
         self._over = True
         self._wake.set()
-        self._thread.join()
+        self._thread.join(_LAST_WORDS_S)
 
     def _run(self) -> None:
         connection: Connection | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from collections import Counter
@@ -11,7 +12,7 @@ from datetime import timedelta
 import pytest
 import redis
 
-from orchestration_queue.client import AsyncQueue, NewJob
+from orchestration_queue.client import AsyncJob, AsyncQueue, NewJob
 from orchestration_queue.errors import UnrecoverableError
 from orchestration_queue.options import Backoff, JobOptions, Ordering, Retention
 from orchestration_queue.protocol.keys import QueueKeys
@@ -134,6 +135,29 @@ async def test_jobs_that_came_with_a_lost_answer_to_a_wait_are_found_at_once(
     assert runs == Counter(range(12))
     assert mistakes(raw, queue.keys, completed=12) == {}
     recovered(longest, BUSY_S)  # and not after their lease
+
+
+async def test_the_lease_of_a_job_whose_outcome_is_on_its_way_is_renewed(
+    queue: AsyncQueue, raw: redis.Redis, saboteur: Saboteur
+) -> None:
+    over = asyncio.Event()
+
+    async def work(_: AsyncActiveJob) -> None:
+        await over.wait()
+
+    def heard(job: AsyncJob) -> int:
+        return int(raw.hget(queue.keys.job(job.id), "lastActive") or 0)
+
+    lease = timedelta(seconds=2)
+    async with working(queue, work, saboteur.url, lock_duration=lease, stalled_interval=timedelta(hours=1)) as worker:
+        job = await queue.add("work")
+        await wait_until(lambda: worker.running, "the job to run")
+        saboteur.hold_requests("oq1_exchange")
+        over.set()
+        await wait_until(lambda: saboteur.held and not worker.running, "its outcome to be on its way")
+        before = heard(job)
+        await wait_until(lambda: heard(job) > before, "a renewal")
+        worker.kill()
 
 
 async def test_a_worker_that_leaves_while_replies_are_lost_leaves_every_job_to_be_run_once(
