@@ -17,6 +17,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from tests.spark.classic import classic_session
+from tests.spark.standalone import QUICKLY
 
 FILES = 10
 
@@ -66,6 +67,8 @@ def main(kind: str, master: str, directory: Path, url: str, queue: str, rows: in
         "spark.sql.adaptive.enabled": "false",
         "spark.executor.memory": "1g",
         "spark.driver.host": "127.0.0.1",
+        "spark.driver.extraJavaOptions": QUICKLY,
+        "spark.executor.extraJavaOptions": QUICKLY,
     }
     (directory / "scratch").mkdir(exist_ok=True)
     with classic_session(directory / "scratch", master, conf) as spark:

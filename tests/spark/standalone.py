@@ -18,9 +18,10 @@ from orchestration_queue.spark.listener import LISTENER_JAR
 from orchestration_queue.spark.submit.master import Master, MasterAwayError
 from tests.waiting import wait_until_sync
 
-__all__ = ["Cluster", "standalone_cluster"]
+__all__ = ["QUICKLY", "Cluster", "standalone_cluster"]
 
-_QUICKLY = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+QUICKLY = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""What short Javas are told, which end before the better compiler would have paid."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ def standalone_cluster(directory: Path, mark: dict[str, str]) -> Iterator[Cluste
         "JAVA_HOME": str(java_home()),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_DAEMON_MEMORY": "256m",
-        "SPARK_DAEMON_JAVA_OPTS": _QUICKLY,
+        "SPARK_DAEMON_JAVA_OPTS": QUICKLY,
         "SPARK_WORKER_DIR": str(directory / "work"),
         **mark,
     }
@@ -89,8 +90,8 @@ def standalone_cluster(directory: Path, mark: dict[str, str]) -> Iterator[Cluste
         python=Path(sys.executable),
         conf={
             "spark.cores.max": "1",
-            "spark.driver.extraJavaOptions": _QUICKLY,
-            "spark.executor.extraJavaOptions": _QUICKLY,
+            "spark.driver.extraJavaOptions": QUICKLY,
+            "spark.executor.extraJavaOptions": QUICKLY,
         },
     )
     master = Master(*options.master_urls)

@@ -20,6 +20,7 @@ from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.spark import SparkOptions
 from orchestration_queue.spark.environment import spark_environment
 from tests.spark.datasource_program import FILES
+from tests.spark.standalone import QUICKLY
 from tests.waiting import wait_until_sync
 
 pytestmark = [pytest.mark.spark, pytest.mark.chaos, pytest.mark.timeout(1200)]
@@ -97,6 +98,7 @@ def cluster(directory: Path) -> Iterator[str]:
     environment = spark_environment(options, directory) | {
         "SPARK_WORKER_DIR": str(directory),
         "SPARK_NO_DAEMONIZE": "1",
+        "SPARK_DAEMON_JAVA_OPTS": QUICKLY,
     }
     port, page = free_port(), free_port()
     base = [str(Path(pyspark.__file__).parent / "bin" / "spark-class"), "org.apache.spark.deploy"]

@@ -14,7 +14,7 @@ from examples.flights.report import write_report
 from orchestration_queue.spark import ConnectServer, SparkOptions, run_spark
 from orchestration_queue.spark.connect.run import run_connect
 from tests.spark.conftest import Marked
-from tests.spark.standalone import standalone_cluster
+from tests.spark.standalone import QUICKLY, standalone_cluster
 
 # The first test waits for all of Spark's work, on however busy a machine.
 pytestmark = pytest.mark.timeout(300)
@@ -138,7 +138,9 @@ def test_a_standalone_cluster_gives_the_same_to_the_last_row(
     computed: dict[str, Any], data: Path, marked: Marked, tmp_path: Path
 ) -> None:
     with standalone_cluster(tmp_path, dict(marked.options.env)) as cluster:
-        options = SparkOptions(master=cluster.options.master, conf={"spark.cores.max": "2"})
+        quickly = dict.fromkeys(("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions"), QUICKLY)
+        conf = {"spark.cores.max": "2", **quickly}
+        options = SparkOptions(master=cluster.options.master, shuffle_partitions=8, conf=conf)
         found = run_spark(compute_delays, {"data_dir": the_same(data, tmp_path)}, options)
     assert_the_same(found, computed)
 
