@@ -67,6 +67,17 @@ def test_an_earlier_start_says_nothing(own: Own) -> None:
         assert relist(own) == 0
 
 
+def test_a_job_whose_options_mislead_about_its_list_is_found_too(own: Own) -> None:
+    own.wire.add(lifo=1)
+    own.wire.set_fields("job:1", lifo=0)
+    own.take()
+    taken = {name: own.wire.job("1")[name] for name in ("takenFrom", "takenBy")}
+    assert taken == {"takenFrom": "list", "takenBy": f"w-1@{NOW}"}
+    assert relist(own) == 1
+    assert own.wire.stream_ids() == ["1"]
+    assert own.wire.list_active() == 0
+
+
 def test_jobs_of_the_stream_and_ended_ones_are_none_of_its_business(own: Own) -> None:
     own.wire.add()
     own.wire.add(lifo=1)

@@ -1870,14 +1870,16 @@ end
 local function origin(job, entry, stamp)
   local source = entry.id == "" and "list" or "stream"
   local implied = (job.lifo == "1" or record.priority(job) > 0) and "list" or "stream"
-  local fields = {}
-  if (job.takenFrom or implied) ~= source then
-    fields = { "takenFrom", source }
-  end
+  local misleads = (job.takenFrom or implied) ~= source
   if source == "list" and entry.consumer then
-    fields[#fields + 1], fields[#fields + 2] = "takenBy", lists.taker(entry.consumer, stamp)
+    local taker = lists.taker(entry.consumer, stamp)
+    if misleads then
+      return "takenBy", taker, "takenFrom", source
+    end
+    return "takenBy", taker
+  elseif misleads then
+    return "takenFrom", source
   end
-  return unpack(fields)
 end
 
 --- Activate one job. `entry` has `id` (empty from a list), `group` and `broadcast`, and may have `consumer`, who takes it;
