@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Callable
 
-__all__ = ["wait_until", "wait_until_sync"]
+__all__ = ["at_load", "wait_until", "wait_until_sync"]
+
+
+def at_load(seconds: float) -> float:
+    """How long something may take on this machine now that takes so long on one that has nothing else to do."""
+    return seconds * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
 async def wait_until(predicate: Callable[[], object], description: str, seconds: float = 60.0) -> None:

@@ -9,10 +9,10 @@ from datetime import timedelta
 from typing import Any
 
 from orchestration_queue.client import AsyncQueue
-from orchestration_queue.options import WorkerOptions
+from orchestration_queue.options import JobOptions, WorkerOptions
 from orchestration_queue.worker import Middleware, Router, Worker
 
-__all__ = ["QUICK", "working"]
+__all__ = ["HEARS_SOON", "QUICK", "working"]
 
 QUICK = WorkerOptions(
     concurrency=4,
@@ -22,6 +22,8 @@ QUICK = WorkerOptions(
     flow_interval=timedelta(milliseconds=200),
     drain=timedelta(seconds=5),
 )
+HEARS_SOON = JobOptions(lock_duration=timedelta(seconds=1))
+"""A job whose worker hears of its revocation within half a second: with the renewal of its lease."""
 
 
 @asynccontextmanager

@@ -26,7 +26,7 @@ from orchestration_queue.tasks import Tasks
 from tests.processes import worker_process
 from tests.spark.conftest import MARK, Marked
 from tests.spark.standalone import Cluster, standalone_cluster
-from tests.waiting import wait_until, wait_until_sync
+from tests.waiting import at_load, wait_until, wait_until_sync
 from tests.workers import working
 
 pytestmark = [pytest.mark.spark, pytest.mark.chaos, pytest.mark.timeout(300)]
@@ -139,12 +139,16 @@ def test_an_exception_is_the_reason_also_when_the_masters_answer_was_lost(
     assert cluster.master.status(second.driver).state == "FAILED"
 
 
-def test_a_driver_that_has_to_stop_is_gone_before_long(cluster: Cluster, of_cluster: Marked, tmp_path: Path) -> None:
+def test_a_driver_that_has_to_stop_is_gone_within_two_seconds(
+    cluster: Cluster, of_cluster: Marked, tmp_path: Path
+) -> None:
     sign = tmp_path / "sign"
+    asked: list[float] = []
     busy: list[str] = []
 
     def should_stop() -> bool:
         if sign.exists():
+            asked.append(time.monotonic())
             busy.extend(pythons(of_cluster) if not busy else ())
         return sign.exists()
 
@@ -152,6 +156,7 @@ def test_a_driver_that_has_to_stop_is_gone_before_long(cluster: Cluster, of_clus
         run_submit(APP, ["wait", str(sign)], alone(cluster), should_stop=should_stop)
     assert busy, "there was a Python process to end"
     wait_until_sync(lambda: not pythons(of_cluster), "it to be gone")
+    assert time.monotonic() - asked[0] < at_load(2)
     assert not [one for one in cluster.master.drivers() if one.state in ("RUNNING", "SUBMITTED")]
 
 
