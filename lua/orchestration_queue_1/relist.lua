@@ -29,7 +29,7 @@ local count = 0
 for _, found in ipairs((lists.indexed(queue))) do
   local job_id, job = found.id, found.job
   local taker = redis.call("HGET", queue .. "job:" .. job_id, "takenBy")
-  if not is_known[job_id] and taker == lists.taker(consumer, job.processedOn) then
+  if not is_known[job_id] and taker == lists.taker(consumer, job.processedOn or "") then
     lists.leave(queue, job_id)
     stall.reset(queue, job_id, job, now_ms)
     place.ready(queue, job_id, job)

@@ -14,14 +14,15 @@ from orchestration_queue.protocol.lease import Lease
 from orchestration_queue.protocol.operations.working import Renewal
 from orchestration_queue.server import Connection, ServerUrl
 
-__all__ = ["Heartbeat", "Renew"]
+__all__ = ["LAST_WORDS_S", "Heartbeat", "Renew"]
 
 Renew: TypeAlias = Callable[[Connection, Sequence[Lease], int], list[Renewal]]
 """Renews leases through a connection at a time, epoch ms; says what became of each."""
 
 log = logging.getLogger("orchestration_queue.worker")
 
-_LAST_WORDS_S = 2.0
+LAST_WORDS_S = 2.0
+"""How long who leaves waits for an answer of the server, which may be standing still."""
 
 
 class Heartbeat:
@@ -79,7 +80,7 @@ class Heartbeat:
         """Stop, and wait for the thread to end, unless the server owes it an answer for too long."""
         self._over = True
         self._wake.set()
-        self._thread.join(_LAST_WORDS_S)
+        self._thread.join(LAST_WORDS_S)
 
     def _run(self) -> None:
         connection: Connection | None = None

@@ -28,7 +28,7 @@ from orchestration_queue.worker.chores import Chores
 from orchestration_queue.worker.driver import Driver
 from orchestration_queue.worker.events import Announcer, Listener, WorkerEventType
 from orchestration_queue.worker.flow_keeper import FlowKeeper
-from orchestration_queue.worker.heartbeat import Heartbeat
+from orchestration_queue.worker.heartbeat import LAST_WORDS_S, Heartbeat
 from orchestration_queue.worker.leader import Leader
 from orchestration_queue.worker.limits import Limits
 from orchestration_queue.worker.line import Line
@@ -45,8 +45,6 @@ log = logging.getLogger("orchestration_queue.worker")
 
 _REGISTERED_MS = 3000
 """The shortest life of a registration: it is renewed every second at the most."""
-_LAST_WORDS_S = 2.0
-"""How long a worker that leaves waits for answers of its server, which may be standing still."""
 _KEPT_AWAY = timedelta(seconds=1)
 """After an upstream service refused a job, unless somebody says how long."""
 
@@ -202,7 +200,7 @@ class Worker:
         if self._driver is not None:
             self._driver.give_up_all()
         if self._patience is not None and self._patience.when() is None:
-            self._patience.reschedule(asyncio.get_running_loop().time() + _LAST_WORDS_S)
+            self._patience.reschedule(asyncio.get_running_loop().time() + LAST_WORDS_S)
 
     async def run(self) -> None:
         """Work until :meth:`stop` is called.
@@ -316,7 +314,7 @@ class Worker:
             if timer is not None:
                 timer.cancel()
         try:
-            async with asyncio.timeout(_LAST_WORDS_S):
+            async with asyncio.timeout(LAST_WORDS_S):
                 await self._line.leave()
         except OrchestrationQueueError:
             pass  # its registration ends by itself

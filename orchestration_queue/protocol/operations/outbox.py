@@ -45,7 +45,7 @@ def post(keys: QueueKeys, letters: Sequence[bytes], now_ms: int) -> Steps[dict[s
         now_ms: The time.
 
     Returns:
-        By queue, why it took a letter not.
+        By queue, why it did not take a letter.
     """
     added, calls = [], []
     for letter in letters:
