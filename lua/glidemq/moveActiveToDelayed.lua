@@ -15,12 +15,12 @@
 --- @cost    O(log N)
 
 local active = require("active")
-local aside = require("aside")
+local deferral = require("deferral")
 
 local job, problem = active.load(queue, job_id)
 if not job then
   return problem
 end
 active.leave(queue, job_id, entry_id, group, broadcast)
-aside.until_due(queue, job_id, job, delayed_until_ms, now_ms, new_data)
+deferral.until_due(queue, job_id, job, delayed_until_ms, now_ms, new_data)
 return "ok"

@@ -12,11 +12,11 @@
 --- @cost    O(1)
 
 local active = require("active")
-local aside = require("aside")
+local deferral = require("deferral")
 
 local job, problem = active.load(queue, job_id)
 if not job then
   return problem
 end
 active.leave(queue, job_id, entry_id, group, broadcast)
-return aside.for_children(queue, job_id, job, now_ms) and "ok" or "completed"
+return deferral.for_children(queue, job_id, job, now_ms) and "ok" or "completed"

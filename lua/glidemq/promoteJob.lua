@@ -9,7 +9,7 @@
 --- @cost    O(log N)
 
 local events = require("events")
-local place = require("place")
+local placement = require("placement")
 local record = require("record")
 
 local job = record.load(queue, job_id)
@@ -20,6 +20,6 @@ elseif job.state ~= "delayed" then
 end
 redis.call("ZREM", scheduled_key, job_id)
 redis.call("HSET", job_key, "state", "waiting", "delay", 0)
-place.ready(queue, job_id, job)
+placement.ready(queue, job_id, job)
 events.emit(queue, "promoted", job_id)
 return "ok"

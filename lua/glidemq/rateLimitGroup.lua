@@ -15,7 +15,7 @@
 --- @cost    O(log N)
 
 local active = require("active")
-local hold = require("hold")
+local group_limit = require("group_limit")
 local record = require("record")
 
 local job = record.load(queue, job_id)
@@ -26,5 +26,5 @@ elseif not job.groupKey or job.groupKey == "" then
 end
 active.leave(queue, job_id, entry_id, group, broadcast)
 local fate = current_job == "fail" and "fail" or requeue_position == "back" and "back" or "front"
-hold.put_down(queue, job_id, job, now_ms, fate)
-return tostring(hold.group(queue, job.groupKey, job_id, duration_ms, now_ms, extend))
+group_limit.put_down(queue, job_id, job, now_ms, fate)
+return tostring(group_limit.group(queue, job.groupKey, job_id, duration_ms, now_ms, extend))

@@ -9,6 +9,6 @@
 --- @returns int epoch ms at which the group goes on
 --- @cost    O(log N)
 
-local hold = require("hold")
+local group_limit = require("group_limit")
 
-return hold.group(queue, group_key, "", duration_ms, now_ms, extend)
+return group_limit.group(queue, group_key, "", duration_ms, now_ms, extend)

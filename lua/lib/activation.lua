@@ -1,6 +1,6 @@
 --- The one way in which a job becomes active.
 
-local gates = require("gates")
+local admission = require("admission")
 local lists = require("lists")
 local record = require("record")
 local release = require("release")
@@ -76,7 +76,7 @@ function activation.try(queue, job_id, entry, now, skip_events)
     release.expire(queue, job_id, job, now)
     verdict = "EXPIRED"
   elseif job.groupKey and job.groupKey ~= "" then
-    verdict = gates.enter(queue, job_id, job, now, skip_events)
+    verdict = admission.enter(queue, job_id, job, now, skip_events)
   end
   if verdict then
     put_down(queue, job_id, entry)

@@ -2,7 +2,7 @@
 
 local ids = require("ids")
 local membership = require("membership")
-local place = require("place")
+local placement = require("placement")
 
 local creation = {}
 
@@ -60,7 +60,7 @@ end
 --- Write a job whose id is taken. With a `state` it gets no place: somebody else releases it.
 function creation.write(queue, job_id, job, state)
   local sequence = job.ordering_key ~= "" and membership.join(queue, job) or nil
-  state = state or place.new(queue, job_id, job)
+  state = state or placement.new(queue, job_id, job)
   redis.call("HSET", queue .. "job:" .. job_id, unpack(fields_of(job_id, job, sequence, state)))
 end
 

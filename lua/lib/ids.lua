@@ -1,6 +1,6 @@
 --- Job ids: the caller's own, or the next of the queue's counter.
 
-local many = require("many")
+local chunks = require("chunks")
 
 local ids = {}
 
@@ -46,7 +46,7 @@ function ids.take_many(queue, count)
     taken[index] = string.format("%.0f", last - count + index)
     keys[index] = queue .. "job:" .. taken[index]
   end
-  if not many.any_exist(keys) then
+  if not chunks.any_exist(keys) then
     return taken
   end
   for _, job_id in ipairs(taken) do

@@ -3,7 +3,7 @@
 ---   `list-active:jobs`   which: scored by when they were activated, negative while they are only taken.
 --- Another library keeps the count alone. Where the index names fewer jobs than are counted, the keys are scanned.
 
-local many = require("many")
+local chunks = require("chunks")
 local record = require("record")
 
 local lists = {}
@@ -74,7 +74,7 @@ end
 --- Jobs taken from a list are in no worker's hands any more.
 function lists.leave_all(queue, job_ids)
   if job_ids[1] then
-    many.call(job_ids, "ZREM", index_key(queue))
+    chunks.call(job_ids, "ZREM", index_key(queue))
     count_out(queue, #job_ids)
   end
 end

@@ -3,7 +3,7 @@
 local events = require("events")
 local failure = require("failure")
 local groups = require("groups")
-local place = require("place")
+local placement = require("placement")
 local record = require("record")
 local release = require("release")
 local scheduled = require("scheduled")
@@ -30,7 +30,7 @@ local function promote(queue, member, now)
   if retry_group then
     stream.push(queue, job_id, job.name, "retryGroup", retry_group)
   else
-    place.ready(queue, job_id, job)
+    placement.ready(queue, job_id, job)
   end
   events.emit(queue, "promoted", job_id)
 end

@@ -1,6 +1,6 @@
 --- Removes jobs with all they left behind.
 
-local many = require("many")
+local chunks = require("chunks")
 
 local purge = {}
 
@@ -21,7 +21,7 @@ end
 
 --- Take jobs out of a sorted set.
 function purge.members(key, job_ids)
-  many.call(job_ids, "ZREM", key)
+  chunks.call(job_ids, "ZREM", key)
 end
 
 return purge

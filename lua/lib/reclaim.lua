@@ -2,12 +2,12 @@
 --- and for the stream also group and broadcast. It may have `limit`, how many entries to look at and list jobs to take
 --- back, and `tell(job_id, job, has_failed)`, called for each job that is ready again or failed by a stall too many.
 
-local lists = require("lists")
 local failure = require("failure")
-local place = require("place")
+local lists = require("lists")
+local placement = require("placement")
 local record = require("record")
 local release = require("release")
-local stall = require("stall")
+local stalled = require("stalled")
 local stream = require("stream")
 
 local reclaim = {}
@@ -27,15 +27,15 @@ local function entry(queue, entry_id, job_id, sweep)
   if job and failure.has_expired(job, now) then
     release.expire(queue, job_id, job, now)
   elseif job then
-    if job.lastActive and not stall.is_silent(queue, job_id, job, sweep) then
+    if job.lastActive and not stalled.is_silent(queue, job_id, job, sweep) then
       return true
     end
-    local failed = stall.strike(queue, job_id, job, sweep.most_stalls, now)
+    local failed = stalled.strike(queue, job_id, job, sweep.most_stalls, now)
     if sweep.broadcast and not failed then
       redis.call("HSET", queue .. "job:" .. job_id, "state", "active")
       return false
     elseif not failed then
-      stall.reset(queue, job_id, job, now)
+      stalled.reset(queue, job_id, job, now)
       stream.push(queue, job_id, job.name)
     end
     tell(sweep, job_id, job, failed)
@@ -93,7 +93,7 @@ end
 --- Look at one active list job; returns whether it was taken back.
 local function list_job(queue, found, sweep)
   local job_id, job, now = found.id, found.job, sweep.now_ms
-  if not job.lastActive or not stall.is_silent(queue, job_id, job, sweep) then
+  if not job.lastActive or not stalled.is_silent(queue, job_id, job, sweep) then
     return false
   end
   lists.leave(queue, job_id)
@@ -102,10 +102,10 @@ local function list_job(queue, found, sweep)
     return true
   end
   redis.call("HSET", queue .. "job:" .. job_id, "lastActive", now)
-  local failed = stall.strike(queue, job_id, job, sweep.most_stalls, now)
+  local failed = stalled.strike(queue, job_id, job, sweep.most_stalls, now)
   if not failed then
-    stall.reset(queue, job_id, job, now)
-    place.ready(queue, job_id, job)
+    stalled.reset(queue, job_id, job, now)
+    placement.ready(queue, job_id, job)
   end
   tell(sweep, job_id, job, failed)
   return true
@@ -115,8 +115,8 @@ end
 local function taken_job(queue, found, sweep)
   if found.is_new then
     lists.seen_taken(queue, found.id, sweep.now_ms)
-  elseif stall.has_passed(found.since, sweep) then
-    place.back(queue, found.id, found.job)
+  elseif stalled.has_passed(found.since, sweep) then
+    placement.back(queue, found.id, found.job)
     tell(sweep, found.id, found.job, false)
     return true
   end

@@ -3,7 +3,7 @@
 local active = require("active")
 local events = require("events")
 local failure = require("failure")
-local place = require("place")
+local placement = require("placement")
 local record = require("record")
 local release = require("release")
 local retention = require("retention")
@@ -34,7 +34,7 @@ local function schedule(queue, attempt, job, attempts)
     redis.call("HINCRBY", key, "fallbackIndex", 1)
   end
   local member = attempt.broadcast and job_id .. "||" .. attempt.group or job_id
-  place.later(queue, member, job, now + attempt.backoff_ms)
+  placement.later(queue, member, job, now + attempt.backoff_ms)
   redis.call("HSET", key, "state", "delayed", "failedReason", reason, "processedOn", now)
   active.pause_slot(queue, job, now)
   events.emit(
@@ -64,7 +64,7 @@ end
 
 --- Schedule a job that is off the failed ones, with all its attempts.
 function retry.afresh(queue, job_id, job, now)
-  place.later(queue, job_id, job, now)
+  placement.later(queue, job_id, job, now)
   redis.call(
     "HSET", queue .. "job:" .. job_id,
     "state", "delayed", "attemptsMade", 0, "failedReason", "", "finishedOn", ""

@@ -21,7 +21,7 @@
 --- @cost    O(log N) per delayed or prioritized job, else O(1) per job
 
 local bulk = require("bulk")
-local words = require("words")
+local validate = require("validate")
 
 local common_opts = {}
 for place, form in ipairs(forms) do
@@ -29,7 +29,7 @@ for place, form in ipairs(forms) do
 end
 for _, job in ipairs(jobs) do
   if not forms[job.form + 1] then
-    words.refuse("addBulk", ("there is no form %.0f"):format(job.form))
+    validate.refuse("addBulk", ("there is no form %.0f"):format(job.form))
   end
 end
 

@@ -12,9 +12,9 @@
 --- @cost    O(log N) per entry; for one that waits for a job it does not name, O(1) per unfinished job, at most 5,000
 
 local schedulers = require("schedulers")
-local words = require("words")
+local validate = require("validate")
 
-words.check_limit("dueSchedulers", limit)
+validate.check_limit("dueSchedulers", limit)
 local found = {}
 for _, name in ipairs(redis.call("ZRANGEBYSCORE", schedulers_due_key, "-inf", now_ms, "LIMIT", 0, limit)) do
   local entry = redis.call("HGET", schedulers_key, name)

@@ -50,11 +50,11 @@
 --- @error   the stream key does not end in `:stream`; or when a kind, an entry id, a retention mode or what becomes of a job is none
 --- @cost    O(log N) per job, and O(1) per removed, notified or skipped job; it looks at most at 3 * want + 10 jobs, and changes at most 500 that wait for jobs that failed
 
+local dispatch = require("dispatch")
+local exchange = require("exchange")
 local outcomes = require("outcomes")
 local propagation = require("propagation")
-local taking = require("taking")
-local trip = require("trip")
-local words = require("words")
+local validate = require("validate")
 
 -- A dead letter is a job like those of glidemq_addJob, with the name of the one that failed, and about it this data:
 -- `{"originalQueue","originalJobId","data","failedReason","attemptsMade"}`, attempts without the last. It is written
@@ -70,8 +70,8 @@ local words = require("words")
 
 local room = 500
 
-words.check(settlements, hand_backs, deliveries, dead_letter)
-local journey = trip.new(queue, now_ms, {
+validate.check(settlements, hand_backs, deliveries, dead_letter)
+local self = exchange.new(queue, now_ms, {
   outcomes = propagation.new(queue, now_ms, room, cluster),
   group = group,
   consumer = consumer,
@@ -80,14 +80,14 @@ local journey = trip.new(queue, now_ms, {
   skip_events = skip_events,
   skip_metrics = skip_metrics,
 })
-local verdicts = outcomes.settle(journey, settlements)
-outcomes.hand_back(journey, hand_backs, 1)
-trip.flush(journey)
-propagation.run(journey.outcomes)
+local verdicts = outcomes.settle(self, settlements)
+outcomes.hand_back(self, hand_backs, 1)
+exchange.flush(self)
+propagation.run(self.outcomes)
 local stopped = ""
 if want > 0 or deliveries[1] then
-  stopped = taking.serve(journey, deliveries, want, honour_pause)
-  trip.flush(journey)
+  stopped = dispatch.serve(self, deliveries, want, honour_pause)
+  exchange.flush(self)
 end
-local _, elsewhere, remaining = unpack(propagation.finish(journey.outcomes))
-return { verdicts, journey.started, elsewhere, stopped, journey.letters, remaining }
+local _, elsewhere, remaining = unpack(propagation.finish(self.outcomes))
+return { verdicts, self.started, elsewhere, stopped, self.letters, remaining }

@@ -42,10 +42,10 @@
 
 local bulk = require("bulk")
 local schedulers = require("schedulers")
-local words = require("words")
+local validate = require("validate")
 
 if #jobs ~= #runs then
-  words.refuse("fire", "there are " .. #jobs .. " jobs and " .. #runs .. " runs")
+  validate.refuse("fire", "there are " .. #jobs .. " jobs and " .. #runs .. " runs")
 elseif redis.call("GET", lock_key) ~= token then
   return "lost"
 end

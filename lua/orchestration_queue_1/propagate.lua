@@ -19,9 +19,9 @@
 --- @error   the stream key does not end in `:stream`; or when the limit is 0, or an outcome none
 --- @cost    O(1) per job that waits for an ended one; for one that some let down and others did not, once O(what it waits for)
 
-local ledger = require("ledger")
+local dependencies = require("dependencies")
 local propagation = require("propagation")
-local words = require("words")
+local validate = require("validate")
 
 -- Who submits a job that waits writes its rule into its field `triggerRule`; without it, it is `all_success`. For
 -- `all_failed` and `one_failed` it also adds the member `prefix:{queue}:__rule__` to what the job waits for: else
@@ -33,10 +33,10 @@ local words = require("words")
 -- `depsFailed` and `depsSkipped` of others; and where it shall not run, it fails with `outcome` beside its
 -- `failedReason`. Told again, in any order with glidemq_completeChild, nothing is counted or decided twice.
 
-words.check_limit("propagate", limit)
+validate.check_limit("propagate", limit)
 for _, told in ipairs(news) do
-  if not ledger.is_outcome(told.outcome) then
-    words.refuse("propagate", "'" .. told.outcome .. "' is no outcome")
+  if not dependencies.is_outcome(told.outcome) then
+    validate.refuse("propagate", "'" .. told.outcome .. "' is no outcome")
   end
 end
 local outcomes = propagation.new(queue, now_ms, limit, true)

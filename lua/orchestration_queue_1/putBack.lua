@@ -13,7 +13,7 @@
 --- @cost    O(limit)
 
 local lists = require("lists")
-local place = require("place")
+local placement = require("placement")
 local record = require("record")
 local stream = require("stream")
 
@@ -65,6 +65,6 @@ if is_listed() or is_on_stream() then
 elseif may_be_held(job) then
   return "held"
 end
-place.later(queue, job_id, job, now_ms)
+placement.later(queue, job_id, job, now_ms)
 redis.call("HSET", queue .. "job:" .. job_id, "state", "delayed")
 return "put_back"

@@ -13,10 +13,10 @@
 --- @error   the stream key does not end in `:stream`; `OQ_BAD_ARGUMENT` for no field
 --- @cost    O(F) per job for F fields, about 8 us for 16
 
-local words = require("words")
+local validate = require("validate")
 
 if field_count == 0 then
-  words.refuse("readJobs", "no field is named")
+  validate.refuse("readJobs", "no field is named")
 end
 local names, values, bytes = {}, {}, 0
 for place, field in ipairs(fields) do

@@ -23,20 +23,20 @@
 --- @error   the stream key does not end in `:stream`; or when the limit is 0, or the dead letter queue none
 --- @cost    O(log N) per entry, at most `limit`; O(A) for A active list jobs; a scan of the keys when another library activated some
 
-local letters = require("letters")
+local dead_letters = require("dead_letters")
 local propagation = require("propagation")
 local reclaim = require("reclaim")
-local stall = require("stall")
+local stalled = require("stalled")
 local suspension = require("suspension")
-local words = require("words")
+local validate = require("validate")
 
 -- The effects are those of glidemq_reclaimStalled, _reclaimStalledListJobs and _sweepSuspended, and dead letters as of
 -- oq1_exchange: a job that ends every process that runs it is told of there. Its reason says `crashed: ` first.
 
-words.check_limit("reclaim", limit)
-words.check_queue_name("reclaim", dead_letter)
+validate.check_limit("reclaim", limit)
+validate.check_queue_name("reclaim", dead_letter)
 local self = { queue = queue, now = now_ms, cluster = cluster, dead_letter = dead_letter, letters = {} }
-local more_letters = letters.overdue(self, now_ms - min_idle_ms)
+local more_letters = dead_letters.overdue(self, now_ms - min_idle_ms)
 local outcomes = propagation.new(queue, now_ms, 500, cluster)
 local retried, failed = 0, {}
 local sweep = {
@@ -49,7 +49,7 @@ local sweep = {
   tell = function(job_id, job, has_failed)
     if has_failed then
       failed[#failed + 1] = job_id
-      letters.send(self, job_id, job, "crashed: " .. stall.REASON, 0)
+      dead_letters.send(self, job_id, job, "crashed: " .. stalled.REASON, 0)
     else
       retried = retried + 1
     end

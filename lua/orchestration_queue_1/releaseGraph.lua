@@ -16,9 +16,9 @@
 
 local holding = require("holding")
 local propagation = require("propagation")
-local words = require("words")
+local validate = require("validate")
 
-words.check_limit("releaseGraph", limit)
+validate.check_limit("releaseGraph", limit)
 local outcomes = propagation.new(queue, now_ms, limit, true)
 for _, job_id in ipairs(job_ids) do
   holding.release(outcomes, job_id)

@@ -15,8 +15,8 @@
 --- @cost    O(A) for A active list jobs, and O(log N) per job that goes back
 
 local lists = require("lists")
-local place = require("place")
-local stall = require("stall")
+local placement = require("placement")
+local stalled = require("stalled")
 
 -- Jobs of the stream are found among the consumer's pending entries. Of a list job its record says who started it, as
 -- long as that start is the last. It has not run: this is no stall.
@@ -31,8 +31,8 @@ for _, found in ipairs((lists.indexed(queue))) do
   local taker = redis.call("HGET", queue .. "job:" .. job_id, "takenBy")
   if not is_known[job_id] and taker == lists.taker(consumer, job.processedOn or "") then
     lists.leave(queue, job_id)
-    stall.reset(queue, job_id, job, now_ms)
-    place.ready(queue, job_id, job)
+    stalled.reset(queue, job_id, job, now_ms)
+    placement.ready(queue, job_id, job)
     count = count + 1
   end
 end

@@ -19,13 +19,13 @@
 --- @error   the stream key does not end in `:stream`
 --- @cost    O(log N) per job, O(1) per edge to or from it: about 30 us and 10 us, so that some 1,000 a call keep nobody waiting
 
+local graph_retry = require("graph_retry")
 local propagation = require("propagation")
-local reviving = require("reviving")
 
 -- Jobs of more than one call or queue are held by all calls, in any order; then the other queues are told; then all are
 -- released. So none starts, or is given up again, before those that it waits for are what they were.
 
 local outcomes = propagation.new(queue, now_ms, 1000, true)
-local revived, elsewhere = reviving.all(outcomes, job_ids, news, held)
+local revived, elsewhere = graph_retry.all(outcomes, job_ids, news, held)
 local _, untold, remaining = unpack(propagation.finish(outcomes))
 return { revived, elsewhere, untold, remaining }

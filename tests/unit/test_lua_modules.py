@@ -209,7 +209,7 @@ class TestJobs:
         self, lock_duration: int, since: int, passed: bool
     ) -> None:
         sweep = table(now_ms=NOW, lock_duration_ms=lock_duration, min_idle_ms=1000)
-        assert module("stall").has_passed(since, sweep) is passed
+        assert module("stalled").has_passed(since, sweep) is passed
 
     @given(st.from_regex(r"[a-z0-9.\-]{1,20}", fullmatch=True))
     def test_a_parents_queue_follows_from_its_key(self, parent_id: str) -> None:

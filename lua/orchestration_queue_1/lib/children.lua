@@ -4,7 +4,7 @@ local bulk = require("bulk")
 local dependents = require("dependents")
 local propagation = require("propagation")
 local rules = require("rules")
-local words = require("words")
+local validate = require("validate")
 
 local children = {}
 
@@ -14,7 +14,7 @@ function children.check(claim, jobs)
   for place, job in ipairs(jobs) do
     local id = job.custom_id
     if id == "" or id == claim.job_id or job.parent_id ~= "" then
-      words.refuse("addChildren", "child " .. place .. " needs an id of its own and no parent")
+      validate.refuse("addChildren", "child " .. place .. " needs an id of its own and no parent")
     end
   end
 end

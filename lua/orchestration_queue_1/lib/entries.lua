@@ -1,6 +1,6 @@
 --- Many entries of the stream at a time: read, claimed, and taken off the group's hands.
 
-local many = require("many")
+local chunks = require("chunks")
 
 local entries = {}
 
@@ -41,8 +41,8 @@ end
 --- Take entries off the group's hands and off the stream.
 function entries.settle(queue, group, entry_ids)
   local key = queue .. "stream"
-  many.call(entry_ids, "XACK", key, group)
-  many.call(entry_ids, "XDEL", key)
+  chunks.call(entry_ids, "XACK", key, group)
+  chunks.call(entry_ids, "XDEL", key)
 end
 
 return entries

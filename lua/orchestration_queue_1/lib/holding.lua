@@ -1,6 +1,6 @@
 --- Keeps jobs of a graph from starting, and lets them go.
 
-local ledger = require("ledger")
+local dependencies = require("dependencies")
 local propagation = require("propagation")
 
 local holding = {}
@@ -11,13 +11,13 @@ function holding.hold(queue, job_id)
   if fields[1] ~= "waiting-children" or fields[2] then
     return false
   end
-  ledger.hold(queue, job_id)
+  dependencies.hold(queue, job_id)
   return true
 end
 
 --- Let a job that waits go on as what it waits for says.
 function holding.go_on(outcomes, job_id)
-  if ledger.awaited(outcomes.queue, job_id) == 0 then
+  if dependencies.awaited(outcomes.queue, job_id) == 0 then
     propagation.start(outcomes, job_id)
   else
     propagation.decide(outcomes, outcomes.queue, job_id)
@@ -28,7 +28,7 @@ end
 function holding.release(outcomes, job_id)
   local queue = outcomes.queue
   local waits = redis.call("HGET", queue .. "job:" .. job_id, "state") == "waiting-children"
-  if waits and ledger.release(queue, job_id) then
+  if waits and dependencies.release(queue, job_id) then
     holding.go_on(outcomes, job_id)
   end
 end

@@ -1,16 +1,16 @@
 --- What became of started jobs: told under their leases, with the effects of the wire's own functions.
 
+local chunks = require("chunks")
 local completion = require("completion")
 local dependents = require("dependents")
 local entries = require("entries")
-local failing = require("failing")
+local exchange = require("exchange")
+local failed_attempt = require("failed_attempt")
+local interruption = require("interruption")
 local lease = require("lease")
-local many = require("many")
-local pauses = require("pauses")
 local propagation = require("propagation")
 local record = require("record")
 local stream = require("stream")
-local trip = require("trip")
 
 local outcomes = {}
 
@@ -25,7 +25,7 @@ end
 --- A completion that was told before, and whose reply was lost, is confirmed.
 local function late(self, done, job, same, registered)
   if done.entry_id ~= "" and (not job.state or record.has_ended(job)) then
-    trip.leave(self, done.job_id, done.entry_id)
+    exchange.leave(self, done.job_id, done.entry_id)
   end
   if done.kind == "c" and same and job.state == "completed" then
     notify_parents(self, done.job_id, job, registered)
@@ -39,19 +39,26 @@ local function complete(self, done, job, registered)
   completion.write(self.queue, done)
   completion.free(self.queue, done, job)
   notify_parents(self, done.job_id, job, registered)
-  trip.completed(self, done, job.processedOn)
+  exchange.completed(self, done, job.processedOn)
   return "c"
 end
 
 local function fail(self, done, job)
-  return failing.attempt(self, done, job, done.payload)
+  return failed_attempt.attempt(self, done, job, done.payload)
 end
 
-local SETTLE = { c = complete, f = fail, d = pauses.d, w = pauses.w, s = pauses.s, g = pauses.g }
+local SETTLE = {
+  c = complete,
+  f = fail,
+  d = interruption.d,
+  w = interruption.w,
+  s = interruption.s,
+  g = interruption.g,
+}
 
 --- Fail a job that was revoked before it started.
 function outcomes.fail_revoked(self, job_id)
-  failing.attempt(self, { job_id = job_id, max_attempts = 0 }, record.load(self.queue, job_id), "revoked")
+  failed_attempt.attempt(self, { job_id = job_id, max_attempts = 0 }, record.load(self.queue, job_id), "revoked")
 end
 
 --- Return delivered jobs from the `first` on to the end of the stream. One that was returned before stays there.
@@ -74,7 +81,7 @@ local function any_registered(queue, settlements)
   for index, done in ipairs(settlements) do
     keys[index] = queue .. "parents:" .. done.job_id
   end
-  return many.any_exist(keys)
+  return chunks.any_exist(keys)
 end
 
 --- Tell outcomes; returns a letter for each.
@@ -87,7 +94,7 @@ function outcomes.settle(self, settlements)
     if not same or job.state ~= "active" then
       letters[index] = late(self, done, job, same, registered)
     else
-      trip.leave(self, done.job_id, done.entry_id)
+      exchange.leave(self, done.job_id, done.entry_id)
       propagation.knows(self.outcomes, done.job_id, job, registered)
       letters[index] = SETTLE[done.kind](self, done, job, registered)
     end

@@ -3,11 +3,11 @@
 --- While a call has a propagation, it hears of every job that fails for good, wherever that is decided, and so before
 --- retention can take away who waits for it. The call lets it run when its own work is done.
 
+local dependencies = require("dependencies")
 local dependents = require("dependents")
 local failure = require("failure")
 local flows = require("flows")
-local ledger = require("ledger")
-local place = require("place")
+local placement = require("placement")
 local record = require("record")
 local release = require("release")
 local rules = require("rules")
@@ -100,14 +100,14 @@ end
 --- The verdict on a job that waits, as soon as there is one, on which counts, and by which rule. Who waits for the end
 --- of its children looks at each of them itself, so what it knows is not read through once more.
 local function judge(queue, job_id)
-  local counts, rule = ledger.counts(queue, job_id)
+  local counts, rule = dependencies.counts(queue, job_id)
   if not counts then
     return nil
   end
   local verdict = rules.decide(rule, counts)
   local mixed = counts.success > 0 and counts.failed + counts.skipped > 0
-  if verdict and mixed and rule ~= rules.CHILDREN_ENDED and ledger.correct(queue, job_id) then
-    counts, rule = ledger.counts(queue, job_id)
+  if verdict and mixed and rule ~= rules.CHILDREN_ENDED and dependencies.correct(queue, job_id) then
+    counts, rule = dependencies.counts(queue, job_id)
     return rules.decide(rule, counts), counts, rule
   end
   return verdict, counts, rule
@@ -133,7 +133,7 @@ function propagation.decide(self, queue, job_id)
   if not verdict then
     return false
   elseif verdict == rules.RUN then
-    ledger.let_go(queue, job_id, counts, rule)
+    dependencies.let_go(queue, job_id, counts, rule)
     flows.resume(queue, job_id, redis.call("HGET", queue .. "job:" .. job_id, "name"))
   else
     end_unrun(self, queue, job_id, verdict)
@@ -146,7 +146,7 @@ end
 function propagation.start(self, job_id)
   local queue, key = self.queue, self.queue .. "job:" .. job_id
   local fields = redis.call("HMGET", key, "name", "delay", "priority", "lifo", "timestamp")
-  local state = place.new(queue, job_id, {
+  local state = placement.new(queue, job_id, {
     job_name = fields[1],
     delay_ms = tonumber(fields[2]) or 0,
     priority = tonumber(fields[3]) or 0,
@@ -164,7 +164,7 @@ local function tell(self, queue, job_id, member, outcome)
   if not job.state or record.has_ended(job) then
     return false
   end
-  local changed = ledger.enter(key, member, outcome)
+  local changed = dependencies.enter(key, member, outcome)
   local decided = job.state == "waiting-children" and propagation.decide(self, queue, job_id)
   return changed or decided
 end

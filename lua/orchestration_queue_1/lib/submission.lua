@@ -1,11 +1,11 @@
 --- Writes a graph of jobs, as addFlow, addJob and registerParent do node by node.
 
+local chunks = require("chunks")
 local creation = require("creation")
+local dependencies = require("dependencies")
 local dependents = require("dependents")
 local events = require("events")
 local ids = require("ids")
-local ledger = require("ledger")
-local many = require("many")
 local propagation = require("propagation")
 local rules = require("rules")
 
@@ -116,7 +116,7 @@ local function register(queue, job)
     members[index] = dependents.sibling(queue, other.queue_name) .. other.job_id
     parent_ids[index], parent_queues[index] = other.job_id, other.queue_name
   end
-  many.call(members, "SADD", queue .. "parents:" .. job.custom_id)
+  chunks.call(members, "SADD", queue .. "parents:" .. job.custom_id)
   redis.call(
     "HSET", queue .. "job:" .. job.custom_id,
     "parentIds", cjson.encode(parent_ids), "parentQueues", cjson.encode(parent_queues)
@@ -133,10 +133,10 @@ local function describe(queue, job, flow_id)
     fields[#fields + 1], fields[#fields + 2] = "triggerRule", job.rule
   end
   for _, member in ipairs(job.weak) do
-    fields[#fields + 1], fields[#fields + 2] = ledger.weak_field(member), 1
+    fields[#fields + 1], fields[#fields + 2] = dependencies.weak_field(member), 1
   end
   if fields[1] then
-    many.call(fields, "HSET", queue .. "job:" .. job.custom_id)
+    chunks.call(fields, "HSET", queue .. "job:" .. job.custom_id)
   end
 end
 
@@ -152,9 +152,9 @@ local function create(queue, job, flow_id, held)
   job.keeps_limits = waits
   ids.take(queue, job.custom_id)
   creation.write(queue, job.custom_id, job, (waits or held) and "waiting-children" or nil)
-  local obstacles = ledger.obstacles(queue, held, waits and job.rule)
-  many.call(job.waits_for, "SADD", queue .. "deps:" .. job.custom_id)
-  many.call(obstacles, "SADD", queue .. "deps:" .. job.custom_id)
+  local obstacles = dependencies.obstacles(queue, held, waits and job.rule)
+  chunks.call(job.waits_for, "SADD", queue .. "deps:" .. job.custom_id)
+  chunks.call(obstacles, "SADD", queue .. "deps:" .. job.custom_id)
   describe(queue, job, flow_id)
   events.emit(queue, "added", job.custom_id, "name", job.job_name)
   if only and not in_record then
@@ -171,7 +171,7 @@ local function register_new(queue, job, created)
       members[#members + 1] = member
     end
   end
-  many.call(members, "SADD", queue .. "parents:" .. job.custom_id)
+  chunks.call(members, "SADD", queue .. "parents:" .. job.custom_id)
 end
 
 --- Write what is not there yet. What is there and ended is told on.

@@ -27,15 +27,15 @@ local function queue_of(fname, key, name)
   return key:sub(1, -#name - 1)
 end
 
-modules.many = (function()
+modules.chunks = (function()
 --- Commands with more words than the stack of a script holds, sent in pieces.
 
-local many = {}
+local chunks = {}
 
 local WORDS = 1000
 
 --- Whether any of the keys exists.
-function many.any_exist(keys)
+function chunks.any_exist(keys)
   for first = 1, #keys, WORDS do
     if redis.call("EXISTS", unpack(keys, first, math.min(first + WORDS - 1, #keys))) > 0 then
       return true
@@ -45,7 +45,7 @@ function many.any_exist(keys)
 end
 
 --- Send a command with words of a list behind the given ones.
-function many.call(words, ...)
+function chunks.call(words, ...)
   local head = { ... }
   for first = 1, #words, WORDS do
     local command = { unpack(head) }
@@ -56,13 +56,13 @@ function many.call(words, ...)
   end
 end
 
-return many
+return chunks
 end)()
 
 modules.ids = (function()
 --- Job ids: the caller's own, or the next of the queue's counter.
 
-local many = require("many")
+local chunks = require("chunks")
 
 local ids = {}
 
@@ -108,7 +108,7 @@ function ids.take_many(queue, count)
     taken[index] = string.format("%.0f", last - count + index)
     keys[index] = queue .. "job:" .. taken[index]
   end
-  if not many.any_exist(keys) then
+  if not chunks.any_exist(keys) then
     return taken
   end
   for _, job_id in ipairs(taken) do
@@ -410,7 +410,7 @@ modules.lists = (function()
 ---   `list-active:jobs`   which: scored by when they were activated, negative while they are only taken.
 --- Another library keeps the count alone. Where the index names fewer jobs than are counted, the keys are scanned.
 
-local many = require("many")
+local chunks = require("chunks")
 local record = require("record")
 
 local lists = {}
@@ -481,7 +481,7 @@ end
 --- Jobs taken from a list are in no worker's hands any more.
 function lists.leave_all(queue, job_ids)
   if job_ids[1] then
-    many.call(job_ids, "ZREM", index_key(queue))
+    chunks.call(job_ids, "ZREM", index_key(queue))
     count_out(queue, #job_ids)
   end
 end
@@ -713,7 +713,7 @@ end
 return stream
 end)()
 
-modules.place = (function()
+modules.placement = (function()
 --- Where a job that is not active goes.
 
 local lists = require("lists")
@@ -721,7 +721,7 @@ local record = require("record")
 local scheduled = require("scheduled")
 local stream = require("stream")
 
-local place = {}
+local placement = {}
 
 local function runs_before(list, index, queue, priority)
   local other = redis.call("LINDEX", list, index)
@@ -755,7 +755,7 @@ local function enlist(queue, job_id, priority)
 end
 
 --- Make a job ready. What follows `job` goes into its stream entry.
-function place.ready(queue, job_id, job, ...)
+function placement.ready(queue, job_id, job, ...)
   local priority = record.priority(job)
   if job.lifo == "1" then
     redis.call("RPUSH", queue .. "lifo", job_id)
@@ -767,12 +767,12 @@ function place.ready(queue, job_id, job, ...)
 end
 
 --- Set a job aside until a time.
-function place.later(queue, member, job, due)
+function placement.later(queue, member, job, due)
   scheduled.add(queue, member, record.priority(job), due)
 end
 
 --- Give a new job its place; returns the state that goes with it.
-function place.new(queue, job_id, job)
+function placement.new(queue, job_id, job)
   if job.delay_ms > 0 then
     scheduled.add(queue, job_id, job.priority, job.timestamp_ms + job.delay_ms)
     return "delayed"
@@ -780,12 +780,12 @@ function place.new(queue, job_id, job)
     scheduled.add(queue, job_id, job.priority, 0)
     return "prioritized"
   end
-  place.ready(queue, job_id, { lifo = job.lifo and "1" or nil, name = job.job_name })
+  placement.ready(queue, job_id, { lifo = job.lifo and "1" or nil, name = job.job_name })
   return "waiting"
 end
 
 --- Put a job that was popped but never activated back, unless it is on its list already.
-function place.back(queue, job_id, job)
+function placement.back(queue, job_id, job)
   for _, list in ipairs({ "priority", "lifo" }) do
     if redis.call("LPOS", queue .. list, job_id) then
       lists.forget(queue, job_id)
@@ -793,10 +793,10 @@ function place.back(queue, job_id, job)
     end
   end
   lists.leave(queue, job_id)
-  place.ready(queue, job_id, job)
+  placement.ready(queue, job_id, job)
 end
 
-return place
+return placement
 end)()
 
 modules.creation = (function()
@@ -804,7 +804,7 @@ modules.creation = (function()
 
 local ids = require("ids")
 local membership = require("membership")
-local place = require("place")
+local placement = require("placement")
 
 local creation = {}
 
@@ -862,7 +862,7 @@ end
 --- Write a job whose id is taken. With a `state` it gets no place: somebody else releases it.
 function creation.write(queue, job_id, job, state)
   local sequence = job.ordering_key ~= "" and membership.join(queue, job) or nil
-  state = state or place.new(queue, job_id, job)
+  state = state or placement.new(queue, job_id, job)
   redis.call("HSET", queue .. "job:" .. job_id, unpack(fields_of(job_id, job, sequence, state)))
 end
 
@@ -1145,7 +1145,7 @@ end)()
 modules.purge = (function()
 --- Removes jobs with all they left behind.
 
-local many = require("many")
+local chunks = require("chunks")
 
 local purge = {}
 
@@ -1166,7 +1166,7 @@ end
 
 --- Take jobs out of a sorted set.
 function purge.members(key, job_ids)
-  many.call(job_ids, "ZREM", key)
+  chunks.call(job_ids, "ZREM", key)
 end
 
 return purge
@@ -1733,7 +1733,7 @@ end
 return completion
 end)()
 
-modules.gates = (function()
+modules.admission = (function()
 --- What a job of a group passes before it is activated: its turn, a free slot, tokens, the rate window.
 
 local groups = require("groups")
@@ -1741,7 +1741,7 @@ local record = require("record")
 local release = require("release")
 local tokens = require("tokens")
 
-local gates = {}
+local admission = {}
 
 local function park(queue, name, job_id, job, verdict)
   groups.park(queue, name, job_id, groups.park_score(job_id, job))
@@ -1787,7 +1787,7 @@ end
 
 --- Let one job in. Returns nil, or why not: the job is then parked, or failed when it costs too much.
 --- A job that was active before still has its slot; limits make it pay, but not wait.
-function gates.enter(queue, job_id, job, now, skip_events)
+function admission.enter(queue, job_id, job, now, skip_events)
   local name, seq = job.groupKey, record.sequence(job)
   local group = groups.load(queue, name)
   local advanced = seq > 0 and groups.advance(queue, name, group)
@@ -1820,13 +1820,13 @@ function gates.enter(queue, job_id, job, now, skip_events)
   return nil
 end
 
-return gates
+return admission
 end)()
 
 modules.activation = (function()
 --- The one way in which a job becomes active.
 
-local gates = require("gates")
+local admission = require("admission")
 local lists = require("lists")
 local record = require("record")
 local release = require("release")
@@ -1902,7 +1902,7 @@ function activation.try(queue, job_id, entry, now, skip_events)
     release.expire(queue, job_id, job, now)
     verdict = "EXPIRED"
   elseif job.groupKey and job.groupKey ~= "" then
-    verdict = gates.enter(queue, job_id, job, now, skip_events)
+    verdict = admission.enter(queue, job_id, job, now, skip_events)
   end
   if verdict then
     put_down(queue, job_id, entry)
@@ -2158,7 +2158,7 @@ modules.retry = (function()
 local active = require("active")
 local events = require("events")
 local failure = require("failure")
-local place = require("place")
+local placement = require("placement")
 local record = require("record")
 local release = require("release")
 local retention = require("retention")
@@ -2189,7 +2189,7 @@ local function schedule(queue, attempt, job, attempts)
     redis.call("HINCRBY", key, "fallbackIndex", 1)
   end
   local member = attempt.broadcast and job_id .. "||" .. attempt.group or job_id
-  place.later(queue, member, job, now + attempt.backoff_ms)
+  placement.later(queue, member, job, now + attempt.backoff_ms)
   redis.call("HSET", key, "state", "delayed", "failedReason", reason, "processedOn", now)
   active.pause_slot(queue, job, now)
   events.emit(
@@ -2219,7 +2219,7 @@ end
 
 --- Schedule a job that is off the failed ones, with all its attempts.
 function retry.afresh(queue, job_id, job, now)
-  place.later(queue, job_id, job, now)
+  placement.later(queue, job_id, job, now)
   redis.call(
     "HSET", queue .. "job:" .. job_id,
     "state", "delayed", "attemptsMade", 0, "failedReason", "", "finishedOn", ""
@@ -2250,23 +2250,23 @@ end
 return retry
 end)()
 
-modules.aside = (function()
+modules.deferral = (function()
 --- Sets an active job aside, to go on later: at a time, when its children have completed, or when it is signalled.
 --- The caller takes it off its worker.
 
 local active = require("active")
 local events = require("events")
 local flows = require("flows")
-local place = require("place")
+local placement = require("placement")
 
-local aside = {}
+local deferral = {}
 
 local NO_DEADLINE = 9999999999999
 
 --- Set a job aside until a time, without counting an attempt. Unless empty, `new_data` replaces its payload.
-function aside.until_due(queue, job_id, job, due, now, new_data)
+function deferral.until_due(queue, job_id, job, due, now, new_data)
   local key, delay = queue .. "job:" .. job_id, math.max(due - now, 0)
-  place.later(queue, job_id, job, now + delay)
+  placement.later(queue, job_id, job, now + delay)
   redis.call("HSET", key, "state", "delayed", "delay", delay)
   if new_data ~= "" then
     redis.call("HSET", key, "data", new_data)
@@ -2276,7 +2276,7 @@ function aside.until_due(queue, job_id, job, due, now, new_data)
 end
 
 --- Let a job wait for its children; false when all have completed, and it is ready again.
-function aside.for_children(queue, job_id, job, now)
+function deferral.for_children(queue, job_id, job, now)
   active.pause_slot(queue, job, now)
   local children = redis.call("SCARD", queue .. "deps:" .. job_id)
   if children > 0 and (tonumber(job.depsCompleted) or 0) >= children then
@@ -2289,7 +2289,7 @@ function aside.for_children(queue, job_id, job, now)
 end
 
 --- Suspend a job until it is signalled, at most `timeout` ms; 0 is for ever.
-function aside.for_signal(queue, job_id, job, now, reason, timeout)
+function deferral.for_signal(queue, job_id, job, now, reason, timeout)
   local key = queue .. "job:" .. job_id
   redis.call("HSET", key, "state", "suspended", "suspendedAt", now)
   if reason ~= "" then
@@ -2303,7 +2303,7 @@ function aside.for_signal(queue, job_id, job, now, reason, timeout)
   events.emit(queue, "suspended", job_id)
 end
 
-return aside
+return deferral
 end)()
 
 modules.promotion = (function()
@@ -2312,7 +2312,7 @@ modules.promotion = (function()
 local events = require("events")
 local failure = require("failure")
 local groups = require("groups")
-local place = require("place")
+local placement = require("placement")
 local record = require("record")
 local release = require("release")
 local scheduled = require("scheduled")
@@ -2339,7 +2339,7 @@ local function promote(queue, member, now)
   if retry_group then
     stream.push(queue, job_id, job.name, "retryGroup", retry_group)
   else
-    place.ready(queue, job_id, job)
+    placement.ready(queue, job_id, job)
   end
   events.emit(queue, "promoted", job_id)
 end
@@ -2393,7 +2393,7 @@ end
 return promotion
 end)()
 
-modules.hold = (function()
+modules.group_limit = (function()
 --- Holds a group back for a while at run time.
 
 local events = require("events")
@@ -2401,7 +2401,7 @@ local failure = require("failure")
 local groups = require("groups")
 local record = require("record")
 
-local hold = { REASON = "group rate limited" }
+local group_limit = { REASON = "group rate limited" }
 
 --- Where a held job stands among the parked: before all others in its sequence, or behind them.
 local function score_of(queue, name, job_id, job, position)
@@ -2418,22 +2418,22 @@ end
 
 --- What becomes of the active job that met the limit: parked at the `front` or the `back` of its group, or `fail`.
 --- The caller takes it off its worker.
-function hold.put_down(queue, job_id, job, now, fate)
+function group_limit.put_down(queue, job_id, job, now, fate)
   local name = job.groupKey
   local slots = groups.load(queue, name).active
   if slots > 0 then
     groups.write(queue, name, "active", slots - 1)
   end
   if fate == "fail" then
-    failure.record(queue, job_id, hold.REASON, now, "processedOn", job.processedOn or now)
-    failure.announce(queue, job_id, hold.REASON, now, job.processedOn)
+    failure.record(queue, job_id, group_limit.REASON, now, "processedOn", job.processedOn or now)
+    failure.announce(queue, job_id, group_limit.REASON, now, job.processedOn)
   else
     groups.park(queue, name, job_id, score_of(queue, name, job_id, job, fate))
   end
 end
 
 --- Hold a group back; returns until when. `extend` says whether an end already set stays when it is later.
-function hold.group(queue, name, job_id, duration, now, extend)
+function group_limit.group(queue, name, job_id, duration, now, extend)
   local resume_at = now + duration
   if extend == "max" then
     local standing = tonumber(redis.call("ZSCORE", queue .. "ratelimited", name)) or 0
@@ -2447,10 +2447,10 @@ function hold.group(queue, name, job_id, duration, now, extend)
   return resume_at
 end
 
-return hold
+return group_limit
 end)()
 
-modules.stall = (function()
+modules.stalled = (function()
 --- What happens to an active job whose worker fell silent.
 
 local events = require("events")
@@ -2458,7 +2458,7 @@ local failure = require("failure")
 local record = require("record")
 local release = require("release")
 
-local stall = { REASON = "job stalled more than maxStalledCount" }
+local stalled = { REASON = "job stalled more than maxStalledCount" }
 
 local SHORTEST_MS, LONGEST_MS = 1000, 86400000
 
@@ -2474,34 +2474,34 @@ local function own_lease(queue, job_id)
 end
 
 --- Whether so much time has passed as the sweep forgives where a job names no lease of its own.
-function stall.has_passed(since, sweep)
+function stalled.has_passed(since, sweep)
   return sweep.now_ms - since >= (sweep.lock_duration_ms > 0 and sweep.lock_duration_ms or sweep.min_idle_ms)
 end
 
 --- Whether the job, which was heard of before, has been silent for as long as is forgiven.
-function stall.is_silent(queue, job_id, job, sweep)
+function stalled.is_silent(queue, job_id, job, sweep)
   local last, lease = tonumber(job.lastActive) or 0, own_lease(queue, job_id)
   if lease then
     return sweep.now_ms - last >= lease
   end
-  return stall.has_passed(last, sweep)
+  return stalled.has_passed(last, sweep)
 end
 
 --- Count one stall. Returns true when it was one too many and the job has failed.
-function stall.strike(queue, job_id, job, most, now)
+function stalled.strike(queue, job_id, job, most, now)
   local key = queue .. "job:" .. job_id
   if redis.call("HINCRBY", key, "stalledCount", 1) <= most then
     events.emit(queue, "stalled", job_id)
     return false
   end
-  failure.record(queue, job_id, stall.REASON, now)
+  failure.record(queue, job_id, stalled.REASON, now)
   release.forfeit(queue, job, now)
-  failure.announce(queue, job_id, stall.REASON, now, job.processedOn)
+  failure.announce(queue, job_id, stalled.REASON, now, job.processedOn)
   return true
 end
 
 --- The job runs again from the beginning. One of a group without turns takes a new slot then, so it gives its own back.
-function stall.reset(queue, job_id, job, now)
+function stalled.reset(queue, job_id, job, now)
   local key = queue .. "job:" .. job_id
   redis.call("HSET", key, "state", "waiting")
   redis.call("HDEL", key, "processedOn", "lastActive")
@@ -2510,7 +2510,7 @@ function stall.reset(queue, job_id, job, now)
   end
 end
 
-return stall
+return stalled
 end)()
 
 modules.reclaim = (function()
@@ -2518,12 +2518,12 @@ modules.reclaim = (function()
 --- and for the stream also group and broadcast. It may have `limit`, how many entries to look at and list jobs to take
 --- back, and `tell(job_id, job, has_failed)`, called for each job that is ready again or failed by a stall too many.
 
-local lists = require("lists")
 local failure = require("failure")
-local place = require("place")
+local lists = require("lists")
+local placement = require("placement")
 local record = require("record")
 local release = require("release")
-local stall = require("stall")
+local stalled = require("stalled")
 local stream = require("stream")
 
 local reclaim = {}
@@ -2543,15 +2543,15 @@ local function entry(queue, entry_id, job_id, sweep)
   if job and failure.has_expired(job, now) then
     release.expire(queue, job_id, job, now)
   elseif job then
-    if job.lastActive and not stall.is_silent(queue, job_id, job, sweep) then
+    if job.lastActive and not stalled.is_silent(queue, job_id, job, sweep) then
       return true
     end
-    local failed = stall.strike(queue, job_id, job, sweep.most_stalls, now)
+    local failed = stalled.strike(queue, job_id, job, sweep.most_stalls, now)
     if sweep.broadcast and not failed then
       redis.call("HSET", queue .. "job:" .. job_id, "state", "active")
       return false
     elseif not failed then
-      stall.reset(queue, job_id, job, now)
+      stalled.reset(queue, job_id, job, now)
       stream.push(queue, job_id, job.name)
     end
     tell(sweep, job_id, job, failed)
@@ -2609,7 +2609,7 @@ end
 --- Look at one active list job; returns whether it was taken back.
 local function list_job(queue, found, sweep)
   local job_id, job, now = found.id, found.job, sweep.now_ms
-  if not job.lastActive or not stall.is_silent(queue, job_id, job, sweep) then
+  if not job.lastActive or not stalled.is_silent(queue, job_id, job, sweep) then
     return false
   end
   lists.leave(queue, job_id)
@@ -2618,10 +2618,10 @@ local function list_job(queue, found, sweep)
     return true
   end
   redis.call("HSET", queue .. "job:" .. job_id, "lastActive", now)
-  local failed = stall.strike(queue, job_id, job, sweep.most_stalls, now)
+  local failed = stalled.strike(queue, job_id, job, sweep.most_stalls, now)
   if not failed then
-    stall.reset(queue, job_id, job, now)
-    place.ready(queue, job_id, job)
+    stalled.reset(queue, job_id, job, now)
+    placement.ready(queue, job_id, job)
   end
   tell(sweep, job_id, job, failed)
   return true
@@ -2631,8 +2631,8 @@ end
 local function taken_job(queue, found, sweep)
   if found.is_new then
     lists.seen_taken(queue, found.id, sweep.now_ms)
-  elseif stall.has_passed(found.since, sweep) then
-    place.back(queue, found.id, found.job)
+  elseif stalled.has_passed(found.since, sweep) then
+    placement.back(queue, found.id, found.job)
     tell(sweep, found.id, found.job, false)
     return true
   end
@@ -3308,7 +3308,7 @@ end
 
 do -- moveActiveToDelayed
   local active = require("active")
-  local aside = require("aside")
+  local deferral = require("deferral")
   redis.register_function("glidemq_moveActiveToDelayed", function(KEYS, ARGV)
     if #KEYS < 4 then
       missing("moveActiveToDelayed", "events")
@@ -3326,7 +3326,7 @@ do -- moveActiveToDelayed
       return problem
     end
     active.leave(queue, job_id, entry_id, group, broadcast)
-    aside.until_due(queue, job_id, job, delayed_until_ms, now_ms, new_data)
+    deferral.until_due(queue, job_id, job, delayed_until_ms, now_ms, new_data)
     return "ok"
   end)
 end
@@ -3354,7 +3354,7 @@ end
 
 do -- moveToWaitingChildren
   local active = require("active")
-  local aside = require("aside")
+  local deferral = require("deferral")
   redis.register_function("glidemq_moveToWaitingChildren", function(KEYS, ARGV)
     if #KEYS < 3 then
       missing("moveToWaitingChildren", "events")
@@ -3370,7 +3370,7 @@ do -- moveToWaitingChildren
       return problem
     end
     active.leave(queue, job_id, entry_id, group, broadcast)
-    return aside.for_children(queue, job_id, job, now_ms) and "ok" or "completed"
+    return deferral.for_children(queue, job_id, job, now_ms) and "ok" or "completed"
   end)
 end
 
@@ -3429,7 +3429,7 @@ end
 
 do -- promoteJob
   local events = require("events")
-  local place = require("place")
+  local placement = require("placement")
   local record = require("record")
   redis.register_function("glidemq_promoteJob", function(KEYS, ARGV)
     if #KEYS < 4 then
@@ -3447,7 +3447,7 @@ do -- promoteJob
     end
     redis.call("ZREM", scheduled_key, job_id)
     redis.call("HSET", job_key, "state", "waiting", "delay", 0)
-    place.ready(queue, job_id, job)
+    placement.ready(queue, job_id, job)
     events.emit(queue, "promoted", job_id)
     return "ok"
   end)
@@ -3498,7 +3498,7 @@ end
 
 do -- rateLimitGroup
   local active = require("active")
-  local hold = require("hold")
+  local group_limit = require("group_limit")
   local record = require("record")
   redis.register_function("glidemq_rateLimitGroup", function(KEYS, ARGV)
     if #KEYS < 2 then
@@ -3522,13 +3522,13 @@ do -- rateLimitGroup
     end
     active.leave(queue, job_id, entry_id, group, broadcast)
     local fate = current_job == "fail" and "fail" or requeue_position == "back" and "back" or "front"
-    hold.put_down(queue, job_id, job, now_ms, fate)
-    return tostring(hold.group(queue, job.groupKey, job_id, duration_ms, now_ms, extend))
+    group_limit.put_down(queue, job_id, job, now_ms, fate)
+    return tostring(group_limit.group(queue, job.groupKey, job_id, duration_ms, now_ms, extend))
   end)
 end
 
 do -- rateLimitGroupExternal
-  local hold = require("hold")
+  local group_limit = require("group_limit")
   redis.register_function("glidemq_rateLimitGroupExternal", function(KEYS, ARGV)
     if #KEYS < 2 then
       missing("rateLimitGroupExternal", "events")
@@ -3538,7 +3538,7 @@ do -- rateLimitGroupExternal
     local now_ms = numeric(ARGV[3]) or missing("rateLimitGroupExternal", "now_ms")
     local extend = ARGV[4] or "max"
     local queue = KEYS[1]:sub(1, -12)
-    return hold.group(queue, group_key, "", duration_ms, now_ms, extend)
+    return group_limit.group(queue, group_key, "", duration_ms, now_ms, extend)
   end)
 end
 
@@ -3818,7 +3818,7 @@ end
 
 do -- suspend
   local active = require("active")
-  local aside = require("aside")
+  local deferral = require("deferral")
   redis.register_function("glidemq_suspend", function(KEYS, ARGV)
     if #KEYS < 4 then
       missing("suspend", "suspended")
@@ -3836,7 +3836,7 @@ do -- suspend
       return problem
     end
     active.leave(queue, job_id, entry_id, group, broadcast)
-    aside.for_signal(queue, job_id, job, now_ms, reason, timeout_ms)
+    deferral.for_signal(queue, job_id, job, now_ms, reason, timeout_ms)
     return "ok"
   end)
 end

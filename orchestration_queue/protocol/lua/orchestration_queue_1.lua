@@ -46,15 +46,15 @@ local function queue_of(fname, key, name)
   return key:sub(1, -#name - 1)
 end
 
-modules.many = (function()
+modules.chunks = (function()
 --- Commands with more words than the stack of a script holds, sent in pieces.
 
-local many = {}
+local chunks = {}
 
 local WORDS = 1000
 
 --- Whether any of the keys exists.
-function many.any_exist(keys)
+function chunks.any_exist(keys)
   for first = 1, #keys, WORDS do
     if redis.call("EXISTS", unpack(keys, first, math.min(first + WORDS - 1, #keys))) > 0 then
       return true
@@ -64,7 +64,7 @@ function many.any_exist(keys)
 end
 
 --- Send a command with words of a list behind the given ones.
-function many.call(words, ...)
+function chunks.call(words, ...)
   local head = { ... }
   for first = 1, #words, WORDS do
     local command = { unpack(head) }
@@ -75,13 +75,13 @@ function many.call(words, ...)
   end
 end
 
-return many
+return chunks
 end)()
 
 modules.ids = (function()
 --- Job ids: the caller's own, or the next of the queue's counter.
 
-local many = require("many")
+local chunks = require("chunks")
 
 local ids = {}
 
@@ -127,7 +127,7 @@ function ids.take_many(queue, count)
     taken[index] = string.format("%.0f", last - count + index)
     keys[index] = queue .. "job:" .. taken[index]
   end
-  if not many.any_exist(keys) then
+  if not chunks.any_exist(keys) then
     return taken
   end
   for _, job_id in ipairs(taken) do
@@ -429,7 +429,7 @@ modules.lists = (function()
 ---   `list-active:jobs`   which: scored by when they were activated, negative while they are only taken.
 --- Another library keeps the count alone. Where the index names fewer jobs than are counted, the keys are scanned.
 
-local many = require("many")
+local chunks = require("chunks")
 local record = require("record")
 
 local lists = {}
@@ -500,7 +500,7 @@ end
 --- Jobs taken from a list are in no worker's hands any more.
 function lists.leave_all(queue, job_ids)
   if job_ids[1] then
-    many.call(job_ids, "ZREM", index_key(queue))
+    chunks.call(job_ids, "ZREM", index_key(queue))
     count_out(queue, #job_ids)
   end
 end
@@ -732,7 +732,7 @@ end
 return stream
 end)()
 
-modules.place = (function()
+modules.placement = (function()
 --- Where a job that is not active goes.
 
 local lists = require("lists")
@@ -740,7 +740,7 @@ local record = require("record")
 local scheduled = require("scheduled")
 local stream = require("stream")
 
-local place = {}
+local placement = {}
 
 local function runs_before(list, index, queue, priority)
   local other = redis.call("LINDEX", list, index)
@@ -774,7 +774,7 @@ local function enlist(queue, job_id, priority)
 end
 
 --- Make a job ready. What follows `job` goes into its stream entry.
-function place.ready(queue, job_id, job, ...)
+function placement.ready(queue, job_id, job, ...)
   local priority = record.priority(job)
   if job.lifo == "1" then
     redis.call("RPUSH", queue .. "lifo", job_id)
@@ -786,12 +786,12 @@ function place.ready(queue, job_id, job, ...)
 end
 
 --- Set a job aside until a time.
-function place.later(queue, member, job, due)
+function placement.later(queue, member, job, due)
   scheduled.add(queue, member, record.priority(job), due)
 end
 
 --- Give a new job its place; returns the state that goes with it.
-function place.new(queue, job_id, job)
+function placement.new(queue, job_id, job)
   if job.delay_ms > 0 then
     scheduled.add(queue, job_id, job.priority, job.timestamp_ms + job.delay_ms)
     return "delayed"
@@ -799,12 +799,12 @@ function place.new(queue, job_id, job)
     scheduled.add(queue, job_id, job.priority, 0)
     return "prioritized"
   end
-  place.ready(queue, job_id, { lifo = job.lifo and "1" or nil, name = job.job_name })
+  placement.ready(queue, job_id, { lifo = job.lifo and "1" or nil, name = job.job_name })
   return "waiting"
 end
 
 --- Put a job that was popped but never activated back, unless it is on its list already.
-function place.back(queue, job_id, job)
+function placement.back(queue, job_id, job)
   for _, list in ipairs({ "priority", "lifo" }) do
     if redis.call("LPOS", queue .. list, job_id) then
       lists.forget(queue, job_id)
@@ -812,10 +812,10 @@ function place.back(queue, job_id, job)
     end
   end
   lists.leave(queue, job_id)
-  place.ready(queue, job_id, job)
+  placement.ready(queue, job_id, job)
 end
 
-return place
+return placement
 end)()
 
 modules.creation = (function()
@@ -823,7 +823,7 @@ modules.creation = (function()
 
 local ids = require("ids")
 local membership = require("membership")
-local place = require("place")
+local placement = require("placement")
 
 local creation = {}
 
@@ -881,7 +881,7 @@ end
 --- Write a job whose id is taken. With a `state` it gets no place: somebody else releases it.
 function creation.write(queue, job_id, job, state)
   local sequence = job.ordering_key ~= "" and membership.join(queue, job) or nil
-  state = state or place.new(queue, job_id, job)
+  state = state or placement.new(queue, job_id, job)
   redis.call("HSET", queue .. "job:" .. job_id, unpack(fields_of(job_id, job, sequence, state)))
 end
 
@@ -975,34 +975,34 @@ end
 return bulk
 end)()
 
-modules.words = (function()
+modules.validate = (function()
 --- Refuses what has the right type, but makes no sense, or would fail half-way through an exchange.
 
-local words = {}
+local validate = {}
 
 local KINDS = { c = true, f = true, d = true, w = true, s = true, g = true }
 local FATES = { front = true, back = true, fail = true }
 local RETENTION_MODES = { ["0"] = true, ["true"] = true, count = true, age_count = true }
 
 --- Refuse a call, before anything is written.
-function words.refuse(fname, why)
+function validate.refuse(fname, why)
   error({ err = "OQ_BAD_ARGUMENT oq1_" .. fname .. ": " .. why })
 end
 
 local function bad(why)
-  words.refuse("exchange", why)
+  validate.refuse("exchange", why)
 end
 
-function words.check_limit(fname, limit)
+function validate.check_limit(fname, limit)
   if limit == 0 then
-    words.refuse(fname, "a limit of 0 gets nowhere")
+    validate.refuse(fname, "a limit of 0 gets nowhere")
   end
 end
 
 --- Refuse what is neither empty nor may name a queue.
-function words.check_queue_name(fname, name)
+function validate.check_queue_name(fname, name)
   if name:find("[{}:]") then
-    words.refuse(fname, "'" .. name .. "' is not the name of a queue")
+    validate.refuse(fname, "'" .. name .. "' is not the name of a queue")
   end
 end
 
@@ -1012,8 +1012,8 @@ local function check_entry(entry_id)
   end
 end
 
-function words.check(settlements, hand_backs, deliveries, dead_letter)
-  words.check_queue_name("exchange", dead_letter)
+function validate.check(settlements, hand_backs, deliveries, dead_letter)
+  validate.check_queue_name("exchange", dead_letter)
   for _, done in ipairs(settlements) do
     if not KINDS[done.kind] then
       bad("'" .. done.kind .. "' is no kind of settlement")
@@ -1032,7 +1032,7 @@ function words.check(settlements, hand_backs, deliveries, dead_letter)
   end
 end
 
-return words
+return validate
 end)()
 
 modules.flows = (function()
@@ -1143,6 +1143,327 @@ end
 return dependents
 end)()
 
+modules.rules = (function()
+--- Trigger rules, with Airflow's names and meanings: what the outcomes so far mean for a job that waits for them.
+
+local rules = { RUN = "run", UPSTREAM_FAILED = "upstream_failed", SKIPPED = "skipped" }
+
+--- The rule of a job that has run and waits for the end of its children, however that is. No client may ask for it.
+rules.CHILDREN_ENDED = "children_ended"
+
+local RUN, UPSTREAM_FAILED, SKIPPED = rules.RUN, rules.UPSTREAM_FAILED, rules.SKIPPED
+
+local VERDICTS = {}
+
+function VERDICTS.all_success(counts, ended)
+  if counts.failed > 0 then
+    return UPSTREAM_FAILED
+  elseif counts.skipped > 0 then
+    return SKIPPED
+  end
+  return ended and RUN
+end
+
+function VERDICTS.all_failed(counts, ended)
+  if counts.success + counts.skipped > 0 then
+    return SKIPPED
+  end
+  return ended and RUN
+end
+
+function VERDICTS.all_done(_, ended)
+  return ended and RUN
+end
+
+function VERDICTS.one_success(counts, ended)
+  if counts.success > 0 then
+    return RUN
+  end
+  return ended and (counts.failed > 0 and UPSTREAM_FAILED or SKIPPED)
+end
+
+function VERDICTS.one_failed(counts, ended)
+  if counts.failed > 0 then
+    return RUN
+  end
+  return ended and SKIPPED
+end
+
+function VERDICTS.none_failed(counts, ended)
+  if counts.failed > 0 then
+    return UPSTREAM_FAILED
+  end
+  return ended and RUN
+end
+
+function VERDICTS.none_failed_min_one_success(counts, ended)
+  if counts.failed > 0 then
+    return UPSTREAM_FAILED
+  end
+  return ended and (counts.success > 0 and RUN or SKIPPED)
+end
+
+function VERDICTS.always()
+  return RUN
+end
+
+VERDICTS[rules.CHILDREN_ENDED] = VERDICTS.all_done
+
+--- Whether a node may have a rule of this name.
+function rules.is_rule(name)
+  return VERDICTS[name] ~= nil and name ~= rules.CHILDREN_ENDED
+end
+
+--- The verdict, as soon as there is one; false before. `counts` says how many jobs are waited for (`total`), and how
+--- many ended with `success`, `failed` (or never ran because of a failure) and `skipped`.
+--- A rule that nobody here knows is taken for `all_success`, as is none.
+function rules.decide(rule, counts)
+  local verdict = VERDICTS[rule] or VERDICTS.all_success
+  return verdict(counts, counts.success + counts.failed + counts.skipped >= counts.total)
+end
+
+return rules
+end)()
+
+modules.dependencies = (function()
+--- What a waiting job knows of those it waits for: who ended how, each counted once.
+--- Completed ones are counted where every glide-mq client counts them: `depdone:{member}` and `depsCompleted`. The
+--- others have fields of ours beside them: `depend:{member}` says how one ended, `depsFailed` and `depsSkipped` how many.
+--- `depweak:{member}` marks one that counts as completed however it ends.
+
+local rules = require("rules")
+
+local dependencies = {}
+
+local COUNTER = { failed = "depsFailed", upstream_failed = "depsFailed", skipped = "depsSkipped" }
+local MEMBERS_PER_COMMAND = 500
+local PENDING = "pending"
+
+--- Members that are no jobs. While `__hold__` is awaited, the job is still being wired. `__rule__` is never told of, so
+--- that completions alone do not release the job.
+local WIRING, RULE = "__hold__", "__rule__"
+
+--- Rules by which a job does not run once all that it waits for have completed.
+local NEEDS_MORE = { all_failed = true, one_failed = true }
+
+--- Whether an outcome has one of the four names.
+function dependencies.is_outcome(outcome)
+  return outcome == "success" or COUNTER[outcome] ~= nil
+end
+
+local function forget(key, member, before)
+  redis.call("HDEL", key, "depend:" .. member)
+  redis.call("HINCRBY", key, COUNTER[before], -1)
+end
+
+--- Enter how `member` ended; false when that was known. A job that ran again after its failure ends anew; one that
+--- completed, or counts as completed, has done so for good.
+function dependencies.enter(key, member, outcome)
+  local known = redis.call("HMGET", key, "depend:" .. member, "depdone:" .. member, "depweak:" .. member)
+  local before = known[1]
+  if outcome == before or known[2] and outcome ~= "success" then
+    return false
+  elseif before then
+    forget(key, member, before)
+  end
+  outcome = known[3] and "success" or outcome
+  if outcome ~= "success" then
+    redis.call("HSET", key, "depend:" .. member, outcome)
+    redis.call("HINCRBY", key, COUNTER[outcome], 1)
+  elseif redis.call("HSETNX", key, "depdone:" .. member, 1) == 1 then
+    redis.call("HINCRBY", key, "depsCompleted", 1)
+  else
+    return false
+  end
+  return true
+end
+
+--- The counts that a rule asks for, and the rule; nil while the job is still being wired. A rule is about the start:
+--- once the job has run, it waits for the success of all its children, or for their end where it said so.
+function dependencies.counts(queue, job_id)
+  local hold, deps = queue .. WIRING, queue .. "deps:" .. job_id
+  local fields = redis.call(
+    "HMGET", queue .. "job:" .. job_id,
+    "triggerRule", "depsCompleted", "depsFailed", "depsSkipped", "depdone:" .. hold, "processedOn"
+  )
+  local held = redis.call("SMISMEMBER", deps, hold, queue .. RULE)
+  local wired = fields[5] and 1 or 0
+  if held[1] > wired then
+    return nil
+  end
+  return {
+    total = redis.call("SCARD", deps) - held[1] - held[2],
+    success = (tonumber(fields[2]) or 0) - wired,
+    failed = tonumber(fields[3]) or 0,
+    skipped = tonumber(fields[4]) or 0,
+  }, (not fields[6] or fields[1] == rules.CHILDREN_ENDED) and fields[1] or nil
+end
+
+--- Call `visit(members)` for what a job waits for, some hundred at a time.
+local function each_portion(queue, job_id, visit)
+  local members = redis.call("SMEMBERS", queue .. "deps:" .. job_id)
+  for first = 1, #members, MEMBERS_PER_COMMAND do
+    visit({ unpack(members, first, math.min(first + MEMBERS_PER_COMMAND - 1, #members)) })
+  end
+end
+
+--- Forget the failures of jobs that ran again and completed, which a client that only counts completions did not;
+--- whether there were any.
+function dependencies.correct(queue, job_id)
+  local key, found = queue .. "job:" .. job_id, false
+  each_portion(queue, job_id, function(members)
+    local fields = {}
+    for index, member in ipairs(members) do
+      fields[2 * index - 1], fields[2 * index] = "depdone:" .. member, "depend:" .. member
+    end
+    local values = redis.call("HMGET", key, unpack(fields))
+    for index, member in ipairs(members) do
+      if values[2 * index - 1] and values[2 * index] then
+        forget(key, member, values[2 * index])
+        found = true
+      end
+    end
+  end)
+  return found
+end
+
+--- All that a job waited for counts as done: it was enough, and no client shall count it again, should the job wait for
+--- children later.
+function dependencies.close(queue, job_id)
+  local key = queue .. "job:" .. job_id
+  each_portion(queue, job_id, function(members)
+    local ends, done = {}, {}
+    for index, member in ipairs(members) do
+      ends[index], done[2 * index - 1], done[2 * index] = "depend:" .. member, "depdone:" .. member, 1
+    end
+    redis.call("HDEL", key, unpack(ends))
+    redis.call("HSET", key, unpack(done))
+  end)
+  redis.call("HDEL", key, "depsFailed", "depsSkipped")
+  redis.call("HSET", key, "depsCompleted", dependencies.awaited(queue, job_id))
+end
+
+--- Let go of what held the job up, now that it runs. Who waits for the end of its children may wait for them again, so
+--- it keeps what it knows of each.
+function dependencies.let_go(queue, job_id, counts, rule)
+  redis.call("SREM", queue .. "deps:" .. job_id, queue .. RULE)
+  if counts.success < counts.total and rule ~= rules.CHILDREN_ENDED then
+    dependencies.close(queue, job_id)
+  end
+end
+
+--- What a new job waits for, beside the jobs it names: its release when it is held, and what completions cannot bring.
+function dependencies.obstacles(queue, held, rule)
+  local members = {}
+  if held then
+    members[1] = queue .. WIRING
+  end
+  if NEEDS_MORE[rule] then
+    members[#members + 1] = queue .. RULE
+  end
+  return members
+end
+
+--- The field that marks a member which counts as completed however it ends.
+function dependencies.weak_field(member)
+  return "depweak:" .. member
+end
+
+--- Forget that `member` ended, so that it is awaited again.
+function dependencies.await(queue, job_id, member)
+  local key = queue .. "job:" .. job_id
+  local before = redis.call("HGET", key, "depend:" .. member)
+  if before then
+    forget(key, member, before)
+  end
+  if redis.call("HDEL", key, "depdone:" .. member) == 1 then
+    redis.call("HINCRBY", key, "depsCompleted", -1)
+  end
+end
+
+--- Hold a job that waits.
+function dependencies.hold(queue, job_id)
+  redis.call("SADD", queue .. "deps:" .. job_id, queue .. WIRING)
+  dependencies.await(queue, job_id, queue .. WIRING)
+end
+
+--- Release a job that is held; whether it was.
+function dependencies.release(queue, job_id)
+  return redis.call("SREM", queue .. "deps:" .. job_id, queue .. WIRING) == 1
+end
+
+--- For how many members a job waits, or waited.
+function dependencies.awaited(queue, job_id)
+  return redis.call("SCARD", queue .. "deps:" .. job_id)
+end
+
+--- Whether anything that a job waited for is yet to end. `outcome_of(member)` is `pending` then.
+function dependencies.any_pending(queue, job_id, outcome_of)
+  local found = false
+  each_portion(queue, job_id, function(members)
+    for _, member in ipairs(members) do
+      found = found or outcome_of(member) == PENDING
+    end
+  end)
+  return found
+end
+
+--- How each of some members ended, by the ledger's three fields of each and by `outcome_of(member)`. Of who waits for
+--- the end of its children, those that have completed have done so for good, and are not asked.
+local function outcomes(known, members, rule, outcome_of)
+  local found = {}
+  for index, member in ipairs(members) do
+    local done, ended, weak = known[3 * index - 2], known[3 * index - 1], known[3 * index]
+    local outcome = done and rule == rules.CHILDREN_ENDED and "success" or outcome_of(member)
+    outcome = outcome or done and "success" or ended or PENDING
+    found[index] = outcome ~= PENDING and weak and "success" or outcome
+  end
+  return found
+end
+
+--- Enter how some members ended in place of what was known of them, and add to the counts.
+local function reenter(key, members, found, counts)
+  local stale, fields = {}, {}
+  for index, member in ipairs(members) do
+    local done, ended, outcome = "depdone:" .. member, "depend:" .. member, found[index]
+    stale[2 * index - 1], stale[2 * index] = done, ended
+    if outcome ~= PENDING then
+      local counter, size = COUNTER[outcome] or "depsCompleted", #fields
+      fields[size + 1] = outcome == "success" and done or ended
+      fields[size + 2] = outcome == "success" and 1 or outcome
+      counts[counter] = counts[counter] + 1
+    end
+  end
+  redis.call("HDEL", key, unpack(stale))
+  if fields[1] then
+    redis.call("HSET", key, unpack(fields))
+  end
+end
+
+--- Count anew how all that a job waits for ended: by `outcome_of(member)`, or as is known where that knows nothing.
+function dependencies.recount(queue, job_id, outcome_of)
+  local key, counts = queue .. "job:" .. job_id, { depsCompleted = 0, depsFailed = 0, depsSkipped = 0 }
+  local rule = redis.call("HGET", key, "triggerRule")
+  if NEEDS_MORE[rule] then
+    redis.call("SADD", queue .. "deps:" .. job_id, queue .. RULE)
+  end
+  each_portion(queue, job_id, function(members)
+    local fields = {}
+    for index, member in ipairs(members) do
+      local last = 3 * index
+      fields[last - 2], fields[last - 1], fields[last] = "depdone:" .. member, "depend:" .. member, "depweak:" .. member
+    end
+    local known = redis.call("HMGET", key, unpack(fields))
+    reenter(key, members, outcomes(known, members, rule, outcome_of), counts)
+  end)
+  for name, count in pairs(counts) do
+    redis.call("HSET", key, name, count)
+  end
+end
+
+return dependencies
+end)()
+
 modules.metrics = (function()
 --- Counts of finished jobs and their durations, a pair of fields per minute, kept for a day.
 
@@ -1242,327 +1563,6 @@ function failure.has_expired(job, now)
 end
 
 return failure
-end)()
-
-modules.rules = (function()
---- Trigger rules, with Airflow's names and meanings: what the outcomes so far mean for a job that waits for them.
-
-local rules = { RUN = "run", UPSTREAM_FAILED = "upstream_failed", SKIPPED = "skipped" }
-
---- The rule of a job that has run and waits for the end of its children, however that is. No client may ask for it.
-rules.CHILDREN_ENDED = "children_ended"
-
-local RUN, UPSTREAM_FAILED, SKIPPED = rules.RUN, rules.UPSTREAM_FAILED, rules.SKIPPED
-
-local VERDICTS = {}
-
-function VERDICTS.all_success(counts, ended)
-  if counts.failed > 0 then
-    return UPSTREAM_FAILED
-  elseif counts.skipped > 0 then
-    return SKIPPED
-  end
-  return ended and RUN
-end
-
-function VERDICTS.all_failed(counts, ended)
-  if counts.success + counts.skipped > 0 then
-    return SKIPPED
-  end
-  return ended and RUN
-end
-
-function VERDICTS.all_done(_, ended)
-  return ended and RUN
-end
-
-function VERDICTS.one_success(counts, ended)
-  if counts.success > 0 then
-    return RUN
-  end
-  return ended and (counts.failed > 0 and UPSTREAM_FAILED or SKIPPED)
-end
-
-function VERDICTS.one_failed(counts, ended)
-  if counts.failed > 0 then
-    return RUN
-  end
-  return ended and SKIPPED
-end
-
-function VERDICTS.none_failed(counts, ended)
-  if counts.failed > 0 then
-    return UPSTREAM_FAILED
-  end
-  return ended and RUN
-end
-
-function VERDICTS.none_failed_min_one_success(counts, ended)
-  if counts.failed > 0 then
-    return UPSTREAM_FAILED
-  end
-  return ended and (counts.success > 0 and RUN or SKIPPED)
-end
-
-function VERDICTS.always()
-  return RUN
-end
-
-VERDICTS[rules.CHILDREN_ENDED] = VERDICTS.all_done
-
---- Whether a node may have a rule of this name.
-function rules.is_rule(name)
-  return VERDICTS[name] ~= nil and name ~= rules.CHILDREN_ENDED
-end
-
---- The verdict, as soon as there is one; false before. `counts` says how many jobs are waited for (`total`), and how
---- many ended with `success`, `failed` (or never ran because of a failure) and `skipped`.
---- A rule that nobody here knows is taken for `all_success`, as is none.
-function rules.decide(rule, counts)
-  local verdict = VERDICTS[rule] or VERDICTS.all_success
-  return verdict(counts, counts.success + counts.failed + counts.skipped >= counts.total)
-end
-
-return rules
-end)()
-
-modules.ledger = (function()
---- What a waiting job knows of those it waits for: who ended how, each counted once.
---- Completed ones are counted where every glide-mq client counts them: `depdone:{member}` and `depsCompleted`. The
---- others have fields of ours beside them: `depend:{member}` says how one ended, `depsFailed` and `depsSkipped` how many.
---- `depweak:{member}` marks one that counts as completed however it ends.
-
-local rules = require("rules")
-
-local ledger = {}
-
-local COUNTER = { failed = "depsFailed", upstream_failed = "depsFailed", skipped = "depsSkipped" }
-local MEMBERS_PER_COMMAND = 500
-local PENDING = "pending"
-
---- Members that are no jobs. While `__hold__` is awaited, the job is still being wired. `__rule__` is never told of, so
---- that completions alone do not release the job.
-local WIRING, RULE = "__hold__", "__rule__"
-
---- Rules by which a job does not run once all that it waits for have completed.
-local NEEDS_MORE = { all_failed = true, one_failed = true }
-
---- Whether an outcome has one of the four names.
-function ledger.is_outcome(outcome)
-  return outcome == "success" or COUNTER[outcome] ~= nil
-end
-
-local function forget(key, member, before)
-  redis.call("HDEL", key, "depend:" .. member)
-  redis.call("HINCRBY", key, COUNTER[before], -1)
-end
-
---- Enter how `member` ended; false when that was known. A job that ran again after its failure ends anew; one that
---- completed, or counts as completed, has done so for good.
-function ledger.enter(key, member, outcome)
-  local known = redis.call("HMGET", key, "depend:" .. member, "depdone:" .. member, "depweak:" .. member)
-  local before = known[1]
-  if outcome == before or known[2] and outcome ~= "success" then
-    return false
-  elseif before then
-    forget(key, member, before)
-  end
-  outcome = known[3] and "success" or outcome
-  if outcome ~= "success" then
-    redis.call("HSET", key, "depend:" .. member, outcome)
-    redis.call("HINCRBY", key, COUNTER[outcome], 1)
-  elseif redis.call("HSETNX", key, "depdone:" .. member, 1) == 1 then
-    redis.call("HINCRBY", key, "depsCompleted", 1)
-  else
-    return false
-  end
-  return true
-end
-
---- The counts that a rule asks for, and the rule; nil while the job is still being wired. A rule is about the start:
---- once the job has run, it waits for the success of all its children, or for their end where it said so.
-function ledger.counts(queue, job_id)
-  local hold, deps = queue .. WIRING, queue .. "deps:" .. job_id
-  local fields = redis.call(
-    "HMGET", queue .. "job:" .. job_id,
-    "triggerRule", "depsCompleted", "depsFailed", "depsSkipped", "depdone:" .. hold, "processedOn"
-  )
-  local held = redis.call("SMISMEMBER", deps, hold, queue .. RULE)
-  local wired = fields[5] and 1 or 0
-  if held[1] > wired then
-    return nil
-  end
-  return {
-    total = redis.call("SCARD", deps) - held[1] - held[2],
-    success = (tonumber(fields[2]) or 0) - wired,
-    failed = tonumber(fields[3]) or 0,
-    skipped = tonumber(fields[4]) or 0,
-  }, (not fields[6] or fields[1] == rules.CHILDREN_ENDED) and fields[1] or nil
-end
-
---- Call `visit(members)` for what a job waits for, some hundred at a time.
-local function each_portion(queue, job_id, visit)
-  local members = redis.call("SMEMBERS", queue .. "deps:" .. job_id)
-  for first = 1, #members, MEMBERS_PER_COMMAND do
-    visit({ unpack(members, first, math.min(first + MEMBERS_PER_COMMAND - 1, #members)) })
-  end
-end
-
---- Forget the failures of jobs that ran again and completed, which a client that only counts completions did not;
---- whether there were any.
-function ledger.correct(queue, job_id)
-  local key, found = queue .. "job:" .. job_id, false
-  each_portion(queue, job_id, function(members)
-    local fields = {}
-    for index, member in ipairs(members) do
-      fields[2 * index - 1], fields[2 * index] = "depdone:" .. member, "depend:" .. member
-    end
-    local values = redis.call("HMGET", key, unpack(fields))
-    for index, member in ipairs(members) do
-      if values[2 * index - 1] and values[2 * index] then
-        forget(key, member, values[2 * index])
-        found = true
-      end
-    end
-  end)
-  return found
-end
-
---- All that a job waited for counts as done: it was enough, and no client shall count it again, should the job wait for
---- children later.
-function ledger.close(queue, job_id)
-  local key = queue .. "job:" .. job_id
-  each_portion(queue, job_id, function(members)
-    local ends, done = {}, {}
-    for index, member in ipairs(members) do
-      ends[index], done[2 * index - 1], done[2 * index] = "depend:" .. member, "depdone:" .. member, 1
-    end
-    redis.call("HDEL", key, unpack(ends))
-    redis.call("HSET", key, unpack(done))
-  end)
-  redis.call("HDEL", key, "depsFailed", "depsSkipped")
-  redis.call("HSET", key, "depsCompleted", ledger.awaited(queue, job_id))
-end
-
---- Let go of what held the job up, now that it runs. Who waits for the end of its children may wait for them again, so
---- it keeps what it knows of each.
-function ledger.let_go(queue, job_id, counts, rule)
-  redis.call("SREM", queue .. "deps:" .. job_id, queue .. RULE)
-  if counts.success < counts.total and rule ~= rules.CHILDREN_ENDED then
-    ledger.close(queue, job_id)
-  end
-end
-
---- What a new job waits for, beside the jobs it names: its release when it is held, and what completions cannot bring.
-function ledger.obstacles(queue, held, rule)
-  local members = {}
-  if held then
-    members[1] = queue .. WIRING
-  end
-  if NEEDS_MORE[rule] then
-    members[#members + 1] = queue .. RULE
-  end
-  return members
-end
-
---- The field that marks a member which counts as completed however it ends.
-function ledger.weak_field(member)
-  return "depweak:" .. member
-end
-
---- Forget that `member` ended, so that it is awaited again.
-function ledger.await(queue, job_id, member)
-  local key = queue .. "job:" .. job_id
-  local before = redis.call("HGET", key, "depend:" .. member)
-  if before then
-    forget(key, member, before)
-  end
-  if redis.call("HDEL", key, "depdone:" .. member) == 1 then
-    redis.call("HINCRBY", key, "depsCompleted", -1)
-  end
-end
-
---- Hold a job that waits.
-function ledger.hold(queue, job_id)
-  redis.call("SADD", queue .. "deps:" .. job_id, queue .. WIRING)
-  ledger.await(queue, job_id, queue .. WIRING)
-end
-
---- Release a job that is held; whether it was.
-function ledger.release(queue, job_id)
-  return redis.call("SREM", queue .. "deps:" .. job_id, queue .. WIRING) == 1
-end
-
---- For how many members a job waits, or waited.
-function ledger.awaited(queue, job_id)
-  return redis.call("SCARD", queue .. "deps:" .. job_id)
-end
-
---- Whether anything that a job waited for is yet to end. `outcome_of(member)` is `pending` then.
-function ledger.any_pending(queue, job_id, outcome_of)
-  local found = false
-  each_portion(queue, job_id, function(members)
-    for _, member in ipairs(members) do
-      found = found or outcome_of(member) == PENDING
-    end
-  end)
-  return found
-end
-
---- How each of some members ended, by the ledger's three fields of each and by `outcome_of(member)`. Of who waits for
---- the end of its children, those that have completed have done so for good, and are not asked.
-local function outcomes(known, members, rule, outcome_of)
-  local found = {}
-  for index, member in ipairs(members) do
-    local done, ended, weak = known[3 * index - 2], known[3 * index - 1], known[3 * index]
-    local outcome = done and rule == rules.CHILDREN_ENDED and "success" or outcome_of(member)
-    outcome = outcome or done and "success" or ended or PENDING
-    found[index] = outcome ~= PENDING and weak and "success" or outcome
-  end
-  return found
-end
-
---- Enter how some members ended in place of what was known of them, and add to the counts.
-local function reenter(key, members, found, counts)
-  local stale, fields = {}, {}
-  for index, member in ipairs(members) do
-    local done, ended, outcome = "depdone:" .. member, "depend:" .. member, found[index]
-    stale[2 * index - 1], stale[2 * index] = done, ended
-    if outcome ~= PENDING then
-      local counter, size = COUNTER[outcome] or "depsCompleted", #fields
-      fields[size + 1] = outcome == "success" and done or ended
-      fields[size + 2] = outcome == "success" and 1 or outcome
-      counts[counter] = counts[counter] + 1
-    end
-  end
-  redis.call("HDEL", key, unpack(stale))
-  if fields[1] then
-    redis.call("HSET", key, unpack(fields))
-  end
-end
-
---- Count anew how all that a job waits for ended: by `outcome_of(member)`, or as is known where that knows nothing.
-function ledger.recount(queue, job_id, outcome_of)
-  local key, counts = queue .. "job:" .. job_id, { depsCompleted = 0, depsFailed = 0, depsSkipped = 0 }
-  local rule = redis.call("HGET", key, "triggerRule")
-  if NEEDS_MORE[rule] then
-    redis.call("SADD", queue .. "deps:" .. job_id, queue .. RULE)
-  end
-  each_portion(queue, job_id, function(members)
-    local fields = {}
-    for index, member in ipairs(members) do
-      local last = 3 * index
-      fields[last - 2], fields[last - 1], fields[last] = "depdone:" .. member, "depend:" .. member, "depweak:" .. member
-    end
-    local known = redis.call("HMGET", key, unpack(fields))
-    reenter(key, members, outcomes(known, members, rule, outcome_of), counts)
-  end)
-  for name, count in pairs(counts) do
-    redis.call("HSET", key, name, count)
-  end
-end
-
-return ledger
 end)()
 
 modules.ordering = (function()
@@ -1803,11 +1803,11 @@ modules.propagation = (function()
 --- While a call has a propagation, it hears of every job that fails for good, wherever that is decided, and so before
 --- retention can take away who waits for it. The call lets it run when its own work is done.
 
+local dependencies = require("dependencies")
 local dependents = require("dependents")
 local failure = require("failure")
 local flows = require("flows")
-local ledger = require("ledger")
-local place = require("place")
+local placement = require("placement")
 local record = require("record")
 local release = require("release")
 local rules = require("rules")
@@ -1900,14 +1900,14 @@ end
 --- The verdict on a job that waits, as soon as there is one, on which counts, and by which rule. Who waits for the end
 --- of its children looks at each of them itself, so what it knows is not read through once more.
 local function judge(queue, job_id)
-  local counts, rule = ledger.counts(queue, job_id)
+  local counts, rule = dependencies.counts(queue, job_id)
   if not counts then
     return nil
   end
   local verdict = rules.decide(rule, counts)
   local mixed = counts.success > 0 and counts.failed + counts.skipped > 0
-  if verdict and mixed and rule ~= rules.CHILDREN_ENDED and ledger.correct(queue, job_id) then
-    counts, rule = ledger.counts(queue, job_id)
+  if verdict and mixed and rule ~= rules.CHILDREN_ENDED and dependencies.correct(queue, job_id) then
+    counts, rule = dependencies.counts(queue, job_id)
     return rules.decide(rule, counts), counts, rule
   end
   return verdict, counts, rule
@@ -1933,7 +1933,7 @@ function propagation.decide(self, queue, job_id)
   if not verdict then
     return false
   elseif verdict == rules.RUN then
-    ledger.let_go(queue, job_id, counts, rule)
+    dependencies.let_go(queue, job_id, counts, rule)
     flows.resume(queue, job_id, redis.call("HGET", queue .. "job:" .. job_id, "name"))
   else
     end_unrun(self, queue, job_id, verdict)
@@ -1946,7 +1946,7 @@ end
 function propagation.start(self, job_id)
   local queue, key = self.queue, self.queue .. "job:" .. job_id
   local fields = redis.call("HMGET", key, "name", "delay", "priority", "lifo", "timestamp")
-  local state = place.new(queue, job_id, {
+  local state = placement.new(queue, job_id, {
     job_name = fields[1],
     delay_ms = tonumber(fields[2]) or 0,
     priority = tonumber(fields[3]) or 0,
@@ -1964,7 +1964,7 @@ local function tell(self, queue, job_id, member, outcome)
   if not job.state or record.has_ended(job) then
     return false
   end
-  local changed = ledger.enter(key, member, outcome)
+  local changed = dependencies.enter(key, member, outcome)
   local decided = job.state == "waiting-children" and propagation.decide(self, queue, job_id)
   return changed or decided
 end
@@ -2059,7 +2059,7 @@ local bulk = require("bulk")
 local dependents = require("dependents")
 local propagation = require("propagation")
 local rules = require("rules")
-local words = require("words")
+local validate = require("validate")
 
 local children = {}
 
@@ -2069,7 +2069,7 @@ function children.check(claim, jobs)
   for place, job in ipairs(jobs) do
     local id = job.custom_id
     if id == "" or id == claim.job_id or job.parent_id ~= "" then
-      words.refuse("addChildren", "child " .. place .. " needs an id of its own and no parent")
+      validate.refuse("addChildren", "child " .. place .. " needs an id of its own and no parent")
     end
   end
 end
@@ -2140,7 +2140,7 @@ end)()
 modules.purge = (function()
 --- Removes jobs with all they left behind.
 
-local many = require("many")
+local chunks = require("chunks")
 
 local purge = {}
 
@@ -2161,7 +2161,7 @@ end
 
 --- Take jobs out of a sorted set.
 function purge.members(key, job_ids)
-  many.call(job_ids, "ZREM", key)
+  chunks.call(job_ids, "ZREM", key)
 end
 
 return purge
@@ -2416,44 +2416,241 @@ end
 return schedulers
 end)()
 
-modules.active = (function()
---- What an active job does short of finishing: it leaves its worker, and its record says where to.
+modules.admission = (function()
+--- What a job of a group passes before it is activated: its turn, a free slot, tokens, the rate window.
 
+local groups = require("groups")
+local record = require("record")
+local release = require("release")
+local tokens = require("tokens")
+
+local admission = {}
+
+local function park(queue, name, job_id, job, verdict)
+  groups.park(queue, name, job_id, groups.park_score(job_id, job))
+  return verdict
+end
+
+--- Park the job until the tokens it costs are there and the window has room; nil when both hold now.
+local function limited(queue, name, group, job_id, job, cost, now)
+  local level = group.capacity > 0 and groups.refill(queue, name, group, now)
+  local token_wait = level and level < cost and tokens.wait_ms(cost, level, group.refill_rate)
+  local window_wait = groups.window_room(group, now) == 0 and group.window_start + group.rate_duration - now
+  if not token_wait and not window_wait then
+    return nil
+  end
+  groups.hold_until(queue, name, now + math.max(token_wait or 0, window_wait or 0))
+  return park(queue, name, job_id, job, token_wait and "GROUP_TOKEN_LIMITED" or "GROUP_RATE_LIMITED")
+end
+
+--- Take what the activation uses up.
+local function admit(queue, name, group, seq, returning, cost, now)
+  local changes = {}
+  local function set(field, value)
+    changes[#changes + 1], changes[#changes + 2] = field, value
+  end
+  if group.capacity > 0 then
+    set("tbTokens", (group.tokens or group.capacity) - cost)
+  end
+  if group.rate_max > 0 and group.rate_duration > 0 then
+    local running = groups.window_room(group, now)
+    set("rateWindowStart", running and group.window_start or now)
+    set("rateCount", running and group.rate_count + 1 or 1)
+  end
+  if not returning then
+    set("active", group.active + 1)
+    if seq > 0 then
+      set("nextSeq", seq + 1)
+    end
+  end
+  if changes[1] then
+    groups.write(queue, name, unpack(changes))
+  end
+end
+
+--- Let one job in. Returns nil, or why not: the job is then parked, or failed when it costs too much.
+--- A job that was active before still has its slot; limits make it pay, but not wait.
+function admission.enter(queue, job_id, job, now, skip_events)
+  local name, seq = job.groupKey, record.sequence(job)
+  local group = groups.load(queue, name)
+  local advanced = seq > 0 and groups.advance(queue, name, group)
+  local in_sequence = seq > 0 and group.next_seq > 0
+  local returning = in_sequence and seq < group.next_seq
+  if in_sequence and seq > group.next_seq then
+    park(queue, name, job_id, job)
+    if advanced then
+      release.promote(queue, name, group, now)
+    end
+    return "GROUP_ORDERED"
+  end
+  if not returning and group.max_concurrency > 0 and group.active >= group.max_concurrency then
+    return park(queue, name, job_id, job, "GROUP_FULL")
+  end
+  local cost = tonumber(job.cost) or tokens.DEFAULT_COST
+  if group.capacity > 0 and cost > group.capacity then
+    release.reject(queue, job_id, now, job.processedOn, skip_events)
+    release.forfeit(queue, job, now)
+    return "ERR:COST_EXCEEDS_CAPACITY"
+  end
+  local verdict = not returning and limited(queue, name, group, job_id, job, cost, now)
+  if verdict then
+    return verdict
+  end
+  admit(queue, name, group, seq, returning, cost, now)
+  if seq > 0 then
+    redis.call("ZREM", groups.parked_key(queue, name), job_id)
+  end
+  return nil
+end
+
+return admission
+end)()
+
+modules.activation = (function()
+--- The one way in which a job becomes active.
+
+local admission = require("admission")
 local lists = require("lists")
 local record = require("record")
 local release = require("release")
 local stream = require("stream")
 
-local active = {}
+local activation = {}
 
---- Take a job off its worker: acknowledge its entry, or count a list job out.
-function active.leave(queue, job_id, entry_id, group, broadcast, is_gone)
-  if entry_id == "" then
-    lists.leave(queue, job_id, is_gone)
+local STAMPED = { "state", "processedOn", "lastActive" }
+
+--- Take a job that did not become active off whoever fetched it. The caller keeps the list count.
+local function put_down(queue, job_id, entry)
+  if entry.id == "" then
+    lists.forget(queue, job_id)
   else
-    stream.settle(queue, group, entry_id, broadcast)
+    stream.settle(queue, entry.group, entry.id, entry.broadcast)
   end
 end
 
---- Load a job that must be active; nil and the reply when it is not.
-function active.load(queue, job_id)
-  local job = record.load(queue, job_id)
-  if not job then
-    return nil, "error:not_found"
-  elseif job.state ~= "active" then
-    return nil, "error:not_active"
+--- The flat record with its new values: each field once.
+local function stamped(flat, job, stamp)
+  for index = 1, #flat, 2 do
+    local name = flat[index]
+    if name == "state" then
+      flat[index + 1] = "active"
+    elseif name == "processedOn" or name == "lastActive" then
+      flat[index + 1] = stamp
+    end
   end
-  return job
+  local size = #flat
+  for _, name in ipairs(STAMPED) do
+    if not job[name] then
+      flat[size + 1], flat[size + 2] = name, name == "state" and "active" or stamp
+      size = size + 2
+    end
+  end
+  return flat
 end
 
---- A job with a sequence number keeps its slot while it is away, so that its followers wait; others give it back.
-function active.pause_slot(queue, job, now)
-  if record.sequence(job) <= 0 then
-    release.slot(queue, job.groupKey, now)
+--- Only where the job's options mislead about it is it noted whence an active job came. Who took it from a list is not
+--- seen in any consumer group, and is noted where it is known.
+local function origin(job, entry, stamp)
+  local source = entry.id == "" and "list" or "stream"
+  local implied = (job.lifo == "1" or record.priority(job) > 0) and "list" or "stream"
+  local misleads = (job.takenFrom or implied) ~= source
+  if source == "list" and entry.consumer then
+    local taker = lists.taker(entry.consumer, stamp)
+    if misleads then
+      return "takenBy", taker, "takenFrom", source
+    end
+    return "takenBy", taker
+  elseif misleads then
+    return "takenFrom", source
   end
 end
 
-return active
+--- Activate one job. `entry` has `id` (empty from a list), `group` and `broadcast`, and may have `consumer`, who takes it;
+--- with `unfinished` a job that has ended is as good as gone.
+--- @return the flat record; or nil and why not: empty (no such job), `REVOKED`, `EXPIRED` or a verdict of the gates
+function activation.try(queue, job_id, entry, now, skip_events)
+  local key = queue .. "job:" .. job_id
+  local flat = redis.call("HGETALL", key)
+  if #flat == 0 then
+    return nil, ""
+  end
+  local job = record.from_flat(flat)
+  if entry.unfinished and record.has_ended(job) then
+    return nil, ""
+  elseif job.revoked == "1" then
+    return nil, "REVOKED"
+  end
+  local verdict
+  if (tonumber(job.expireAt) or 0) > 0 and now > tonumber(job.expireAt) then
+    release.expire(queue, job_id, job, now)
+    verdict = "EXPIRED"
+  elseif job.groupKey and job.groupKey ~= "" then
+    verdict = admission.enter(queue, job_id, job, now, skip_events)
+  end
+  if verdict then
+    put_down(queue, job_id, entry)
+    return nil, verdict
+  end
+  local stamp = string.format("%.0f", now)
+  redis.call("HSET", key, "state", "active", "processedOn", stamp, "lastActive", stamp, origin(job, entry, stamp))
+  if entry.id == "" then
+    lists.activated(queue, job_id, now)
+  end
+  return stamped(flat, job, stamp)
+end
+
+return activation
+end)()
+
+modules.entries = (function()
+--- Many entries of the stream at a time: read, claimed, and taken off the group's hands.
+
+local chunks = require("chunks")
+
+local entries = {}
+
+--- Read up to `count` new entries for a consumer. A stream that was deleted gets its group again.
+function entries.read(queue, group, consumer, count)
+  local key = queue .. "stream"
+  local function read()
+    return redis.pcall("XREADGROUP", "GROUP", group, consumer, "COUNT", count, "STREAMS", key, ">")
+  end
+  local reply = read()
+  if reply and reply.err and reply.err:find("NOGROUP", 1, true) then
+    redis.call("XGROUP", "CREATE", key, group, "0", "MKSTREAM")
+    reply = read()
+  end
+  if not reply then
+    return {}
+  end
+  return reply.err and error(reply) or reply[1][2]
+end
+
+--- Which of these entries are still in the group's hands, as a set; they are now in this consumer's.
+function entries.claim(queue, group, consumer, entry_ids)
+  local held = {}
+  for _, entry_id in ipairs(entry_ids) do
+    local claimed = redis.pcall("XCLAIM", queue .. "stream", group, consumer, 0, entry_id, "JUSTID")
+    held[entry_id] = not claimed.err and claimed[1] ~= nil
+  end
+  return held
+end
+
+--- Take one entry off the group's hands and off the stream; false when it was in nobody's hands.
+function entries.drop(queue, group, entry_id)
+  local held = redis.call("XACK", queue .. "stream", group, entry_id) == 1
+  redis.call("XDEL", queue .. "stream", entry_id)
+  return held
+end
+
+--- Take entries off the group's hands and off the stream.
+function entries.settle(queue, group, entry_ids)
+  local key = queue .. "stream"
+  chunks.call(entry_ids, "XACK", key, group)
+  chunks.call(entry_ids, "XDEL", key)
+end
+
+return entries
 end)()
 
 modules.retention = (function()
@@ -2496,6 +2693,122 @@ function retention.apply(queue, set, job_ids, now, rule)
 end
 
 return retention
+end)()
+
+modules.exchange = (function()
+--- One worker's trip: what many jobs need the same command for is collected here and sent once.
+
+local entries = require("entries")
+local lists = require("lists")
+local metrics = require("metrics")
+local retention = require("retention")
+
+local exchange = {}
+
+--- A trip for `who.consumer` of `who.group` at `now`. `outcomes` is the propagation of what it settles; `dead_letter`
+--- names the queue of dead letters, which are kept for the caller to add with `cluster`; `skip_events` and
+--- `skip_metrics` are those of completions.
+function exchange.new(queue, now, who)
+  who.queue, who.now = queue, now
+  who.started, who.letters = {}, {}
+  who.entries, who.listed, who.finished = {}, {}, {}
+  who.count, who.duration = 0, 0
+  return who
+end
+
+--- Take a job off the worker: acknowledge its entry, or count a list job out.
+function exchange.leave(self, job_id, entry_id)
+  if entry_id == "" then
+    self.listed[#self.listed + 1] = job_id
+  else
+    self.entries[#self.entries + 1] = entry_id
+  end
+end
+
+local function enter_finished(self)
+  local members, score = {}, string.format("%.0f", self.now)
+  for index, job_id in ipairs(self.finished) do
+    members[2 * index - 1], members[2 * index] = score, job_id
+  end
+  if members[1] then
+    redis.call("ZADD", self.queue .. "completed", unpack(members))
+    retention.apply(self.queue, "completed", self.finished, self.now, self.rule)
+    self.finished = {}
+  end
+end
+
+local function same_rule(one, other)
+  return one.remove_mode == other.remove_mode
+    and one.remove_count == other.remove_count
+    and one.remove_age_s == other.remove_age_s
+end
+
+--- Count a completed job and enter it among its like, under the rule of retention that came with it.
+function exchange.completed(self, done, processed_on)
+  if self.rule and (not same_rule(self.rule, done) or #self.finished == 1000) then
+    enter_finished(self)
+  end
+  self.rule = done
+  self.finished[#self.finished + 1] = done.job_id
+  if not self.skip_metrics then
+    self.count = self.count + 1
+    self.duration = self.duration + metrics.duration(self.now, processed_on)
+  end
+end
+
+--- Send what was collected.
+function exchange.flush(self)
+  enter_finished(self)
+  if self.count > 0 then
+    metrics.add(self.queue, "completed", self.now, self.count, self.duration)
+    self.count, self.duration = 0, 0
+  end
+  entries.settle(self.queue, self.group, self.entries)
+  lists.leave_all(self.queue, self.listed)
+  self.entries, self.listed = {}, {}
+end
+
+return exchange
+end)()
+
+modules.active = (function()
+--- What an active job does short of finishing: it leaves its worker, and its record says where to.
+
+local lists = require("lists")
+local record = require("record")
+local release = require("release")
+local stream = require("stream")
+
+local active = {}
+
+--- Take a job off its worker: acknowledge its entry, or count a list job out.
+function active.leave(queue, job_id, entry_id, group, broadcast, is_gone)
+  if entry_id == "" then
+    lists.leave(queue, job_id, is_gone)
+  else
+    stream.settle(queue, group, entry_id, broadcast)
+  end
+end
+
+--- Load a job that must be active; nil and the reply when it is not.
+function active.load(queue, job_id)
+  local job = record.load(queue, job_id)
+  if not job then
+    return nil, "error:not_found"
+  elseif job.state ~= "active" then
+    return nil, "error:not_active"
+  end
+  return job
+end
+
+--- A job with a sequence number keeps its slot while it is away, so that its followers wait; others give it back.
+function active.pause_slot(queue, job, now)
+  if record.sequence(job) <= 0 then
+    release.slot(queue, job.groupKey, now)
+  end
+end
+
+return active
 end)()
 
 modules.completion = (function()
@@ -2581,64 +2894,13 @@ end
 return completion
 end)()
 
-modules.entries = (function()
---- Many entries of the stream at a time: read, claimed, and taken off the group's hands.
-
-local many = require("many")
-
-local entries = {}
-
---- Read up to `count` new entries for a consumer. A stream that was deleted gets its group again.
-function entries.read(queue, group, consumer, count)
-  local key = queue .. "stream"
-  local function read()
-    return redis.pcall("XREADGROUP", "GROUP", group, consumer, "COUNT", count, "STREAMS", key, ">")
-  end
-  local reply = read()
-  if reply and reply.err and reply.err:find("NOGROUP", 1, true) then
-    redis.call("XGROUP", "CREATE", key, group, "0", "MKSTREAM")
-    reply = read()
-  end
-  if not reply then
-    return {}
-  end
-  return reply.err and error(reply) or reply[1][2]
-end
-
---- Which of these entries are still in the group's hands, as a set; they are now in this consumer's.
-function entries.claim(queue, group, consumer, entry_ids)
-  local held = {}
-  for _, entry_id in ipairs(entry_ids) do
-    local claimed = redis.pcall("XCLAIM", queue .. "stream", group, consumer, 0, entry_id, "JUSTID")
-    held[entry_id] = not claimed.err and claimed[1] ~= nil
-  end
-  return held
-end
-
---- Take one entry off the group's hands and off the stream; false when it was in nobody's hands.
-function entries.drop(queue, group, entry_id)
-  local held = redis.call("XACK", queue .. "stream", group, entry_id) == 1
-  redis.call("XDEL", queue .. "stream", entry_id)
-  return held
-end
-
---- Take entries off the group's hands and off the stream.
-function entries.settle(queue, group, entry_ids)
-  local key = queue .. "stream"
-  many.call(entry_ids, "XACK", key, group)
-  many.call(entry_ids, "XDEL", key)
-end
-
-return entries
-end)()
-
-modules.letters = (function()
+modules.dead_letters = (function()
 --- Dead letters: what is told of a job that failed for good, as a job of another queue, to be looked at or replayed.
 
 local bulk = require("bulk")
 local dependents = require("dependents")
 
-local letters = {}
+local dead_letters = {}
 
 local LONGEST_ID = 256
 local MOST_OVERDUE = 20
@@ -2684,7 +2946,7 @@ end
 
 --- Hand out letters that were kept before a time, and are still there: whoever was to add them may have died. Returns
 --- whether there may be more.
-function letters.overdue(self, before_ms)
+function dead_letters.overdue(self, before_ms)
   local latest = string.format("%.0f", before_ms)
   local found = redis.call("ZRANGEBYSCORE", self.queue .. "outbox", "-inf", latest, "LIMIT", 0, MOST_OVERDUE)
   for _, letter in ipairs(found) do
@@ -2696,7 +2958,7 @@ end
 --- Add a dead letter about a job that is about to fail for good, unless it was revoked: then nobody misses it.
 --- `job` has the field processedOn; `counted` says how many of its attempts were counted for this failure. What cannot be
 --- added here, as in a cluster, where the other queue may be on another server, is kept.
-function letters.send(self, job_id, job, reason, counted)
+function dead_letters.send(self, job_id, job, reason, counted)
   if self.dead_letter == "" then
     return
   end
@@ -2717,7 +2979,7 @@ function letters.send(self, job_id, job, reason, counted)
   end
 end
 
-return letters
+return dead_letters
 end)()
 
 modules.retry = (function()
@@ -2726,7 +2988,7 @@ modules.retry = (function()
 local active = require("active")
 local events = require("events")
 local failure = require("failure")
-local place = require("place")
+local placement = require("placement")
 local record = require("record")
 local release = require("release")
 local retention = require("retention")
@@ -2757,7 +3019,7 @@ local function schedule(queue, attempt, job, attempts)
     redis.call("HINCRBY", key, "fallbackIndex", 1)
   end
   local member = attempt.broadcast and job_id .. "||" .. attempt.group or job_id
-  place.later(queue, member, job, now + attempt.backoff_ms)
+  placement.later(queue, member, job, now + attempt.backoff_ms)
   redis.call("HSET", key, "state", "delayed", "failedReason", reason, "processedOn", now)
   active.pause_slot(queue, job, now)
   events.emit(
@@ -2787,7 +3049,7 @@ end
 
 --- Schedule a job that is off the failed ones, with all its attempts.
 function retry.afresh(queue, job_id, job, now)
-  place.later(queue, job_id, job, now)
+  placement.later(queue, job_id, job, now)
   redis.call(
     "HSET", queue .. "job:" .. job_id,
     "state", "delayed", "attemptsMade", 0, "failedReason", "", "finishedOn", ""
@@ -2818,45 +3080,45 @@ end
 return retry
 end)()
 
-modules.failing = (function()
+modules.failed_attempt = (function()
 --- A failed attempt, and the dead letter when it was the last.
 
-local letters = require("letters")
+local dead_letters = require("dead_letters")
 local retry = require("retry")
 
-local failing = {}
+local failed_attempt = {}
 
 --- Returns the letter that says what became of the job: `r` to be retried, `f` failed.
-function failing.attempt(self, done, job, reason)
+function failed_attempt.attempt(self, done, job, reason)
   done.failed_reason, done.now_ms, done.backoff_ms = reason, self.now, done.wait_ms
   if retry.again(self.queue, done, job) then
     return "r"
   end
-  letters.send(self, done.job_id, job, reason, 1)
+  dead_letters.send(self, done.job_id, job, reason, 1)
   retry.give_up(self.queue, done, job)
   return "f"
 end
 
-return failing
+return failed_attempt
 end)()
 
-modules.aside = (function()
+modules.deferral = (function()
 --- Sets an active job aside, to go on later: at a time, when its children have completed, or when it is signalled.
 --- The caller takes it off its worker.
 
 local active = require("active")
 local events = require("events")
 local flows = require("flows")
-local place = require("place")
+local placement = require("placement")
 
-local aside = {}
+local deferral = {}
 
 local NO_DEADLINE = 9999999999999
 
 --- Set a job aside until a time, without counting an attempt. Unless empty, `new_data` replaces its payload.
-function aside.until_due(queue, job_id, job, due, now, new_data)
+function deferral.until_due(queue, job_id, job, due, now, new_data)
   local key, delay = queue .. "job:" .. job_id, math.max(due - now, 0)
-  place.later(queue, job_id, job, now + delay)
+  placement.later(queue, job_id, job, now + delay)
   redis.call("HSET", key, "state", "delayed", "delay", delay)
   if new_data ~= "" then
     redis.call("HSET", key, "data", new_data)
@@ -2866,7 +3128,7 @@ function aside.until_due(queue, job_id, job, due, now, new_data)
 end
 
 --- Let a job wait for its children; false when all have completed, and it is ready again.
-function aside.for_children(queue, job_id, job, now)
+function deferral.for_children(queue, job_id, job, now)
   active.pause_slot(queue, job, now)
   local children = redis.call("SCARD", queue .. "deps:" .. job_id)
   if children > 0 and (tonumber(job.depsCompleted) or 0) >= children then
@@ -2879,7 +3141,7 @@ function aside.for_children(queue, job_id, job, now)
 end
 
 --- Suspend a job until it is signalled, at most `timeout` ms; 0 is for ever.
-function aside.for_signal(queue, job_id, job, now, reason, timeout)
+function deferral.for_signal(queue, job_id, job, now, reason, timeout)
   local key = queue .. "job:" .. job_id
   redis.call("HSET", key, "state", "suspended", "suspendedAt", now)
   if reason ~= "" then
@@ -2893,10 +3155,10 @@ function aside.for_signal(queue, job_id, job, now, reason, timeout)
   events.emit(queue, "suspended", job_id)
 end
 
-return aside
+return deferral
 end)()
 
-modules.hold = (function()
+modules.group_limit = (function()
 --- Holds a group back for a while at run time.
 
 local events = require("events")
@@ -2904,7 +3166,7 @@ local failure = require("failure")
 local groups = require("groups")
 local record = require("record")
 
-local hold = { REASON = "group rate limited" }
+local group_limit = { REASON = "group rate limited" }
 
 --- Where a held job stands among the parked: before all others in its sequence, or behind them.
 local function score_of(queue, name, job_id, job, position)
@@ -2921,22 +3183,22 @@ end
 
 --- What becomes of the active job that met the limit: parked at the `front` or the `back` of its group, or `fail`.
 --- The caller takes it off its worker.
-function hold.put_down(queue, job_id, job, now, fate)
+function group_limit.put_down(queue, job_id, job, now, fate)
   local name = job.groupKey
   local slots = groups.load(queue, name).active
   if slots > 0 then
     groups.write(queue, name, "active", slots - 1)
   end
   if fate == "fail" then
-    failure.record(queue, job_id, hold.REASON, now, "processedOn", job.processedOn or now)
-    failure.announce(queue, job_id, hold.REASON, now, job.processedOn)
+    failure.record(queue, job_id, group_limit.REASON, now, "processedOn", job.processedOn or now)
+    failure.announce(queue, job_id, group_limit.REASON, now, job.processedOn)
   else
     groups.park(queue, name, job_id, score_of(queue, name, job_id, job, fate))
   end
 end
 
 --- Hold a group back; returns until when. `extend` says whether an end already set stays when it is later.
-function hold.group(queue, name, job_id, duration, now, extend)
+function group_limit.group(queue, name, job_id, duration, now, extend)
   local resume_at = now + duration
   if extend == "max" then
     local standing = tonumber(redis.call("ZSCORE", queue .. "ratelimited", name)) or 0
@@ -2950,30 +3212,30 @@ function hold.group(queue, name, job_id, duration, now, extend)
   return resume_at
 end
 
-return hold
+return group_limit
 end)()
 
-modules.pauses = (function()
+modules.interruption = (function()
 --- Ends the run of a job that is not done: by the kind of its settlement, and with the letter that says what became of
 --- it. The effects are those of glidemq_moveActiveToDelayed, _moveToWaitingChildren, _suspend and _rateLimitGroup.
 
-local aside = require("aside")
-local failing = require("failing")
-local hold = require("hold")
-local letters = require("letters")
+local dead_letters = require("dead_letters")
+local deferral = require("deferral")
+local failed_attempt = require("failed_attempt")
+local group_limit = require("group_limit")
 local propagation = require("propagation")
 
 local NO_GROUP = "Cannot rate limit group: no_group"
 
-local pauses = {}
+local interruption = {}
 
-function pauses.d(self, done, job)
-  aside.until_due(self.queue, done.job_id, job, done.wait_ms, self.now, done.payload)
+function interruption.d(self, done, job)
+  deferral.until_due(self.queue, done.job_id, job, done.wait_ms, self.now, done.payload)
   return "d"
 end
 
-function pauses.w(self, done, job)
-  if not aside.for_children(self.queue, done.job_id, job, self.now) then
+function interruption.w(self, done, job)
+  if not deferral.for_children(self.queue, done.job_id, job, self.now) then
     return "a"
   end
   if (tonumber(job.depsFailed) or 0) + (tonumber(job.depsSkipped) or 0) > 0 then
@@ -2983,120 +3245,44 @@ function pauses.w(self, done, job)
   return "w"
 end
 
-function pauses.s(self, done, job)
-  aside.for_signal(self.queue, done.job_id, job, self.now, done.payload, done.wait_ms)
+function interruption.s(self, done, job)
+  deferral.for_signal(self.queue, done.job_id, job, self.now, done.payload, done.wait_ms)
   return "s"
 end
 
 --- Without a group there is nothing to hold back: the job fails, as with every client, and trying again cannot help.
-function pauses.g(self, done, job)
+function interruption.g(self, done, job)
   local queue, job_id, group = self.queue, done.job_id, job.groupKey
   if not group or group == "" then
     done.max_attempts = 0
-    return failing.attempt(self, done, job, NO_GROUP)
+    return failed_attempt.attempt(self, done, job, NO_GROUP)
   end
   local fails = done.payload == "fail"
   if fails then
-    letters.send(self, job_id, job, hold.REASON, 0)
+    dead_letters.send(self, job_id, job, group_limit.REASON, 0)
   end
-  hold.put_down(queue, job_id, job, self.now, done.payload)
-  hold.group(queue, group, job_id, done.wait_ms, self.now, done.extend and "max" or "replace")
+  group_limit.put_down(queue, job_id, job, self.now, done.payload)
+  group_limit.group(queue, group, job_id, done.wait_ms, self.now, done.extend and "max" or "replace")
   return fails and "f" or "g"
 end
 
-return pauses
-end)()
-
-modules.trip = (function()
---- One worker's trip: what many jobs need the same command for is collected here and sent once.
-
-local entries = require("entries")
-local lists = require("lists")
-local metrics = require("metrics")
-local retention = require("retention")
-
-local trip = {}
-
---- A trip for `who.consumer` of `who.group` at `now`. `outcomes` is the propagation of what it settles; `dead_letter`
---- names the queue of dead letters, which are kept for the caller to add with `cluster`; `skip_events` and
---- `skip_metrics` are those of completions.
-function trip.new(queue, now, who)
-  who.queue, who.now = queue, now
-  who.started, who.letters = {}, {}
-  who.entries, who.listed, who.finished = {}, {}, {}
-  who.count, who.duration = 0, 0
-  return who
-end
-
---- Take a job off the worker: acknowledge its entry, or count a list job out.
-function trip.leave(self, job_id, entry_id)
-  if entry_id == "" then
-    self.listed[#self.listed + 1] = job_id
-  else
-    self.entries[#self.entries + 1] = entry_id
-  end
-end
-
-local function enter_finished(self)
-  local members, score = {}, string.format("%.0f", self.now)
-  for index, job_id in ipairs(self.finished) do
-    members[2 * index - 1], members[2 * index] = score, job_id
-  end
-  if members[1] then
-    redis.call("ZADD", self.queue .. "completed", unpack(members))
-    retention.apply(self.queue, "completed", self.finished, self.now, self.rule)
-    self.finished = {}
-  end
-end
-
-local function same_rule(one, other)
-  return one.remove_mode == other.remove_mode
-    and one.remove_count == other.remove_count
-    and one.remove_age_s == other.remove_age_s
-end
-
---- Count a completed job and enter it among its like, under the rule of retention that came with it.
-function trip.completed(self, done, processed_on)
-  if self.rule and (not same_rule(self.rule, done) or #self.finished == 1000) then
-    enter_finished(self)
-  end
-  self.rule = done
-  self.finished[#self.finished + 1] = done.job_id
-  if not self.skip_metrics then
-    self.count = self.count + 1
-    self.duration = self.duration + metrics.duration(self.now, processed_on)
-  end
-end
-
---- Send what was collected.
-function trip.flush(self)
-  enter_finished(self)
-  if self.count > 0 then
-    metrics.add(self.queue, "completed", self.now, self.count, self.duration)
-    self.count, self.duration = 0, 0
-  end
-  entries.settle(self.queue, self.group, self.entries)
-  lists.leave_all(self.queue, self.listed)
-  self.entries, self.listed = {}, {}
-end
-
-return trip
+return interruption
 end)()
 
 modules.outcomes = (function()
 --- What became of started jobs: told under their leases, with the effects of the wire's own functions.
 
+local chunks = require("chunks")
 local completion = require("completion")
 local dependents = require("dependents")
 local entries = require("entries")
-local failing = require("failing")
+local exchange = require("exchange")
+local failed_attempt = require("failed_attempt")
+local interruption = require("interruption")
 local lease = require("lease")
-local many = require("many")
-local pauses = require("pauses")
 local propagation = require("propagation")
 local record = require("record")
 local stream = require("stream")
-local trip = require("trip")
 
 local outcomes = {}
 
@@ -3111,7 +3297,7 @@ end
 --- A completion that was told before, and whose reply was lost, is confirmed.
 local function late(self, done, job, same, registered)
   if done.entry_id ~= "" and (not job.state or record.has_ended(job)) then
-    trip.leave(self, done.job_id, done.entry_id)
+    exchange.leave(self, done.job_id, done.entry_id)
   end
   if done.kind == "c" and same and job.state == "completed" then
     notify_parents(self, done.job_id, job, registered)
@@ -3125,19 +3311,26 @@ local function complete(self, done, job, registered)
   completion.write(self.queue, done)
   completion.free(self.queue, done, job)
   notify_parents(self, done.job_id, job, registered)
-  trip.completed(self, done, job.processedOn)
+  exchange.completed(self, done, job.processedOn)
   return "c"
 end
 
 local function fail(self, done, job)
-  return failing.attempt(self, done, job, done.payload)
+  return failed_attempt.attempt(self, done, job, done.payload)
 end
 
-local SETTLE = { c = complete, f = fail, d = pauses.d, w = pauses.w, s = pauses.s, g = pauses.g }
+local SETTLE = {
+  c = complete,
+  f = fail,
+  d = interruption.d,
+  w = interruption.w,
+  s = interruption.s,
+  g = interruption.g,
+}
 
 --- Fail a job that was revoked before it started.
 function outcomes.fail_revoked(self, job_id)
-  failing.attempt(self, { job_id = job_id, max_attempts = 0 }, record.load(self.queue, job_id), "revoked")
+  failed_attempt.attempt(self, { job_id = job_id, max_attempts = 0 }, record.load(self.queue, job_id), "revoked")
 end
 
 --- Return delivered jobs from the `first` on to the end of the stream. One that was returned before stays there.
@@ -3160,7 +3353,7 @@ local function any_registered(queue, settlements)
   for index, done in ipairs(settlements) do
     keys[index] = queue .. "parents:" .. done.job_id
   end
-  return many.any_exist(keys)
+  return chunks.any_exist(keys)
 end
 
 --- Tell outcomes; returns a letter for each.
@@ -3173,7 +3366,7 @@ function outcomes.settle(self, settlements)
     if not same or job.state ~= "active" then
       letters[index] = late(self, done, job, same, registered)
     else
-      trip.leave(self, done.job_id, done.entry_id)
+      exchange.leave(self, done.job_id, done.entry_id)
       propagation.knows(self.outcomes, done.job_id, job, registered)
       letters[index] = SETTLE[done.kind](self, done, job, registered)
     end
@@ -3184,199 +3377,13 @@ end
 return outcomes
 end)()
 
-modules.gates = (function()
---- What a job of a group passes before it is activated: its turn, a free slot, tokens, the rate window.
-
-local groups = require("groups")
-local record = require("record")
-local release = require("release")
-local tokens = require("tokens")
-
-local gates = {}
-
-local function park(queue, name, job_id, job, verdict)
-  groups.park(queue, name, job_id, groups.park_score(job_id, job))
-  return verdict
-end
-
---- Park the job until the tokens it costs are there and the window has room; nil when both hold now.
-local function limited(queue, name, group, job_id, job, cost, now)
-  local level = group.capacity > 0 and groups.refill(queue, name, group, now)
-  local token_wait = level and level < cost and tokens.wait_ms(cost, level, group.refill_rate)
-  local window_wait = groups.window_room(group, now) == 0 and group.window_start + group.rate_duration - now
-  if not token_wait and not window_wait then
-    return nil
-  end
-  groups.hold_until(queue, name, now + math.max(token_wait or 0, window_wait or 0))
-  return park(queue, name, job_id, job, token_wait and "GROUP_TOKEN_LIMITED" or "GROUP_RATE_LIMITED")
-end
-
---- Take what the activation uses up.
-local function admit(queue, name, group, seq, returning, cost, now)
-  local changes = {}
-  local function set(field, value)
-    changes[#changes + 1], changes[#changes + 2] = field, value
-  end
-  if group.capacity > 0 then
-    set("tbTokens", (group.tokens or group.capacity) - cost)
-  end
-  if group.rate_max > 0 and group.rate_duration > 0 then
-    local running = groups.window_room(group, now)
-    set("rateWindowStart", running and group.window_start or now)
-    set("rateCount", running and group.rate_count + 1 or 1)
-  end
-  if not returning then
-    set("active", group.active + 1)
-    if seq > 0 then
-      set("nextSeq", seq + 1)
-    end
-  end
-  if changes[1] then
-    groups.write(queue, name, unpack(changes))
-  end
-end
-
---- Let one job in. Returns nil, or why not: the job is then parked, or failed when it costs too much.
---- A job that was active before still has its slot; limits make it pay, but not wait.
-function gates.enter(queue, job_id, job, now, skip_events)
-  local name, seq = job.groupKey, record.sequence(job)
-  local group = groups.load(queue, name)
-  local advanced = seq > 0 and groups.advance(queue, name, group)
-  local in_sequence = seq > 0 and group.next_seq > 0
-  local returning = in_sequence and seq < group.next_seq
-  if in_sequence and seq > group.next_seq then
-    park(queue, name, job_id, job)
-    if advanced then
-      release.promote(queue, name, group, now)
-    end
-    return "GROUP_ORDERED"
-  end
-  if not returning and group.max_concurrency > 0 and group.active >= group.max_concurrency then
-    return park(queue, name, job_id, job, "GROUP_FULL")
-  end
-  local cost = tonumber(job.cost) or tokens.DEFAULT_COST
-  if group.capacity > 0 and cost > group.capacity then
-    release.reject(queue, job_id, now, job.processedOn, skip_events)
-    release.forfeit(queue, job, now)
-    return "ERR:COST_EXCEEDS_CAPACITY"
-  end
-  local verdict = not returning and limited(queue, name, group, job_id, job, cost, now)
-  if verdict then
-    return verdict
-  end
-  admit(queue, name, group, seq, returning, cost, now)
-  if seq > 0 then
-    redis.call("ZREM", groups.parked_key(queue, name), job_id)
-  end
-  return nil
-end
-
-return gates
-end)()
-
-modules.activation = (function()
---- The one way in which a job becomes active.
-
-local gates = require("gates")
-local lists = require("lists")
-local record = require("record")
-local release = require("release")
-local stream = require("stream")
-
-local activation = {}
-
-local STAMPED = { "state", "processedOn", "lastActive" }
-
---- Take a job that did not become active off whoever fetched it. The caller keeps the list count.
-local function put_down(queue, job_id, entry)
-  if entry.id == "" then
-    lists.forget(queue, job_id)
-  else
-    stream.settle(queue, entry.group, entry.id, entry.broadcast)
-  end
-end
-
---- The flat record with its new values: each field once.
-local function stamped(flat, job, stamp)
-  for index = 1, #flat, 2 do
-    local name = flat[index]
-    if name == "state" then
-      flat[index + 1] = "active"
-    elseif name == "processedOn" or name == "lastActive" then
-      flat[index + 1] = stamp
-    end
-  end
-  local size = #flat
-  for _, name in ipairs(STAMPED) do
-    if not job[name] then
-      flat[size + 1], flat[size + 2] = name, name == "state" and "active" or stamp
-      size = size + 2
-    end
-  end
-  return flat
-end
-
---- Only where the job's options mislead about it is it noted whence an active job came. Who took it from a list is not
---- seen in any consumer group, and is noted where it is known.
-local function origin(job, entry, stamp)
-  local source = entry.id == "" and "list" or "stream"
-  local implied = (job.lifo == "1" or record.priority(job) > 0) and "list" or "stream"
-  local misleads = (job.takenFrom or implied) ~= source
-  if source == "list" and entry.consumer then
-    local taker = lists.taker(entry.consumer, stamp)
-    if misleads then
-      return "takenBy", taker, "takenFrom", source
-    end
-    return "takenBy", taker
-  elseif misleads then
-    return "takenFrom", source
-  end
-end
-
---- Activate one job. `entry` has `id` (empty from a list), `group` and `broadcast`, and may have `consumer`, who takes it;
---- with `unfinished` a job that has ended is as good as gone.
---- @return the flat record; or nil and why not: empty (no such job), `REVOKED`, `EXPIRED` or a verdict of the gates
-function activation.try(queue, job_id, entry, now, skip_events)
-  local key = queue .. "job:" .. job_id
-  local flat = redis.call("HGETALL", key)
-  if #flat == 0 then
-    return nil, ""
-  end
-  local job = record.from_flat(flat)
-  if entry.unfinished and record.has_ended(job) then
-    return nil, ""
-  elseif job.revoked == "1" then
-    return nil, "REVOKED"
-  end
-  local verdict
-  if (tonumber(job.expireAt) or 0) > 0 and now > tonumber(job.expireAt) then
-    release.expire(queue, job_id, job, now)
-    verdict = "EXPIRED"
-  elseif job.groupKey and job.groupKey ~= "" then
-    verdict = gates.enter(queue, job_id, job, now, skip_events)
-  end
-  if verdict then
-    put_down(queue, job_id, entry)
-    return nil, verdict
-  end
-  local stamp = string.format("%.0f", now)
-  redis.call("HSET", key, "state", "active", "processedOn", stamp, "lastActive", stamp, origin(job, entry, stamp))
-  if entry.id == "" then
-    lists.activated(queue, job_id, now)
-  end
-  return stamped(flat, job, stamp)
-end
-
-return activation
-end)()
-
 modules.promotion = (function()
 --- Makes delayed and prioritized jobs ready when their time has come.
 
 local events = require("events")
 local failure = require("failure")
 local groups = require("groups")
-local place = require("place")
+local placement = require("placement")
 local record = require("record")
 local release = require("release")
 local scheduled = require("scheduled")
@@ -3403,7 +3410,7 @@ local function promote(queue, member, now)
   if retry_group then
     stream.push(queue, job_id, job.name, "retryGroup", retry_group)
   else
-    place.ready(queue, job_id, job)
+    placement.ready(queue, job_id, job)
   end
   events.emit(queue, "promoted", job_id)
 end
@@ -3457,18 +3464,18 @@ end
 return promotion
 end)()
 
-modules.taking = (function()
+modules.dispatch = (function()
 --- Starts jobs for a worker: those delivered to it, then as many more as it wants.
 
 local activation = require("activation")
 local entries = require("entries")
+local exchange = require("exchange")
 local lists = require("lists")
 local outcomes = require("outcomes")
 local promotion = require("promotion")
 local stream = require("stream")
-local trip = require("trip")
 
-local taking = {}
+local dispatch = {}
 
 --- How many candidates are looked at for `want` jobs: some are gone, expired or have to wait for their group.
 local LOOKS_PER_JOB, SPARE_LOOKS = 3, 10
@@ -3487,7 +3494,7 @@ local function start(self, job_id, entry_id)
     outcomes.fail_revoked(self, job_id)
   end
   if entry_id ~= "" and (verdict == "REVOKED" or verdict == "") then
-    trip.leave(self, job_id, entry_id)
+    exchange.leave(self, job_id, entry_id)
   end
   return 0
 end
@@ -3535,7 +3542,7 @@ local function from_stream(self, want, looks)
       if job_id then
         found = found + start(self, job_id, entry[1])
       else
-        trip.leave(self, "", entry[1])
+        exchange.leave(self, "", entry[1])
       end
     end
     looks = looks - #batch
@@ -3558,7 +3565,7 @@ end
 
 --- Start what was delivered and up to `want` jobs more, as far as the queue allows; the rest of the delivered jobs
 --- goes back. Returns why no more were taken.
-function taking.serve(self, deliveries, want, honour_pause)
+function dispatch.serve(self, deliveries, want, honour_pause)
   local free = places(self, honour_pause)
   local kept = free and #deliveries - math.min(#deliveries, math.max(0, -free)) or 0
   outcomes.hand_back(self, deliveries, kept + 1)
@@ -3581,13 +3588,13 @@ function taking.serve(self, deliveries, want, honour_pause)
   return want > 0 and stopped or ""
 end
 
-return taking
+return dispatch
 end)()
 
 modules.holding = (function()
 --- Keeps jobs of a graph from starting, and lets them go.
 
-local ledger = require("ledger")
+local dependencies = require("dependencies")
 local propagation = require("propagation")
 
 local holding = {}
@@ -3598,13 +3605,13 @@ function holding.hold(queue, job_id)
   if fields[1] ~= "waiting-children" or fields[2] then
     return false
   end
-  ledger.hold(queue, job_id)
+  dependencies.hold(queue, job_id)
   return true
 end
 
 --- Let a job that waits go on as what it waits for says.
 function holding.go_on(outcomes, job_id)
-  if ledger.awaited(outcomes.queue, job_id) == 0 then
+  if dependencies.awaited(outcomes.queue, job_id) == 0 then
     propagation.start(outcomes, job_id)
   else
     propagation.decide(outcomes, outcomes.queue, job_id)
@@ -3615,7 +3622,7 @@ end
 function holding.release(outcomes, job_id)
   local queue = outcomes.queue
   local waits = redis.call("HGET", queue .. "job:" .. job_id, "state") == "waiting-children"
-  if waits and ledger.release(queue, job_id) then
+  if waits and dependencies.release(queue, job_id) then
     holding.go_on(outcomes, job_id)
   end
 end
@@ -3623,7 +3630,7 @@ end
 return holding
 end)()
 
-modules.stall = (function()
+modules.stalled = (function()
 --- What happens to an active job whose worker fell silent.
 
 local events = require("events")
@@ -3631,7 +3638,7 @@ local failure = require("failure")
 local record = require("record")
 local release = require("release")
 
-local stall = { REASON = "job stalled more than maxStalledCount" }
+local stalled = { REASON = "job stalled more than maxStalledCount" }
 
 local SHORTEST_MS, LONGEST_MS = 1000, 86400000
 
@@ -3647,34 +3654,34 @@ local function own_lease(queue, job_id)
 end
 
 --- Whether so much time has passed as the sweep forgives where a job names no lease of its own.
-function stall.has_passed(since, sweep)
+function stalled.has_passed(since, sweep)
   return sweep.now_ms - since >= (sweep.lock_duration_ms > 0 and sweep.lock_duration_ms or sweep.min_idle_ms)
 end
 
 --- Whether the job, which was heard of before, has been silent for as long as is forgiven.
-function stall.is_silent(queue, job_id, job, sweep)
+function stalled.is_silent(queue, job_id, job, sweep)
   local last, lease = tonumber(job.lastActive) or 0, own_lease(queue, job_id)
   if lease then
     return sweep.now_ms - last >= lease
   end
-  return stall.has_passed(last, sweep)
+  return stalled.has_passed(last, sweep)
 end
 
 --- Count one stall. Returns true when it was one too many and the job has failed.
-function stall.strike(queue, job_id, job, most, now)
+function stalled.strike(queue, job_id, job, most, now)
   local key = queue .. "job:" .. job_id
   if redis.call("HINCRBY", key, "stalledCount", 1) <= most then
     events.emit(queue, "stalled", job_id)
     return false
   end
-  failure.record(queue, job_id, stall.REASON, now)
+  failure.record(queue, job_id, stalled.REASON, now)
   release.forfeit(queue, job, now)
-  failure.announce(queue, job_id, stall.REASON, now, job.processedOn)
+  failure.announce(queue, job_id, stalled.REASON, now, job.processedOn)
   return true
 end
 
 --- The job runs again from the beginning. One of a group without turns takes a new slot then, so it gives its own back.
-function stall.reset(queue, job_id, job, now)
+function stalled.reset(queue, job_id, job, now)
   local key = queue .. "job:" .. job_id
   redis.call("HSET", key, "state", "waiting")
   redis.call("HDEL", key, "processedOn", "lastActive")
@@ -3683,7 +3690,7 @@ function stall.reset(queue, job_id, job, now)
   end
 end
 
-return stall
+return stalled
 end)()
 
 modules.reclaim = (function()
@@ -3691,12 +3698,12 @@ modules.reclaim = (function()
 --- and for the stream also group and broadcast. It may have `limit`, how many entries to look at and list jobs to take
 --- back, and `tell(job_id, job, has_failed)`, called for each job that is ready again or failed by a stall too many.
 
-local lists = require("lists")
 local failure = require("failure")
-local place = require("place")
+local lists = require("lists")
+local placement = require("placement")
 local record = require("record")
 local release = require("release")
-local stall = require("stall")
+local stalled = require("stalled")
 local stream = require("stream")
 
 local reclaim = {}
@@ -3716,15 +3723,15 @@ local function entry(queue, entry_id, job_id, sweep)
   if job and failure.has_expired(job, now) then
     release.expire(queue, job_id, job, now)
   elseif job then
-    if job.lastActive and not stall.is_silent(queue, job_id, job, sweep) then
+    if job.lastActive and not stalled.is_silent(queue, job_id, job, sweep) then
       return true
     end
-    local failed = stall.strike(queue, job_id, job, sweep.most_stalls, now)
+    local failed = stalled.strike(queue, job_id, job, sweep.most_stalls, now)
     if sweep.broadcast and not failed then
       redis.call("HSET", queue .. "job:" .. job_id, "state", "active")
       return false
     elseif not failed then
-      stall.reset(queue, job_id, job, now)
+      stalled.reset(queue, job_id, job, now)
       stream.push(queue, job_id, job.name)
     end
     tell(sweep, job_id, job, failed)
@@ -3782,7 +3789,7 @@ end
 --- Look at one active list job; returns whether it was taken back.
 local function list_job(queue, found, sweep)
   local job_id, job, now = found.id, found.job, sweep.now_ms
-  if not job.lastActive or not stall.is_silent(queue, job_id, job, sweep) then
+  if not job.lastActive or not stalled.is_silent(queue, job_id, job, sweep) then
     return false
   end
   lists.leave(queue, job_id)
@@ -3791,10 +3798,10 @@ local function list_job(queue, found, sweep)
     return true
   end
   redis.call("HSET", queue .. "job:" .. job_id, "lastActive", now)
-  local failed = stall.strike(queue, job_id, job, sweep.most_stalls, now)
+  local failed = stalled.strike(queue, job_id, job, sweep.most_stalls, now)
   if not failed then
-    stall.reset(queue, job_id, job, now)
-    place.ready(queue, job_id, job)
+    stalled.reset(queue, job_id, job, now)
+    placement.ready(queue, job_id, job)
   end
   tell(sweep, job_id, job, failed)
   return true
@@ -3804,8 +3811,8 @@ end
 local function taken_job(queue, found, sweep)
   if found.is_new then
     lists.seen_taken(queue, found.id, sweep.now_ms)
-  elseif stall.has_passed(found.since, sweep) then
-    place.back(queue, found.id, found.job)
+  elseif stalled.has_passed(found.since, sweep) then
+    placement.back(queue, found.id, found.job)
     tell(sweep, found.id, found.job, false)
     return true
   end
@@ -3967,17 +3974,17 @@ end
 return usage
 end)()
 
-modules.reviving = (function()
+modules.graph_retry = (function()
 --- Lets failed jobs of a graph run again, and those that wait for them wait.
 
+local dependencies = require("dependencies")
 local dependents = require("dependents")
 local holding = require("holding")
-local ledger = require("ledger")
 local propagation = require("propagation")
 local record = require("record")
 local rules = require("rules")
 
-local reviving = {}
+local graph_retry = {}
 
 --- How a job ended that others of the queue wait for, `pending` while it has not; nil when it is not known here.
 local function outcome_of(queue)
@@ -4010,9 +4017,9 @@ local function await(queue, job_id, member)
     return
   elseif fields[2] and fields[1] == "waiting-children" then
     redis.call("HDEL", key, "processedOn")
-    ledger.recount(queue, job_id, outcome_of(queue))
+    dependencies.recount(queue, job_id, outcome_of(queue))
   end
-  ledger.await(queue, job_id, member)
+  dependencies.await(queue, job_id, member)
 end
 
 --- Have all that wait for a job wait for it again; those of other queues are left to the caller.
@@ -4034,21 +4041,21 @@ end
 --- finds out by counting them.
 local function may_run(queue, job_id)
   local ran, rule = unpack(redis.call("HMGET", queue .. "job:" .. job_id, "processedOn", "triggerRule"))
-  return ran and rule ~= rules.CHILDREN_ENDED and not ledger.any_pending(queue, job_id, outcome_of(queue))
+  return ran and rule ~= rules.CHILDREN_ENDED and not dependencies.any_pending(queue, job_id, outcome_of(queue))
 end
 
 --- Count anew what a job waits for. One that ran, and may again at once, is not asked for its rule a second time.
 local function recount(queue, job_id)
   if may_run(queue, job_id) then
-    ledger.close(queue, job_id)
+    dependencies.close(queue, job_id)
     return
   end
   redis.call("HDEL", queue .. "job:" .. job_id, "processedOn")
-  ledger.recount(queue, job_id, outcome_of(queue))
+  dependencies.recount(queue, job_id, outcome_of(queue))
 end
 
 --- Revive jobs; returns those that had failed, and who in other queues is to wait for them again.
-function reviving.all(outcomes, job_ids, news, held)
+function graph_retry.all(outcomes, job_ids, news, held)
   local queue, revived, elsewhere = outcomes.queue, {}, {}
   for _, job_id in ipairs(job_ids) do
     if reset(queue, job_id) then
@@ -4058,7 +4065,7 @@ function reviving.all(outcomes, job_ids, news, held)
   for _, job_id in ipairs(revived) do
     recount(queue, job_id)
     if held then
-      ledger.hold(queue, job_id)
+      dependencies.hold(queue, job_id)
     end
     announce(queue, job_id, elsewhere)
   end
@@ -4071,18 +4078,18 @@ function reviving.all(outcomes, job_ids, news, held)
   return revived, elsewhere
 end
 
-return reviving
+return graph_retry
 end)()
 
 modules.submission = (function()
 --- Writes a graph of jobs, as addFlow, addJob and registerParent do node by node.
 
+local chunks = require("chunks")
 local creation = require("creation")
+local dependencies = require("dependencies")
 local dependents = require("dependents")
 local events = require("events")
 local ids = require("ids")
-local ledger = require("ledger")
-local many = require("many")
 local propagation = require("propagation")
 local rules = require("rules")
 
@@ -4193,7 +4200,7 @@ local function register(queue, job)
     members[index] = dependents.sibling(queue, other.queue_name) .. other.job_id
     parent_ids[index], parent_queues[index] = other.job_id, other.queue_name
   end
-  many.call(members, "SADD", queue .. "parents:" .. job.custom_id)
+  chunks.call(members, "SADD", queue .. "parents:" .. job.custom_id)
   redis.call(
     "HSET", queue .. "job:" .. job.custom_id,
     "parentIds", cjson.encode(parent_ids), "parentQueues", cjson.encode(parent_queues)
@@ -4210,10 +4217,10 @@ local function describe(queue, job, flow_id)
     fields[#fields + 1], fields[#fields + 2] = "triggerRule", job.rule
   end
   for _, member in ipairs(job.weak) do
-    fields[#fields + 1], fields[#fields + 2] = ledger.weak_field(member), 1
+    fields[#fields + 1], fields[#fields + 2] = dependencies.weak_field(member), 1
   end
   if fields[1] then
-    many.call(fields, "HSET", queue .. "job:" .. job.custom_id)
+    chunks.call(fields, "HSET", queue .. "job:" .. job.custom_id)
   end
 end
 
@@ -4229,9 +4236,9 @@ local function create(queue, job, flow_id, held)
   job.keeps_limits = waits
   ids.take(queue, job.custom_id)
   creation.write(queue, job.custom_id, job, (waits or held) and "waiting-children" or nil)
-  local obstacles = ledger.obstacles(queue, held, waits and job.rule)
-  many.call(job.waits_for, "SADD", queue .. "deps:" .. job.custom_id)
-  many.call(obstacles, "SADD", queue .. "deps:" .. job.custom_id)
+  local obstacles = dependencies.obstacles(queue, held, waits and job.rule)
+  chunks.call(job.waits_for, "SADD", queue .. "deps:" .. job.custom_id)
+  chunks.call(obstacles, "SADD", queue .. "deps:" .. job.custom_id)
   describe(queue, job, flow_id)
   events.emit(queue, "added", job.custom_id, "name", job.job_name)
   if only and not in_record then
@@ -4248,7 +4255,7 @@ local function register_new(queue, job, created)
       members[#members + 1] = member
     end
   end
-  many.call(members, "SADD", queue .. "parents:" .. job.custom_id)
+  chunks.call(members, "SADD", queue .. "parents:" .. job.custom_id)
 end
 
 --- Write what is not there yet. What is there and ended is told on.
@@ -4278,7 +4285,7 @@ end)()
 
 do -- addBulk
   local bulk = require("bulk")
-  local words = require("words")
+  local validate = require("validate")
   redis.register_function("oq1_addBulk", function(KEYS, ARGV)
     local skip_events = flag(ARGV[1], "addBulk", "skip_events")
     local form_count = whole(ARGV[2], "addBulk", "form_count")
@@ -4325,7 +4332,7 @@ do -- addBulk
     end
     for _, job in ipairs(jobs) do
       if not forms[job.form + 1] then
-        words.refuse("addBulk", ("there is no form %.0f"):format(job.form))
+        validate.refuse("addBulk", ("there is no form %.0f"):format(job.form))
       end
     end
 
@@ -4422,7 +4429,7 @@ end
 
 do -- dueSchedulers
   local schedulers = require("schedulers")
-  local words = require("words")
+  local validate = require("validate")
   redis.register_function("oq1_dueSchedulers", function(KEYS, ARGV)
     local now_ms = whole(ARGV[1], "dueSchedulers", "now_ms")
     local limit = whole(ARGV[2], "dueSchedulers", "limit")
@@ -4430,7 +4437,7 @@ do -- dueSchedulers
     local queue = queue_of("dueSchedulers", KEYS[1], ":schedulers") .. ":"
     local schedulers_key = KEYS[1]
     local schedulers_due_key = KEYS[2]
-    words.check_limit("dueSchedulers", limit)
+    validate.check_limit("dueSchedulers", limit)
     local found = {}
     for _, name in ipairs(redis.call("ZRANGEBYSCORE", schedulers_due_key, "-inf", now_ms, "LIMIT", 0, limit)) do
       local entry = redis.call("HGET", schedulers_key, name)
@@ -4446,11 +4453,11 @@ do -- dueSchedulers
 end
 
 do -- exchange
+  local dispatch = require("dispatch")
+  local exchange = require("exchange")
   local outcomes = require("outcomes")
   local propagation = require("propagation")
-  local taking = require("taking")
-  local trip = require("trip")
-  local words = require("words")
+  local validate = require("validate")
   redis.register_function("oq1_exchange", function(KEYS, ARGV)
     local now_ms = whole(ARGV[1], "exchange", "now_ms")
     local group = ARGV[2]
@@ -4514,8 +4521,8 @@ do -- exchange
 
     local room = 500
 
-    words.check(settlements, hand_backs, deliveries, dead_letter)
-    local journey = trip.new(queue, now_ms, {
+    validate.check(settlements, hand_backs, deliveries, dead_letter)
+    local self = exchange.new(queue, now_ms, {
       outcomes = propagation.new(queue, now_ms, room, cluster),
       group = group,
       consumer = consumer,
@@ -4524,24 +4531,24 @@ do -- exchange
       skip_events = skip_events,
       skip_metrics = skip_metrics,
     })
-    local verdicts = outcomes.settle(journey, settlements)
-    outcomes.hand_back(journey, hand_backs, 1)
-    trip.flush(journey)
-    propagation.run(journey.outcomes)
+    local verdicts = outcomes.settle(self, settlements)
+    outcomes.hand_back(self, hand_backs, 1)
+    exchange.flush(self)
+    propagation.run(self.outcomes)
     local stopped = ""
     if want > 0 or deliveries[1] then
-      stopped = taking.serve(journey, deliveries, want, honour_pause)
-      trip.flush(journey)
+      stopped = dispatch.serve(self, deliveries, want, honour_pause)
+      exchange.flush(self)
     end
-    local _, elsewhere, remaining = unpack(propagation.finish(journey.outcomes))
-    return { verdicts, journey.started, elsewhere, stopped, journey.letters, remaining }
+    local _, elsewhere, remaining = unpack(propagation.finish(self.outcomes))
+    return { verdicts, self.started, elsewhere, stopped, self.letters, remaining }
   end)
 end
 
 do -- fire
   local bulk = require("bulk")
   local schedulers = require("schedulers")
-  local words = require("words")
+  local validate = require("validate")
   redis.register_function("oq1_fire", function(KEYS, ARGV)
     local token = ARGV[1]
     local now_ms = whole(ARGV[2], "fire", "now_ms")
@@ -4610,7 +4617,7 @@ do -- fire
     local lock_key = KEYS[1]
     local schedulers_looked_key = KEYS[4]
     if #jobs ~= #runs then
-      words.refuse("fire", "there are " .. #jobs .. " jobs and " .. #runs .. " runs")
+      validate.refuse("fire", "there are " .. #jobs .. " jobs and " .. #runs .. " runs")
     elseif redis.call("GET", lock_key) ~= token then
       return "lost"
     end
@@ -4691,9 +4698,9 @@ do -- mendGroup
 end
 
 do -- propagate
-  local ledger = require("ledger")
+  local dependencies = require("dependencies")
   local propagation = require("propagation")
-  local words = require("words")
+  local validate = require("validate")
   redis.register_function("oq1_propagate", function(KEYS, ARGV)
     local now_ms = whole(ARGV[1], "propagate", "now_ms")
     local limit = whole(ARGV[2], "propagate", "limit")
@@ -4724,10 +4731,10 @@ do -- propagate
     -- `depsFailed` and `depsSkipped` of others; and where it shall not run, it fails with `outcome` beside its
     -- `failedReason`. Told again, in any order with glidemq_completeChild, nothing is counted or decided twice.
 
-    words.check_limit("propagate", limit)
+    validate.check_limit("propagate", limit)
     for _, told in ipairs(news) do
-      if not ledger.is_outcome(told.outcome) then
-        words.refuse("propagate", "'" .. told.outcome .. "' is no outcome")
+      if not dependencies.is_outcome(told.outcome) then
+        validate.refuse("propagate", "'" .. told.outcome .. "' is no outcome")
       end
     end
     local outcomes = propagation.new(queue, now_ms, limit, true)
@@ -4743,7 +4750,7 @@ end
 
 do -- putBack
   local lists = require("lists")
-  local place = require("place")
+  local placement = require("placement")
   local record = require("record")
   local stream = require("stream")
   redis.register_function("oq1_putBack", function(KEYS, ARGV)
@@ -4804,7 +4811,7 @@ do -- putBack
     elseif may_be_held(job) then
       return "held"
     end
-    place.later(queue, job_id, job, now_ms)
+    placement.later(queue, job_id, job, now_ms)
     redis.call("HSET", queue .. "job:" .. job_id, "state", "delayed")
     return "put_back"
   end)
@@ -4823,7 +4830,7 @@ do -- putScheduler
 end
 
 do -- readJobs
-  local words = require("words")
+  local validate = require("validate")
   redis.register_function{ function_name = "oq1_readJobs", flags = { "no-writes" }, callback = function(KEYS, ARGV)
     local most_bytes = whole(ARGV[1], "readJobs", "most_bytes")
     local field_count = whole(ARGV[2], "readJobs", "field_count")
@@ -4842,7 +4849,7 @@ do -- readJobs
     end
     local queue = queue_of("readJobs", KEYS[1], ":stream") .. ":"
     if field_count == 0 then
-      words.refuse("readJobs", "no field is named")
+      validate.refuse("readJobs", "no field is named")
     end
     local names, values, bytes = {}, {}, 0
     for place, field in ipairs(fields) do
@@ -4866,12 +4873,12 @@ do -- readJobs
 end
 
 do -- reclaim
-  local letters = require("letters")
+  local dead_letters = require("dead_letters")
   local propagation = require("propagation")
   local reclaim = require("reclaim")
-  local stall = require("stall")
+  local stalled = require("stalled")
   local suspension = require("suspension")
-  local words = require("words")
+  local validate = require("validate")
   redis.register_function("oq1_reclaim", function(KEYS, ARGV)
     local now_ms = whole(ARGV[1], "reclaim", "now_ms")
     local group = ARGV[2]
@@ -4887,10 +4894,10 @@ do -- reclaim
     -- The effects are those of glidemq_reclaimStalled, _reclaimStalledListJobs and _sweepSuspended, and dead letters as of
     -- oq1_exchange: a job that ends every process that runs it is told of there. Its reason says `crashed: ` first.
 
-    words.check_limit("reclaim", limit)
-    words.check_queue_name("reclaim", dead_letter)
+    validate.check_limit("reclaim", limit)
+    validate.check_queue_name("reclaim", dead_letter)
     local self = { queue = queue, now = now_ms, cluster = cluster, dead_letter = dead_letter, letters = {} }
-    local more_letters = letters.overdue(self, now_ms - min_idle_ms)
+    local more_letters = dead_letters.overdue(self, now_ms - min_idle_ms)
     local outcomes = propagation.new(queue, now_ms, 500, cluster)
     local retried, failed = 0, {}
     local sweep = {
@@ -4903,7 +4910,7 @@ do -- reclaim
       tell = function(job_id, job, has_failed)
         if has_failed then
           failed[#failed + 1] = job_id
-          letters.send(self, job_id, job, "crashed: " .. stall.REASON, 0)
+          dead_letters.send(self, job_id, job, "crashed: " .. stalled.REASON, 0)
         else
           retried = retried + 1
         end
@@ -4921,7 +4928,7 @@ end
 do -- releaseGraph
   local holding = require("holding")
   local propagation = require("propagation")
-  local words = require("words")
+  local validate = require("validate")
   redis.register_function("oq1_releaseGraph", function(KEYS, ARGV)
     local now_ms = whole(ARGV[1], "releaseGraph", "now_ms")
     local limit = whole(ARGV[2], "releaseGraph", "limit")
@@ -4932,7 +4939,7 @@ do -- releaseGraph
       job_ids[index] = ARGV[3 + index]
     end
     local queue = queue_of("releaseGraph", KEYS[1], ":stream") .. ":"
-    words.check_limit("releaseGraph", limit)
+    validate.check_limit("releaseGraph", limit)
     local outcomes = propagation.new(queue, now_ms, limit, true)
     for _, job_id in ipairs(job_ids) do
       holding.release(outcomes, job_id)
@@ -4943,8 +4950,8 @@ end
 
 do -- relist
   local lists = require("lists")
-  local place = require("place")
-  local stall = require("stall")
+  local placement = require("placement")
+  local stalled = require("stalled")
   redis.register_function("oq1_relist", function(KEYS, ARGV)
     local now_ms = whole(ARGV[1], "relist", "now_ms")
     local consumer = ARGV[2]
@@ -4971,8 +4978,8 @@ do -- relist
       local taker = redis.call("HGET", queue .. "job:" .. job_id, "takenBy")
       if not is_known[job_id] and taker == lists.taker(consumer, job.processedOn or "") then
         lists.leave(queue, job_id)
-        stall.reset(queue, job_id, job, now_ms)
-        place.ready(queue, job_id, job)
+        stalled.reset(queue, job_id, job, now_ms)
+        placement.ready(queue, job_id, job)
         count = count + 1
       end
     end
@@ -5063,8 +5070,8 @@ do -- retryJob
 end
 
 do -- retryNodes
+  local graph_retry = require("graph_retry")
   local propagation = require("propagation")
-  local reviving = require("reviving")
   redis.register_function("oq1_retryNodes", function(KEYS, ARGV)
     local now_ms = whole(ARGV[1], "retryNodes", "now_ms")
     local held = flag(ARGV[2], "retryNodes", "held")
@@ -5088,7 +5095,7 @@ do -- retryNodes
     -- released. So none starts, or is given up again, before those that it waits for are what they were.
 
     local outcomes = propagation.new(queue, now_ms, 1000, true)
-    local revived, elsewhere = reviving.all(outcomes, job_ids, news, held)
+    local revived, elsewhere = graph_retry.all(outcomes, job_ids, news, held)
     local _, untold, remaining = unpack(propagation.finish(outcomes))
     return { revived, elsewhere, untold, remaining }
   end)

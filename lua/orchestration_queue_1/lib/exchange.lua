@@ -5,12 +5,12 @@ local lists = require("lists")
 local metrics = require("metrics")
 local retention = require("retention")
 
-local trip = {}
+local exchange = {}
 
 --- A trip for `who.consumer` of `who.group` at `now`. `outcomes` is the propagation of what it settles; `dead_letter`
 --- names the queue of dead letters, which are kept for the caller to add with `cluster`; `skip_events` and
 --- `skip_metrics` are those of completions.
-function trip.new(queue, now, who)
+function exchange.new(queue, now, who)
   who.queue, who.now = queue, now
   who.started, who.letters = {}, {}
   who.entries, who.listed, who.finished = {}, {}, {}
@@ -19,7 +19,7 @@ function trip.new(queue, now, who)
 end
 
 --- Take a job off the worker: acknowledge its entry, or count a list job out.
-function trip.leave(self, job_id, entry_id)
+function exchange.leave(self, job_id, entry_id)
   if entry_id == "" then
     self.listed[#self.listed + 1] = job_id
   else
@@ -46,7 +46,7 @@ local function same_rule(one, other)
 end
 
 --- Count a completed job and enter it among its like, under the rule of retention that came with it.
-function trip.completed(self, done, processed_on)
+function exchange.completed(self, done, processed_on)
   if self.rule and (not same_rule(self.rule, done) or #self.finished == 1000) then
     enter_finished(self)
   end
@@ -59,7 +59,7 @@ function trip.completed(self, done, processed_on)
 end
 
 --- Send what was collected.
-function trip.flush(self)
+function exchange.flush(self)
   enter_finished(self)
   if self.count > 0 then
     metrics.add(self.queue, "completed", self.now, self.count, self.duration)
@@ -70,4 +70,4 @@ function trip.flush(self)
   self.entries, self.listed = {}, {}
 end
 
-return trip
+return exchange

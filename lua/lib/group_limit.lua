@@ -5,7 +5,7 @@ local failure = require("failure")
 local groups = require("groups")
 local record = require("record")
 
-local hold = { REASON = "group rate limited" }
+local group_limit = { REASON = "group rate limited" }
 
 --- Where a held job stands among the parked: before all others in its sequence, or behind them.
 local function score_of(queue, name, job_id, job, position)
@@ -22,22 +22,22 @@ end
 
 --- What becomes of the active job that met the limit: parked at the `front` or the `back` of its group, or `fail`.
 --- The caller takes it off its worker.
-function hold.put_down(queue, job_id, job, now, fate)
+function group_limit.put_down(queue, job_id, job, now, fate)
   local name = job.groupKey
   local slots = groups.load(queue, name).active
   if slots > 0 then
     groups.write(queue, name, "active", slots - 1)
   end
   if fate == "fail" then
-    failure.record(queue, job_id, hold.REASON, now, "processedOn", job.processedOn or now)
-    failure.announce(queue, job_id, hold.REASON, now, job.processedOn)
+    failure.record(queue, job_id, group_limit.REASON, now, "processedOn", job.processedOn or now)
+    failure.announce(queue, job_id, group_limit.REASON, now, job.processedOn)
   else
     groups.park(queue, name, job_id, score_of(queue, name, job_id, job, fate))
   end
 end
 
 --- Hold a group back; returns until when. `extend` says whether an end already set stays when it is later.
-function hold.group(queue, name, job_id, duration, now, extend)
+function group_limit.group(queue, name, job_id, duration, now, extend)
   local resume_at = now + duration
   if extend == "max" then
     local standing = tonumber(redis.call("ZSCORE", queue .. "ratelimited", name)) or 0
@@ -51,4 +51,4 @@ function hold.group(queue, name, job_id, duration, now, extend)
   return resume_at
 end
 
-return hold
+return group_limit

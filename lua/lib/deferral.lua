@@ -4,16 +4,16 @@
 local active = require("active")
 local events = require("events")
 local flows = require("flows")
-local place = require("place")
+local placement = require("placement")
 
-local aside = {}
+local deferral = {}
 
 local NO_DEADLINE = 9999999999999
 
 --- Set a job aside until a time, without counting an attempt. Unless empty, `new_data` replaces its payload.
-function aside.until_due(queue, job_id, job, due, now, new_data)
+function deferral.until_due(queue, job_id, job, due, now, new_data)
   local key, delay = queue .. "job:" .. job_id, math.max(due - now, 0)
-  place.later(queue, job_id, job, now + delay)
+  placement.later(queue, job_id, job, now + delay)
   redis.call("HSET", key, "state", "delayed", "delay", delay)
   if new_data ~= "" then
     redis.call("HSET", key, "data", new_data)
@@ -23,7 +23,7 @@ function aside.until_due(queue, job_id, job, due, now, new_data)
 end
 
 --- Let a job wait for its children; false when all have completed, and it is ready again.
-function aside.for_children(queue, job_id, job, now)
+function deferral.for_children(queue, job_id, job, now)
   active.pause_slot(queue, job, now)
   local children = redis.call("SCARD", queue .. "deps:" .. job_id)
   if children > 0 and (tonumber(job.depsCompleted) or 0) >= children then
@@ -36,7 +36,7 @@ function aside.for_children(queue, job_id, job, now)
 end
 
 --- Suspend a job until it is signalled, at most `timeout` ms; 0 is for ever.
-function aside.for_signal(queue, job_id, job, now, reason, timeout)
+function deferral.for_signal(queue, job_id, job, now, reason, timeout)
   local key = queue .. "job:" .. job_id
   redis.call("HSET", key, "state", "suspended", "suspendedAt", now)
   if reason ~= "" then
@@ -50,4 +50,4 @@ function aside.for_signal(queue, job_id, job, now, reason, timeout)
   events.emit(queue, "suspended", job_id)
 end
 
-return aside
+return deferral

@@ -1,13 +1,13 @@
 --- Lets failed jobs of a graph run again, and those that wait for them wait.
 
+local dependencies = require("dependencies")
 local dependents = require("dependents")
 local holding = require("holding")
-local ledger = require("ledger")
 local propagation = require("propagation")
 local record = require("record")
 local rules = require("rules")
 
-local reviving = {}
+local graph_retry = {}
 
 --- How a job ended that others of the queue wait for, `pending` while it has not; nil when it is not known here.
 local function outcome_of(queue)
@@ -40,9 +40,9 @@ local function await(queue, job_id, member)
     return
   elseif fields[2] and fields[1] == "waiting-children" then
     redis.call("HDEL", key, "processedOn")
-    ledger.recount(queue, job_id, outcome_of(queue))
+    dependencies.recount(queue, job_id, outcome_of(queue))
   end
-  ledger.await(queue, job_id, member)
+  dependencies.await(queue, job_id, member)
 end
 
 --- Have all that wait for a job wait for it again; those of other queues are left to the caller.
@@ -64,21 +64,21 @@ end
 --- finds out by counting them.
 local function may_run(queue, job_id)
   local ran, rule = unpack(redis.call("HMGET", queue .. "job:" .. job_id, "processedOn", "triggerRule"))
-  return ran and rule ~= rules.CHILDREN_ENDED and not ledger.any_pending(queue, job_id, outcome_of(queue))
+  return ran and rule ~= rules.CHILDREN_ENDED and not dependencies.any_pending(queue, job_id, outcome_of(queue))
 end
 
 --- Count anew what a job waits for. One that ran, and may again at once, is not asked for its rule a second time.
 local function recount(queue, job_id)
   if may_run(queue, job_id) then
-    ledger.close(queue, job_id)
+    dependencies.close(queue, job_id)
     return
   end
   redis.call("HDEL", queue .. "job:" .. job_id, "processedOn")
-  ledger.recount(queue, job_id, outcome_of(queue))
+  dependencies.recount(queue, job_id, outcome_of(queue))
 end
 
 --- Revive jobs; returns those that had failed, and who in other queues is to wait for them again.
-function reviving.all(outcomes, job_ids, news, held)
+function graph_retry.all(outcomes, job_ids, news, held)
   local queue, revived, elsewhere = outcomes.queue, {}, {}
   for _, job_id in ipairs(job_ids) do
     if reset(queue, job_id) then
@@ -88,7 +88,7 @@ function reviving.all(outcomes, job_ids, news, held)
   for _, job_id in ipairs(revived) do
     recount(queue, job_id)
     if held then
-      ledger.hold(queue, job_id)
+      dependencies.hold(queue, job_id)
     end
     announce(queue, job_id, elsewhere)
   end
@@ -101,4 +101,4 @@ function reviving.all(outcomes, job_ids, news, held)
   return revived, elsewhere
 end
 
-return reviving
+return graph_retry

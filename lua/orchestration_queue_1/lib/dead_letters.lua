@@ -3,7 +3,7 @@
 local bulk = require("bulk")
 local dependents = require("dependents")
 
-local letters = {}
+local dead_letters = {}
 
 local LONGEST_ID = 256
 local MOST_OVERDUE = 20
@@ -49,7 +49,7 @@ end
 
 --- Hand out letters that were kept before a time, and are still there: whoever was to add them may have died. Returns
 --- whether there may be more.
-function letters.overdue(self, before_ms)
+function dead_letters.overdue(self, before_ms)
   local latest = string.format("%.0f", before_ms)
   local found = redis.call("ZRANGEBYSCORE", self.queue .. "outbox", "-inf", latest, "LIMIT", 0, MOST_OVERDUE)
   for _, letter in ipairs(found) do
@@ -61,7 +61,7 @@ end
 --- Add a dead letter about a job that is about to fail for good, unless it was revoked: then nobody misses it.
 --- `job` has the field processedOn; `counted` says how many of its attempts were counted for this failure. What cannot be
 --- added here, as in a cluster, where the other queue may be on another server, is kept.
-function letters.send(self, job_id, job, reason, counted)
+function dead_letters.send(self, job_id, job, reason, counted)
   if self.dead_letter == "" then
     return
   end
@@ -82,4 +82,4 @@ function letters.send(self, job_id, job, reason, counted)
   end
 end
 
-return letters
+return dead_letters

@@ -5,7 +5,7 @@ local record = require("record")
 local scheduled = require("scheduled")
 local stream = require("stream")
 
-local place = {}
+local placement = {}
 
 local function runs_before(list, index, queue, priority)
   local other = redis.call("LINDEX", list, index)
@@ -39,7 +39,7 @@ local function enlist(queue, job_id, priority)
 end
 
 --- Make a job ready. What follows `job` goes into its stream entry.
-function place.ready(queue, job_id, job, ...)
+function placement.ready(queue, job_id, job, ...)
   local priority = record.priority(job)
   if job.lifo == "1" then
     redis.call("RPUSH", queue .. "lifo", job_id)
@@ -51,12 +51,12 @@ function place.ready(queue, job_id, job, ...)
 end
 
 --- Set a job aside until a time.
-function place.later(queue, member, job, due)
+function placement.later(queue, member, job, due)
   scheduled.add(queue, member, record.priority(job), due)
 end
 
 --- Give a new job its place; returns the state that goes with it.
-function place.new(queue, job_id, job)
+function placement.new(queue, job_id, job)
   if job.delay_ms > 0 then
     scheduled.add(queue, job_id, job.priority, job.timestamp_ms + job.delay_ms)
     return "delayed"
@@ -64,12 +64,12 @@ function place.new(queue, job_id, job)
     scheduled.add(queue, job_id, job.priority, 0)
     return "prioritized"
   end
-  place.ready(queue, job_id, { lifo = job.lifo and "1" or nil, name = job.job_name })
+  placement.ready(queue, job_id, { lifo = job.lifo and "1" or nil, name = job.job_name })
   return "waiting"
 end
 
 --- Put a job that was popped but never activated back, unless it is on its list already.
-function place.back(queue, job_id, job)
+function placement.back(queue, job_id, job)
   for _, list in ipairs({ "priority", "lifo" }) do
     if redis.call("LPOS", queue .. list, job_id) then
       lists.forget(queue, job_id)
@@ -77,7 +77,7 @@ function place.back(queue, job_id, job)
     end
   end
   lists.leave(queue, job_id)
-  place.ready(queue, job_id, job)
+  placement.ready(queue, job_id, job)
 end
 
-return place
+return placement

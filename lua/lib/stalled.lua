@@ -5,7 +5,7 @@ local failure = require("failure")
 local record = require("record")
 local release = require("release")
 
-local stall = { REASON = "job stalled more than maxStalledCount" }
+local stalled = { REASON = "job stalled more than maxStalledCount" }
 
 local SHORTEST_MS, LONGEST_MS = 1000, 86400000
 
@@ -21,34 +21,34 @@ local function own_lease(queue, job_id)
 end
 
 --- Whether so much time has passed as the sweep forgives where a job names no lease of its own.
-function stall.has_passed(since, sweep)
+function stalled.has_passed(since, sweep)
   return sweep.now_ms - since >= (sweep.lock_duration_ms > 0 and sweep.lock_duration_ms or sweep.min_idle_ms)
 end
 
 --- Whether the job, which was heard of before, has been silent for as long as is forgiven.
-function stall.is_silent(queue, job_id, job, sweep)
+function stalled.is_silent(queue, job_id, job, sweep)
   local last, lease = tonumber(job.lastActive) or 0, own_lease(queue, job_id)
   if lease then
     return sweep.now_ms - last >= lease
   end
-  return stall.has_passed(last, sweep)
+  return stalled.has_passed(last, sweep)
 end
 
 --- Count one stall. Returns true when it was one too many and the job has failed.
-function stall.strike(queue, job_id, job, most, now)
+function stalled.strike(queue, job_id, job, most, now)
   local key = queue .. "job:" .. job_id
   if redis.call("HINCRBY", key, "stalledCount", 1) <= most then
     events.emit(queue, "stalled", job_id)
     return false
   end
-  failure.record(queue, job_id, stall.REASON, now)
+  failure.record(queue, job_id, stalled.REASON, now)
   release.forfeit(queue, job, now)
-  failure.announce(queue, job_id, stall.REASON, now, job.processedOn)
+  failure.announce(queue, job_id, stalled.REASON, now, job.processedOn)
   return true
 end
 
 --- The job runs again from the beginning. One of a group without turns takes a new slot then, so it gives its own back.
-function stall.reset(queue, job_id, job, now)
+function stalled.reset(queue, job_id, job, now)
   local key = queue .. "job:" .. job_id
   redis.call("HSET", key, "state", "waiting")
   redis.call("HDEL", key, "processedOn", "lastActive")
@@ -57,4 +57,4 @@ function stall.reset(queue, job_id, job, now)
   end
 end
 
-return stall
+return stalled

@@ -1,30 +1,30 @@
 --- Refuses what has the right type, but makes no sense, or would fail half-way through an exchange.
 
-local words = {}
+local validate = {}
 
 local KINDS = { c = true, f = true, d = true, w = true, s = true, g = true }
 local FATES = { front = true, back = true, fail = true }
 local RETENTION_MODES = { ["0"] = true, ["true"] = true, count = true, age_count = true }
 
 --- Refuse a call, before anything is written.
-function words.refuse(fname, why)
+function validate.refuse(fname, why)
   error({ err = "OQ_BAD_ARGUMENT oq1_" .. fname .. ": " .. why })
 end
 
 local function bad(why)
-  words.refuse("exchange", why)
+  validate.refuse("exchange", why)
 end
 
-function words.check_limit(fname, limit)
+function validate.check_limit(fname, limit)
   if limit == 0 then
-    words.refuse(fname, "a limit of 0 gets nowhere")
+    validate.refuse(fname, "a limit of 0 gets nowhere")
   end
 end
 
 --- Refuse what is neither empty nor may name a queue.
-function words.check_queue_name(fname, name)
+function validate.check_queue_name(fname, name)
   if name:find("[{}:]") then
-    words.refuse(fname, "'" .. name .. "' is not the name of a queue")
+    validate.refuse(fname, "'" .. name .. "' is not the name of a queue")
   end
 end
 
@@ -34,8 +34,8 @@ local function check_entry(entry_id)
   end
 end
 
-function words.check(settlements, hand_backs, deliveries, dead_letter)
-  words.check_queue_name("exchange", dead_letter)
+function validate.check(settlements, hand_backs, deliveries, dead_letter)
+  validate.check_queue_name("exchange", dead_letter)
   for _, done in ipairs(settlements) do
     if not KINDS[done.kind] then
       bad("'" .. done.kind .. "' is no kind of settlement")
@@ -54,4 +54,4 @@ function words.check(settlements, hand_backs, deliveries, dead_letter)
   end
 end
 
-return words
+return validate

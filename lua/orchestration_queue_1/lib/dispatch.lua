@@ -2,13 +2,13 @@
 
 local activation = require("activation")
 local entries = require("entries")
+local exchange = require("exchange")
 local lists = require("lists")
 local outcomes = require("outcomes")
 local promotion = require("promotion")
 local stream = require("stream")
-local trip = require("trip")
 
-local taking = {}
+local dispatch = {}
 
 --- How many candidates are looked at for `want` jobs: some are gone, expired or have to wait for their group.
 local LOOKS_PER_JOB, SPARE_LOOKS = 3, 10
@@ -27,7 +27,7 @@ local function start(self, job_id, entry_id)
     outcomes.fail_revoked(self, job_id)
   end
   if entry_id ~= "" and (verdict == "REVOKED" or verdict == "") then
-    trip.leave(self, job_id, entry_id)
+    exchange.leave(self, job_id, entry_id)
   end
   return 0
 end
@@ -75,7 +75,7 @@ local function from_stream(self, want, looks)
       if job_id then
         found = found + start(self, job_id, entry[1])
       else
-        trip.leave(self, "", entry[1])
+        exchange.leave(self, "", entry[1])
       end
     end
     looks = looks - #batch
@@ -98,7 +98,7 @@ end
 
 --- Start what was delivered and up to `want` jobs more, as far as the queue allows; the rest of the delivered jobs
 --- goes back. Returns why no more were taken.
-function taking.serve(self, deliveries, want, honour_pause)
+function dispatch.serve(self, deliveries, want, honour_pause)
   local free = places(self, honour_pause)
   local kept = free and #deliveries - math.min(#deliveries, math.max(0, -free)) or 0
   outcomes.hand_back(self, deliveries, kept + 1)
@@ -121,4 +121,4 @@ function taking.serve(self, deliveries, want, honour_pause)
   return want > 0 and stopped or ""
 end
 
-return taking
+return dispatch

@@ -5,7 +5,7 @@ local record = require("record")
 local release = require("release")
 local tokens = require("tokens")
 
-local gates = {}
+local admission = {}
 
 local function park(queue, name, job_id, job, verdict)
   groups.park(queue, name, job_id, groups.park_score(job_id, job))
@@ -51,7 +51,7 @@ end
 
 --- Let one job in. Returns nil, or why not: the job is then parked, or failed when it costs too much.
 --- A job that was active before still has its slot; limits make it pay, but not wait.
-function gates.enter(queue, job_id, job, now, skip_events)
+function admission.enter(queue, job_id, job, now, skip_events)
   local name, seq = job.groupKey, record.sequence(job)
   local group = groups.load(queue, name)
   local advanced = seq > 0 and groups.advance(queue, name, group)
@@ -84,4 +84,4 @@ function gates.enter(queue, job_id, job, now, skip_events)
   return nil
 end
 
-return gates
+return admission

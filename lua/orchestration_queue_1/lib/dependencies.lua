@@ -5,7 +5,7 @@
 
 local rules = require("rules")
 
-local ledger = {}
+local dependencies = {}
 
 local COUNTER = { failed = "depsFailed", upstream_failed = "depsFailed", skipped = "depsSkipped" }
 local MEMBERS_PER_COMMAND = 500
@@ -19,7 +19,7 @@ local WIRING, RULE = "__hold__", "__rule__"
 local NEEDS_MORE = { all_failed = true, one_failed = true }
 
 --- Whether an outcome has one of the four names.
-function ledger.is_outcome(outcome)
+function dependencies.is_outcome(outcome)
   return outcome == "success" or COUNTER[outcome] ~= nil
 end
 
@@ -30,7 +30,7 @@ end
 
 --- Enter how `member` ended; false when that was known. A job that ran again after its failure ends anew; one that
 --- completed, or counts as completed, has done so for good.
-function ledger.enter(key, member, outcome)
+function dependencies.enter(key, member, outcome)
   local known = redis.call("HMGET", key, "depend:" .. member, "depdone:" .. member, "depweak:" .. member)
   local before = known[1]
   if outcome == before or known[2] and outcome ~= "success" then
@@ -52,7 +52,7 @@ end
 
 --- The counts that a rule asks for, and the rule; nil while the job is still being wired. A rule is about the start:
 --- once the job has run, it waits for the success of all its children, or for their end where it said so.
-function ledger.counts(queue, job_id)
+function dependencies.counts(queue, job_id)
   local hold, deps = queue .. WIRING, queue .. "deps:" .. job_id
   local fields = redis.call(
     "HMGET", queue .. "job:" .. job_id,
@@ -81,7 +81,7 @@ end
 
 --- Forget the failures of jobs that ran again and completed, which a client that only counts completions did not;
 --- whether there were any.
-function ledger.correct(queue, job_id)
+function dependencies.correct(queue, job_id)
   local key, found = queue .. "job:" .. job_id, false
   each_portion(queue, job_id, function(members)
     local fields = {}
@@ -101,7 +101,7 @@ end
 
 --- All that a job waited for counts as done: it was enough, and no client shall count it again, should the job wait for
 --- children later.
-function ledger.close(queue, job_id)
+function dependencies.close(queue, job_id)
   local key = queue .. "job:" .. job_id
   each_portion(queue, job_id, function(members)
     local ends, done = {}, {}
@@ -112,20 +112,20 @@ function ledger.close(queue, job_id)
     redis.call("HSET", key, unpack(done))
   end)
   redis.call("HDEL", key, "depsFailed", "depsSkipped")
-  redis.call("HSET", key, "depsCompleted", ledger.awaited(queue, job_id))
+  redis.call("HSET", key, "depsCompleted", dependencies.awaited(queue, job_id))
 end
 
 --- Let go of what held the job up, now that it runs. Who waits for the end of its children may wait for them again, so
 --- it keeps what it knows of each.
-function ledger.let_go(queue, job_id, counts, rule)
+function dependencies.let_go(queue, job_id, counts, rule)
   redis.call("SREM", queue .. "deps:" .. job_id, queue .. RULE)
   if counts.success < counts.total and rule ~= rules.CHILDREN_ENDED then
-    ledger.close(queue, job_id)
+    dependencies.close(queue, job_id)
   end
 end
 
 --- What a new job waits for, beside the jobs it names: its release when it is held, and what completions cannot bring.
-function ledger.obstacles(queue, held, rule)
+function dependencies.obstacles(queue, held, rule)
   local members = {}
   if held then
     members[1] = queue .. WIRING
@@ -137,12 +137,12 @@ function ledger.obstacles(queue, held, rule)
 end
 
 --- The field that marks a member which counts as completed however it ends.
-function ledger.weak_field(member)
+function dependencies.weak_field(member)
   return "depweak:" .. member
 end
 
 --- Forget that `member` ended, so that it is awaited again.
-function ledger.await(queue, job_id, member)
+function dependencies.await(queue, job_id, member)
   local key = queue .. "job:" .. job_id
   local before = redis.call("HGET", key, "depend:" .. member)
   if before then
@@ -154,23 +154,23 @@ function ledger.await(queue, job_id, member)
 end
 
 --- Hold a job that waits.
-function ledger.hold(queue, job_id)
+function dependencies.hold(queue, job_id)
   redis.call("SADD", queue .. "deps:" .. job_id, queue .. WIRING)
-  ledger.await(queue, job_id, queue .. WIRING)
+  dependencies.await(queue, job_id, queue .. WIRING)
 end
 
 --- Release a job that is held; whether it was.
-function ledger.release(queue, job_id)
+function dependencies.release(queue, job_id)
   return redis.call("SREM", queue .. "deps:" .. job_id, queue .. WIRING) == 1
 end
 
 --- For how many members a job waits, or waited.
-function ledger.awaited(queue, job_id)
+function dependencies.awaited(queue, job_id)
   return redis.call("SCARD", queue .. "deps:" .. job_id)
 end
 
 --- Whether anything that a job waited for is yet to end. `outcome_of(member)` is `pending` then.
-function ledger.any_pending(queue, job_id, outcome_of)
+function dependencies.any_pending(queue, job_id, outcome_of)
   local found = false
   each_portion(queue, job_id, function(members)
     for _, member in ipairs(members) do
@@ -213,7 +213,7 @@ local function reenter(key, members, found, counts)
 end
 
 --- Count anew how all that a job waits for ended: by `outcome_of(member)`, or as is known where that knows nothing.
-function ledger.recount(queue, job_id, outcome_of)
+function dependencies.recount(queue, job_id, outcome_of)
   local key, counts = queue .. "job:" .. job_id, { depsCompleted = 0, depsFailed = 0, depsSkipped = 0 }
   local rule = redis.call("HGET", key, "triggerRule")
   if NEEDS_MORE[rule] then
@@ -233,4 +233,4 @@ function ledger.recount(queue, job_id, outcome_of)
   end
 end
 
-return ledger
+return dependencies

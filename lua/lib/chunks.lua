@@ -1,11 +1,11 @@
 --- Commands with more words than the stack of a script holds, sent in pieces.
 
-local many = {}
+local chunks = {}
 
 local WORDS = 1000
 
 --- Whether any of the keys exists.
-function many.any_exist(keys)
+function chunks.any_exist(keys)
   for first = 1, #keys, WORDS do
     if redis.call("EXISTS", unpack(keys, first, math.min(first + WORDS - 1, #keys))) > 0 then
       return true
@@ -15,7 +15,7 @@ function many.any_exist(keys)
 end
 
 --- Send a command with words of a list behind the given ones.
-function many.call(words, ...)
+function chunks.call(words, ...)
   local head = { ... }
   for first = 1, #words, WORDS do
     local command = { unpack(head) }
@@ -26,4 +26,4 @@ function many.call(words, ...)
   end
 end
 
-return many
+return chunks
