@@ -17,7 +17,7 @@ from rich.table import Table
 from orchestration_queue.errors import PayloadError, UsageError
 
 __all__ = [
-    "STATE_COLOURS",
+    "STATE_COLORS",
     "JsonFlag",
     "Prefix",
     "QueueName",
@@ -50,7 +50,7 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 _NO_TERMINAL = 10_000
 """Columns for what nobody looks at in a terminal."""
 
-STATE_COLOURS = {
+STATE_COLORS = {
     "completed": "green",
     "running": "cyan",
     "submitting": "yellow",
@@ -113,8 +113,8 @@ def show_fields(fields: Mapping[str, Any]) -> None:
 
 
 def state_text(state: str | None) -> str:
-    """A state, in its colour."""
-    return f"[{STATE_COLOURS.get(state, 'magenta')}]{state}[/]" if state else "[dim]gone[/]"
+    """A state, in its color."""
+    return f"[{STATE_COLORS.get(state, 'magenta')}]{state}[/]" if state else "[dim]gone[/]"
 
 
 def seconds_text(seconds: float | None) -> str:

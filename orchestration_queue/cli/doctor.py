@@ -11,7 +11,7 @@ from rich.markup import escape
 
 from orchestration_queue.cli.common import JsonFlag, Prefix, Url, Yes, ask, console, fail, show_json
 from orchestration_queue.cli.verbs import counted
-from orchestration_queue.doctor import Finding, Severity, examine
+from orchestration_queue.doctor import Finding, Severity, run_checks
 from orchestration_queue.errors import StateError
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 
@@ -31,7 +31,7 @@ def doctor(
     """Look for what is wrong with the server, the queues and this machine."""
     seen: list[tuple[Finding, str | None]] = []
     with Console(stderr=True).status("looking") as status:
-        for finding in examine(url, queues or None, prefix=prefix, tell=status.update):
+        for finding in run_checks(url, queues or None, prefix=prefix, tell=status.update):
             fixed = None
             if fix and finding.fix:
                 status.stop()

@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from orchestration_queue.cli.common import STATE_COLOURS
+from orchestration_queue.cli.common import STATE_COLORS
 from orchestration_queue.client import FlowNode
 
 __all__ = ["graph", "mermaid", "span_text"]
@@ -63,17 +63,17 @@ def graph(nodes: Sequence[FlowNode], critical: Collection[str]) -> RenderableTyp
 
 def _row(node: FlowNode, level: str, is_critical: bool, longest: float) -> list[RenderableType]:
     outcome = node.outcome or "gone"
-    colour = STATE_COLOURS.get(outcome, "magenta")
+    color = STATE_COLORS.get(outcome, "magenta")
     tries = f" ({node.attempts} tries)" if node.attempts > 1 else ""
     name = escape(node.name) + _elements(node)
     rule = "" if node.rule == "all_success" or not node.deps else f" [italic]({escape(str(node.rule))})[/]"
     return [
         f"[dim]{level}[/]",
         f"[bold yellow]┃ {name}[/]" if is_critical else f"  {name}",
-        f"[{colour}]{_SIGNS.get(outcome, '·')} {outcome.replace('_', ' ')}{tries}[/]",
+        f"[{color}]{_SIGNS.get(outcome, '·')} {outcome.replace('_', ' ')}{tries}[/]",
         f"[dim]{span_text(node.waited)}[/]",
         span_text(node.seconds),
-        f"[{'yellow' if is_critical else colour}]{_bar(node.seconds, longest)}[/]",
+        f"[{'yellow' if is_critical else color}]{_bar(node.seconds, longest)}[/]",
         f"[dim]{escape(_some(node.deps))}{rule}[/]",
     ]
 
@@ -104,7 +104,7 @@ _FILLS = {
 
 
 def mermaid(nodes: Sequence[FlowNode]) -> str:
-    """The flow as a Mermaid flowchart, each node in the colour of its state."""
+    """The flow as a Mermaid flowchart, each node in the color of its state."""
     ids = {node.name: f"n{place}" for place, node in enumerate(nodes)}
     lines = ["flowchart TD"]
     for node in nodes:

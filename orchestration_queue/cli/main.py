@@ -17,7 +17,7 @@ from orchestration_queue.cli import (
     flow,
     job,
     library,
-    looking,
+    monitor,
     queue,
     scheduler,
     server,
@@ -108,9 +108,9 @@ app.add_typer(library.app, name="library")
 app.add_typer(dagster.app, name="dagster")
 app.add_typer(spark.app, name="spark")
 app.command("worker")(worker.work)
-app.command("workers")(looking.workers)
-app.command("events")(looking.events)
-app.command("top")(looking.top)
+app.command("workers")(monitor.workers)
+app.command("events")(monitor.events)
+app.command("top")(monitor.top)
 app.command("bench")(bench.bench)
 app.command("doctor")(doctor.doctor)
 

@@ -135,5 +135,5 @@ def _json(value: object) -> str:
 
 
 def _past(entry: SchedulerEntry, run: PastRun) -> str:
-    colour = _OUTCOMES.get(run.outcome, "yellow")
-    return f"{time_there(entry, run.due_ms)}  [{colour}]{escape(run.outcome)}[/]  {escape(run.job_id)}".rstrip()
+    color = _OUTCOMES.get(run.outcome, "yellow")
+    return f"{time_there(entry, run.due_ms)}  [{color}]{escape(run.outcome)}[/]  {escape(run.job_id)}".rstrip()

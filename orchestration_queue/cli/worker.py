@@ -16,7 +16,7 @@ import typer
 
 from orchestration_queue.cli.common import Prefix, Url, named_object
 from orchestration_queue.cli.metrics import MetricsHost, MetricsPort, MetricsQueue, QueueMetrics, endpoint
-from orchestration_queue.cli.reloading import run_anew_on_change
+from orchestration_queue.cli.reload import run_with_reload
 from orchestration_queue.errors import UsageError
 from orchestration_queue.options import WorkerOptions
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
@@ -68,7 +68,7 @@ def work(
     log_to_stderr(log_level)
     if reload:
         arguments = [argument for argument in sys.argv[1:] if argument != "--reload"]
-        raise typer.Exit(run_anew_on_change(arguments, Path.cwd()))
+        raise typer.Exit(run_with_reload(arguments, Path.cwd()))
     options = WorkerOptions(
         concurrency=concurrency,
         lock_duration=lock_duration,

@@ -21,7 +21,7 @@ from orchestration_queue.server import Connection
 from orchestration_queue.server.clock import now_ms
 from orchestration_queue.states import JobState
 
-__all__ = ["QUEUE_CHECKS", "Patient"]
+__all__ = ["QUEUE_CHECKS", "InspectedQueue"]
 
 _LATE = timedelta(minutes=1)
 _MANY_FINISHED = 100_000
@@ -34,7 +34,7 @@ _NOT_PUT_BACK = {
 
 
 @dataclass(frozen=True, slots=True)
-class Patient:
+class InspectedQueue:
     """A queue that is looked at."""
 
     queue: Queue
@@ -55,47 +55,47 @@ class Patient:
         return self.connection.follow(survey(self.queue.keys))
 
 
-def workers(patient: Patient) -> Iterator[Finding]:
+def workers(inspected: InspectedQueue) -> Iterator[Finding]:
     """Jobs that are ready have a worker, unless the queue is paused."""
-    counts = patient.queue.counts()
+    counts = inspected.queue.counts()
     if not counts.waiting:
         return
-    if patient.queue.is_paused():
+    if inspected.queue.is_paused():
         yield hint(
-            patient.name,
+            inspected.name,
             f"It is paused, and has {count(counts.waiting, 'ready job')}",
             "nobody takes them",
-            f"oq queue resume {patient.queue.name}, when they may run",
+            f"oq queue resume {inspected.queue.name}, when they may run",
         )
-    elif not patient.queue.workers():
+    elif not inspected.queue.workers():
         yield problem(
-            patient.name,
+            inspected.name,
             f"It has {count(counts.waiting, 'ready job')}, and no worker serves it",
             "nobody takes them",
-            f"oq worker module:tasks --queue {patient.queue.name}",
+            f"oq worker module:tasks --queue {inspected.queue.name}",
         )
-    elif (oldest := patient.queue.oldest_ready()) and oldest.timestamp() * 1000 < _long_ago_ms():
+    elif (oldest := inspected.queue.oldest_ready()) and oldest.timestamp() * 1000 < _long_ago_ms():
         yield hint(
-            patient.name,
+            inspected.name,
             f"A job has been ready since {oldest:%Y-%m-%d %H:%M:%S} UTC",
             "the workers do not keep up",
             "start more, or raise their concurrency",
         )
 
 
-def consumers(patient: Patient) -> Iterator[Finding]:
+def consumers(inspected: InspectedQueue) -> Iterator[Finding]:
     """Whoever holds jobs is alive: others' jobs wait until their leases have passed and a worker takes them over."""
-    keys = patient.queue.keys
-    described, _ = patient.connection.follow(reading.groups(keys))
+    keys = inspected.queue.keys
+    described, _ = inspected.connection.follow(reading.groups(keys))
     if not any(group["name"] == GROUP for group in described):
         return
-    alive = {worker.id for worker in patient.queue.workers()}
-    for name, pending in _consumers(patient):
+    alive = {worker.id for worker in inspected.queue.workers()}
+    for name, pending in _consumers(inspected):
         if name in alive:
             continue
         if pending:
             yield problem(
-                patient.name,
+                inspected.name,
                 f"{name} holds {count(pending, 'job')}, and is not alive",
                 "they stand still until a worker takes them over, once their leases have passed",
                 "start a worker, if there is none; otherwise wait for a lease's length",
@@ -103,13 +103,13 @@ def consumers(patient: Patient) -> Iterator[Finding]:
         else:
 
             def fix(consumer: str = name) -> str:
-                patient.connection.execute(
+                inspected.connection.execute(
                     Call("XGROUP", args=("DELCONSUMER", keys.stream, GROUP, consumer), near=keys.stream)
                 )
                 return f"forgot {consumer}"
 
             yield hint(
-                patient.name,
+                inspected.name,
                 f"{name} is not alive, and still among the stream's consumers",
                 "they add up where workers come and go",
                 "forget it",
@@ -117,50 +117,50 @@ def consumers(patient: Patient) -> Iterator[Finding]:
             )
 
 
-def _consumers(patient: Patient) -> Iterable[tuple[str, int]]:
-    stream = patient.queue.keys.stream
-    for facts in patient.connection.execute(Call("XINFO", args=("CONSUMERS", stream, GROUP), near=stream)):
+def _consumers(inspected: InspectedQueue) -> Iterable[tuple[str, int]]:
+    stream = inspected.queue.keys.stream
+    for facts in inspected.connection.execute(Call("XINFO", args=("CONSUMERS", stream, GROUP), near=stream)):
         told = dict(zip(facts[::2], facts[1::2], strict=True))
         yield told[b"name"].decode(), int(told[b"pending"])
 
 
-def jobs(patient: Patient) -> Iterator[Finding]:
+def jobs(inspected: InspectedQueue) -> Iterator[Finding]:
     """Every job is where its state says, parents wait for jobs that have not ended, and ordered jobs have a turn."""
-    seen = patient.survey()
+    seen = inspected.survey()
     part = "" if seen.is_whole else f" among {seen.jobs:,} jobs that were looked at"
     if seen.nowhere is None:
         yield hint(
-            patient.name,
+            inspected.name,
             "Its lists are too long to see whether every job is in one",
             "reading them would take the server's time",
             "look again when fewer jobs wait",
         )
     for job_id in seen.nowhere or ():
-        waits = seen.states[job_id] in _WAITS and not patient.is_broadcast()
+        waits = seen.states[job_id] in _WAITS and not inspected.is_broadcast()
         yield problem(
-            patient.name,
+            inspected.name,
             f"Job {job_id} says that it is {seen.states[job_id]}, and is in no list{part}",
             "no worker will ever find it",
             "make it due at once"
             if waits
-            else f"oq job show {patient.queue.name} {job_id}, then add it anew and remove this one",
-            partial(_put_back, patient, job_id) if waits else None,
+            else f"oq job show {inspected.queue.name} {job_id}, then add it anew and remove this one",
+            partial(_put_back, inspected, job_id) if waits else None,
         )
     for job_id, news in seen.waiting_in_vain.items():
         yield problem(
-            patient.name,
+            inspected.name,
             f"Job {job_id} waits for others, all of which have ended{part}",
             "it was not told, by a worker of another kind or one that died",
             "tell it; of a flow of ours, a worker does so within seconds",
-            partial(_tell, patient, job_id, news),
+            partial(_tell, inspected, job_id, news),
         )
     for group in seen.stalled_groups:
         yield problem(
-            patient.name,
+            inspected.name,
             f"The parked jobs of the ordering group {group.name!r} ({group.parked:,}) wait for {_whom(group)}",
             "none of them will ever run",
             "let the next of them go on",
-            partial(_mend_group, patient, group),
+            partial(_repair_group, inspected, group),
         )
 
 
@@ -170,33 +170,33 @@ def _whom(group: StalledGroup) -> str:
     return f"the job with number {group.seen_turn}, which is gone" if group.turn != group.seen_turn else "nobody"
 
 
-def _put_back(patient: Patient, job_id: str) -> str:
-    word = patient.connection.run(mending.put_back(patient.queue.keys, job_id, now_ms()))
+def _put_back(inspected: InspectedQueue, job_id: str) -> str:
+    word = inspected.connection.run(mending.put_back(inspected.queue.keys, job_id, now_ms()))
     if why := _NOT_PUT_BACK.get(word):
         raise StateError(f"Job {job_id} was not put back: it {why}.")
     return f"job {job_id} is due now" if word == mending.PUT_BACK else f"job {job_id} has gone on by itself"
 
 
-def _tell(patient: Patient, job_id: str, news: tuple[News, ...]) -> str:
-    patient.connection.follow(tell_all([(patient.queue.keys, Untold(news))], now_ms()))
-    job = patient.queue.get_job(job_id)
+def _tell(inspected: InspectedQueue, job_id: str, news: tuple[News, ...]) -> str:
+    inspected.connection.follow(tell_all([(inspected.queue.keys, Untold(news))], now_ms()))
+    job = inspected.queue.get_job(job_id)
     return f"told job {job_id}, which is {job.state() if job else 'gone'}"
 
 
-def _mend_group(patient: Patient, group: StalledGroup) -> str:
-    ready = patient.connection.run(mending.mend_group(patient.queue.keys, group, now_ms()))
+def _repair_group(inspected: InspectedQueue, group: StalledGroup) -> str:
+    ready = inspected.connection.run(mending.mend_group(inspected.queue.keys, group, now_ms()))
     return "it has gone on by itself" if ready < 0 else f"ready now: {count(ready, 'job')}"
 
 
-def letters(patient: Patient) -> Iterator[Finding]:
+def letters(inspected: InspectedQueue) -> Iterator[Finding]:
     """Dead letters are in their queue soon, also when it is on another server of a cluster, or was away for a while."""
-    if unsent := patient.connection.run(outbox.overdue(patient.queue.keys, _long_ago_ms())):
+    if unsent := inspected.connection.run(outbox.overdue(inspected.queue.keys, _long_ago_ms())):
         yield problem(
-            patient.name,
+            inspected.name,
             f"{count(len(unsent), 'dead letter')} could not be added to their queue",
             "who looks there misses jobs that have failed",
             "mend that queue, or its server; the workers' log says what it refuses",
-            partial(_post, patient, unsent),
+            partial(_post, inspected, unsent),
         )
 
 
@@ -204,32 +204,32 @@ def _long_ago_ms() -> int:
     return now_ms() - milliseconds(_LATE)
 
 
-def _post(patient: Patient, unsent: list[bytes]) -> str:
-    if refusals := patient.connection.follow(outbox.post(patient.queue.keys, unsent, now_ms())):
+def _post(inspected: InspectedQueue, unsent: list[bytes]) -> str:
+    if refusals := inspected.connection.follow(outbox.post(inspected.queue.keys, unsent, now_ms())):
         to, why = next(iter(refusals.items()))
         raise StateError(f"Queue {to} did not take all of them ({why}); mend it, and try again.")
     return f"added {count(len(unsent), 'dead letter')}"
 
 
-def growth(patient: Patient) -> Iterator[Finding]:
+def growth(inspected: InspectedQueue) -> Iterator[Finding]:
     """What finished jobs leave behind is bounded: else the server's memory fills with history."""
-    counts = patient.queue.counts()
+    counts = inspected.queue.counts()
     kept = (("completed", counts.completed, "remove_on_complete"), ("failed", counts.failed, "remove_on_fail"))
     for state, number, option in kept:
         if number > _MANY_FINISHED:
             yield hint(
-                patient.name,
+                inspected.name,
                 f"It keeps {number:,} {state} jobs",
                 "each takes about a kilobyte of the server's memory, or more",
-                f"JobOptions({option}=...), or oq queue clean {patient.queue.name} --state {state}",
+                f"JobOptions({option}=...), or oq queue clean {inspected.queue.name} --state {state}",
             )
-    events = int(patient.connection.execute(Call("XLEN", (patient.queue.keys.events,)), repeatable=True))
+    events = int(inspected.connection.execute(Call("XLEN", (inspected.queue.keys.events,)), repeatable=True))
     if events > _MANY_EVENTS:
         yield hint(
-            patient.name,
+            inspected.name,
             f"Its events stream has {events:,} entries",
             "it should be about a thousand, so somebody adds to it without a bound",
-            f"XTRIM {patient.queue.keys.events} MAXLEN ~ 1000",
+            f"XTRIM {inspected.queue.keys.events} MAXLEN ~ 1000",
         )
 
 

@@ -138,10 +138,10 @@ async def test_what_happens_right_now_is_shown(oq: Oq, queue: Queue) -> None:
     assert oq.json("workers", queue.name) == []
     first, second = (
         {row["queue"]: row for row in json.loads(look)}[queue.name]
-        for look in oq("top", "--json", "--looks", "2", "--interval", "0.1").stdout.splitlines()
+        for look in oq("top", "--json", "--rounds", "2", "--interval", "0.1").stdout.splitlines()
     )
     assert (first["waiting"], first["ended_per_s"], second["ended_per_s"]) == (1, None, 0)
-    table = oq("top", "--looks", "1").stdout
+    table = oq("top", "--rounds", "1").stdout
     assert queue.name in table
     worker = Worker(queue.name, handle, url=str(queue.url))
     running = asyncio.ensure_future(worker.run())

@@ -16,7 +16,7 @@ import pytest
 import redis
 
 from orchestration_queue.client import NewJob, Queue
-from orchestration_queue.doctor import Finding, Severity, examine
+from orchestration_queue.doctor import Finding, Severity, run_checks
 from orchestration_queue.doctor.server import Server, replication
 from orchestration_queue.errors import StateError
 from orchestration_queue.options import JobOptions, Ordering, WorkerOptions
@@ -52,7 +52,7 @@ def own(tmp_path: Path) -> Iterator[tuple[redis.Redis, str]]:
 
 def found(url: str, *queues: str, within: str = "") -> list[Finding]:
     """What is found, of which the text holds a word."""
-    findings = examine(url, queues)
+    findings = run_checks(url, queues)
     return [finding for finding in findings if within in f"{finding.where} {finding.what}"]
 
 
@@ -87,7 +87,7 @@ def test_a_policy_that_throws_jobs_away_is_found_and_mended(own: tuple[redis.Red
     finding = one(url, within="maxmemory-policy")
     assert finding.severity is Severity.PROBLEM
     assert finding.fix is not None
-    with_connection = examine(url, [])
+    with_connection = run_checks(url, [])
     for each in with_connection:
         if each.fix is not None and "maxmemory-policy" in each.what:
             assert "until the server restarts" in each.fix()
@@ -123,7 +123,7 @@ def test_missing_libraries_are_found_and_loaded(own: tuple[redis.Redis, str]) ->
     raw, url = own
     raw.function_flush()
     assert len(found(url, within="function library")) == 2
-    for finding in examine(url, []):
+    for finding in run_checks(url, []):
         if finding.fix is not None and "glidemq" in finding.what:
             assert finding.fix() == "loaded glidemq"
     assert found(url, within="function library") == []
@@ -214,7 +214,7 @@ async def test_the_dead_among_the_consumers_are_found_and_forgotten(
         holding = one(server_url, queue.name, within="holds 1 job, and is not alive")
         assert (holding.severity, holding.fix) == (Severity.PROBLEM, None)
     raw.xgroup_createconsumer(queue.keys.stream, "workers", "long-gone")
-    for finding in examine(server_url, [queue.name]):
+    for finding in run_checks(server_url, [queue.name]):
         if "long-gone" in finding.what:
             assert finding.fix is not None
             assert finding.fix() == "forgot long-gone"
@@ -242,7 +242,9 @@ def mend(url: str, queue: Queue, within: str) -> str:
     """Mend the only such finding."""
     finding = one(url, queue.name, within=within)
     assert finding.severity is Severity.PROBLEM
-    (said,) = [each.fix() for each in examine(url, [queue.name]) if each.what == finding.what and each.fix is not None]
+    (said,) = [
+        each.fix() for each in run_checks(url, [queue.name]) if each.what == finding.what and each.fix is not None
+    ]
     assert found(url, queue.name, within=within) == []
     return said
 
@@ -263,7 +265,7 @@ async def test_a_job_that_is_taken_in_that_moment_is_left_alone(
     job = queue.add("a")
     entries: Any = raw.xrange(queue.keys.stream)
     raw.xdel(queue.keys.stream, entries[0][0])
-    with closing(examine(server_url, [queue.name])) as findings:
+    with closing(run_checks(server_url, [queue.name])) as findings:
         fix = next(each.fix for each in findings if f"Job {job.id} " in each.what)
         assert fix is not None
         raw.xadd(queue.keys.stream, entries[0][1])
@@ -457,5 +459,5 @@ class _Stuck:
 def test_nothing_is_written(queue: Queue, server_url: str, raw: redis.Redis) -> None:
     queue.add("a")
     before = {key: raw.dump(key) for key in raw.scan_iter()}
-    list(examine(server_url, [queue.name]))
+    list(run_checks(server_url, [queue.name]))
     assert {key: raw.dump(key) for key in raw.scan_iter()} == before

@@ -6,24 +6,24 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 
 from orchestration_queue.client import Queue
 from orchestration_queue.doctor.finding import Finding, problem
-from orchestration_queue.doctor.queue import QUEUE_CHECKS, Patient
+from orchestration_queue.doctor.machine_checks import MACHINE_CHECKS
+from orchestration_queue.doctor.queue import QUEUE_CHECKS, InspectedQueue
 from orchestration_queue.doctor.server import SERVER_CHECKS, Server
-from orchestration_queue.doctor.surroundings import SURROUNDING_CHECKS
 from orchestration_queue.errors import ServerError
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 from orchestration_queue.server import Connection
 
-__all__ = ["CHECKS", "examine"]
+__all__ = ["CHECKS", "run_checks"]
 
 CHECKS: dict[str, Sequence[Callable[..., Iterator[Finding]]]] = {
     "Each server": SERVER_CHECKS,
     "Each queue": QUEUE_CHECKS,
-    "This machine": SURROUNDING_CHECKS,
+    "This machine": MACHINE_CHECKS,
 }
 """What is looked at, by what it is looked at in."""
 
 
-def examine(
+def run_checks(
     url: str | None = None,
     queues: Sequence[str] | None = None,
     *,
@@ -50,19 +50,19 @@ def examine(
                     yield from check(server)
         for name in Queue.names(connection=connection, prefix=prefix) if queues is None else queues:
             tell(f"looking at queue {name}")
-            yield from _queue(Patient(Queue(name, connection=connection, prefix=prefix), connection))
+            yield from _queue(InspectedQueue(Queue(name, connection=connection, prefix=prefix), connection))
     tell("looking at this machine")
-    for look_around in SURROUNDING_CHECKS:
-        yield from look_around()
+    for machine_check in MACHINE_CHECKS:
+        yield from machine_check()
 
 
-def _queue(patient: Patient) -> Iterator[Finding]:
+def _queue(inspected: InspectedQueue) -> Iterator[Finding]:
     try:
         for check in QUEUE_CHECKS:
-            yield from check(patient)
+            yield from check(inspected)
     except ServerError as error:
         yield problem(
-            patient.name,
+            inspected.name,
             f"It cannot be looked at: {str(error).rstrip('.')}",
             "what is wrong with it stays unknown",
             "mend the server or the user's rights first",

@@ -13,14 +13,14 @@ from pathlib import Path
 
 from orchestration_queue.errors import UsageError
 
-__all__ = ["run_anew_on_change"]
+__all__ = ["run_with_reload"]
 
-_RELOADED = "orchestration_queue.cli.reloaded"
+_CHILD_MODULE = "orchestration_queue.cli.reload_child"
 """What runs in the process of its own."""
 _logger = logging.getLogger(__name__)
 
 
-def run_anew_on_change(arguments: Sequence[str], directory: Path) -> int:
+def run_with_reload(arguments: Sequence[str], directory: Path) -> int:
     """Run `oq` in a process of its own, and anew whenever a Python file below the directory has changed.
 
     What runs is told to stop first, and finishes its jobs. If it fails, the next change starts it again.
@@ -63,4 +63,4 @@ def run_anew_on_change(arguments: Sequence[str], directory: Path) -> int:
 
 
 def _start(arguments: Sequence[str]) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, "-m", _RELOADED, str(os.getpid()), *arguments])
+    return subprocess.Popen([sys.executable, "-m", _CHILD_MODULE, str(os.getpid()), *arguments])

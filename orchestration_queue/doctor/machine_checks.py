@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from orchestration_queue.doctor.finding import Finding, hint, problem
 from orchestration_queue.errors import JavaNotFoundError
 
-__all__ = ["SURROUNDING_CHECKS"]
+__all__ = ["MACHINE_CHECKS"]
 
 _HERE = "this machine"
 
@@ -52,4 +52,4 @@ def dagster() -> Iterator[Finding]:
         )
 
 
-SURROUNDING_CHECKS = (java, dagster)
+MACHINE_CHECKS = (java, dagster)

@@ -63,7 +63,7 @@ def events(
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
+class _Snapshot:
     """What one look at a queue saw."""
 
     at_s: float
@@ -77,15 +77,15 @@ class _Look:
         return self.counts.completed + self.counts.failed
 
 
-def _look(queue: Queue) -> _Look:
+def _take_snapshot(queue: Queue) -> _Snapshot:
     since = queue.oldest_ready()
     oldest_s = None if since is None else max(0.0, now_ms() / 1000 - since.timestamp())
-    return _Look(time.monotonic(), queue.counts(), oldest_s, queue.is_paused())
+    return _Snapshot(time.monotonic(), queue.counts(), oldest_s, queue.is_paused())
 
 
 def top(
-    interval: Annotated[float, typer.Option(help="Seconds between two looks.", min=0.1)] = 1.0,
-    looks: Annotated[int | None, typer.Option(help="Leave after so many; default on Ctrl-C.", min=1)] = None,
+    interval: Annotated[float, typer.Option(help="Seconds between two rounds.", min=0.1)] = 1.0,
+    rounds: Annotated[int | None, typer.Option(help="Leave after so many; default on Ctrl-C.", min=1)] = None,
     url: Url = None,
     prefix: Prefix = DEFAULT_PREFIX,
     as_json: JsonFlag = False,
@@ -93,33 +93,33 @@ def top(
     """Watch all queues: how full, how fast, how late. New queues are looked for every tenth time."""
     with Connection.open(url) as connection, Live(console=Console(), auto_refresh=False, transient=True) as live:
         queues: dict[str, Queue] = {}
-        before: dict[str, _Look] = {}
+        before: dict[str, _Snapshot] = {}
         done = 0
         while True:
             if done % 10 == 0:
                 names = Queue.names(connection=connection, prefix=prefix)
                 queues = {name: Queue(name, connection=connection, prefix=prefix) for name in names}
-            now = {name: _look(queue) for name, queue in queues.items()}
+            now = {name: _take_snapshot(queue) for name, queue in queues.items()}
             if as_json:
                 typer.echo(json.dumps(_facts(now, before)))
             else:
                 table = _table(now, before)
                 live.update(table, refresh=True)
             before, done = now, done + 1
-            if looks is not None and done >= looks:
+            if rounds is not None and done >= rounds:
                 break
             time.sleep(interval)
     if not as_json:
         console().print(table)
 
 
-def _rate(look: _Look, before: _Look | None) -> float | None:
+def _rate(look: _Snapshot, before: _Snapshot | None) -> float | None:
     if before is None or before is look:
         return None
     return max(0, look.ended - before.ended) / (look.at_s - before.at_s)
 
 
-def _facts(now: Mapping[str, _Look], before: Mapping[str, _Look]) -> list[dict[str, object]]:
+def _facts(now: Mapping[str, _Snapshot], before: Mapping[str, _Snapshot]) -> list[dict[str, object]]:
     return [
         {
             "queue": name,
@@ -132,7 +132,7 @@ def _facts(now: Mapping[str, _Look], before: Mapping[str, _Look]) -> list[dict[s
     ]
 
 
-def _table(now: Mapping[str, _Look], before: Mapping[str, _Look]) -> Table:
+def _table(now: Mapping[str, _Snapshot], before: Mapping[str, _Snapshot]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("queue")
     for column in ("waiting", "active", "delayed", "failed", "ended/s", "oldest"):
