@@ -63,7 +63,7 @@ if TYPE_CHECKING:
         AsyncActiveJob,
         BroadcastWorker,
         RateLimitError,
-        SharedPlaces,
+        SharedSlots,
         Worker,
         sandboxed,
     )
@@ -114,7 +114,7 @@ __all__ = [
     "RateLimitError",
     "RepeatAfterComplete",
     "Retention",
-    "SharedPlaces",
+    "SharedSlots",
     "Task",
     "Tasks",
     "TokenBucket",
@@ -143,6 +143,6 @@ _HOMES = {
     "states": "JobState",
     "protocol.codec": "Codec register_codec",
     "tasks": "Depends JobLogs Task Tasks current_job",
-    "worker": "ActiveJob AsyncActiveJob BroadcastWorker RateLimitError SharedPlaces Worker sandboxed",
+    "worker": "ActiveJob AsyncActiveJob BroadcastWorker RateLimitError SharedSlots Worker sandboxed",
 }
 __getattr__, __dir__ = lazy_names(__name__, {name: home for home, names in _HOMES.items() for name in names.split()})

@@ -195,7 +195,7 @@ class LeaseLostError(StateError):
         self.queue, self.job_id = queue, job_id
         super().__init__(
             f"Job {job_id!r} of queue {queue!r} is no longer ours: its lease ended and another worker took it, "
-            "so this outcome was discarded; raise `lock_duration` if the worker was only slow."
+            "so this outcome was discarded; raise `lease` if the worker was only slow."
         )
 
 

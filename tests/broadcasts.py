@@ -21,7 +21,7 @@ __all__ = ["QUICK", "THRICE", "Seen", "fall_silent", "settled", "subscribed"]
 
 QUICK = WorkerOptions(
     concurrency=4,
-    lock_duration=timedelta(seconds=30),  # what is to be taken over, falls silent when the test says so
+    lease=timedelta(seconds=30),  # what is to be taken over, falls silent when the test says so
     stalled_interval=timedelta(milliseconds=200),
     promotion_interval=timedelta(milliseconds=50),
     drain=timedelta(seconds=5),

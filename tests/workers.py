@@ -16,13 +16,13 @@ __all__ = ["HEARS_SOON", "QUICK", "working"]
 
 QUICK = WorkerOptions(
     concurrency=4,
-    lock_duration=timedelta(seconds=5),  # long enough to be renewed in time on a busy machine
+    lease=timedelta(seconds=5),  # long enough to be renewed in time on a busy machine
     stalled_interval=timedelta(milliseconds=300),
     promotion_interval=timedelta(milliseconds=100),
     flow_interval=timedelta(milliseconds=200),
     drain=timedelta(seconds=5),
 )
-HEARS_SOON = JobOptions(lock_duration=timedelta(seconds=1))
+HEARS_SOON = JobOptions(lease=timedelta(seconds=1))
 """A job whose worker hears of its revocation within half a second: with the renewal of its lease."""
 
 

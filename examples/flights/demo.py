@@ -214,7 +214,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 WORKER_OPTIONS = (
     *("--queue", settings.QUEUE, "--concurrency", "1"),
     # A lost worker is to be noticed within seconds here; the defaults (30 s) suit production.
-    *("--lock-duration", "6", "--stalled-interval", "2", "--promotion-interval", "1"),
+    *("--lease", "6", "--stalled-interval", "2", "--promotion-interval", "1"),
 )
 
 

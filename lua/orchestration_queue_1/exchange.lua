@@ -16,7 +16,7 @@
 --- @arg   group                text         consumer group
 --- @arg   consumer             text         who takes jobs
 --- @arg   want                 int          jobs to start beyond the delivered ones; delayed and prioritized ones that are due too
---- @arg   honour_pause         flag         start nothing while the queue is paused; deliveries go back
+--- @arg   honor_pause         flag         start nothing while the queue is paused; deliveries go back
 --- @arg   cluster              flag         keys of other queues may be on other servers: tell their jobs by notices
 --- @arg   dead_letter          text         queue to which a letter goes about each job that fails for good; empty for none
 --- @arg   skip_events          flag         emit no `completed` event, nor a `failed` one of a job that costs too much
@@ -86,7 +86,7 @@ exchange.flush(self)
 propagation.run(self.outcomes)
 local stopped = ""
 if want > 0 or deliveries[1] then
-  stopped = dispatch.serve(self, deliveries, want, honour_pause)
+  stopped = dispatch.serve(self, deliveries, want, honor_pause)
   exchange.flush(self)
 end
 local _, elsewhere, remaining = unpack(propagation.finish(self.outcomes))

@@ -55,7 +55,7 @@ def work(
     ] = None,
     queue: Annotated[str, typer.Option("--queue", "-q", envvar="OQ_QUEUE", help="The queue.")] = "dagster",
     concurrency: Annotated[int, typer.Option(envvar="OQ_CONCURRENCY", help="Steps and runs at a time.")] = 1,
-    lock_duration: Annotated[
+    lease: Annotated[
         float, typer.Option(help="Seconds without a sign of life after which a step counts as lost.")
     ] = 30,
     stalled_interval: Annotated[float, typer.Option(help="Seconds between two looks for lost ones.")] = 30,
@@ -95,9 +95,7 @@ def work(
         queue,
         locations,
         url=url,
-        options=WorkerOptions(
-            concurrency=concurrency, lock_duration=lock_duration, stalled_interval=stalled_interval, drain=drain
-        ),
+        options=WorkerOptions(concurrency=concurrency, lease=lease, stalled_interval=stalled_interval, drain=drain),
         prefix=prefix,
         recycling=Recycling(max_works, None if max_memory is None else max_memory * _MIB),
         grace=timedelta(seconds=grace),

@@ -20,7 +20,7 @@ from orchestration_queue.cli.reload import run_with_reload
 from orchestration_queue.errors import UsageError
 from orchestration_queue.options import WorkerOptions
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
-from orchestration_queue.worker import Handler, Polling, Router, SharedPlaces, Worker
+from orchestration_queue.worker import Handler, Polling, Router, SharedSlots, Worker
 
 __all__ = ["log_to_stderr", "run_until_told", "work"]
 
@@ -40,11 +40,11 @@ def work(
         Polling | None,
         typer.Option(
             envvar="OQ_POLLING",
-            help="Let the queues share their places: ordered serves one only while those named before have no job "
-            "ready, round-robin all in turn. Default places for each.",
+            help="Let the queues share their slots: ordered serves one only while those named before have no job "
+            "ready, round-robin all in turn. Default slots for each.",
         ),
     ] = None,
-    lock_duration: Annotated[
+    lease: Annotated[
         float, typer.Option(help="Seconds without a sign of life after which another worker takes a job.")
     ] = 30,
     stalled_interval: Annotated[float, typer.Option(help="Seconds between two looks for such jobs.")] = 30,
@@ -71,7 +71,7 @@ def work(
         raise typer.Exit(run_with_reload(arguments, Path.cwd()))
     options = WorkerOptions(
         concurrency=concurrency,
-        lock_duration=lock_duration,
+        lease=lease,
         stalled_interval=stalled_interval,
         promotion_interval=promotion_interval,
         drain=drain,
@@ -79,8 +79,8 @@ def work(
     )
     handler = _load(target)
     names = list(dict.fromkeys(queue or _own_queue(target, handler)))
-    places = SharedPlaces(concurrency, polling) if polling and len(names) > 1 else None
-    workers = [Worker(name, handler, url=url, options=options, prefix=prefix, places=places) for name in names]
+    slots = SharedSlots(concurrency, polling) if polling and len(names) > 1 else None
+    workers = [Worker(name, handler, url=url, options=options, prefix=prefix, slots=slots) for name in names]
     shown = dict.fromkeys([*(names if queue_metrics else ()), *(metrics_queue or ())])
     with endpoint(workers, metrics_host, metrics_port, [*shown], url=url, prefix=prefix):
         told_twice = asyncio.run(run_until_told(*workers))

@@ -186,7 +186,7 @@ class QueueRunLauncher(RunLauncher[dg.DagsterInstance], ConfigurableClass):
             job_id=work.job_id,
             priority=wire_priority(priority_of({}, run.tags)),
             timeout=work.timeout,
-            lock_duration=self._options.lease,
+            lease=self._options.lease,
             headers=headers_of(self._instance, run),
             remove_on_complete=KEPT,
             remove_on_fail=KEPT,

@@ -155,7 +155,7 @@ class QueueStepHandler(StepHandler):
             job_id=work.job_id,
             priority=wire_priority(route.priority),
             timeout=route.timeout,
-            lock_duration=self._options.lease,
+            lease=self._options.lease,
             headers=headers,
             remove_on_complete=KEPT,
             remove_on_fail=KEPT,

@@ -141,7 +141,7 @@ class JobOptions(Options):
     """The handler's time limit."""
     ttl: NonNegative = timedelta(0)
     """Fail the job as ``expired`` when it has not started this long after adding; 0 means never."""
-    lock_duration: Annotated[timedelta, Field(ge=timedelta(seconds=1), le=timedelta(days=1))] | None = None
+    lease: Annotated[timedelta, Field(ge=timedelta(seconds=1), le=timedelta(days=1))] | None = None
     """How long this job may go without a heartbeat before another worker takes it; None takes the worker's."""
     ordering: Ordering | None = None
     cost: Annotated[float, Field(ge=0, le=MOST_TOKENS)] = 0
@@ -192,7 +192,7 @@ class JobOptions(Options):
             "attempts": self.attempts or None,
             "timeout": milliseconds(self.timeout) if self.timeout else None,
             "ttl": milliseconds(self.ttl) or None,
-            "lockDuration": milliseconds(self.lock_duration) if self.lock_duration else None,
+            "lockDuration": milliseconds(self.lease) if self.lease else None,
             "cost": self.cost or None,
             "headers": dict(self.headers) or None,
             "removeOnComplete": self.remove_on_complete and self.remove_on_complete.wire_option,

@@ -36,7 +36,7 @@ class WorkerOptions(Options):
 
     concurrency: Annotated[int, Field(ge=1, le=10_000)] = 1
     """Jobs at a time in this process."""
-    lock_duration: Annotated[timedelta, Field(ge=timedelta(seconds=1), le=timedelta(days=1))] = timedelta(seconds=30)
+    lease: Annotated[timedelta, Field(ge=timedelta(seconds=1), le=timedelta(days=1))] = timedelta(seconds=30)
     """A job without a heartbeat for this long is taken by another worker."""
     stalled_interval: Annotated[timedelta, Field(ge=timedelta(milliseconds=100))] = timedelta(seconds=30)
     """How often to look for such jobs."""
@@ -48,7 +48,7 @@ class WorkerOptions(Options):
     """The longest single wait for a new job. LIFO jobs, which end no wait, start within this time on an idle worker."""
     drain: NonNegative = timedelta(seconds=30)
     """On shutdown, how long running jobs may take to finish before they are left to another worker."""
-    honour_pause: bool = True
+    honor_pause: bool = True
     """Stop taking jobs while the queue is paused (Node's workers never do)."""
     run_schedulers: bool = True
     """Take part in firing the queue's repeatable jobs."""

@@ -29,7 +29,7 @@ from orchestration_queue.spark.process import Ended, run_child
 from orchestration_queue.spark.references import Keep
 from orchestration_queue.spark.registry import reference
 from orchestration_queue.spark.scratch import scratch_directory
-from orchestration_queue.worker.spans import annotate
+from orchestration_queue.worker.tracing_hooks import annotate
 
 __all__ = ["run_spark"]
 

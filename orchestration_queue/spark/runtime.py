@@ -17,7 +17,7 @@ from orchestration_queue.spark.connect.server import ConnectServer
 from orchestration_queue.spark.options import SparkOptions
 from orchestration_queue.spark.references import DataFrameRef, Keep, call_with_frames, dataframe_parameters
 from orchestration_queue.spark.run import run_spark
-from orchestration_queue.worker.spans import span
+from orchestration_queue.worker.tracing_hooks import span
 
 if TYPE_CHECKING:
     from orchestration_queue.worker import ActiveJob

@@ -10,8 +10,8 @@ from prometheus_client import CollectorRegistry
 
 from orchestration_queue.protocol.call import Call
 from orchestration_queue.server.watching import watchers
-from orchestration_queue.telemetry.made import counter, histogram
 from orchestration_queue.telemetry.names import metric
+from orchestration_queue.telemetry.prometheus import counter, histogram
 
 __all__ = ["CallMetrics"]
 

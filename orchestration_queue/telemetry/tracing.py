@@ -16,7 +16,7 @@ from orchestration_queue._version import __version__
 from orchestration_queue.client import headers
 from orchestration_queue.worker import AsyncActiveJob, JobInterrupt
 from orchestration_queue.worker.middleware import CallNext
-from orchestration_queue.worker.spans import Attributes, spans_go_to
+from orchestration_queue.worker.tracing_hooks import Attributes, tracing_to
 
 __all__ = ["Tracing", "trace_jobs"]
 
@@ -96,7 +96,7 @@ class Tracing:
             set_status_on_exception=False,
         ) as span:
             try:
-                with spans_go_to(self):
+                with tracing_to(self):
                     return await call_next()
             except JobInterrupt:
                 raise  # it goes on later, and that is no failure

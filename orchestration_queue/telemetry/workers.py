@@ -11,8 +11,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from orchestration_queue.protocol.record import JobRecord
-from orchestration_queue.telemetry.made import counter, histogram
 from orchestration_queue.telemetry.names import metric
+from orchestration_queue.telemetry.prometheus import counter, histogram
 from orchestration_queue.worker import Worker, WorkerEvent, WorkerEventType
 
 __all__ = ["WorkerMetrics"]

@@ -14,7 +14,7 @@ from orchestration_queue.options import WorkerOptions
 from orchestration_queue.protocol.record import JobRecord, when
 from orchestration_queue.server import AsyncConnection
 from orchestration_queue.states import JobState
-from orchestration_queue.testing.observing import Witness, look
+from orchestration_queue.testing.snapshot import Recorder, look
 from orchestration_queue.testing.time_machine import TimeMachine
 from orchestration_queue.worker import Handler, Router, Worker
 
@@ -136,7 +136,7 @@ class _Session:
         self._queue = AsyncQueue(queue.name, connection=self._channel, prefix=queue.keys.prefix)
         self._connection = connection
         self._clock = clock
-        self._witness = Witness()
+        self._witness = Recorder()
         interval = min(options.promotion_interval, _PROMOTION_INTERVAL)
         self._options = options.model_copy(update={"promotion_interval": interval})
         self._worker = Worker(

@@ -6,9 +6,9 @@ from orchestration_queue.worker.interrupts import JobInterrupt, RateLimitError
 from orchestration_queue.worker.job import ActiveJob, AsyncActiveJob
 from orchestration_queue.worker.middleware import CallNext, Middleware
 from orchestration_queue.worker.outcome import Strategy
-from orchestration_queue.worker.places import Polling, SharedPlaces
 from orchestration_queue.worker.runner import Handler, Router
 from orchestration_queue.worker.sandbox import sandboxed
+from orchestration_queue.worker.slots import Polling, SharedSlots
 from orchestration_queue.worker.worker import Worker
 
 __all__ = [
@@ -22,7 +22,7 @@ __all__ = [
     "Polling",
     "RateLimitError",
     "Router",
-    "SharedPlaces",
+    "SharedSlots",
     "Strategy",
     "Worker",
     "WorkerEvent",

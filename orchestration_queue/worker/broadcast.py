@@ -13,7 +13,7 @@ from orchestration_queue.protocol.operations.subscribing import Member
 from orchestration_queue.protocol.operations.working import Renewal
 from orchestration_queue.protocol.subjects import SubjectFilter
 from orchestration_queue.server import AsyncConnection, Connection, ServerUrl
-from orchestration_queue.worker.broadcast_line import BroadcastLine
+from orchestration_queue.worker.broadcast_io import BroadcastIO
 from orchestration_queue.worker.middleware import Middleware
 from orchestration_queue.worker.outcome import Strategy
 from orchestration_queue.worker.runner import Handler, Router
@@ -82,8 +82,8 @@ class BroadcastWorker(Worker):
         self._subjects = SubjectFilter(subjects)
         self._start_from = check_start(start_from)
 
-    def _make_line(self, calls: AsyncConnection, waits: AsyncConnection) -> BroadcastLine:
-        return BroadcastLine(self._member, self._subjects, self._start_from, calls, waits, self.options)
+    def _make_queue_io(self, calls: AsyncConnection, waits: AsyncConnection) -> BroadcastIO:
+        return BroadcastIO(self._member, self._subjects, self._start_from, calls, waits, self.options)
 
     def _renew(self, connection: Connection, leases: Sequence[Lease], at_ms: int) -> list[Renewal]:
         looks = all_good(connection.pipeline([call for lease in leases for call in self._member.look(lease)]))

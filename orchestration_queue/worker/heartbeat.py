@@ -14,14 +14,14 @@ from orchestration_queue.protocol.lease import Lease
 from orchestration_queue.protocol.operations.working import Renewal
 from orchestration_queue.server import Connection, ServerUrl
 
-__all__ = ["LAST_WORDS_S", "Heartbeat", "Renew"]
+__all__ = ["SHUTDOWN_TIMEOUT_S", "Heartbeat", "Renew"]
 
 Renew: TypeAlias = Callable[[Connection, Sequence[Lease], int], list[Renewal]]
 """Renews leases through a connection at a time, epoch ms; says what became of each."""
 
 log = logging.getLogger("orchestration_queue.worker")
 
-LAST_WORDS_S = 2.0
+SHUTDOWN_TIMEOUT_S = 2.0
 """How long who leaves waits for an answer of the server, which may be standing still."""
 
 
@@ -53,7 +53,7 @@ class Heartbeat:
         self._now_ms = now_ms
         self._url = url
         self._tick_s = lease_s / 8
-        self._kept: dict[Lease, _Kept] = {}
+        self._kept: dict[Lease, _RenewedLease] = {}
         self._wake = threading.Event()
         self._over = False
         self._thread = threading.Thread(target=self._run, name="oq-heartbeat", daemon=True)
@@ -61,7 +61,7 @@ class Heartbeat:
 
     def keep(self, lease: Lease, lease_s: float, since: float) -> None:
         """Renew this job's lease, which was asked for at that time of :func:`time.monotonic`."""
-        self._kept[lease] = _Kept(lease, lease_s / 2, since + lease_s / 2)
+        self._kept[lease] = _RenewedLease(lease, lease_s / 2, since + lease_s / 2)
         if lease_s / 8 < self._tick_s:
             self._tick_s = lease_s / 8
             self._wake.set()
@@ -80,7 +80,7 @@ class Heartbeat:
         """Stop, and wait for the thread to end, unless the server owes it an answer for too long."""
         self._over = True
         self._wake.set()
-        self._thread.join(LAST_WORDS_S)
+        self._thread.join(SHUTDOWN_TIMEOUT_S)
 
     def _run(self) -> None:
         connection: Connection | None = None
@@ -106,13 +106,13 @@ class Heartbeat:
         if connection is not None:
             connection.close()
 
-    def _due(self) -> list[_Kept]:
+    def _due(self) -> list[_RenewedLease]:
         now = time.monotonic()
         return [kept for kept in list(self._kept.values()) if kept.next_at <= now]
 
 
 @dataclass(slots=True)
-class _Kept:
+class _RenewedLease:
     """A lease, and when to renew it next."""
 
     lease: Lease

@@ -20,7 +20,7 @@ from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.server import AsyncConnection
 from orchestration_queue.server._async.reporting import report_usage
 from orchestration_queue.states import JobState
-from orchestration_queue.worker.facts import JobFacts, Standing
+from orchestration_queue.worker.active_job import BaseActiveJob, RunState
 from orchestration_queue.worker.interrupts import JobInterrupt
 
 __all__ = ["ActiveJob", "AsyncActiveJob"]
@@ -29,11 +29,11 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class AsyncActiveJob(JobFacts):
+class AsyncActiveJob(BaseActiveJob):
     """The running job, for a handler that is a coroutine."""
 
     def __init__(self, record: JobRecord, keys: QueueKeys, connection: AsyncConnection) -> None:
-        super().__init__(Standing(record, keys))
+        super().__init__(RunState(record, keys))
         self._keys = keys
         self._connection = connection
         self._mapped: dict[str, elements.MappedResults] = {}
@@ -64,7 +64,7 @@ class AsyncActiveJob(JobFacts):
         """
         encoded = codec.encode(data, f"The data of job {self.name!r}")
         await self._connection.run(control.update_data(self._keys, self.id, encoded))
-        self._standing.record = JobRecord(self.id, {**self.record.fields, "data": encoded})
+        self._state.record = JobRecord(self.id, {**self.record.fields, "data": encoded})
 
     async def report_usage(self, used: Usage) -> None:
         """Store what the job used, in place of what it reported before, and count it for its queue.
@@ -214,11 +214,11 @@ def _from_thread(
     return call
 
 
-class ActiveJob(JobFacts):
+class ActiveJob(BaseActiveJob):
     """The running job, for a handler that is a plain function in a thread."""
 
     def __init__(self, job: AsyncActiveJob, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(job._standing)
+        super().__init__(job._state)
         self._job = job
         self._loop = loop
 

@@ -1,17 +1,17 @@
-"""The worker's decisions, pure: events go in, the next step comes out. No clock, no socket, no loop.
+"""The worker's state machine. Pure: events go in, the next step comes out. No clock, no socket, no loop.
 
-The machine knows how many jobs run, which outcomes wait to be told, and whether the queue has a backlog. From
-these it says what to do next:
+The machine knows how many jobs run, which outcomes are not sent yet, and whether the queue has a backlog. From
+these it derives the next step:
 
-* :class:`Exchange` - one trip to the server: tell outcomes, start or return delivered jobs, take more;
-* :class:`Listen` - nothing is ready: wait at the server for the next job;
-* :class:`Watch` - nothing is ready, and its place may be another queue's then: wait for news of a job;
-* :class:`Rest` - wait for something to happen here;
-* :class:`Recover` - a reply was lost: look what we were given in it;
-* :class:`Leave` - all is told; go.
+* :class:`Exchange` - one request to the server: send outcomes, start or return delivered jobs, take more;
+* :class:`Listen` - nothing is ready: block at the server until a job arrives;
+* :class:`Watch` - nothing is ready, and the slots are shared: block until a job arrives, and leave it there;
+* :class:`Rest` - wait for a local event;
+* :class:`Recover` - a reply was lost: find the jobs that were delivered in it;
+* :class:`Leave` - everything is sent; stop.
 
-A worker with a backlog never listens, and one that listens asks only for places it has. Two trips may be under way at
-a time, each for half of the places: while the server is busy with one, the handlers are with the jobs of the other.
+A worker with a backlog never listens, and one that listens asks only for slots it has. Up to two exchanges run
+concurrently, each for half of the slots: while the server works on one, the handlers work on the jobs of the other.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from enum import Enum, auto
 
 from orchestration_queue.protocol.lease import Delivery, Settlement
 from orchestration_queue.protocol.operations.working import Why
-from orchestration_queue.worker.places import SharedPlaces
+from orchestration_queue.worker.slots import SharedSlots
 
 __all__ = ["Exchange", "Leave", "Listen", "Machine", "Pause", "Phase", "Recover", "Rest", "Step", "Watch"]
 
@@ -50,7 +50,7 @@ class Pause(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """One trip to the server.
+    """One exchange to the server.
 
     Attributes:
         settle: Outcomes to tell.
@@ -96,7 +96,7 @@ class Leave:
 
 Step = Exchange | Listen | Watch | Rest | Recover | Leave
 
-_MOST_TRIPS = 2
+_MAX_EXCHANGES = 2
 
 
 @dataclass(slots=True, eq=False)
@@ -104,8 +104,8 @@ class Machine:
     """The state of one worker.
 
     Attributes:
-        places: Jobs it runs at a time.
-        portion: Most jobs it takes on one trip.
+        slots: Jobs it runs at a time.
+        batch_size: Most jobs it takes on one exchange.
         shared: Places that it shares with the workers of other queues; of these it has as many as it is offered.
         phase: What it is up to.
         pauses: Who wants no new jobs taken; it finishes those it has.
@@ -115,14 +115,14 @@ class Machine:
         underway: Trips that have set out and are not back.
         listening: Places promised to a wait at the server, or 1 when it only watches; 0 when no wait is under way.
         backlog: The queue had more than we took, or may have.
-        hunch: Nobody has seen that backlog; one trip is enough to find out.
-        doubt: A reply was lost, and jobs may have come with it.
+        backlog_unconfirmed: Nobody has seen that backlog; one exchange is enough to find out.
+        needs_recovery: A reply was lost, and jobs may have come with it.
         full: The queue lets no more jobs run at present, whichever worker runs them.
     """
 
-    places: int
-    portion: int = 0
-    shared: SharedPlaces | None = None
+    slots: int
+    batch_size: int = 0
+    shared: SharedSlots | None = None
     phase: Phase = Phase.RUNNING
     pauses: set[Pause] = field(default_factory=set)
     running: int = 0
@@ -131,13 +131,13 @@ class Machine:
     underway: list[Exchange] = field(default_factory=list)
     listening: int = 0
     backlog: bool = True
-    hunch: bool = False
-    doubt: bool = False
+    backlog_unconfirmed: bool = False
+    needs_recovery: bool = False
     full: bool = False
 
     def __post_init__(self) -> None:
-        """Share the places among the trips, unless told otherwise."""
-        self.portion = self.portion or -(-self.places // _MOST_TRIPS)
+        """Share the slots among the exchanges, unless told otherwise."""
+        self.batch_size = self.batch_size or -(-self.slots // _MAX_EXCHANGES)
         if self.shared is not None:
             self.shared.add(self)
 
@@ -148,31 +148,31 @@ class Machine:
 
     @property
     def taken(self) -> int:
-        """Places that have a job, or may have one when a trip is back."""
-        return self.running + len(self.inbox) + sum(trip.want + len(trip.start) for trip in self.underway)
+        """Places that have a job, or may have one when a exchange is back."""
+        return self.running + len(self.inbox) + sum(exchange.want + len(exchange.start) for exchange in self.underway)
 
     @property
     def free(self) -> int:
         """Places that nobody has been promised."""
         if self.shared is not None:
-            return min(self.places - self.taken, self.shared.offer(self))
-        return self.places - self.taken - self.listening
+            return min(self.slots - self.taken, self.shared.offer(self))
+        return self.slots - self.taken - self.listening
 
     @property
-    def is_hungry(self) -> bool:
+    def wants_jobs(self) -> bool:
         """Whether it has room for jobs, and knows, or must suppose, that there are some.
 
         While the queue is full, only an outcome of ours is a reason to ask again at once.
         """
-        would_take = self.is_taking and not self.doubt and self.taken < self.places
+        would_take = self.is_taking and not self.needs_recovery and self.taken < self.slots
         return would_take and self.backlog and (not self.full or bool(self.outbox))
 
     @property
     def may_ask(self) -> bool:
-        """Whether the next trip would ask for jobs, if it was offered places for them."""
-        if not self.is_hungry or self.listening or len(self.underway) == _MOST_TRIPS:
+        """Whether the next exchange would ask for jobs, if it was offered slots for them."""
+        if not self.wants_jobs or self.listening or len(self.underway) == _MAX_EXCHANGES:
             return False
-        return not (self.hunch and any(trip.want for trip in self.underway))
+        return not (self.backlog_unconfirmed and any(exchange.want for exchange in self.underway))
 
     @property
     def is_quiet(self) -> bool:
@@ -182,21 +182,24 @@ class Machine:
     @property
     def held(self) -> set[str]:
         """Jobs in our hands that are not running: delivered and not started, or ended and not told."""
-        deliveries = [*self.inbox, *(delivery for trip in self.underway for delivery in (*trip.start, *trip.hand_back))]
-        outcomes = [*self.outbox, *(outcome for trip in self.underway for outcome in trip.settle)]
+        deliveries = [
+            *self.inbox,
+            *(delivery for exchange in self.underway for delivery in (*exchange.start, *exchange.hand_back)),
+        ]
+        outcomes = [*self.outbox, *(outcome for exchange in self.underway for outcome in exchange.settle)]
         return {delivery.job_id for delivery in deliveries} | {outcome.lease.job_id for outcome in outcomes}
 
     def step(self) -> Step:
         """What to do now."""
-        if self.doubt and self.phase is not Phase.ABANDONING:
+        if self.needs_recovery and self.phase is not Phase.ABANDONING:
             return Rest() if self.underway or self.listening else Recover()
-        if len(self.underway) < _MOST_TRIPS and (trip := self._next_trip()):
+        if len(self.underway) < _MAX_EXCHANGES and (exchange := self._next_exchange()):
             self.outbox.clear()
             self.inbox.clear()
-            self.underway.append(trip)
-            if trip.want and self.shared is not None:
+            self.underway.append(exchange)
+            if exchange.want and self.shared is not None:
                 self.shared.took(self)
-            return trip
+            return exchange
         if self.underway:
             return Rest()
         if self._may_leave():
@@ -206,19 +209,19 @@ class Machine:
         return self._wait() if self.is_taking and not self.listening else Rest()
 
     def _wait(self) -> Step:
-        """Wait at the server. Shared places cannot be promised to several queues: there it waits for news alone."""
+        """Wait at the server. Shared slots cannot be promised to several queues: there it waits for news alone."""
         if self.shared is not None:
             self.listening = int(not self.backlog)
             return Watch() if self.listening else Rest()
         self.listening = max(0, self.free)
         return Listen(self.listening) if self.listening else Rest()
 
-    def _next_trip(self) -> Exchange | None:
+    def _next_exchange(self) -> Exchange | None:
         """What there is to tell the server, and to ask for; None when there is nothing."""
         settle, delivered = tuple(self.outbox), tuple(self.inbox)
         if self.phase in (Phase.DRAINING, Phase.ABANDONING):
             return Exchange(settle, hand_back=delivered) if settle or delivered else None
-        want = min(max(0, self.free), self.portion) if self.may_ask else 0
+        want = min(max(0, self.free), self.batch_size) if self.may_ask else 0
         fits = len(delivered) if self.shared is None else max(0, len(delivered) + min(0, self.shared.free))
         start, hand_back = delivered[:fits], delivered[fits:]
         return Exchange(settle, start, hand_back, want) if settle or delivered or want else None
@@ -228,36 +231,36 @@ class Machine:
             self.phase is Phase.DRAINING and not self.running and not self.listening
         )
 
-    def exchanged(self, trip: Exchange, started: int, why: Why) -> None:
-        """A trip is back: so many handlers were started, and that is why there were no more."""
-        self.underway.remove(trip)
+    def exchanged(self, exchange: Exchange, started: int, why: Why) -> None:
+        """A exchange is back: so many handlers were started, and that is why there were no more."""
+        self.underway.remove(exchange)
         self.running += started
-        if trip.want:
+        if exchange.want:
             self.full = why is Why.FULL
             self.backlog = why in (Why.ENOUGH, Why.FULL)
-            self.hunch = False
-        if trip.hand_back:
+            self.backlog_unconfirmed = False
+        if exchange.hand_back:
             self._guess()
         if why is Why.PAUSED:
             self.pause(Pause.QUEUE)
 
-    def failed(self, trip: Exchange) -> None:
-        """A trip failed: what it carried goes along with the next one, except when we leave anyway."""
-        self.underway.remove(trip)
-        self.doubt = True
+    def failed(self, exchange: Exchange) -> None:
+        """A exchange failed: what it carried goes along with the next one, except when we leave anyway."""
+        self.underway.remove(exchange)
+        self.needs_recovery = True
         if self.phase is not Phase.ABANDONING:
-            self.outbox[:0] = trip.settle
-            self.inbox[:0] = trip.start + trip.hand_back
+            self.outbox[:0] = exchange.settle
+            self.inbox[:0] = exchange.start + exchange.hand_back
 
-    def deaf(self) -> None:
+    def listen_failed(self) -> None:
         """The wait at the server failed."""
         self.listening = 0
-        self.doubt = True
+        self.needs_recovery = True
 
-    def heard(self, deliveries: Sequence[Delivery]) -> None:
+    def delivered(self, deliveries: Sequence[Delivery]) -> None:
         """The wait at the server is over, with these jobs or none.
 
-        The wait hears only of the stream. So when it brought nothing, the next trip looks into the lists.
+        The wait hears only of the stream. So when it brought nothing, the next exchange looks into the lists.
         """
         self.inbox.extend(deliveries)
         self.listening = 0
@@ -265,12 +268,12 @@ class Machine:
             self._guess()
 
     def recovered(self, deliveries: list[Delivery]) -> None:
-        """These jobs had been delivered to us without our knowing; all doubt is gone.
+        """These jobs had been delivered to us without our knowing; all needs_recovery is gone.
 
         Others may have gone back to a list.
         """
         self.inbox.extend(deliveries)
-        self.doubt = False
+        self.needs_recovery = False
         self.look_again()
 
     def tell(self, settlement: Settlement) -> None:
@@ -278,7 +281,7 @@ class Machine:
         self.outbox.append(settlement)
 
     def finished(self) -> None:
-        """A handler has ended; its place is free."""
+        """A handler has ended; its slot is free."""
         self.running -= 1
 
     def look_again(self) -> None:
@@ -287,7 +290,7 @@ class Machine:
         self.full = False
 
     def _guess(self) -> None:
-        self.hunch = self.hunch or not self.backlog
+        self.backlog_unconfirmed = self.backlog_unconfirmed or not self.backlog
         self.backlog = True
 
     def pause(self, who: Pause) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from orchestration_queue.worker.job import AsyncActiveJob
 
-__all__ = ["CallNext", "Middleware", "Surroundings"]
+__all__ = ["CallNext", "Lifespan", "Middleware"]
 
 CallNext: TypeAlias = Callable[[], Awaitable[Any]]
 """Runs the rest of the chain, at its end the handler; returns what the handler returned."""
@@ -25,7 +25,7 @@ class Middleware(Protocol):
 
 
 @runtime_checkable
-class Surroundings(Protocol):
+class Lifespan(Protocol):
     """What a router may bring along for the workers that use it; :class:`orchestration_queue.tasks.Tasks` does."""
 
     @property

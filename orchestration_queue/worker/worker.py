@@ -1,4 +1,4 @@
-"""The worker: takes jobs of one queue, runs their handlers, and never leaves a job in doubt."""
+"""The worker: takes jobs of one queue, runs their handlers, and never leaves a job in needs_recovery."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.server import AsyncConnection, Connection, ServerUrl
 from orchestration_queue.server.clock import now_ms
 from orchestration_queue.worker.batches import BatchRouter
-from orchestration_queue.worker.chores import Chores
-from orchestration_queue.worker.driver import Driver
 from orchestration_queue.worker.events import Announcer, Listener, WorkerEventType
-from orchestration_queue.worker.flow_keeper import FlowKeeper
-from orchestration_queue.worker.heartbeat import LAST_WORDS_S, Heartbeat
-from orchestration_queue.worker.leader import Leader
+from orchestration_queue.worker.heartbeat import SHUTDOWN_TIMEOUT_S, Heartbeat
 from orchestration_queue.worker.limits import Limits
-from orchestration_queue.worker.line import Line
+from orchestration_queue.worker.loop import WorkerLoop
 from orchestration_queue.worker.machine import Machine, Pause, Phase
-from orchestration_queue.worker.middleware import Middleware, Surroundings
+from orchestration_queue.worker.maintenance import Maintenance
+from orchestration_queue.worker.middleware import Lifespan, Middleware
 from orchestration_queue.worker.outcome import Strategy
-from orchestration_queue.worker.places import SharedPlaces
+from orchestration_queue.worker.queue_io import QueueIO
+from orchestration_queue.worker.reconciler import FlowReconciler
 from orchestration_queue.worker.reserved import ReservedNames, reserved_handlers
 from orchestration_queue.worker.runner import Handler, Router, Runner
+from orchestration_queue.worker.scheduler_leader import SchedulerLeader
+from orchestration_queue.worker.slots import SharedSlots
 
 __all__ = ["Worker"]
 
@@ -65,14 +65,14 @@ class Worker:
         prefix: First part of every key.
         middleware: What to wrap around every run of a handler, the outermost first, inside of what a router brings.
         strategies: Custom backoffs, by the name that a job's :class:`Backoff` has for its type.
-        places: Places that it shares with the workers of other queues on the same loop; of these it takes at most
-            ``options.concurrency``. Default places of its own.
+        slots: Places that it shares with the workers of other queues on the same loop; of these it takes at most
+            ``options.concurrency``. Default slots of its own.
 
     Raises:
         InvalidNameError: The wire cannot carry the queue's name, or that of its dead letters.
         InvalidOptionError: The queue would hold its own dead letters.
         UsageError: The options ask for batches, and the handlers are tasks, which take one job; or for batches in
-            shared places.
+            shared slots.
 
     Attributes:
         id: This worker's name among those of the queue.
@@ -93,7 +93,7 @@ class Worker:
         prefix: str = DEFAULT_PREFIX,
         middleware: Sequence[Middleware] = (),
         strategies: Mapping[str, Strategy] | None = None,
-        places: SharedPlaces | None = None,
+        slots: SharedSlots | None = None,
     ) -> None:
         self.keys = QueueKeys(queue, prefix)
         self.options = options or WorkerOptions()
@@ -108,20 +108,20 @@ class Worker:
                 "pass a function of a list of jobs, or drop the batch."
             )
         given: object = handler
-        self._surroundings = given if isinstance(given, Surroundings) else None
+        self._surroundings = given if isinstance(given, Lifespan) else None
         brought = self._surroundings.middleware if self._surroundings else ()
         self._middleware = (*brought, *middleware)
         self._strategies = strategies
-        self._machine = _machine(self.options, places)
+        self._machine = _machine(self.options, slots)
         self._announcer = Announcer()
         self._deadline: asyncio.TimerHandle | None = None
         self._away: asyncio.TimerHandle | None = None
         self._patience: asyncio.Timeout | None = None
         self._started_ms = now_ms()
-        self._driver: Driver | None = None
+        self._loop: WorkerLoop | None = None
         self._heartbeat: Heartbeat | None = None
         self._has_joined = False
-        self._line: Line
+        self._io: QueueIO
         self._limits: Limits
 
     @property
@@ -143,7 +143,7 @@ class Worker:
     def is_ready(self) -> bool:
         """Whether it takes part: it has joined the queue, reaches the server, and was not told to leave."""
         machine = self._machine
-        return self._has_joined and machine.phase is Phase.RUNNING and not machine.doubt
+        return self._has_joined and machine.phase is Phase.RUNNING and not machine.needs_recovery
 
     @property
     def leases_renewed(self) -> int:
@@ -170,7 +170,7 @@ class Worker:
             end = max(end, self._away.when())
             self._away.cancel()
         self._away = loop.call_at(end, self._resume, Pause.LIMIT)
-        if self._driver is not None:
+        if self._loop is not None:
             self._limits.pause_for(milliseconds(delay))
         self._pause(Pause.LIMIT)
 
@@ -180,13 +180,13 @@ class Worker:
         Returns:
             False when it does not run here: revoke it through its queue then, which reaches every worker.
         """
-        return self._driver is not None and self._driver.revoke(job_id)
+        return self._loop is not None and self._loop.revoke(job_id)
 
     def stop(self) -> None:
         """Take no new jobs, finish the running ones within ``options.drain``, and leave. Call it on the loop."""
         log.info("Worker %s is draining: %d jobs are running", self.id, self.running)
         self._machine.drain()
-        if self._driver is not None:
+        if self._loop is not None:
             self._limits.leave()
         self._changed()
         self._deadline = asyncio.get_running_loop().call_later(self.options.drain.total_seconds(), self.kill)
@@ -197,10 +197,10 @@ class Worker:
         Outcomes are still told, unless the server does not answer within two seconds.
         """
         self._machine.abandon()
-        if self._driver is not None:
-            self._driver.give_up_all()
+        if self._loop is not None:
+            self._loop.give_up_all()
         if self._patience is not None and self._patience.when() is None:
-            self._patience.reschedule(asyncio.get_running_loop().time() + LAST_WORDS_S)
+            self._patience.reschedule(asyncio.get_running_loop().time() + SHUTDOWN_TIMEOUT_S)
 
     async def run(self) -> None:
         """Work until :meth:`stop` is called.
@@ -231,39 +231,41 @@ class Worker:
             await stack.enter_async_context(self._surroundings.lifespan())
         executor = ThreadPoolExecutor(self.options.concurrency, thread_name_prefix="oq-job")
         stack.callback(executor.shutdown, wait=False, cancel_futures=True)
-        self._line = line = self._make_line(calls, waits)
+        self._io = io = self._make_queue_io(calls, waits)
         stack.push_async_callback(self._leave)
-        first = await line.set_clock()
+        first = await io.set_clock()
         loop = asyncio.get_running_loop()
         self._heartbeat = heartbeat = Heartbeat(
             self._renew,
-            line.clock.now_ms,
+            io.clock.now_ms,
             calls.url,
-            self.options.lock_duration.total_seconds(),
+            self.options.lease.total_seconds(),
             on_end=lambda lease, why: loop.call_soon_threadsafe(self._renewed, lease, why),
         )
         stack.callback(heartbeat.close)
-        self._limits = Limits(self.options, self.keys, calls, line.clock.now_ms, self._budget_exceeded)
+        self._limits = Limits(self.options, self.keys, calls, io.clock.now_ms, self._budget_exceeded)
         interval = self.options.promotion_interval
-        leader = Leader(self.keys, calls, interval, line.clock.now_ms)
+        leader = SchedulerLeader(self.keys, calls, interval, io.clock.now_ms)
         runner = self._make_runner(calls, executor)
         stack.push_async_callback(runner.aclose)
-        self._driver = driver = Driver(self._machine, line, runner, heartbeat, leader, self._announcer, self.options)
-        stack.push_async_callback(driver.end)
-        chores = asyncio.ensure_future(self._chores(leader, heartbeat, self._keeper(calls)).run())
-        stack.push_async_callback(_cancelled, chores)
-        chores.add_done_callback(lambda _: self.kill())  # they never end by themselves; their error is raised
-        await line.join()
+        self._loop = loop_ = WorkerLoop(self._machine, io, runner, heartbeat, leader, self._announcer, self.options)
+        stack.push_async_callback(loop_.end)
+        maintenance = asyncio.ensure_future(
+            self._make_maintenance(leader, heartbeat, self._make_reconciler(calls)).run()
+        )
+        stack.push_async_callback(_cancelled, maintenance)
+        maintenance.add_done_callback(lambda _: self.kill())  # they never end by themselves; their error is raised
+        await io.join()
         self._has_joined = True
         self._ticked(first)  # whether the queue is paused, or limited, before the first job is taken
-        places = self._machine.places
-        log.info("Worker %s takes jobs of queue %s, %d at a time", self.id, self.keys.queue, places)
-        await driver.drive()
+        slots = self._machine.slots
+        log.info("Worker %s takes jobs of queue %s, %d at a time", self.id, self.keys.queue, slots)
+        await loop_.drive()
 
     # What another kind of worker does in another way.
 
-    def _make_line(self, calls: AsyncConnection, waits: AsyncConnection) -> Line:
-        return Line(self.keys, self.id, calls, waits, self.options)
+    def _make_queue_io(self, calls: AsyncConnection, waits: AsyncConnection) -> QueueIO:
+        return QueueIO(self.keys, self.id, calls, waits, self.options)
 
     def _renew(self, connection: Connection, leases: Sequence[Lease], at_ms: int) -> list[Renewal]:
         """Renew leases; called in the heartbeat's thread."""
@@ -287,22 +289,24 @@ class Worker:
             on_rate_limit=lambda delay_ms: self.keep_away(timedelta(milliseconds=delay_ms)),
         )
 
-    def _keeper(self, calls: AsyncConnection) -> FlowKeeper:
+    def _make_reconciler(self, calls: AsyncConnection) -> FlowReconciler:
         options = self.options
-        return FlowKeeper(
+        return FlowReconciler(
             self.keys,
             calls,
-            self._line.clock.now_ms,
+            self._io.clock.now_ms,
             interval=options.flow_interval,
             patience=options.abandon_flows_after,
         )
 
-    def _chores(self, leader: Leader, heartbeat: Heartbeat, keeper: FlowKeeper) -> Chores:
-        return Chores(
-            self._line,
+    def _make_maintenance(
+        self, leader: SchedulerLeader, heartbeat: Heartbeat, reconciler: FlowReconciler
+    ) -> Maintenance:
+        return Maintenance(
+            self._io,
             self.options,
             leader=leader if self.options.run_schedulers else None,
-            keeper=keeper,
+            reconciler=reconciler,
             heartbeat=heartbeat,
             on_ready=self._look_again,
             on_tick=self._ticked,
@@ -314,21 +318,21 @@ class Worker:
             if timer is not None:
                 timer.cancel()
         try:
-            async with asyncio.timeout(LAST_WORDS_S):
-                await self._line.leave()
+            async with asyncio.timeout(SHUTDOWN_TIMEOUT_S):
+                await self._io.leave()
         except OrchestrationQueueError:
             pass  # its registration ends by itself
         except TimeoutError:
             log.warning("Worker %s leaves, though its server has not answered", self.id)
 
     def _renewed(self, lease: Lease, answer: Renewal) -> None:
-        if self._driver is not None:
-            self._driver.renewed(lease, answer)
+        if self._loop is not None:
+            self._loop.renewed(lease, answer)
 
     def _changed(self) -> None:
         """The machine was told something: let it decide anew."""
-        if self._driver is not None:
-            self._driver.change()
+        if self._loop is not None:
+            self._loop.change()
 
     def _look_again(self) -> None:
         self._machine.look_again()
@@ -346,7 +350,7 @@ class Worker:
 
     def _ticked(self, tick: Tick) -> None:
         was_paused = Pause.QUEUE in self._machine.pauses
-        is_paused = tick.is_paused and self.options.honour_pause
+        is_paused = tick.is_paused and self.options.honor_pause
         (self._pause if is_paused else self._resume)(Pause.QUEUE)
         if is_paused is not was_paused:
             log.info("Queue %s is %s", self.keys.queue, "paused" if is_paused else "running again")
@@ -364,17 +368,17 @@ class Worker:
             "startedAt": self._started_ms,
             "activeJobs": self.running,
         }
-        await self._line.register(description, max(_REGISTERED_MS, milliseconds(self.options.stalled_interval)))
+        await self._io.register(description, max(_REGISTERED_MS, milliseconds(self.options.stalled_interval)))
 
 
-def _machine(options: WorkerOptions, shared: SharedPlaces | None) -> Machine:
+def _machine(options: WorkerOptions, shared: SharedSlots | None) -> Machine:
     if options.batch is None:
         return Machine(options.concurrency, shared=shared)
     if shared is not None:
-        raise UsageError("A batch waits until its places are full, which shared ones may never be; drop one of both.")
+        raise UsageError("A batch waits until its slots are full, which shared ones may never be; drop one of both.")
     size = options.batch.size
-    places = options.concurrency * size
-    return Machine(places, portion=max(size, -(-places // 2)))
+    slots = options.concurrency * size
+    return Machine(slots, batch_size=max(size, -(-slots // 2)))
 
 
 async def _cancelled(task: asyncio.Future[None]) -> None:

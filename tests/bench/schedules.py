@@ -19,8 +19,8 @@ from orchestration_queue.options import WorkerOptions
 from orchestration_queue.protocol.call import Call
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.server import AsyncConnection
-from orchestration_queue.worker.leader import Leader
-from orchestration_queue.worker.line import Line
+from orchestration_queue.worker.queue_io import QueueIO
+from orchestration_queue.worker.scheduler_leader import SchedulerLeader
 from tests.bench.server import server
 from tests.chaos.saboteur import Saboteur
 from tests.chaos.takeover import takeover_s
@@ -35,18 +35,18 @@ async def measure(url: str, schedules: int, due: int) -> dict[str, float]:
     """Median milliseconds of a round, and its commands, with so many schedules of which so many are due each time."""
     keys, options = QueueKeys(f"bench-{schedules}-{due}"), WorkerOptions()
     async with await AsyncConnection.open(url) as connection:
-        line = Line(keys, "bench", connection, connection, options)
-        await line.set_clock()
+        io = QueueIO(keys, "bench", connection, connection, options)
+        await io.set_clock()
         ahead_ms = 0
-        leader = Leader(keys, connection, options.promotion_interval, lambda: line.clock.now_ms() + ahead_ms)
-        await _plan(connection, keys, schedules, due, line.clock.now_ms())
-        await leader.tick((await line.tick()).schedules_due_ms)
+        leader = SchedulerLeader(keys, connection, options.promotion_interval, lambda: io.clock.now_ms() + ahead_ms)
+        await _plan(connection, keys, schedules, due, io.clock.now_ms())
+        await leader.tick((await io.tick()).schedules_due_ms)
         rounds = []
         before = await _commands(connection, keys)
         for _ in range(_ROUNDS):
             ahead_ms += 10_000
             began = time.perf_counter()
-            await leader.tick((await line.tick()).schedules_due_ms)
+            await leader.tick((await io.tick()).schedules_due_ms)
             rounds.append(time.perf_counter() - began)
         commands = await _commands(connection, keys) - before
     return {"median_ms": round(statistics.median(rounds) * 1e3, 3), "calls": round(commands / _ROUNDS, 2)}

@@ -43,7 +43,7 @@ def queue(server_url: str, queue_name: str, raw: redis.Redis) -> Iterator[Queue]
 def wrong(queue: Queue, url: str, clock: str, concurrency: int = 2) -> AbstractContextManager[Popen[bytes]]:
     """A worker whose clock is wrong, or will be when it jumps."""
     ahead_s, jump_s = CLOCKS[clock]
-    return odd_worker(queue.name, url, ahead_s=ahead_s, jump_s=jump_s, concurrency=concurrency, lock_duration=LEASE_S)
+    return odd_worker(queue.name, url, ahead_s=ahead_s, jump_s=jump_s, concurrency=concurrency, lease=LEASE_S)
 
 
 def is_running(job: Job) -> bool:

@@ -59,7 +59,7 @@ async def test_jobs_of_the_stream_run_exactly_once(
     jobs = 200 if concurrency == 8 and STREAM[kind].ordering is None else 40
     await queue.add_bulk([NewJob("work", number, STREAM[kind]) for number in range(jobs)])
     saboteur.lose_replies("oq1_exchange", every=EVERY)
-    async with working(queue, work, saboteur.url, concurrency=concurrency, lock_duration=timedelta(minutes=1)):
+    async with working(queue, work, saboteur.url, concurrency=concurrency, lease=timedelta(minutes=1)):
         await wait_until(lambda: counted(raw, queue.keys.metrics_completed) >= jobs, "all jobs to be told")
         saboteur.relent()
     assert saboteur.lost >= 5
@@ -94,7 +94,7 @@ async def test_each_attempt_is_made_and_counted_once_and_each_failure_leaves_one
         work,
         saboteur.url,
         concurrency=concurrency,
-        lock_duration=timedelta(minutes=1),
+        lease=timedelta(minutes=1),
         dead_letter_queue=letters.queue,
     ):
         await wait_until(lambda: is_quiet(raw, queue.keys, jobs=jobs), "all jobs to be told")
@@ -124,7 +124,7 @@ async def test_jobs_that_came_with_a_lost_answer_to_a_wait_are_found_at_once(
 
     longest = 0.0
     saboteur.lose_replies("XREADGROUP", every=2)
-    async with working(queue, work, saboteur.url, lock_duration=timedelta(minutes=1)) as worker:
+    async with working(queue, work, saboteur.url, lease=timedelta(minutes=1)) as worker:
         for number in range(12):
             await wait_until(lambda: worker.is_listening, "the worker to wait for jobs")
             added = time.monotonic()
@@ -149,7 +149,7 @@ async def test_the_lease_of_a_job_whose_outcome_is_on_its_way_is_renewed(
         return int(raw.hget(queue.keys.job(job.id), "lastActive") or 0)
 
     lease = timedelta(seconds=2)
-    async with working(queue, work, saboteur.url, lock_duration=lease, stalled_interval=timedelta(hours=1)) as worker:
+    async with working(queue, work, saboteur.url, lease=lease, stalled_interval=timedelta(hours=1)) as worker:
         job = await queue.add("work")
         await wait_until(lambda: worker.running, "the job to run")
         saboteur.hold_requests("oq1_exchange")
@@ -176,11 +176,11 @@ async def test_a_worker_that_leaves_while_replies_are_lost_leaves_every_job_to_b
     saboteur.lose_replies("oq1_exchange", every=2)
     while sum(runs.values()) < jobs * 2 / 3:
         before = sum(runs.values())
-        async with working(queue, work, saboteur.url, concurrency=8, lock_duration=minute, drain=minute):
+        async with working(queue, work, saboteur.url, concurrency=8, lease=minute, drain=minute):
             await wait_until(lambda: sum(runs.values()) > before, "the worker to work")  # noqa: B023
         assert raw.xpending(queue.keys.stream, "workers")["pending"] == 0
     saboteur.relent()
-    async with working(queue, work, saboteur.url, concurrency=8, lock_duration=timedelta(minutes=1)):
+    async with working(queue, work, saboteur.url, concurrency=8, lease=timedelta(minutes=1)):
         await wait_until(lambda: counted(raw, queue.keys.metrics_completed) >= jobs, "all jobs to be told")
     assert runs == Counter(range(jobs))
     assert mistakes(raw, queue.keys, completed=jobs) == {}
@@ -200,7 +200,7 @@ async def test_list_jobs_whose_start_got_lost_run_at_once_and_are_not_taken_over
     jobs = 8 if concurrency == 1 else 64
     await queue.add_bulk([NewJob("work", number, LISTED[kind]) for number in range(jobs)])
     saboteur.lose_replies("oq1_exchange", every=EVERY)
-    async with working(queue, work, saboteur.url, concurrency=concurrency, lock_duration=timedelta(minutes=1)):
+    async with working(queue, work, saboteur.url, concurrency=concurrency, lease=timedelta(minutes=1)):
         await wait_until(lambda: counted(raw, queue.keys.metrics_completed) >= jobs, "all jobs to be told")
         saboteur.relent()
     assert saboteur.lost >= 3

@@ -112,8 +112,8 @@ async def test_work_goes_on_soon_after_an_outage_and_no_job_runs_twice(
         url = server.saboteur.url
         soon = timedelta(milliseconds=300)  # within which an idle worker sees a LIFO job
         async with (
-            working(queue, work, url, block=soon, lock_duration=LEASE),
-            working(queue, work, url, block=soon, lock_duration=LEASE, concurrency=2),
+            working(queue, work, url, block=soon, lease=LEASE),
+            working(queue, work, url, block=soon, lease=LEASE, concurrency=2),
         ):
             await wait_until(lambda: len(runs) >= SHORT_JOBS / 3, "some jobs to be done")
             await fault(server)

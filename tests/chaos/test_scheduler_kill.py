@@ -17,7 +17,7 @@ from orchestration_queue.client import Queue
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.schedules import Timing
 from orchestration_queue.server import AsyncConnection
-from orchestration_queue.worker.leader import Leader
+from orchestration_queue.worker.scheduler_leader import SchedulerLeader
 from tests.chaos.saboteur import Saboteur
 from tests.chaos.takeover import made, plan, takeover_s
 from tests.chaos.workers import BUSY_S, cli_worker, kill, suspend
@@ -127,7 +127,7 @@ async def test_leaders_with_different_clocks_make_each_run_once(
     entry = {"every": 2000, "nextRun": first_ms, "iterationCount": 0, "oq": {"overlap": "allow", "x": [1]}}
     raw.hset(keys.schedulers, "often", json.dumps(entry))
     async with await AsyncConnection.open(server_url) as connection:
-        ours = Leader(keys, connection, timedelta(seconds=1), lambda: now_ms)
+        ours = SchedulerLeader(keys, connection, timedelta(seconds=1), lambda: now_ms)
         other = OtherLeader(raw, keys)
         for step in range(60):
             now_ms = start_ms + step * 500

@@ -51,7 +51,7 @@ async def test_jobs_survive_a_server_that_is_killed_again_and_again(tmp_path: Pa
 
     options = WorkerOptions(
         concurrency=8,
-        lock_duration=timedelta(seconds=2),
+        lease=timedelta(seconds=2),
         stalled_interval=timedelta(seconds=1),
         promotion_interval=timedelta(milliseconds=200),
         max_stalled=9,

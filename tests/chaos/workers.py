@@ -28,7 +28,7 @@ def cli_worker(
     queue: str, url: str, *, concurrency: int = 1, lease_s: float = LEASE_S, log: Path | None = None
 ) -> AbstractContextManager[subprocess.Popen[bytes]]:
     """A worker as a user would start it."""
-    how = ("--concurrency", str(concurrency), "--lock-duration", f"{lease_s:g}", *_QUICK)
+    how = ("--concurrency", str(concurrency), "--lease", f"{lease_s:g}", *_QUICK)
     return worker_process("tests.chaos.jobs:tasks", queue, url, *how, log=log)
 
 
@@ -36,7 +36,7 @@ def odd_worker(
     queue: str, url: str, *, ahead_s: float = 0, jump_s: float = 0, log: Path | None = None, **options: object
 ) -> AbstractContextManager[subprocess.Popen[bytes]]:
     """A worker with a wrong clock, or with options that the command has not."""
-    quick = {"lock_duration": LEASE_S, "stalled_interval": 0.5, "promotion_interval": 0.2, **options}
+    quick = {"lease": LEASE_S, "stalled_interval": 0.5, "promotion_interval": 0.2, **options}
     words = [sys.executable, "-m", _MAIN, queue, json.dumps(quick), str(ahead_s), str(jump_s)]
     return running_process(words, url, log)
 

@@ -17,7 +17,7 @@ from tests.dagster.step_workers import READY
 from tests.processes import worker_process
 from tests.waiting import wait_until_sync
 
-QUICK = ("--concurrency", "2", "--lock-duration", "10", "--stalled-interval", "0.5", "--promotion-interval", "0.2")
+QUICK = ("--concurrency", "2", "--lease", "10", "--stalled-interval", "0.5", "--promotion-interval", "0.2")
 """A worker that is quick in all but to give up a job whose worker a busy machine has stopped for some seconds."""
 
 

@@ -171,7 +171,7 @@ def test_a_job_that_another_worker_takes_over_counts_once(
     client: PipesQueueClient, instance: dg.DagsterInstance, server_url: str, queue_name: str, scratch: str
 ) -> None:
     workers = ExitStack()
-    brief = (*QUICK, "--lock-duration", "5")
+    brief = (*QUICK, "--lease", "5")
 
     def replace_the_worker() -> None:
         first = workers.enter_context(worker_process("tests.dagster.pipes_jobs:tasks", queue_name, server_url, *brief))

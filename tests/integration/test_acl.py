@@ -31,7 +31,7 @@ PAGE = (Path(__file__).parents[2] / "docs/how-to/secure-the-server.md").read_tex
 RULES = {rule.split()[0]: rule for rule in re.findall(r"^ACL SETUSER (.*)$", PAGE, re.MULTILINE)}
 USERS = sorted(RULES)
 SOON = timedelta(seconds=60)
-CALM: dict[str, Any] = {"lock_duration": SOON, "stalled_interval": SOON}
+CALM: dict[str, Any] = {"lease": SOON, "stalled_interval": SOON}
 """Nothing is lost, nor is a worker forgotten, while the machine is busy."""
 
 

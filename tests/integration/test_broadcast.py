@@ -303,8 +303,8 @@ async def test_a_long_run_is_left_to_its_worker(shop: AsyncBroadcast, server_url
 
     lease = timedelta(seconds=6)  # long enough to be renewed in time by a process that is held up
     async with (
-        subscribed(shop, "mailer", slow, server_url, lock_duration=lease) as one,
-        subscribed(shop, "mailer", slow, server_url, lock_duration=lease) as other,
+        subscribed(shop, "mailer", slow, server_url, lease=lease) as one,
+        subscribed(shop, "mailer", slow, server_url, lease=lease) as other,
     ):
         record = shop.keys.job((await shop.publish("orders.created", 1)).id)
         await wait_until(lambda: starts == 1, "its start")

@@ -32,7 +32,7 @@ from orchestration_queue.protocol.operations import reading
 from orchestration_queue.protocol.operations import working as working_calls
 from orchestration_queue.server import AsyncConnection, Connection
 from orchestration_queue.server.clock import now_ms
-from orchestration_queue.worker import AsyncActiveJob, BroadcastWorker, Handler, SharedPlaces, Worker
+from orchestration_queue.worker import AsyncActiveJob, BroadcastWorker, Handler, SharedSlots, Worker
 from tests.nodes import Cluster, Nodes
 from tests.nodes import Node as Member
 from tests.waiting import wait_until
@@ -439,8 +439,8 @@ async def test_queues_on_several_servers_share_the_places_of_one_process(cluster
         async with AsyncQueue(name, url=cluster.url) as queue:
             for _ in range(3):
                 await queue.add("work")
-    places = SharedPlaces(1)
-    workers = [Worker(name, note, url=cluster.url, options=QUICK, places=places) for name in queues]
+    slots = SharedSlots(1)
+    workers = [Worker(name, note, url=cluster.url, options=QUICK, slots=slots) for name in queues]
     running = [asyncio.ensure_future(worker.run()) for worker in workers]
     await wait_until(lambda: len(order) == 9, "all jobs to run")
     for worker in workers:

@@ -102,7 +102,7 @@ async def test_39_a_lease_is_renewed_at_half_its_duration_and_not_after_the_end(
         return [at for at, command in heard() if command.startswith("FCALL oq1_renew ")]
 
     # Nobody looks for abandoned jobs: a machine that is busy may be late with a renewal.
-    lease: dict[str, Any] = {"lock_duration": timedelta(seconds=lease_s), "stalled_interval": timedelta(hours=1)}
+    lease: dict[str, Any] = {"lease": timedelta(seconds=lease_s), "stalled_interval": timedelta(hours=1)}
     async with working(queue, work, server_url, **lease) as worker:
         added = time.time()
         job = await queue.add("work")
@@ -257,7 +257,7 @@ async def test_66_two_workers_never_exceed_a_limit_of_one(queue: AsyncQueue, ser
     async with AsyncExitStack() as stack:
         for _ in range(2):
             # A lease that lasts: a busy machine is no reason to run a job twice.
-            await stack.enter_async_context(working(queue, work, server_url, lock_duration=SOON))
+            await stack.enter_async_context(working(queue, work, server_url, lease=SOON))
         await wait_until(lambda: not raw.exists(queue.keys.schedulers), "all schedules to be used up")
         await wait_until(lambda: not raw.xlen(queue.keys.stream), "their jobs to be done")
     assert runs == dict.fromkeys(names, 1)

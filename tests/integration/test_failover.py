@@ -23,7 +23,7 @@ from tests.waiting import wait_until
 SOON = timedelta(seconds=60)
 QUICK = WorkerOptions(
     concurrency=4,
-    lock_duration=timedelta(seconds=1),
+    lease=timedelta(seconds=1),
     stalled_interval=timedelta(milliseconds=300),
     max_stalled=10,  # a job may be taken over as often as the machine is held up
     promotion_interval=timedelta(milliseconds=100),

@@ -357,7 +357,7 @@ def interrupted(kind):
     return interrupt(kind)
 
 fanout._pieces, fanout.JobInterrupt = pieces, interrupted
-options = WorkerOptions(concurrency=1, lock_duration=timedelta(seconds=1))
+options = WorkerOptions(concurrency=1, lease=timedelta(seconds=1))
 asyncio.run(Worker(queue, handle, url=url, options=options).run())
 """
 
@@ -375,7 +375,7 @@ async def test_whoever_is_killed_meanwhile_no_element_is_lost_or_doubled(
     held = queue.keys.job("f.double[5]" if when == "waiting" else "f.double")
     assert raw.hset(held, "lastActive", 1) == 0, "so its lease is over, and no pause of this machine ends others"
     work = Work(None)
-    async with working(queue, work, server_url, concurrency=16, lock_duration=timedelta(minutes=1)):
+    async with working(queue, work, server_url, concurrency=16, lease=timedelta(minutes=1)):
         results = await flow.wait(SOON)
     assert results["double"] == {"count": 1200}
     assert results["read"] == [2 * value for value in range(1200)]

@@ -32,7 +32,7 @@ from tests.waiting import wait_until, wait_until_sync
 
 QUICK = WorkerOptions(
     concurrency=2,
-    lock_duration=timedelta(seconds=5),  # long enough to be renewed in time on a busy machine
+    lease=timedelta(seconds=5),  # long enough to be renewed in time on a busy machine
     stalled_interval=timedelta(milliseconds=300),
     promotion_interval=timedelta(milliseconds=100),
     drain=timedelta(seconds=5),

@@ -28,7 +28,7 @@ from orchestration_queue.schedules import (
 from orchestration_queue.schedules.plan import CHECK_MS
 from orchestration_queue.server import AsyncConnection
 from orchestration_queue.worker import AsyncActiveJob
-from orchestration_queue.worker.leader import Leader
+from orchestration_queue.worker.scheduler_leader import SchedulerLeader
 from tests.waiting import wait_until
 from tests.workers import working
 
@@ -54,7 +54,7 @@ class Lead:
         self.now_ms = int(time.time() * 1000)
         self.keys = queue.keys
         self._raw = raw
-        self.leader = Leader(queue.keys, connection, timedelta(seconds=5), lambda: self.now_ms)
+        self.leader = SchedulerLeader(queue.keys, connection, timedelta(seconds=5), lambda: self.now_ms)
 
     async def tick(self, after_ms: int = 0) -> list[str]:
         """The jobs that this tick made."""

@@ -112,7 +112,7 @@ async def test_leases_and_redeliveries_are_counted(server_url: str, queue_name: 
         await end.wait()
 
     metrics = WorkerMetrics()
-    worker = Worker(queue_name, handle, url=server_url, options=WorkerOptions(lock_duration=timedelta(seconds=1)))
+    worker = Worker(queue_name, handle, url=server_url, options=WorkerOptions(lease=timedelta(seconds=1)))
     metrics.watch(worker)
     with Queue(queue_name, url=server_url) as queue:
         job = queue.add("long", {})

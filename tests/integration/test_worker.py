@@ -201,7 +201,7 @@ async def test_a_job_longer_than_its_lease_runs_once_even_when_it_blocks_the_loo
         wait_until_sync(lambda: worker.leases_renewed >= before + 4, "the lease to be renewed meanwhile", 60)
         renewed.append(int(str(raw.hget(queue.keys.job(job.id), "lastActive"))))
 
-    async with working(queue, block, server_url, concurrency=1, lock_duration=timedelta(seconds=1)) as worker:
+    async with working(queue, block, server_url, concurrency=1, lease=timedelta(seconds=1)) as worker:
         job = await queue.add("block")
         await job.wait(SOON)
     started_ms = int((await job.refresh()).fields["processedOn"])
@@ -306,7 +306,7 @@ async def test_a_worker_that_lost_its_lease_cannot_settle_the_job(
         await runs[-1].wait()
         return number
 
-    slow = QUICK.model_copy(update={"lock_duration": timedelta(seconds=60), "stalled_interval": timedelta(seconds=60)})
+    slow = QUICK.model_copy(update={"lease": timedelta(seconds=60), "stalled_interval": timedelta(seconds=60)})
     async with working(queue, work, server_url, **slow.model_dump()):
         job = await queue.add("work")
         await wait_until(lambda: len(runs) == 1, "the job to start")
@@ -350,7 +350,7 @@ async def test_a_running_job_that_is_revoked_is_stopped(queue: AsyncQueue, serve
         finally:
             stopped.set()
 
-    async with working(queue, work, server_url, lock_duration=timedelta(seconds=1)):
+    async with working(queue, work, server_url, lease=timedelta(seconds=1)):
         job = await queue.add("work", options=JobOptions(attempts=3))
         await started.wait()
         await job.revoke()

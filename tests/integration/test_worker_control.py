@@ -87,7 +87,7 @@ async def test_a_job_revoked_on_its_worker_stops_at_once(queue: AsyncQueue, serv
         finally:
             seen.append("stopped")
 
-    async with working(queue, endless, server_url, lock_duration=timedelta(minutes=1)) as worker:
+    async with working(queue, endless, server_url, lease=timedelta(minutes=1)) as worker:
         added = await queue.add("n")
         await wait_until(lambda: seen, "the handler to begin")
         assert worker.revoke(added.id)

@@ -356,7 +356,7 @@ def test_a_paused_queue_starts_nothing_and_takes_deliveries_back(own: Own) -> No
     reply = own.exchange(completed(job), deliveries=delivered, want=5)
     assert (reply.outcomes, reply.started, reply.stopped) == ("c", [], "paused")
     assert own.wire.stream_ids() == ["3", "2"]
-    assert own.exchange(want=5, honour_pause=False).ids == ["3", "2"]
+    assert own.exchange(want=5, honor_pause=False).ids == ["3", "2"]
 
 
 def test_global_concurrency_is_never_exceeded(own: Own) -> None:
@@ -432,7 +432,7 @@ def changed(words: list[Word], index: int, word: Word) -> list[Word]:
         (changed([*HEAD, 0, 0, 0], 0, "now"), "'now_ms' is not a whole number"),
         (changed([*HEAD, 0, 0, 0], 3, "-1"), "'want' is not a whole number"),
         (changed([*HEAD, 0, 0, 0], 3, "1.5"), "'want' is not a whole number"),
-        (changed([*HEAD, 0, 0, 0], 4, "yes"), "'honour_pause' is neither 0 nor 1"),
+        (changed([*HEAD, 0, 0, 0], 4, "yes"), "'honor_pause' is neither 0 nor 1"),
         (changed([*HEAD, 0, 0, 0], 5, ""), "'cluster' is neither 0 nor 1"),
         (changed([*HEAD, 0, 0, 0], 6, "a:b"), "'a:b' is not the name of a queue"),
         (changed([*HEAD, 0, 0, 0], 6, "{a"), "'{a' is not the name of a queue"),

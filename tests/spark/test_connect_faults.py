@@ -28,7 +28,7 @@ from tests.workers import working
 pytestmark = [pytest.mark.spark, pytest.mark.chaos, pytest.mark.timeout(300)]
 
 SOON = timedelta(seconds=100)
-QUICK = ("--lock-duration", "5", "--stalled-interval", "0.5", "--promotion-interval", "0.2")
+QUICK = ("--lease", "5", "--stalled-interval", "0.5", "--promotion-interval", "0.2")
 
 
 def beats(sign: Path) -> int:

@@ -33,7 +33,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.chaos, pytest.mark.timeout(300)]
 
 APP = Path(__file__).with_name("cluster_app.py")
 SOON = timedelta(seconds=100)
-QUICK = ("--lock-duration", "5", "--stalled-interval", "0.5", "--promotion-interval", "0.2")
+QUICK = ("--lease", "5", "--stalled-interval", "0.5", "--promotion-interval", "0.2")
 
 
 @pytest.fixture(scope="module")

@@ -90,7 +90,7 @@ def test_jobs_that_jobs_add_are_drained_too(oq_queue: Queue) -> None:
         JobOptions(priority=7),
         JobOptions(lifo=True),
         JobOptions(ordering=Ordering(key="k")),
-        JobOptions(lock_duration=timedelta(seconds=5)),
+        JobOptions(lease=timedelta(seconds=5)),
     ],
     ids=["priority", "lifo", "ordering", "lock"],
 )

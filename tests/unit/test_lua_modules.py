@@ -202,13 +202,13 @@ class TestJobs:
         assert module("failure").has_expired(table(expireAt=expire_at), NOW) is expired
 
     @pytest.mark.parametrize(
-        ("lock_duration", "since", "passed"),
+        ("lease", "since", "passed"),
         [(0, NOW - 999, False), (0, NOW - 1000, True), (5000, NOW - 4999, False), (5000, NOW - 5000, True)],
     )
     def test_silence_is_forgiven_for_the_workers_lease_else_the_idle_time(
-        self, lock_duration: int, since: int, passed: bool
+        self, lease: int, since: int, passed: bool
     ) -> None:
-        sweep = table(now_ms=NOW, lock_duration_ms=lock_duration, min_idle_ms=1000)
+        sweep = table(now_ms=NOW, lock_duration_ms=lease, min_idle_ms=1000)
         assert module("stalled").has_passed(since, sweep) is passed
 
     @given(st.from_regex(r"[a-z0-9.\-]{1,20}", fullmatch=True))

@@ -28,17 +28,17 @@ def trip(machine: Machine) -> Exchange:
     return step
 
 
-def idle(places: int) -> Machine:
+def idle(slots: int) -> Machine:
     """A machine that has just learnt that its queue is empty."""
-    machine = Machine(places)
-    for under_way in (trip(machine), *([trip(machine)] if places > 1 else [])):
+    machine = Machine(slots)
+    for under_way in (trip(machine), *([trip(machine)] if slots > 1 else [])):
         machine.exchanged(under_way, started=0, why=Why.EMPTY)
     return machine
 
 
-def busy(places: int, why: Why = Why.ENOUGH) -> Machine:
-    """A machine all of whose places are taken."""
-    machine = Machine(places)
+def busy(slots: int, why: Why = Why.ENOUGH) -> Machine:
+    """A machine all of whose slots are taken."""
+    machine = Machine(slots)
     while isinstance(step := machine.step(), Exchange):
         machine.exchanged(step, started=step.want, why=why)
     return machine
@@ -70,21 +70,21 @@ def test_it_tells_outcomes_and_takes_more_in_one_trip_while_there_is_a_backlog()
 def test_it_starts_what_it_heard_of_before_it_listens_again() -> None:
     machine = idle(1)
     machine.step()
-    machine.heard([Delivery("7", "1-1")])
+    machine.delivered([Delivery("7", "1-1")])
     assert machine.step() == Exchange(start=(Delivery("7", "1-1"),))
 
 
 def test_it_looks_into_the_lists_when_a_wait_brought_nothing() -> None:
     machine = idle(1)
     assert machine.step() == Listen(1)
-    machine.heard([])
+    machine.delivered([])
     assert machine.step() == Exchange(want=1)
 
 
 def test_one_trip_is_enough_to_find_out_whether_there_is_anything() -> None:
     machine = idle(4)
     machine.step()
-    machine.heard([])
+    machine.delivered([])
     look = trip(machine)
     assert (look, machine.step()) == (Exchange(want=2), Rest())
     machine.exchanged(look, started=2, why=Why.ENOUGH)
@@ -117,7 +117,7 @@ def test_it_recovers_only_when_nothing_else_is_under_way() -> None:
 def test_a_wait_that_failed_is_followed_by_a_recovery() -> None:
     machine = idle(1)
     machine.step()
-    machine.deaf()
+    machine.listen_failed()
     assert machine.step() == Recover()
 
 
@@ -200,8 +200,8 @@ def test_a_drain_is_not_undone_by_a_resume() -> None:
 class Play:
     """A queue, handlers and luck around a machine."""
 
-    def __init__(self, places: int) -> None:
-        self.machine = Machine(places)
+    def __init__(self, slots: int) -> None:
+        self.machine = Machine(slots)
         self.made = 0
         self.running: list[str] = []
         self.told: list[str] = []
@@ -227,8 +227,8 @@ class Play:
         elif luck % 3 == 1 and self.running:
             end(self.machine, self.running.pop())
         elif self.listening:
-            heard = self.jobs(min(self.listening, luck))
-            self.machine.heard([Delivery(job_id, "1-1") for job_id in heard])
+            delivered = self.jobs(min(self.listening, luck))
+            self.machine.delivered([Delivery(job_id, "1-1") for job_id in delivered])
             self.listening = 0
 
     def back(self, step: Exchange, luck: int) -> None:
@@ -244,16 +244,16 @@ class Play:
         self.machine.exchanged(step, len(started), Why.ENOUGH if len(fresh) == step.want else Why.EMPTY)
 
 
-@given(places=st.integers(1, 8), luck=st.lists(st.integers(0, 41), max_size=300))
-def test_it_never_runs_more_than_it_has_places_for_and_tells_every_outcome_once(places: int, luck: list[int]) -> None:
-    play = Play(places)
+@given(slots=st.integers(1, 8), luck=st.lists(st.integers(0, 41), max_size=300))
+def test_it_never_runs_more_than_it_has_places_for_and_tells_every_outcome_once(slots: int, luck: list[int]) -> None:
+    play = Play(slots)
     for chance in luck:
         play.move(chance)
-        assert len(play.running) == play.machine.running <= places
+        assert len(play.running) == play.machine.running <= slots
         assert len(play.away) <= 2
     play.machine.drain()
     if play.listening:
-        play.machine.heard([])
+        play.machine.delivered([])
     while True:
         while play.running:
             end(play.machine, play.running.pop())

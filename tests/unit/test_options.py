@@ -37,8 +37,8 @@ BAD: list[tuple[type[Any], dict[str, Any], str]] = [
     (JobOptions, {"attempts": -1}, "attempts"),
     (JobOptions, {"attempts": 1.5}, "attempts"),
     (JobOptions, {"timeout": 0}, "timeout"),
-    (JobOptions, {"lock_duration": 0.5}, "lock_duration"),
-    (JobOptions, {"lock_duration": timedelta(days=2)}, "lock_duration"),
+    (JobOptions, {"lease": 0.5}, "lease"),
+    (JobOptions, {"lease": timedelta(days=2)}, "lease"),
     (JobOptions, {"cost": -1}, "cost"),
     (JobOptions, {"cost": float("nan")}, "cost"),
     (JobOptions, {"cost": float("inf")}, "cost"),
@@ -83,7 +83,7 @@ BAD: list[tuple[type[Any], dict[str, Any], str]] = [
     (JobOptions, {"attempts": 2**31}, "attempts"),
     (JobOptions, {"cost": 0.0001}, "counts tokens in thousandths"),
     (JobOptions, {"cost": 1e13}, "cost"),
-    (JobOptions, {"lock_duration": timedelta(days=1, milliseconds=1)}, "lock_duration"),
+    (JobOptions, {"lease": timedelta(days=1, milliseconds=1)}, "lease"),
     (JobOptions, {"lifo": "perhaps"}, "lifo"),
     (JobOptions, {"ordering": "key"}, "ordering"),
     (JobOptions, {"job_id": 5}, "job_id"),
@@ -104,7 +104,7 @@ BAD: list[tuple[type[Any], dict[str, Any], str]] = [
     (Deduplication, {"id": "d", "ttl": -1}, "ttl"),
     (Retention, {"count": 2**31}, "count"),
     (WorkerOptions, {"concurrency": 0}, "concurrency"),
-    (WorkerOptions, {"lock_duration": 0.1}, "lock_duration"),
+    (WorkerOptions, {"lease": 0.1}, "lease"),
 ]
 
 
@@ -127,8 +127,8 @@ def test_values_beyond_the_limits_are_refused_in_one_sentence(
         {"priority": 0},
         {"job_id": "x" * 256},
         {"job_id": "a.b-c_d e/é"},
-        {"lock_duration": 1},
-        {"lock_duration": timedelta(days=1)},
+        {"lease": 1},
+        {"lease": timedelta(days=1)},
         {"delay": 0},
         {"cost": 5, "ordering": Ordering(key="k", token_bucket=BUCKET)},
         {"ordering": Ordering(key="with:{anything}")},
@@ -172,7 +172,7 @@ def test_options_are_written_as_node_writes_them() -> None:
         backoff=Backoff(type="fixed", delay=0.25, jitter=0.5),
         timeout=timedelta(minutes=1),
         ttl=60,
-        lock_duration=2,
+        lease=2,
         cost=1.5,
         ordering=Ordering(
             key="k",

@@ -9,7 +9,7 @@ from dagster_pipes import DAGSTER_PIPES_CONTEXT_ENV_VAR, DAGSTER_PIPES_MESSAGES_
 from orchestration_queue.dagster.pipes.keys import DEFAULT_LIMIT, DEFAULT_TTL, PipesKeys
 from orchestration_queue.options import milliseconds
 from orchestration_queue.server import ServerUrl, parse_url
-from orchestration_queue.worker.facts import JobFacts
+from orchestration_queue.worker.active_job import BaseActiveJob
 
 __all__ = ["pipes_environment", "shareable_url", "spark_properties"]
 
@@ -20,7 +20,7 @@ def shareable_url(url: ServerUrl) -> str | None:
     return None if is_secret else str(url)
 
 
-def pipes_environment(job: JobFacts, url: str | None = None) -> dict[str, str]:
+def pipes_environment(job: BaseActiveJob, url: str | None = None) -> dict[str, str]:
     """What a process that does the work of a job needs to report to the step that added the job.
 
     Whatever that process is (a program in any language that speaks Pipes, a Spark driver), it opens Pipes with

@@ -9,13 +9,13 @@ from dagster_pipes import PipesContext, PipesMappingParamsLoader
 
 from orchestration_queue.dagster.pipes.environment import pipes_environment
 from orchestration_queue.dagster.pipes.writer import PipesStreamContextLoader, PipesStreamMessageWriter
-from orchestration_queue.worker.facts import JobFacts
+from orchestration_queue.worker.active_job import BaseActiveJob
 
 __all__ = ["open_job_pipes"]
 
 
 @contextmanager
-def open_job_pipes(job: JobFacts, url: str | None = None) -> Iterator[PipesContext]:
+def open_job_pipes(job: BaseActiveJob, url: str | None = None) -> Iterator[PipesContext]:
     """Open Pipes in a handler, for as long as the block runs. Each job has its own, also in threads.
 
     Each message takes one trip, for which the thread waits; a coroutine would hold up its worker's other jobs, so use

@@ -83,10 +83,10 @@ class DagsterWorker(Worker):
     def _first_deadline(self, record: JobRecord) -> float:
         """When the lease that a job started with ends, unless it is renewed."""
         lease = Lease(record, "")
-        return now() + self._lease_s(lease) - (self._line.clock.now_ms() - lease.taken_ms) / 1000
+        return now() + self._lease_s(lease) - (self._io.clock.now_ms() - lease.taken_ms) / 1000
 
     def _lease_s(self, lease: Lease) -> float:
-        return lease.lock_ms / 1000 if lease.lock_ms else self.options.lock_duration.total_seconds()
+        return lease.lock_ms / 1000 if lease.lock_ms else self.options.lease.total_seconds()
 
     def _renew(self, connection: Connection, leases: Sequence[Lease], at_ms: int) -> list[Renewal]:
         asked = now()

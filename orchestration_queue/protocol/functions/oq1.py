@@ -676,7 +676,7 @@ def exchange(
     group: str,
     consumer: str,
     want: int,
-    honour_pause: bool,
+    honor_pause: bool,
     cluster: bool,
     dead_letter: str,
     skip_events: bool,
@@ -704,7 +704,7 @@ def exchange(
         group: Consumer group.
         consumer: Who takes jobs.
         want: Jobs to start beyond the delivered ones; delayed and prioritized ones that are due too.
-        honour_pause: Start nothing while the queue is paused; deliveries go back.
+        honor_pause: Start nothing while the queue is paused; deliveries go back.
         cluster: Keys of other queues may be on other servers: tell their jobs by notices.
         dead_letter: Queue to which a letter goes about each job that fails for good; empty for none.
         skip_events: Emit no `completed` event, nor a `failed` one of a job that costs too much.
@@ -747,7 +747,7 @@ def exchange(
             group,
             consumer,
             want,
-            int(honour_pause),
+            int(honor_pause),
             int(cluster),
             dead_letter,
             int(skip_events),

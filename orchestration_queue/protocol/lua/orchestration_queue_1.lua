@@ -3551,9 +3551,9 @@ local function from_stream(self, want, looks)
 end
 
 --- How many more jobs the queue lets start now; nil while it is paused. Delivered ones are counted as started.
-local function places(self, honour_pause)
+local function places(self, honor_pause)
   local settings = redis.call("HMGET", self.queue .. "meta", "paused", "globalConcurrency")
-  if honour_pause and settings[1] == "1" then
+  if honor_pause and settings[1] == "1" then
     return nil
   end
   local most = tonumber(settings[2]) or 0
@@ -3565,8 +3565,8 @@ end
 
 --- Start what was delivered and up to `want` jobs more, as far as the queue allows; the rest of the delivered jobs
 --- goes back. Returns why no more were taken.
-function dispatch.serve(self, deliveries, want, honour_pause)
-  local free = places(self, honour_pause)
+function dispatch.serve(self, deliveries, want, honor_pause)
+  local free = places(self, honor_pause)
   local kept = free and #deliveries - math.min(#deliveries, math.max(0, -free)) or 0
   outcomes.hand_back(self, deliveries, kept + 1)
   if not free then
@@ -4463,7 +4463,7 @@ do -- exchange
     local group = ARGV[2]
     local consumer = ARGV[3]
     local want = whole(ARGV[4], "exchange", "want")
-    local honour_pause = flag(ARGV[5], "exchange", "honour_pause")
+    local honor_pause = flag(ARGV[5], "exchange", "honor_pause")
     local cluster = flag(ARGV[6], "exchange", "cluster")
     local dead_letter = ARGV[7]
     local skip_events = flag(ARGV[8], "exchange", "skip_events")
@@ -4537,7 +4537,7 @@ do -- exchange
     propagation.run(self.outcomes)
     local stopped = ""
     if want > 0 or deliveries[1] then
-      stopped = dispatch.serve(self, deliveries, want, honour_pause)
+      stopped = dispatch.serve(self, deliveries, want, honor_pause)
       exchange.flush(self)
     end
     local _, elsewhere, remaining = unpack(propagation.finish(self.outcomes))

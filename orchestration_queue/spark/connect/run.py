@@ -27,7 +27,7 @@ from orchestration_queue.spark.connect.session import SparkConnection
 from orchestration_queue.spark.connect.watch import Verdict, Watch
 from orchestration_queue.spark.failure import Failure
 from orchestration_queue.spark.options import JOB_PROPERTY, SparkOptions
-from orchestration_queue.worker.spans import annotate, is_traced
+from orchestration_queue.worker.tracing_hooks import annotate, is_traced
 
 __all__ = ["RunJob", "run_connect", "session_id"]
 

@@ -56,7 +56,7 @@ class RemoteJob(AsyncActiveJob):
 
     def follow(self, record: JobRecord) -> None:
         """The job has changed at the server."""
-        self._standing.record = record
+        self._state.record = record
 
 
 class PlainRemoteJob(ActiveJob):

@@ -16,7 +16,7 @@ from orchestration_queue.spark.connect.layout import State
 from tests.processes import worker_process
 from tests.spark.conftest import connect_mode_ends_with_the_test, connect_server, connect_state
 
-PATIENT = ("--concurrency", "2", "--lock-duration", "10", "--stalled-interval", "1", "--promotion-interval", "0.2")
+PATIENT = ("--concurrency", "2", "--lease", "10", "--stalled-interval", "1", "--promotion-interval", "0.2")
 
 __all__ = ["connect_mode_ends_with_the_test", "connect_server", "connect_state"]
 

@@ -1,8 +1,7 @@
-"""Seeing to the flows of a queue: that none waits for ever, that each ends in time, and that its end is noted.
+"""Reconciles flows: re-sends lost notifications, enforces timeouts, records completion.
 
-Everything done here is read off the records and may be done twice: a keeper that dies anywhere leaves its flows due,
-and the lock only saves several keepers from doing the same work. What is open costs a look now and then; a queue
-without open flows costs one command a round.
+Every action is derived from the records and safe to repeat: a reconciler that dies leaves its flows due, and the
+lock only keeps several reconcilers from doing the same work. A queue without open flows costs one command a round.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.server import AsyncConnection
 from orchestration_queue.states import JobState
 
-__all__ = ["FlowKeeper"]
+__all__ = ["FlowReconciler"]
 
 log = logging.getLogger("orchestration_queue.worker")
 
@@ -53,7 +52,7 @@ _NODE_MS = 5
 """How much later a flow is looked at again for each of its nodes, so that large ones cost no more than small ones."""
 
 
-class FlowKeeper:
+class FlowReconciler:
     """One worker's part in seeing to the flows of its queue.
 
     Args:

@@ -1,4 +1,4 @@
-"""One process serves several queues with the same places: in their order or in turn, on one server or several."""
+"""One process serves several queues with the same slots: in their order or in turn, on one server or several."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from orchestration_queue.client import AsyncQueue, Queue
 from orchestration_queue.options import JobOptions, WorkerOptions
-from orchestration_queue.worker import AsyncActiveJob, Polling, SharedPlaces, Worker
+from orchestration_queue.worker import AsyncActiveJob, Polling, SharedSlots, Worker
 from tests.processes import worker_process
 from tests.waiting import wait_until, wait_until_sync
 from tests.workers import QUICK
@@ -50,9 +50,9 @@ async def sharing(
     polling: Polling = "ordered",
     options: WorkerOptions = QUICK,
 ) -> AsyncIterator[list[Worker]]:
-    """A worker for each queue, in shared places, told to leave in the end."""
-    places = SharedPlaces(count, polling)
-    workers = [Worker(name, book, url=url, options=options, places=places) for name in names]
+    """A worker for each queue, in shared slots, told to leave in the end."""
+    slots = SharedSlots(count, polling)
+    workers = [Worker(name, book, url=url, options=options, slots=slots) for name in names]
     running = [asyncio.ensure_future(worker.run()) for worker in workers]
     try:
         yield workers
@@ -91,7 +91,7 @@ async def test_a_job_of_the_first_queue_goes_before_those_that_wait(
     patient = QUICK.model_copy(update={"block": timedelta(minutes=5)})
     async with sharing(names, book, server_url, options=patient) as workers:
         await wait_until(lambda: book.running, "a job of the second queue")
-        await wait_until(lambda: workers[0].is_listening, "the first queue to be watched while all places are taken")
+        await wait_until(lambda: workers[0].is_listening, "the first queue to be watched while all slots are taken")
         await add(server_url, first, 1)
         await wait_until(lambda: not workers[0].is_listening, "its job to be noticed")
         assert (book.queues, raw.xlen(f"glide:{{{first}}}:stream")) == ([second], 1)
@@ -132,7 +132,7 @@ async def test_jobs_that_wait_their_turn_stay_in_their_queue_for_other_workers(
     other.may_end.set()
     async with sharing(names, book, server_url, count=2):
         await add(server_url, first, 2)
-        await wait_until(lambda: book.running == 2, "the first queue's jobs to have all places")
+        await wait_until(lambda: book.running == 2, "the first queue's jobs to have all slots")
         renewed_from = raw.hget(f"glide:{{{first}}}:job:1", "lastActive")
         await add(server_url, second, 4)
         async with sharing([second], other, server_url):
@@ -164,7 +164,7 @@ async def test_each_job_costs_one_trip_and_an_idle_queue_none(server_url: str, n
     book.may_end.set()
     calm = QUICK.model_copy(
         update={
-            "lock_duration": timedelta(hours=1),
+            "lease": timedelta(hours=1),
             "stalled_interval": timedelta(hours=1),
             "promotion_interval": timedelta(hours=1),
             "flow_interval": timedelta(hours=1),

@@ -20,7 +20,7 @@ from orchestration_queue.worker.clock import ServerClock
 from orchestration_queue.worker.machine import Exchange
 from orchestration_queue.worker.outages import Outages
 
-__all__ = ["Line"]
+__all__ = ["QueueIO"]
 
 log = logging.getLogger("orchestration_queue.worker")
 
@@ -28,7 +28,7 @@ _MOST_SWEEPS = 10
 """Looks at lost jobs in a row, when one does not reach them all."""
 
 
-class Line:
+class QueueIO:
     """One worker's two connections: one for calls, one that may wait.
 
     Args:
@@ -57,7 +57,7 @@ class Line:
         self._waits = waits
         self._options = options
         self.clock = ServerClock()
-        self.outages = Outages(options.lock_duration.total_seconds())
+        self.outages = Outages(options.lease.total_seconds())
         self._group, self._start_from = GROUP, "0"
         self._waiting_as: int | None = None
 
@@ -90,7 +90,7 @@ class Line:
             hand_back=step.hand_back,
             start=step.start,
             want=step.want,
-            honour_pause=self._options.honour_pause,
+            honor_pause=self._options.honor_pause,
             cluster=self._calls.is_cluster,
             dead_letter=self._options.dead_letter_queue or "",
             skip_events=not self._options.emit_events,
@@ -198,7 +198,7 @@ class Line:
                 self._consumer,
                 milliseconds(self._options.stalled_interval),
                 self._options.max_stalled,
-                milliseconds(self._options.lock_duration),
+                milliseconds(self._options.lease),
                 now,
                 dead_letter=self._options.dead_letter_queue or "",
                 cluster=self._calls.is_cluster,

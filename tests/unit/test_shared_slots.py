@@ -1,4 +1,4 @@
-"""Workers of several queues share their places: never more jobs at a time, and the queues served in the right order."""
+"""Workers of several queues share their slots: never more jobs at a time, and the queues served in the right order."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from orchestration_queue.options import Batch, WorkerOptions
 from orchestration_queue.protocol.lease import Completion, Delivery, Lease
 from orchestration_queue.protocol.operations.working import Why
 from orchestration_queue.protocol.record import JobRecord
-from orchestration_queue.worker import Polling, SharedPlaces, Worker
+from orchestration_queue.worker import Polling, SharedSlots, Worker
 from orchestration_queue.worker.machine import Exchange, Machine, Pause, Recover, Rest, Watch
 
 
 class Fleet:
-    """Workers of several queues that share their places, and the queues themselves, played by hand."""
+    """Workers of several queues that share their slots, and the queues themselves, played by hand."""
 
-    def __init__(self, places: int, polling: Polling, ready: list[int]) -> None:
-        self.places = SharedPlaces(places, polling)
-        self.machines = [Machine(places, shared=self.places) for _ in ready]
+    def __init__(self, slots: int, polling: Polling, ready: list[int]) -> None:
+        self.slots = SharedSlots(slots, polling)
+        self.machines = [Machine(slots, shared=self.slots) for _ in ready]
         self.ready = ready
         self.order: list[int] = []
         """From which queue each job came, as they started."""
         self.trips: list[tuple[int, Exchange]] = []
         for machine in self.machines:
-            self.places.join(machine)
+            self.slots.join(machine)
 
     def set_out(self, queue: int) -> None:
         """Let one worker decide until it rests."""
@@ -83,7 +83,7 @@ def test_a_job_of_the_first_queue_gets_the_next_place() -> None:
     fleet.settle()
     assert fleet.running == [0, 1]
     fleet.ready[0] = 1
-    fleet.machines[0].heard([])
+    fleet.machines[0].delivered([])
     fleet.end(1)
     fleet.settle()
     assert fleet.order == [1, 0]
@@ -101,7 +101,7 @@ def test_the_second_queue_waits_until_the_first_knows_whether_it_has_jobs() -> N
     "hinder",
     [
         pytest.param(lambda machine: machine.pause(Pause.QUEUE), id="paused"),
-        pytest.param(lambda machine: machine.deaf(), id="without its server"),
+        pytest.param(lambda machine: machine.listen_failed(), id="without its server"),
         pytest.param(lambda machine: machine.drain(), id="draining"),
         pytest.param(lambda machine: setattr(machine, "full", True), id="at its global concurrency"),
     ],
@@ -118,7 +118,7 @@ def test_a_worker_that_left_has_no_place() -> None:
     fleet = Fleet(1, "ordered", [1, 1])
     fleet.settle()
     assert fleet.running == [1, 0]
-    fleet.places.leave(fleet.machines[0])
+    fleet.slots.leave(fleet.machines[0])
     fleet.set_out(1)
     fleet.arrive()
     assert fleet.order == [0, 1]
@@ -144,7 +144,7 @@ def test_a_queue_of_long_jobs_leaves_others_their_share() -> None:
     fleet.settle()
     assert fleet.running == [4, 0]
     fleet.ready[1] = 9
-    fleet.machines[1].heard([])
+    fleet.machines[1].delivered([])
     for _ in range(3):
         fleet.end(0)
         fleet.settle()
@@ -158,15 +158,15 @@ def test_one_queue_alone_gets_all_places() -> None:
 
 
 def test_a_worker_takes_no_more_than_its_own_concurrency() -> None:
-    places = SharedPlaces(4)
-    machine = Machine(1, shared=places)
-    places.join(machine)
+    slots = SharedSlots(4)
+    machine = Machine(1, shared=slots)
+    slots.join(machine)
     assert (machine.step(), machine.step()) == (Exchange(want=1), Rest())
 
 
 def test_a_worker_at_its_own_concurrency_leaves_the_rest_to_others() -> None:
     fleet = Fleet(3, "ordered", [9, 9])
-    fleet.machines[0].places = 1
+    fleet.machines[0].slots = 1
     fleet.settle()
     assert fleet.running == [1, 2]
 
@@ -179,7 +179,7 @@ def test_it_watches_its_queue_even_while_others_have_all_places() -> None:
     fleet.set_out(1)
     fleet.arrive()
     assert (fleet.running, machine.step(), machine.step()) == ([0, 1], Watch(), Rest())
-    machine.heard([])
+    machine.delivered([])
     assert machine.step() == Rest(), "there is a job, and no place for it"
 
 
@@ -198,19 +198,19 @@ def test_jobs_of_a_lost_answer_go_back_when_their_places_are_taken() -> None:
     assert (back, second.running) == (Exchange(hand_back=(found,)), 1)
     assert isinstance(back, Exchange)
     first.exchanged(back, 0, Why.UNASKED)
-    assert first.is_hungry, "the job is ready, and has the next place"
+    assert first.wants_jobs, "the job is ready, and has the next place"
 
 
 @given(
-    places=st.integers(1, 5),
+    slots=st.integers(1, 5),
     polling=st.sampled_from(["ordered", "round-robin"]),
     ready=st.lists(st.integers(0, 6), min_size=1, max_size=4),
     moves=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9)), max_size=60),
 )
 def test_there_are_never_more_jobs_than_places_and_none_is_left(
-    places: int, polling: Any, ready: list[int], moves: list[tuple[int, int]]
+    slots: int, polling: Any, ready: list[int], moves: list[tuple[int, int]]
 ) -> None:
-    fleet = Fleet(places, polling, ready)
+    fleet = Fleet(slots, polling, ready)
     total = sum(ready)
     for move, which in moves:
         if move < 2:
@@ -219,12 +219,12 @@ def test_there_are_never_more_jobs_than_places_and_none_is_left(
             fleet.arrive(which % len(fleet.trips))
         elif running := [queue for queue, count in enumerate(fleet.running) if count]:
             fleet.end(running[which % len(running)])
-        assert sum(fleet.running) <= places
+        assert sum(fleet.running) <= slots
     fleet.settle()
     while any(fleet.running):
         fleet.end(max(range(len(ready)), key=fleet.running.__getitem__))
         fleet.settle()
-        assert sum(fleet.running) <= places
+        assert sum(fleet.running) <= slots
     assert len(fleet.order) == total
     assert all(isinstance(machine.step(), Rest) for machine in fleet.machines), "nobody asks when there is nothing"
 
@@ -232,9 +232,9 @@ def test_there_are_never_more_jobs_than_places_and_none_is_left(
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (lambda: SharedPlaces(0), "0 places can run no job; share 1 or more."),
+        (lambda: SharedSlots(0), "0 slots can run no job; share 1 or more."),
         (
-            lambda: SharedPlaces(1, "random"),  # type: ignore[arg-type]  # what a caller may write
+            lambda: SharedSlots(1, "random"),  # type: ignore[arg-type]  # what a caller may write
             "There is no polling 'random'; use 'ordered' or 'round-robin'.",
         ),
     ],
@@ -247,4 +247,4 @@ def test_bad_places_are_refused(make: Callable[[], object], says: str) -> None:
 
 def test_batches_need_places_of_their_own() -> None:
     with pytest.raises(UsageError, match="drop one of both"):
-        Worker("q", lambda jobs: None, options=WorkerOptions(batch=Batch(size=2)), places=SharedPlaces(1))
+        Worker("q", lambda jobs: None, options=WorkerOptions(batch=Batch(size=2)), slots=SharedSlots(1))

@@ -19,13 +19,13 @@ from orchestration_queue.protocol.signals import Signal, read_signals
 from orchestration_queue.server.clock import now_ms
 from orchestration_queue.worker.interrupts import JobInterrupt
 
-__all__ = ["JobFacts", "Standing"]
+__all__ = ["BaseActiveJob", "RunState"]
 
 _Place = Literal["front", "back", "fail"]
 
 
 @dataclass(slots=True)
-class Standing:
+class RunState:
     """How a running job stands: the one truth behind each of its faces."""
 
     record: JobRecord
@@ -34,7 +34,7 @@ class Standing:
     is_discarded: bool = False
 
 
-class JobFacts:
+class BaseActiveJob:
     """The running job, as far as it is known here.
 
     Methods named ``move_to_...``, :meth:`suspend` and :meth:`rate_limit_group` never return: they end this run of the
@@ -42,13 +42,13 @@ class JobFacts:
     the beginning of its handler, without an attempt being counted.
     """
 
-    def __init__(self, standing: Standing) -> None:
-        self._standing = standing
+    def __init__(self, standing: RunState) -> None:
+        self._state = standing
 
     @property
     def record(self) -> JobRecord:
         """The job as it started."""
-        return self._standing.record
+        return self._state.record
 
     @property
     def id(self) -> str:
@@ -58,12 +58,12 @@ class JobFacts:
     @property
     def queue(self) -> str:
         """The queue's name."""
-        return self._standing.keys.queue
+        return self._state.keys.queue
 
     @property
     def ref(self) -> ParentRef:
         """What a job that this one shall wait for names as its ``parent``."""
-        return ParentRef(self._standing.keys, self.id)
+        return ParentRef(self._state.keys, self.id)
 
     @property
     def name(self) -> str:
@@ -103,20 +103,20 @@ class JobFacts:
     @property
     def should_stop(self) -> bool:
         """True once the worker gave the job up (its time is over, or the worker must leave): end soon."""
-        return self._standing.must_stop
+        return self._state.must_stop
 
     def request_stop(self) -> None:
         """Ask the handler to end soon."""
-        self._standing.must_stop = True
+        self._state.must_stop = True
 
     @property
     def is_discarded(self) -> bool:
         """Whether this attempt is the last."""
-        return self._standing.is_discarded
+        return self._state.is_discarded
 
     def discard(self) -> None:
         """Give up all further attempts: should this one fail, the job fails for good."""
-        self._standing.is_discarded = True
+        self._state.is_discarded = True
 
     def move_to_delayed(
         self, until: datetime | timedelta, *, data: Any = None, next_step: str | None = None

@@ -12,12 +12,12 @@ from orchestration_queue.errors import OrchestrationQueueError
 from orchestration_queue.options import WorkerOptions, milliseconds
 from orchestration_queue.protocol.operations.housekeeping import Tick
 from orchestration_queue.server.clock import Sleeper
-from orchestration_queue.worker.flow_keeper import FlowKeeper
 from orchestration_queue.worker.heartbeat import Heartbeat
-from orchestration_queue.worker.leader import Leader
-from orchestration_queue.worker.line import Line
+from orchestration_queue.worker.queue_io import QueueIO
+from orchestration_queue.worker.reconciler import FlowReconciler
+from orchestration_queue.worker.scheduler_leader import SchedulerLeader
 
-__all__ = ["Chores"]
+__all__ = ["Maintenance"]
 
 log = logging.getLogger("orchestration_queue.worker")
 
@@ -25,14 +25,14 @@ _HEAL_EVERY = 10
 _REGISTER_AT_LEAST_S = 1.0
 
 
-class Chores:
+class Maintenance:
     """Four loops beside a worker's main one. Every worker runs them; the server keeps them from doing harm twice.
 
     Args:
-        line: To the server.
+        io: To the server.
         options: The worker's options.
         leader: Fires the queue's repeatable jobs; None leaves that to other workers.
-        keeper: Sees to the queue's flows; None leaves that to other workers.
+        reconciler: Sees to the queue's flows; None leaves that to other workers.
         heartbeat: Keeps our own leases.
         on_ready: Called when a stalled job became ready.
         on_tick: Called with what came of each tick.
@@ -41,20 +41,20 @@ class Chores:
 
     def __init__(
         self,
-        line: Line,
+        io: QueueIO,
         options: WorkerOptions,
         *,
-        leader: Leader | None,
-        keeper: FlowKeeper | None,
+        leader: SchedulerLeader | None,
+        reconciler: FlowReconciler | None,
         heartbeat: Heartbeat,
         on_ready: Callable[[], None],
         on_tick: Callable[[Tick], None],
         on_register: Callable[[], Awaitable[None]],
     ) -> None:
-        self._line = line
+        self._io = io
         self._options = options
         self._leader = leader
-        self._keeper = keeper
+        self._reconciler = reconciler
         self._heartbeat = heartbeat
         self._on_ready = on_ready
         self._on_tick = on_tick
@@ -62,12 +62,12 @@ class Chores:
         self._ticks = 0
 
     async def run(self) -> None:
-        """Do the chores until cancelled."""
+        """Do the maintenance until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._tick_forever())
             group.create_task(self._repeat(self._options.stalled_interval, self._reclaim))
-            if self._keeper is not None:
-                group.create_task(self._repeat(self._options.flow_interval, self._keeper.round))
+            if self._reconciler is not None:
+                group.create_task(self._repeat(self._options.flow_interval, self._reconciler.round))
             refresh_s = max(_REGISTER_AT_LEAST_S, self._options.stalled_interval.total_seconds() / 2)
             group.create_task(self._repeat(timedelta(seconds=refresh_s), self._on_register))
 
@@ -84,22 +84,22 @@ class Chores:
                 due_ms = -1
                 with _reported("tick"):
                     due_ms = await self._tick()
-                wait_ms = interval_ms if due_ms < 0 else min(interval_ms, max(1, due_ms - self._line.clock.now_ms()))
+                wait_ms = interval_ms if due_ms < 0 else min(interval_ms, max(1, due_ms - self._io.clock.now_ms()))
                 await sleeper.sleep(wait_ms / 1000)
 
     async def _tick(self) -> int:
         """One tick; returns when the next one is due before its usual time, -1 for never."""
         self._ticks += 1
-        tick = await self._line.tick(heal=self._ticks % _HEAL_EVERY == 0)
+        tick = await self._io.tick(heal=self._ticks % _HEAL_EVERY == 0)
         self._on_tick(tick)
         schedules_due_ms = await self._leader.tick(tick.schedules_due_ms) if self._leader else -1
         return min((due for due in (tick.due_ms, schedules_due_ms) if due >= 0), default=-1)
 
     async def _reclaim(self) -> None:
         # A process that was stopped for long would take its own jobs for abandoned.
-        if self._line.outages.is_recent or self._heartbeat.is_behind:
+        if self._io.outages.is_recent or self._heartbeat.is_behind:
             return
-        if await self._line.reclaim():
+        if await self._io.reclaim():
             self._on_ready()
 
 

@@ -22,7 +22,7 @@ from orchestration_queue.schedules.plan import CHECK_MS, NEVER_MS
 from orchestration_queue.schedules.tick import GRACE_MS
 from orchestration_queue.server import AsyncConnection
 
-__all__ = ["Leader"]
+__all__ = ["SchedulerLeader"]
 
 log = logging.getLogger("orchestration_queue.worker")
 
@@ -36,7 +36,7 @@ _ENTRIES_A_TICK = 100
 _INDEXED_AT_ONCE = 1000
 
 
-class Leader:
+class SchedulerLeader:
     """One worker's part in firing repeatable jobs.
 
     Args:
@@ -58,7 +58,7 @@ class Leader:
     async def tick(self, due_ms: int) -> int:
         """Fire what is due.
 
-        Costs nothing when nothing is; else two trips, and more once a minute, to find what other clients changed.
+        Costs nothing when nothing is; else two exchanges, and more once a minute, to find what other clients changed.
 
         Args:
             due_ms: When some entry is to be looked at, epoch ms, as the queue's housekeeping said; -1 for never.

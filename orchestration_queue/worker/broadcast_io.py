@@ -25,10 +25,10 @@ from orchestration_queue.protocol.operations.taking_over import Idle
 from orchestration_queue.protocol.operations.working import Trip, Why
 from orchestration_queue.protocol.subjects import SubjectFilter
 from orchestration_queue.server import AsyncConnection
-from orchestration_queue.worker.line import Line
 from orchestration_queue.worker.machine import Exchange
+from orchestration_queue.worker.queue_io import QueueIO
 
-__all__ = ["BroadcastLine"]
+__all__ = ["BroadcastIO"]
 
 log = logging.getLogger("orchestration_queue.worker")
 
@@ -58,7 +58,7 @@ class _Seen:
     is_paused: bool = False
 
 
-class BroadcastLine(Line):
+class BroadcastIO(QueueIO):
     """One worker's connections to a broadcast.
 
     A trip of the machine takes two to the server: one to look, one to act. While the broadcast is paused, or limits
@@ -93,7 +93,7 @@ class BroadcastLine(Line):
 
     async def exchange(self, step: Exchange) -> Trip:
         """Make one trip: tell outcomes, return and start deliveries, take more."""
-        # What two trips at a time see free, each would take.
+        # What two exchanges at a time see free, each would take.
         async with self._taking if step.want and self._is_limited else nullcontext():
             with self.outages.watch():
                 return await self._act(step, await self._look(step))
@@ -116,7 +116,7 @@ class BroadcastLine(Line):
         held = frozenset(entry_id for entry_id, reply in zip(ids, replies, strict=False) if reply)
         if not asks:
             return _Seen(held)
-        is_paused = self._options.honour_pause and paused.read(replies[len(ids)])
+        is_paused = self._options.honor_pause and paused.read(replies[len(ids)])
         free = room.read(replies[len(ids) + 1])
         self._is_limited = is_paused or free >= 0
         if reads:
@@ -267,7 +267,7 @@ class BroadcastLine(Line):
                 self._skipped.append(idle.entry_id)
                 continue
             lease, heard_ms = known
-            lock_ms = int(lease.lock_ms or milliseconds(self._options.lock_duration))
+            lock_ms = int(lease.lock_ms or milliseconds(self._options.lease))
             # The record's sign of life may be another subscription's; the entry's own age is not.
             if idle.idle_ms >= lock_ms and self.clock.now_ms() - heard_ms >= lock_ms:
                 silent.append((message, lock_ms))

@@ -25,7 +25,7 @@ from orchestration_queue.protocol.subjects import SubjectFilter
 from orchestration_queue.server import AsyncConnection
 from orchestration_queue.server.clock import now_ms
 from orchestration_queue.states import JobState
-from orchestration_queue.worker.broadcast_line import BroadcastLine
+from orchestration_queue.worker.broadcast_io import BroadcastIO
 from orchestration_queue.worker.machine import Exchange
 from tests.broadcasts import QUICK, THRICE, Seen, fall_silent, settled, subscribed
 from tests.waiting import wait_until
@@ -53,8 +53,8 @@ async def test_a_worker_that_wakes_too_late_changes_nothing(shop: AsyncBroadcast
             await settled(shop)
         assert not await connection.run(late.holds(lease.entry_id))
         assert late.read_look(*await connection.pipeline(late.look(lease))) is Renewal.LOST
-        line = BroadcastLine(late, SubjectFilter(), "$", connection, connection, QUICK)
-        trip = await line.exchange(Exchange(settle=(Failure(lease, "too late", max_attempts=3),)))
+        io = BroadcastIO(late, SubjectFilter(), "$", connection, connection, QUICK)
+        trip = await io.exchange(Exchange(settle=(Failure(lease, "too late", max_attempts=3),)))
     assert trip.verdicts == (Verdict.LOST,)
     assert (await message.refresh()).state is JobState.COMPLETED
 
@@ -65,10 +65,10 @@ async def test_what_a_trip_could_not_tell_is_told_once_by_the_next(shop: AsyncBr
     await shop.subscribe("mailer")
     await shop.publish("orders.created", 1)
     async with shop.events() as events, await AsyncConnection.open(server_url) as connection:
-        line = BroadcastLine(member, SubjectFilter(), "$", connection, connection, QUICK)
-        (lease,) = (await line.exchange(Exchange(want=1))).started
+        io = BroadcastIO(member, SubjectFilter(), "$", connection, connection, QUICK)
+        (lease,) = (await io.exchange(Exchange(want=1))).started
         step = Exchange(settle=(Completion(lease, "1"),))
-        assert [(await line.exchange(step)).verdicts for _ in range(2)] == [(Verdict.COMPLETED,), (Verdict.LOST,)]
+        assert [(await io.exchange(step)).verdicts for _ in range(2)] == [(Verdict.COMPLETED,), (Verdict.LOST,)]
         assert [event.type for event in await events.read() if event.type == "completed"] == ["completed"]
 
 
@@ -79,11 +79,11 @@ async def test_a_delivery_whose_reply_was_lost_is_found_again(shop: AsyncBroadca
         await shop.publish(subject)
     async with await AsyncConnection.open(server_url) as connection:
         lost = await connection.run(member.read(5))
-        line = BroadcastLine(member, SubjectFilter(["orders.*"]), "$", connection, connection, QUICK)
-        found = await line.recover(set())
+        io = BroadcastIO(member, SubjectFilter(["orders.*"]), "$", connection, connection, QUICK)
+        found = await io.recover(set())
         assert [delivery.entry_id for delivery in found] == [lost[0].entry_id]
-        assert await line.recover({found[0].job_id}) == []
-        await line.exchange(Exchange(start=tuple(found)))
+        assert await io.recover({found[0].job_id}) == []
+        await io.exchange(Exchange(start=tuple(found)))
         assert [one.pending for one in await shop.subscriptions()] == [1]
 
 
@@ -97,9 +97,9 @@ async def test_what_was_trimmed_off_while_the_connection_was_lost_is_left_to_who
     async with await AsyncConnection.open(server_url) as connection:
         assert len(await connection.run(member.read(1))) == 1
         raw.xtrim(shop.keys.stream, maxlen=0, approximate=False)
-        line = BroadcastLine(member, SubjectFilter(), "$", connection, connection, QUICK)
-        assert await line.recover(set()) == []
-        await line.exchange(Exchange())
+        io = BroadcastIO(member, SubjectFilter(), "$", connection, connection, QUICK)
+        assert await io.recover(set()) == []
+        await io.exchange(Exchange())
     assert [one.pending for one in await shop.subscriptions()] == [1]
 
 
@@ -112,12 +112,12 @@ async def test_two_sweeps_at_once_hand_each_message_on_once(shop: AsyncBroadcast
     async with await AsyncConnection.open(server_url) as connection:
         assert len(await connection.run(member.read(200))) == 120
         lines = [
-            BroadcastLine(replace(member, consumer=name), SubjectFilter(), "$", connection, connection, QUICK)
+            BroadcastIO(replace(member, consumer=name), SubjectFilter(), "$", connection, connection, QUICK)
             for name in ("w-1", "w-2")
         ]
         assert not await lines[0].reclaim()
         fall_silent(raw, shop, "mailer")
-        assert any(await asyncio.gather(*(line.reclaim() for line in lines)))
+        assert any(await asyncio.gather(*(io.reclaim() for io in lines)))
     handed_on = Counter(entry["jobId"] for _, entry in raw.xrange(shop.keys.stream) if "retryGroup" in entry)
     assert handed_on == Counter(str(number) for number in range(1, 121))
 
@@ -127,11 +127,11 @@ async def test_nothing_is_taken_from_a_paused_broadcast(shop: AsyncBroadcast, se
     await shop.subscribe("mailer")
     await shop.publish("orders.created")
     async with await AsyncConnection.open(server_url) as connection:
-        line = BroadcastLine(member, SubjectFilter(), "$", connection, connection, QUICK)
+        io = BroadcastIO(member, SubjectFilter(), "$", connection, connection, QUICK)
         raw.hset(shop.keys.meta, "paused", "1")
-        trips = [await line.exchange(Exchange(want=5))]
+        trips = [await io.exchange(Exchange(want=5))]
         raw.hset(shop.keys.meta, "paused", "0")
-        trips += [await line.exchange(Exchange(want=want)) for want in (1, 5)]
+        trips += [await io.exchange(Exchange(want=want)) for want in (1, 5)]
     assert [(len(trip.started), trip.why) for trip in trips] == [(0, Why.PAUSED), (1, Why.ENOUGH), (0, Why.EMPTY)]
 
 
@@ -143,10 +143,10 @@ async def test_a_draining_worker_returns_what_it_has_not_started_to_its_subscrip
         await shop.subscribe(name)
     await shop.publish("orders.created", 1)
     async with await AsyncConnection.open(server_url) as connection:
-        line = BroadcastLine(member, SubjectFilter(), "$", connection, connection, QUICK)
-        back = Exchange(hand_back=tuple(await line.recover(set()) or await connection.run(member.read(1))))
-        await line.exchange(back)
-        await line.exchange(back)
+        io = BroadcastIO(member, SubjectFilter(), "$", connection, connection, QUICK)
+        back = Exchange(hand_back=tuple(await io.recover(set()) or await connection.run(member.read(1))))
+        await io.exchange(back)
+        await io.exchange(back)
     assert [entry.get("retryGroup") for _, entry in raw.xrange(shop.keys.stream)] == [None, "mailer"]
     heir, other = Seen(), Seen()
     async with subscribed(shop, "mailer", heir, server_url), subscribed(shop, "other", other, server_url):

@@ -7,12 +7,12 @@ from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from typing import Any, Protocol
 
-__all__ = ["Attributes", "Spans", "annotate", "is_traced", "span", "spans_go_to"]
+__all__ = ["Attributes", "TracingHooks", "annotate", "is_traced", "span", "tracing_to"]
 
 Attributes = Mapping[str, str | int]
 
 
-class Spans(Protocol):
+class TracingHooks(Protocol):
     """Where spans go."""
 
     def span(self, name: str, attributes: Attributes) -> AbstractContextManager[Any]:
@@ -22,7 +22,7 @@ class Spans(Protocol):
         """Add to the current span."""
 
 
-_spans: ContextVar[Spans | None] = ContextVar("orchestration_queue_spans", default=None)
+_spans: ContextVar[TracingHooks | None] = ContextVar("orchestration_queue_spans", default=None)
 
 
 def is_traced() -> bool:
@@ -47,7 +47,7 @@ def annotate(attributes: Attributes) -> None:
 
 
 @contextmanager
-def spans_go_to(spans: Spans) -> Iterator[None]:
+def tracing_to(spans: TracingHooks) -> Iterator[None]:
     """As long as the block lasts, here and in threads that are started with its context."""
     token = _spans.set(spans)
     try:

@@ -22,11 +22,11 @@ from orchestration_queue.server.clock import now_ms
 from orchestration_queue.states import JobState
 from orchestration_queue.worker import AsyncActiveJob, CallNext, WorkerEvent, WorkerEventType
 
-__all__ = ["Sight", "Witness", "look"]
+__all__ = ["Recorder", "Snapshot", "look"]
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class Snapshot:
     """A queue at one moment.
 
     Attributes:
@@ -44,7 +44,7 @@ class Sight:
     next_due_ms: int | None
 
 
-async def look(queue: AsyncQueue, connection: AsyncConnection, options: WorkerOptions) -> Sight:
+async def look(queue: AsyncQueue, connection: AsyncConnection, options: WorkerOptions) -> Snapshot:
     """See everything in one transaction: a job that moved between two questions could be seen nowhere."""
     keys = queue.keys
     counting = reading.count(keys)
@@ -53,7 +53,7 @@ async def look(queue: AsyncQueue, connection: AsyncConnection, options: WorkerOp
     calls = [*next(counting), due, entries.call, paused.call]
     *counted, due_reply, entries_reply, paused_reply = await connection.pipeline(calls, atomic=True)
     ready_or_active = _end_of(counting, counted)
-    if ready_or_active and options.honour_pause and paused.read(paused_reply):
+    if ready_or_active and options.honor_pause and paused.read(paused_reply):
         ready_or_active = (await queue.counts()).active
     stored = entries.read(entries_reply) if options.run_schedulers else {}
     at_ms = now_ms()
@@ -61,7 +61,7 @@ async def look(queue: AsyncQueue, connection: AsyncConnection, options: WorkerOp
     job_due_ms = integer(due_reply)
     planned = [due_ms for due_ms in (job_due_ms, plan.next_due_ms) if due_ms is not None and due_ms >= 0]
     is_due = 0 <= job_due_ms <= at_ms or not plan.is_empty
-    return Sight(
+    return Snapshot(
         is_busy=ready_or_active > 0 or is_due,
         is_due=is_due,
         is_continued=any(entry is not None and entry.waits_for_completion for entry in parsed),
@@ -79,7 +79,7 @@ def _end_of(steps: Steps[int], replies: list[Reply]) -> int:
     raise AssertionError("counting takes one trip")
 
 
-class Witness:
+class Recorder:
     """Sees each job that a worker runs: a middleware, and a listener to its events.
 
     Attributes:

@@ -15,12 +15,12 @@ from orchestration_queue.protocol.lease import Completion, Failure, Lease, Settl
 from orchestration_queue.protocol.operations.working import Renewal, Verdict, Why
 from orchestration_queue.worker.events import Announcer, WorkerEventType
 from orchestration_queue.worker.heartbeat import Heartbeat
-from orchestration_queue.worker.leader import Leader
-from orchestration_queue.worker.line import Line
 from orchestration_queue.worker.machine import Exchange, Leave, Listen, Machine, Recover, Rest, Watch
+from orchestration_queue.worker.queue_io import QueueIO
 from orchestration_queue.worker.runner import Runner
+from orchestration_queue.worker.scheduler_leader import SchedulerLeader
 
-__all__ = ["Driver"]
+__all__ = ["WorkerLoop"]
 
 log = logging.getLogger("orchestration_queue.worker")
 
@@ -30,12 +30,12 @@ _MOMENT_S = 0.02
 """Between two questions whether a queue at its global concurrency has room again."""
 
 
-class Driver:
+class WorkerLoop:
     """Carries out what the machine decides.
 
     Args:
         machine: Decides.
-        line: To the server.
+        io: To the server.
         runner: Runs the handlers.
         heartbeat: Keeps the leases of running jobs.
         leader: Is told when a job ends that a schedule waits for.
@@ -46,22 +46,22 @@ class Driver:
     def __init__(
         self,
         machine: Machine,
-        line: Line,
+        io: QueueIO,
         runner: Runner,
         heartbeat: Heartbeat,
-        leader: Leader,
+        leader: SchedulerLeader,
         announcer: Announcer,
         options: WorkerOptions,
     ) -> None:
         self._machine = machine
         self._shared = machine.shared
-        self._line = line
+        self._io = io
         self._runner = runner
         self._heartbeat = heartbeat
         self._leader = leader
         self._announce = announcer.tell
         self._block_ms = milliseconds(options.block)
-        self._lock_s = options.lock_duration.total_seconds()
+        self._lock_s = options.lease.total_seconds()
         self._jobs: dict[Lease, asyncio.Task[None]] = {}
         """The jobs whose handlers have not ended."""
         self._beside: set[asyncio.Future[None]] = set()
@@ -76,9 +76,9 @@ class Driver:
         """Work until the machine says that it is time to leave."""
         while True:
             match self._machine.step():
-                case Exchange() as trip:
-                    self._begin(self._travel(trip))
-                    if trip.want and self._shared is not None:
+                case Exchange() as exchange:
+                    self._begin(self._run_exchange(exchange))
+                    if exchange.want and self._shared is not None:
                         self._shared.changed()  # now it may be another queue's turn
                 case Listen(want):
                     self._begin(self._listen(want))
@@ -100,7 +100,7 @@ class Driver:
                 raise self._failure
 
     def _decide(self) -> None:
-        """The machine was told something: let it decide anew, and those with whom it shares its places."""
+        """The machine was told something: let it decide anew, and those with whom it shares its slots."""
         self._changed.set()
         if self._shared is not None:
             self._shared.changed()
@@ -127,7 +127,7 @@ class Driver:
 
     async def end(self) -> None:
         """Leave nothing running beside."""
-        self.give_up_all()  # those too that a trip started which was still under way
+        self.give_up_all()  # those too that a exchange started which was still under way
         for task in list(self._beside):
             task.cancel()
             with suppress(asyncio.CancelledError):
@@ -145,14 +145,14 @@ class Driver:
             self._failure = error
         self._decide()
 
-    async def _travel(self, trip: Exchange) -> None:
-        """Make a trip. When it fails, its load goes with the next one."""
+    async def _run_exchange(self, exchange: Exchange) -> None:
+        """Make a exchange. When it fails, its load goes with the next one."""
         try:
-            await self._exchange(trip)
+            await self._send_exchange(exchange)
             self._pause_s = _FIRST_PAUSE_S
         except OrchestrationQueueError as error:
-            self._tell_failure("A trip to the server failed and will be made again", error)
-            self._machine.failed(trip)
+            self._tell_failure("A exchange to the server failed and will be made again", error)
+            self._machine.failed(exchange)
 
     def _tell_failure(self, what: str, error: OrchestrationQueueError) -> None:
         """Tell of a call that failed. A connection that broke may be whole at once; what is refused will be again."""
@@ -161,13 +161,13 @@ class Driver:
         if isinstance(error, TransportError):
             self._pause_s = _FIRST_PAUSE_S
 
-    async def _exchange(self, trip: Exchange) -> None:
+    async def _send_exchange(self, exchange: Exchange) -> None:
         asked = time.monotonic()
-        result = await self._line.exchange(trip)
-        self._machine.exchanged(trip, len(result.started), result.why)
+        result = await self._io.exchange(exchange)
+        self._machine.exchanged(exchange, len(result.started), result.why)
         for lease in result.started:
             self._start(lease, asked)
-        for settlement, verdict in zip(trip.settle, result.verdicts, strict=True):
+        for settlement, verdict in zip(exchange.settle, result.verdicts, strict=True):
             self._confirmed(settlement, verdict)
         self._was_busy = self._was_busy or bool(result.started)
         if self._was_busy and result.why is Why.EMPTY and self._machine.is_quiet:
@@ -175,7 +175,7 @@ class Driver:
             self._announce(WorkerEventType.DRAINED)
 
     def _confirmed(self, settlement: Settlement, verdict: Verdict) -> None:
-        """The server has heard of an outcome. Until now the job was ours, however long that took."""
+        """The server has delivered of an outcome. Until now the job was ours, however long that took."""
         lease = settlement.lease
         self._heartbeat.drop(lease)
         match settlement, verdict:
@@ -239,7 +239,7 @@ class Driver:
         self._cancel(lease)
 
     def _lost(self, lease: Lease) -> None:
-        log.warning("%s", LeaseLostError(self._line.queue, lease.job_id))
+        log.warning("%s", LeaseLostError(self._io.queue, lease.job_id))
         self._announce(WorkerEventType.LOST, lease.record)
 
     def _tell(self, settlement: Settlement) -> None:
@@ -248,12 +248,12 @@ class Driver:
 
     async def _listen(self, want: int) -> None:
         """Wait at the server for the next jobs; when none is wanted yet, for news of them."""
-        line, block_ms = self._line, self._block_ms
+        io, block_ms = self._io, self._block_ms
         try:
-            self._machine.heard(await (line.listen(want, block_ms) if want else line.watch(block_ms)))
+            self._machine.delivered(await (io.listen(want, block_ms) if want else io.watch(block_ms)))
         except OrchestrationQueueError as error:
             self._tell_failure("Waiting for jobs was interrupted", error)
-            self._machine.deaf()
+            self._machine.listen_failed()
         finally:
             self._decide()
 
@@ -263,7 +263,7 @@ class Driver:
         self._pause_s = min(self._pause_s * 2, _LONGEST_PAUSE_S)
         held = {lease.job_id for lease in self._jobs} | self._machine.held
         try:
-            self._machine.recovered(await self._line.recover(held))
+            self._machine.recovered(await self._io.recover(held))
         except TransportError:
             pass  # the outage lasts, and was told of
         except OrchestrationQueueError as error:
@@ -272,5 +272,5 @@ class Driver:
     async def _unblock(self) -> None:
         """End the wait at the server, which may only be on its way there."""
         with suppress(OrchestrationQueueError):
-            while self._machine.listening and not await self._line.wake():  # noqa: ASYNC110  the server tells nobody
+            while self._machine.listening and not await self._io.wake():  # noqa: ASYNC110  the server tells nobody
                 await asyncio.sleep(_SOON_S)

@@ -17,7 +17,7 @@ from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.server import AsyncConnection
 from orchestration_queue.server.clock import now_ms
 from orchestration_queue.worker import AsyncActiveJob
-from orchestration_queue.worker.flow_keeper import FlowKeeper
+from orchestration_queue.worker.reconciler import FlowReconciler
 from tests.by_hand import HandWorker
 from tests.faces import Face
 from tests.waiting import wait_until
@@ -37,10 +37,10 @@ async def hang(job: AsyncActiveJob) -> None:
     await asyncio.Event().wait()
 
 
-def keeper(keys: QueueKeys, connection: AsyncConnection, later_ms: int = 0, **options: Any) -> FlowKeeper:
+def keeper(keys: QueueKeys, connection: AsyncConnection, later_ms: int = 0, **options: Any) -> FlowReconciler:
     """A keeper whose every round comes later than all it has put off."""
     rounds = count(1)
-    return FlowKeeper(
+    return FlowReconciler(
         keys,
         connection,
         lambda: now_ms() + later_ms * next(rounds),

@@ -1,6 +1,6 @@
 """Places for jobs that the workers of several queues share, and whose turn it is. Pure: no clock, no socket, no loop.
 
-A worker asks its queue for jobs only in places that it is offered. So nothing is taken that could not start at once,
+A worker asks its queue for jobs only in slots that it is offered. So nothing is taken that could not start at once,
 and a queue whose jobs wait their turn keeps them for workers elsewhere.
 """
 
@@ -11,13 +11,13 @@ from typing import Literal, Protocol, TypeAlias, get_args
 
 from orchestration_queue.errors import InvalidOptionError
 
-__all__ = ["Polling", "SharedPlaces", "Sharer"]
+__all__ = ["Polling", "SharedSlots", "SlotUser"]
 
 Polling: TypeAlias = Literal["ordered", "round-robin"]
 
 
-class Sharer(Protocol):
-    """What the places must know of each queue's worker."""
+class SlotUser(Protocol):
+    """What the slots must know of each queue's worker."""
 
     @property
     def taken(self) -> int:
@@ -25,7 +25,7 @@ class Sharer(Protocol):
         ...
 
     @property
-    def is_hungry(self) -> bool:
+    def wants_jobs(self) -> bool:
         """Whether its queue has jobs ready, as far as it knows, and it would take them."""
         ...
 
@@ -35,11 +35,11 @@ class Sharer(Protocol):
         ...
 
 
-class SharedPlaces:
+class SharedSlots:
     """So many jobs at a time over the workers of several queues, in one event loop.
 
-    With ``ordered`` polling a queue gets a place only while those before it have no job ready. With ``round-robin``
-    the queues that have jobs get equally many places; of those with equally many, the one that has waited longest is
+    With ``ordered`` polling a queue gets a slot only while those before it have no job ready. With ``round-robin``
+    the queues that have jobs get equally many slots; of those with equally many, the one that has waited longest is
     the next.
 
     Args:
@@ -47,39 +47,39 @@ class SharedPlaces:
         polling: How the queues take turns. Their order is the one in which the workers were made.
 
     Raises:
-        InvalidOptionError: There is no place, or no such polling.
+        InvalidOptionError: There is no slot, or no such polling.
 
     Examples:
-        >>> places = SharedPlaces(4)
-        >>> workers = [Worker(queue, handle, places=places) for queue in ("urgent", "usual")]  # doctest: +SKIP
+        >>> slots = SharedSlots(4)
+        >>> workers = [Worker(queue, handle, slots=slots) for queue in ("urgent", "usual")]  # doctest: +SKIP
     """
 
     def __init__(self, count: int, polling: Polling = "ordered") -> None:
         if count < 1:
-            raise InvalidOptionError(f"{count} places can run no job; share 1 or more.")
+            raise InvalidOptionError(f"{count} slots can run no job; share 1 or more.")
         if polling not in get_args(Polling):
             raise InvalidOptionError(
                 f"There is no polling {polling!r}; use {' or '.join(map(repr, get_args(Polling)))}."
             )
         self.count = count
         self.polling = polling
-        self._sharers: list[Sharer] = []
-        self._present: set[Sharer] = set()
-        self._listeners: dict[Sharer, Callable[[], object]] = {}
+        self._sharers: list[SlotUser] = []
+        self._present: set[SlotUser] = set()
+        self._listeners: dict[SlotUser, Callable[[], object]] = {}
 
-    def add(self, sharer: Sharer) -> None:
+    def add(self, sharer: SlotUser) -> None:
         """Give a worker its rank: after those that are there."""
         self._sharers.append(sharer)
 
-    def join(self, sharer: Sharer) -> None:
+    def join(self, sharer: SlotUser) -> None:
         """A worker takes part from now on; those after it wait until it knows whether its queue has jobs."""
         self._present.add(sharer)
 
-    def tell(self, sharer: Sharer, on_change: Callable[[], object]) -> None:
+    def tell(self, sharer: SlotUser, on_change: Callable[[], object]) -> None:
         """Call this whenever the worker's turn may have come."""
         self._listeners[sharer] = on_change
 
-    def leave(self, sharer: Sharer) -> None:
+    def leave(self, sharer: SlotUser) -> None:
         """A worker takes no part any more; what it had is free."""
         self._present.discard(sharer)
         self._listeners.pop(sharer, None)
@@ -95,25 +95,25 @@ class SharedPlaces:
         """Places that nobody has; fewer than 0 when an answer that had been lost turned up late."""
         return self.count - sum(sharer.taken for sharer in self._present)
 
-    def offer(self, sharer: Sharer) -> int:
-        """How many of the free places this worker may ask for now."""
+    def offer(self, sharer: SlotUser) -> int:
+        """How many of the free slots this worker may ask for now."""
         free = max(0, self.free)
         present = [other for other in self._sharers if other in self._present]
         if self.polling == "ordered":
             before = present[: present.index(sharer)]
-            return 0 if any(other.is_hungry for other in before) else free
+            return 0 if any(other.wants_jobs for other in before) else free
         asking = [other for other in present if other.may_ask]
         return _even_share(free, asking, sharer) if sharer in asking else 0
 
-    def took(self, sharer: Sharer) -> None:
+    def took(self, sharer: SlotUser) -> None:
         """A worker asks for jobs: the others come first the next time."""
         if self.polling == "round-robin":
             self._sharers.remove(sharer)
             self._sharers.append(sharer)
 
 
-def _even_share(free: int, asking: Sequence[Sharer], sharer: Sharer) -> int:
-    """What one gets when the free places go to those with the fewest, and what cannot be divided to the first."""
+def _even_share(free: int, asking: Sequence[SlotUser], sharer: SlotUser) -> int:
+    """What one gets when the free slots go to those with the fewest, and what cannot be divided to the first."""
     fewest_first = sorted(other.taken for other in asking)
     for count in range(1, len(asking) + 1):  # so many of them come to the same level
         level = (free + sum(fewest_first[:count])) // count
