@@ -176,7 +176,7 @@ class Demo:
             for run in snapshot.runs:
                 if run.is_over and run.status != "SUCCESS":
                     raise DemoError(f"The Dagster run of {run.job} ended as {run.status}.")
-            if all(run.is_over for run in snapshot.runs) and snapshot.fires:
+            if all(run.is_over for run in snapshot.runs) and snapshot.scheduled_runs:
                 if killer and not killer.victim:
                     raise DemoError("No worker was ever caught with a month in its hands, so none was killed.")
                 return snapshot

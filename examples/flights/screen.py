@@ -61,7 +61,7 @@ class PlainScreen:
         """Print what has changed since the last time."""
         now = {node.name: node.state for node in snapshot.nodes}
         now |= {f"Dagster run {run.job}": run.status for run in snapshot.runs}
-        now[f"repeatable job {settings.FRESHNESS}"] = "has run for the first time" if snapshot.fires else "-"
+        now[f"repeatable job {settings.FRESHNESS}"] = "has run for the first time" if snapshot.scheduled_runs else "-"
         for name, state in now.items():
             if state not in (self._last.get(name), "-", "waiting-children", "waiting"):
                 self.say(f"{snapshot.elapsed_s:6.1f} s  {name}: {state}{_detail(snapshot, name)}")
@@ -119,7 +119,7 @@ def _picture(snapshot: Snapshot) -> RenderableType:
     table.add_row("  months", _row(snapshot, list(settings.MONTH_NODES.values()), "flights_2013_"))
     table.add_row("  clean", _row(snapshot, [settings.CLEAN_FLIGHTS, settings.CLEAN_WEATHER]))
     table.add_row("  report", _row(snapshot, [settings.DELAYS, settings.REPORT]))
-    table.add_row("  every 2 s", f"{settings.FRESHNESS} has run {snapshot.fires} times")
+    table.add_row("  every 2 s", f"{settings.FRESHNESS} has run {snapshot.scheduled_runs} times")
     for run in snapshot.runs:
         by = f", requested by sensor {run.sensor}" if run.sensor else ""
         took = f" {run.seconds:.0f} s" if run.seconds else ""

@@ -39,4 +39,4 @@ def show(console: Console, snapshot: Snapshot, data: Path) -> None:
     }
     for what, path in places.items():
         console.print(f"{what + ':':<14}{path}", soft_wrap=True, highlight=False)
-    console.print(f"The repeatable job {settings.FRESHNESS} ran {snapshot.fires} times.", highlight=False)
+    console.print(f"The repeatable job {settings.FRESHNESS} ran {snapshot.scheduled_runs} times.", highlight=False)

@@ -28,7 +28,7 @@ SPARK = ConnectServer(SparkOptions(memory="2g", quick_start=True), linger=timede
 tasks = Tasks()
 
 
-def _told(job: ActiveJob, written: extract.Written) -> dict[str, Any]:
+def _with_worker(job: ActiveJob, written: extract.Written) -> dict[str, Any]:
     """Log what was written, and say which worker did it."""
     job.log(f"{written['rows']:,} rows of {written['table']} in {written['seconds']:.2f} s -> {written['path']}")
     return {**written, "worker": f"process {os.getpid()}"}
@@ -37,19 +37,19 @@ def _told(job: ActiveJob, written: extract.Written) -> dict[str, Any]:
 @tasks.task
 def extract_table(job: ActiveJob, data_dir: str, table: str) -> dict[str, Any]:
     """One raw table, as it comes."""
-    return _told(job, extract.extract_table(data_dir, table))
+    return _with_worker(job, extract.extract_table(data_dir, table))
 
 
 @tasks.task
 def clean_month(job: ActiveJob, data_dir: str, month: int) -> dict[str, Any]:
     """One month of flights, typed."""
-    return _told(job, extract.clean_flights(data_dir, month))
+    return _with_worker(job, extract.clean_flights(data_dir, month))
 
 
 @tasks.task
 def clean_hours(job: ActiveJob, data_dir: str) -> dict[str, Any]:
     """The hourly weather, typed."""
-    return _told(job, extract.clean_weather(data_dir))
+    return _with_worker(job, extract.clean_weather(data_dir))
 
 
 @tasks.task

@@ -26,7 +26,7 @@ def verify_runs(snapshot: Snapshot, sensor: str) -> None:
             raise DemoError(f"Dagster run {run.run_id} of {run.job} ended as {run.status}.")
     if snapshot.runs[1].sensor != sensor:
         raise DemoError(f"Run {snapshot.runs[1].run_id} was not requested by the sensor {sensor}.")
-    if not snapshot.fires:
+    if not snapshot.scheduled_runs:
         raise DemoError("The repeatable job has not run once.")
 
 

@@ -1,4 +1,4 @@
-"""What the demo sees while it runs: the flow's nodes, the scheduler's fires, Dagster's runs."""
+"""What the demo sees while it runs: the flow's nodes, the scheduler's scheduled_runs, Dagster's runs."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Snapshot:
     elapsed_s: float
     nodes: tuple[NodeView, ...]
     runs: tuple[RunView, RunView]
-    fires: int
+    scheduled_runs: int
 
     @property
     def done(self) -> int:
@@ -119,7 +119,7 @@ class Watch:
             elapsed_s=time.monotonic() - self._started,
             nodes=tuple(self._nodes(jobs)),
             runs=(self._run(settings.PREPARE_JOB, self._run_id), report),
-            fires=self._fires(),
+            scheduled_runs=self._scheduled_runs(),
         )
 
     def _nodes(self, jobs: Mapping[str, str]) -> Iterator[NodeView]:
@@ -129,7 +129,7 @@ class Watch:
         for name, read, reply in zip(jobs, reads, replies, strict=True):
             yield NodeView(name, read.read(reply))
 
-    def _fires(self) -> int:
+    def _scheduled_runs(self) -> int:
         """How many jobs of the repeatable job have run."""
         entry = self._queue.schedulers.get(settings.FRESHNESS)
         if entry is None or not entry.iteration_count:

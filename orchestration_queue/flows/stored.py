@@ -207,7 +207,7 @@ def outcome_of(record: JobRecord) -> str:
     return outcome if unrun else str(record.state)
 
 
-def keep_for(facts: FlowFacts) -> timedelta | None:
+def result_location(facts: FlowFacts) -> timedelta | None:
     """How long the flow is kept after its end; None for ever."""
     retention = facts.flow.record.options.retention
     return retention.age if retention else None

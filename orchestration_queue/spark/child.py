@@ -24,8 +24,8 @@ from pydantic_core import to_jsonable_python
 from orchestration_queue._process import die_with_parent
 from orchestration_queue.errors import UnrecoverableError
 from orchestration_queue.protocol import codec
-from orchestration_queue.spark.failure import Failure, how_it_ended
-from orchestration_queue.spark.references import Keep, call_with_frames, dataframe_parameters
+from orchestration_queue.spark.failure import Failure, describe_exit
+from orchestration_queue.spark.references import ResultLocation, call_with_frames, dataframe_parameters
 from orchestration_queue.spark.registry import registered
 
 _JAVA_LEAVES_S = 5.0
@@ -54,7 +54,7 @@ def _run(request: dict[str, Any]) -> str:
     if "script" in request:
         result = _run_script(Path(request["script"]), request["arguments"])
     else:
-        result = _run_function(request["function"], request["arguments"], request.get("keep"))
+        result = _run_function(request["function"], request["arguments"], request.get("results"))
     said = codec.encode(to_jsonable_python(result), "The result of the Spark work")
     return f'{{"application":{json.dumps(_application())},"result":{said}}}'
 
@@ -67,7 +67,7 @@ def _application() -> str | None:
     return None
 
 
-def _run_function(name: str, arguments: dict[str, Any], keep: dict[str, str] | None) -> Any:
+def _run_function(name: str, arguments: dict[str, Any], results: dict[str, str] | None) -> Any:
     module_name, _, qualified = name.partition(":")
     function: Any = importlib.import_module(module_name)
     for part in qualified.split("."):
@@ -79,7 +79,7 @@ def _run_function(name: str, arguments: dict[str, Any], keep: dict[str, str] | N
 
     from pyspark.sql import SparkSession
 
-    kept = Keep(keep["root"], keep["queue"], keep["job"]) if keep else None
+    kept = ResultLocation(results["root"], results["queue"], results["job"]) if results else None
     return call_with_frames(function, SparkSession.builder.getOrCreate(), typed, kept)
 
 
@@ -104,7 +104,7 @@ def _run_script(script: Path, arguments: list[str]) -> Any:
 def _failed(error: BaseException) -> str:
     failure = Failure.of(error)
     if (java := _java()) and (code := java.poll()) is not None:
-        failure = Failure("SparkError", f"Spark's Java process {how_it_ended(code)} while the work ran")
+        failure = Failure("SparkError", f"Spark's Java process {describe_exit(code)} while the work ran")
     print(failure, *(f"  at {frame}" for frame in reversed(failure.frames)), sep="\n", flush=True)  # noqa: T201
     return json.dumps(
         {"kind": failure.kind, "reason": str(failure), "unrecoverable": isinstance(error, UnrecoverableError)}

@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-__all__ = ["Failure", "how_it_ended", "is_noise"]
+__all__ = ["Failure", "describe_exit", "is_noise"]
 
 _MESSAGE_LENGTH = 1_000
 _FRAMES = 5
@@ -37,7 +37,7 @@ def is_noise(line: str) -> bool:
     return not line.strip() or _NOISE.match(line) is not None
 
 
-def how_it_ended(exit_code: int) -> str:
+def describe_exit(exit_code: int) -> str:
     """An exit code in words, to follow a process's name."""
     if exit_code >= 0:
         return f"ended itself with exit code {exit_code}"

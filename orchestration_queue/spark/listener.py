@@ -14,9 +14,9 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from orchestration_queue.errors import TransportError
-from orchestration_queue.spark.progress import Pace
+from orchestration_queue.spark.progress import ProgressReporter
 
-__all__ = ["LISTENER_JAR", "LOG_MARK", "Listening", "Report", "with_listener"]
+__all__ = ["LISTENER_JAR", "LOG_MARK", "ListenerFollower", "ListenerReport", "with_listener"]
 
 LISTENER_JAR = Path(__file__).with_name("listener.jar")
 LOG_MARK = "orchestration_queue.progress "
@@ -26,7 +26,7 @@ _CLASS = "orchestrationqueue.ProgressListener"
 _TARGET = "spark.orchestration_queue.progress"
 
 
-class Report(BaseModel):
+class ListenerReport(BaseModel):
     """What the listener knows of an application."""
 
     model_config = ConfigDict(frozen=True)
@@ -67,7 +67,7 @@ def with_listener(properties: Mapping[str, str], target: str, jar: str = str(LIS
     return {**properties, **lists, _TARGET: target}
 
 
-class Listening:
+class ListenerFollower:
     """Follows what the listener tells, and hands it on as a job's progress.
 
     Args:
@@ -85,28 +85,28 @@ class Listening:
         file: Path | None = None,
         about: Mapping[str, Any] | None = None,
     ) -> None:
-        self.last: Report | None = None
+        self.last: ListenerReport | None = None
         self._progress, self._about = progress, dict(about or {})
         self._file, self._seen = file, ""
-        self._pace = Pace(self.tell)
+        self._reporter = ProgressReporter(self.tell)
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Read the file, if there is something new."""
         with contextlib.suppress(OSError, UnicodeDecodeError):
             if self._file and (line := self._file.read_text("utf-8")) != self._seen:
                 self._seen = line
-                self.hear(line)
+                self.feed(line)
 
-    def look_and_ask(self, should_stop: Callable[[], bool]) -> bool:
+    def poll_and_ask(self, should_stop: Callable[[], bool]) -> bool:
         """Read the file whenever somebody asks whether to stop, which is a few times a second."""
-        self.look()
+        self.poll()
         return should_stop()
 
-    def hear(self, line: str) -> None:
+    def feed(self, line: str) -> None:
         """Take a line of the listener's; one that is broken is passed over."""
         with contextlib.suppress(ValidationError):
-            self.last = report = Report.model_validate_json(line)
-            self._pace.at(report.query, report.completed, report.total, report.running, report.read)
+            self.last = report = ListenerReport.model_validate_json(line)
+            self._reporter.at(report.query, report.completed, report.total, report.running, report.read)
 
     def tell(self, percent: int, text: str) -> None:
         """Hand on how far the application is."""
@@ -116,7 +116,7 @@ class Listening:
 
     def finish(self) -> dict[str, Any]:
         """The application has succeeded: say so, and return what its result tells of it."""
-        self.look()
+        self.poll()
         if self.last is None:
             return {}
         self.tell(100, "done")

@@ -15,7 +15,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import IO, Literal
 
-__all__ = ["Ended", "run_child"]
+__all__ = ["ProcessOutcome", "run_child"]
 
 _LOOK_S = 0.2
 """How often to ask whether to stop."""
@@ -26,7 +26,7 @@ _LINE_BYTES = 16_384
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class ProcessOutcome:
     """How a child ended.
 
     Attributes:
@@ -49,7 +49,7 @@ def run_child(
     should_stop: Callable[[], bool],
     timeout: timedelta | None,
     grace: timedelta,
-) -> Ended:
+) -> ProcessOutcome:
     """Run a command to its end, and leave none of its processes behind.
 
     The command gets two more words, our process id (for :func:`~orchestration_queue._process.die_with_parent`) and
@@ -85,16 +85,16 @@ def run_child(
             os.close(write_end)
         assert process.stdout is not None  # noqa: S101 (it is a pipe, as asked for above)
         with process.stdout as output:
-            following = _Following(output, reply, log)
+            pipes = _PipeReader(output, reply, log)
             try:
-                stopped = following.until_done(should_stop, timeout, grace)
+                stopped = pipes.until_done(should_stop, timeout, grace)
             finally:
                 _end_group(process, grace)
-            following.drain()
-    return Ended(bytes(following.received), process.returncode, stopped)
+            pipes.drain()
+    return ProcessOutcome(bytes(pipes.received), process.returncode, stopped)
 
 
-class _Following:
+class _PipeReader:
     """Reads a child's two pipes as they fill."""
 
     def __init__(self, output: IO[bytes], reply: IO[bytes], log: Callable[[str], None]) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-__all__ = ["Pace"]
+__all__ = ["ProgressReporter"]
 
 
-class Pace:
+class ProgressReporter:
     """Tells how far an application is: now and then, only what is new, and no percentage that falls within a query.
 
     Args:

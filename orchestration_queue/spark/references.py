@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DataFrameRef",
-    "Keep",
+    "ResultLocation",
     "call_with_frames",
     "dataframe_parameters",
     "returns_dataframe",
@@ -70,7 +70,7 @@ class DataFrameRef(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Keep:
+class ResultLocation:
     """Where to keep a job's DataFrame.
 
     Attributes:
@@ -110,7 +110,7 @@ def _is_dataframe(hint: object) -> bool:
 
 
 def call_with_frames(
-    function: Callable[..., Any], spark: SparkSession, arguments: Mapping[str, Any], keep: Keep | None
+    function: Callable[..., Any], spark: SparkSession, arguments: Mapping[str, Any], results: ResultLocation | None
 ) -> Any:
     """Call a function with DataFrames in place of references, and return a reference in place of a DataFrame.
 
@@ -118,7 +118,7 @@ def call_with_frames(
         function: ``f(spark, **arguments)``.
         spark: The session.
         arguments: Its arguments.
-        keep: Where to keep what it returns.
+        results: Where to keep what it returns.
 
     Raises:
         UnrecoverableError: It returned a DataFrame, and nothing says where to keep it.
@@ -133,12 +133,12 @@ def call_with_frames(
     result = function(spark, **{**arguments, **{name: ref.load(spark) for name, ref in given.items()}})
     if not isinstance(result, DataFrame):
         return result
-    if keep is None:
+    if results is None:
         raise UnrecoverableError(
             f"{function.__qualname__} returned a DataFrame, and nothing says where to keep it; set "
             "SparkOptions(results=...) or OQ_SPARK_RESULTS to a directory or URI that every worker reaches."
         )
-    return _save(spark, result, keep, [ref.location for ref in given.values()])
+    return _save(spark, result, results, [ref.location for ref in given.values()])
 
 
 def write_new(frame: DataFrame, location: str) -> DataFrameRef:
@@ -159,9 +159,9 @@ def write_new(frame: DataFrame, location: str) -> DataFrameRef:
     return _written(frame, location, [], write)
 
 
-def _save(spark: SparkSession, frame: DataFrame, keep: Keep, given: list[str]) -> DataFrameRef:
-    write = _write_uri if _IS_URI.match(keep.root) else _write_directory
-    return _written(frame, keep.location, given, lambda counted: write(spark, counted, keep))
+def _save(spark: SparkSession, frame: DataFrame, results: ResultLocation, given: list[str]) -> DataFrameRef:
+    write = _write_uri if _IS_URI.match(results.root) else _write_directory
+    return _written(frame, results.location, given, lambda counted: write(spark, counted, results))
 
 
 def _written(frame: DataFrame, location: str, given: list[str], write: Callable[[DataFrame], int]) -> DataFrameRef:
@@ -182,14 +182,14 @@ def _written(frame: DataFrame, location: str, given: list[str], write: Callable[
     )
 
 
-def _write_directory(_spark: SparkSession, frame: DataFrame, keep: Keep) -> int:
+def _write_directory(_spark: SparkSession, frame: DataFrame, results: ResultLocation) -> int:
     """Write beside the place, then move there: whoever looks finds all files, or those of an earlier attempt."""
-    final = Path(keep.location).absolute()
-    drafts = Path(keep.root).absolute() / _DRAFTS / segment(keep.queue) / segment(keep.job)
+    final = Path(results.location).absolute()
+    drafts = Path(results.root).absolute() / _DRAFTS / segment(results.queue) / segment(results.job)
     draft = drafts / secrets.token_hex(4)
     frame.write.parquet(str(draft))
     held = _held_by(draft)
-    if not keep.may_commit():
+    if not results.may_commit():
         shutil.rmtree(draft, ignore_errors=True)
         raise SparkCancelledError(f"The job was told to stop before its result took its place at {final}.")
     final.parent.mkdir(parents=True, exist_ok=True)
@@ -200,10 +200,10 @@ def _write_directory(_spark: SparkSession, frame: DataFrame, keep: Keep) -> int:
     return held
 
 
-def _write_uri(spark: SparkSession, frame: DataFrame, keep: Keep) -> int:
+def _write_uri(spark: SparkSession, frame: DataFrame, results: ResultLocation) -> int:
     """Spark's own commit: the files appear when all are written, and then ``_SUCCESS`` beside them."""
-    frame.write.mode("overwrite").parquet(keep.location)
-    return _held_by_uri(spark, keep.location)
+    frame.write.mode("overwrite").parquet(results.location)
+    return _held_by_uri(spark, results.location)
 
 
 def _held_by(directory: Path) -> int:

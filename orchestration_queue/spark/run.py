@@ -22,11 +22,11 @@ from orchestration_queue.errors import (
 )
 from orchestration_queue.protocol import codec
 from orchestration_queue.spark.environment import spark_environment
-from orchestration_queue.spark.failure import how_it_ended, is_noise
-from orchestration_queue.spark.listener import Listening, with_listener
+from orchestration_queue.spark.failure import describe_exit, is_noise
+from orchestration_queue.spark.listener import ListenerFollower, with_listener
 from orchestration_queue.spark.options import SparkOptions, write_properties
-from orchestration_queue.spark.process import Ended, run_child
-from orchestration_queue.spark.references import Keep
+from orchestration_queue.spark.process import ProcessOutcome, run_child
+from orchestration_queue.spark.references import ResultLocation
 from orchestration_queue.spark.registry import reference
 from orchestration_queue.spark.scratch import scratch_directory
 from orchestration_queue.worker.tracing_hooks import annotate
@@ -45,7 +45,7 @@ def run_spark(
     should_stop: Callable[[], bool] = lambda: False,
     job_id: str | None = None,
     progress: Callable[[dict[str, Any]], None] = lambda _: None,
-    keep: Keep | None = None,
+    results: ResultLocation | None = None,
 ) -> Any:
     """Run PySpark work in a fresh process, and wait for it.
 
@@ -61,7 +61,7 @@ def run_spark(
         should_stop: Asked a few times a second; true stops the work.
         job_id: The job it is for, which the application carries as the property ``spark.orchestration_queue.job``.
         progress: Receives how far it is, as a job's progress: ``percent``, ``text``, and under ``spark`` its id.
-        keep: Where a DataFrame is kept that a function returns.
+        results: Where a DataFrame is kept that a function returns.
 
     Returns:
         What the function returned, by way of JSON.
@@ -75,26 +75,28 @@ def run_spark(
         UsageError: The target or its arguments cannot be handed over.
     """
     options = options or SparkOptions()
-    name, request = _request(target, arguments, keep)
+    name, request = _request(target, arguments, results)
     with scratch_directory() as scratch:
-        listening = Listening(progress, scratch / "progress.json")
+        follower = ListenerFollower(progress, scratch / "progress.json")
         wanted = with_listener(options.properties(scratch, name, job_id), str(scratch / "progress.json"))
         properties = write_properties(scratch, wanted)
-        ended = run_child(
+        outcome = run_child(
             [str(options.python or sys.executable), "-m", "orchestration_queue.spark.child"],
             request,
             env=_environment(options, properties),
             log=lambda line: None if is_noise(line) else log(line),
-            should_stop=partial(listening.look_and_ask, should_stop),
+            should_stop=partial(follower.poll_and_ask, should_stop),
             timeout=options.timeout,
             grace=options.grace,
         )
-        result = _result(name, ended, options)
-        listening.finish()
+        result = _result(name, outcome, options)
+        follower.finish()
     return result
 
 
-def _request(target: Callable[..., Any] | str | Path, arguments: object, keep: Keep | None) -> tuple[str, bytes]:
+def _request(
+    target: Callable[..., Any] | str | Path, arguments: object, results: ResultLocation | None
+) -> tuple[str, bytes]:
     """The run's name, and what the child reads."""
     if callable(target):
         target = reference(target)
@@ -102,7 +104,7 @@ def _request(target: Callable[..., Any] | str | Path, arguments: object, keep: K
         if not isinstance(arguments, Mapping) and arguments != ():
             raise InvalidOptionError(f"The function {target} takes its arguments by name; pass them as a mapping.")
         named = to_jsonable_python(dict(arguments or {}))
-        kept = {"keep": {"root": keep.root, "queue": keep.queue, "job": keep.job}} if keep else {}
+        kept = {"results": {"root": results.root, "queue": results.queue, "job": results.job}} if results else {}
         return _request_of(target.rpartition(":")[2], {"function": target, "arguments": named, **kept})
     if isinstance(arguments, (str, Mapping)) or not isinstance(arguments, Sequence):
         raise InvalidOptionError(f"The script {target} takes words; pass its arguments as a list of text.")
@@ -121,18 +123,19 @@ def _environment(options: SparkOptions, properties: Path) -> dict[str, str]:
     return {"PYSPARK_SUBMIT_ARGS": shlex.join(words)} | spark_environment(options, properties.parent)
 
 
-def _result(name: str, ended: Ended, options: SparkOptions) -> Any:
-    if ended.stopped == "timeout":
+def _result(name: str, outcome: ProcessOutcome, options: SparkOptions) -> Any:
+    if outcome.stopped == "timeout":
         raise SparkTimeoutError(
             f"Spark work {name!r} took longer than {options.timeout} and was stopped with all its processes; "
             "raise SparkOptions.timeout if it may take longer.",
-            exit_code=ended.exit_code,
+            exit_code=outcome.exit_code,
         )
-    if ended.stopped == "cancelled":
+    if outcome.stopped == "cancelled":
         raise SparkCancelledError(
-            f"Spark work {name!r} was told to stop, and was stopped with all its processes.", exit_code=ended.exit_code
+            f"Spark work {name!r} was told to stop, and was stopped with all its processes.",
+            exit_code=outcome.exit_code,
         )
-    reply = json.loads(ended.reply) if ended.reply else {}
+    reply = json.loads(outcome.reply) if outcome.reply else {}
     if application := reply.get("application"):
         annotate({"spark.application.id": application})
     if "result" in reply or reply.get("exit_code") == 0:
@@ -140,5 +143,5 @@ def _result(name: str, ended: Ended, options: SparkOptions) -> Any:
     if reply.get("unrecoverable"):
         raise UnrecoverableError(reply["reason"])
     said = f", saying {reply['said']!r}" if reply.get("said") else ""
-    reason = reply.get("reason") or f"Spark work {name!r} {how_it_ended(ended.exit_code)} without a result{said}."
-    raise SparkFailedError(reason, kind=reply.get("kind", ""), exit_code=ended.exit_code)
+    reason = reply.get("reason") or f"Spark work {name!r} {describe_exit(outcome.exit_code)} without a result{said}."
+    raise SparkFailedError(reason, kind=reply.get("kind", ""), exit_code=outcome.exit_code)

@@ -15,14 +15,14 @@ from pydantic import ValidationError
 from orchestration_queue.errors import TransportError, UnrecoverableError, UsageError
 from orchestration_queue.spark.connect.server import ConnectServer
 from orchestration_queue.spark.options import SparkOptions
-from orchestration_queue.spark.references import DataFrameRef, Keep, call_with_frames, dataframe_parameters
+from orchestration_queue.spark.references import DataFrameRef, ResultLocation, call_with_frames, dataframe_parameters
 from orchestration_queue.spark.run import run_spark
 from orchestration_queue.worker.tracing_hooks import span
 
 if TYPE_CHECKING:
     from orchestration_queue.worker import ActiveJob
 
-__all__ = ["Runtime", "default_runtime", "job_log", "keep_for", "run_task", "server_for"]
+__all__ = ["Runtime", "default_runtime", "job_log", "result_location", "run_task", "server_for"]
 
 Runtime: TypeAlias = Literal["connect", "process"]
 
@@ -104,24 +104,24 @@ def _run(
             should_stop=should_stop,
             job_id=job.id,
             progress=job.update_progress,
-            keep=keep_for(options, job),
+            results=result_location(options, job),
         )
     from orchestration_queue.spark.connect.run import run_connect  # it needs gRPC, and takes a second to load
 
-    keep = keep_for(options, job) if job else None
+    results = result_location(options, job) if job else None
     return run_connect(
         name,
-        lambda spark: call_with_frames(function, spark, arguments, keep),
+        lambda spark: call_with_frames(function, spark, arguments, results),
         server or server_for(options),
         options,
         job,
     )
 
 
-def keep_for(options: SparkOptions, job: ActiveJob) -> Keep | None:
+def result_location(options: SparkOptions, job: ActiveJob) -> ResultLocation | None:
     """Where a job's DataFrame is kept; None when nothing says so."""
     root = options.results or os.environ.get(_RESULTS)
-    return Keep(root, job.queue, job.id, lambda: not job.should_stop) if root else None
+    return ResultLocation(root, job.queue, job.id, lambda: not job.should_stop) if root else None
 
 
 def job_log(job: ActiveJob) -> Callable[[str], None]:

@@ -77,14 +77,14 @@ def spark_task(
             def count(spark: SparkSession, path: str) -> int:
                 return spark.read.parquet(path).count()
     """
-    how = _How.checked(options or SparkOptions(), runtime, server)
+    config = _TaskConfig.checked(options or SparkOptions(), runtime, server)
     if function is None:
-        return functools.partial(_decorate, how=how)
-    return _decorate(function, how)
+        return functools.partial(_decorate, config=config)
+    return _decorate(function, config)
 
 
 @dataclass(frozen=True, slots=True)
-class _How:
+class _TaskConfig:
     """How a decorated function runs."""
 
     options: SparkOptions
@@ -92,7 +92,7 @@ class _How:
     server: ConnectServer | None
 
     @classmethod
-    def checked(cls, options: SparkOptions, runtime: Runtime | None, server: ConnectServer | None) -> _How:
+    def checked(cls, options: SparkOptions, runtime: Runtime | None, server: ConnectServer | None) -> _TaskConfig:
         """The same, unless it contradicts itself."""
         if runtime not in (None, *get_args(Runtime)):
             raise UsageError(f"There is no runtime {runtime!r} for Spark work; pass 'connect' or 'process'.")
@@ -116,7 +116,7 @@ def spark_script(script: str | Path, options: SparkOptions | None = None) -> Cal
         options: How it runs.
     """
     path = Path(script).absolute()
-    return _of_words(path.stem, functools.partial(run_spark, path), options)
+    return _make_program_task(path.stem, functools.partial(run_spark, path), options)
 
 
 def spark_submit(application: str | Path, options: SparkSubmit | None = None) -> Callable[..., Any]:
@@ -134,10 +134,12 @@ def spark_submit(application: str | Path, options: SparkSubmit | None = None) ->
             nightly = SparkSubmit(master="spark://host:7077", executor_memory="8g", py_files=("lib.zip",))
             tasks.task(spark_submit("nightly.py", nightly))
     """
-    return _of_words(Path(application).stem, functools.partial(run_submit, application), options, is_resumed=True)
+    return _make_program_task(
+        Path(application).stem, functools.partial(run_submit, application), options, is_resumed=True
+    )
 
 
-def _of_words(
+def _make_program_task(
     name: str, runs: Callable[..., Any], options: SparkOptions | None, *, is_resumed: bool = False
 ) -> Callable[..., Any]:
     """A task that takes words for a program; one that is resumed gets what an earlier attempt has left."""
@@ -161,9 +163,9 @@ def _of_words(
     return run
 
 
-def _decorate(function: Callable[..., Any], how: _How) -> Callable[..., Any]:
+def _decorate(function: Callable[..., Any], config: _TaskConfig) -> Callable[..., Any]:
     name = register(function)
-    session, signature = _outside(function, name)
+    session, signature = _split_signature(function, name)
 
     @functools.wraps(function)
     def run(*args: Any, _job: ActiveJob | None = None, **kwargs: Any) -> Any:
@@ -171,9 +173,9 @@ def _decorate(function: Callable[..., Any], how: _How) -> Callable[..., Any]:
             name,
             function,
             signature.bind(*args, **kwargs).arguments,
-            runtime=how.runtime or default_runtime(),
-            server=how.server,
-            options=how.options,
+            runtime=config.runtime or default_runtime(),
+            server=config.server,
+            options=config.options,
             job=_job,
         )
 
@@ -188,7 +190,7 @@ def _decorate(function: Callable[..., Any], how: _How) -> Callable[..., Any]:
     return run
 
 
-def _outside(function: Callable[..., Any], name: str) -> tuple[str, inspect.Signature]:
+def _split_signature(function: Callable[..., Any], name: str) -> tuple[str, inspect.Signature]:
     """The session's parameter, and the signature that callers see: without it, and with references by name only."""
     signature = inspect.signature(function)
     parameters = list(signature.parameters.values())

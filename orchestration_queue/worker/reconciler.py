@@ -23,10 +23,10 @@ from orchestration_queue.flows.stored import (
     due,
     epoch_ms,
     judge,
-    keep_for,
     look_at,
     outcome_of,
     read_flow,
+    result_location,
 )
 from orchestration_queue.options import milliseconds
 from orchestration_queue.protocol.call import Call, texts
@@ -177,7 +177,7 @@ class FlowReconciler:
         self._gone.pop(flow.id, None)
         ends = [record.finished_at for record in records.values() if record is not None and record.finished_at]
         ended_ms = epoch_ms(max(ends)) if ends else at_ms
-        keep = keep_for(facts)
+        keep = result_location(facts)
         calls = [
             Call("HSET", (keys.flow(flow.id),), ("state", state, "finishedAt", ended_ms)),
             Call("ZADD", (keys.flows_ended,), (ended_ms, flow.id)),
@@ -227,7 +227,7 @@ def _created_ms(facts: FlowFacts) -> int:
 
 
 def _has_expired(facts: FlowFacts, at_ms: int) -> bool:
-    keep = keep_for(facts)
+    keep = result_location(facts)
     return keep is not None and facts.finished_at is not None and at_ms >= epoch_ms(facts.finished_at + keep)
 
 

@@ -22,7 +22,7 @@ import pyspark
 
 from orchestration_queue.client import Queue
 from orchestration_queue.spark import ConnectServer, SparkOptions, run_spark
-from orchestration_queue.spark.connect.layout import State, read_state
+from orchestration_queue.spark.connect.server_state import ServerState, read_state
 from tests.bench.server import server
 from tests.bench.spark_work import smallest
 from tests.processes import worker_process
@@ -46,7 +46,7 @@ def timed(runs: int, work: Callable[[], object]) -> dict[str, float]:
     return {name: round(figure, 3) for name, figure in figures.items() if figure}
 
 
-def started(connect: ConnectServer) -> tuple[float, State]:
+def started(connect: ConnectServer) -> tuple[float, ServerState]:
     """Seconds until a server answers, and where."""
     began = time.perf_counter()
     connect.start()

@@ -18,7 +18,7 @@ from pathlib import Path
 import pyspark
 
 from orchestration_queue.spark import ConnectServer, SparkOptions, SparkSubmit, java_home, run_submit
-from orchestration_queue.spark.archiving import make_class_archive
+from orchestration_queue.spark.build_archive import make_class_archive
 from tests.bench.spark import started, timed
 
 _APPLICATION = Path(__file__).parents[1] / "spark" / "app.py"

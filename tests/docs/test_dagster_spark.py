@@ -13,7 +13,7 @@ import dagster as dg
 import pandas as pd
 import pytest
 
-from orchestration_queue.spark.connect.layout import State
+from orchestration_queue.spark.connect.server_state import ServerState
 from tests.processes import worker_process
 from tests.spark.conftest import connect_mode_ends_with_the_test, connect_server, connect_state
 
@@ -38,7 +38,9 @@ SOURCES |= dict(re.findall(r"```yaml\n# (\S+\.yml)\n(.*?)```", PAGE, re.DOTALL))
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server_url: str, connect_state: State) -> Iterator[Path]:
+def place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server_url: str, connect_state: ServerState
+) -> Iterator[Path]:
     """Where the page's files lie, and are imported from, with some flights."""
     for name, source in SOURCES.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)

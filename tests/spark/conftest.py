@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from orchestration_queue.spark import ConnectServer, SparkOptions
-from orchestration_queue.spark.connect.layout import State, read_state
+from orchestration_queue.spark.connect.server_state import ServerState, read_state
 from tests.spark.classic import classic_session
 from tests.spark.connect_work import SERVER
 from tests.waiting import wait_until_sync
@@ -82,12 +82,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 
 @pytest.fixture
-def connect_state(connect_server: ConnectServer) -> State:
+def connect_state(connect_server: ConnectServer) -> ServerState:
     """Where it answers."""
     return answering(connect_server)
 
 
-def answering(server: ConnectServer) -> State:
+def answering(server: ConnectServer) -> ServerState:
     """A server's state, once it answers."""
     wait_until_sync(lambda: read_state(server.directory), "the server to answer", 100)
     state = read_state(server.directory)

@@ -15,7 +15,7 @@ from pathlib import Path
 from orchestration_queue.spark import SparkSubmit, java_home
 from orchestration_queue.spark.environment import spark_home
 from orchestration_queue.spark.listener import LISTENER_JAR
-from orchestration_queue.spark.submit.master import Master, MasterAwayError
+from orchestration_queue.spark.submit.master import Master, MasterUnreachableError
 from tests.waiting import wait_until_sync
 
 __all__ = ["QUICKLY", "Cluster", "standalone_cluster"]
@@ -99,7 +99,7 @@ def standalone_cluster(directory: Path, mark: dict[str, str]) -> Iterator[Cluste
     def is_ready() -> bool:
         try:
             return master.now_ms() > 0 and bool(master.workers())
-        except MasterAwayError:
+        except MasterUnreachableError:
             return False
 
     try:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from orchestration_queue.errors import SparkFailedError
-from orchestration_queue.spark import SparkOptions, SparkSubmit, archive, archiving, java_home, run_submit
+from orchestration_queue.spark import SparkOptions, SparkSubmit, archive, build_archive, java_home, run_submit
 from orchestration_queue.spark.environment import spark_environment, spark_home
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]  # seconds of processor time, on however busy a machine
@@ -19,7 +19,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache of its own, and a training that takes no half a minute."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     (tmp_path / "brief.py").write_text("print('trained')\n")
-    monkeypatch.setattr(archiving, "_TRAINING", tmp_path / "brief.py")
+    monkeypatch.setattr(build_archive, "_TRAINING", tmp_path / "brief.py")
     return tmp_path / "cache" / "orchestration-queue" / "spark"
 
 
@@ -28,7 +28,7 @@ def test_it_is_made_once_and_java_takes_classes_from_it(cache: Path, tmp_path: P
     cache.mkdir(parents=True)
     (cache / f".{expected.stem}-killed").touch()
     with ThreadPoolExecutor(2) as pool:
-        made = list(pool.map(lambda _: (archiving.make_class_archive(), expected.stat().st_ino), range(2)))
+        made = list(pool.map(lambda _: (build_archive.make_class_archive(), expected.stat().st_ino), range(2)))
     assert made == [(expected, expected.stat().st_ino)] * 2
     assert sorted(entry.name for entry in cache.iterdir()) == [expected.name, expected.with_suffix(".lock").name]
     loaded = tmp_path / "loaded.txt"
@@ -46,7 +46,7 @@ def test_it_is_made_once_and_java_takes_classes_from_it(cache: Path, tmp_path: P
 def test_nothing_is_left_of_one_that_could_not_be_made(cache: Path, tmp_path: Path) -> None:
     (tmp_path / "brief.py").write_text("raise ValueError('no')\n")
     with pytest.raises(SparkFailedError, match="ValueError: no"):
-        archiving.make_class_archive()
+        build_archive.make_class_archive()
     assert [entry.suffix for entry in cache.iterdir()] == [".lock"]
     assert "SPARK_SUBMIT_OPTS" not in spark_environment(SparkOptions(), tmp_path)
 

@@ -19,9 +19,9 @@ from orchestration_queue.errors import JobFailedError, SparkFailedError
 from orchestration_queue.spark import ConnectServer, SparkOptions
 from orchestration_queue.spark.connect import run as running
 from orchestration_queue.spark.connect.control import SessionControl
-from orchestration_queue.spark.connect.layout import State
 from orchestration_queue.spark.connect.progress import QueryProgress
 from orchestration_queue.spark.connect.run import run_connect
+from orchestration_queue.spark.connect.server_state import ServerState
 from tests.spark.conftest import answering, processes_in
 from tests.spark.connect_work import tasks
 from tests.waiting import at_load, wait_until, wait_until_sync
@@ -36,7 +36,9 @@ SOON = timedelta(seconds=100)
 
 
 @pytest.fixture
-async def queue(server_url: str, queue_name: str, raw: redis.Redis, connect_state: State) -> AsyncIterator[AsyncQueue]:
+async def queue(
+    server_url: str, queue_name: str, raw: redis.Redis, connect_state: ServerState
+) -> AsyncIterator[AsyncQueue]:
     """A queue whose jobs a worker of this process does."""
     async with AsyncQueue(queue_name, url=server_url) as queue, working(queue, tasks, server_url):
         yield queue
@@ -49,17 +51,17 @@ async def reason(job: AsyncJob) -> str:
     return str(failed.value)
 
 
-def session_of(job: AsyncJob, state: State) -> SessionControl:
+def session_of(job: AsyncJob, state: ServerState) -> SessionControl:
     """The session of a job that runs, from outside."""
     return SessionControl(state.url, job.record.progress["spark"]["session"])
 
 
-async def test_a_decorated_function_runs_as_a_queue_job(queue: AsyncQueue, connect_state: State) -> None:
+async def test_a_decorated_function_runs_as_a_queue_job(queue: AsyncQueue, connect_state: ServerState) -> None:
     job = await queue.add("describe", {"words": ["a", "b", "a"], "day": "2013-07-04"})
     assert await job.wait(SOON) == {"times": {"a": 2, "b": 1}, "day": "2013-07-01", "job": job.id, "zone": "UTC"}
     assert await job.logs() == ["counting 3 words", "in Spark"]
     progress = await job.progress()
-    assert progress["spark"]["server"].endswith(connect_state.generation)
+    assert progress["spark"]["server"].endswith(connect_state.process)
     assert progress["spark"]["run"] == 1
     assert connect_state.token not in str(progress)
 
@@ -74,7 +76,7 @@ async def test_neighbours_have_views_properties_and_output_of_their_own(queue: A
 
 
 async def test_a_job_is_cancelled_alone_within_two_seconds(
-    queue: AsyncQueue, connect_state: State, tmp_path: Path
+    queue: AsyncQueue, connect_state: ServerState, tmp_path: Path
 ) -> None:
     lone, neighbour = tmp_path / "lone", tmp_path / "neighbour"
     job = await queue.add("never_end", {"sign": str(lone)}, HEARS_SOON)
@@ -99,7 +101,7 @@ async def test_a_job_is_cancelled_alone_within_two_seconds(
 
 
 async def test_a_job_over_its_time_is_ended_though_it_catches_exceptions(
-    queue: AsyncQueue, connect_state: State, tmp_path: Path
+    queue: AsyncQueue, connect_state: ServerState, tmp_path: Path
 ) -> None:
     job = await queue.add("take_too_long", {"sign": str(tmp_path / "beats")})
     assert "'take_too_long' took longer than 0:00:01" in (why := await reason(job)).replace(
@@ -174,15 +176,15 @@ def test_a_worn_server_is_replaced_while_jobs_run_and_leaves_with_its_last_user(
     generations: list[str] = []
 
     def work(spark: Any) -> int:
-        wait_until_sync(lambda: answering(server).generation != first.generation, "the successor", 100)
-        generations.append(answering(server).generation)
+        wait_until_sync(lambda: answering(server).process != first.process, "the successor", 100)
+        generations.append(answering(server).process)
         return int(spark.range(3).count())  # on the one that has been replaced
 
     assert run_connect("work", work, server, SparkOptions()) == 3
-    wait_until_sync(lambda: not (server.directory / first.generation).exists(), "the worn one to be gone", 60)
+    wait_until_sync(lambda: not (server.directory / first.process).exists(), "the worn one to be gone", 60)
     with SessionControl(answering(server).url, "00000000-0000-4000-8000-000000000001") as other:
         other.open()
-    assert generations != [first.generation]
+    assert generations != [first.process]
     server.close()
     wait_until_sync(lambda: not processes_in(server.directory), "server and keeper to leave", 60)
     assert not [entry for entry in server.directory.iterdir() if entry.is_dir()]
@@ -193,7 +195,7 @@ def test_a_server_that_cannot_start_says_why(tmp_path: Path) -> None:
     server = ConnectServer(SparkOptions(master="nowhere", env=own), linger=timedelta(0))
     for _ in range(2):  # the second asks a keeper of its own
         with pytest.raises(SparkFailedError, match=r"did not start: .* exit code 1: Master must either be yarn"):
-            server.stay("run")
+            server.lease_session("run")
     server.close()
 
 

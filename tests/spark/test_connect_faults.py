@@ -18,7 +18,7 @@ from orchestration_queue.client import AsyncQueue
 from orchestration_queue.options import JobOptions
 from orchestration_queue.spark import ConnectServer
 from orchestration_queue.spark.connect.control import SessionControl, fence
-from orchestration_queue.spark.connect.layout import RUNS, State, read_state
+from orchestration_queue.spark.connect.server_state import RUNS, ServerState, read_state
 from tests.processes import worker_process
 from tests.spark.conftest import answering, processes_in
 from tests.spark.connect_work import tasks
@@ -40,7 +40,7 @@ async def test_the_next_attempt_ends_what_a_killed_worker_left_running_on_a_serv
     server_url: str,
     queue_name: str,
     raw: redis.Redis,
-    connect_state: State,
+    connect_state: ServerState,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -103,7 +103,7 @@ async def test_a_job_whose_server_is_killed_is_done_on_the_next(
     queue_name: str,
     raw: redis.Redis,
     connect_server: ConnectServer,
-    connect_state: State,
+    connect_state: ServerState,
     tmp_path: Path,
     victim: str,
 ) -> None:
@@ -114,17 +114,17 @@ async def test_a_job_whose_server_is_killed_is_done_on_the_next(
         kill(connect_server, connect_state, victim)
         assert await job.wait(SOON) == "second"
         await job.refresh()
-        assert job.record.progress["spark"]["server"].rpartition("/")[2] == answering(connect_server).generation
-        assert answering(connect_server).generation != connect_state.generation
+        assert job.record.progress["spark"]["server"].rpartition("/")[2] == answering(connect_server).process
+        assert answering(connect_server).process != connect_state.process
         await wait_until(lambda: not lives(connect_server, connect_state), "the first server to be gone", 60)
 
 
-def lives(server: ConnectServer, state: State) -> list[int]:
+def lives(server: ConnectServer, state: ServerState) -> list[int]:
     """The processes of one server."""
-    return processes_in(server.directory / state.generation)
+    return processes_in(server.directory / state.process)
 
 
-def kill(server: ConnectServer, state: State, victim: str) -> None:
+def kill(server: ConnectServer, state: ServerState, victim: str) -> None:
     """Kill a server, or only who keeps it."""
     of_server = lives(server, state)
     keepers = [process for process in processes_in(server.directory) if process not in of_server]
@@ -132,7 +132,7 @@ def kill(server: ConnectServer, state: State, victim: str) -> None:
         os.kill(process, signal.SIGKILL)
 
 
-def test_a_session_that_was_ended_cannot_be_opened_by_who_comes_late(connect_state: State) -> None:
+def test_a_session_that_was_ended_cannot_be_opened_by_who_comes_late(connect_state: ServerState) -> None:
     name = "00000000-0000-4000-8000-00000000000f"
     assert fence(connect_state.url, name) == [], "nobody had opened it"
     with SessionControl(connect_state.url, name) as late, pytest.raises(Exception, match="SESSION_CLOSED"):

@@ -15,8 +15,8 @@ from pyspark.sql.types import StructType
 from orchestration_queue.client import Queue
 from orchestration_queue.errors import UsageError
 from orchestration_queue.spark.datasource import QueueDataSource
-from orchestration_queue.spark.datasource.given import Given
-from orchestration_queue.spark.datasource.rows import Rows, job_id
+from orchestration_queue.spark.datasource.rows import RowEncoder, job_id
+from orchestration_queue.spark.datasource.source_options import SourceOptions
 from orchestration_queue.spark.datasource.write_options import WRITE_OPTIONS, WriteOptions
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
@@ -200,9 +200,9 @@ def test_a_bad_row_is_refused_in_a_sentence(
     batch = pa.RecordBatch.from_pylist([{"key": "good", **dict.fromkeys(row.keys() - {"key"})}, row])
     types = {"key": "string", "x": "double", "body": "string", "p": "bigint", "d": "bigint"}
     schema = cast(StructType, StructType.fromDDL(", ".join(f"{name} {types[name]}" for name in row)))
-    given = Given({"queue": "q", "task": "load", "idColumn": "key", **options}, WRITE_OPTIONS, "Writing")
+    given = SourceOptions({"queue": "q", "task": "load", "idColumn": "key", **options}, WRITE_OPTIONS, "Writing")
     with pytest.raises(UsageError) as caught:
-        Rows(WriteOptions.of(given, schema), "here.").jobs(batch.slice(1), 0)
+        RowEncoder(WriteOptions.of(given, schema), "here.").jobs(batch.slice(1), 0)
     assert message in str(caught.value)
 
 

@@ -16,9 +16,14 @@ from orchestration_queue.client import AsyncFlowProducer, AsyncJob, AsyncQueue
 from orchestration_queue.errors import JobFailedError, SparkCancelledError, UnrecoverableError, UsageError
 from orchestration_queue.flows import Dag, Node
 from orchestration_queue.spark import ConnectServer, DataFrameRef, SparkOptions
-from orchestration_queue.spark.connect.layout import State
 from orchestration_queue.spark.connect.run import run_connect
-from orchestration_queue.spark.references import Keep, call_with_frames, dataframe_parameters, returns_dataframe
+from orchestration_queue.spark.connect.server_state import ServerState
+from orchestration_queue.spark.references import (
+    ResultLocation,
+    call_with_frames,
+    dataframe_parameters,
+    returns_dataframe,
+)
 from tests.spark import connect_work
 from tests.spark.connect_work import tasks
 from tests.workers import working
@@ -39,7 +44,9 @@ def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-async def queue(server_url: str, queue_name: str, raw: redis.Redis, connect_state: State) -> AsyncIterator[AsyncQueue]:
+async def queue(
+    server_url: str, queue_name: str, raw: redis.Redis, connect_state: ServerState
+) -> AsyncIterator[AsyncQueue]:
     """A queue whose jobs a worker of this process does."""
     async with AsyncQueue(queue_name, url=server_url) as queue, working(queue, tasks, server_url):
         yield queue
@@ -140,7 +147,7 @@ async def test_without_a_place_to_keep_it_a_dataframe_is_refused_for_good(queue:
     assert "set SparkOptions(results=...) or OQ_SPARK_RESULTS" in await reason(job)
 
 
-def called(server: ConnectServer, function: Callable[..., Any], arguments: dict[str, Any], keep: Keep) -> Any:
+def called(server: ConnectServer, function: Callable[..., Any], arguments: dict[str, Any], keep: ResultLocation) -> Any:
     """What a function comes to in a session, with references for DataFrames."""
     function = function.function.__wrapped__  # type: ignore[attr-defined]  # a task's own function
     return run_connect(
@@ -151,11 +158,11 @@ def called(server: ConnectServer, function: Callable[..., Any], arguments: dict[
 def test_an_attempt_replaces_what_another_left_unless_it_was_told_to_stop(
     connect_server: ConnectServer, tmp_path: Path
 ) -> None:
-    keep = Keep(str(tmp_path), "q", "../../escape")
+    keep = ResultLocation(str(tmp_path), "q", "../../escape")
     first = called(connect_server, connect_work.numbers, {"count": 3}, keep)
     killed = tmp_path / ".drafts" / "q" / "..%2F..%2Fescape" / "half"
     killed.mkdir(parents=True)  # as an attempt leaves it that was killed while it wrote
-    stopped = Keep(keep.root, keep.queue, keep.job, may_commit=lambda: False)
+    stopped = ResultLocation(keep.root, keep.queue, keep.job, may_commit=lambda: False)
     with pytest.raises(SparkCancelledError, match="told to stop before its result took its place"):
         called(connect_server, connect_work.numbers, {"count": 4}, stopped)
     assert len(pd.read_parquet(first.location)) == 3
@@ -166,7 +173,7 @@ def test_an_attempt_replaces_what_another_left_unless_it_was_told_to_stop(
 
 
 def test_any_file_system_of_sparks_will_do(connect_server: ConnectServer, tmp_path: Path) -> None:
-    keep = Keep(tmp_path.as_uri(), "q", "j")
+    keep = ResultLocation(tmp_path.as_uri(), "q", "j")
     for count in (3, 4):
         ref = called(connect_server, connect_work.numbers, {"count": count}, keep)
     assert (ref.location, ref.rows) == (f"{tmp_path.as_uri()}/q/j", 4)
@@ -176,14 +183,16 @@ def test_any_file_system_of_sparks_will_do(connect_server: ConnectServer, tmp_pa
 
 def test_what_a_job_has_read_is_among_its_inputs(connect_server: ConnectServer, tmp_path: Path) -> None:
     pd.DataFrame({"id": [1]}).to_parquet(tmp_path / "lone.parquet")
-    ref = called(connect_server, connect_work.read_path, {"path": str(tmp_path)}, Keep(f"{tmp_path}/kept", "q", "j"))
+    ref = called(
+        connect_server, connect_work.read_path, {"path": str(tmp_path)}, ResultLocation(f"{tmp_path}/kept", "q", "j")
+    )
     assert ref.inputs == (str(tmp_path),)
 
 
 def test_a_keep_that_cannot_be_written_says_so(connect_server: ConnectServer, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(Exception, match="file") as failed:
-        called(connect_server, connect_work.numbers, {"count": 1}, Keep(str(tmp_path / "file"), "q", "j"))
+        called(connect_server, connect_work.numbers, {"count": 1}, ResultLocation(str(tmp_path / "file"), "q", "j"))
     assert "\n" not in str(failed.value)
 
 

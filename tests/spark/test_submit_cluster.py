@@ -20,7 +20,7 @@ from orchestration_queue.errors import SparkCancelledError, SparkFailedError, Sp
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.spark import SparkSubmit, run_submit, spark_submit
 from orchestration_queue.spark.submit import cluster as running
-from orchestration_queue.spark.submit.master import Master, MasterAwayError
+from orchestration_queue.spark.submit.master import Master, MasterUnreachableError
 from orchestration_queue.spark.submit.reservation import Reservation
 from orchestration_queue.tasks import Tasks
 from tests.processes import worker_process
@@ -113,7 +113,7 @@ def test_an_exception_is_the_reason_also_when_the_masters_answer_was_lost(
 
     def create_unheard(master: Master, request: dict[str, Any]) -> str:
         created.append(create(master, request))
-        raise MasterAwayError(master.rest_url, "the connection broke", maybe_heard=True)
+        raise MasterUnreachableError(master.rest_url, "the connection broke", maybe_heard=True)
 
     monkeypatch.setattr(Master, "create", create_unheard)
     nowhere = Reservation(*cluster.options.master_urls, tag="of one that was never submitted", since_ms=0)

@@ -8,7 +8,7 @@ import pytest
 import redis
 
 from orchestration_queue.client import AsyncQueue
-from orchestration_queue.spark.connect.layout import State
+from orchestration_queue.spark.connect.server_state import ServerState
 from orchestration_queue.telemetry.tracing import Tracing, trace_jobs
 from tests.integration.test_tracing import Spans
 from tests.spark.connect_work import tasks
@@ -21,7 +21,7 @@ SOON = timedelta(seconds=100)
 
 @pytest.mark.parametrize("task", ["query", "query_in_process"])
 async def test_the_span_of_a_run_holds_one_of_spark(
-    task: str, server_url: str, queue_name: str, raw: redis.Redis, connect_state: State
+    task: str, server_url: str, queue_name: str, raw: redis.Redis, connect_state: ServerState
 ) -> None:
     spans = Spans()
     async with (

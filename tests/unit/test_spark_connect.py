@@ -13,8 +13,8 @@ import pytest
 from orchestration_queue.errors import InvalidOptionError, OrchestrationQueueError
 from orchestration_queue.spark import ConnectServer, SparkOptions, spark_task
 from orchestration_queue.spark.connect import address
-from orchestration_queue.spark.connect.layout import State
 from orchestration_queue.spark.connect.output import printed_to
+from orchestration_queue.spark.connect.server_state import ServerState
 from orchestration_queue.spark.runtime import server_for
 
 
@@ -51,7 +51,7 @@ def test_an_address_that_would_not_do_is_refused_without_its_secrets(url: str, s
 )
 def test_an_address_is_kept_as_host_and_port(url: str, place: str) -> None:
     server = ConnectServer(url=url)
-    assert server.stay("run").place == address.place(url) == place
+    assert server.lease_session("run").place == address.place(url) == place
     assert server.url_of(place) == url
     assert server.url_of("elsewhere:15002") is None
 
@@ -92,7 +92,7 @@ def test_tasks_that_name_no_server_share_those_of_equal_options(monkeypatch: pyt
 
 
 def test_a_local_servers_address_is_one_that_pyspark_speaks_plainly_to() -> None:
-    url = State("g", 4711, "token").url
+    url = ServerState("g", 4711, "token").url
     assert address.checked(url) == url
     assert address.place(url) == "localhost:4711"
 

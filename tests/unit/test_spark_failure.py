@@ -6,7 +6,7 @@ import pytest
 from py4j.protocol import Py4JError
 from pyspark.errors import AnalysisException, PySparkException, PythonException
 
-from orchestration_queue.spark.failure import Failure, how_it_ended, is_noise
+from orchestration_queue.spark.failure import Failure, describe_exit, is_noise
 
 WORKER_ERROR = """
   An exception was thrown from the Python worker. Please see the stack trace below.
@@ -107,5 +107,5 @@ def test_what_the_work_says_is_no_noise(line: str) -> None:
 
 
 def test_endings_are_told_in_words() -> None:
-    assert how_it_ended(3) == "ended itself with exit code 3"
-    assert how_it_ended(-9) == "was killed by SIGKILL (if nobody did that, the machine was out of memory)"
+    assert describe_exit(3) == "ended itself with exit code 3"
+    assert describe_exit(-9) == "was killed by SIGKILL (if nobody did that, the machine was out of memory)"

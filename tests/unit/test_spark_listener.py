@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from orchestration_queue.errors import TransportError
-from orchestration_queue.spark.listener import LISTENER_JAR, Listening, with_listener
+from orchestration_queue.spark.listener import LISTENER_JAR, ListenerFollower, with_listener
 
 sys.path.append(str(Path(__file__).parents[2] / "tools"))
 build_listener = import_module("build_listener")
@@ -53,16 +53,16 @@ def test_what_the_user_wants_there_stays_there() -> None:
 def test_a_file_that_says_something_new_becomes_progress(tmp_path: Path) -> None:
     told: list[dict[str, Any]] = []
     file = tmp_path / "progress.json"
-    listening = Listening(told.append, file, {"driver": "d-1"})
-    listening.look()
-    assert listening.finish() == {}
+    follower = ListenerFollower(told.append, file, {"driver": "d-1"})
+    follower.poll()
+    assert follower.finish() == {}
     for text in ("", "no JSON", "{}", line(total="many"), "\udc00"):
         file.write_text(text, "utf-8", errors="surrogatepass")
-        listening.look()
+        follower.poll()
     file.write_text(line(query=2, total=8, completed=3, running=2, read=2048))
-    listening.look()
-    listening.look()
-    assert listening.finish() == {
+    follower.poll()
+    follower.poll()
+    assert follower.finish() == {
         "application": "local-1",
         "input_rows": 5,
         "input_bytes": 50,
@@ -78,10 +78,10 @@ def test_a_file_that_says_something_new_becomes_progress(tmp_path: Path) -> None
 
 def test_an_application_that_never_asks_for_anything_tells_nothing_but_its_end() -> None:
     told: list[dict[str, Any]] = []
-    listening = Listening(told.append)
-    listening.hear(line())
+    follower = ListenerFollower(told.append)
+    follower.feed(line())
     assert told == []
-    assert listening.finish()["output_rows"] == 3
+    assert follower.finish()["output_rows"] == 3
     assert [one["text"] for one in told] == ["done"]
 
 
@@ -90,7 +90,7 @@ def test_a_queue_that_is_away_costs_progress_only(stop: bool) -> None:
     def away(_: dict[str, Any]) -> None:
         raise TransportError("away", maybe_applied=False)
 
-    listening = Listening(away)
-    listening.hear(line(query=1, total=1))
-    assert listening.look_and_ask(lambda: stop) is stop
-    assert listening.finish()["input_rows"] == 5
+    follower = ListenerFollower(away)
+    follower.feed(line(query=1, total=1))
+    assert follower.poll_and_ask(lambda: stop) is stop
+    assert follower.finish()["input_rows"] == 5

@@ -15,7 +15,7 @@ from types import SimpleNamespace
 import pytest
 
 from orchestration_queue.spark import process as module
-from orchestration_queue.spark.process import Ended, run_child
+from orchestration_queue.spark.process import ProcessOutcome, run_child
 from tests.waiting import wait_until_sync
 
 PREAMBLE = """
@@ -38,7 +38,7 @@ def run(
     should_stop: Callable[[], bool] = lambda: False,
     timeout_s: float | None = None,
     grace_s: float = 60,
-) -> Ended:
+) -> ProcessOutcome:
     return run_child(
         [sys.executable, "-c", PREAMBLE + program],
         request,
@@ -60,8 +60,8 @@ def is_alive(process: int) -> bool:
 
 def test_request_and_reply_pass_whole_and_apart_from_what_is_printed() -> None:
     request, lines = os.urandom(500_000).hex().encode(), list[str]()
-    ended = run("print('hello'); text = sys.stdin.read(); print(len(text)); reply(text)", request, log=lines.append)
-    assert ended == Ended(request, 0, None)
+    outcome = run("print('hello'); text = sys.stdin.read(); print(len(text)); reply(text)", request, log=lines.append)
+    assert outcome == ProcessOutcome(request, 0, None)
     assert lines == ["hello", "1000000"]
 
 
@@ -83,14 +83,14 @@ def test_a_line_without_end_is_cut_in_pieces() -> None:
 
 
 def test_exit_codes_and_signals_are_told() -> None:
-    assert run("sys.exit(3)") == Ended(b"", 3, None)
-    assert run("os.kill(os.getpid(), signal.SIGKILL)") == Ended(b"", -signal.SIGKILL, None)
+    assert run("sys.exit(3)") == ProcessOutcome(b"", 3, None)
+    assert run("os.kill(os.getpid(), signal.SIGKILL)") == ProcessOutcome(b"", -signal.SIGKILL, None)
 
 
 def test_what_stays_behind_after_the_reply_is_ended() -> None:
     pids: list[str] = []
-    ended = run(f"print(subprocess.Popen({SLEEPER}).pid, flush=True); reply('ok')", log=pids.append, grace_s=0.3)
-    assert (ended.reply, ended.stopped) == (b"ok", None)
+    outcome = run(f"print(subprocess.Popen({SLEEPER}).pid, flush=True); reply('ok')", log=pids.append, grace_s=0.3)
+    assert (outcome.reply, outcome.stopped) == (b"ok", None)
     assert not is_alive(int(pids[0]))
 
 
@@ -100,8 +100,8 @@ def test_over_its_time_the_whole_group_is_ended(monkeypatch: pytest.MonkeyPatch)
     clock = SimpleNamespace(monotonic=lambda: time.monotonic() + (3600 if pids else 0), sleep=time.sleep)
     monkeypatch.setattr(module, "time", clock)
     program = f"print(subprocess.Popen({SLEEPER}).pid, flush=True); time.sleep(600)"
-    ended = run(program, log=pids.append, timeout_s=1800)
-    assert ended == Ended(b"", -signal.SIGTERM, "timeout")
+    outcome = run(program, log=pids.append, timeout_s=1800)
+    assert outcome == ProcessOutcome(b"", -signal.SIGTERM, "timeout")
     assert not is_alive(int(pids[0]))
 
 
@@ -109,8 +109,8 @@ def test_who_ignores_the_request_to_leave_is_killed() -> None:
     lines: list[str] = []
     program = "signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); time.sleep(600)"
     started = time.monotonic()
-    ended = run(program, log=lines.append, should_stop=lambda: bool(lines), grace_s=0.3)
-    assert ended == Ended(b"", -signal.SIGKILL, "cancelled")
+    outcome = run(program, log=lines.append, should_stop=lambda: bool(lines), grace_s=0.3)
+    assert outcome == ProcessOutcome(b"", -signal.SIGKILL, "cancelled")
     assert time.monotonic() - started < 60
 
 

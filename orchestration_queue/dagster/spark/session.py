@@ -15,7 +15,7 @@ from pydantic import Field, PrivateAttr
 
 from orchestration_queue.dagster._compat import StepExecutionContext, StepKey, running_step, step_key_of
 from orchestration_queue.errors import InvalidOptionError
-from orchestration_queue.spark.connect.server import ConnectServer, Stay
+from orchestration_queue.spark.connect.server import ConnectServer, SessionLease
 from orchestration_queue.spark.options import SparkOptions
 from orchestration_queue.spark.runtime import server_for
 
@@ -125,7 +125,7 @@ class _Session:
     """A session, its place on the server, and how many resources use it."""
 
     connection: SparkConnection
-    stay: Stay
+    lease: SessionLease
     users: int = 0
 
     @classmethod
@@ -135,14 +135,14 @@ class _Session:
 
         server, key = name
         session_id = _session_id(key)
-        stay = server.stay(session_id)
+        lease = server.lease_session(session_id)
         try:
             if not isinstance(key, int) and key[2] > 0:
-                fence(stay.url, _session_id((*key[:2], key[2] - 1)))
+                fence(lease.url, _session_id((*key[:2], key[2] - 1)))
             tag = "dagster" if isinstance(key, int) else f"dagster-{key[0]}-{key[1]}"
-            return cls(SparkConnection(stay.url, session_id, tag.replace(",", "_"), conf), stay)
+            return cls(SparkConnection(lease.url, session_id, tag.replace(",", "_"), conf), lease)
         except BaseException:
-            stay.leave()
+            lease.release()
             raise
 
     def close(self) -> None:
@@ -150,7 +150,7 @@ class _Session:
             self.connection.cut()
             self.connection.close()
         finally:
-            self.stay.leave()
+            self.lease.release()
 
 
 _Name: TypeAlias = tuple[ConnectServer, StepKey | int]

@@ -15,7 +15,7 @@ _LONGEST = 16_384
 """A longer line is given out in pieces, so that output without an end costs no memory."""
 
 
-class _Lines:
+class _LineBuffer:
     """Cuts what is written into lines."""
 
     def __init__(self, log: Callable[[str], None]) -> None:
@@ -38,10 +38,10 @@ class _Lines:
             self._rest = ""
 
 
-_lines: ContextVar[_Lines | None] = ContextVar("oq_spark_output", default=None)
+_lines: ContextVar[_LineBuffer | None] = ContextVar("oq_spark_output", default=None)
 
 
-class _Output:
+class _ThreadStream:
     """Stands in for the standard output: hands each write to whom the thread prints for."""
 
     def __init__(self, behind: TextIO) -> None:
@@ -70,7 +70,7 @@ def printed_to(log: Callable[[str], None]) -> Iterator[None]:
     Args:
         log: Receives each line.
     """
-    lines = _Lines(log)
+    lines = _LineBuffer(log)
     token = _lines.set(lines)
     _stand_in(+1)
     try:
@@ -86,7 +86,7 @@ def _stand_in(change: int) -> None:
     global _users
     with _lock:
         _users += change
-        if _users and not isinstance(sys.stdout, _Output):
-            sys.stdout = _Output(sys.stdout)  # what it lacks, __getattr__ has
-        elif not _users and isinstance(sys.stdout, _Output):
+        if _users and not isinstance(sys.stdout, _ThreadStream):
+            sys.stdout = _ThreadStream(sys.stdout)  # what it lacks, __getattr__ has
+        elif not _users and isinstance(sys.stdout, _ThreadStream):
             sys.stdout = sys.stdout.behind

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 from pyspark.sql.connect.shell.progress import ProgressHandler, StageInfo
 
-from orchestration_queue.spark.progress import Pace
+from orchestration_queue.spark.progress import ProgressReporter
 
 __all__ = ["QueryProgress"]
 
@@ -20,7 +20,7 @@ class QueryProgress(ProgressHandler):
     """
 
     def __init__(self, tell: Callable[[int, str], None], every_s: float = 0.5) -> None:
-        self._pace = Pace(tell, every_s)
+        self._reporter = ProgressReporter(tell, every_s)
         self._numbers: dict[str, int] = {}
 
     def __call__(
@@ -30,7 +30,7 @@ class QueryProgress(ProgressHandler):
         known = list(stages or ())
         if done or not known:
             return
-        self._pace.at(
+        self._reporter.at(
             self._numbers.setdefault(operation_id or "", len(self._numbers) + 1),
             sum(stage.num_completed_tasks for stage in known),
             sum(stage.num_tasks for stage in known),

@@ -22,14 +22,14 @@ from orchestration_queue.errors import (
 from orchestration_queue.spark.connect.control import fence, reason
 from orchestration_queue.spark.connect.output import printed_to
 from orchestration_queue.spark.connect.progress import QueryProgress
-from orchestration_queue.spark.connect.server import ConnectServer, Stay
+from orchestration_queue.spark.connect.server import ConnectServer, SessionLease
 from orchestration_queue.spark.connect.session import SparkConnection
-from orchestration_queue.spark.connect.watch import Verdict, Watch
+from orchestration_queue.spark.connect.watchdog import SessionWatchdog, StopReason
 from orchestration_queue.spark.failure import Failure
 from orchestration_queue.spark.options import JOB_PROPERTY, SparkOptions
 from orchestration_queue.worker.tracing_hooks import annotate, is_traced
 
-__all__ = ["RunJob", "run_connect", "session_id"]
+__all__ = ["RunContext", "run_connect", "session_id"]
 
 _logger = logging.getLogger("orchestration_queue.spark")
 
@@ -37,7 +37,7 @@ _NAMESPACE = uuid.UUID("6f1dd2a6-5f0f-4b7c-9d0e-0c7d9a5d2b61")
 """Of our sessions' ids. Never to change: an attempt of yesterday must find the session of the one before."""
 
 
-class RunJob(Protocol):
+class RunContext(Protocol):
     """What of a running job is needed here; :class:`~orchestration_queue.worker.ActiveJob` has it."""
 
     @property
@@ -64,12 +64,12 @@ class RunJob(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Trace:
+class _Attempt:
     """Where an attempt runs: kept in the job's progress, for the attempt after it.
 
     Attributes:
         session: The session's id.
-        place: Whose session it is, see :class:`Stay`.
+        place: Whose session it is, see :class:`SessionLease`.
         run: The number of the attempt, counting those that were lost, too.
     """
 
@@ -78,7 +78,7 @@ class _Trace:
     run: int
 
     @classmethod
-    def of(cls, progress: object) -> _Trace | None:
+    def of(cls, progress: object) -> _Attempt | None:
         """What an earlier attempt has left; None when there was none."""
         kept = progress.get("spark") if isinstance(progress, dict) else None
         if not isinstance(kept, dict):
@@ -94,7 +94,7 @@ class _Trace:
         return {"percent": percent, "text": text, "spark": kept}
 
 
-def session_id(job: RunJob, run: int) -> str:
+def session_id(job: RunContext, run: int) -> str:
     """The id of one attempt's session. A session that was closed cannot be opened again, so each attempt has its own.
 
     The time at which the attempt was claimed tells two apart that both think they are the next.
@@ -109,7 +109,7 @@ def run_connect(
     function: Callable[..., Any],
     server: ConnectServer,
     options: SparkOptions,
-    job: RunJob | None = None,
+    job: RunContext | None = None,
 ) -> Any:
     """Run a function in a session of its own, and end the session with it.
 
@@ -132,24 +132,24 @@ def run_connect(
         SparkCancelledError: The job was told to stop.
         UnrecoverableError: The function raised that, or Spark refuses a property.
     """
-    earlier = _Trace.of(job.record.progress) if job else None
+    earlier = _Attempt.of(job.record.progress) if job else None
     run = earlier.run + 1 if earlier else 1
     session = session_id(job, run) if job else str(uuid.uuid4())
-    stay = server.stay(session, lambda: job is not None and job.should_stop)
+    lease = server.lease_session(session, lambda: job is not None and job.should_stop)
     try:
-        trace = _Trace(session, stay.place, run)
+        attempt = _Attempt(session, lease.place, run)
         if job is not None:
-            job.update_progress(trace.progress(0, "waiting for Spark"))
+            job.update_progress(attempt.progress(0, "waiting for Spark"))
             _fence(job, server, earlier)
-        result = _run(name, function, stay, options, job, trace)
+        result = _run(name, function, lease, options, job, attempt)
         if job is not None:
-            _advance(job, trace, 100, "done")
+            _report_progress(job, attempt, 100, "done")
         return result
     finally:
-        stay.leave()
+        lease.release()
 
 
-def _fence(job: RunJob, server: ConnectServer, earlier: _Trace | None) -> None:
+def _fence(job: RunContext, server: ConnectServer, earlier: _Attempt | None) -> None:
     """End what an earlier attempt left running, if its server can be reached."""
     if earlier is None or (url := server.url_of(earlier.place)) is None:
         return  # that server is no more, or its own keeper sees to it
@@ -162,60 +162,60 @@ def _fence(job: RunJob, server: ConnectServer, earlier: _Trace | None) -> None:
             "the job is tried again rather than run twice."
         ) from None
     if ended:
-        _tell(job, f"ended {len(ended)} running operation(s) of an earlier attempt")
+        _log(job, f"ended {len(ended)} running operation(s) of an earlier attempt")
 
 
 def _run(
     name: str,
     function: Callable[..., Any],
-    stay: Stay,
+    lease: SessionLease,
     options: SparkOptions,
-    job: RunJob | None,
-    trace: _Trace,
+    job: RunContext | None,
+    attempt: _Attempt,
 ) -> Any:
-    tag = f"oq-{job.id}" if job else f"oq-{trace.session}"
+    tag = f"oq-{job.id}" if job else f"oq-{attempt.session}"
     conf = dict(options.session_conf) | ({JOB_PROPERTY: job.id} if job else {})
-    with SparkConnection(stay.url, trace.session, tag.replace(",", "_"), conf) as connection:
-        watch = Watch(
+    with SparkConnection(lease.url, attempt.session, tag.replace(",", "_"), conf) as connection:
+        watch = SessionWatchdog(
             should_stop=lambda: job is not None and job.should_stop,
-            server_lives=stay.is_alive,
+            server_is_alive=lease.is_alive,
             timeout=options.timeout,
             cut=connection.cut,
         )
         try:
-            with watch, _reported(connection, job, trace):
+            with watch, _captured_output(connection, job, attempt):
                 if is_traced():
                     application = connection.session.conf.get("spark.app.id", "")
-                    annotate({"spark.application.id": application or "", "spark.session.id": trace.session})
+                    annotate({"spark.application.id": application or "", "spark.session.id": attempt.session})
                 result = function(connection.session)
         except Exception as error:
-            if watch.verdict is not None:
-                raise _stopped(name, watch.verdict, options, stay) from None
+            if watch.stop_reason is not None:
+                raise _stopped(name, watch.stop_reason, options, lease) from None
             if isinstance(error, (UnrecoverableError, SparkFailedError)):
                 raise
             raise _failed(error, job) from None
-    if watch.verdict is not None:  # and whoever caught what that raised, had no session to go on with
-        raise _stopped(name, watch.verdict, options, stay)
+    if watch.stop_reason is not None:  # and whoever caught what that raised, had no session to go on with
+        raise _stopped(name, watch.stop_reason, options, lease)
     return result
 
 
 @contextlib.contextmanager
-def _reported(connection: SparkConnection, job: RunJob | None, trace: _Trace) -> Iterator[None]:
+def _captured_output(connection: SparkConnection, job: RunContext | None, attempt: _Attempt) -> Iterator[None]:
     """What is printed goes to the job's log, and Spark's progress to its progress. Without a job, nowhere new."""
     if job is None:
         yield
         return
-    connection.session.registerProgressHandler(QueryProgress(partial(_advance, job, trace)))
-    with printed_to(lambda line: _tell(job, line)):
+    connection.session.registerProgressHandler(QueryProgress(partial(_report_progress, job, attempt)))
+    with printed_to(lambda line: _log(job, line)):
         yield
 
 
-def _advance(job: RunJob, trace: _Trace, percent: int, text: str) -> None:
+def _report_progress(job: RunContext, attempt: _Attempt, percent: int, text: str) -> None:
     with contextlib.suppress(TransportError):  # the next will arrive, or it does not matter any more
-        job.update_progress(trace.progress(percent, text))
+        job.update_progress(attempt.progress(percent, text))
 
 
-def _tell(job: RunJob | None, line: str) -> None:
+def _log(job: RunContext | None, line: str) -> None:
     if job is None:
         _logger.info(line)
         return
@@ -224,23 +224,23 @@ def _tell(job: RunJob | None, line: str) -> None:
         job.log(line)
 
 
-def _stopped(name: str, verdict: Verdict, options: SparkOptions, stay: Stay) -> SparkFailedError:
-    if verdict == "timeout":
+def _stopped(name: str, stop_reason: StopReason, options: SparkOptions, lease: SessionLease) -> SparkFailedError:
+    if stop_reason == "timeout":
         return SparkTimeoutError(
             f"Spark work {name!r} took longer than {options.timeout} and its session was ended; "
             "raise SparkOptions.timeout if it may take longer."
         )
-    if verdict == "cancelled":
+    if stop_reason == "cancelled":
         return SparkCancelledError(f"Spark work {name!r} was told to stop, and its session was ended.")
     return SparkFailedError(
-        f"The Spark Connect server {stay.place} died while it ran {name!r} (if nobody killed it, it was out of memory: "
-        "give it more by SparkOptions.memory); a new one is started, and the job can be tried again there."
+        f"The Spark Connect server {lease.place} died while it ran {name!r} (if nobody killed it, it was out of "
+        "memory: give it more by SparkOptions.memory); a new one is started, and the job can be tried again there."
     )
 
 
-def _failed(error: Exception, job: RunJob | None) -> SparkFailedError:
+def _failed(error: Exception, job: RunContext | None) -> SparkFailedError:
     failure = Failure.of(error)
-    _tell(job, str(failure))
+    _log(job, str(failure))
     for frame in reversed(failure.frames):
-        _tell(job, f"  at {frame}")
+        _log(job, f"  at {frame}")
     return SparkFailedError(str(failure), kind=failure.kind)

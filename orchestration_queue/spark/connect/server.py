@@ -29,31 +29,39 @@ from orchestration_queue.errors import (
 )
 from orchestration_queue.server.kept import Kept, is_private, keeper_log
 from orchestration_queue.spark.connect import address
-from orchestration_queue.spark.connect.layout import JOBS, LOG, RUNS, SERVER_LOCK, State, read_state, write_state
+from orchestration_queue.spark.connect.server_state import (
+    JOBS,
+    LOG,
+    RUNS,
+    SERVER_LOCK,
+    ServerState,
+    read_state,
+    write_state,
+)
 from orchestration_queue.spark.java import java_home
 from orchestration_queue.spark.options import SparkOptions
 
-__all__ = ["ConnectServer", "Stay"]
+__all__ = ["ConnectServer", "SessionLease"]
 
 _LOOK_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Stay:
+class SessionLease:
     """A run's place on a server.
 
     Attributes:
         url: The server.
         place: Its name, without secrets: to be stored, and found again by.
         is_alive: Whether its process runs, as far as can be told.
-        leave: Gives the place back.
+        release: Returns the lease.
         log: The server's log, where it can be read.
     """
 
     url: str
     place: str
     is_alive: Callable[[], bool]
-    leave: Callable[[], None]
+    release: Callable[[], None]
     log: Path | None = None
 
 
@@ -120,7 +128,7 @@ class ConnectServer:
         if "_kept" in self.__dict__:
             self._kept.leave()
 
-    def stay(self, run: str, should_stop: Callable[[], bool] = lambda: False) -> Stay:
+    def lease_session(self, run: str, should_stop: Callable[[], bool] = lambda: False) -> SessionLease:
         """Have a place on the server for one run, waiting for its start if need be.
 
         Args:
@@ -134,7 +142,7 @@ class ConnectServer:
             UsageError: PySpark is not installed, or the server's directory cannot be used.
         """
         if self.url is not None:
-            return Stay(self.url, address.place(self.url), lambda: True, lambda: None)
+            return SessionLease(self.url, address.place(self.url), lambda: True, lambda: None)
         deadline = time.monotonic() + self._start_timeout.total_seconds()
         while True:
             # The keeper is just leaving, with the server that may still answer; or the server was replaced just now.
@@ -160,32 +168,32 @@ class ConnectServer:
         if self.url is not None:
             return self.url if address.place(self.url) == place else None
         state = read_state(self.directory)
-        return state.url if state and state.generation and self._place(state) == place else None
+        return state.url if state and state.process and self._place(state) == place else None
 
-    def _on(self, state: State, run: str) -> Stay:
+    def _on(self, state: ServerState, run: str) -> SessionLease:
         """Enter a server's runs. The file is locked before it is seen, or its keeper would take us for dead."""
-        generation = self.directory / state.generation
-        draft, final = generation / f"run-{secrets.token_hex(4)}", generation / RUNS / run
+        process = self.directory / state.process
+        draft, final = process / f"run-{secrets.token_hex(4)}", process / RUNS / run
         lock = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
             draft.rename(final)
-            with (generation / JOBS).open("ab") as jobs:
+            with (process / JOBS).open("ab") as jobs:
                 jobs.write(b".")
         except BaseException:
             draft.unlink(missing_ok=True)
             os.close(lock)
             raise
 
-        def leave() -> None:
+        def release() -> None:
             final.unlink(missing_ok=True)
             os.close(lock)
 
-        is_alive = partial(_is_held, generation / SERVER_LOCK)
-        return Stay(state.url, self._place(state), is_alive, leave, generation / LOG)
+        is_alive = partial(_is_held, process / SERVER_LOCK)
+        return SessionLease(state.url, self._place(state), is_alive, release, process / LOG)
 
-    def _place(self, state: State) -> str:
-        return f"local:{self.directory.name}/{state.generation}"
+    def _place(self, state: ServerState) -> str:
+        return f"local:{self.directory.name}/{state.process}"
 
     def _join(self) -> None:
         try:
@@ -243,7 +251,7 @@ def _start_keeper(directory: Path, request: dict[str, Any], lock: int) -> None:
     write_state(directory, None)
     with keeper_log(directory) as log:
         subprocess.run(
-            [sys.executable, "-P", "-m", "orchestration_queue.spark.connect.keeper", str(directory), str(lock)],
+            [sys.executable, "-P", "-m", "orchestration_queue.spark.connect.supervisor", str(directory), str(lock)],
             input=json.dumps(request).encode(),
             stdout=log,
             stderr=log,

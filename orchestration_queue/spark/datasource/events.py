@@ -25,13 +25,13 @@ from orchestration_queue.spark.datasource.reader import ReadOptions, jobs_batche
 if TYPE_CHECKING:
     from orchestration_queue.server import Connection
 
-__all__ = ["EventsReader", "Stretch", "StretchReader", "cut", "stream_tail"]
+__all__ = ["EventsPartition", "EventsPartitionReader", "EventsReader", "cut", "stream_tail"]
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass
-class Stretch(InputPartition):
+class EventsPartition(InputPartition):
     """Some entries of a stream.
 
     Attributes:
@@ -43,10 +43,12 @@ class Stretch(InputPartition):
     until: str
 
 
-def cut(after: Position, until: str, parts: int) -> list[Stretch]:
-    """Cut what lies behind a place; of the cuts themselves nobody knows how many entries lie before them."""
+def cut(after: Position, until: str, parts: int) -> list[EventsPartition]:
+    """Cut what lies behind a place."""
     pieces = extents.cut_entries(after.id, until, parts)
-    return [Stretch(Position(first, None) if number else after, last) for number, (first, last) in enumerate(pieces)]
+    return [
+        EventsPartition(Position(first, None) if number else after, last) for number, (first, last) in enumerate(pieces)
+    ]
 
 
 def stream_tail(connection: Connection, stream: str) -> Tail:
@@ -54,7 +56,7 @@ def stream_tail(connection: Connection, stream: str) -> Tail:
     return tailing.read_tail(connection.pipeline([tailing.look(stream)], repeatable=True)[0])
 
 
-class StretchReader:
+class EventsPartitionReader:
     """Reads stretches, a page in each trip.
 
     Args:
@@ -72,10 +74,10 @@ class StretchReader:
     @property
     def stream(self) -> str:
         """The stream's key."""
-        keys = self._options.place.keys
+        keys = self._options.address.keys
         return keys.events if self._options.read == "events" else keys.stream
 
-    def read(self, stretch: Stretch) -> Iterator[pa.RecordBatch]:
+    def read(self, stretch: EventsPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a stretch.
 
         Raises:
@@ -83,7 +85,7 @@ class StretchReader:
         """
         schema = to_arrow_schema(self._schema, timezone="UTC")
         at = stretch.after
-        with self._options.place.connect() as connection:
+        with self._options.address.connect() as connection:
             while True:
                 entries = self._page(connection, at, stretch.until)
                 yield from self._batches(connection, entries, schema)
@@ -105,7 +107,7 @@ class StretchReader:
 
     def _tell_loss(self, at: Position) -> None:
         said = (
-            f"Events of queue {self._options.place.keys.queue!r} after {at.id} were dropped before they were read, as "
+            f"Events of queue {self._options.address.keys.queue!r} after {at.id} were dropped before they were read: "
             "the queue keeps about its last 1,000"
         )
         if self._watches_losses:
@@ -121,7 +123,7 @@ class StretchReader:
             return
         ids = [pairs(fields).get("jobId", "") for _, fields in entries]
         fields = [column.field for column in self._columns.values()]
-        yield from jobs_batches(connection, self._options.place.keys, ids, fields, schema)
+        yield from jobs_batches(connection, self._options.address.keys, ids, fields, schema)
 
     def _rows(self, entries: list[Reply]) -> list[dict[str, Any]]:
         names = self._columns.keys()
@@ -143,11 +145,11 @@ class EventsReader(DataSourceReader):
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
-        self._reader = StretchReader(options, schema, watches_losses=False)
+        self._reader = EventsPartitionReader(options, schema, watches_losses=False)
 
     def partitions(self) -> list[InputPartition]:
         """Cut the stream in parts of equal time. One trip."""
-        with self._options.place.connect() as connection:
+        with self._options.address.connect() as connection:
             tail = stream_tail(connection, self._reader.stream)
         if tail.oldest is None:
             return []
@@ -156,5 +158,5 @@ class EventsReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read a part, 1,000 events in a trip."""
-        if isinstance(partition, Stretch):  # else there is none
+        if isinstance(partition, EventsPartition):  # else there is none
             yield from self._reader.read(partition)

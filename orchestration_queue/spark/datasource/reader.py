@@ -29,16 +29,16 @@ from orchestration_queue.protocol.operations import dead_letters, extents, readi
 from orchestration_queue.protocol.operations.extents import CUTTABLE, Extent
 from orchestration_queue.protocol.operations.steps import chunks
 from orchestration_queue.spark.datasource.columns import COLUMNS, chosen, column_array
-from orchestration_queue.spark.datasource.given import Given
-from orchestration_queue.spark.datasource.place import PLACE_OPTIONS, Place
+from orchestration_queue.spark.datasource.queue_address import ADDRESS_OPTIONS, QueueAddress
+from orchestration_queue.spark.datasource.source_options import SourceOptions
 from orchestration_queue.states import JobState
 
 if TYPE_CHECKING:
     from orchestration_queue.server import Connection
 
-__all__ = ["READ_OPTIONS", "JobsReader", "LettersReader", "PushingJobsReader", "ReadOptions", "jobs_batches"]
+__all__ = ["READ_OPTIONS", "DeadLettersReader", "JobsReader", "PushingJobsReader", "ReadOptions", "jobs_batches"]
 
-READ_OPTIONS = (*PLACE_OPTIONS, "read", "states", "columns", "numPartitions", "pushFilters", "deadLetterQueue")
+READ_OPTIONS = (*ADDRESS_OPTIONS, "read", "states", "columns", "numPartitions", "pushFilters", "deadLetterQueue")
 _MOST_PARTS = 10_000
 
 
@@ -47,25 +47,25 @@ class ReadOptions:
     """What to read, and in how many parts.
 
     Attributes:
-        place: The queue.
+        address: The queue.
         read: ``jobs``, ``results``, ``events`` or ``dead_letters``.
         columns: The columns wanted; all when empty.
         states: For jobs, the states they are in.
         parts: Into how many parts each state, or the stream, is cut at most.
         push_filters: Let Spark's filters spare the reading of other states and times.
-        letters_queue: Where the dead letters are; None asks the queue.
+        dead_letter_queue: Where the dead letters are; None asks the queue.
     """
 
-    place: Place
+    address: QueueAddress
     read: str
     columns: tuple[str, ...]
     states: tuple[JobState, ...]
     parts: int
     push_filters: bool
-    letters_queue: str | None
+    dead_letter_queue: str | None
 
     @classmethod
-    def of(cls, given: Given, parts: int) -> ReadOptions:
+    def of(cls, given: SourceOptions, parts: int) -> ReadOptions:
         """Read them from Spark's options; ``parts`` is the default of ``numPartitions``.
 
         Raises:
@@ -74,17 +74,17 @@ class ReadOptions:
         read = given.choice("read", tuple(COLUMNS), "jobs")
         columns = tuple(given.names("columns"))
         return cls(
-            place=Place.of(given),
+            address=QueueAddress.of(given),
             read=read,
             columns=columns,
             states=_states(given, read),
             parts=given.count("numPartitions", parts, _MOST_PARTS) or parts,
             push_filters=given.flag("pushFilters", False),
-            letters_queue=given.text("deadLetterQueue"),
+            dead_letter_queue=given.text("deadLetterQueue"),
         )
 
 
-def _states(given: Given, read: str) -> tuple[JobState, ...]:
+def _states(given: SourceOptions, read: str) -> tuple[JobState, ...]:
     names = given.names("states")
     if names and read != "jobs":
         raise InvalidOptionError(f"The option states is about jobs, and {read} are to be read; drop it.")
@@ -99,14 +99,14 @@ def _states(given: Given, read: str) -> tuple[JobState, ...]:
 
 
 @dataclass
-class Part(InputPartition):
+class JobsPartition(InputPartition):
     """Some of the jobs of one state."""
 
     extent: Extent
 
 
 @dataclass
-class LettersPart(InputPartition):
+class DeadLettersPartition(InputPartition):
     """Some of the entries of the dead-letter queue."""
 
     queue: str
@@ -130,22 +130,22 @@ class JobsReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """Cut the lists of the wanted states: about two trips for each."""
-        keys, options = self._options.place.keys, self._options
+        keys, options = self._options.address.keys, self._options
         found: list[Extent] = []
-        with options.place.connect() as connection:
+        with options.address.connect() as connection:
             for state in self._states:
                 found += connection.follow(extents.extents(keys, state, options.parts))
         if self._since_ms:
             found = [narrowed for extent in found if (narrowed := _since(extent, self._since_ms))]
-        return [Part(extent) for extent in found]
+        return [JobsPartition(extent) for extent in found]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read the jobs of a part, about 1,000 in two trips."""
-        if not isinstance(partition, Part):  # what Spark passes when there is no part
+        if not isinstance(partition, JobsPartition):  # what Spark passes when there is no part
             return
-        keys, fields = self._options.place.keys, [column.field for column in self._columns.values()]
+        keys, fields = self._options.address.keys, [column.field for column in self._columns.values()]
         schema = to_arrow_schema(self._schema, timezone="UTC")
-        with self._options.place.connect() as connection:
+        with self._options.address.connect() as connection:
             cursor = None
             while True:
                 ids, cursor = connection.follow(extents.page(keys, partition.extent, cursor))
@@ -203,7 +203,7 @@ def _bare(count: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_struct_array(pa.array([{}] * count, pa.struct([])))
 
 
-class LettersReader(DataSourceReader):
+class DeadLettersReader(DataSourceReader):
     """Reads the dead letters of a queue."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
@@ -213,31 +213,31 @@ class LettersReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """Cut the dead-letter queue's stream, in up to three trips."""
-        place, options = self._options.place, self._options
-        with place.connect() as connection:
-            queue = options.letters_queue or connection.run(
-                settings.stored_dead_letter_queue(place.keys), repeatable=True
+        address, options = self._options.address, self._options
+        with address.connect() as connection:
+            queue = options.dead_letter_queue or connection.run(
+                settings.stored_dead_letter_queue(address.keys), repeatable=True
             )
             if queue is None:
                 return []
-            keys = QueueKeys(queue, place.keys.prefix)
+            keys = QueueKeys(queue, address.keys.prefix)
             last = connection.follow(dead_letters.last_entry(keys))
             oldest = connection.execute(Call("XRANGE", (keys.stream,), ("-", "+", "COUNT", 1)), repeatable=True)
         if last is None:
             return []
         first = extents.before(text(oldest[0][0])) if oldest else reading.FIRST_EVENT
-        return [LettersPart(queue, *cut) for cut in extents.cut_entries(first, last, options.parts)]
+        return [DeadLettersPartition(queue, *cut) for cut in extents.cut_entries(first, last, options.parts)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read the letters of a part, 200 entries in two trips."""
-        if not isinstance(partition, LettersPart):  # what Spark passes when there is no part
+        if not isinstance(partition, DeadLettersPartition):  # what Spark passes when there is no part
             return
         schema = to_arrow_schema(self._schema, timezone="UTC")
-        keys = QueueKeys(partition.queue, self._options.place.keys.prefix)
+        keys = QueueKeys(partition.queue, self._options.address.keys.prefix)
         after: str | None = partition.after
-        with self._options.place.connect() as connection:
+        with self._options.address.connect() as connection:
             while after is not None:
-                steps = dead_letters.letter_page(keys, self._options.place.keys.queue, after, partition.until)
+                steps = dead_letters.letter_page(keys, self._options.address.keys.queue, after, partition.until)
                 found = connection.follow(steps)
                 after = found.after
                 rows = [self._row(letter) for letter in found.letters]

@@ -21,7 +21,7 @@ from orchestration_queue.protocol.functions.oq1 import NewJob
 from orchestration_queue.protocol.placement import Mould
 from orchestration_queue.spark.datasource.write_options import WriteOptions
 
-__all__ = ["Rows", "job_id"]
+__all__ = ["RowEncoder", "job_id"]
 
 _ODD = "[%:{}\\x00-\\x1f\\x7f]"
 _HASH_LENGTH = 32
@@ -40,7 +40,7 @@ def job_id(prefix: str, key: str) -> str:
     return f"{prefix[: MAX_NAME_LENGTH - _HASH_LENGTH]}{hashlib.sha256(written.encode()).hexdigest()[:_HASH_LENGTH]}"
 
 
-class Rows:
+class RowEncoder:
     """What makes jobs of the rows of one task.
 
     Args:
@@ -52,9 +52,9 @@ class Rows:
         self._options = options
         self._origin = origin
         self._count = 0
-        self._mould = lru_cache(_MOULDS)(self._made_mould)
+        self._mould = lru_cache(_MOULDS)(self._build_template)
 
-    def _made_mould(self, priority: int | None, delay_s: float | None) -> Mould:
+    def _build_template(self, priority: int | None, delay_s: float | None) -> Mould:
         said: dict[str, Any] = {}
         if priority is not None:
             said["priority"] = priority

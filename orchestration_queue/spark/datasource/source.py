@@ -16,13 +16,13 @@ from pyspark.sql.types import StructType
 from orchestration_queue.errors import InvalidOptionError
 from orchestration_queue.spark.datasource.columns import ddl
 from orchestration_queue.spark.datasource.events import EventsReader
-from orchestration_queue.spark.datasource.given import Given
 from orchestration_queue.spark.datasource.reader import (
+    DeadLettersReader,
     JobsReader,
-    LettersReader,
     PushingJobsReader,
     ReadOptions,
 )
+from orchestration_queue.spark.datasource.source_options import SourceOptions
 from orchestration_queue.spark.datasource.stream import STREAM_OPTIONS, QueueStreamReader
 from orchestration_queue.spark.datasource.write_options import WRITE_OPTIONS, WriteOptions
 
@@ -53,8 +53,8 @@ class QueueDataSource(DataSource):
     def _reading(self, parts: int) -> ReadOptions:
         return ReadOptions.of(self._read_options(), parts)
 
-    def _read_options(self) -> Given:
-        return Given(self.options, STREAM_OPTIONS, "Reading a queue")
+    def _read_options(self) -> SourceOptions:
+        return SourceOptions(self.options, STREAM_OPTIONS, "Reading a queue")
 
     def schema(self) -> str:
         """The columns of what is read."""
@@ -65,7 +65,7 @@ class QueueDataSource(DataSource):
         """A reader of what there is now."""
         options = self._reading(_BATCH_PARTS)
         if options.read == "dead_letters":
-            return LettersReader(options, schema)
+            return DeadLettersReader(options, schema)
         if options.read == "events":
             return EventsReader(options, schema)
         return (PushingJobsReader if options.push_filters else JobsReader)(options, schema)
@@ -77,7 +77,7 @@ class QueueDataSource(DataSource):
     def _writing(self, schema: StructType, overwrite: bool) -> WriteOptions:
         if overwrite:
             raise InvalidOptionError("A queue cannot be overwritten, for its jobs may be running; append to it.")
-        return WriteOptions.of(Given(self.options, WRITE_OPTIONS, "Writing to a queue"), schema)
+        return WriteOptions.of(SourceOptions(self.options, WRITE_OPTIONS, "Writing to a queue"), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """What adds the rows of one write as jobs."""

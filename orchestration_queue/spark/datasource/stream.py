@@ -16,9 +16,9 @@ from orchestration_queue.protocol.events import place
 from orchestration_queue.protocol.operations import extents, tailing
 from orchestration_queue.protocol.operations.streaming import is_position
 from orchestration_queue.protocol.operations.tailing import Position, Tail
-from orchestration_queue.spark.datasource.events import Stretch, StretchReader, cut, stream_tail
-from orchestration_queue.spark.datasource.given import Given
+from orchestration_queue.spark.datasource.events import EventsPartition, EventsPartitionReader, cut, stream_tail
 from orchestration_queue.spark.datasource.reader import READ_OPTIONS, ReadOptions
+from orchestration_queue.spark.datasource.source_options import SourceOptions
 
 __all__ = ["STREAM_OPTIONS", "QueueStreamReader"]
 
@@ -41,7 +41,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         UsageError: An option is out of its limits, or what is to be read is no stream.
     """
 
-    def __init__(self, options: ReadOptions, schema: StructType, given: Given) -> None:
+    def __init__(self, options: ReadOptions, schema: StructType, given: SourceOptions) -> None:
         if options.read not in ("jobs", "events"):
             raise InvalidOptionError(
                 f"{options.read} are no stream; read events or jobs, or read them without streaming."
@@ -56,7 +56,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 f"The option startingOffsets is {self._starting!r}; use earliest, latest, or the id of an event."
             )
         self._watches_losses = given.flag("failOnDataLoss", True)
-        self._reader = StretchReader(options, schema, watches_losses=self._watches_losses)
+        self._reader = EventsPartitionReader(options, schema, watches_losses=self._watches_losses)
         self._first: Position | None = None
         self._target: Position | None = None
 
@@ -64,7 +64,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"id": position.id, "count": position.count, "parts": self._options.parts}
 
     def _tail(self) -> Tail:
-        with self._options.place.connect() as connection:
+        with self._options.address.connect() as connection:
             return stream_tail(connection, self._reader.stream)
 
     def initialOffset(self) -> Offset:  # noqa: N802  Spark's name
@@ -87,7 +87,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802  Spark's name
         """Where the next batch ends. One trip, or two where rows are limited."""
-        with self._options.place.connect() as connection:
+        with self._options.address.connect() as connection:
             tail = stream_tail(connection, self._reader.stream)
             end = self._target or tail.last
             if place(tail.last.id) < place(start["id"]):
@@ -103,7 +103,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _begun_anew(self, start: Offset) -> Offset:
         if self._watches_losses:
             raise StateError(
-                f"Queue {self._options.place.keys.queue!r} was removed and has begun anew since {start['id']} was "
+                f"Queue {self._options.address.keys.queue!r} was removed and has begun anew since {start['id']} was "
                 "read; start with a new checkpoint."
             )
         return start
@@ -126,5 +126,5 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Raises:
             StateError: Events are gone before they were read, and ``failOnDataLoss`` is not false.
         """
-        if isinstance(partition, Stretch):
+        if isinstance(partition, EventsPartition):
             yield from self._reader.read(partition)

@@ -10,13 +10,13 @@ from pyspark.sql.types import ArrayType, DataType, StructType
 from orchestration_queue.errors import InvalidOptionError
 from orchestration_queue.options import JobOptions, name_problem
 from orchestration_queue.options.base import MAX_COUNT, MAX_PRIORITY
-from orchestration_queue.spark.datasource.given import Given, duration
-from orchestration_queue.spark.datasource.place import PLACE_OPTIONS, Place
+from orchestration_queue.spark.datasource.queue_address import ADDRESS_OPTIONS, QueueAddress
+from orchestration_queue.spark.datasource.source_options import SourceOptions, duration
 
 __all__ = ["WRITE_OPTIONS", "WriteOptions"]
 
 WRITE_OPTIONS = (
-    *PLACE_OPTIONS,
+    *ADDRESS_OPTIONS,
     "task",
     "taskColumn",
     "idColumn",
@@ -42,7 +42,7 @@ class WriteOptions:
     """How rows become jobs.
 
     Attributes:
-        place: The queue.
+        address: The queue.
         task: What all jobs are, or None when a column says it.
         task_column: The column that says what each job is.
         id_column: The column from which a job's id follows; None takes the row's position.
@@ -55,7 +55,7 @@ class WriteOptions:
         emit_events: Tell listeners of each job.
     """
 
-    place: Place
+    address: QueueAddress
     task: str | None
     task_column: str | None
     id_column: str | None
@@ -68,7 +68,7 @@ class WriteOptions:
     emit_events: bool
 
     @classmethod
-    def of(cls, given: Given, schema: StructType) -> WriteOptions:
+    def of(cls, given: SourceOptions, schema: StructType) -> WriteOptions:
         """Read them from Spark's options, for rows of a schema.
 
         Raises:
@@ -83,7 +83,7 @@ class WriteOptions:
                 "value is each row's own, or pass positionIds=true if no shuffle stands between the source and here."
             )
         made = cls(
-            place=Place.of(given),
+            address=QueueAddress.of(given),
             task=given.text("task"),
             task_column=given.text("taskColumn"),
             id_column=id_column,
@@ -124,7 +124,7 @@ class WriteOptions:
                 )
 
 
-def _payload_columns(given: Given, schema: StructType) -> tuple[str, ...]:
+def _payload_columns(given: SourceOptions, schema: StructType) -> tuple[str, ...]:
     names = given.names("payloadColumns")
     if given.text("payloadColumn"):
         if names:

@@ -14,7 +14,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from orchestration_queue.protocol.operations import adding
 from orchestration_queue.server.clock import now_ms
-from orchestration_queue.spark.datasource.rows import Rows
+from orchestration_queue.spark.datasource.rows import RowEncoder
 from orchestration_queue.spark.datasource.write_options import WriteOptions
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass
-class Written(WriterCommitMessage):
+class WriteSummary(WriterCommitMessage):
     """What one task has written.
 
     Attributes:
@@ -49,19 +49,19 @@ class QueueWriter(DataSourceArrowWriter):
         self._options = options
         self._run = uuid.uuid4().hex
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriteSummary:
         """Add the jobs of one task's rows."""
-        rows = Rows(self._options, self._origin(cast(TaskContext, TaskContext.get())))
-        done = Written(0, 0)
-        with self._options.place.connect() as connection:
+        rows = RowEncoder(self._options, self._origin(cast(TaskContext, TaskContext.get())))
+        done = WriteSummary(0, 0)
+        with self._options.address.connect() as connection:
             for batch in iterator:
                 if batch.num_rows:
                     done.rows += batch.num_rows
                     done.new += self._add(connection, rows, batch)
         return done
 
-    def _add(self, connection: Connection, rows: Rows, batch: pa.RecordBatch) -> int:
-        keys, new = self._options.place.keys, 0
+    def _add(self, connection: Connection, rows: RowEncoder, batch: pa.RecordBatch) -> int:
+        keys, new = self._options.address.keys, 0
         for portion in adding.portions(rows.jobs(batch, now_ms())):
             operation = adding.add_own(keys, portion, skip_events=not self._options.emit_events)
             # A broken connection is no reason to give the task up: what was added already is not added again.
@@ -80,18 +80,18 @@ class QueueWriter(DataSourceArrowWriter):
         self._tell(messages, " before the write was given up")
 
     def _tell(self, messages: list[WriterCommitMessage | None], when: str) -> None:
-        done = [message for message in messages if isinstance(message, Written)]
+        done = [message for message in messages if isinstance(message, WriteSummary)]
         rows, new = sum(message.rows for message in done), sum(message.new for message in done)
-        _log.info("Queue %r got %d jobs of %d rows%s.", self._options.place.keys.queue, new, rows, when)
+        _log.info("Queue %r got %d jobs of %d rows%s.", self._options.address.keys.queue, new, rows, when)
 
 
 class QueueStreamWriter(DataSourceStreamArrowWriter):
     """Likewise, of each batch of a stream."""
 
     def __init__(self, options: WriteOptions) -> None:
-        self._batch = _BatchOfStream(options)
+        self._batch = _MicroBatchWriter(options)
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriteSummary:
         """Add the jobs of one task's rows."""
         return self._batch.write(iterator)
 
@@ -104,7 +104,7 @@ class QueueStreamWriter(DataSourceStreamArrowWriter):
         self._batch.abort(messages)
 
 
-class _BatchOfStream(QueueWriter):
+class _MicroBatchWriter(QueueWriter):
     """A batch that Spark may write again after a restart, under the same number."""
 
     def _origin(self, context: TaskContext) -> str:

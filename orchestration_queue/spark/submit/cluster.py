@@ -17,15 +17,15 @@ from pathlib import Path
 from typing import Any, Literal, ParamSpec, TypeVar
 
 from orchestration_queue.errors import SparkFailedError, TransportError
-from orchestration_queue.spark.listener import Listening
+from orchestration_queue.spark.listener import ListenerFollower
 from orchestration_queue.spark.submit.driver_log import DriverLog, carries_tag
-from orchestration_queue.spark.submit.endings import LINES_KEPT, was_stopped, went_wrong
+from orchestration_queue.spark.submit.failures import LINES_KEPT, failure_error, stop_error
 from orchestration_queue.spark.submit.master import (
     ENDED,
     DriverStatus,
     Master,
-    MasterAwayError,
     MasterRefusedError,
+    MasterUnreachableError,
 )
 from orchestration_queue.spark.submit.options import SparkSubmit
 from orchestration_queue.spark.submit.reservation import MAIN_CLASS, Reservation, create_request
@@ -78,15 +78,15 @@ def run_on_cluster(
         SparkCancelledError: ``should_stop`` said so.
         TransportError: Its place could not be written down, and nothing was submitted.
     """
-    run = _Run(Path(path).stem, options, should_stop, log, progress)
-    found = run.resumed(Reservation.of(earlier))
+    run = _ClusterRun(Path(path).stem, options, should_stop, log, progress)
+    found = run.resume(Reservation.of(earlier))
     if found is None:
         properties = options.properties(Path(), run.name, job_id)
-        found = run.submitted(lambda reservation: create_request(reservation, options, path, words, properties))
-    return run.followed(found)
+        found = run.submit(lambda reservation: create_request(reservation, options, path, words, properties))
+    return run.follow(found)
 
 
-class _Run:
+class _ClusterRun:
     """One attempt."""
 
     def __init__(
@@ -103,7 +103,7 @@ class _Run:
         self._deadline = time.monotonic() + options.timeout.total_seconds() if options.timeout else None
         self._lines: deque[str] = deque(maxlen=LINES_KEPT)
 
-    def resumed(self, earlier: Reservation | None) -> Reservation | None:
+    def resume(self, earlier: Reservation | None) -> Reservation | None:
         """The place of an earlier attempt whose driver still runs, or has succeeded; None when there is none."""
         if earlier is None:
             return None
@@ -112,20 +112,20 @@ class _Run:
             earlier = replace(earlier, driver=self._find(master, earlier))
         if not earlier.driver:
             return None
-        status = self._patiently(master.status, earlier.driver)
+        status = self._with_retries(master.status, earlier.driver)
         if not status.state or status.state in ENDED - {"FINISHED"}:
             return None  # it failed, or was forgotten with all that ran: this attempt is to try it anew
         self._log(f"found {earlier.driver} of an earlier attempt, which is {status.state}")
         return earlier
 
-    def submitted(self, request: Callable[[Reservation], dict[str, Any]]) -> Reservation:
+    def submit(self, request: Callable[[Reservation], dict[str, Any]]) -> Reservation:
         """Submit a driver, whose place is written down before and after."""
         master = Master(*self._options.master_urls)
-        since_ms = self._patiently(master.now_ms)
+        since_ms = self._with_retries(master.now_ms)
         reservation = Reservation(master.rest_url, master.web_url, uuid.uuid4().hex, since_ms)
-        self._write_down(reservation)
+        self._store(reservation)
         if why := self._why_stop():
-            raise was_stopped(self.name, why, self._options, "before it was submitted")
+            raise stop_error(self.name, why, self._options, "before it was submitted")
         try:
             driver = master.create(request(reservation))
         except MasterRefusedError as error:
@@ -134,34 +134,34 @@ class _Run:
                 f"The master refuses Spark application {self.name!r} ({_line(str(error))}); correct its options, as "
                 "when SparkSubmit.conf has words where Spark wants numbers."
             ) from None
-        except MasterAwayError as error:
+        except MasterUnreachableError as error:
             if not error.maybe_heard or not (driver := self._find(master, reservation)):
                 self._forget()
                 raise SparkFailedError(f"Spark application {self.name!r} was not submitted: {error}.") from None
         reservation = replace(reservation, driver=driver)
         with contextlib.suppress(TransportError):  # its tag is written down, and leads there, too
-            self._write_down(reservation)
+            self._store(reservation)
         return reservation
 
-    def followed(self, reservation: Reservation) -> dict[str, Any]:
+    def follow(self, reservation: Reservation) -> dict[str, Any]:
         """Wait for a driver's end."""
         master, driver = Master(reservation.rest_url, reservation.web_url), reservation.driver
-        listening = Listening(self._progress, about=reservation.about)
-        output = DriverLog(master, driver, self._say, listening.hear)
+        follower = ListenerFollower(self._progress, about=reservation.about)
+        output = DriverLog(master, driver, self._say, follower.feed)
         pauses = _pauses()
-        while (status := self._patiently(master.status, driver)).state and status.state not in ENDED:
+        while (status := self._with_retries(master.status, driver)).state and status.state not in ENDED:
             if status.worker:
                 output.read(status.worker)
             if why := self._pause(next(pauses)):
                 self._kill(master, driver)
-                raise was_stopped(self.name, why, self._options, f"with its driver {driver}")
+                raise stop_error(self.name, why, self._options, f"with its driver {driver}")
         if status.worker:
             output.read(status.worker, is_over=True)
         if status.state == "FINISHED":
-            return {"exit_code": 0, "driver": driver, **listening.finish()}
+            return {"exit_code": 0, "driver": driver, **follower.finish()}
         raise self._failed(master, driver, status, output)
 
-    def _write_down(self, reservation: Reservation) -> None:
+    def _store(self, reservation: Reservation) -> None:
         self._progress({"percent": 0, "text": "waiting for Spark", "spark": reservation.about})
 
     def _forget(self) -> None:
@@ -174,7 +174,7 @@ class _Run:
         pauses, untold_by = _pauses(), time.monotonic() + _UNTOLD_S
         while True:
             untold = []
-            for one in self._patiently(master.drivers):
+            for one in self._with_retries(master.drivers):
                 if one.since_ms < reservation.since_ms or one.main_class != MAIN_CLASS:
                     continue
                 is_ours = carries_tag(master, one.worker, one.id, reservation.tag) if one.worker else None
@@ -191,12 +191,12 @@ class _Run:
                     "if it is the job's, and see that SparkSubmit.web_url and the workers' pages answer."
                 )
             if why := self._pause(next(pauses)):
-                raise was_stopped(self.name, why, self._options, "while it looked for an earlier attempt's driver")
+                raise stop_error(self.name, why, self._options, "while it looked for an earlier attempt's driver")
 
     def _kill(self, master: Master, driver: str) -> None:
         give_up = time.monotonic() + _KILL_S
         while time.monotonic() < give_up:
-            with contextlib.suppress(MasterAwayError):
+            with contextlib.suppress(MasterUnreachableError):
                 master.kill(driver)
                 if (state := master.status(driver).state) in ENDED or not state:
                     return
@@ -218,20 +218,20 @@ class _Run:
             reason = _line(status.message.partition("\n")[2] or status.message)
             return SparkFailedError(f"Driver {driver} of Spark application {self.name!r} did not start: {reason}")
         where = f" (its log cannot be read: {output.problem})" if output.problem else ""
-        return went_wrong(self.name, f"failed as driver {driver}{where}", self._lines, self._options)
+        return failure_error(self.name, f"failed as driver {driver}{where}", self._lines, self._options)
 
     def _say(self, line: str) -> None:
         self._lines.append(line)
         self._log(line)
 
-    def _patiently(self, ask: Callable[P, R], *about: P.args, **more: P.kwargs) -> R:
+    def _with_retries(self, ask: Callable[P, R], *about: P.args, **more: P.kwargs) -> R:
         """Ask a master that may be away for a moment."""
         give_up = time.monotonic() + _AWAY_S
         pauses = _pauses()
         while True:
             try:
                 return ask(*about, **more)
-            except MasterAwayError as error:
+            except MasterUnreachableError as error:
                 away = f"The master of Spark application {self.name!r} is away ({error}), "
                 if self._pause(next(pauses)):
                     raise SparkFailedError(

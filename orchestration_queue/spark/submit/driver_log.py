@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from orchestration_queue.spark.failure import is_noise
 from orchestration_queue.spark.listener import LOG_MARK
-from orchestration_queue.spark.submit.master import Master, MasterAwayError
+from orchestration_queue.spark.submit.master import Master, MasterUnreachableError
 from orchestration_queue.spark.submit.reservation import TAG_PROPERTY
 
 __all__ = ["DriverLog", "carries_tag"]
@@ -30,7 +30,7 @@ def carries_tag(master: Master, worker: str, driver: str, tag: str) -> bool | No
     """
     try:
         head, _ = master.read_log(worker, driver, "stderr", 0)
-    except MasterAwayError:
+    except MasterUnreachableError:
         return None
     return f"-D{TAG_PROPERTY}={tag}".encode() in head if head else None
 
@@ -42,16 +42,16 @@ class DriverLog:
         master: Whose pages lead there.
         driver: The driver's id.
         tell: Receives each line that says something.
-        hear: Receives each line of our listener.
+        feed: Receives each line of our listener.
 
     Attributes:
         problem: Why the log could not be read; empty if it could.
     """
 
-    def __init__(self, master: Master, driver: str, tell: Callable[[str], None], hear: Callable[[str], None]) -> None:
+    def __init__(self, master: Master, driver: str, tell: Callable[[str], None], feed: Callable[[str], None]) -> None:
         self.problem = ""
         self._master, self._driver = master, driver
-        self._tell, self._hear = tell, hear
+        self._tell, self._hear = tell, feed
         self._next = {"stderr": 0, "stdout": 0}
         self._rest = {"stderr": b"", "stdout": b""}
 
@@ -66,7 +66,7 @@ class DriverLog:
             try:
                 self._read(worker, kind)
                 self.problem = ""
-            except MasterAwayError as error:
+            except MasterUnreachableError as error:
                 self.problem = str(error)
             if is_over and (rest := self._rest.pop(kind, b"")):
                 self._take(rest)

@@ -15,7 +15,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
-__all__ = ["ENDED", "DriverStatus", "ListedDriver", "Master", "MasterAwayError", "MasterRefusedError"]
+__all__ = ["ENDED", "DriverStatus", "ListedDriver", "Master", "MasterRefusedError", "MasterUnreachableError"]
 
 ENDED = frozenset({"FINISHED", "FAILED", "KILLED", "ERROR"})
 """The states that a driver stays in."""
@@ -26,7 +26,7 @@ _PIECE = re.compile(rb"==== Bytes (?P<start>\d+)-(?P<end>\d+) of (?P<all>\d+) of
 _SUBMISSIONS = "/v1/submissions"
 
 
-class MasterAwayError(Exception):
+class MasterUnreachableError(Exception):
     """It does not answer; ``maybe_heard`` says whether it may have done what it was asked."""
 
     def __init__(self, url: str, cause: object, *, maybe_heard: bool) -> None:
@@ -88,19 +88,19 @@ class Master:
         """The beginning of the second that it is there.
 
         Raises:
-            MasterAwayError: It does not answer.
+            MasterUnreachableError: It does not answer.
         """
         headers, _ = _ask("GET", f"{self.rest_url}{_SUBMISSIONS}/status/none")
         try:
             return int(parsedate_to_datetime(headers["Date"]).timestamp() * 1000)
         except (TypeError, ValueError) as error:
-            raise MasterAwayError(self.rest_url, "it is no submission server", maybe_heard=False) from error
+            raise MasterUnreachableError(self.rest_url, "it is no submission server", maybe_heard=False) from error
 
     def create(self, request: dict[str, Any]) -> str:
         """Submit a driver; returns its id.
 
         Raises:
-            MasterAwayError: It does not answer.
+            MasterUnreachableError: It does not answer.
             MasterRefusedError: It does not like the request.
         """
         said = self._submissions("POST", "create", json.dumps(request).encode())
@@ -112,7 +112,7 @@ class Master:
         """How a driver is.
 
         Raises:
-            MasterAwayError: It does not answer.
+            MasterUnreachableError: It does not answer.
         """
         said = self._submissions("GET", f"status/{quote(driver, safe='')}")
         if not said.get("success"):
@@ -125,7 +125,7 @@ class Master:
         """Ask for a driver's end; nothing happens to one that has ended.
 
         Raises:
-            MasterAwayError: It does not answer.
+            MasterUnreachableError: It does not answer.
         """
         self._submissions("POST", f"kill/{quote(driver, safe='')}", b"")
 
@@ -133,7 +133,7 @@ class Master:
         """All drivers that it remembers.
 
         Raises:
-            MasterAwayError: Its page does not answer.
+            MasterUnreachableError: Its page does not answer.
         """
         page = self._page()
         return [
@@ -151,7 +151,7 @@ class Master:
         """The ids of all workers that it remembers, with the addresses of their pages.
 
         Raises:
-            MasterAwayError: Its page does not answer.
+            MasterUnreachableError: Its page does not answer.
         """
         return {str(one["id"]): str(one["webuiaddress"]) for one in self._page().get("workers", ())}
 
@@ -165,17 +165,17 @@ class Master:
             start: The number of the first byte.
 
         Raises:
-            MasterAwayError: A page does not answer, or its log is not there.
+            MasterUnreachableError: A page does not answer, or its log is not there.
         """
         if worker not in self._workers:
             self._workers = self.workers()
         if (address := self._workers.get(worker)) is None:
-            raise MasterAwayError(worker, "the master does not know this worker", maybe_heard=False)
+            raise MasterUnreachableError(worker, "the master does not know this worker", maybe_heard=False)
         wanted = {"driverId": driver, "logType": kind, "offset": start, "byteLength": _PIECE_BYTES}
         _, text = _ask("GET", f"{address.rstrip('/')}/log/?{urlencode(wanted)}")
         found = _PIECE.match(text)
         if found is None or text[found.end() :].startswith(b"Error: invalid log directory"):
-            raise MasterAwayError(address, "there is no such log", maybe_heard=False)
+            raise MasterUnreachableError(address, "there is no such log", maybe_heard=False)
         return text[found.end() :][: int(found["end"]) - int(found["start"])], int(found["end"])
 
     def _page(self) -> dict[str, Any]:
@@ -191,7 +191,7 @@ def _json(url: str, text: bytes) -> dict[str, Any]:
     except ValueError:
         said = None
     if not isinstance(said, dict):
-        raise MasterAwayError(url, f"it says {text[:80]!r}", maybe_heard=True)
+        raise MasterUnreachableError(url, f"it says {text[:80]!r}", maybe_heard=True)
     return said
 
 
@@ -208,4 +208,4 @@ def _ask(method: str, url: str, body: bytes | None = None) -> tuple[Message, byt
             answer = connection.getresponse()
             return answer.headers, answer.read()
     except (OSError, http.client.HTTPException) as error:
-        raise MasterAwayError(f"{parts.scheme}://{parts.netloc}", error, maybe_heard=maybe_heard) from None
+        raise MasterUnreachableError(f"{parts.scheme}://{parts.netloc}", error, maybe_heard=maybe_heard) from None

@@ -13,14 +13,14 @@ from typing import Any
 
 from orchestration_queue.errors import SparkFailedError
 from orchestration_queue.spark.environment import spark_environment, spark_home
-from orchestration_queue.spark.failure import how_it_ended, is_noise
-from orchestration_queue.spark.listener import Listening, with_listener
+from orchestration_queue.spark.failure import describe_exit, is_noise
+from orchestration_queue.spark.listener import ListenerFollower, with_listener
 from orchestration_queue.spark.options import write_properties
-from orchestration_queue.spark.process import Ended, run_child
+from orchestration_queue.spark.process import ProcessOutcome, run_child
 from orchestration_queue.spark.scratch import scratch_directory
 from orchestration_queue.spark.submit.cluster import run_on_cluster
 from orchestration_queue.spark.submit.command import checked, command_line
-from orchestration_queue.spark.submit.endings import LINES_KEPT, was_stopped, went_wrong
+from orchestration_queue.spark.submit.failures import LINES_KEPT, failure_error, stop_error
 from orchestration_queue.spark.submit.options import SparkSubmit
 
 __all__ = ["run_submit"]
@@ -90,7 +90,7 @@ def run_submit(
             log(line)
 
     with scratch_directory() as scratch:
-        listening = Listening(progress, scratch / "progress.json")
+        follower = ListenerFollower(progress, scratch / "progress.json")
         wanted = options.properties(scratch, name, job_id)
         if is_here:
             wanted = with_listener(wanted, str(scratch / "progress.json"))
@@ -98,22 +98,24 @@ def run_submit(
         environment = spark_environment(options, scratch)
         environment["PYSPARK_DRIVER_PYTHON"] = str(options.python or sys.executable)
         submit = command_line(spark_home(environment), properties, options.main_class, path, words)
-        ended = run_child(
+        outcome = run_child(
             [sys.executable, "-m", _LAUNCH, *submit],
             b"",
             env=environment,
             log=tell,
-            should_stop=partial(listening.look_and_ask, should_stop),
+            should_stop=partial(follower.poll_and_ask, should_stop),
             timeout=options.timeout,
             grace=options.grace,
         )
-        code = json.loads(ended.reply)["exit_code"] if ended.reply else ended.exit_code
-        if ended.stopped or code:
-            raise _failed(name, ended, code, lines, options)
-        return {"exit_code": 0, **listening.finish()}
+        code = json.loads(outcome.reply)["exit_code"] if outcome.reply else outcome.exit_code
+        if outcome.stopped or code:
+            raise _failed(name, outcome, code, lines, options)
+        return {"exit_code": 0, **follower.finish()}
 
 
-def _failed(name: str, ended: Ended, code: int, lines: Sequence[str], options: SparkSubmit) -> SparkFailedError:
-    if ended.stopped:
-        return was_stopped(name, ended.stopped, options, "with all its processes", exit_code=code)
-    return went_wrong(name, how_it_ended(code), lines, options, exit_code=code)
+def _failed(
+    name: str, outcome: ProcessOutcome, code: int, lines: Sequence[str], options: SparkSubmit
+) -> SparkFailedError:
+    if outcome.stopped:
+        return stop_error(name, outcome.stopped, options, "with all its processes", exit_code=code)
+    return failure_error(name, describe_exit(code), lines, options, exit_code=code)

@@ -12,7 +12,7 @@ import pytest
 
 from orchestration_queue.dagster.spark import ParquetIOManager, PipesSparkClient, SparkSessionResource
 from orchestration_queue.spark import ConnectServer
-from orchestration_queue.spark.connect.layout import State
+from orchestration_queue.spark.connect.server_state import ServerState
 from tests.processes import worker_process
 from tests.spark.conftest import connect_mode_ends_with_the_test, connect_server, connect_state
 
@@ -55,7 +55,7 @@ def client(server_url: str, step_queue: str, step_worker: subprocess.Popen[bytes
 
 
 @pytest.fixture
-def session(connect_state: State) -> Iterator[SparkSessionResource]:
+def session(connect_state: ServerState) -> Iterator[SparkSessionResource]:
     """Sessions on the shared server, outside of any run; they end with the test."""
     resource = SparkSessionResource(url=connect_state.url, conf={"spark.sql.shuffle.partitions": "2"})
     yield resource

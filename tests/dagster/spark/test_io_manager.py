@@ -19,7 +19,7 @@ from orchestration_queue.dagster.spark import ParquetIOManager, SparkSessionReso
 from orchestration_queue.dagster.spark.places import Place, partition_words
 from orchestration_queue.errors import StateError, UsageError
 from orchestration_queue.spark import DataFrameRef
-from orchestration_queue.spark.connect.layout import State
+from orchestration_queue.spark.connect.server_state import ServerState
 from tests.waiting import wait_until_sync
 
 pytestmark = [
@@ -134,7 +134,7 @@ dg.materialize([grown], resources={"io_manager": ParquetIOManager(root=sys.argv[
 
 
 def test_an_attempt_killed_while_it_writes_leaves_nothing_that_counts(
-    materialize: Materialize, lake: ParquetIOManager, connect_state: State, tmp_path: Path
+    materialize: Materialize, lake: ParquetIOManager, connect_state: ServerState, tmp_path: Path
 ) -> None:
     sign = tmp_path / "writing"
     program = subprocess.Popen(

@@ -17,7 +17,7 @@ import pytest
 from orchestration_queue.dagster.spark import SparkSessionResource
 from orchestration_queue.errors import InvalidOptionError
 from orchestration_queue.spark.connect.control import SessionControl
-from orchestration_queue.spark.connect.layout import State
+from orchestration_queue.spark.connect.server_state import ServerState
 from tests.waiting import wait_until_sync
 
 pytestmark = [
@@ -47,7 +47,7 @@ def session_id(spark: SparkSessionResource) -> str:
 
 
 def test_each_step_has_a_session_of_its_own_and_none_is_left(
-    session: SparkSessionResource, instance: dg.DagsterInstance, connect_state: State
+    session: SparkSessionResource, instance: dg.DagsterInstance, connect_state: ServerState
 ) -> None:
     result = dg.materialize([first, second], instance=instance, resources={"spark": session})
     one, two = (event.materialization.metadata for event in result.get_asset_materialization_events())
@@ -88,7 +88,7 @@ def slow(sign: str, retry_policy: dg.RetryPolicy | None = None) -> dg.AssetsDefi
 
 
 def test_a_cancelled_step_ends_its_query(
-    session: SparkSessionResource, instance: dg.DagsterInstance, connect_state: State, tmp_path: Path
+    session: SparkSessionResource, instance: dg.DagsterInstance, connect_state: ServerState, tmp_path: Path
 ) -> None:
     sign = tmp_path / "beats"
 
@@ -105,7 +105,7 @@ def test_a_cancelled_step_ends_its_query(
         assert control.running() == []
 
 
-def test_the_next_attempt_ends_what_a_killed_one_left_running(connect_state: State, tmp_path: Path) -> None:
+def test_the_next_attempt_ends_what_a_killed_one_left_running(connect_state: ServerState, tmp_path: Path) -> None:
     """The attempt before stands here for one whose process is gone: nobody closes its session but the next."""
     sign = tmp_path / "beats"
     attempts = []

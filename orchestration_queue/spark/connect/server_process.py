@@ -15,12 +15,12 @@ from pathlib import Path
 
 from orchestration_queue._process import memory_bytes
 from orchestration_queue.server.keeper import die_with
-from orchestration_queue.spark.connect.layout import JOBS, LOG, RUNS, SERVER_LOCK, State
+from orchestration_queue.spark.connect.server_state import JOBS, LOG, RUNS, SERVER_LOCK, ServerState
 from orchestration_queue.spark.environment import spark_environment, spark_home
-from orchestration_queue.spark.failure import how_it_ended, is_noise
+from orchestration_queue.spark.failure import describe_exit, is_noise
 from orchestration_queue.spark.options import SparkOptions, write_properties
 
-__all__ = ["Generation"]
+__all__ = ["ServerProcess"]
 
 _CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
 _POOLS = """\
@@ -35,7 +35,7 @@ _JAVA_PREFACE = re.compile(r'^Exception in thread "main" (?:[\w.$]+: )?')
 _LEAVES_S = 5.0
 
 
-class Generation:
+class ServerProcess:
     """Starts a server in a directory of its own.
 
     Args:
@@ -89,15 +89,15 @@ class Generation:
         return ours | options.properties(self._directory, "orchestration-queue", None) | fixed
 
     @property
-    def state(self) -> State:
+    def state(self) -> ServerState:
         """What its users need to know."""
-        return State(self.name, self.port, self.token)
+        return ServerState(self.name, self.port, self.token)
 
-    def lives(self) -> bool:
+    def is_alive(self) -> bool:
         """Whether its process runs."""
         return self._process.poll() is None
 
-    def answers(self) -> bool:
+    def is_ready(self) -> bool:
         """Whether it has begun to listen."""
         if not self.port and (said := _STARTED.search(self._log())):
             self.port = int(said[1])
@@ -121,7 +121,7 @@ class Generation:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 yield run
 
-    def is_deserted(self) -> bool:
+    def is_drained(self) -> bool:
         """Whether no job runs on it; if so, none can begin any more."""
         with contextlib.suppress(OSError):
             (self._directory / RUNS).rmdir()
@@ -137,16 +137,16 @@ class Generation:
                 break
         shutil.rmtree(self._directory, ignore_errors=True)
 
-    def ending(self) -> str:
+    def exit_reason(self) -> str:
         """How a process that lives no more has ended, in words."""
-        return how_it_ended(self._process.returncode)
+        return describe_exit(self._process.returncode)
 
-    def last_words(self) -> str:
+    def startup_error(self) -> str:
         """Why it did not start: the first error of its log, without Java's stacks."""
         lines = [line for line in self._log().splitlines() if not is_noise(line)]
         errors = [line for line in lines if re.search(r"Exception|Error|ERROR", line)]
         said = (errors or lines or ["it said nothing"])[0]
-        return f"its process {self.ending()}: {_JAVA_PREFACE.sub('', said)[:500]}"
+        return f"its process {self.exit_reason()}: {_JAVA_PREFACE.sub('', said)[:500]}"
 
     def _log(self) -> str:
         return (self._directory / LOG).read_text("utf-8", "replace")

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 from orchestration_queue.errors import InvalidOptionError
 
-__all__ = ["Given", "duration"]
+__all__ = ["SourceOptions", "duration"]
 
 _SPARKS_OWN = frozenset({"path", "checkpointlocation"})
 """Options that are Spark's, although sources see them; a path is another way to name the queue."""
@@ -16,7 +16,7 @@ _SPARKS_OWN = frozenset({"path", "checkpointlocation"})
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
-class Given:
+class SourceOptions:
     """The options of one read or write.
 
     Args:

@@ -9,7 +9,7 @@ from orchestration_queue.errors import SparkCancelledError, SparkFailedError, Sp
 from orchestration_queue.spark.failure import Failure
 from orchestration_queue.spark.submit.options import SparkSubmit
 
-__all__ = ["LINES_KEPT", "was_stopped", "went_wrong"]
+__all__ = ["LINES_KEPT", "failure_error", "stop_error"]
 
 LINES_KEPT = 300
 """Of an application's last words, in which the reason is looked for."""
@@ -17,7 +17,7 @@ LINES_KEPT = 300
 _OUT_OF_MEMORY = "java.lang.OutOfMemoryError"
 
 
-def was_stopped(
+def stop_error(
     name: str, why: Literal["timeout", "cancelled"], options: SparkSubmit, how: str, *, exit_code: int | None = None
 ) -> SparkFailedError:
     """An application that we stopped.
@@ -40,7 +40,7 @@ def was_stopped(
     )
 
 
-def went_wrong(
+def failure_error(
     name: str, how: str, lines: Sequence[str], options: SparkSubmit, *, exit_code: int | None = None
 ) -> SparkFailedError:
     """An application that ended by itself.

@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING
 
 from orchestration_queue.errors import InvalidOptionError
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX, QueueKeys
-from orchestration_queue.spark.datasource.given import Given
+from orchestration_queue.spark.datasource.source_options import SourceOptions
 
 if TYPE_CHECKING:
     from orchestration_queue.server import Connection
 
-__all__ = ["PLACE_OPTIONS", "Place"]
+__all__ = ["ADDRESS_OPTIONS", "QueueAddress"]
 
-PLACE_OPTIONS = ("queue", "prefix", "url", "urlVariable")
+ADDRESS_OPTIONS = ("queue", "prefix", "url", "urlVariable")
 _DEFAULT_VARIABLE = "OQ_URL"
 
 
 @dataclass(frozen=True)
-class Place:
+class QueueAddress:
     """A queue on a server.
 
     Attributes:
@@ -34,20 +34,20 @@ class Place:
     variable: str
 
     @classmethod
-    def of(cls, given: Given) -> Place:
+    def of(cls, options: SourceOptions) -> QueueAddress:
         """Read it from the options ``queue`` (or a path), ``prefix``, ``url`` and ``urlVariable``.
 
         Raises:
             InvalidNameError: The wire cannot carry the queue's name.
             UsageError: No queue is named, or the URL cannot be read, or carries a password.
         """
-        queue = given.text("queue") or given.text("path")
+        queue = options.text("queue") or options.text("path")
         if queue is None:
             raise InvalidOptionError("No queue is named; say which by the option queue, or as the path.")
-        keys = QueueKeys(queue, given.text("prefix") or DEFAULT_PREFIX)
-        url, variable = given.text("url"), given.text("urlVariable")
+        keys = QueueKeys(queue, options.text("prefix") or DEFAULT_PREFIX)
+        url, variable = options.text("url"), options.text("urlVariable")
         if url and variable:
-            raise InvalidOptionError("Both url and urlVariable are given, and one would be ignored; give either.")
+            raise InvalidOptionError("Both url and urlVariable are options, and one would be ignored; give either.")
         variable = variable or _DEFAULT_VARIABLE
         return cls(keys, _shown(url) if url or not os.environ.get(variable) else None, variable)
 

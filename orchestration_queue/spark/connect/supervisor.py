@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from orchestration_queue.server.keeper import Keeper, detach, say
-from orchestration_queue.spark.connect.generation import Generation
-from orchestration_queue.spark.connect.layout import State, write_state
+from orchestration_queue.spark.connect.server_process import ServerProcess
+from orchestration_queue.spark.connect.server_state import ServerState, write_state
 from orchestration_queue.spark.options import SparkOptions
 
-__all__ = ["ConnectKeeper", "main"]
+__all__ = ["ConnectSupervisor", "main"]
 
 _IDLE_S = 1.0
 """A server that nobody uses so soon after its start is warmed up."""
@@ -28,7 +28,7 @@ _TRY_AGAIN_S = 30.0
 """How long to leave a worn server in place after its successor did not start."""
 
 
-class ConnectKeeper(Keeper):
+class ConnectSupervisor(Keeper):
     """Runs a Spark Connect server in the current directory.
 
     Args:
@@ -42,43 +42,43 @@ class ConnectKeeper(Keeper):
         self._max_jobs: int | None = request["max_jobs"]
         self._max_memory: int | None = request["max_memory"]
         self._directory = Path.cwd()
-        self._current: Generation | None = None
-        self._next: Generation | None = None
-        self._retired: list[Generation] = []
-        self._errands: dict[str, subprocess.Popen[bytes]] = {}
+        self._current: ServerProcess | None = None
+        self._next: ServerProcess | None = None
+        self._retired: list[ServerProcess] = []
+        self._helpers: dict[str, subprocess.Popen[bytes]] = {}
         self._since = 0.0
         self._not_before = 0.0
 
     def tend(self) -> bool:
         """Look after the server that answers, the one that will, and those that have been replaced."""
         self._fence_orphans()
-        self._end_the_deserted()
-        if self._current and not self._current.lives():
-            say(f"server {self._current.name} {self._current.ending()}")
+        self._end_drained()
+        if self._current and not self._current.is_alive():
+            say(f"server {self._current.name} {self._current.exit_reason()}")
             write_state(self._directory, None)
             self._current.end()
             self._current = None
-        if self._next is None and self._needs_a_new_one():
-            self._next = Generation(self._directory, self._options, self.keeper_lock)
+        if self._next is None and self._needs_replacement():
+            self._next = ServerProcess(self._directory, self._options, self.keeper_lock)
             say(f"server {self._next.name} started")
-        if self._next is not None and not self._see_to_the_next(self._next):
+        if self._next is not None and not self._promote_next(self._next):
             return False
-        self._warm_up_the_idle()
+        self._warm_up_if_idle()
         return True
 
     def end(self) -> None:
-        """End all servers and errands."""
-        write_state(self._directory, State(problem=self._problem) if self._problem else None)
-        for errand in self._errands.values():
-            errand.kill()
-            errand.wait()
-        for generation in (self._current, self._next, *self._retired):
-            if generation:
-                generation.end()
+        """End all servers and helpers."""
+        write_state(self._directory, ServerState(problem=self._problem) if self._problem else None)
+        for helper in self._helpers.values():
+            helper.kill()
+            helper.wait()
+        for server_process in (self._current, self._next, *self._retired):
+            if server_process:
+                server_process.end()
 
     _problem = ""
 
-    def _needs_a_new_one(self) -> bool:
+    def _needs_replacement(self) -> bool:
         if self._current is None:
             return True
         jobs = self._current.jobs()
@@ -87,10 +87,10 @@ class ConnectKeeper(Keeper):
         is_tired = self._max_jobs is not None and jobs >= self._max_jobs
         return is_tired or (self._max_memory is not None and self._current.memory() >= self._max_memory)
 
-    def _see_to_the_next(self, coming: Generation) -> bool:
+    def _promote_next(self, coming: ServerProcess) -> bool:
         """Let it take over once it can; False when there is no server and will be none."""
-        if not coming.lives():
-            problem = coming.last_words()
+        if not coming.is_alive():
+            problem = coming.startup_error()
             say(f"server {coming.name} did not start: {problem}")
             coming.end()
             self._next = None
@@ -98,11 +98,11 @@ class ConnectKeeper(Keeper):
             if self._current is None:
                 self._problem = problem
             return self._current is not None
-        if not coming.answers():
+        if not coming.is_ready():
             return True
         if self._current is not None:
             # There is time: the one in place serves on until the new one is warm.
-            if not self._has_run(f"warm-{coming.name}", {"url": coming.state.url}):
+            if not self._run_helper(f"warm-{coming.name}", {"url": coming.state.url}):
                 return True
             self._retired.append(self._current)
         self._current, self._next, self._since = coming, None, time.monotonic()
@@ -110,38 +110,38 @@ class ConnectKeeper(Keeper):
         say(f"server {coming.name} answers")
         return True
 
-    def _warm_up_the_idle(self) -> None:
+    def _warm_up_if_idle(self) -> None:
         if self._current and time.monotonic() - self._since > _IDLE_S:
             name = f"warm-{self._current.name}"
-            if name in self._errands or not self._current.jobs():
-                self._has_run(name, {"url": self._current.state.url})
+            if name in self._helpers or not self._current.jobs():
+                self._run_helper(name, {"url": self._current.state.url})
 
     def _fence_orphans(self) -> None:
         """Interrupt what those who were killed left running, wherever their jobs go on."""
-        for generation in (self._current, *self._retired):
-            for run in generation.orphans() if generation else ():
-                assert generation is not None  # noqa: S101 (or there were no orphans)
-                url = generation.state.url
-                if self._has_run(f"fence-{run.name}", {"url": url, "session": run.name}):
+        for server_process in (self._current, *self._retired):
+            for run in server_process.orphans() if server_process else ():
+                assert server_process is not None  # noqa: S101 (or there were no orphans)
+                url = server_process.state.url
+                if self._run_helper(f"fence-{run.name}", {"url": url, "session": run.name}):
                     say(f"session {run.name} of a worker that has died was ended")
                     run.unlink(missing_ok=True)
 
-    def _end_the_deserted(self) -> None:
-        for generation in [worn for worn in self._retired if not worn.lives() or worn.is_deserted()]:
-            say(f"server {generation.name} has done its part")
-            self._retired.remove(generation)
-            generation.end()
+    def _end_drained(self) -> None:
+        for server_process in [worn for worn in self._retired if not worn.is_alive() or worn.is_drained()]:
+            say(f"server {server_process.name} has done its part")
+            self._retired.remove(server_process)
+            server_process.end()
 
-    def _has_run(self, name: str, request: dict[str, str]) -> bool:
-        """Start an errand, unless it was; whether it is over."""
-        if (errand := self._errands.get(name)) is None:
-            errand = self._errands[name] = subprocess.Popen(
-                [sys.executable, "-P", "-m", "orchestration_queue.spark.connect.errand"], stdin=subprocess.PIPE
+    def _run_helper(self, name: str, request: dict[str, str]) -> bool:
+        """Start an helper, unless it was; whether it is over."""
+        if (helper := self._helpers.get(name)) is None:
+            helper = self._helpers[name] = subprocess.Popen(
+                [sys.executable, "-P", "-m", "orchestration_queue.spark.connect.warm_up"], stdin=subprocess.PIPE
             )
-            assert errand.stdin is not None  # noqa: S101 (it is a pipe, as asked for above)
-            with contextlib.suppress(BrokenPipeError), errand.stdin as stdin:
+            assert helper.stdin is not None  # noqa: S101 (it is a pipe, as asked for above)
+            with contextlib.suppress(BrokenPipeError), helper.stdin as stdin:
                 stdin.write(json.dumps(request).encode())
-        return errand.poll() is not None
+        return helper.poll() is not None
 
 
 def main(directory: str, keeper_lock: str) -> int:
@@ -152,7 +152,7 @@ def main(directory: str, keeper_lock: str) -> int:
     for old in Path().iterdir():  # of a keeper that was killed
         if old.is_dir():
             shutil.rmtree(old, ignore_errors=True)
-    return ConnectKeeper(request, int(keeper_lock)).run()
+    return ConnectSupervisor(request, int(keeper_lock)).run()
 
 
 if __name__ == "__main__":

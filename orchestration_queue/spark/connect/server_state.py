@@ -4,7 +4,7 @@
 
     users.lock  keeper.lock  keeper.log     see orchestration_queue.server.kept
     state.json                              where the server answers; there only while it does
-    <generation>/                           one server process, from its start to its end
+    <process>/                           one server process, from its start to its end
         server.lock                         locked by the server itself: free means dead
         server.log  spark.properties  warehouse/  local/
         jobs                                a byte for each job it has had
@@ -17,7 +17,7 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-__all__ = ["JOBS", "LOG", "RUNS", "SERVER_LOCK", "State", "read_state", "write_state"]
+__all__ = ["JOBS", "LOG", "RUNS", "SERVER_LOCK", "ServerState", "read_state", "write_state"]
 
 SERVER_LOCK = "server.lock"
 LOG = "server.log"
@@ -27,17 +27,17 @@ _STATE = "state.json"
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class ServerState:
     """What the keeper tells the users.
 
     Attributes:
-        generation: Name of the directory of the server that answers.
+        process: Name of the directory of the server that answers.
         port: Where it answers, on loopback.
         token: What it wants to hear.
         problem: Why there is none, and will be none.
     """
 
-    generation: str = ""
+    process: str = ""
     port: int = 0
     token: str = ""
     problem: str = ""
@@ -48,15 +48,15 @@ class State:
         return f"sc://localhost:{self.port}/;token={self.token}"
 
 
-def read_state(directory: Path) -> State | None:
+def read_state(directory: Path) -> ServerState | None:
     """The server's state; None while there is none."""
     try:
-        return State(**json.loads((directory / _STATE).read_text("utf-8")))
+        return ServerState(**json.loads((directory / _STATE).read_text("utf-8")))
     except FileNotFoundError:
         return None
 
 
-def write_state(directory: Path, state: State | None) -> None:
+def write_state(directory: Path, state: ServerState | None) -> None:
     """Replace the server's state, in one step."""
     if state is None:
         (directory / _STATE).unlink(missing_ok=True)

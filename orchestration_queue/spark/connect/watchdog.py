@@ -8,36 +8,36 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Literal, Self
 
-__all__ = ["Verdict", "Watch"]
+__all__ = ["SessionWatchdog", "StopReason"]
 
-Verdict = Literal["cancelled", "timeout", "server"]
+StopReason = Literal["cancelled", "timeout", "server"]
 
 _LOOK_S = 0.1
 
 
-class Watch:
+class SessionWatchdog:
     """Watches over one run until the context is left.
 
     Args:
         should_stop: Asked ten times a second; true stops the run.
-        server_lives: Asked as often; false stops it, too.
+        server_is_alive: Asked as often; false stops it, too.
         timeout: Stops it after this long.
         cut: What stops it. Called once, in the watching thread.
 
     Attributes:
-        verdict: Why it was stopped; None when it was not.
+        stop_reason: Why it was stopped; None when it was not.
     """
 
     def __init__(
         self,
         *,
         should_stop: Callable[[], bool],
-        server_lives: Callable[[], bool],
+        server_is_alive: Callable[[], bool],
         timeout: timedelta | None,
         cut: Callable[[], None],
     ) -> None:
-        self.verdict: Verdict | None = None
-        self._should_stop, self._server_lives, self._cut = should_stop, server_lives, cut
+        self.stop_reason: StopReason | None = None
+        self._should_stop, self._server_lives, self._cut = should_stop, server_is_alive, cut
         self._deadline = time.monotonic() + timeout.total_seconds() if timeout else None
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="oq-spark-watch", daemon=True)
@@ -54,12 +54,12 @@ class Watch:
 
     def _watch(self) -> None:
         while not self._over.wait(_LOOK_S):
-            self.verdict = self._judge()
-            if self.verdict:
+            self.stop_reason = self._find_stop_reason()
+            if self.stop_reason:
                 self._cut()
                 return
 
-    def _judge(self) -> Verdict | None:
+    def _find_stop_reason(self) -> StopReason | None:
         if self._should_stop():
             return "cancelled"
         if self._deadline is not None and time.monotonic() > self._deadline:
