@@ -61,7 +61,7 @@ def work(
     stalled_interval: Annotated[float, typer.Option(help="Seconds between two looks for lost ones.")] = 30,
     drain: Annotated[float, typer.Option(help="Seconds that running ones get to finish when told to stop.")] = 30,
     grace: Annotated[float, typer.Option(help="Seconds that a cancelled one gets to clean up.")] = 10,
-    max_works: Annotated[
+    max_items: Annotated[
         int | None, typer.Option(help="Replace the process that is copied after so many; default never.")
     ] = None,
     max_memory: Annotated[int | None, typer.Option(help="Replace it once it holds so many MiB; default never.")] = None,
@@ -82,7 +82,7 @@ def work(
     try:
         from datetime import timedelta
 
-        from orchestration_queue.dagster.stepping import CodeLocation, DagsterWorker, Recycling
+        from orchestration_queue.dagster.steps import CodeLocation, DagsterWorker, Recycling
     except ImportError as error:
         raise _not_installed(error) from error
     here = working_directory or os.getcwd()  # noqa: PTH109  Dagster wants text
@@ -97,7 +97,7 @@ def work(
         url=url,
         options=WorkerOptions(concurrency=concurrency, lease=lease, stalled_interval=stalled_interval, drain=drain),
         prefix=prefix,
-        recycling=Recycling(max_works, None if max_memory is None else max_memory * _MIB),
+        recycling=Recycling(max_items, None if max_memory is None else max_memory * _MIB),
         grace=timedelta(seconds=grace),
         code_version=code_version,
     )
@@ -138,7 +138,7 @@ def tidy(
     try:
         import dagster as dg
 
-        from orchestration_queue.dagster.sweeping import sweep
+        from orchestration_queue.dagster.runs.sweep import sweep
     except ImportError as error:
         raise _not_installed(error) from error
     with dg.DagsterInstance.get() as instance:

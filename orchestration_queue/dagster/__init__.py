@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING
 from orchestration_queue._lazy import lazy_names
 
 if TYPE_CHECKING:
-    from orchestration_queue.dagster.assets import Arguments, AssetTask, queue_flow_assets, queue_task_asset
-    from orchestration_queue.dagster.coordinator import QueueRunCoordinator
+    from orchestration_queue.dagster.assets.function_asset import queue_asset
+    from orchestration_queue.dagster.assets.task_assets import Arguments, AssetTask, queue_flow_assets, queue_task_asset
     from orchestration_queue.dagster.definitions import build_queue_definitions
-    from orchestration_queue.dagster.executor import QueueExecutor, queue_executor
-    from orchestration_queue.dagster.function_asset import queue_asset
-    from orchestration_queue.dagster.launcher import QueueRunLauncher
     from orchestration_queue.dagster.resources import FlowResource, JobSchedulerResource, QueueResource
+    from orchestration_queue.dagster.runs.coordinator import QueueRunCoordinator
+    from orchestration_queue.dagster.runs.launcher import QueueRunLauncher
     from orchestration_queue.dagster.schedules import queue_schedules, scheduler_sensor
     from orchestration_queue.dagster.sensors import (
         Limits,
@@ -31,7 +30,8 @@ if TYPE_CHECKING:
         request_run,
         sweep_sensor,
     )
-    from orchestration_queue.dagster.stepping import CodeLocation, DagsterWorker
+    from orchestration_queue.dagster.steps import CodeLocation, DagsterWorker
+    from orchestration_queue.dagster.steps.executor import QueueExecutor, queue_executor
 
 __all__ = [
     "Arguments",
@@ -65,19 +65,19 @@ __all__ = [
 ]
 
 _HOMES = {
-    "assets": "Arguments AssetTask queue_flow_assets queue_task_asset",
-    "coordinator": "QueueRunCoordinator",
+    "assets.task_assets": "Arguments AssetTask queue_flow_assets queue_task_asset",
+    "runs.coordinator": "QueueRunCoordinator",
     "definitions": "build_queue_definitions",
-    "executor": "QueueExecutor queue_executor",
-    "launcher": "QueueRunLauncher",
-    "function_asset": "queue_asset",
+    "steps.executor": "QueueExecutor queue_executor",
+    "runs.launcher": "QueueRunLauncher",
+    "assets.function_asset": "queue_asset",
     "resources": "FlowResource JobSchedulerResource QueueResource",
     "schedules": "queue_schedules scheduler_sensor",
     "sensors": (
         "Limits QueueEvent Reaction ReplayBudget backlog_sensor dead_letter_sensor "
         "flow_completed_sensor flow_sensor queue_event_sensor request_run sweep_sensor"
     ),
-    "stepping": "CodeLocation DagsterWorker",
+    "steps": "CodeLocation DagsterWorker",
 }
 __getattr__, __dir__ = lazy_names(
     __name__, {name: f"dagster.{home}" for home, names in _HOMES.items() for name in names.split()}

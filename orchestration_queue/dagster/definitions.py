@@ -8,7 +8,7 @@ from datetime import timedelta
 import dagster as dg
 
 from orchestration_queue.dagster._compat import RunTarget
-from orchestration_queue.dagster.assets import AssetTask, queue_flow_assets
+from orchestration_queue.dagster.assets.task_assets import AssetTask, queue_flow_assets
 from orchestration_queue.dagster.resources import FlowResource, JobSchedulerResource, QueueResource
 from orchestration_queue.dagster.schedules import Scheduled, queue_schedules, scheduler_sensor
 from orchestration_queue.dagster.sensors import (

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TypeVar
 
-from orchestration_queue.dagster.work import Isolation
+from orchestration_queue.dagster.steps.work_item import Isolation
 from orchestration_queue.errors import InvalidOptionError
 from orchestration_queue.options.base import MAX_PRIORITY
 

@@ -15,7 +15,7 @@ from dagster._core.workspace.load_target import ModuleTarget
 from dagster._daemon.monitoring import execute_run_monitoring_iteration
 
 from orchestration_queue.client import Queue
-from orchestration_queue.dagster.run_jobs import run_place
+from orchestration_queue.dagster.runs.run_jobs import find_run_job
 from orchestration_queue.protocol.record import JobRecord
 from tests.dagster import steps
 from tests.dagster.step_workers import Fleet
@@ -91,7 +91,7 @@ class Launches(Fleet):
 
     def job(self, run_id: str) -> JobRecord:
         """The run's job."""
-        place = run_place(self.instance, run_id, self.queue)
+        place = find_run_job(self.instance, run_id, self.queue)
         with Queue(place.queue, url=self.url) as queue:
             return queue.get_job(place.job_id).record
 

@@ -15,8 +15,8 @@ import pytest
 import redis
 from dagster._core.storage.compute_log_manager import CapturedLogData, ComputeIOType
 
-from orchestration_queue.dagster.compute_logs import StreamComputeLogManager
-from orchestration_queue.dagster.log_store import CHUNK
+from orchestration_queue.dagster.logs import StreamComputeLogManager
+from orchestration_queue.dagster.logs.store import CHUNK
 from orchestration_queue.errors import InvalidNameError, InvalidOptionError, UsageError
 from tests.conftest import start_server
 from tests.dagster.logging_location import waiting, writing
@@ -31,7 +31,7 @@ KEY = ["run", "compute_logs", "step"]
 @contextmanager
 def instance_with(config: dict[str, Any]) -> Iterator[dg.DagsterInstance]:
     """A real instance whose steps' output goes to the server."""
-    place = {"module": "orchestration_queue.dagster.compute_logs", "class": "StreamComputeLogManager"}
+    place = {"module": "orchestration_queue.dagster.logs", "class": "StreamComputeLogManager"}
     with dg.instance_for_test(overrides={"compute_logs": {**place, "config": config}}) as made:
         yield made
 

@@ -12,7 +12,7 @@ from dagster._core.run_coordinator.base import SubmitRunContext
 from orchestration_queue.client import Queue
 from orchestration_queue.dagster import QueueRunCoordinator
 from orchestration_queue.dagster._compat import ExecuteRunArgs
-from orchestration_queue.dagster.work import Work, perform
+from orchestration_queue.dagster.steps.work_item import WorkItem, perform
 from orchestration_queue.errors import UsageError
 from tests.dagster.launches import Launches
 from tests.waiting import wait_until_sync
@@ -91,7 +91,7 @@ def test_a_cancellation_in_the_moment_of_the_start_wins(launched: Launches) -> N
         def get_run_by_id(self, _: str) -> dg.DagsterRun | None:
             return queued
 
-    assert perform(Work(args), AMomentAgo()) == 0  # type: ignore[arg-type]  # it is one in all that is asked
+    assert perform(WorkItem(args), AMomentAgo()) == 0  # type: ignore[arg-type]  # it is one in all that is asked
     assert launched.status(run_id) is CANCELED
     assert launched.lines("hello") == []
 

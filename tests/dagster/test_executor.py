@@ -15,7 +15,7 @@ from dagster._grpc.types import ExecuteStepArgs
 
 from orchestration_queue.client import Queue
 from orchestration_queue.dagster.routing import Route, wire_priority
-from orchestration_queue.dagster.work import Isolation, Work
+from orchestration_queue.dagster.steps.work_item import Isolation, WorkItem
 from orchestration_queue.errors import InvalidOptionError, UsageError
 from orchestration_queue.protocol.operations.control import Revocation
 from orchestration_queue.states import JobState
@@ -228,7 +228,7 @@ def test_another_prefix_is_another_queue(fleet: Fleet) -> None:
 
 def test_workers_put_back_what_wants_another_version_of_the_code(fleet: Fleet) -> None:
     assert fleet.run(steps.where_job, code_version="v2").success
-    wants_v3 = Work(
+    wants_v3 = WorkItem(
         ExecuteStepArgs(dg.reconstructable(steps.diamond).get_python_origin(), "r", ["s"]), code_version="v3"
     )
     with Queue(fleet.queue, url=fleet.url) as queue:

@@ -31,7 +31,7 @@ from orchestration_queue.dagster import (
     request_run,
     scheduler_sensor,
 )
-from orchestration_queue.dagster.assets import queue_flow_assets
+from orchestration_queue.dagster.assets.task_assets import queue_flow_assets
 from orchestration_queue.dagster.components import (
     QueueFlowComponent,
     QueueResourceComponent,
@@ -40,8 +40,8 @@ from orchestration_queue.dagster.components import (
 )
 from orchestration_queue.dagster.pipes import PipesQueueClient
 from orchestration_queue.dagster.sensors.cursors import dump_cursor
-from orchestration_queue.dagster.step_handler import ExecutorOptions, QueueStepHandler
-from orchestration_queue.dagster.work import Work
+from orchestration_queue.dagster.steps.step_handler import ExecutorOptions, QueueStepHandler
+from orchestration_queue.dagster.steps.work_item import WorkItem
 from orchestration_queue.errors import StateError
 from orchestration_queue.options import JobOptions
 from orchestration_queue.protocol.keys import QueueKeys
@@ -71,7 +71,7 @@ def test_lease_version_and_the_tag_for_time_reach_the_steps_job(
     with Queue(queue_name, url=server_url) as queue:
         record = queue.get_job(f"dagster.{result.run_id}.where_0.1").record
     assert (record.options["lockDuration"], record.options["timeout"]) == (7_000, 44_000)
-    work = Work.from_data(record.data)
+    work = WorkItem.from_data(record.data)
     assert (work.code_version, work.timeout) == ("v3", timedelta(seconds=44))
 
 

@@ -16,9 +16,9 @@ from dagster._daemon.monitoring import RESUME_RUN_LOG_MESSAGE
 
 from orchestration_queue.client import Queue
 from orchestration_queue.dagster import QueueRunLauncher
-from orchestration_queue.dagster.launcher import LauncherOptions
-from orchestration_queue.dagster.run_jobs import Place, run_place, step_places
-from orchestration_queue.dagster.work import Work
+from orchestration_queue.dagster.runs.launcher import LauncherOptions
+from orchestration_queue.dagster.runs.run_jobs import JobAddress, find_run_job, find_step_jobs
+from orchestration_queue.dagster.steps.work_item import WorkItem
 from orchestration_queue.errors import InvalidNameError, InvalidOptionError, TransportError, UsageError
 from orchestration_queue.options import JobOptions
 from tests.dagster.launches import Launches, launcher_of
@@ -55,7 +55,7 @@ def test_a_run_whose_steps_are_jobs_too(launched: Launches) -> None:
     run_id = launched.launch("flaky_job")
     launched.reaches(run_id, SUCCESS)
     assert launched.lines("flaky") == ["0", "1", "2"]
-    assert step_places(launched.instance, run_id) == []
+    assert find_step_jobs(launched.instance, run_id) == []
 
 
 def test_twenty_runs_are_executed_once_each(launched: Launches) -> None:
@@ -107,8 +107,8 @@ def test_a_run_that_could_be_resumed_is_stopped_with_its_steps(launched: Launche
     run_id = launched.launch("endless_job")
     launched.traces("endless")
     # The run tells where a step is once it has added the step's job, which may have begun by then.
-    wait_until_sync(lambda: step_places(launched.instance, run_id), "the run to tell of its step", 60)
-    (step,) = step_places(launched.instance, run_id)
+    wait_until_sync(lambda: find_step_jobs(launched.instance, run_id), "the run to tell of its step", 60)
+    (step,) = find_step_jobs(launched.instance, run_id)
     assert launched.instance.run_will_resume(run_id)
     assert launched.instance.run_launcher.terminate(run_id)
     assert launched.status(run_id) is CANCELED
@@ -156,18 +156,18 @@ def test_a_resumed_run_gets_what_is_left_of_its_time(launched: Launches) -> None
     run = started_ago(launched, "held_job", 60)
     with launcher_with(launched, run_timeout=90.0, queue="elsewhere") as launcher:
         launcher.resume_run(ResumeRunContext(run.with_tags({}), None, 1))
-        record = launcher.jobs.record(Place("elsewhere", f"dagster.{run.run_id}.-resume.1"))
+        record = launcher.jobs.record(JobAddress("elsewhere", f"dagster.{run.run_id}.-resume.1"))
         assert record is not None
         assert 1_000 < record.options["timeout"] <= 30_000
-        assert Work.from_data(record.data).timeout == timedelta(milliseconds=record.options["timeout"])
-        assert launcher.jobs.stop([Place("elsewhere", record.id)], 0)
+        assert WorkItem.from_data(record.data).timeout == timedelta(milliseconds=record.options["timeout"])
+        assert launcher.jobs.stop([JobAddress("elsewhere", record.id)], 0)
 
 
 def test_a_resumed_run_that_uses_up_its_time_has_failed_by_its_whole_limit(launched: Launches) -> None:
     run = started_ago(launched, "held_job", 82)  # so that some time is left, however slow this test is
     with launcher_with(launched, run_timeout=90.0) as launcher:
         launcher.resume_run(ResumeRunContext(run, None, 1))
-        place = Place(launched.queue, f"dagster.{run.run_id}.-resume.1")
+        place = JobAddress(launched.queue, f"dagster.{run.run_id}.-resume.1")
         wait_until_sync(lambda: (found := launcher.jobs.record(place)) and found.is_finished, "an end", 60)
         launched.instance.report_engine_event(RESUME_RUN_LOG_MESSAGE, run)  # as the monitor does before
         assert launcher.check_run_worker_health(run).status is WorkerStatus.FAILED
@@ -179,7 +179,7 @@ def test_a_run_whose_time_is_over_is_not_resumed(launched: Launches) -> None:
     run = started_ago(launched, "held_job", 100)
     with launcher_with(launched, run_timeout=90.0) as launcher:
         launcher.resume_run(ResumeRunContext(run, None, 1))
-        assert launcher.jobs.record(Place(launched.queue, f"dagster.{run.run_id}.-resume.1")) is None
+        assert launcher.jobs.record(JobAddress(launched.queue, f"dagster.{run.run_id}.-resume.1")) is None
     assert launched.status(run.run_id) is FAILURE
     assert "The run took longer than 90 s" in launched.messages(run.run_id)
 
@@ -192,7 +192,7 @@ def test_to_terminate_takes_15_seconds_at_most_all_in_all(launched: Launches, mo
     with launcher_with(launched) as launcher:
         stop = launcher.jobs.stop
 
-        def watched(places: Iterable[Place], patience_s: float) -> bool:
+        def watched(places: Iterable[JobAddress], patience_s: float) -> bool:
             begun = time.monotonic()
             has_ended = stop(places, patience_s)
             patience.append(patience_s)
@@ -226,10 +226,10 @@ def test_every_field_counts(launched: Launches) -> None:
     ):
         launcher.launch_run(LaunchRunContext(run, None))
         record = queue.get_job(f"dagster.{run_id}.-run").record
-        assert launcher.place_of(run).queue == "elsewhere"
+        assert launcher.find_job(run).queue == "elsewhere"
     assert (record.options["lockDuration"], record.options["timeout"]) == (7000, 90_000)
     assert record.options["priority"] < 1025
-    work = Work.from_data(record.data)
+    work = WorkItem.from_data(record.data)
     assert (work.env, work.code_version) == ({"COLOUR": "green"}, "v7")
     assert work.timeout == timedelta(seconds=90)
     assert work.location == "tests.dagster.steps"
@@ -237,7 +237,7 @@ def test_every_field_counts(launched: Launches) -> None:
 
 def test_the_tag_for_runs_leaves_their_steps_where_they_are(launched: Launches) -> None:
     run_id = launched.launch("hello_job", {"orchestration_queue/run_queue": "nobody-works-here"})
-    assert run_place(launched.instance, run_id, "?").queue == "nobody-works-here"
+    assert find_run_job(launched.instance, run_id, "?").queue == "nobody-works-here"
     assert launched.instance.run_launcher.terminate(run_id)
 
 
@@ -249,8 +249,8 @@ def test_the_server_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch, 
         assert isinstance(launcher, QueueRunLauncher)
         with Queue("dagster-runs", url=launched.url) as queue:
             queue.add("dagster.run", {}, JobOptions(job_id="dagster.x.-run"))
-        assert launcher.jobs.record(run_place(instance, "x", "dagster-runs")) is not None
-        queue_health = launcher.jobs.health(run_place(instance, "y", "dagster-runs"), None)
+        assert launcher.jobs.record(find_run_job(instance, "x", "dagster-runs")) is not None
+        queue_health = launcher.jobs.health(find_run_job(instance, "y", "dagster-runs"), None)
         assert queue_health[0] is WorkerStatus.NOT_FOUND
 
 

@@ -13,7 +13,7 @@ import pytest
 from dagster._core.launcher.base import WorkerStatus
 
 from orchestration_queue.client import Queue
-from orchestration_queue.dagster.run_jobs import step_places
+from orchestration_queue.dagster.runs.run_jobs import find_step_jobs
 from tests.conftest import start_server
 from tests.dagster.launches import Launches, launcher_of
 from tests.processes import parent_of
@@ -41,7 +41,7 @@ def kill_run(launched: Launches, run_id: str) -> None:
 
     A run adds a step's job first and tells of it second: what it did not come to tell, nobody resumes or stops with it.
     """
-    wait_until_sync(lambda: step_places(launched.instance, run_id), "the run to tell of its step")
+    wait_until_sync(lambda: find_step_jobs(launched.instance, run_id), "the run to tell of its step")
     job_id = launched.job(run_id).id
     os.kill(process_of(launched, run_id), signal.SIGKILL)
     with Queue(launched.queue, url=launched.url) as queue:
@@ -72,7 +72,7 @@ def test_a_killed_run_goes_on_with_its_steps_in_flight_and_fails_the_second_time
     assert launched.job(run_id).id.endswith("-resume.1")
     wait_until_sync(lambda: health(launched, run_id)[0] is WorkerStatus.RUNNING, "its worker to be seen")
     assert launched.lines("held") == [step], "the step was kept"
-    (place,) = step_places(launched.instance, run_id)
+    (place,) = find_step_jobs(launched.instance, run_id)
     assert run_id in str(storage.get_concurrency_info("narrow").claimed_slots)
 
     kill_run(launched, run_id)

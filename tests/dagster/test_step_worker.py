@@ -17,9 +17,9 @@ from dagster._grpc.types import ExecuteRunArgs, ExecuteStepArgs
 
 from orchestration_queue.client import Job, Queue
 from orchestration_queue.dagster import CodeLocation, DagsterWorker
-from orchestration_queue.dagster.stepping.fence import Fence, Guard, now
-from orchestration_queue.dagster.stepping.losses import is_loss, last_lines
-from orchestration_queue.dagster.work import Work
+from orchestration_queue.dagster.steps.losses import is_loss, last_lines
+from orchestration_queue.dagster.steps.work_item import WorkItem
+from orchestration_queue.dagster.steps.write_fence import WriteFence, WriteFences, now
 from orchestration_queue.errors import JobFailedError, UsageError
 from tests.dagster import steps
 from tests.dagster.step_workers import Fleet, home_is
@@ -61,7 +61,7 @@ def test_a_host_that_has_served_is_replaced(fleet: Fleet) -> None:
         assert fleet.run(steps.where_job).success
         return {line.split()[2] for line in fleet.lines("where")}
 
-    with fleet.worker("--max-works", "2"):
+    with fleet.worker("--max-items", "2"):
         (first,) = hosts()
         wait_until_sync(lambda: len(hosts()) > 1, "a second host to take over", 120)
         wait_until_sync(lambda: not Path(f"/proc/{first}").exists(), "the first to leave")
@@ -99,8 +99,8 @@ def test_a_run_is_work_like_any_other_and_what_is_none_fails(fleet: Fleet) -> No
         job_code_origin=recon.get_python_origin(),
         run_config={"execution": {"config": {**fleet.config, "max_concurrent": 1}}},
     )
-    work = Work(ExecuteRunArgs(recon.get_python_origin(), run.run_id, None), env={"SCRATCH": str(fleet.scratch)})
-    gone = Work(ExecuteStepArgs(recon.get_python_origin(), "no-such-run", ["where_0"]))
+    work = WorkItem(ExecuteRunArgs(recon.get_python_origin(), run.run_id, None), env={"SCRATCH": str(fleet.scratch)})
+    gone = WorkItem(ExecuteStepArgs(recon.get_python_origin(), "no-such-run", ["where_0"]))
     with fleet.worker(), Queue(fleet.queue, url=fleet.url) as queue:
         done = queue.add(work.kind, work.data()).wait(120)
         assert done["exit_code"] == 0
@@ -129,7 +129,7 @@ def test_code_that_starts_threads_gets_new_processes_instead_of_copies(fleet: Fl
     log = tmp_path / "worker.log"
     recon = ReconstructableJob.for_file(str(file), "threaded_job")
     run = fleet.instance.create_run_for_job(recon.get_definition(), job_code_origin=recon.get_python_origin())
-    work = Work(ExecuteStepArgs(recon.get_python_origin(), run.run_id, ["lonely"]))
+    work = WorkItem(ExecuteStepArgs(recon.get_python_origin(), run.run_id, ["lonely"]))
     command = [OQ, "dagster", "worker", "-w", str(workspace), "-q", fleet.queue]
     home = home_is(fleet.instance.root_directory)
     with home, running_process(command, fleet.url, log), Queue(fleet.queue, url=fleet.url) as queue:
@@ -184,9 +184,9 @@ def test_a_code_location_is_one_place(places: dict[str, str]) -> None:
 
 
 def test_what_is_told_behind_the_fence_is_read_before_it() -> None:
-    fence = Fence(2)
+    fence = WriteFences(2)
     with fence.slot(now() + 600) as slot:
-        guard = Guard(fence.descriptor, slot.index)
+        guard = WriteFence(fence.descriptor, slot.index)
         assert 500 < guard.left_s <= 600
         guard.check()
         guard.tell(stderr="/a/path")

@@ -14,7 +14,7 @@ import pytest
 import yaml
 from dagster._core.storage.compute_log_manager import ComputeLogManager  # what dagster.yaml configures
 
-from orchestration_queue.dagster.compute_logs import StreamComputeLogManager
+from orchestration_queue.dagster.logs import StreamComputeLogManager
 from orchestration_queue.dagster.pipes import PipesQueueClient
 from tests.processes import worker_process
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar
 import dagster as dg
 from pydantic import Field
 
-from orchestration_queue.dagster.assets import AssetTask, queue_flow_assets
+from orchestration_queue.dagster.assets.task_assets import AssetTask, queue_flow_assets
 from orchestration_queue.dagster.components.lists import listed
 from orchestration_queue.dagster.components.scaffolding import QueueScaffolder
 from orchestration_queue.errors import InvalidOptionError

@@ -22,7 +22,7 @@ from orchestration_queue.dagster._compat import (
     record_external_launch,
     record_external_reattach,
 )
-from orchestration_queue.dagster.metadata import job_metadata
+from orchestration_queue.dagster.assets.metadata import job_metadata
 from orchestration_queue.dagster.origin import with_origin
 from orchestration_queue.dagster.pipes.keys import DEFAULT_TTL
 from orchestration_queue.dagster.pipes.stream import PipesStreamContextInjector, PipesStreamMessageReader

@@ -7,9 +7,9 @@ from datetime import timedelta
 
 import dagster as dg
 
-from orchestration_queue.dagster.launcher import QueueRunLauncher
+from orchestration_queue.dagster.runs.launcher import QueueRunLauncher
+from orchestration_queue.dagster.runs.sweep import GRACE, sweep
 from orchestration_queue.dagster.sensors.options import checked_queues, default_name
-from orchestration_queue.dagster.sweeping import GRACE, sweep
 from orchestration_queue.errors import InvalidOptionError
 
 __all__ = ["EVERY", "sweep_sensor"]

@@ -10,9 +10,9 @@ from dagster_pipes import PipesExtras
 from pydantic import Field
 
 from orchestration_queue.dagster._compat import StepContext
-from orchestration_queue.dagster.metadata import metadata_value
+from orchestration_queue.dagster.assets.metadata import metadata_value
 from orchestration_queue.dagster.pipes import PipesQueueClient
-from orchestration_queue.dagster.spark.work import TASK, ScriptWork
+from orchestration_queue.dagster.spark.script_item import TASK, ScriptItem
 from orchestration_queue.errors import InvalidOptionError
 from orchestration_queue.options import JobOptions
 from orchestration_queue.protocol.record import JobRecord
@@ -82,7 +82,7 @@ class PipesSparkClient(PipesQueueClient):
         if (script is None) == (task is None):
             raise InvalidOptionError("A step runs either a script or a task; pass one of script and task.")
         if script is not None:
-            task, data = TASK, ScriptWork.of(script, arguments or (), spark).model_dump(mode="json")
+            task, data = TASK, ScriptItem.of(script, arguments or (), spark).model_dump(mode="json")
             name = name or self._numbered(context, queue or self.default_queue, script)
         else:
             data = _by_name(task, arguments, spark)

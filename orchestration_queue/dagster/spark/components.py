@@ -14,7 +14,7 @@ from orchestration_queue.dagster.components.lists import element_of, words
 from orchestration_queue.dagster.components.scaffolding import QueueScaffolder
 from orchestration_queue.dagster.spark.client import PipesSparkClient
 from orchestration_queue.dagster.spark.partitions import partitions_definition
-from orchestration_queue.dagster.spark.work import ScriptWork
+from orchestration_queue.dagster.spark.script_item import ScriptItem
 from orchestration_queue.errors import InvalidOptionError
 from orchestration_queue.options import JobOptions
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
@@ -175,7 +175,7 @@ class SparkStepComponent(dg.Component, dg.Model, dg.Resolvable):
         if self.task is not None and self.spark is not None:
             raise InvalidOptionError(f"{where} has options for Spark, and a task has its own; drop spark.")
         if self.script is not None:
-            ScriptWork.of(self.script, self._arguments(""), None)
+            ScriptItem.of(self.script, self._arguments(""), None)
         if self.retries < 0:
             raise InvalidOptionError(f"{where} has {self.retries} retries, and cannot be tried less than once; give 0.")
         if self.partitions is None and _PARTITION in str(self.arguments):

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 from pydantic import Field
 
-from orchestration_queue.dagster.spark.places import Place
 from orchestration_queue.dagster.spark.session import SparkSessionResource
+from orchestration_queue.dagster.spark.versioned_directory import VersionedDirectory
 from orchestration_queue.errors import StateError, UsageError
 from orchestration_queue.spark.references import DataFrameRef, write_new
 
@@ -84,7 +84,7 @@ class ParquetIOManager(dg.ConfigurableIOManager):
         return _together(self._session(context), list(found.values()))
 
     def _write(self, context: dg.OutputContext, partition: str | None, frame: Any) -> DataFrameRef:
-        place = Place.of(self.root, _words(context), partition)
+        place = VersionedDirectory.of(self.root, _words(context), partition)
         reference = frame if isinstance(frame, DataFrameRef) else write_new(frame, place.draft(context.run_id))
         place.point_to(reference, lambda run: run == context.run_id or _is_over(context, run))
         return reference
@@ -93,7 +93,7 @@ class ParquetIOManager(dg.ConfigurableIOManager):
         found: dict[str | None, DataFrameRef] = {}
         missing = []
         for key in _partitions(context):
-            reference = Place.of(self.root, _words(context), key).read()
+            reference = VersionedDirectory.of(self.root, _words(context), key).read()
             if reference is None:
                 missing.append(key)
             else:

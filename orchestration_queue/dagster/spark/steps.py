@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from orchestration_queue.dagster.pipes.environment import pipes_environment, spark_properties
 from orchestration_queue.dagster.pipes.writer import URL_VARIABLE
 from orchestration_queue.dagster.spark.report import StepReport
+from orchestration_queue.dagster.spark.script_item import TASK, ScriptItem
 from orchestration_queue.dagster.spark.script_run import PROGRESS_FILE, read_progress
-from orchestration_queue.dagster.spark.work import TASK, ScriptWork
 from orchestration_queue.errors import InvalidOptionError, UnrecoverableError
 from orchestration_queue.spark.connect.address import DEFAULT_USER
 from orchestration_queue.spark.connect.server import ConnectServer
@@ -99,7 +99,7 @@ def spark_steps(
         options: dict[str, Any] | None = None,
     ) -> Any:
         return steps.run(
-            ScriptWork(script=script, arguments=arguments, by_submit=by_submit, options=options or {}), job
+            ScriptItem(script=script, arguments=arguments, by_submit=by_submit, options=options or {}), job
         )
 
     assert spark_step.__name__ == TASK  # noqa: S101  under which steps look for it
@@ -117,7 +117,7 @@ class _Steps:
     ui: str | None
     url: str | None
 
-    def run(self, work: ScriptWork, job: ActiveJob) -> Any:
+    def run(self, work: ScriptItem, job: ActiveJob) -> Any:
         script = self._script(work)
         options = self._options(work)
         environment = pipes_environment(job, self.url) | ({} if self.url is None else {URL_VARIABLE: self.url})
@@ -132,7 +132,7 @@ class _Steps:
             return self._connect(script, work, options, environment, report)
 
     def _submit(
-        self, script: Path, work: ScriptWork, options: SparkSubmit, environment: dict[str, str], report: StepReport
+        self, script: Path, work: ScriptItem, options: SparkSubmit, environment: dict[str, str], report: StepReport
     ) -> Any:
         """By ``spark-submit``. To a driver on YARN's or Kubernetes' machines, the environment travels as properties."""
         is_away = options.deploy_mode == "cluster" and not options.is_on_standalone_cluster
@@ -150,7 +150,7 @@ class _Steps:
         )
 
     def _connect(
-        self, script: Path, work: ScriptWork, options: SparkSubmit, environment: dict[str, str], report: StepReport
+        self, script: Path, work: ScriptItem, options: SparkSubmit, environment: dict[str, str], report: StepReport
     ) -> Any:
         """In a session on the Connect server, opened, watched, fenced and ended here, as for any Spark task."""
         from orchestration_queue.spark.connect.run import run_connect  # it needs gRPC, and takes a second to load
@@ -186,7 +186,7 @@ class _Steps:
             )
             return run_spark(_SCRIPT, program, options, log=report.log, should_stop=look_and_ask, job_id=report.id)
 
-    def _script(self, work: ScriptWork) -> Path:
+    def _script(self, work: ScriptItem) -> Path:
         """The script, once it is certain that it lies below the directory, links and all."""
         path = (self.root / work.script).resolve()
         if not path.is_relative_to(self.root.resolve()) or not path.is_file():
@@ -196,7 +196,7 @@ class _Steps:
             )
         return path
 
-    def _options(self, work: ScriptWork) -> SparkSubmit:
+    def _options(self, work: ScriptItem) -> SparkSubmit:
         """What the worker and the step say together."""
         allowed = _OF_DRIVER if work.by_submit else _OF_SESSION
         if strange := sorted(work.options.keys() - allowed):

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame
 
 from examples.flights import extract
 from orchestration_queue.dagster.spark import ParquetIOManager, SparkSessionResource
-from orchestration_queue.dagster.spark.places import Place, partition_words
+from orchestration_queue.dagster.spark.versioned_directory import VersionedDirectory, partition_words
 from orchestration_queue.errors import StateError, UsageError
 from orchestration_queue.spark import DataFrameRef
 from orchestration_queue.spark.connect.server_state import ServerState
@@ -78,7 +78,7 @@ def test_dataframes_go_from_asset_to_asset_and_are_described(materialize: Materi
         ("id", "bigint"),
         ("kind", "string"),
     ]
-    reference = Place.of(lake.root, ["numbers"], None).read()
+    reference = VersionedDirectory.of(lake.root, ["numbers"], None).read()
     assert reference is not None
     files = [*Path(reference.location).glob("*.parquet")]
     assert told["orchestration_queue/bytes"] == sum(file.stat().st_size for file in files) == reference.bytes
@@ -94,7 +94,7 @@ def test_a_new_version_replaces_the_old_one_and_readers_of_the_old_go_on(
 
     (tmp_path / "size").write_text("3")
     materialize(grown)
-    place = Place.of(lake.root, ["grown"], None)
+    place = VersionedDirectory.of(lake.root, ["grown"], None)
     first = place.read()
     assert first is not None
     old = first.load(session.session)
@@ -149,7 +149,7 @@ def test_an_attempt_killed_while_it_writes_leaves_nothing_that_counts(
     (left,) = Path(lake.root, "grown", "@versions").iterdir()
     Path(f"{sign}-go").touch()
     wait_until_sync((left / "_SUCCESS").exists, "Spark to end what nobody waits for", 60)
-    place = Place.of(lake.root, ["grown"], None)
+    place = VersionedDirectory.of(lake.root, ["grown"], None)
     assert place.read() is None, "complete or not, nobody has said that it counts"
 
     @dg.asset
@@ -240,7 +240,7 @@ def test_schemas_that_have_grown_load_together(lake: ParquetIOManager, session: 
 
     columns = {"2013-01-01": "id", "2013-01-02": "id, 'x' as word"}
     for key, chosen in columns.items():
-        reference = Place.of(lake.root, ["wide"], key)
+        reference = VersionedDirectory.of(lake.root, ["wide"], key)
         assert reference.read() is None
         lake.handle_output(output(key), spark.range(1).selectExpr(*chosen.split(", ")))
     context = dg.build_input_context(
@@ -292,7 +292,7 @@ def test_a_pointer_that_is_none_is_said_to_be(lake: ParquetIOManager) -> None:
     pointer.parent.mkdir(parents=True)
     pointer.write_text("{}")
     with pytest.raises(StateError, match="is no reference of a DataFrame; remove it"):
-        Place.of(lake.root, ["a"], None).read()
+        VersionedDirectory.of(lake.root, ["a"], None).read()
 
 
 MONTHS = dg.StaticPartitionsDefinition([f"{month:02d}" for month in extract.MONTHS])

@@ -1,0 +1,1 @@
+"""Assets whose work is done by tasks and flows on a queue."""

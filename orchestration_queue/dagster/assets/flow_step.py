@@ -1,0 +1,109 @@
+"""One attempt of a step whose work is a flow: submit it or join it, and tell each node's end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+import dagster as dg
+
+from orchestration_queue.client import Flow
+from orchestration_queue.dagster.assets.check_results import check_results
+from orchestration_queue.dagster.assets.flow_listener import FlowListener
+from orchestration_queue.dagster.assets.metadata import job_metadata
+from orchestration_queue.dagster.resources import QueueResource
+from orchestration_queue.errors import StateError
+from orchestration_queue.flows import Dag, Step
+from orchestration_queue.protocol.operations import reading
+from orchestration_queue.protocol.record import JobRecord
+
+__all__ = ["FlowStep"]
+
+
+@dataclass(frozen=True, slots=True)
+class FlowStep:
+    """One attempt of a step: it submits the flow, or joins it, and stays until its end.
+
+    Attributes:
+        context: The step's context.
+        resource: Where the queue is.
+        dag: What to run.
+        keys: Each node's asset.
+        checks: Those that are selected, by node.
+    """
+
+    context: dg.AssetExecutionContext
+    resource: QueueResource
+    dag: Dag
+    keys: Mapping[str, dg.AssetKey]
+    checks: Mapping[str, Sequence[dg.AssetCheckSpec]]
+
+    def run(self) -> Iterator[dg.MaterializeResult[None]]:
+        """Each asset, as soon as its node has completed.
+
+        Raises:
+            dagster.Failure: A node failed for good.
+        """
+        flow_id = f"{self.dag.name}-{self.context.run.run_id}"
+        flow: Flow | None = None
+        try:
+            flow = self.resource.flow_producer().submit(self.dag, flow_id=flow_id)
+            listener = FlowListener(flow, self.resource.connection)
+            self._take_up(flow)
+            for step, record in listener.completed():
+                yield self._materialized(flow, step, record)
+        except (dg.DagsterExecutionInterruptedError, GeneratorExit):
+            self.context.log.info(f"Cancelling flow {flow_id}")
+            self._cancel(flow, flow_id)
+            raise
+        if listener.failed:
+            raise _failure(flow, listener.failed, listener.blocked)
+
+    def _cancel(self, flow: Flow | None, flow_id: str) -> None:
+        """Cancel the flow. It may be there also if the interrupt came before the reply to its submission."""
+        with suppress(StateError):
+            (flow or self.resource.queue(self.dag.queue).flows.get(flow_id)).cancel()
+
+    def _take_up(self, flow: Flow) -> None:
+        """In a further attempt the flow was there already, and what failed gets its attempts again."""
+        queues = ", ".join(sorted({step.keys.queue for step in flow.plan.steps.values()}))
+        verb = "Submitted" if flow.is_new else "Joined"
+        self.context.log.info(f"{verb} flow {flow.id}: {len(flow.plan.steps)} nodes in {queues}")
+        if flow.is_new:
+            return
+        records = flow.records()
+        for name in flow.retry():
+            reason = records[name].failed_reason if name in records else None
+            self.context.log.info(f"Retrying node {name}, which failed before: {reason}")
+
+    def _materialized(self, flow: Flow, step: Step, record: JobRecord) -> dg.MaterializeResult[None]:
+        logs = self.resource.connection.run(reading.logs(step.keys, record.id), repeatable=True)
+        for line in logs:
+            self.context.log.info(f"{step.node.name}: {line}")
+        node = step.node.name
+        return dg.MaterializeResult(
+            asset_key=self.keys[node],
+            metadata=job_metadata(record, queue=step.keys.queue, flow_id=flow.id, logs=logs),
+            check_results=check_results(self.checks[node], record.result),
+            data_version=_data_version(record.result),
+        )
+
+
+def _data_version(result: object) -> dg.DataVersion | None:
+    version = result.get("data_version") if isinstance(result, Mapping) else None
+    return dg.DataVersion(version) if isinstance(version, str) else None
+
+
+def _failure(flow: Flow, failed: Mapping[str, str], blocked: Sequence[str]) -> dg.Failure:
+    """The flow's failure: which nodes, why, and which others could not run for it."""
+    reasons = "; ".join(f"node {name!r} failed: {reason}" for name, reason in failed.items())
+    rest = f" Not run, because they depend on it: {', '.join(blocked)}." if blocked else ""
+    return dg.Failure(
+        f"Flow {flow.id}: {reasons.rstrip('.')}.{rest}",
+        metadata={
+            "orchestration_queue/flow_id": flow.id,
+            "orchestration_queue/failed": dg.MetadataValue.json(dict(failed)),
+            "orchestration_queue/not_run": dg.MetadataValue.json(list(blocked)),
+        },
+    )

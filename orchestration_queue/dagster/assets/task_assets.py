@@ -1,0 +1,203 @@
+"""Assets whose work is done by the queue's workers: a group of them as one flow, or a single one as one job."""
+
+# No `from __future__ import annotations` here: Dagster looks at the type of `context`, and would find a text.
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import dagster as dg
+
+from orchestration_queue.dagster.assets.flow_step import FlowStep
+from orchestration_queue.dagster.origin import with_origin
+from orchestration_queue.dagster.resources import QueueResource
+from orchestration_queue.flows import Dag, Node
+from orchestration_queue.options import JobOptions
+
+__all__ = ["Arguments", "AssetTask", "queue_flow_assets", "queue_task_asset"]
+
+Arguments: TypeAlias = Mapping[str, object] | Callable[[dg.AssetExecutionContext], Mapping[str, object]]
+"""A task's keyword arguments, or how to find them when the run is there (its partition key, for instance)."""
+
+_KIND = "queue"
+
+
+@dataclass(frozen=True, slots=True)
+class AssetTask:
+    """One asset, and the task by which a worker makes it.
+
+    Attributes:
+        asset: The asset, or just its key. Its ``deps`` on assets of the same group become the flow's edges.
+        task: The task's name; None takes the last part of the asset's key.
+        arguments: The task's keyword arguments.
+        queue: Where the job runs; None takes the group's queue.
+        options: How the job is retried, limited and kept.
+        checks: What the task tells about the asset's quality, as ``checks`` in the object that it returns: for each
+            check, whether it passed, or an object with ``passed`` and perhaps ``severity``, ``description`` and
+            ``metadata``.
+    """
+
+    asset: dg.AssetSpec | str
+    task: str | None = None
+    arguments: Arguments = field(default_factory=dict)
+    queue: str | None = None
+    options: JobOptions = field(default_factory=JobOptions)
+    checks: Sequence[dg.AssetCheckSpec | str] = ()
+
+    @property
+    def spec(self) -> dg.AssetSpec:
+        """The asset as the UI shows it: marked as the queue's work."""
+        spec = self.asset if isinstance(self.asset, dg.AssetSpec) else dg.AssetSpec(self.asset)
+        return spec.merge_attributes(kinds={_KIND})
+
+    @property
+    def check_specs(self) -> Sequence[dg.AssetCheckSpec]:
+        """The checks, as the UI shows them."""
+        specs = (
+            dg.AssetCheckSpec(check, asset=self.spec.key) if isinstance(check, str) else check for check in self.checks
+        )
+        return tuple(specs)
+
+    @property
+    def node(self) -> str:
+        """The node's name in the flow."""
+        return self.spec.key.to_user_string()
+
+    def arguments_in(self, context: dg.AssetExecutionContext) -> Mapping[str, object]:
+        """The task's arguments in this run."""
+        return self.arguments(context) if callable(self.arguments) else self.arguments
+
+
+def queue_flow_assets(
+    tasks: Sequence[AssetTask],
+    *,
+    name: str,
+    queue: str,
+    resource_key: str = "queue",
+    partitions_def: dg.PartitionsDefinition[str] | None = None,
+    backfill_policy: dg.BackfillPolicy | None = None,
+    retry_policy: dg.RetryPolicy | None = None,
+    pool: str | None = None,
+) -> dg.AssetsDefinition:
+    """Assets that are made together, as one flow.
+
+    A run submits a graph of the selected assets' tasks, in Kahn order, and reports each asset as materialized when
+    its node completes, with what the task returned, how it ran, and its log. A failed node fails the step with its
+    reason and the names of the assets that therefore could not be made; nodes that do not depend on it run to their
+    end all the same. Cancelling the run cancels the flow.
+
+    The flow's id is ``{name}-{run id}``, so a step that is tried again joins the flow it submitted before: what is
+    done stays done, what runs goes on, and what failed is given its attempts again.
+
+    Args:
+        tasks: The assets and their tasks.
+        name: The flow's name, and the op's.
+        queue: Where the jobs run that name no queue.
+        resource_key: The :class:`QueueResource` among the definitions' resources.
+        partitions_def: The partitions of all these assets.
+        backfill_policy: How backfills run.
+        retry_policy: Whether and when Dagster tries the step again. The jobs' own attempts are in their options.
+        pool: Dagster's concurrency pool for the step.
+
+    Raises:
+        FlowError: The tasks are no graph that can run.
+    """
+    _graph(name, queue, tasks)
+
+    @dg.multi_asset(
+        name=name,
+        specs=[task.spec for task in tasks],
+        check_specs=[check for task in tasks for check in task.check_specs],
+        can_subset=True,
+        required_resource_keys={resource_key},
+        partitions_def=partitions_def,
+        backfill_policy=backfill_policy,
+        retry_policy=retry_policy,
+        pool=pool,
+        op_tags={"orchestration_queue/flow_queue": queue},
+    )
+    def flow_assets(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[None]]:
+        resource: QueueResource = getattr(context.resources, resource_key)
+        selected = _selected(tasks, context)
+        yield from FlowStep(
+            context,
+            resource,
+            _graph(name, queue, selected, context),
+            {task.node: task.spec.key for task in selected},
+            {
+                task.node: [check for check in task.check_specs if check.key in context.selected_asset_check_keys]
+                for task in selected
+            },
+        ).run()
+
+    return flow_assets
+
+
+def queue_task_asset(
+    task: AssetTask,
+    *,
+    queue: str,
+    resource_key: str = "queue",
+    partitions_def: dg.PartitionsDefinition[str] | None = None,
+    backfill_policy: dg.BackfillPolicy | None = None,
+    retry_policy: dg.RetryPolicy | None = None,
+    pool: str | None = None,
+) -> dg.AssetsDefinition:
+    """One asset that is made by one job: a flow of one node, with all that :func:`queue_flow_assets` promises.
+
+    Args:
+        task: The asset and its task.
+        queue: Where the job runs, unless the task names a queue.
+        resource_key: The :class:`QueueResource` among the definitions' resources.
+        partitions_def: The asset's partitions.
+        backfill_policy: How backfills run.
+        retry_policy: Whether and when Dagster tries the step again. The job's own attempts are in its options.
+        pool: Dagster's concurrency pool for the step.
+    """
+    return queue_flow_assets(
+        [task],
+        name=task.spec.key.to_python_identifier(),
+        queue=queue,
+        resource_key=resource_key,
+        partitions_def=partitions_def,
+        backfill_policy=backfill_policy,
+        retry_policy=retry_policy,
+        pool=pool,
+    )
+
+
+def _graph(name: str, queue: str, tasks: Sequence[AssetTask], context: dg.AssetExecutionContext | None = None) -> Dag:
+    """The tasks as a graph; an edge is a dependency between two of them. Arguments are known in a run only."""
+    nodes = {task.spec.key: task.node for task in tasks}
+    return Dag(
+        name,
+        [
+            Node(
+                name=task.node,
+                task=task.task or task.spec.key.path[-1],
+                queue=task.queue,
+                data=dict(task.arguments_in(context)) if context else None,
+                options=with_origin(task.options, context) if context else task.options,
+                deps=tuple(nodes[dep.asset_key] for dep in task.spec.deps if dep.asset_key in nodes),
+            )
+            for task in tasks
+        ],
+        queue,
+    )
+
+
+def _selected(tasks: Sequence[AssetTask], context: dg.AssetExecutionContext) -> list[AssetTask]:
+    """What this run makes.
+
+    Raises:
+        dagster.Failure: A check is selected without its asset.
+    """
+    for task in tasks:
+        alone = [check.name for check in task.check_specs if check.key in context.selected_asset_check_keys]
+        if alone and task.spec.key not in context.selected_asset_keys:
+            raise dg.Failure(
+                f"Check {alone[0]!r} is told by the task that makes {task.node!r}, and that is not selected; "
+                "select it, too.",
+                allow_retries=False,
+            )
+    return [task for task in tasks if task.spec.key in context.selected_asset_keys]

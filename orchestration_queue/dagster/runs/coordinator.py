@@ -1,0 +1,91 @@
+"""The run coordinator: runs stay queued until a worker takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+import dagster as dg
+
+from orchestration_queue.dagster._compat import (
+    ConfigurableClass,
+    ConfigurableClassData,
+    LaunchRunContext,
+    RunCoordinator,
+    SubmitRunContext,
+)
+from orchestration_queue.dagster.runs.launcher import QueueRunLauncher
+from orchestration_queue.errors import StateError, UsageError
+
+__all__ = ["QueueRunCoordinator"]
+
+
+class QueueRunCoordinator(RunCoordinator[dg.DagsterInstance], ConfigurableClass):
+    """Puts runs on the queue of the instance's :class:`QueueRunLauncher`, where they wait for a worker.
+
+    Dagster shows them as queued until one has taken them; no daemon moves them on. How many run at a time is decided
+    by the workers' concurrency and the queue's own limits, and which is next by ``dagster/priority``.
+
+    In ``dagster.yaml``, beside the launcher::
+
+        run_coordinator:
+          module: orchestration_queue.dagster
+          class: QueueRunCoordinator
+
+    Args:
+        inst_data: Dagster's own.
+    """
+
+    def __init__(self, inst_data: ConfigurableClassData | None = None) -> None:
+        self._inst_data = inst_data
+
+    @property
+    def inst_data(self) -> ConfigurableClassData | None:
+        """What Dagster makes another instance of."""
+        return self._inst_data
+
+    @classmethod
+    def config_type(cls) -> dict[str, dg.Field]:
+        """Nothing: the launcher has the configuration."""
+        return {}
+
+    @classmethod
+    def from_config_value(cls, inst_data: ConfigurableClassData | None, config_value: Mapping[str, Any]) -> Self:  # noqa: ARG003  Dagster's
+        """Make one."""
+        return cls(inst_data)
+
+    @property
+    def _launcher(self) -> QueueRunLauncher:
+        launcher = self._instance.run_launcher
+        if not isinstance(launcher, QueueRunLauncher):
+            raise UsageError(
+                f"QueueRunCoordinator puts runs on the queue of a QueueRunLauncher, and this instance has a "
+                f"{type(launcher).__name__}; configure run_launcher in dagster.yaml, too."
+            )
+        return launcher
+
+    def submit_run(self, context: SubmitRunContext) -> dg.DagsterRun:
+        """Put the run on its queue: one trip. One that was submitted before stays as it is.
+
+        Raises:
+            InvalidOptionError: A tag of the run says something impossible.
+            UsageError: The instance has another launcher, or the run does not tell where its code is.
+            TransportError: The server cannot be reached.
+        """
+        launcher = self._launcher
+        run = context.dagster_run
+        if run.status is dg.DagsterRunStatus.NOT_STARTED:
+            # First, so that the worker, which may be quick, finds it done and writes the next state over it.
+            self._instance.report_dagster_event(dg.DagsterEvent.job_enqueue(run), run_id=run.run_id)
+        if run.status in (dg.DagsterRunStatus.NOT_STARTED, dg.DagsterRunStatus.QUEUED):
+            launcher.launch_run(LaunchRunContext(run, context.workspace))
+        if (submitted := self._instance.get_run_by_id(run.run_id)) is None:
+            raise StateError(f"Run {run.run_id!r} was deleted while it was submitted; submit another.")
+        return submitted
+
+    def cancel_run(self, run_id: str) -> bool:
+        """Cancel a run, queued or running; see :meth:`QueueRunLauncher.terminate`.
+
+        Either it is cancelled before any worker takes it, and never starts; or a worker has it, and stops it.
+        """
+        return self._launcher.terminate(run_id)

@@ -1,0 +1,310 @@
+"""The run launcher: each run is a job on a queue, executed by the workers of ``oq dagster worker``."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any, Self
+
+import dagster as dg
+from pydantic import Field
+
+from orchestration_queue.client._sync.channel import Channel
+from orchestration_queue.dagster._compat import (
+    CheckRunHealthResult,
+    ConfigurableClass,
+    ConfigurableClassData,
+    EngineEventData,
+    ExecuteRunArgs,
+    LaunchRunContext,
+    ResumeRunArgs,
+    ResumeRunContext,
+    RunLauncher,
+    WorkerStatus,
+)
+from orchestration_queue.dagster.origin import headers_of
+from orchestration_queue.dagster.routing import QUEUE_TAGS, RUN_QUEUE_TAG, priority_of, wire_priority
+from orchestration_queue.dagster.runs.run_jobs import (
+    JOB,
+    OVERTIME,
+    QUEUE,
+    JobAddress,
+    RunJobs,
+    find_run_job,
+    find_step_jobs,
+)
+from orchestration_queue.dagster.steps.envelope import run_job_id
+from orchestration_queue.dagster.steps.work_item import KEPT, WorkItem
+from orchestration_queue.errors import UsageError
+from orchestration_queue.options import JobOptions
+from orchestration_queue.options.base import Options, Positive
+from orchestration_queue.protocol.keys import DEFAULT_PREFIX
+
+__all__ = ["LauncherOptions", "QueueRunLauncher"]
+
+_STOP_S = 15.0
+"""How long to wait for a run that was told to end: a worker kills it after its grace, of 10 s by default."""
+_DURATIONS = ("lease", "run_timeout")
+"""The fields that are seconds."""
+
+
+class LauncherOptions(Options):
+    """What a launcher was configured with."""
+
+    url: str | None = Field(default=None, repr=False)
+    prefix: str = DEFAULT_PREFIX
+    queue: str = "dagster-runs"
+    lease: Annotated[timedelta, Field(ge=timedelta(seconds=1), le=timedelta(days=1))] = timedelta(seconds=10)
+    run_timeout: Positive | None = None
+    env: dict[str, str] = Field(default_factory=dict)
+    code_version: str = ""
+
+
+class QueueRunLauncher(RunLauncher[dg.DagsterInstance], ConfigurableClass):
+    """Launches runs as jobs on a queue.
+
+    Launching adds one job, and waits for no process. Workers take it, and execute the run in a copy of a process that
+    has the code loaded. A run may have tags: ``orchestration_queue/run_queue`` (or ``orchestration_queue/queue``, which
+    its steps follow, too) for its queue, and ``dagster/priority``: the higher, the earlier.
+
+    In ``dagster.yaml``::
+
+        run_launcher:
+          module: orchestration_queue.dagster
+          class: QueueRunLauncher
+          config:
+            url: {env: OQ_URL}
+
+    Args:
+        options: How it is configured.
+        inst_data: Dagster's own.
+
+    Raises:
+        InvalidNameError: The wire cannot carry the queue's name, or the prefix.
+        UsageError: The URL cannot be read.
+    """
+
+    def __init__(self, options: LauncherOptions | None = None, inst_data: ConfigurableClassData | None = None) -> None:
+        self._options = options or LauncherOptions()
+        self._inst_data = inst_data
+        self._channel = Channel(self._options.url)  # it connects when first needed: all processes have a launcher
+        self.jobs = RunJobs(self._channel, self._options.prefix)
+        self.jobs.queue(self._options.queue)
+
+    @property
+    def inst_data(self) -> ConfigurableClassData | None:
+        """What Dagster makes another instance of."""
+        return self._inst_data
+
+    @classmethod
+    def config_type(cls) -> dict[str, dg.Field]:
+        """What ``dagster.yaml`` may say."""
+        fields: dict[str, tuple[Any, str]] = {
+            "url": (dg.StringSource, "The server; default OQ_URL, else the embedded server of this directory."),
+            "prefix": (dg.StringSource, "First part of every key."),
+            "queue": (dg.StringSource, "The queue whose workers execute runs, unless a tag names another."),
+            "lease": (float, "Seconds without a sign of life after which a run's worker counts as lost."),
+            "run_timeout": (float, "Seconds that a run may take; default as many as it likes."),
+            "env": ({str: dg.StringSource}, "Environment variables of runs. They pass the queue: no secrets."),
+            "code_version": (dg.StringSource, "Only workers of this version of the code execute runs; default any."),
+        }
+        return {
+            name: dg.Field(kind, is_required=False, description=description)
+            for name, (kind, description) in fields.items()
+        }
+
+    @classmethod
+    def from_config_value(cls, inst_data: ConfigurableClassData | None, config_value: Mapping[str, Any]) -> Self:
+        """Make one of what ``dagster.yaml`` says.
+
+        Raises:
+            InvalidOptionError: A value is out of its limits.
+        """
+        options = {name: value for name, value in config_value.items() if value is not None}
+        options |= {name: timedelta(seconds=options[name]) for name in _DURATIONS if name in options}
+        return cls(LauncherOptions(**options), inst_data)
+
+    @property
+    def queue(self) -> str:
+        """Where runs go that have no tag to say otherwise."""
+        return self._options.queue
+
+    def dispose(self) -> None:
+        """Hang up."""
+        self._channel.close()
+
+    def launch_run(self, context: LaunchRunContext) -> None:
+        """Add the run's job: one trip. A run that was launched before stays as it is.
+
+        Raises:
+            InvalidOptionError: A tag of the run says something impossible.
+            UsageError: The run does not tell where its code is.
+            TransportError: The server cannot be reached.
+        """
+        run = context.dagster_run
+        self._add(run, WorkItem(ExecuteRunArgs(_origin(run), run.run_id, None), timeout=self._options.run_timeout))
+
+    @property
+    def supports_resume_run(self) -> bool:
+        """Yes: a run whose worker was lost goes on with another, and its steps meanwhile."""
+        return True
+
+    def resume_run(self, context: ResumeRunContext) -> None:
+        """Add a job for the rest of the run: one trip. Steps that are in flight go on, and are found again.
+
+        It gets what is left of its time, which began with the run's first start. When nothing is, the run has failed.
+
+        Raises:
+            UsageError: The run does not tell where its code is.
+            TransportError: The server cannot be reached.
+        """
+        run = context.dagster_run
+        args = ResumeRunArgs(_origin(run), run.run_id, None)
+        left = self._left_of(run.run_id)
+        if left is not None and left < timedelta(milliseconds=1):
+            self._fail_overdue(run)
+            self._stop(run)
+            return
+        self._add(run, WorkItem(args, resume_attempt=context.resume_attempt_number or 1, timeout=left))
+
+    def _left_of(self, run_id: str) -> timedelta | None:
+        """How long a run may still take; None for as long as it likes."""
+        limit, record = self._options.run_timeout, self._instance.get_run_record_by_id(run_id)
+        if limit is None or record is None or record.start_time is None:
+            return limit
+        return limit - (datetime.now(UTC) - datetime.fromtimestamp(record.start_time, UTC))
+
+    def _fail_overdue(self, run: dg.DagsterRun, limit_s: float = 0) -> None:
+        limit = self._options.run_timeout
+        if limit is not None:  # which a job for the rest of a run does not know
+            limit_s = limit.total_seconds()
+        self._instance.report_run_failed(run, f"The run took longer than {limit_s:g} s.")
+
+    def _add(self, run: dg.DagsterRun, work: WorkItem) -> None:
+        origin = run.remote_job_origin
+        work = replace(
+            work,
+            location=origin.location_name if origin else "",
+            env=self._options.env,
+            code_version=self._options.code_version,
+        )
+        options = JobOptions(
+            job_id=work.job_id,
+            priority=wire_priority(priority_of({}, run.tags)),
+            timeout=work.timeout,
+            lease=self._options.lease,
+            headers=headers_of(self._instance, run),
+            remove_on_complete=KEPT,
+            remove_on_fail=KEPT,
+        )
+        place = JobAddress(self._queue_of(run), work.job_id)
+        job = self.jobs.queue(place.queue).add(work.kind, work.data(), options)
+        self._instance.report_engine_event(
+            f"Run waits as {place}." if job.is_new else f"Run was launched before, as {place}.",
+            run,
+            EngineEventData(metadata={JOB: place.job_id, QUEUE: place.queue}),
+            cls=type(self),
+        )
+
+    def _queue_of(self, run: dg.DagsterRun) -> str:
+        """Where its tags send a run."""
+        return next((run.tags[tag] for tag in (RUN_QUEUE_TAG, *QUEUE_TAGS) if tag in run.tags), self._options.queue)
+
+    def find_job(self, run: dg.DagsterRun) -> JobAddress:
+        """Where the job is that executes a run now. One look at its log."""
+        return find_run_job(self._instance, run.run_id, self._queue_of(run))
+
+    def without_a_job(self, runs: Sequence[dg.DagsterRun]) -> list[dg.DagsterRun]:
+        """Those runs whose first job does not wait or run where their tags say. One trip for a thousand."""
+        places = [JobAddress(self._queue_of(run), run_job_id(run.run_id, 0)) for run in runs]
+        records = self.jobs.records(places)
+        return [run for run, record in zip(runs, records, strict=True) if record is None or record.is_finished]
+
+    def terminate(self, run_id: str) -> bool:
+        """Stop a run and its steps, and wait until they have ended, for 15 s at most, all in all.
+
+        A run that no worker has taken is cancelled at once. The steps are told here, too, and not by the run alone:
+        while a run may be resumed, Dagster's executors leave their steps running.
+
+        Returns:
+            Whether there was a run to stop.
+
+        Raises:
+            TransportError: The server cannot be reached; the run is marked, and is cancelled when a worker takes it.
+        """
+        run = self._instance.get_run_by_id(run_id)
+        if run is None or run.is_finished:
+            return False
+        if run.status is not dg.DagsterRunStatus.CANCELING:
+            self._instance.report_run_canceling(run)
+        if not self._stop(run, self.find_job(run)):
+            self._instance.report_engine_event(
+                f"The run was told to stop, and has not ended within {_STOP_S:.0f} s.", run, cls=type(self)
+            )
+        elif not self._is_finished(run_id):
+            self._instance.report_run_canceled(run)
+        return True
+
+    def _stop(self, run: dg.DagsterRun, *places: JobAddress) -> bool:
+        """Stop jobs of a run, and those of its steps; and release what it holds of pools. Whether all have ended."""
+        ends_at = time.monotonic() + _STOP_S
+        has_ended = self.jobs.stop([*places, *find_step_jobs(self._instance, run.run_id)], _STOP_S)
+        if has_ended and places:  # it may have started more steps before it heard
+            has_ended = self.jobs.stop(find_step_jobs(self._instance, run.run_id), ends_at - time.monotonic())
+        if has_ended and self._instance.event_log_storage.supports_global_concurrency_limits:
+            self._instance.event_log_storage.free_concurrency_slots_for_run(run.run_id)
+        return has_ended
+
+    def _is_finished(self, run_id: str) -> bool:
+        run = self._instance.get_run_by_id(run_id)
+        return run is None or run.is_finished
+
+    @property
+    def supports_check_run_worker_health(self) -> bool:
+        """Yes: the queue knows whether a worker has a run."""
+        return True
+
+    def check_run_worker_health(self, run: dg.DagsterRun) -> CheckRunHealthResult:
+        """Whether a worker executes the run, or will. If none does, and it is not resumed, its steps are stopped.
+
+        Raises:
+            TransportError: The server cannot be reached, and nothing is known.
+        """
+        place = self.find_job(run)
+        record = self.jobs.record(place)
+        status, message = self.jobs.health(place, record)
+        if status is WorkerStatus.SUCCESS and not self._is_finished(run.run_id):
+            status, message = WorkerStatus.FAILED, f"{message}, and Dagster's log does not say how the run ended"
+        is_overdue = record is not None and record.failed_reason == OVERTIME
+        if record is not None and is_overdue and not self._is_finished(run.run_id):
+            # To resume it would only let it take longer.
+            self._fail_overdue(run, record.options.get("timeout", 0) / 1000)
+        if status not in (WorkerStatus.RUNNING, WorkerStatus.SUCCESS) and (
+            is_overdue or not self._instance.run_will_resume(run.run_id)
+        ):
+            self._stop(run)
+        return CheckRunHealthResult(status, message, run_worker_id=place.job_id)
+
+    def get_run_worker_debug_info(
+        self,
+        run: dg.DagsterRun,
+        include_container_logs: bool | None = True,  # noqa: ARG002  Dagster's
+    ) -> str | None:
+        """What the queue knows of the run's job: its state, its times, its last words, and who could take it."""
+        return self.jobs.describe(self.find_job(run))
+
+
+def _origin(run: dg.DagsterRun) -> Any:
+    """Where the run's code is.
+
+    Raises:
+        UsageError: It does not say.
+    """
+    if run.job_code_origin is None:
+        raise UsageError(
+            f"Run {run.run_id!r} does not tell where its code is, and no worker could load it; "
+            "make it from a job of a code location."
+        )
+    return run.job_code_origin

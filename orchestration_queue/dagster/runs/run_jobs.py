@@ -1,0 +1,226 @@
+"""The jobs of a run: where they are, whether anybody still works on them, and how they are stopped."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+import dagster as dg
+
+from orchestration_queue.client import Queue
+from orchestration_queue.client._sync.channel import Channel
+from orchestration_queue.dagster._compat import WorkerStatus, resumptions
+from orchestration_queue.dagster.steps.envelope import run_job_id, run_prefix
+from orchestration_queue.dagster.steps.losses import STOPPED
+from orchestration_queue.errors import JobNotFoundError
+from orchestration_queue.options import milliseconds
+from orchestration_queue.protocol.call import Call, Operation, Reply
+from orchestration_queue.protocol.functions import glidemq
+from orchestration_queue.protocol.operations import reading
+from orchestration_queue.protocol.operations.control import Revocation
+from orchestration_queue.protocol.operations.registry import workers
+from orchestration_queue.protocol.record import JobRecord, when
+from orchestration_queue.states import JobState
+
+__all__ = ["JOB", "OVERTIME", "QUEUE", "JobAddress", "RunJobs", "find_run_job", "find_step_jobs"]
+
+JOB, QUEUE = "job", "queue"
+"""Under which names the metadata of events tell where a job is."""
+OVERTIME = "Job timeout exceeded"
+"""Why a job failed that took longer than it may, in the words of every worker of this wire."""
+_REVOKED = "revoked"
+_GRACE_MS = 1_000
+_LOOK_S = 0.1
+_STARTS = dg.DagsterEventType.STEP_WORKER_STARTING
+_ENDS = (dg.DagsterEventType.STEP_SUCCESS, dg.DagsterEventType.STEP_FAILURE, dg.DagsterEventType.STEP_UP_FOR_RETRY)
+_ANY_RUN = run_prefix("").removesuffix(".")
+"""What the ids of all jobs of Dagster's begin with."""
+_UNFINISHED = (JobState.WAITING, JobState.ACTIVE, JobState.DELAYED)
+_LAST_LINES = 20
+
+
+def _milliseconds(reply: Reply) -> int:
+    seconds, microseconds = reply
+    return int(seconds) * 1000 + int(microseconds) // 1000
+
+
+_SERVER_MS = Operation(Call("TIME"), _milliseconds)
+"""The server's clock, by which workers sign their leases: this machine's own may be wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobAddress:
+    """Where a job is.
+
+    Attributes:
+        queue: Its queue's name.
+        job_id: Its id there.
+    """
+
+    queue: str
+    job_id: str
+
+    def __str__(self) -> str:
+        return f"job {self.job_id!r} on queue {self.queue!r}"
+
+
+def find_run_job(instance: dg.DagsterInstance, run_id: str, queue: str) -> JobAddress:
+    """Where the job is that executes a run now.
+
+    Args:
+        instance: Where the run is. Its log is read once.
+        run_id: The run.
+        queue: Where it must be, if the log does not say: who launched it died before that was written.
+    """
+    entries = instance.all_logs(run_id, of_type=dg.DagsterEventType.ENGINE_EVENT)
+    job_id = run_job_id(run_id, resumptions(entry.message for entry in entries))
+    told = {place.job_id: place for entry in entries if (place := _told(entry, run_id))}
+    return told.get(job_id, JobAddress(queue, job_id))
+
+
+def find_step_jobs(instance: dg.DagsterInstance, run_id: str) -> list[JobAddress]:
+    """Where the jobs of those steps of a run are that have begun, and not told of their end. One look at its log."""
+    open_steps: dict[str, JobAddress] = {}
+    for entry in instance.all_logs(run_id, of_type={_STARTS, *_ENDS}):
+        if (key := entry.step_key) is None:
+            continue
+        open_steps.pop(key, None)
+        if place := _told(entry, run_id):
+            open_steps[key] = place
+    return list(open_steps.values())
+
+
+def _told(entry: dg.EventLogEntry, run_id: str) -> JobAddress | None:
+    """Where a job of the run is, if this event tells it."""
+    event = entry.dagster_event
+    if event is None or event.event_type not in (dg.DagsterEventType.ENGINE_EVENT, _STARTS):
+        return None
+    told = getattr(event.event_specific_data, "metadata", {})
+    job_id, queue = (getattr(told.get(name), "value", None) for name in (JOB, QUEUE))
+    if not isinstance(job_id, str) or not isinstance(queue, str) or not job_id.startswith(run_prefix(run_id)):
+        return None  # an executor of somebody else's
+    return JobAddress(queue, job_id)
+
+
+class RunJobs:
+    """Jobs of runs on the queues of one server.
+
+    Args:
+        channel: How the server is reached.
+        prefix: First part of every key.
+    """
+
+    def __init__(self, channel: Channel, prefix: str) -> None:
+        self._channel = channel
+        self._prefix = prefix
+
+    def queue(self, name: str) -> Queue:
+        """A client of one queue.
+
+        Raises:
+            InvalidNameError: The wire cannot carry the name.
+        """
+        return Queue(name, connection=self._channel, prefix=self._prefix)
+
+    def record(self, place: JobAddress) -> JobRecord | None:
+        """The job; None when there is none. One trip."""
+        return self._channel.look(reading.job(self.queue(place.queue).keys, place.job_id))
+
+    def records(self, places: Sequence[JobAddress]) -> list[JobRecord | None]:
+        """The states and options of jobs; None for those that are none. One trip for each 1,000."""
+        wanted = [(self.queue(place.queue).keys, place.job_id) for place in places]
+        return list(self._channel.follow(reading.jobs(wanted, ("state", "opts"))))
+
+    def take_turn(self, queue: str, every: timedelta, instance: str) -> bool:
+        """Whether it is time to sweep a queue: for an instance it is once in each such period, wherever. One trip."""
+        lock = glidemq.try_lock(
+            lock_key=self.queue(queue).keys.named(f"dagster:swept:{instance}"),
+            token=secrets.token_hex(8),
+            ttl_ms=max(1, milliseconds(every)),
+        )
+        return bool(self._channel.execute(lock) == 1)
+
+    def unfinished(self, queue: str) -> list[JobAddress]:
+        """The jobs of Dagster's that wait or run on a queue."""
+        keys = self.queue(queue).keys
+        ids = [job_id for state in _UNFINISHED for job_id in self._channel.follow(reading.job_ids(keys, state))]
+        return [JobAddress(queue, job_id) for job_id in ids if job_id.startswith(_ANY_RUN)]
+
+    def revoke(self, place: JobAddress) -> Revocation | None:
+        """Withdraw a job, as :meth:`Queue.revoke` does; None when there is none. One trip."""
+        try:
+            return self.queue(place.queue).revoke(place.job_id)
+        except JobNotFoundError:
+            return None
+
+    def stop(self, places: Iterable[JobAddress], patience_s: float) -> bool:
+        """Withdraw jobs, have workers stop those that run, and wait until nobody works on them any more.
+
+        Args:
+            places: The jobs. One trip each, and two for each look at all.
+            patience_s: How long to wait.
+
+        Returns:
+            Whether all have ended.
+        """
+        running = [place for place in places if self.revoke(place) is Revocation.FLAGGED]
+        deadline = time.monotonic() + patience_s
+        while running := [place for place in running if not self._has_ended(place)]:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(_LOOK_S)
+        return True
+
+    def _has_ended(self, place: JobAddress) -> bool:
+        """Whether nobody works on a job that was revoked. Its state alone does not tell: it fails before that."""
+        record = self.record(place)
+        if record is None or record.state is JobState.COMPLETED:
+            return True
+        if record.state is JobState.FAILED:
+            return record.failed_reason != _REVOKED or STOPPED in self.queue(place.queue).logs(place.job_id, -1)
+        return self.health(place, record)[0] is WorkerStatus.FAILED
+
+    def health(self, place: JobAddress, record: JobRecord | None) -> tuple[WorkerStatus, str]:
+        """Whether somebody works, or will work, on a job; and what is to be said about it. At most one trip."""
+        if record is None:
+            return WorkerStatus.NOT_FOUND, f"{place} is unknown there: it was removed, or the server has lost it"
+        match record.state:
+            case JobState.COMPLETED:
+                return WorkerStatus.SUCCESS, f"{place} is done"
+            case JobState.FAILED:
+                return WorkerStatus.FAILED, f"{place} failed: {record.failed_reason or 'without a reason'}"
+            case JobState.ACTIVE if (silent_ms := self._silent_ms(record)) > 0:
+                return (
+                    WorkerStatus.FAILED,
+                    f"the worker of {place} has given no sign of life for {silent_ms / 1000:.0f} s, "
+                    "and its lease has ended",
+                )
+            case state:
+                return WorkerStatus.RUNNING, f"{place} is {state}"
+
+    def _silent_ms(self, record: JobRecord) -> int:
+        """How long a worker has been silent; 0 as long as its lease may still be good. By the server's clock."""
+        lease_ms = int(record.options.get("lockDuration") or 0)
+        last_ms = int(record.fields.get("lastActive") or 0)
+        silent_ms = self._channel.look(_SERVER_MS) - last_ms
+        return silent_ms if lease_ms and silent_ms > lease_ms + _GRACE_MS else 0
+
+    def describe(self, place: JobAddress) -> str:
+        """All that the queue knows of a job, in lines for a reader."""
+        record = self.record(place)
+        said = [f"Run worker: {self.health(place, record)[1]}."]
+        if record is None:
+            return said[0]
+        queue = self.queue(place.queue)
+        if not (record.is_finished or record.state is JobState.ACTIVE or self._channel.follow(workers(queue.keys))):
+            said.append(f"Queue {place.queue!r} has no worker; start one with `oq dagster worker -q {place.queue}`.")
+        said += [f"{name} at {at:%Y-%m-%d %H:%M:%S}" for name, at in _times(record) if at is not None]
+        return "\n".join([*said, *queue.logs(place.job_id, -_LAST_LINES)])
+
+
+def _times(record: JobRecord) -> Sequence[tuple[str, datetime | None]]:
+    signed = when(record.fields.get("lastActive"))
+    return ("added", record.added_at), ("taken", record.started_at), ("last sign of life", signed)

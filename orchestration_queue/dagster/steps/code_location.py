@@ -1,0 +1,94 @@
+"""A code location: which of the user's code a fork server loads, under Dagster's name for it.
+
+Dagster is imported late: workers only pass these on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from orchestration_queue.errors import UsageError
+
+__all__ = ["CodeLocation"]
+
+
+@dataclass(frozen=True, slots=True)
+class CodeLocation:
+    """Where definitions are; exactly one of module, file and package is given.
+
+    Attributes:
+        name: As Dagster's workspace calls it; default the module, the package, or the file's name.
+        module: A module's import name.
+        file: A file's path.
+        package: A package's import name.
+        attribute: The definitions' name there; '' finds them.
+        working_directory: What imports are resolved from, too.
+        autoload: A module whose folder of definitions is loaded, as ``dg`` projects have it.
+    """
+
+    name: str = ""
+    module: str = ""
+    file: str = ""
+    package: str = ""
+    attribute: str = ""
+    working_directory: str = ""
+    autoload: str = ""
+
+    def __post_init__(self) -> None:
+        given = [place for place in (self.module, self.file, self.package, self.autoload) if place]
+        if len(given) != 1:
+            raise UsageError(f"A code location is one module, file or package, and {len(given)} were given; pass one.")
+        if self.file and not Path(self.file).is_file():
+            raise UsageError(f"There is no file {self.file!r} with definitions; check the path.")
+        if not self.name:
+            object.__setattr__(self, "name", Path(self.file).name if self.file else given[0])
+
+    @classmethod
+    def of_workspace(cls, files: Sequence[str]) -> list[CodeLocation]:
+        """The code locations of workspace files, but for those that are servers of their own.
+
+        Raises:
+            UsageError: A file cannot be read as a workspace, or names no Python code.
+        """
+        from orchestration_queue.dagster._compat import location_origins
+
+        try:
+            origins = location_origins(files)
+        except Exception as error:
+            raise UsageError(f"{', '.join(files)} cannot be read as a Dagster workspace ({error}).") from error
+        if not origins:
+            raise UsageError(
+                f"{', '.join(files)} names no code that can be loaded here, only servers; pass `-m` with their module."
+            )
+        return [
+            cls(
+                name,
+                origin.module_name or "",
+                origin.python_file or "",
+                origin.package_name or "",
+                origin.attribute or "",
+                origin.working_directory or "",
+                origin.autoload_defs_module_name or "",
+            )
+            for name, origin in origins.items()
+        ]
+
+    def settings(self) -> dict[str, str]:
+        """The same as JSON."""
+        return asdict(self)
+
+    def load(self) -> None:
+        """Import the code, here and now, and make all its definitions."""
+        from orchestration_queue.dagster._compat import LoadableTargetOrigin, load_definitions
+
+        origin = LoadableTargetOrigin(
+            python_file=self.file or None,
+            module_name=self.module or None,
+            working_directory=self.working_directory or None,
+            attribute=self.attribute or None,
+            package_name=self.package or None,
+            autoload_defs_module_name=self.autoload or None,
+        )
+        load_definitions(origin, self.name)

@@ -1,0 +1,53 @@
+"""What a worker must know of a work item without importing Dagster; only its fork servers import it."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from pydantic import BaseModel, ConfigDict, Field
+
+__all__ = ["Envelope", "Isolation", "WorkKind", "run_job_id", "run_prefix"]
+
+
+class WorkKind(StrEnum):
+    """The kind of a work item; the value is the job's name."""
+
+    STEP = "dagster.step"
+    RUN = "dagster.run"
+    RESUME = "dagster.resume_run"
+
+
+class Isolation(StrEnum):
+    """In which process."""
+
+    FORK = "fork"
+    """A copy of a process that has the user's code loaded: isolated, and started within milliseconds."""
+    IN_PROCESS = "in_process"
+    """A process that runs one after the other, and keeps what they leave in memory, such as a Spark session."""
+    SPAWN = "spawn"
+    """A new process: for code that starts threads while it is imported, and cannot be copied."""
+
+
+class Envelope(BaseModel):
+    """A work item as its job carries it: compressed arguments and what the worker reads."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    args: str
+    location: str = ""
+    resume_attempt: int = 0
+    attempt: int = 1
+    isolation: Isolation = Isolation.FORK
+    timeout_ms: int | None = None
+    env: dict[str, str] = Field(default_factory=dict)
+    code_version: str = ""
+
+
+def run_prefix(run_id: str) -> str:
+    """What the ids of all jobs of a run begin with."""
+    return f"dagster.{run_id}."
+
+
+def run_job_id(run_id: str, resumed: int) -> str:
+    """The id of the job that executes a run, or that goes on with it once it was resumed so often."""
+    return f"{run_prefix(run_id)}-resume.{resumed}" if resumed else f"{run_prefix(run_id)}-run"

@@ -1,0 +1,234 @@
+"""The executor: the steps of a run are jobs on a queue, done by the workers of ``oq dagster worker``."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+import dagster as dg
+
+from orchestration_queue.dagster._compat import (
+    ExecutionPlan,
+    IStepContext,
+    KnownExecutionState,
+    PlanOrchestrationContext,
+    RetryMode,
+    SerializableErrorInfo,
+    StepDelegatingExecutor,
+    StepDependencyConfig,
+    StepRetryData,
+    check_captured_interrupt,
+    get_retries_config,
+    get_step_dependency_config_field,
+    get_tag_concurrency_limits_config,
+)
+from orchestration_queue.dagster.steps.step_handler import ExecutorOptions, QueueStepHandler
+from orchestration_queue.dagster.steps.work_item import Isolation
+from orchestration_queue.protocol.keys import DEFAULT_PREFIX
+
+__all__ = ["QueueExecutor", "queue_executor"]
+
+_FLOOR_S = 2.0
+"""The longest time between two looks at Dagster's log, should no news arrive from the queue."""
+_SLICE_S = 0.25
+"""How long an interrupt of the run may remain unnoticed."""
+_IDLE_S = 0.1
+"""The pause while no step runs, when all wait for their retries, or for slots of pools."""
+_SOON_S = 0.05
+"""The pause before a second look at a step that looks wrong."""
+_LOOK_EVERY_S = 1
+"""How often to ask the queue about the running steps: one trip for all of them."""
+_LOST = "StepWorkerLost"
+"""Marks retries that are ours in Dagster's log, from where their number is read, also after a resume."""
+_DURATIONS = ("step_timeout", "unclaimed_timeout", "lease")
+"""The fields that are seconds."""
+
+
+class QueueExecutor(StepDelegatingExecutor):
+    """Runs steps as jobs on a queue.
+
+    Dagster's own loop decides what runs next; this wakes it when the queue has news, instead of every second, and
+    gives steps whose worker was lost another try that their retry policy does not count.
+
+    Args:
+        options: How it is configured.
+        retries: Whether steps are retried at all.
+        tag_concurrency_limits: Most steps of a run at a time that have a tag.
+        step_dependency_config: When a step may start, in relation to those before it.
+    """
+
+    def __init__(
+        self,
+        options: ExecutorOptions,
+        retries: RetryMode,
+        tag_concurrency_limits: list[dict[str, Any]] | None = None,
+        step_dependency_config: StepDependencyConfig | None = None,
+    ) -> None:
+        self._options = options
+        self._handler = QueueStepHandler(options)
+        self._must_look_now = True
+        self._has_waited = False
+        self._retry_at = float("inf")
+        super().__init__(
+            self._handler,
+            retries,
+            max_concurrent=options.max_concurrent,
+            tag_concurrency_limits=tag_concurrency_limits,
+            step_dependency_config=step_dependency_config or StepDependencyConfig.default(),
+        )
+
+    def execute(
+        self, plan_context: PlanOrchestrationContext, execution_plan: ExecutionPlan
+    ) -> Iterator[dg.DagsterEvent]:
+        """Run the plan's steps.
+
+        Raises:
+            InvalidOptionError: A tag of the run, or of a step, says something impossible; no step was started.
+        """
+        for step in execution_plan.get_all_steps_in_topo_order():
+            self._handler.route(step.tags or {}, plan_context.dagster_run)
+        self._handler.begin(plan_context.run_id)
+        self._must_look_now = True
+        try:
+            yield from super().execute(plan_context, execution_plan)
+        finally:
+            self._handler.close()
+
+    # Where Dagster's loop would sleep, it looks at these.
+
+    @property
+    def _sleep_seconds(self) -> float:
+        """No pause after a wait for news; there is none while no step runs."""
+        has_waited, self._has_waited = self._has_waited, False
+        return 0.0 if has_waited else _IDLE_S
+
+    @_sleep_seconds.setter
+    def _sleep_seconds(self, value: float) -> None:
+        """Dagster's default of a second is not ours."""
+
+    @property
+    def _check_step_health_interval_seconds(self) -> int:
+        return 0 if self._handler.watch.has_suspects else _LOOK_EVERY_S
+
+    @_check_step_health_interval_seconds.setter
+    def _check_step_health_interval_seconds(self, value: int) -> None:
+        """Dagster's default of 20 seconds is not ours."""
+
+    def _pop_events(
+        self, instance: dg.DagsterInstance, run_id: str, seen_storage_ids: set[int]
+    ) -> Sequence[dg.DagsterEvent]:
+        """The next events of the run, as soon as the queue has news of it."""
+        if not self._must_look_now:
+            self._await_news()
+        self._must_look_now = False
+        self._has_waited = True
+        events = super()._pop_events(instance, run_id, seen_storage_ids)
+        if len(events) >= self._pop_events_limit:
+            self._must_look_now = True
+        for event in events:
+            self._note(event)
+        return events
+
+    def _await_news(self) -> None:
+        """Wait for news of the run's steps; at most until a retry is due, or it is time to look anyway."""
+        deadline = min(time.monotonic() + _FLOOR_S, self._retry_at)
+        while (left_s := deadline - time.monotonic()) > 0 and not check_captured_interrupt():
+            if self._handler.watch.wait(min(left_s, _SOON_S if self._handler.watch.has_suspects else _SLICE_S)):
+                return
+            if self._handler.watch.has_suspects:
+                return
+        if self._retry_at <= time.monotonic():
+            self._retry_at = float("inf")
+
+    def _note(self, event: dg.DagsterEvent) -> None:
+        if event.is_step_success or event.is_step_failure or event.is_step_up_for_retry:
+            self._handler.ended(str(event.step_key))
+        if event.is_step_up_for_retry:
+            data = event.step_retry_data
+            if data.error is not None and data.error.cls_name == _LOST:
+                self._handler.losses[str(event.step_key)] += 1
+            if data.seconds_to_wait:
+                self._retry_at = min(self._retry_at, time.monotonic() + data.seconds_to_wait)
+
+    def log_failure_or_retry_event_after_error(
+        self, step_context: IStepContext, err_info: SerializableErrorInfo, known_state: KnownExecutionState
+    ) -> dg.DagsterEvent:
+        """Log how a step goes on that could not say so itself."""
+        self._must_look_now = True  # at what is logged here: the queue has no news of it
+        key = step_context.step.key
+        verdict = self._handler.verdicts.pop(key, None)
+        losses = self._handler.losses[key]
+        if (
+            verdict is not None
+            and verdict.is_loss
+            and self.retries.enabled
+            and losses < self._options.worker_lost_retries
+        ):
+            error = err_info._replace(cls_name=_LOST)
+            return dg.DagsterEvent.step_retry_event(step_context, StepRetryData(error=error, seconds_to_wait=0))
+        return super().log_failure_or_retry_event_after_error(
+            step_context, err_info, self._handler.without_losses(known_state)
+        )
+
+
+def _config() -> dict[str, dg.Field]:
+    def field(kind: object, description: str, default: object = None) -> dg.Field:
+        if default is None:
+            return dg.Field(kind, is_required=False, description=description)
+        return dg.Field(kind, is_required=False, default_value=default, description=description)
+
+    return {
+        "url": field(dg.StringSource, "The server; default OQ_URL, else the embedded server of the run's directory."),
+        "prefix": field(dg.StringSource, "First part of every key.", DEFAULT_PREFIX),
+        "queue": field(dg.StringSource, "The queue whose workers do the steps, unless tags name another.", "dagster"),
+        "max_concurrent": field(dg.IntSource, "Most steps of a run at a time; default as many as are ready."),
+        "tag_concurrency_limits": get_tag_concurrency_limits_config(),
+        "retries": get_retries_config(),
+        "step_dependency_config": get_step_dependency_config_field(),
+        "isolation": field(
+            dg.Enum("StepIsolation", [dg.EnumValue(str(kind)) for kind in Isolation]),
+            "The process of a step: a fork of a warm one, a warm one itself (in_process), or a new one (spawn).",
+            str(Isolation.FORK),
+        ),
+        "step_timeout": field(float, "Seconds that a step may take; default as many as it likes."),
+        "unclaimed_timeout": field(
+            float, "Seconds that a step may wait on a queue that has no worker; default for ever."
+        ),
+        "lease": field(float, "Seconds without a sign of life after which a step's worker counts as lost.", 10.0),
+        "worker_lost_retries": field(
+            dg.IntSource, "How often a step is tried again that was lost with its worker, beside its own retries.", 2
+        ),
+        "env": field(
+            {str: dg.StringSource}, "Environment variables of the steps. They pass the queue: no secrets.", {}
+        ),
+        "code_version": field(
+            dg.StringSource, "Only workers of this version of the code do the steps; default any.", ""
+        ),
+    }
+
+
+@dg.executor(name="queue", config_schema=_config(), requirements=dg.multiple_process_executor_requirements())
+def queue_executor(init_context: dg.InitExecutorContext) -> QueueExecutor:
+    """Runs each step as a job on a queue, in a process of its own, on any machine with a worker.
+
+    Start workers with ``oq dagster worker -m your.definitions``. Steps may have tags: ``orchestration_queue/queue``,
+    ``orchestration_queue/priority`` (or ``dagster/priority``: the higher, the earlier),
+    ``orchestration_queue/isolation``, and ``orchestration_queue/timeout`` in seconds. The tags of dagster-celery mean
+    here what they mean there.
+
+    Examples:
+        >>> import dagster as dg
+        >>> defs = dg.Definitions(executor=queue_executor.configured({"queue": "etl", "max_concurrent": 8}))
+    """
+    config: Mapping[str, Any] = init_context.executor_config
+    options = {name: config[name] for name in ExecutorOptions.model_fields if config.get(name) is not None}
+    options |= {name: timedelta(seconds=options[name]) for name in _DURATIONS if name in options}
+    retries = RetryMode.from_config(config["retries"])
+    return QueueExecutor(
+        ExecutorOptions(**options),
+        retries or RetryMode.ENABLED,
+        config.get("tag_concurrency_limits"),
+        StepDependencyConfig.from_config(config.get("step_dependency_config")),
+    )

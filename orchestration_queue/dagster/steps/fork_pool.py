@@ -1,0 +1,183 @@
+"""The fork servers of a worker: one per code location, plus resident and single-use processes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+
+from orchestration_queue.dagster.steps.code_location import CodeLocation
+from orchestration_queue.dagster.steps.envelope import Isolation
+from orchestration_queue.dagster.steps.fork_server_process import ForkServerProcess
+from orchestration_queue.dagster.steps.write_fence import WriteFences
+from orchestration_queue.errors import UnrecoverableError, UsageError
+
+__all__ = ["ForkPool", "Recycling"]
+
+log = logging.getLogger("orchestration_queue.dagster")
+
+_LEAVE_S = 1.0
+"""How long an idle server may take to exit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recycling:
+    """When a fork server is replaced by a new one.
+
+    Attributes:
+        max_items: Replace it after this many work items; None for never.
+        max_memory_bytes: Replace it once it holds more memory than this; None for never.
+    """
+
+    max_items: int | None = None
+    max_memory_bytes: int | None = None
+
+    def is_due(self, server: ForkServerProcess) -> bool:
+        """Return whether the server must be replaced."""
+        return (self.max_items is not None and server.items >= self.max_items) or (
+            self.max_memory_bytes is not None and server.memory_bytes > self.max_memory_bytes
+        )
+
+
+class ForkPool:
+    """Lends fork servers to work items.
+
+    Args:
+        locations: The code locations this worker serves.
+        fence: The write fences of running work items.
+        recycling: When fork servers are replaced.
+    """
+
+    def __init__(self, locations: Iterable[CodeLocation], fence: WriteFences, recycling: Recycling) -> None:
+        self._locations = {location.name: location for location in locations}
+        self._fence = fence
+        self._recycling = recycling
+        self._copied: dict[str, ForkServerProcess] = {}
+        self._starting: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._resident: defaultdict[str, list[ForkServerProcess]] = defaultdict(list)
+        self._lent: dict[ForkServerProcess, int] = {}
+        self._successors: dict[str, asyncio.Task[None]] = {}
+        self._endings: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> None:
+        """Load every code location.
+
+        Raises:
+            UsageError: One cannot be loaded.
+        """
+        await asyncio.gather(*(self._copyable(location) for location in self._locations.values()))
+
+    @asynccontextmanager
+    async def lend(self, location_name: str, isolation: Isolation) -> AsyncIterator[ForkServerProcess]:
+        """Lend a server to one work item.
+
+        Raises:
+            UnrecoverableError: This worker has no such code location.
+            UsageError: Its code cannot be loaded.
+        """
+        location = self._find(location_name)
+        server = await self._server(location, isolation)
+        self._lent[server] = self._lent.get(server, 0) + 1
+        try:
+            yield server
+        finally:
+            self._lent[server] -= 1
+            if not self._lent[server]:
+                del self._lent[server]
+                self._returned(server, location, isolation)
+
+    async def aclose(self) -> None:
+        """End all servers and kill what runs in them."""
+        for successor in list(self._successors.values()):
+            successor.cancel()
+            with suppress(asyncio.CancelledError):
+                await successor
+        for server in {*self._copied.values(), *self._lent, *(one for idle in self._resident.values() for one in idle)}:
+            self._end(server)
+        self._copied.clear()
+        self._resident.clear()
+        while self._endings:
+            await asyncio.wait(self._endings)
+
+    def _find(self, name: str) -> CodeLocation:
+        if (found := self._locations.get(name)) is not None:
+            return found
+        if len(self._locations) == 1:
+            return next(iter(self._locations.values()))  # whatever it is called elsewhere
+        raise UnrecoverableError(
+            f"This worker has no code location {name!r}, but {', '.join(sorted(self._locations))}; "
+            "give the executor a queue whose workers have it, or this worker that location."
+        )
+
+    async def _server(self, location: CodeLocation, isolation: Isolation) -> ForkServerProcess:
+        match isolation:
+            case Isolation.FORK:
+                server = await self._copyable(location)
+                return server if server.threads == 1 else await ForkServerProcess.start(self._fence, None)
+            case Isolation.IN_PROCESS:
+                return self._idle(location) or await ForkServerProcess.start(self._fence, location, is_resident=True)
+            case Isolation.SPAWN:
+                return await ForkServerProcess.start(self._fence, None)
+
+    def _idle(self, location: CodeLocation) -> ForkServerProcess | None:
+        idle = self._resident[location.name]
+        while idle:
+            if (server := idle.pop()).is_alive:
+                return server
+            self._end(server)
+        return None
+
+    async def _copyable(self, location: CodeLocation) -> ForkServerProcess:
+        """Return the fork server of a code location; start a new one if it died."""
+        async with self._starting[location.name]:
+            server = self._copied.get(location.name)
+            if server is None or not server.is_alive:
+                return await self._renewed(location)
+        if self._recycling.is_due(server) and location.name not in self._successors:
+            self._successors[location.name] = asyncio.create_task(self._succeed(location))
+        return server
+
+    async def _succeed(self, location: CodeLocation) -> None:
+        """Replace a server as soon as its successor is ready."""
+        try:
+            await self._renewed(location)
+        except UsageError as error:
+            log.error("The process of code location %s stays as it is: %s", location.name, error)
+        finally:
+            del self._successors[location.name]
+
+    async def _renewed(self, location: CodeLocation) -> ForkServerProcess:
+        old = self._copied.get(location.name)
+        fresh = self._copied[location.name] = await ForkServerProcess.start(self._fence, location)
+        if fresh.threads > 1:
+            log.warning(
+                "The code of location %s starts %d threads while it is imported, so that no copy of its process "
+                "would be whole: each work gets a new process, which takes seconds to start. Start them later.",
+                location.name,
+                fresh.threads - 1,
+            )
+        if old is not None and old not in self._lent:
+            self._end(old)
+        return fresh
+
+    def _returned(self, server: ForkServerProcess, location: CodeLocation, isolation: Isolation) -> None:
+        if server in self._copied.values():
+            return
+        if (
+            isolation is Isolation.IN_PROCESS
+            and server.is_alive
+            and server.is_idle
+            and not self._recycling.is_due(server)
+        ):
+            self._resident[location.name].append(server)
+        else:
+            self._end(server)
+
+    def _end(self, server: ForkServerProcess) -> None:
+        # A resident one that is asked to end would take that as the end of its work, and tell Dagster so.
+        ending = asyncio.create_task(server.end(_LEAVE_S if server.is_idle or not server.is_resident else 0))
+        self._endings.add(ending)
+        ending.add_done_callback(self._endings.discard)

@@ -1,0 +1,254 @@
+"""The program of a fork server: load the user's code once, then fork a child for each work item.
+
+Workers start it. It runs none of the user's code except what runs at import.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import gc
+import logging
+import os
+import selectors
+import signal
+import socket
+import sys
+import threading
+import traceback
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass
+from typing import NoReturn
+
+import dagster as dg
+
+from orchestration_queue._process import die_with_parent, memory_bytes
+from orchestration_queue.dagster._compat import can_be_copied, capture_logs_directly, guard_events, warm_up
+from orchestration_queue.dagster.steps.code_location import CodeLocation
+from orchestration_queue.dagster.steps.work_item import WorkItem, WorkKind, perform
+from orchestration_queue.dagster.steps.write_fence import WriteFence
+from orchestration_queue.errors import StateError
+from orchestration_queue.worker.sandbox.frames import Frame, pack, take
+
+__all__ = ["main"]
+
+_CHUNK = 1 << 16
+_FAILED = 70
+"""The exit code of a work that Dagster itself could not carry out (EX_SOFTWARE)."""
+_LONGEST_REASON = 2_000
+_BEGUN = frozenset({dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.NOT_STARTED, dg.DagsterRunStatus.STARTING})
+
+
+def main(
+    descriptor: int,
+    parent: int,
+    log_level: int,
+    fence: int,
+    location: dict[str, str] | None,
+    *,
+    is_resident: bool,
+) -> None:
+    """Serve work items until the worker disconnects.
+
+    Args:
+        descriptor: The socket to the worker.
+        parent: The worker's process id.
+        log_level: The worker's own.
+        fence: The shared memory of the write fences.
+        location: The code to load first; None to load nothing.
+        is_resident: Run work items in this process, one at a time, instead of in forks.
+    """
+    # A resident process cannot tell a signal that means "the worker is gone" from one that means "cancel".
+    die_with_parent(parent, signal.SIGKILL if is_resident else signal.SIGTERM)
+    os.set_inheritable(descriptor, False)
+    os.set_inheritable(fence, False)
+    faulthandler.enable(all_threads=False)
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # a pipe's text wrapper has it
+    logging.basicConfig(level=log_level, format="%(levelname)s %(name)s: %(message)s")
+    server = _ForkServer(socket.socket(fileno=descriptor), fence, is_resident=is_resident)
+    try:
+        if location is not None:
+            server.load(CodeLocation(**location))
+    except Exception as error:
+        traceback.print_exc()
+        server.send(kind="unready", reason=_reason(error))
+        return
+    gc.collect()
+    gc.freeze()  # what is there stays shared: the collector would touch, and so copy, every page of it in every child
+    server.send(kind="ready", threads=threading.active_count(), memory_bytes=memory_bytes())
+    server.serve()
+
+
+@dataclass(frozen=True, slots=True)
+class _Child:
+    number: int
+    fence: WriteFence
+
+
+class _ForkServer:
+    def __init__(self, line: socket.socket, fence: int, *, is_resident: bool) -> None:
+        self._line = line
+        self._fence = fence
+        self._is_resident = is_resident
+        self._children: dict[int, _Child] = {}
+        self._received = bytearray()
+        self._selector = selectors.DefaultSelector()
+        self._is_over = False
+        self._instance: dg.DagsterInstance | None = None
+
+    def load(self, location: CodeLocation) -> None:
+        """Import what every work needs: the storage's drivers, and the user's code."""
+        instance = dg.DagsterInstance.get()
+        warm_up(instance)
+        location.load()
+        if can_be_copied(instance) and not self._is_resident:
+            self._instance = instance
+        else:
+            instance.dispose()
+
+    def send(self, **frame: object) -> None:
+        with suppress(OSError):  # the worker is gone, which the next read tells
+            self._line.sendall(pack(frame))
+
+    def serve(self) -> None:
+        """Serve requests and report how work items ended, until the worker is gone; then kill what runs."""
+        woken, waking = os.pipe()
+        for end in (woken, waking):
+            os.set_blocking(end, False)
+        if not self._is_resident:
+            signal.set_wakeup_fd(waking, warn_on_full_buffer=False)
+            signal.signal(signal.SIGCHLD, lambda *_: None)
+            signal.signal(signal.SIGTERM, self._leave)
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+        self._line.setblocking(True)
+        self._selector.register(self._line, selectors.EVENT_READ)
+        self._selector.register(woken, selectors.EVENT_READ)
+        try:
+            while not self._is_over:
+                ready = {key.fileobj for key, _ in self._selector.select(self._patience_s())}
+                if woken in ready:
+                    os.read(woken, _CHUNK)
+                self._reap()
+                if self._line in ready:
+                    self._listen()
+        finally:
+            for pid in self._children:
+                _kill_group(pid, signal.SIGKILL)
+
+    def _leave(self, *_: object) -> None:
+        self._is_over = True
+
+    def _patience_s(self) -> float | None:
+        """Return the time until the next fence closes. Kills work items whose fence is closed."""
+        left = [child.fence.left_s for child in self._children.values()]
+        for pid, child in self._children.items():
+            if child.fence.left_s <= 0:
+                _kill_group(pid, signal.SIGKILL)
+        return max(0.05, min(left)) if left else None
+
+    def _listen(self) -> None:
+        chunk = self._line.recv(_CHUNK)
+        if not chunk:
+            self._is_over = True
+        self._received += chunk
+        while (frame := take(self._received)) is not None:
+            if frame["kind"] == "signal":
+                self._signal(frame["number"], frame["signal"])
+            elif self._is_resident:
+                self._do_here(frame)
+            else:
+                self._fork(frame)
+
+    def _signal(self, number: int, which: int) -> None:
+        for pid, child in self._children.items():
+            if child.number == number:
+                _kill_group(pid, which)
+
+    def _fork(self, frame: Frame) -> None:
+        fence = WriteFence(self._fence, frame["slot"])
+        parent = os.getpid()
+        if pid := os.fork():
+            with suppress(OSError):  # the child does the same, and may be first
+                os.setpgid(pid, pid)
+            self._children[pid] = _Child(frame["number"], fence)
+            return
+        self._become_child(parent, frame, fence)
+
+    def _become_child(self, parent: int, frame: Frame, fence: WriteFence) -> NoReturn:
+        """What a copy does, in its own process group, in which everything dies together."""
+        code = _FAILED
+        try:
+            os.setpgid(0, 0)
+            die_with_parent(parent)
+            signal.set_wakeup_fd(-1)
+            for number in (signal.SIGCHLD, signal.SIGTERM):
+                signal.signal(number, signal.SIG_DFL)
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            self._selector.close()
+            self._line.close()
+            code = _do(frame, fence, self._instance)
+        finally:
+            with suppress(Exception):
+                sys.stdout.flush()
+                sys.stderr.flush()
+            os._exit(code)
+
+    def _do_here(self, frame: Frame) -> None:
+        """Do the work in this process, and leave of it what the user's code keeps, but not its environment."""
+        fence = WriteFence(self._fence, frame["slot"])
+        before = dict(os.environ)
+        try:
+            with fence.watching():
+                code = _do(frame, fence, self._instance)
+        finally:
+            os.environ.clear()
+            os.environ.update(before)
+        fence.close()
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        self.send(kind="ended", number=frame["number"], code=code, memory_bytes=memory_bytes())
+
+    def _reap(self) -> None:
+        """Tell how children ended, and end what they have left behind."""
+        for pid in list(self._children):
+            reaped, status = os.waitpid(pid, os.WNOHANG)
+            if not reaped:
+                continue
+            _kill_group(pid, signal.SIGKILL)
+            child = self._children.pop(pid)
+            child.fence.close()
+            self.send(kind="ended", number=child.number, code=os.waitstatus_to_exitcode(status))
+
+
+def _do(frame: Frame, fence: WriteFence, opened: dg.DagsterInstance | None) -> int:
+    """Do one work; the exit code of its process."""
+    fence.tell(pid=str(os.getpid()))
+    try:
+        work = WorkItem.from_data(frame["data"])
+        capture_logs_directly(lambda path: fence.tell(stderr=path))
+        with nullcontext(opened) if opened else dg.DagsterInstance.get() as instance:
+            guard_events(instance, fence.check)
+            if frame["is_redelivered"]:
+                _refuse_to_repeat(work, instance)
+            fence.tell(exit_code=str(perform(work, instance)))
+    except BaseException as error:
+        traceback.print_exc()
+        fence.tell(reason=_reason(error))
+        return _FAILED
+    return 0
+
+
+def _refuse_to_repeat(work: WorkItem, instance: dg.DagsterInstance) -> None:
+    """A run whose worker was lost may start again only if it had not begun."""
+    run = instance.get_run_by_id(work.run_id)
+    if work.kind is not WorkKind.RUN or (run is not None and run.status not in _BEGUN):
+        raise StateError("its worker was lost after it had begun, and only Dagster knows how it goes on")
+
+
+def _reason(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"[:_LONGEST_REASON]
+
+
+def _kill_group(pid: int, number: int) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, number)

@@ -1,0 +1,161 @@
+"""A fork server as its worker sees it: start it, run work items in it, stop them, end it."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import signal
+from collections.abc import Mapping
+from contextlib import suppress
+
+from orchestration_queue.dagster.steps.code_location import CodeLocation
+from orchestration_queue.dagster.steps.write_fence import FenceSlot, WriteFences
+from orchestration_queue.errors import SandboxDiedError, UsageError
+from orchestration_queue.worker.sandbox.frames import pack, receive
+from orchestration_queue.worker.sandbox.supervised import LAST_WAIT_S, ChildProcess, Line, Output, manner
+
+__all__ = ["ForkServerProcess", "Running"]
+
+log = logging.getLogger("orchestration_queue.dagster")
+
+_PROGRAM = "orchestration_queue.dagster.steps.fork_server"
+_BY_ITSELF = -signal.SIGKILL
+
+
+class ForkServerProcess(ChildProcess):
+    """The process of a fork server.
+
+    Attributes:
+        items: How many work items it was given.
+        memory_bytes: The memory it held at its last report.
+        is_resident: Whether work items run in the server itself, one at a time.
+        threads: How many threads it had after loading the code. With more than one, it cannot be forked safely.
+    """
+
+    def __init__(self, transport: asyncio.SubprocessTransport, output: Output, line: Line) -> None:
+        super().__init__(transport, output, line)
+        self.items = 0
+        self.memory_bytes = 0
+        self.threads = 1
+        self.is_resident = False
+        self._numbers = itertools.count()
+        self._running: dict[int, Running] = {}
+        self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._reading = asyncio.create_task(self._read())
+
+    @classmethod
+    async def start(
+        cls, fence: WriteFences, location: CodeLocation | None, *, is_resident: bool = False
+    ) -> ForkServerProcess:
+        """Start a server and wait until it has loaded the code.
+
+        Raises:
+            UsageError: The code cannot be loaded, or the process died of it.
+        """
+        settings = {
+            "fence": fence.descriptor,
+            "location": location and location.settings(),
+            "is_resident": is_resident,
+        }
+        server = await cls.launch(_PROGRAM, settings, (fence.descriptor,))
+        server.is_resident = is_resident
+        server._output.begin(f"Code location {location.name}" if location else "A spawned process")
+        try:
+            await server._ready
+        except BaseException as error:
+            await asyncio.shield(server.end(0))
+            if isinstance(error, SandboxDiedError):
+                name = location.name if location else "of the work"
+                raise UsageError(f"The code location {name!r} cannot be loaded: {error}") from None
+            raise
+        return server
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing runs here."""
+        return not self._running
+
+    def begin(self, data: object, slot: FenceSlot, *, is_redelivered: bool) -> Running:
+        """Start a work item.
+
+        Args:
+            data: The work item as its job carries it.
+            slot: Its write fence.
+            is_redelivered: Whether another worker had the job before and was lost.
+        """
+        self.items += 1
+        number = next(self._numbers)
+        running = self._running[number] = Running(self, number)
+        frame = {"number": number, "data": data, "slot": slot.index, "is_redelivered": is_redelivered}
+        self._writer.write(pack({"kind": "run", **frame}))
+        if not self.is_alive:
+            running.died(None)
+        return running
+
+    def signal_work(self, number: int, which: signal.Signals) -> None:
+        """Signal a work item and every process that it started."""
+        if self.is_resident:
+            self.signal(which)
+        elif self.is_alive:
+            self._writer.write(pack({"kind": "signal", "number": number, "signal": int(which)}))
+
+    async def _read(self) -> None:
+        """Read how work items ended until the server is gone; then its work items are gone, too."""
+        with suppress(asyncio.IncompleteReadError, OSError, SandboxDiedError, LookupError):
+            while True:
+                self._heed(await receive(self._reader))
+        await asyncio.wait({self._output.exited}, timeout=LAST_WAIT_S)
+        if not self._ready.done():
+            words = await self.last_words()
+            self._ready.set_exception(
+                SandboxDiedError(f"its process {manner(self.exit_code)}; its last words:\n{words}")
+            )
+        for running in self._running.values():
+            running.died(self.exit_code)
+        self._running.clear()
+
+    def _heed(self, frame: Mapping[str, object]) -> None:
+        match frame["kind"]:
+            case "ready":
+                self._remember(frame)
+                self.threads = int(str(frame["threads"]))
+                self._ready.set_result(None)
+            case "unready":
+                self._ready.set_exception(SandboxDiedError(str(frame["reason"])))
+            case _:
+                self._remember(frame)
+                running = self._running.pop(int(str(frame["number"])))
+                running.ended.set_result(int(str(frame["code"])))
+
+    def _remember(self, frame: Mapping[str, object]) -> None:
+        self.memory_bytes = int(str(frame.get("memory_bytes", self.memory_bytes)))
+
+
+class Running:
+    """A work item that runs in a server.
+
+    Attributes:
+        ended: Its exit code, minus the signal's number when one killed it.
+    """
+
+    def __init__(self, server: ForkServerProcess, number: int) -> None:
+        self.ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._server = server
+        self._number = number
+
+    def died(self, host_code: int | None) -> None:
+        """The server is gone, and this with it: the kernel saw to that."""
+        if not self.ended.done():
+            self.ended.set_result(_BY_ITSELF if host_code is None else host_code or _BY_ITSELF)
+
+    async def stop(self, grace_s: float) -> None:
+        """End it: ask once, ask again, kill; with no grace, kill. Returns when it is gone."""
+        asked = ((signal.SIGINT, grace_s / 2), (signal.SIGTERM, grace_s / 2)) if grace_s else ()
+        for which, patience_s in (*asked, (signal.SIGKILL, LAST_WAIT_S)):
+            if self.ended.done():
+                return
+            self._server.signal_work(self._number, which)
+            await asyncio.wait({self.ended}, timeout=patience_s)
+        if not self.ended.done():  # the server itself hangs
+            await self._server.end(0)

@@ -1,0 +1,257 @@
+"""How the executor starts, watches and stops one step: as a job on a queue."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from datetime import timedelta
+from typing import TypeVar
+
+import dagster as dg
+from pydantic import Field
+
+from orchestration_queue.client import Job, Queue
+from orchestration_queue.client._sync.channel import Channel
+from orchestration_queue.dagster._compat import (
+    CheckStepHealthResult,
+    ExecuteStepArgs,
+    KnownExecutionState,
+    StepHandler,
+    StepHandlerContext,
+    check_captured_interrupt,
+    replace,
+)
+from orchestration_queue.dagster.origin import headers_of
+from orchestration_queue.dagster.routing import Route, wire_priority
+from orchestration_queue.dagster.steps.losses import STOPPED
+from orchestration_queue.dagster.steps.step_health import StepHealth, Verdict
+from orchestration_queue.dagster.steps.work_item import KEPT, Isolation, WorkItem
+from orchestration_queue.errors import JobNotFoundError, OrchestrationQueueError, TransportError
+from orchestration_queue.options import JobOptions
+from orchestration_queue.options.base import Options, Positive
+from orchestration_queue.options.job import Headers
+from orchestration_queue.protocol.keys import DEFAULT_PREFIX
+from orchestration_queue.protocol.operations.control import Revocation
+
+__all__ = ["ExecutorOptions", "QueueStepHandler"]
+
+T = TypeVar("T")
+
+log = logging.getLogger("orchestration_queue.dagster")
+
+_CONFIRM_S = 20.0
+"""How long a step that was told to end may take to say so."""
+_LOOK_S = 0.05
+_OUTAGE_S = 120.0
+"""How long the server may be away before a run fails that has steps to start."""
+_PAUSE_S = 0.5
+_ENDINGS = frozenset(
+    {dg.DagsterEventType.STEP_SUCCESS, dg.DagsterEventType.STEP_FAILURE, dg.DagsterEventType.STEP_UP_FOR_RETRY}
+)
+
+
+def _patiently(add: Callable[[], T]) -> T:
+    """Do it again until the server is back, or the run is interrupted. A job that was added twice is there once."""
+    deadline = time.monotonic() + _OUTAGE_S
+    while True:
+        try:
+            return add()
+        except TransportError as error:
+            if time.monotonic() > deadline or check_captured_interrupt():
+                raise
+            log.warning("A step could not be added to its queue, which is tried again: %s", error)
+            time.sleep(_PAUSE_S)
+
+
+class ExecutorOptions(Options):
+    """What an executor was configured with."""
+
+    url: str | None = Field(default=None, repr=False)
+    prefix: str = DEFAULT_PREFIX
+    queue: str = "dagster"
+    isolation: Isolation = Isolation.FORK
+    step_timeout: Positive | None = None
+    unclaimed_timeout: Positive | None = None
+    lease: Positive = timedelta(seconds=10)
+    max_concurrent: int | None = Field(default=None, ge=1)
+    worker_lost_retries: int = Field(default=2, ge=0)
+    env: dict[str, str] = Field(default_factory=dict)
+    code_version: str = ""
+
+
+class QueueStepHandler(StepHandler):
+    """Starts, watches and stops the steps of one run at a time.
+
+    Args:
+        options: How the executor is configured.
+
+    Attributes:
+        watch: What the queue knows of the run's steps.
+        losses: By step, how often its worker or process was lost.
+        verdicts: By step, what was found wrong with it at last.
+    """
+
+    def __init__(self, options: ExecutorOptions) -> None:
+        super().__init__()
+        self._options = options
+        self._channel = Channel(options.url)
+        self._route = Route(options.queue, 0, options.isolation, options.step_timeout)
+        self._revoked: set[str] = set()
+        self._current: dict[str, str] = {}
+        self.losses: Counter[str] = Counter()
+        self.verdicts: dict[str, Verdict] = {}
+        self.watch: StepHealth
+
+    def begin(self, run_id: str) -> None:
+        """Turn to a run."""
+        self._revoked.clear()
+        self._current.clear()
+        self.losses.clear()
+        self.verdicts.clear()
+        self.watch = StepHealth(self._channel, run_id, self._options.lease, self._options.unclaimed_timeout)
+
+    @property
+    def name(self) -> str:
+        """As Dagster's log calls it."""
+        return "QueueStepHandler"
+
+    def close(self) -> None:
+        """Hang up. The next run connects anew."""
+        self.watch.close()
+        self._channel.close()
+
+    def ended(self, step_key: str) -> None:
+        """Dagster's log says how the step's attempt has ended."""
+        if (job_id := self._current.pop(step_key, None)) is not None:
+            self.watch.drop(job_id)
+
+    def route(self, step_tags: Mapping[str, str], run: dg.DagsterRun) -> Route:
+        """Where and how a step with these tags is done.
+
+        Raises:
+            InvalidOptionError: A tag says something impossible.
+        """
+        return self._route.with_tags(step_tags, run.tags)
+
+    def launch_step(self, step_handler_context: StepHandlerContext) -> Iterator[dg.DagsterEvent]:
+        """Add the step's job: one trip. One that is there and has not ended stands for it."""
+        work, route = self._work(step_handler_context)
+        queue = Queue(route.queue, connection=self._channel, prefix=self._options.prefix)
+        headers = headers_of(step_handler_context.instance, step_handler_context.dagster_run)
+        job = _patiently(lambda: self._add(queue, work, route, headers))
+        self.watch.add(queue.keys, work.job_id)
+        self._current[work.step_key] = work.job_id
+        yield dg.DagsterEvent.step_worker_starting(
+            step_handler_context.get_step_context(work.step_key),
+            message=f"Step {work.step_key!r} waits as job {job.id!r} on queue {route.queue!r}.",
+            metadata={"job": job.id, "queue": route.queue, "attempt": work.attempt},
+        )
+
+    def _add(self, queue: Queue, work: WorkItem, route: Route, headers: Headers) -> Job:
+        options = JobOptions(
+            job_id=work.job_id,
+            priority=wire_priority(route.priority),
+            timeout=route.timeout,
+            lease=self._options.lease,
+            headers=headers,
+            remove_on_complete=KEPT,
+            remove_on_fail=KEPT,
+        )
+        self.watch.listen_to(queue.keys)
+        job = queue.add(work.kind, work.data(), options)
+        if not job.is_new and job.record.is_finished:
+            # A run that was resumed starts an attempt again whose process was lost while nobody looked.
+            job.remove()
+            job = queue.add(work.kind, work.data(), options)
+        return job
+
+    def _work(self, context: StepHandlerContext) -> tuple[WorkItem, Route]:
+        """The step's work. What was lost is no failure of the step's: its own retries do not count it."""
+        args: ExecuteStepArgs = context.execute_step_args
+        (key,) = context.step_tags
+        attempt = 1
+        if known := args.known_state:
+            attempt += known.previous_retry_attempts.get(key, 0)
+            args = replace(args, known_state=self.without_losses(known))
+        run = context.dagster_run
+        route = self.route(context.step_tags[key], run)
+        origin = run.remote_job_origin
+        work = WorkItem(
+            args,
+            location=origin.location_name if origin else "",
+            attempt=attempt,
+            isolation=route.isolation,
+            timeout=route.timeout,
+            env=self._options.env,
+            code_version=self._options.code_version,
+        )
+        return work, route
+
+    def without_losses(self, known: KnownExecutionState) -> KnownExecutionState:
+        """What is known of the run, with only those attempts counted that the steps themselves have failed."""
+        attempts = {key: count - self.losses[key] for key, count in known.previous_retry_attempts.items()}
+        return known._replace(previous_retry_attempts=attempts)
+
+    def check_step_health(self, step_handler_context: StepHandlerContext) -> CheckStepHealthResult:
+        """Whether the step may still be expected to end by itself."""
+        work, route = self._work(step_handler_context)
+        queue = Queue(route.queue, connection=self._channel, prefix=self._options.prefix)
+        self._current[work.step_key] = work.job_id
+        try:
+            self.watch.listen_to(queue.keys)
+            verdict = self.watch.verdict(queue.keys, work.job_id)
+        except TransportError as error:
+            log.warning("The queue cannot be asked about step %s, and is asked again soon: %s", work.step_key, error)
+            return CheckStepHealthResult.healthy()
+        if verdict is None:
+            return CheckStepHealthResult.healthy()
+        self.verdicts[work.step_key] = verdict
+        self._withdraw(queue, work.job_id)
+        self.watch.drop(work.job_id)
+        return CheckStepHealthResult.unhealthy(verdict.reason)
+
+    def terminate_step(self, step_handler_context: StepHandlerContext) -> Iterator[dg.DagsterEvent]:
+        """End the step, and wait until it has ended. The first call tells all steps, so that they end together."""
+        work, route = self._work(step_handler_context)
+        queue = Queue(route.queue, connection=self._channel, prefix=self._options.prefix)
+        self.watch.add(queue.keys, work.job_id)
+        for keys, job_id in self.watch.open_jobs():
+            if job_id not in self._revoked:
+                self._withdraw(Queue(keys.queue, connection=self._channel, prefix=self._options.prefix), job_id)
+        self.watch.drop(work.job_id)
+        context = step_handler_context
+        has_ended = work.job_id not in self._revoked or self._confirmed(context.instance, queue, work)
+        yield context.instance.report_engine_event(
+            f"Step {work.step_key!r} was stopped."
+            if has_ended
+            else f"Step {work.step_key!r} was told to stop, and did not say within {_CONFIRM_S:.0f} s that it has.",
+            context.dagster_run,
+            step_key=work.step_key,
+        )
+
+    def _withdraw(self, queue: Queue, job_id: str) -> None:
+        """Take a job off its queue, or have its worker stop it; remembers what a worker has to stop."""
+        try:
+            if queue.revoke(job_id) is Revocation.FLAGGED:
+                self._revoked.add(job_id)
+        except JobNotFoundError:
+            return
+        except OrchestrationQueueError as error:
+            log.warning("Job %s could not be withdrawn from queue %s: %s", job_id, queue.keys.queue, error)
+
+    @staticmethod
+    def _confirmed(instance: dg.DagsterInstance, queue: Queue, work: WorkItem) -> bool:
+        """Whether a step has told Dagster of its end, or its worker the queue, within some time."""
+        deadline = time.monotonic() + _CONFIRM_S
+        while time.monotonic() < deadline:
+            entries = instance.all_logs(work.run_id, of_type=set(_ENDINGS))
+            if sum(entry.step_key == work.step_key for entry in entries) >= work.attempt:
+                return True
+            with suppress(OrchestrationQueueError):
+                if STOPPED in queue.logs(work.job_id, -1):
+                    return True
+            time.sleep(_LOOK_S)
+        return False

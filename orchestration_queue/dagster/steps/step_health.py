@@ -1,0 +1,216 @@
+"""What the queue knows of a run's steps: news as they come, and what to think of those that are silent."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from orchestration_queue.client._sync.channel import Channel
+from orchestration_queue.client._sync.events import EventReader
+from orchestration_queue.dagster.steps.losses import is_loss
+from orchestration_queue.dagster.steps.work_item import run_prefix
+from orchestration_queue.errors import OrchestrationQueueError
+from orchestration_queue.protocol.keys import QueueKeys
+from orchestration_queue.protocol.operations import reading, registry
+from orchestration_queue.protocol.record import JobRecord
+from orchestration_queue.states import JobState
+
+__all__ = ["StepHealth", "Verdict"]
+
+log = logging.getLogger("orchestration_queue.dagster")
+
+_NEWS = frozenset({"completed", "failed", "revoked", "removed", "stalled"})
+_FIELDS = ("state", "failedReason", "lastActive")
+_FRESH_S = 0.2
+"""All steps of one look at the health of a run are judged by the same reading."""
+_GRACE_S = 1.0
+"""Added where a clock, or a storage, of somebody else's has to keep up."""
+_CLEANUP_S = 20.0
+"""How long a step whose job was revoked may take to tell of its end: its job fails before."""
+_COUNT_WORKERS_EVERY_S = 5.0
+_PAUSE_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What is wrong with a step that tells nothing.
+
+    Attributes:
+        reason: In words.
+        is_loss: Whether nothing is known against the step itself: its worker or process was lost.
+    """
+
+    reason: str
+    is_loss: bool
+
+
+@dataclass(slots=True)
+class _Watched:
+    """A step's job.
+
+    Attributes:
+        keys: Its queue.
+        since: When it was added, or found.
+        sign: Its last sign of life.
+        sign_at: When that was first seen.
+        suspicion: Of what it is suspected, and since when.
+    """
+
+    keys: QueueKeys
+    since: float = field(default_factory=time.monotonic)
+    sign: str = ""
+    sign_at: float = field(default_factory=time.monotonic)
+    suspicion: tuple[Verdict, float] | None = None
+
+
+class StepHealth:
+    """Watches the jobs of one run's steps.
+
+    Args:
+        channel: Where to ask.
+        run_id: The run.
+        lease: How long a job may go without a sign of life.
+        unclaimed: How long it may wait on a queue without any worker; None for ever.
+    """
+
+    def __init__(self, channel: Channel, run_id: str, lease: timedelta, unclaimed: timedelta | None) -> None:
+        self._channel = channel
+        self._prefix = run_prefix(run_id)
+        self._lease_s = lease.total_seconds()
+        self._unclaimed_s = None if unclaimed is None else unclaimed.total_seconds()
+        self._jobs: dict[str, _Watched] = {}
+        self._records: dict[str, JobRecord | None] = {}
+        self._read_at = float("-inf")
+        self._counted: dict[QueueKeys, tuple[float, int]] = {}
+        self._reader: EventReader | None = None
+        self._is_cut_off = False
+        self.must_look = False
+
+    @property
+    def has_suspects(self) -> bool:
+        """Whether some step is suspected of something, and shall be looked at again soon."""
+        return self.must_look or any(job.suspicion for job in self._jobs.values())
+
+    def add(self, keys: QueueKeys, job_id: str) -> None:
+        """Watch this job, too."""
+        self._jobs[job_id] = _Watched(keys)
+
+    def listen_to(self, keys: QueueKeys) -> None:
+        """Hear the news of this queue from now on."""
+        if self._reader is None:
+            self._reader = EventReader(self._channel, {})
+        if keys not in self._reader.cursors:
+            self._reader.cursors[keys] = self._channel.look(reading.last_event_id(keys))
+
+    def drop(self, job_id: str) -> None:
+        """Watch this job no longer: Dagster knows how its step ended."""
+        self._jobs.pop(job_id, None)
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for news of this run's steps.
+
+        Returns:
+            Whether there are any. When the queue cannot be asked, this waits, and says no.
+        """
+        if self._reader is None:
+            time.sleep(seconds)
+            return False
+        try:
+            heard = self._reader.read(seconds)
+        except OrchestrationQueueError as error:
+            if not self._is_cut_off:
+                log.warning("No news of the queue arrives, and Dagster's log is looked at instead: %s", error)
+            self._is_cut_off = True
+            time.sleep(_PAUSE_S)
+            return False
+        self._is_cut_off = False
+        mine = [event for _, event in heard if event.type in _NEWS and (event.job_id or "").startswith(self._prefix)]
+        self.must_look = self.must_look or any(event.type != "completed" for event in mine)
+        return bool(mine)
+
+    def verdict(self, keys: QueueKeys, job_id: str) -> Verdict | None:
+        """What is wrong with a step; None while nothing is.
+
+        What is wrong at first sight is not yet believed: the events of its end may be in Dagster's log already, and
+        not read. It is at the second.
+
+        Raises:
+            TransportError: The queue cannot be asked.
+        """
+        self.must_look = False
+        job = self._jobs.setdefault(job_id, _Watched(keys))
+        if time.monotonic() - self._read_at > _FRESH_S:
+            self._look()
+        found = self._judge(job, job_id, self._records.get(job_id))
+        if found is None:
+            job.suspicion = None
+            return None
+        verdict, patience_s = found
+        now = time.monotonic()
+        if job.suspicion is None:
+            job.suspicion = (verdict, now)
+            return None
+        return verdict if self._read_at > job.suspicion[1] and now >= job.suspicion[1] + patience_s else None
+
+    def close(self) -> None:
+        """Hang up."""
+        if self._reader is not None:
+            self._reader.close()
+
+    def _look(self) -> None:
+        """Read all watched jobs. One trip for each 1,000."""
+        wanted = [(job.keys, job_id) for job_id, job in self._jobs.items()]
+        records = self._channel.follow(reading.jobs(wanted, _FIELDS))
+        self._records = {job_id: record for (_, job_id), record in zip(wanted, records, strict=True)}
+        self._read_at = time.monotonic()
+
+    def _judge(self, job: _Watched, job_id: str, record: JobRecord | None) -> tuple[Verdict, float] | None:
+        """What is wrong, and how long to wait before that is believed."""
+        where = f"its job {job_id!r} on queue {job.keys.queue!r}"
+        if record is None or "state" not in record.fields:
+            return Verdict(f"{where} is unknown there: it was removed, or the server has lost it", is_loss=True), 0
+        match record.state:
+            case JobState.COMPLETED:
+                return Verdict(f"{where} is done, and Dagster's log does not say how the step ended", True), _GRACE_S
+            case JobState.FAILED:
+                reason = record.failed_reason or "without a reason"
+                return Verdict(f"{where} failed: {reason}", is_loss(reason)), _CLEANUP_S if reason == "revoked" else 0
+            case JobState.ACTIVE:
+                return self._judge_active(job, where, record.fields.get("lastActive", ""))
+            case _:
+                return self._judge_waiting(job, where)
+
+    def _judge_active(self, job: _Watched, where: str, sign: str) -> tuple[Verdict, float] | None:
+        now = time.monotonic()
+        if sign != job.sign:
+            job.sign, job.sign_at = sign, now
+        silent_s = now - job.sign_at
+        if silent_s < self._lease_s + _GRACE_S:
+            return None
+        reason = f"the worker of {where} has given no sign of life for {silent_s:.0f} s, and its lease has ended"
+        return Verdict(reason, is_loss=True), 0
+
+    def _judge_waiting(self, job: _Watched, where: str) -> tuple[Verdict, float] | None:
+        waited_s = time.monotonic() - job.since
+        if self._unclaimed_s is None or waited_s < self._unclaimed_s or self._workers(job.keys):
+            return None
+        reason = (
+            f"{where} has waited for {waited_s:.0f} s, and no worker is there; "
+            f"start one with `oq dagster worker --queue {job.keys.queue}`"
+        )
+        return Verdict(reason, is_loss=False), 0
+
+    def _workers(self, keys: QueueKeys) -> int:
+        """How many workers the queue has. Asked rarely: it walks all keys."""
+        at, count = self._counted.get(keys, (float("-inf"), 0))
+        if time.monotonic() - at > _COUNT_WORKERS_EVERY_S:
+            count = len(self._channel.follow(registry.workers(keys)))
+            self._counted[keys] = (time.monotonic(), count)
+        return count
+
+    def open_jobs(self) -> Iterable[tuple[QueueKeys, str]]:
+        """The watched jobs."""
+        return [(job.keys, job_id) for job_id, job in self._jobs.items()]

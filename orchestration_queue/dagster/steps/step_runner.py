@@ -1,0 +1,180 @@
+"""Runs Dagster's jobs: takes a work item to a fork server, enforces its time, and reports how it ended."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from datetime import timedelta
+
+from pydantic import ValidationError
+
+from orchestration_queue.dagster.steps.code_location import CodeLocation
+from orchestration_queue.dagster.steps.envelope import Envelope, WorkKind
+from orchestration_queue.dagster.steps.fork_pool import ForkPool, Recycling
+from orchestration_queue.dagster.steps.fork_server_process import Running
+from orchestration_queue.dagster.steps.losses import LOST, STOPPED, last_lines
+from orchestration_queue.dagster.steps.write_fence import FenceSlot, WriteFences
+from orchestration_queue.errors import OrchestrationQueueError, PayloadError, UnrecoverableError
+from orchestration_queue.protocol.record import JobRecord
+from orchestration_queue.worker import AsyncActiveJob, Middleware
+from orchestration_queue.worker.sandbox.supervised import manner
+
+__all__ = ["StepRunner"]
+
+_LOOK_EVERY_S = 0.5
+"""How often to look whether running jobs were revoked. The heartbeat learns it too, but rarely."""
+_OVERDUE_GRACE_S = 4.0
+"""The most for a work whose time is over: its end is told 5 s later at the latest, and the next attempt may begin."""
+_PUT_BACK = timedelta(seconds=1)
+"""How long a job rests that needs another version of the code, before the next worker sees it."""
+
+
+class StepRunner:
+    """The handlers of Dagster's jobs and what they need while the worker runs.
+
+    Args:
+        locations: The code locations this worker serves.
+        slots: The worker's concurrency.
+        deadline: From a job as it started, until when it may write at first, by the fence's clock.
+        revoked: Which of these jobs were revoked, asked and stopped on the worker's loop.
+        recycling: When fork servers are replaced.
+        grace: How long a work item may take to end when it is stopped.
+        code_version: The code version that work items must want, if they want any.
+    """
+
+    def __init__(
+        self,
+        locations: Sequence[CodeLocation],
+        slots: int,
+        *,
+        deadline: Callable[[JobRecord], float],
+        revoked: Callable[[Sequence[str]], Awaitable[None]],
+        recycling: Recycling,
+        grace: timedelta,
+        code_version: str,
+    ) -> None:
+        self.middleware: tuple[Middleware, ...] = ()
+        self._locations = locations
+        self._concurrency = slots
+        self._deadline = deadline
+        self._look_for_revoked = revoked
+        self._recycling = recycling
+        self._grace_s = grace.total_seconds()
+        self._code_version = code_version
+        self._slots: dict[str, FenceSlot] = {}
+        self._revoked: set[str] = set()
+        self._fence: WriteFences
+        self._pool: ForkPool
+
+    @asynccontextmanager
+    async def lifespan(self) -> AsyncIterator[None]:
+        """Load the code before the first job comes, and leave no process behind.
+
+        Raises:
+            UsageError: A code location cannot be loaded.
+        """
+        self._fence = WriteFences(self._concurrency)
+        self._pool = ForkPool(self._locations, self._fence, self._recycling)
+        looking = asyncio.create_task(self._look())
+        try:
+            await self._pool.start()
+            yield
+        finally:
+            looking.cancel()
+            with suppress(asyncio.CancelledError):
+                await looking
+            await self._pool.aclose()
+            self._fence.close()
+
+    def handler(self, name: str) -> Callable[[AsyncActiveJob], Awaitable[dict[str, object]]]:
+        """What does jobs of this name.
+
+        Raises:
+            UnrecoverableError: They are none of Dagster's.
+        """
+        if name not in {str(kind) for kind in WorkKind}:
+            raise UnrecoverableError(
+                f"A worker for Dagster has no handler for {name!r}; give other jobs a queue of their own."
+            )
+        return self._do
+
+    def extend(self, job_id: str, deadline: float) -> None:
+        """The lease was renewed: the job's work may write until then. Any thread may call this."""
+        if (slot := self._slots.get(job_id)) is not None:
+            slot.extend(deadline)
+
+    def revoke(self, job_id: str) -> None:
+        """The job was revoked: when its handler is cancelled now, its work may clean up."""
+        self._revoked.add(job_id)
+
+    async def _look(self) -> None:
+        while True:
+            await asyncio.sleep(_LOOK_EVERY_S)
+            if running := [job_id for job_id in self._slots if job_id not in self._revoked]:
+                await self._look_for_revoked(running)
+
+    async def _do(self, job: AsyncActiveJob) -> dict[str, object]:
+        try:
+            work = Envelope.model_validate(job.data)
+        except (PayloadError, ValidationError) as error:
+            raise UnrecoverableError(f"The job holds no work of Dagster's ({type(error).__name__}).") from error
+        if work.code_version and work.code_version != self._code_version:
+            job.move_to_delayed(_PUT_BACK)
+        is_redelivered = job.record.stalled_count > 0
+        if is_redelivered and job.name == WorkKind.STEP:
+            # Its events may be half written. Dagster counts attempts, and starts the next one under another id.
+            raise UnrecoverableError(f"{LOST}the worker that had begun it did not renew its lease.")
+        started = time.monotonic()
+        with self._fence.slot(self._deadline(job.record)) as slot:
+            self._slots[job.id] = slot
+            try:
+                async with self._pool.lend(work.location, work.isolation) as server:
+                    running = server.begin(job.data, slot, is_redelivered=is_redelivered)
+                    code = await self._ended(running, job, work, started)
+                return self._told(slot, code)
+            finally:
+                del self._slots[job.id]
+                self._revoked.discard(job.id)
+
+    async def _ended(self, running: Running, job: AsyncActiveJob, work: Envelope, started: float) -> int:
+        """How it ended. It may clean up, and tell Dagster of its end, only if that is meant to be its end."""
+        try:
+            return await asyncio.shield(running.ended)
+        except asyncio.CancelledError:
+            grace_s = self._grace_of(job.id, work, started)
+            self._slots[job.id].prolong(grace_s)
+            await running.stop(grace_s)
+            if job.id in self._revoked:
+                with suppress(OrchestrationQueueError):
+                    await job.log(STOPPED)  # its job failed as revoked before
+            raise
+
+    def _grace_of(self, job_id: str, work: Envelope, started: float) -> float:
+        """How long a work that must stop may clean up; not at all when it was given up, and shall be done again."""
+        if job_id in self._revoked:
+            return self._grace_s
+        is_overdue = work.timeout_ms is not None and time.monotonic() - started >= work.timeout_ms / 1000
+        return min(self._grace_s, _OVERDUE_GRACE_S) if is_overdue else 0
+
+    @staticmethod
+    def _told(slot: FenceSlot, code: int) -> dict[str, object]:
+        """What a work that ended by itself comes to; its job's result."""
+        note = slot.note
+        where = {"host": socket.gethostname(), "pid": int(note.get("pid", 0))}
+        if code == 0:
+            return {"exit_code": int(note.get("exit_code", 0)), **where}
+        with suppress(ProcessLookupError, PermissionError):
+            if where["pid"]:
+                os.killpg(int(note["pid"]), signal.SIGKILL)  # its children, in case its fork server is gone too
+        if "reason" in note:
+            raise UnrecoverableError(f"Dagster could not do it: {note['reason']}")
+        words = last_lines(note)
+        raise UnrecoverableError(
+            f"{LOST}its process ({where['pid']} on {where['host']}) {manner(code)} while it ran"
+            + (f"; its last words:\n{words}" if words else ".")
+        )

@@ -1,0 +1,121 @@
+"""The worker for Dagster's steps and runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Executor
+from datetime import timedelta
+
+from orchestration_queue.dagster.steps.code_location import CodeLocation
+from orchestration_queue.dagster.steps.fork_pool import Recycling
+from orchestration_queue.dagster.steps.step_runner import StepRunner
+from orchestration_queue.dagster.steps.write_fence import now
+from orchestration_queue.errors import OrchestrationQueueError, UsageError
+from orchestration_queue.options import WorkerOptions
+from orchestration_queue.protocol.keys import DEFAULT_PREFIX
+from orchestration_queue.protocol.lease import Lease
+from orchestration_queue.protocol.operations import reading
+from orchestration_queue.protocol.operations.working import Renewal
+from orchestration_queue.protocol.record import JobRecord
+from orchestration_queue.server import AsyncConnection, Connection, ServerUrl
+from orchestration_queue.worker import Worker
+from orchestration_queue.worker.runner import Runner
+
+__all__ = ["DagsterWorker"]
+
+_NO_RECYCLING = Recycling()
+
+
+class DagsterWorker(Worker):
+    """Does the work of one queue that executors and launchers of Dagster have added.
+
+    Each work runs in a process of its own, copied within milliseconds from one that has the user's code loaded. It is
+    a :class:`Worker` in all else: leases, heartbeats, draining, priorities.
+
+    When the lease of a work is lost, its process is killed before another worker may take the job, and no event of it
+    reaches Dagster any more. A step that was taken from a lost worker is not done again: its job fails, and the
+    executor starts Dagster's next attempt.
+
+    Args:
+        queue: The queue's name.
+        locations: The code locations this worker serves.
+        url: The server; default ``OQ_URL``, else the embedded server of this directory.
+        options: Concurrency, lease, intervals and limits.
+        prefix: First part of every key.
+        recycling: When the processes that are copied, or kept, are replaced; default never.
+        grace: How long a work may take to clean up when it is cancelled or out of time, before it is killed.
+        code_version: The version of the code this worker has; it puts back work items that want another one.
+
+    Raises:
+        UsageError: There is no code location, or two have the same name.
+    """
+
+    def __init__(
+        self,
+        queue: str,
+        locations: Sequence[CodeLocation],
+        *,
+        url: str | ServerUrl | None = None,
+        options: WorkerOptions | None = None,
+        prefix: str = DEFAULT_PREFIX,
+        recycling: Recycling = _NO_RECYCLING,
+        grace: timedelta = timedelta(seconds=10),
+        code_version: str = "",
+    ) -> None:
+        names = [location.name for location in locations]
+        if not names or len(set(names)) < len(names):
+            raise UsageError(
+                f"A worker for Dagster needs code locations of different names, and was given {names}; "
+                "pass at least one, and name them apart."
+            )
+        options = options or WorkerOptions()
+        self._step_runner = StepRunner(
+            locations,
+            options.concurrency,
+            deadline=self._first_deadline,
+            revoked=self._stop_revoked,
+            recycling=recycling,
+            grace=grace,
+            code_version=code_version,
+        )
+        super().__init__(queue, self._step_runner, url=url, options=options, prefix=prefix)
+
+    def _first_deadline(self, record: JobRecord) -> float:
+        """When the lease that a job started with ends, unless it is renewed."""
+        lease = Lease(record, "")
+        return now() + self._lease_s(lease) - (self._io.clock.now_ms() - lease.taken_ms) / 1000
+
+    def _lease_s(self, lease: Lease) -> float:
+        return lease.lock_ms / 1000 if lease.lock_ms else self.options.lease.total_seconds()
+
+    def _renew(self, connection: Connection, leases: Sequence[Lease], at_ms: int) -> list[Renewal]:
+        asked = now()
+        answers = super()._renew(connection, leases, at_ms)
+        for lease, answer in zip(leases, answers, strict=True):
+            if answer is Renewal.RENEWED:
+                self._step_runner.extend(lease.job_id, asked + self._lease_s(lease))
+        return answers
+
+    def _renewed(self, lease: Lease, answer: Renewal) -> None:
+        if answer is Renewal.REVOKED:
+            self._step_runner.revoke(lease.job_id)
+        super()._renewed(lease, answer)
+
+    def revoke(self, job_id: str) -> bool:
+        """Stop a job that runs here; see :meth:`Worker.revoke`. Its work is asked to end, then killed."""
+        self._step_runner.revoke(job_id)
+        return super().revoke(job_id)
+
+    def _make_runner(self, calls: AsyncConnection, executor: Executor) -> Runner:
+        self._calls = calls
+        return super()._make_runner(calls, executor)
+
+    async def _stop_revoked(self, job_ids: Sequence[str]) -> None:
+        """Stop those of the jobs that were revoked. One trip."""
+        try:
+            found = await self._calls.follow(reading.jobs([(self.keys, job_id) for job_id in job_ids], ("revoked",)))
+        except OrchestrationQueueError:
+            return  # the heartbeat, or the next look, learns it
+        for record in found:
+            if record is not None and record.fields.get("revoked") == "1":
+                self.revoke(record.id)

@@ -1,0 +1,180 @@
+"""Write fences: until when a process may write, in memory that a worker, its fork servers and their children share.
+
+The worker's heartbeat moves a work's deadline with every renewal of its lease. The work looks at it before it writes an
+event. So a process that slept beyond its lease, or whose worker did, writes nothing any more: somebody else may be
+running the next attempt, and Dagster's events do not say which attempt they belong to.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import signal
+import struct
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+__all__ = ["FenceSlot", "WriteFence", "WriteFences", "now"]
+
+_SLOT_BYTES = 8192
+_DEADLINE = struct.Struct("=d")
+_LENGTH = struct.Struct("=I")
+_MOST_NOTE_BYTES = _SLOT_BYTES - _DEADLINE.size - _LENGTH.size
+_SHORTEST_NAP_S = 0.01
+
+
+def now() -> float:
+    """Seconds on a clock that all processes of this machine share, and that goes on while it sleeps."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
+class _Memory:
+    """One work's part of the memory."""
+
+    def __init__(self, memory: mmap.mmap, index: int) -> None:
+        self._memory = memory
+        self._start = index * _SLOT_BYTES
+
+    @property
+    def deadline(self) -> float:
+        (deadline,) = _DEADLINE.unpack_from(self._memory, self._start)
+        return float(deadline)
+
+    @deadline.setter
+    def deadline(self, value: float) -> None:
+        _DEADLINE.pack_into(self._memory, self._start, value)
+
+    @property
+    def note(self) -> dict[str, str]:
+        at = self._start + _DEADLINE.size
+        (length,) = _LENGTH.unpack_from(self._memory, at)
+        if not 0 < length <= _MOST_NOTE_BYTES:
+            return {}
+        read = json.loads(self._memory[at + _LENGTH.size : at + _LENGTH.size + length])
+        return {str(name): str(value) for name, value in read.items()}
+
+    @note.setter
+    def note(self, value: dict[str, str]) -> None:
+        text = json.dumps(value).encode()
+        at = self._start + _DEADLINE.size
+        _LENGTH.pack_into(self._memory, at, 0)  # nobody reads half of it, should this process be killed in between
+        self._memory[at + _LENGTH.size : at + _LENGTH.size + len(text)] = text
+        _LENGTH.pack_into(self._memory, at, len(text))
+
+
+class WriteFences:
+    """The worker's side.
+
+    Args:
+        slots: The worker's concurrency.
+    """
+
+    def __init__(self, slots: int) -> None:
+        self._file = tempfile.TemporaryFile(prefix="oq-fence-")  # noqa: SIM115  it lives as long as the worker
+        self._file.truncate(slots * _SLOT_BYTES)
+        self._memory = mmap.mmap(self._file.fileno(), 0)
+        self._free = list(range(slots))
+
+    @property
+    def descriptor(self) -> int:
+        """The open file that fork servers inherit."""
+        return self._file.fileno()
+
+    @contextmanager
+    def slot(self, deadline: float) -> Iterator[FenceSlot]:
+        """A place for one work, until when it may write at first."""
+        index = self._free.pop()
+        slot = FenceSlot(self._memory, index)
+        slot.note = {}
+        slot.extend(deadline)
+        try:
+            yield slot
+        finally:
+            slot.extend(0.0)
+            self._free.append(index)
+
+    def close(self) -> None:
+        """Give the memory back."""
+        self._memory.close()
+        self._file.close()
+
+
+class FenceSlot:
+    """One work, as its worker sees it.
+
+    Attributes:
+        index: Its place.
+    """
+
+    def __init__(self, memory: mmap.mmap, index: int) -> None:
+        self.index = index
+        self._part = _Memory(memory, index)
+
+    @property
+    def note(self) -> dict[str, str]:
+        """What the work has told of itself."""
+        return self._part.note
+
+    @note.setter
+    def note(self, value: dict[str, str]) -> None:
+        self._part.note = value
+
+    def extend(self, deadline: float) -> None:
+        """Let it write until then; any thread may call this."""
+        self._part.deadline = deadline
+
+    def prolong(self, seconds: float) -> None:
+        """Let it write so much longer, though nothing renews its lease any more; not if its time is over already."""
+        if now() < self._part.deadline < now() + seconds:
+            self._part.deadline = now() + seconds
+
+
+class WriteFence:
+    """The write fence of one work item, as its own process and its fork server see it."""
+
+    def __init__(self, descriptor: int, index: int) -> None:
+        self._memory = mmap.mmap(descriptor, 0)
+        self._part = _Memory(self._memory, index)
+
+    @property
+    def left_s(self) -> float:
+        """How long the work may still write; negative when its time is over."""
+        return self._part.deadline - now()
+
+    def check(self) -> None:
+        """End this process and all it has started, at once, if it may not write any more."""
+        if self.left_s <= 0:
+            os.killpg(0, signal.SIGKILL)
+
+    def tell(self, **facts: str) -> None:
+        """Add to what the worker can read of this work, even after a crash. Long texts lose their beginning."""
+        note = {**self._part.note, **facts}
+        while len(json.dumps(note)) > _MOST_NOTE_BYTES:
+            longest = max(note, key=lambda name: len(note[name]))
+            note[longest] = note[longest][len(note[longest]) // 4 + 1 :]
+        self._part.note = note
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Have a thread check, too, for work that writes nothing for a long time."""
+        over = threading.Event()
+
+        def watch() -> None:
+            while not over.wait(max(_SHORTEST_NAP_S, self.left_s)):
+                self.check()
+
+        watcher = threading.Thread(target=watch, name="oq-fence", daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            over.set()
+            watcher.join()
+
+    def close(self) -> None:
+        """Let go of the memory."""
+        self._memory.close()
