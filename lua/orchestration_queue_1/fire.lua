@@ -19,7 +19,7 @@
 --- @each    jobs NewJob: a job to create
 --- @like    addJob.job
 --- @end     jobs
---- @each    runs ScheduledRun: what the job in the same place is made for
+--- @each    runs RunOrigin: what the job in the same place is made for
 --- @arg   name                 text         the scheduler
 --- @arg   due_ms               int          when the run was due
 --- @arg   previous             text         the job of the run before; empty when that does not matter

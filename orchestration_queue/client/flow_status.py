@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from orchestration_queue.client.values import FlowNode
-from orchestration_queue.flows.stored import FlowFacts, FlowState, judge, outcome_of
+from orchestration_queue.flows.stored import FlowSnapshot, FlowState, derive_state, outcome_of
 from orchestration_queue.protocol.record import JobRecord
 
 __all__ = ["STATUS_FIELDS", "FlowStatus", "FlowSummary", "critical_path", "flow_status", "summary"]
@@ -84,35 +84,35 @@ class FlowStatus:
         return (self.finished_at - self.started_at).total_seconds()
 
 
-def summary(facts: FlowFacts) -> FlowSummary:
+def summary(snapshot: FlowSnapshot) -> FlowSummary:
     """A flow as its record alone tells it."""
-    record = facts.flow.record
+    record = snapshot.flow.record
     return FlowSummary(
-        facts.flow.id,
+        snapshot.flow.id,
         record.name,
-        facts.state,
+        snapshot.state,
         len(record.nodes),
-        facts.created_at,
-        facts.finished_at,
-        facts.is_paused,
+        snapshot.created_at,
+        snapshot.finished_at,
+        snapshot.is_paused,
     )
 
 
-def flow_status(facts: FlowFacts, records: Mapping[str, JobRecord | None]) -> FlowStatus:
+def flow_status(snapshot: FlowSnapshot, records: Mapping[str, JobRecord | None]) -> FlowStatus:
     """A flow by its record and those of its jobs."""
-    state = judge(facts, records)
+    state = derive_state(snapshot, records)
     there = [record for record in records.values() if record is not None]
     counts = Counter("gone" if record is None else outcome_of(record) for record in records.values())
     ends = [record.finished_at for record in there if record.finished_at is not None]
     return FlowStatus(
-        facts.flow.id,
-        facts.flow.record.name,
+        snapshot.flow.id,
+        snapshot.flow.record.name,
         state,
         dict(counts),
         min((record.started_at for record in there if record.started_at is not None), default=None),
-        max(ends, default=facts.finished_at) if state.is_final else None,
-        facts.is_paused,
-        facts.stopped,
+        max(ends, default=snapshot.finished_at) if state.is_final else None,
+        snapshot.is_paused,
+        snapshot.stopped,
     )
 
 

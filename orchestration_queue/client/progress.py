@@ -10,7 +10,7 @@ from typing import Any
 
 from orchestration_queue.client.values import FlowNode, event_outcome, outcome
 from orchestration_queue.errors import FlowFailedError, JobFailedError
-from orchestration_queue.flows import Step, TriggerRule, kahn
+from orchestration_queue.flows import PlannedNode, TriggerRule, kahn
 from orchestration_queue.flows.elements import element_names, maps
 from orchestration_queue.flows.stored import FlowJob, StoredFlow, outcome_of
 from orchestration_queue.protocol.events import Event
@@ -42,19 +42,19 @@ class FlowProgress:
         self._unrun: dict[str, str] = {}
         self.unfinished = set(flow.jobs)
 
-    def told(self, job: FlowJob | Step, event: Event) -> bool:
+    def told(self, job: FlowJob | PlannedNode, event: Event) -> bool:
         """Learn from an event; whether the job's record has to be looked at, too."""
         if event.type == "completed":
             self._finish(job, None, event)
             return False
         return True
 
-    def looked(self, job: FlowJob | Step, record: JobRecord | None) -> None:
+    def looked(self, job: FlowJob | PlannedNode, record: JobRecord | None) -> None:
         """Learn from a job's record."""
         if record is None or record.is_finished:
             self._finish(job, record, None)
 
-    def _finish(self, job: FlowJob | Step, record: JobRecord | None, event: Event | None) -> None:
+    def _finish(self, job: FlowJob | PlannedNode, record: JobRecord | None, event: Event | None) -> None:
         name = job.node.name
         if name not in self.unfinished:
             return

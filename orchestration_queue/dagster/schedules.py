@@ -16,7 +16,7 @@ from orchestration_queue.errors import InvalidNameError, InvalidOptionError, Sta
 from orchestration_queue.options import milliseconds
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.schedules import Cron, JobTemplate, Schedule
-from orchestration_queue.schedules.ids import fire_id
+from orchestration_queue.schedules.ids import scheduled_job_id
 
 __all__ = ["Scheduled", "queue_schedules", "scheduler_sensor"]
 
@@ -107,7 +107,7 @@ def _adding(queue: str, templates: Mapping[str, JobTemplate], name: str, resourc
             )
         template = templates[scheduler]
         members = {"name": scheduler, "data": {}, **template.members()}
-        options = template.options.model_copy(update={"job_id": fire_id(scheduler, due_ms)})
+        options = template.options.model_copy(update={"job_id": scheduled_job_id(scheduler, due_ms)})
         job = client.add(str(members["name"]), members["data"], options)
         context.log.info(f"Job {job.id} of queue {queue} {'was added' if job.is_new else 'had been added before'}.")
         return job.id
@@ -208,7 +208,7 @@ def _due_ms(scheduler: str, job_id: str) -> int | None:
     due = job_id.rpartition(".")[2]
     if not (due.isascii() and due.isdecimal() and len(due) < 16):
         return None
-    return int(due) if fire_id(scheduler, int(due)) == job_id else None
+    return int(due) if scheduled_job_id(scheduler, int(due)) == job_id else None
 
 
 def _instant(due_ms: int) -> str:

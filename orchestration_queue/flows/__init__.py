@@ -2,15 +2,15 @@
 
 from orchestration_queue.flows.builder import DagBuilder, Dependency, SubFlow, names_of
 from orchestration_queue.flows.dag import Dag
-from orchestration_queue.flows.frozen import PlannedCall
+from orchestration_queue.flows.glidemq_plan import PlannedCall
 from orchestration_queue.flows.ids import job_id_of, split_job_id
 from orchestration_queue.flows.node import Node
 from orchestration_queue.flows.options import FlowOptions
 from orchestration_queue.flows.plan import FlowPlan, LibraryName, compile  # noqa: A004
+from orchestration_queue.flows.planned_node import PlannedNode
 from orchestration_queue.flows.record import FlowRecord, RecordedNode, RecordedOptions
 from orchestration_queue.flows.rules import TriggerRule
 from orchestration_queue.flows.shapes import Part, Shape, chain, chord, group, tree
-from orchestration_queue.flows.step import Step
 from orchestration_queue.flows.stored import FlowState
 from orchestration_queue.flows.submitting import Launch, launch
 
@@ -27,10 +27,10 @@ __all__ = [
     "Node",
     "Part",
     "PlannedCall",
+    "PlannedNode",
     "RecordedNode",
     "RecordedOptions",
     "Shape",
-    "Step",
     "SubFlow",
     "TriggerRule",
     "chain",

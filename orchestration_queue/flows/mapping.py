@@ -23,7 +23,7 @@ from orchestration_queue.protocol.placement import new_job
 
 __all__ = [
     "MAP",
-    "MOST_ELEMENTS",
+    "MAX_ELEMENTS",
     "ElementMap",
     "bound_data",
     "element",
@@ -37,7 +37,7 @@ __all__ = [
 MAP: Final = "oq.map"
 """The name of the jobs that stand for such nodes."""
 
-MOST_ELEMENTS: Final = 20_000
+MAX_ELEMENTS: Final = 20_000
 """Most elements of one node: what its job knows of each is read in one call when it goes on."""
 
 _OWN_OPTIONS = JobOptions(attempts=5, backoff=Backoff(delay=timedelta(seconds=1)))

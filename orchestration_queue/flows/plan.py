@@ -8,13 +8,13 @@ from types import MappingProxyType
 from typing import Literal, TypeAlias
 
 from orchestration_queue.errors import FlowError
-from orchestration_queue.flows import drawing, frozen
+from orchestration_queue.flows import drawing, glidemq_plan
 from orchestration_queue.flows.dag import Dag
-from orchestration_queue.flows.frozen import PlannedCall
+from orchestration_queue.flows.glidemq_plan import PlannedCall
 from orchestration_queue.flows.ids import check_flow_id, checked_job_id
-from orchestration_queue.flows.mapping import MAP, MOST_ELEMENTS, bound_data, element, group_of
+from orchestration_queue.flows.mapping import MAP, MAX_ELEMENTS, bound_data, element, group_of
 from orchestration_queue.flows.node import Node
-from orchestration_queue.flows.step import Step
+from orchestration_queue.flows.planned_node import PlannedNode
 from orchestration_queue.flows.submission import Submission, submission
 from orchestration_queue.options import JobOptions
 from orchestration_queue.protocol import codec
@@ -35,27 +35,27 @@ class FlowPlan:
         flow_id: The submission's id.
         dag: The graph.
         keys: The flow's own queue, where its record is kept.
-        steps: Each node's step by name, dependencies before dependents.
+        nodes: The planned nodes by name, dependencies before dependents.
     """
 
     flow_id: str
     dag: Dag
     keys: QueueKeys
-    steps: Mapping[str, Step]
+    nodes: Mapping[str, PlannedNode]
 
     @property
     def queues(self) -> list[QueueKeys]:
         """The flow's own queue, and those of its nodes."""
-        return list(dict.fromkeys([self.keys, *(step.keys for step in self.steps.values())]))
+        return list(dict.fromkeys([self.keys, *(planned.keys for planned in self.nodes.values())]))
 
     @property
     def is_single_slot(self) -> bool:
         """Whether all jobs are of one queue."""
-        return len({step.keys for step in self.steps.values()}) == 1
+        return len({planned.keys for planned in self.nodes.values()}) == 1
 
     def submission(self) -> Submission:
         """What to send to a server that has our library: a call per thousand nodes of a queue."""
-        return submission(self.flow_id, self.dag, self.keys, self.steps)
+        return submission(self.flow_id, self.dag, self.keys, self.nodes)
 
     def calls(self, now_ms: int) -> list[Call]:
         """What to send to a server that only has glide-mq's library, in order: some calls per node.
@@ -76,11 +76,11 @@ class FlowPlan:
             raise FlowError(
                 f"Flow {self.dag.name!r} has the option {beyond[0]}, which glide-mq's library does not know; drop it."
             )
-        return frozen.planned(self.steps, now_ms)
+        return glidemq_plan.plan_calls(self.nodes, now_ms)
 
     def explain(self, library: LibraryName = "oq1") -> str:
         """What is sent, as tables in text: each call, and each node with its rule and what it waits for."""
-        nodes, levels = len(self.steps), len(self.dag.levels)
+        nodes, levels = len(self.nodes), len(self.dag.levels)
         rows = list(self._calls_in_words() if library == "oq1" else self._frozen_in_words())
         title = f"Flow {self.dag.name!r} as {self.flow_id}: {nodes} nodes, {levels} levels, {len(rows)} calls"
         calls = drawing.table(
@@ -91,20 +91,20 @@ class FlowPlan:
     def _calls_in_words(self) -> Iterator[tuple[str, str, str]]:
         whole = self.submission()
         for part, write in zip(whole.parts, whole.writes(0), strict=True):
-            yield write.call.name, part.keys.queue, _names(part.steps)
+            yield write.call.name, part.keys.queue, _names(part.nodes)
         if not whole.is_held:
             return
         for call in whole.limits:
             yield call.name, self.keys.queue, "limits"
         yield whole.commit().name, self.keys.queue, "all are there"
-        for part, (keys, release) in zip((part for part in whole.parts if part.steps), whole.releases(0), strict=True):
-            yield release.call.name, keys.queue, _names(part.steps)
+        for part, (keys, release) in zip((part for part in whole.parts if part.nodes), whole.releases(0), strict=True):
+            yield release.call.name, keys.queue, _names(part.nodes)
         yield whole.done().name, self.keys.queue, "none is held"
 
     def _frozen_in_words(self) -> Iterator[tuple[str, str, str]]:
         for each in self.planned(0):
             waits = f" waits for {', '.join(each.waits_for)}" if each.waits_for else ""
-            yield each.call.name, self.steps[each.node].keys.queue, f"{each.node}{waits}"
+            yield each.call.name, self.nodes[each.node].keys.queue, f"{each.node}{waits}"
 
     def to_mermaid(self) -> str:
         """The graph as a Mermaid flowchart: arrows from a node to those that wait for it, dotted where it may fail."""
@@ -118,8 +118,8 @@ class FlowPlan:
 _KEPT_BY_OURS = ("fail_fast", "timeout", "retention", "concurrency", "budget")
 
 
-def _names(steps: list[Step]) -> str:
-    return ", ".join(step.node.name for step in steps)
+def _names(nodes: list[PlannedNode]) -> str:
+    return ", ".join(planned.node.name for planned in nodes)
 
 
 def compile(  # noqa: A001 - what it does
@@ -149,9 +149,9 @@ def compile(  # noqa: A001 - what it does
             dependents[dep].append(node.name)
     queues = {node.name: dag.queue_of(node) for node in dag.all_nodes}
     for mapped in (node for node in dag.all_nodes if node.job_name == MAP):
-        checked_job_id(flow_id, group_of(element(mapped.name, MOST_ELEMENTS)))
-    steps = {
-        node.name: Step(
+        checked_job_id(flow_id, group_of(element(mapped.name, MAX_ELEMENTS)))
+    nodes = {
+        node.name: PlannedNode(
             node=_finished(_urgent(node, dag.options.priority), queues[node.name], finish),
             level=number,
             keys=keys[dag.queue_of(node)],
@@ -162,7 +162,7 @@ def compile(  # noqa: A001 - what it does
         for number, level in enumerate(dag.levels)
         for node in level
     }
-    return FlowPlan(flow_id, dag, keys[dag.queue], MappingProxyType(steps))
+    return FlowPlan(flow_id, dag, keys[dag.queue], MappingProxyType(nodes))
 
 
 def _urgent(node: Node, priority: int) -> Node:

@@ -16,7 +16,17 @@ from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.record import JobRecord, pairs, when
 from orchestration_queue.states import JobState
 
-__all__ = ["FlowFacts", "FlowJob", "FlowState", "StoredFlow", "due", "flow_ids", "judge", "look_at", "read_flow"]
+__all__ = [
+    "FlowJob",
+    "FlowSnapshot",
+    "FlowState",
+    "StoredFlow",
+    "derive_state",
+    "due",
+    "flow_ids",
+    "read_flow",
+    "schedule_check",
+]
 
 
 class FlowState(StrEnum):
@@ -100,7 +110,7 @@ class StoredFlow:
 
 
 @dataclass(frozen=True, slots=True)
-class FlowFacts:
+class FlowSnapshot:
     """What the server notes of a flow as a whole.
 
     Attributes:
@@ -145,14 +155,14 @@ def epoch_ms(at: datetime) -> int:
     return round(at.timestamp() * 1000)
 
 
-def read_flow(keys: QueueKeys, flow_id: str) -> Operation[FlowFacts | None]:
+def read_flow(keys: QueueKeys, flow_id: str) -> Operation[FlowSnapshot | None]:
     """What is noted of a flow; None when there is no record of it. One command."""
 
-    def read(reply: list[bytes]) -> FlowFacts | None:
+    def read(reply: list[bytes]) -> FlowSnapshot | None:
         fields = pairs(reply)
         if "plan" not in fields:
             return None
-        return FlowFacts(
+        return FlowSnapshot(
             StoredFlow.of(flow_id, keys, FlowRecord.read(fields["plan"])),
             FlowState(fields.get("state", FlowState.RUNNING)),
             when(fields.get("createdAt")),
@@ -176,25 +186,25 @@ def due(keys: QueueKeys, now_ms: int, most: int) -> Operation[list[str]]:
     return Operation(Call("ZRANGEBYSCORE", (keys.flows_due,), ("-inf", now_ms, "LIMIT", 0, most)), texts)
 
 
-def look_at(keys: QueueKeys, flow_id: str, at_ms: int) -> Call:
+def schedule_check(keys: QueueKeys, flow_id: str, at_ms: int) -> Call:
     """Note when a flow is to be looked at next."""
     return Call("ZADD", (keys.flows_due,), (at_ms, flow_id))
 
 
-def judge(facts: FlowFacts, records: Mapping[str, JobRecord | None]) -> FlowState:
+def derive_state(snapshot: FlowSnapshot, records: Mapping[str, JobRecord | None]) -> FlowState:
     """How far a flow has come, by the records of its nodes' jobs; a job that is not kept has ended well.
 
     Callbacks count as nodes that must end, but not for how the flow ended.
     """
-    if facts.state is FlowState.SUBMITTING:
-        return facts.state
+    if snapshot.state is FlowState.SUBMITTING:
+        return snapshot.state
     if not all(record is None or record.is_finished for record in records.values()):
         return FlowState.RUNNING
-    callbacks = facts.flow.record.options.callbacks
+    callbacks = snapshot.flow.record.options.callbacks
     ended = [record for name, record in records.items() if record is not None and name not in callbacks]
     if not any(record.state is JobState.FAILED and outcome_of(record) != "skipped" for record in ended):
         return FlowState.COMPLETED
-    return FlowState.CANCELLED if facts.is_cancelled else FlowState.FAILED
+    return FlowState.CANCELLED if snapshot.is_cancelled else FlowState.FAILED
 
 
 _UNRUN = {"upstream_failed": "upstream failed", "skipped": "skipped"}
@@ -207,7 +217,7 @@ def outcome_of(record: JobRecord) -> str:
     return outcome if unrun else str(record.state)
 
 
-def result_location(facts: FlowFacts) -> timedelta | None:
+def result_location(snapshot: FlowSnapshot) -> timedelta | None:
     """How long the flow is kept after its end; None for ever."""
-    retention = facts.flow.record.options.retention
+    retention = snapshot.flow.record.options.retention
     return retention.age if retention else None

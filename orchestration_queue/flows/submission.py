@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from orchestration_queue.flows.dag import Dag
+from orchestration_queue.flows.planned_node import PlannedNode, PlannedNodes, dependents_first
 from orchestration_queue.flows.record import FlowRecord
 from orchestration_queue.flows.rules import TriggerRule
-from orchestration_queue.flows.step import Step, Steps, dependents_first
 from orchestration_queue.protocol.call import Call, Operation, Reply, optional_text
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import graphs
@@ -21,7 +21,7 @@ from orchestration_queue.protocol.operations.budgets import budget_calls, hold_t
 from orchestration_queue.protocol.operations.graphs import Edge, Graph, GraphNode, OutsideDependency, OutsideDependent
 from orchestration_queue.protocol.placement import ParentRef, new_job
 
-__all__ = ["HELD", "SUBMITTING", "GraphPart", "Standing", "Submission", "standing", "submission"]
+__all__ = ["HELD", "SUBMITTING", "GraphPart", "Submission", "SubmissionSnapshot", "read_submission", "submission"]
 
 SUBMITTING, RUNNING = "submitting", "running"
 """States of a flow's record while parts may be missing, and when none is."""
@@ -41,16 +41,16 @@ class GraphPart:
 
     Attributes:
         keys: The queue.
-        steps: The nodes, dependents before those they wait for.
+        nodes: The nodes, dependents before those they wait for.
     """
 
     keys: QueueKeys
-    steps: list[Step] = field(default_factory=list)
+    nodes: list[PlannedNode] = field(default_factory=list)
 
     @property
     def job_ids(self) -> list[str]:
         """The ids of their jobs."""
-        return [step.job_id for step in self.steps]
+        return [planned.job_id for planned in self.nodes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class Submission:
 
     @property
     def is_held(self) -> bool:
-        """Whether jobs must not start before a second step, because the first takes more than one call."""
+        """Whether jobs must not start before a second exchange, because the first takes more than one call."""
         return len(self.parts) > 1 or bool(self.limits)
 
     def writes(self, now_ms: int) -> Iterator[Operation[graphs.Submitted]]:
@@ -96,7 +96,7 @@ class Submission:
     def releases(self, now_ms: int) -> Iterator[tuple[QueueKeys, Operation[graphs.Propagated]]]:
         """Let the jobs go, those first that wait for others. Sent again, they pass over what is not held."""
         for part in self.parts:
-            if part.steps:
+            if part.nodes:
                 yield part.keys, graphs.release(part.keys, part.job_ids, now_ms)
 
     def done(self) -> Call:
@@ -107,9 +107,9 @@ class Submission:
         """One part, as the server is told of it."""
         nodes, edges = [], []
         waits_for, awaited_by = [], []
-        for place, step in enumerate(part.steps):
-            node = step.node
-            job = new_job(node.job_name, step.data_text, step.options, now_ms)
+        for place, planned in enumerate(part.nodes):
+            node = planned.node
+            job = new_job(node.job_name, planned.data_text, planned.options, now_ms)
             nodes.append(GraphNode(job, "" if node.trigger_rule is TriggerRule.ALL_SUCCESS else node.trigger_rule))
             for names, is_weak in ((node.deps, False), (node.optional_deps, True)):
                 for name in names:
@@ -118,7 +118,7 @@ class Submission:
                         edges.append(Edge(place, other_place, is_weak))
                     else:
                         waits_for.append(OutsideDependency(place, _ref(other, other_place), is_weak))
-            for name in step.dependents:
+            for name in planned.dependents:
                 other, other_place = self._places[name]
                 if other is not part:
                     awaited_by.append(OutsideDependent(place, _ref(other, other_place)))
@@ -126,43 +126,43 @@ class Submission:
 
 
 def _ref(part: GraphPart, place: int) -> ParentRef:
-    return ParentRef(part.keys, part.steps[place].job_id)
+    return ParentRef(part.keys, part.nodes[place].job_id)
 
 
-def submission(flow_id: str, dag: Dag, keys: QueueKeys, steps: Steps) -> Submission:
+def submission(flow_id: str, dag: Dag, keys: QueueKeys, nodes: PlannedNodes) -> Submission:
     """Cut a plan into calls.
 
     Args:
         flow_id: The submission's id.
         dag: The graph.
         keys: The flow's own queue.
-        steps: The nodes, dependencies before dependents.
+        nodes: The nodes, dependencies before dependents.
     """
-    parts = _parts(keys, steps)
-    places = {step.node.name: (part, place) for part in parts for place, step in enumerate(part.steps)}
-    limits = [*_limits(flow_id, dag, keys, steps)]
+    parts = _parts(keys, nodes)
+    places = {planned.node.name: (part, place) for part in parts for place, planned in enumerate(part.nodes)}
+    limits = [*_limits(flow_id, dag, keys, nodes)]
     return Submission(flow_id, keys, FlowRecord.of(dag).text(), parts, limits, places)
 
 
-def _parts(own: QueueKeys, steps: Steps) -> list[GraphPart]:
+def _parts(own: QueueKeys, nodes: PlannedNodes) -> list[GraphPart]:
     """The nodes by queue, the flow's own first, even when it has none; as many to a part as one call may write."""
     parts = {own: [GraphPart(own)]}
     spent: dict[QueueKeys, int] = {}
-    for step in dependents_first(steps):
-        there = parts.setdefault(step.keys, [GraphPart(step.keys)])
-        cost = _NODE_COST + len(step.node.waits_for) + len(step.data_text) // _BYTES
-        so_far = spent.get(step.keys, 0)
-        if there[-1].steps and (so_far + cost > _MOST_COST or len(there[-1].steps) == graphs.MOST_NODES):
-            there.append(GraphPart(step.keys))
+    for planned in dependents_first(nodes):
+        there = parts.setdefault(planned.keys, [GraphPart(planned.keys)])
+        cost = _NODE_COST + len(planned.node.waits_for) + len(planned.data_text) // _BYTES
+        so_far = spent.get(planned.keys, 0)
+        if there[-1].nodes and (so_far + cost > _MOST_COST or len(there[-1].nodes) == graphs.MOST_NODES):
+            there.append(GraphPart(planned.keys))
             so_far = 0
-        there[-1].steps.append(step)
-        spent[step.keys] = so_far + cost
+        there[-1].nodes.append(planned)
+        spent[planned.keys] = so_far + cost
     return [part for queue in parts.values() for part in queue]
 
 
-def _limits(flow_id: str, dag: Dag, keys: QueueKeys, steps: Steps) -> Iterable[Call]:
+def _limits(flow_id: str, dag: Dag, keys: QueueKeys, nodes: PlannedNodes) -> Iterable[Call]:
     """Callbacks are bound by nothing: they are to tell of a spent budget, too."""
-    bound = [ParentRef((step := steps[node.name]).keys, step.job_id) for node in dag.nodes]
+    bound = [ParentRef((planned := nodes[node.name]).keys, planned.job_id) for node in dag.nodes]
     if dag.options.budget is not None:
         yield from budget_calls(keys, flow_id, dag.options.budget)
         yield from hold_to(keys, flow_id, bound)
@@ -179,7 +179,7 @@ def _share_places(flow_id: str, places: int, jobs: Sequence[ParentRef]) -> Itera
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class SubmissionSnapshot:
     """What the server knows of a flow.
 
     Attributes:
@@ -193,11 +193,11 @@ class Standing:
     is_held: bool
 
 
-def standing(keys: QueueKeys, flow_id: str) -> Operation[Standing]:
+def read_submission(keys: QueueKeys, flow_id: str) -> Operation[SubmissionSnapshot]:
     """Look how far a flow was submitted."""
 
-    def read(reply: Reply) -> Standing:
+    def read(reply: Reply) -> SubmissionSnapshot:
         record, state, held = map(optional_text, reply)
-        return Standing(record, state, held is not None)
+        return SubmissionSnapshot(record, state, held is not None)
 
     return Operation(Call("HMGET", (keys.flow(flow_id),), ("plan", "state", HELD)), read)

@@ -8,7 +8,7 @@ from itertools import islice
 
 from orchestration_queue.errors import StateError
 from orchestration_queue.flows.plan import FlowPlan
-from orchestration_queue.flows.submission import SUBMITTING, Standing, Submission, standing
+from orchestration_queue.flows.submission import SUBMITTING, Submission, SubmissionSnapshot, read_submission
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import reading
 from orchestration_queue.protocol.operations.graphs import Submitted, Untold, tell_all
@@ -18,7 +18,7 @@ __all__ = ["Launch", "launch"]
 
 _PARTS_PER_TRIP = 8
 
-_UNKNOWN = Standing(None, None, is_held=False)
+_UNKNOWN = SubmissionSnapshot(None, None, is_held=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +75,11 @@ def launch(plan: FlowPlan, now_ms: int, *, is_fresh: bool) -> Steps[Launch]:
     if whole.is_held and (wanting or known.is_held):
         left += yield from _release(whole, now_ms)
     yield from tell_all(left, now_ms)
-    return Launch(cursors, is_new=_count(told) == len(plan.steps))
+    return Launch(cursors, is_new=_count(told) == len(plan.nodes))
 
 
-def _look(plan: FlowPlan) -> Steps[Standing]:
-    look = standing(plan.keys, plan.flow_id)
+def _look(plan: FlowPlan) -> Steps[SubmissionSnapshot]:
+    look = read_submission(plan.keys, plan.flow_id)
     (reply,) = all_good((yield [look.call]))
     return look.read(reply)
 

@@ -6,7 +6,7 @@ Times are :class:`~datetime.timedelta`; a plain number means seconds. The wire's
 
 from orchestration_queue.options.base import (
     FORBIDDEN_IN_NAMES,
-    LONGEST,
+    MAX_DURATION,
     MAX_NAME_LENGTH,
     MAX_PRIORITY,
     Options,
@@ -35,7 +35,7 @@ from orchestration_queue.options.worker import Batch, TokenLimit, WorkerOptions
 
 __all__ = [
     "FORBIDDEN_IN_NAMES",
-    "LONGEST",
+    "MAX_DURATION",
     "MAX_NAME_LENGTH",
     "MAX_PRIORITY",
     "Backoff",

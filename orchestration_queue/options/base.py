@@ -11,8 +11,8 @@ from orchestration_queue.errors import InvalidOptionError, UsageError
 
 __all__ = [
     "FORBIDDEN_IN_NAMES",
-    "LONGEST",
     "MAX_COUNT",
+    "MAX_DURATION",
     "MAX_NAME_LENGTH",
     "MAX_PRIORITY",
     "NonNegative",
@@ -28,11 +28,11 @@ MAX_COUNT = 2**31 - 1
 """The highest count of anything: every language of this wire holds it exactly."""
 FORBIDDEN_IN_NAMES = frozenset("{}:")
 
-LONGEST = timedelta(days=3650)
+MAX_DURATION = timedelta(days=3650)
 """The longest delay: the wire's scores have room for a few decades beside the priority."""
 
-NonNegative = Annotated[timedelta, Field(ge=timedelta(0), le=LONGEST)]
-Positive = Annotated[timedelta, Field(ge=timedelta(milliseconds=1), le=LONGEST)]
+NonNegative = Annotated[timedelta, Field(ge=timedelta(0), le=MAX_DURATION)]
+Positive = Annotated[timedelta, Field(ge=timedelta(milliseconds=1), le=MAX_DURATION)]
 
 
 def milliseconds(duration: timedelta) -> int:

@@ -10,8 +10,8 @@ from pydantic import AfterValidator, Field, model_validator
 
 from orchestration_queue.errors import InvalidOptionError
 from orchestration_queue.options.base import (
-    LONGEST,
     MAX_COUNT,
+    MAX_DURATION,
     MAX_NAME_LENGTH,
     MAX_PRIORITY,
     NonNegative,
@@ -26,8 +26,8 @@ __all__ = ["Backoff", "Deduplication", "Headers", "JobOptions", "Ordering", "Rat
 
 
 _LONGEST_HEADER = 4096
-FEWEST_TOKENS, MOST_TOKENS = 0.001, 1e12
-_Tokens = Annotated[float, Field(ge=FEWEST_TOKENS, le=MOST_TOKENS)]
+MIN_TOKENS, MAX_TOKENS = 0.001, 1e12
+_Tokens = Annotated[float, Field(ge=MIN_TOKENS, le=MAX_TOKENS)]
 """A number of tokens. The wire counts in thousandths, as whole numbers."""
 
 
@@ -51,7 +51,7 @@ class Backoff(Options):
     def wait_ms(self, failures: int, chance: float) -> int:
         """Milliseconds to wait after the given number of failures; ``chance`` in [0, 1) feeds the jitter."""
         doublings = failures - 1 if self.type == "exponential" else 0
-        longest = milliseconds(LONGEST)
+        longest = milliseconds(MAX_DURATION)
         base = min(milliseconds(self.delay) << min(doublings, longest.bit_length()), longest)
         return min(round(base + base * self.jitter * chance), longest)
 
@@ -144,7 +144,7 @@ class JobOptions(Options):
     lease: Annotated[timedelta, Field(ge=timedelta(seconds=1), le=timedelta(days=1))] | None = None
     """How long this job may go without a heartbeat before another worker takes it; None takes the worker's."""
     ordering: Ordering | None = None
-    cost: Annotated[float, Field(ge=0, le=MOST_TOKENS)] = 0
+    cost: Annotated[float, Field(ge=0, le=MAX_TOKENS)] = 0
     """Tokens it pays from its group's bucket; 0 means the default of one."""
     deduplication: Deduplication | None = None
     remove_on_complete: Retention | None = None
@@ -164,7 +164,7 @@ class JobOptions(Options):
                 f"Job id {self.job_id!r} {problem}, which the wire uses for its own keys; "
                 "use letters, digits, '.', '-' and '_'."
             )
-        if 0 < self.cost < FEWEST_TOKENS:
+        if 0 < self.cost < MIN_TOKENS:
             raise ValueError(
                 f"the wire counts tokens in thousandths, and a cost of {self.cost:g} would count as one token"
             )

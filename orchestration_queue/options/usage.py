@@ -27,7 +27,7 @@ Bound = Annotated[float, Field(gt=0, le=_MOST), AfterValidator(plain_number)]
 Name = Annotated[str, Field(min_length=1)]
 Amounts = Mapping[Name, Amount]
 
-_NOTHING: Mapping[str, float] = {}
+_EMPTY: Mapping[str, float] = {}
 
 
 class Usage(Options):
@@ -37,11 +37,11 @@ class Usage(Options):
     """The model that was asked."""
     provider: Name | None = None
     """Who runs it."""
-    tokens: Amounts = _NOTHING
+    tokens: Amounts = _EMPTY
     """Tokens by category, such as ``input`` and ``output``."""
     total_tokens: Amount | None = None
     """All tokens; None takes the sum of the categories."""
-    costs: Amounts = _NOTHING
+    costs: Amounts = _EMPTY
     """Costs by category."""
     total_cost: Amount | None = None
     """All costs; None takes the sum of the categories."""
@@ -91,13 +91,13 @@ class Budget(Options):
 
     max_tokens: Bound | None = None
     """Most tokens, weighted; None sets no bound."""
-    max_tokens_by: Mapping[Name, Bound] = _NOTHING
+    max_tokens_by: Mapping[Name, Bound] = _EMPTY
     """Most tokens of single categories, unweighted."""
-    token_weights: Amounts = _NOTHING
+    token_weights: Amounts = _EMPTY
     """How much a token of a category counts towards ``max_tokens``; 1 where nothing is said."""
     max_cost: Bound | None = None
     """Highest cost; None sets no bound."""
-    max_cost_by: Mapping[Name, Bound] = _NOTHING
+    max_cost_by: Mapping[Name, Bound] = _EMPTY
     """Highest cost of single categories."""
     cost_unit: Name | None = None
     """What costs are counted in, such as ``usd``."""

@@ -7,11 +7,11 @@ from datetime import timedelta
 from typing import Any
 
 from orchestration_queue.errors import InvalidOptionError
-from orchestration_queue.options.base import LONGEST, MAX_COUNT, MAX_NAME_LENGTH, MAX_PRIORITY, milliseconds
+from orchestration_queue.options.base import MAX_COUNT, MAX_DURATION, MAX_NAME_LENGTH, MAX_PRIORITY, milliseconds
 from orchestration_queue.options.fallback import Fallback
 from orchestration_queue.options.job import (
-    FEWEST_TOKENS,
-    MOST_TOKENS,
+    MAX_TOKENS,
+    MIN_TOKENS,
     Backoff,
     JobOptions,
     Ordering,
@@ -37,7 +37,7 @@ def backoff_from_wire(options: Mapping[str, Any]) -> Backoff | None:
         return None
     return Backoff(
         type=str(stored.get("type", "fixed")),
-        delay=timedelta(milliseconds=wire_number(stored.get("delay"), milliseconds(LONGEST))),
+        delay=timedelta(milliseconds=wire_number(stored.get("delay"), milliseconds(MAX_DURATION))),
         jitter=wire_number(stored.get("jitter"), 1),
     )
 
@@ -61,7 +61,7 @@ def retention_from_wire(option: object) -> Retention | None:
         case int(kept) if kept > 0:
             return Retention(count=min(kept, MAX_COUNT))
         case dict():
-            age_s, most = wire_number(option.get("age"), LONGEST.total_seconds()), _count(option.get("count"))
+            age_s, most = wire_number(option.get("age"), MAX_DURATION.total_seconds()), _count(option.get("count"))
             return Retention(count=most or None, age=timedelta(seconds=age_s) if age_s else None)
         case _:
             return None
@@ -80,14 +80,14 @@ def placement_from_wire(options: Mapping[str, Any]) -> JobOptions:
         attempts=_count(options.get("attempts")),
         ttl=_duration(options.get("ttl")),
         ordering=ordering,
-        cost=_cost(wire_number(options.get("cost"), bucket.capacity if bucket else MOST_TOKENS)),
+        cost=_cost(wire_number(options.get("cost"), bucket.capacity if bucket else MAX_TOKENS)),
         fallbacks=_fallbacks_from_wire(options.get("fallbacks")),
     )
 
 
 def _cost(tokens: float) -> float:
     """What the wire makes of so few tokens that it counts none."""
-    return tokens if tokens >= FEWEST_TOKENS else 0
+    return tokens if tokens >= MIN_TOKENS else 0
 
 
 def _fallbacks_from_wire(stored: object) -> tuple[Fallback, ...]:
@@ -131,4 +131,4 @@ def _count(stored: object) -> int:
 
 
 def _duration(stored_ms: object) -> timedelta:
-    return timedelta(milliseconds=int(wire_number(stored_ms, milliseconds(LONGEST))))
+    return timedelta(milliseconds=int(wire_number(stored_ms, milliseconds(MAX_DURATION))))

@@ -1,11 +1,11 @@
 """Schedules: when repeatable jobs run, as values and pure arithmetic."""
 
-from orchestration_queue.schedules.by_hand import id_by_hand, run_now
 from orchestration_queue.schedules.entry import SchedulerEntry
-from orchestration_queue.schedules.fires import Fire
-from orchestration_queue.schedules.ids import fire_id, flow_id_of
-from orchestration_queue.schedules.plan import Held, TickPlan
+from orchestration_queue.schedules.ids import flow_id_of, scheduled_job_id
+from orchestration_queue.schedules.manual_run import manual_job_id, run_now
+from orchestration_queue.schedules.plan import HeldRun, TickPlan
 from orchestration_queue.schedules.policies import MissedRuns, Overlap, Policies
+from orchestration_queue.schedules.scheduled_run import ScheduledRun
 from orchestration_queue.schedules.templates import SUBMIT_FLOW, FlowTemplate, JobTemplate
 from orchestration_queue.schedules.tick import Awaited, evaluate
 from orchestration_queue.schedules.timing import Timing
@@ -16,21 +16,21 @@ __all__ = [
     "Awaited",
     "Cron",
     "Every",
-    "Fire",
     "FlowTemplate",
-    "Held",
+    "HeldRun",
     "JobTemplate",
     "MissedRuns",
     "Overlap",
     "Policies",
     "RepeatAfterComplete",
     "Schedule",
+    "ScheduledRun",
     "SchedulerEntry",
     "TickPlan",
     "Timing",
     "evaluate",
-    "fire_id",
     "flow_id_of",
-    "id_by_hand",
+    "manual_job_id",
     "run_now",
+    "scheduled_job_id",
 ]

@@ -6,10 +6,10 @@ import hashlib
 
 from orchestration_queue.options import FORBIDDEN_IN_NAMES, MAX_NAME_LENGTH
 
-__all__ = ["fire_id", "flow_id_of"]
+__all__ = ["flow_id_of", "scheduled_job_id"]
 
 
-def fire_id(scheduler: str, due_ms: int, *, reserve: int = 0) -> str:
+def scheduled_job_id(scheduler: str, due_ms: int, *, reserve: int = 0) -> str:
     """The id of the job that a scheduler makes for one run: the same for every leader, and no other run's.
 
     Characters that job ids cannot carry are written as ``%`` and their bytes in hexadecimal. A name too long to fit

@@ -10,17 +10,17 @@ from orchestration_queue.protocol.functions import oq1
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import scheduling
 from orchestration_queue.schedules.entry import SchedulerEntry
-from orchestration_queue.schedules.fires import Fire
+from orchestration_queue.schedules.scheduled_run import ScheduledRun
 from orchestration_queue.schedules.timing import MAX_SAFE_INTEGER
 
-__all__ = ["CHECK_MS", "NEVER_MS", "Held", "TickPlan", "next_look"]
+__all__ = ["CHECK_MS", "NEVER_MS", "HeldRun", "TickPlan", "next_check"]
 
 CHECK_MS = 15_000
 """How often an entry is looked at that waits for something nobody tells of."""
 NEVER_MS = MAX_SAFE_INTEGER
 
 
-def next_look(name: str, entry: SchedulerEntry, now_ms: int) -> int:
+def next_check(name: str, entry: SchedulerEntry, now_ms: int) -> int:
     """When an entry is to be looked at that is as it should be now, epoch ms."""
     if entry.is_paused:
         return NEVER_MS
@@ -30,7 +30,7 @@ def next_look(name: str, entry: SchedulerEntry, now_ms: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldRun:
     """What becomes of an entry whose run is held back, because the job of the run before has not ended.
 
     Attributes:
@@ -47,36 +47,36 @@ class TickPlan:
     """What one tick does, all of it or nothing.
 
     Attributes:
-        fires: Jobs to add.
+        runs: Jobs to add.
         updates: Entries to store, as JSON text by name.
         deletions: Entries to remove.
         held: What is stored instead if the run of an entry is held back.
         misses: Runs that are left out because they are late: scheduler, and when it was due.
-        looks: When each entry that stays is to be looked at again, epoch ms.
+        checks: When each entry that stays is to be looked at again, epoch ms.
         next_due_ms: When the next run is due after this tick, epoch ms; None when none is planned.
     """
 
-    fires: tuple[Fire, ...] = ()
+    runs: tuple[ScheduledRun, ...] = ()
     updates: Mapping[str, str] = field(default_factory=dict)
     deletions: tuple[str, ...] = ()
-    held: Mapping[str, Held] = field(default_factory=dict)
+    held: Mapping[str, HeldRun] = field(default_factory=dict)
     misses: tuple[tuple[str, int], ...] = ()
-    looks: Mapping[str, int] = field(default_factory=dict)
+    checks: Mapping[str, int] = field(default_factory=dict)
     next_due_ms: int | None = None
 
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to write."""
-        return not (self.fires or self.updates or self.deletions or self.misses)
+        return not (self.runs or self.updates or self.deletions or self.misses)
 
     def write(self, keys: QueueKeys, token: str, now_ms: int) -> Operation[list[str] | None]:
         """All of it while the schedulers' lock is held with this token, else nothing; see :func:`scheduling.fire`."""
-        runs = [fire.written(now_ms) for fire in self.fires]
+        runs = [fire.written(now_ms) for fire in self.runs]
         return scheduling.fire(keys, token, now_ms, runs, self._entry_updates(), self.misses)
 
     def _entry_updates(self) -> list[oq1.EntryUpdate]:
         updates = [self._entry_update(name, scheduling.DROP, 0) for name in self.deletions]
-        return updates + [self._entry_update(name, self.updates.get(name, ""), at) for name, at in self.looks.items()]
+        return updates + [self._entry_update(name, self.updates.get(name, ""), at) for name, at in self.checks.items()]
 
     def _entry_update(self, name: str, entry: str, look_ms: int) -> oq1.EntryUpdate:
         held = self.held.get(name)

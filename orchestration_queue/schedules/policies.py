@@ -13,9 +13,9 @@ from pydantic import Field, model_validator
 from orchestration_queue.options import Options
 from orchestration_queue.schedules.timing import whole
 
-__all__ = ["MOST_MISSED", "MissedRuns", "Overlap", "Policies"]
+__all__ = ["MAX_MISSED", "MissedRuns", "Overlap", "Policies"]
 
-MOST_MISSED = 1000
+MAX_MISSED = 1000
 """The most missed runs of one schedule that are ever made up for."""
 
 
@@ -30,7 +30,7 @@ class MissedRuns(Options):
     mode: Literal["skip", "fire_once", "fire_all"] = "fire_once"
     """``fire_once`` makes up for any number of missed runs with one job, as every client of the wire does; ``skip``
     leaves them out; ``fire_all`` makes a job for each, the oldest first."""
-    max: Annotated[int, Field(ge=1, le=MOST_MISSED)] | None = None
+    max: Annotated[int, Field(ge=1, le=MAX_MISSED)] | None = None
     """Of ``fire_all``: make up for the latest so many, and leave out older ones."""
 
     @model_validator(mode="after")
@@ -90,7 +90,7 @@ class Policies:
         missed, overlap = extra.get("missed"), extra.get("overlap")
         return cls(
             missed=missed if isinstance(missed, str) and missed in ("skip", "fire_all") else "fire_once",
-            missed_max=min(max(1, whole(extra.get("missedMax")) or 1), MOST_MISSED),
+            missed_max=min(max(1, whole(extra.get("missedMax")) or 1), MAX_MISSED),
             overlap=Overlap(overlap) if isinstance(overlap, str) and overlap in _OVERLAPS else Overlap.ALLOW,
             jitter_ms=max(0, whole(extra.get("jitter")) or 0),
         )

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Literal, NoReturn, get_args
 
 from orchestration_queue.errors import UsageError
-from orchestration_queue.options import LONGEST, Fallback, fallback_from_wire, milliseconds
+from orchestration_queue.options import MAX_DURATION, Fallback, fallback_from_wire, milliseconds
 from orchestration_queue.protocol import codec
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.lease import GroupHold, Postponement, Suspension
@@ -196,9 +196,10 @@ def _duration_ms(what: str, duration: timedelta | float) -> int:
     """A duration as the wire counts time; at least a millisecond."""
     seconds = duration.total_seconds() if isinstance(duration, timedelta) else duration
     is_number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool) and math.isfinite(seconds)
-    if not is_number or not 0.001 <= seconds <= LONGEST.total_seconds():
+    if not is_number or not 0.001 <= seconds <= MAX_DURATION.total_seconds():
         raise UsageError(
-            f"{what} of {duration!r} is none; pass a timedelta or seconds, from a millisecond to {LONGEST.days} days."
+            f"{what} of {duration!r} is none; pass a timedelta or seconds, from a millisecond to "
+            f"{MAX_DURATION.days} days."
         )
     return milliseconds(timedelta(seconds=seconds))
 
@@ -206,7 +207,7 @@ def _duration_ms(what: str, duration: timedelta | float) -> int:
 def _moment_ms(until: datetime | timedelta) -> int:
     """A time as the wire counts it."""
     now = now_ms()
-    latest_ms = now + milliseconds(LONGEST)
+    latest_ms = now + milliseconds(MAX_DURATION)
     if isinstance(until, timedelta) and until >= timedelta(0):
         moment_ms = now + milliseconds(until)
     elif isinstance(until, datetime) and until.tzinfo is not None:
@@ -216,5 +217,5 @@ def _moment_ms(until: datetime | timedelta) -> int:
             f"{until!r} is no time to go on; pass a duration of 0 or more, or a datetime with a time zone."
         )
     if moment_ms > latest_ms:
-        raise UsageError(f"{until!r} is more than {LONGEST.days} days away; choose an earlier time.")
+        raise UsageError(f"{until!r} is more than {MAX_DURATION.days} days away; choose an earlier time.")
     return moment_ms

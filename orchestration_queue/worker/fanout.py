@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from orchestration_queue.errors import InvalidOptionError, LeaseLostError, PayloadError, UnrecoverableError
 from orchestration_queue.flows.elements import PAGE, ends, list_of
 from orchestration_queue.flows.ids import job_id_of, split_job_id
-from orchestration_queue.flows.mapping import MOST_ELEMENTS, ElementMap
+from orchestration_queue.flows.mapping import MAX_ELEMENTS, ElementMap
 from orchestration_queue.protocol import codec
 from orchestration_queue.protocol.functions.oq1 import NewJob
 from orchestration_queue.protocol.keys import QueueKeys
@@ -80,9 +80,9 @@ class FanOut:
             raise UnrecoverableError(
                 f"Node {plan.over!r} returned a {type(values).__name__}, and only lists can be mapped over; return one."
             )
-        if len(values) > MOST_ELEMENTS:
+        if len(values) > MAX_ELEMENTS:
             raise UnrecoverableError(
-                f"Node {plan.over!r} returned {len(values):,} elements, and {MOST_ELEMENTS:,} are the most; "
+                f"Node {plan.over!r} returned {len(values):,} elements, and {MAX_ELEMENTS:,} are the most; "
                 "return lists of some elements each, and let the task see to a whole list."
             )
         return values

@@ -17,7 +17,7 @@ from orchestration_queue.options import (
     retention_from_wire,
     wire_number,
 )
-from orchestration_queue.options.base import LONGEST
+from orchestration_queue.options.base import MAX_DURATION
 from orchestration_queue.protocol import codec
 from orchestration_queue.protocol.lease import KEEP, Completion, Failure, Lease
 from orchestration_queue.worker.interrupts import RateLimitError
@@ -102,7 +102,7 @@ def rate_limited(lease: Lease, error: RateLimitError, default: timedelta) -> Fai
         lease,
         "rate limited",
         max_attempts=lease.record.attempts_made + 2,
-        backoff_ms=milliseconds(min(max(delay, timedelta(0)), LONGEST)),
+        backoff_ms=milliseconds(min(max(delay, timedelta(0)), MAX_DURATION)),
         retention=_retention(lease, "removeOnFail"),
     )
 
@@ -113,7 +113,7 @@ def _wait_ms(lease: Lease, error: BaseException, chance: float, strategies: Mapp
     failures = lease.record.attempts_made + 1
     if strategy := strategies.get(backoff.type):
         try:
-            return milliseconds(min(max(strategy(failures, error), timedelta(0)), LONGEST))
+            return milliseconds(min(max(strategy(failures, error), timedelta(0)), MAX_DURATION))
         except Exception:
             log.exception(
                 "The backoff strategy %r gave no timedelta for job %s; its stored delay is used",

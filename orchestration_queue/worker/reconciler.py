@@ -12,21 +12,21 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 
 from orchestration_queue.errors import ServerError
-from orchestration_queue.flows import steering
+from orchestration_queue.flows import control
 from orchestration_queue.flows.elements import with_elements
 from orchestration_queue.flows.stored import (
     FAIL_FAST,
     TIMEOUT,
-    FlowFacts,
+    FlowSnapshot,
     FlowState,
     StoredFlow,
+    derive_state,
     due,
     epoch_ms,
-    judge,
-    look_at,
     outcome_of,
     read_flow,
     result_location,
+    schedule_check,
 )
 from orchestration_queue.options import milliseconds
 from orchestration_queue.protocol.call import Call, texts
@@ -99,59 +99,59 @@ class FlowReconciler:
     async def _look(self, flow_id: str) -> None:
         """See to one flow; one that cannot be seen to keeps no other waiting."""
         try:
-            facts = await self._connection.run(read_flow(self._keys, flow_id), repeatable=True)
-            if facts is None:
+            snapshot = await self._connection.run(read_flow(self._keys, flow_id), repeatable=True)
+            if snapshot is None:
                 await self._forget(flow_id)
             else:
-                await self._see_to(facts)
+                await self._see_to(snapshot)
         except ServerError as error:
             log.error("Flow %s of queue %s cannot be seen to: %s", flow_id, self._keys.queue, error)
             await self._look_again(flow_id, self._now_ms() + _UNREADABLE_MS)
 
-    async def _see_to(self, facts: FlowFacts) -> None:
-        flow, at_ms = facts.flow, self._now_ms()
-        if facts.is_removing:
-            await self._connection.follow(steering.remove(flow, at_ms))
-        elif facts.state is FlowState.SUBMITTING:
-            await self._sweep(facts, at_ms)
-        elif facts.state.is_final and _has_expired(facts, at_ms):
+    async def _see_to(self, snapshot: FlowSnapshot) -> None:
+        flow, at_ms = snapshot.flow, self._now_ms()
+        if snapshot.is_removing:
+            await self._connection.follow(control.remove(flow, at_ms))
+        elif snapshot.state is FlowState.SUBMITTING:
+            await self._sweep(snapshot, at_ms)
+        elif snapshot.state.is_final and _has_expired(snapshot, at_ms):
             await self._remove(flow, "its retention says so")
         else:
-            if facts.is_held and not facts.is_paused and at_ms > _created_ms(facts) + self._interval_ms:
+            if snapshot.is_held and not snapshot.is_paused and at_ms > _created_ms(snapshot) + self._interval_ms:
                 log.warning("The submission of flow %s broke off when all was there; its jobs start now", flow.id)
-                await self._connection.follow(steering.release(flow, at_ms))
-            records = await self._connection.follow(steering.survey(flow))
-            state = judge(facts, records)
-            await (self._end(facts, state, records) if state.is_final else self._keep(facts, records, at_ms))
+                await self._connection.follow(control.release(flow, at_ms))
+            records = await self._connection.follow(control.survey(flow))
+            state = derive_state(snapshot, records)
+            await (self._end(snapshot, state, records) if state.is_final else self._keep(snapshot, records, at_ms))
 
-    async def _sweep(self, facts: FlowFacts, at_ms: int) -> None:
-        given_up_ms = _created_ms(facts) + self._patience_ms
+    async def _sweep(self, snapshot: FlowSnapshot, at_ms: int) -> None:
+        given_up_ms = _created_ms(snapshot) + self._patience_ms
         if at_ms >= given_up_ms:
-            await self._remove(facts.flow, "its submission was given up")
+            await self._remove(snapshot.flow, "its submission was given up")
         else:
-            await self._look_again(facts.flow.id, given_up_ms)
+            await self._look_again(snapshot.flow.id, given_up_ms)
 
-    async def _keep(self, facts: FlowFacts, records: Mapping[str, JobRecord | None], at_ms: int) -> None:
+    async def _keep(self, snapshot: FlowSnapshot, records: Mapping[str, JobRecord | None], at_ms: int) -> None:
         """Tell who was not told, and stop what is to be stopped."""
-        flow = facts.flow
-        if facts.state.is_final:
+        flow = snapshot.flow
+        if snapshot.state.is_final:
             await self._connection.execute(Call("HSET", (self._keys.flow(flow.id),), ("state", FlowState.RUNNING)))
         whole = await self._connection.follow(with_elements(flow))
         if len(whole.jobs) > len(flow.jobs):
-            await self._reconcile(whole, await self._connection.follow(steering.survey(whole)), at_ms)
+            await self._reconcile(whole, await self._connection.follow(control.survey(whole)), at_ms)
         else:
             await self._reconcile(flow, records, at_ms)
-        reason = _reason_to_stop(facts, records, at_ms)
-        if reason is not None and facts.stopped is None:
+        reason = _reason_to_stop(snapshot, records, at_ms)
+        if reason is not None and snapshot.stopped is None:
             log.warning("Flow %s is stopped: %s", flow.id, reason)
-        reason = facts.stopped or reason
+        reason = snapshot.stopped or reason
         if reason is not None:
             # Again at each look, for whoever did it before may have died half-way.
-            callbacks = () if facts.is_cancelled else flow.record.options.callbacks
-            is_held = facts.is_held or facts.is_paused
-            await self._connection.follow(steering.cancel(flow, reason, at_ms, is_held=is_held, spare=callbacks))
+            callbacks = () if snapshot.is_cancelled else flow.record.options.callbacks
+            is_held = snapshot.is_held or snapshot.is_paused
+            await self._connection.follow(control.cancel(flow, reason, at_ms, is_held=is_held, spare=callbacks))
         next_ms = at_ms + max(self._interval_ms, _NODE_MS * len(whole.jobs))
-        deadline_ms = facts.deadline_ms if reason is None else None
+        deadline_ms = snapshot.deadline_ms if reason is None else None
         await self._look_again(flow.id, next_ms if deadline_ms is None else min(next_ms, deadline_ms))
 
     async def _reconcile(self, flow: StoredFlow, records: Mapping[str, JobRecord | None], at_ms: int) -> None:
@@ -160,8 +160,8 @@ class FlowReconciler:
         A job that is not kept told its dependents as it ended, if ever: where it did not, until the next look, it
         counts as failed.
         """
-        ended, gone = steering.untold(flow, records)
-        await self._connection.follow(steering.propagate(flow, [flow.jobs[name] for name in ended], at_ms))
+        ended, gone = control.find_pending_notifications(flow, records)
+        await self._connection.follow(control.propagate(flow, [flow.jobs[name] for name in ended], at_ms))
         lost, self._gone[flow.id] = gone & self._gone.get(flow.id, set()), gone
         news = tuple(
             News(job.keys.queue, job.job_id, flow.jobs[dep].keys.member(flow.jobs[dep].job_id), "failed")
@@ -171,21 +171,21 @@ class FlowReconciler:
         )
         await self._connection.follow(tell_all([(self._keys, Untold(news))], at_ms))
 
-    async def _end(self, facts: FlowFacts, state: FlowState, records: Mapping[str, JobRecord | None]) -> None:
+    async def _end(self, snapshot: FlowSnapshot, state: FlowState, records: Mapping[str, JobRecord | None]) -> None:
         """Note the end, look at it once more, and leave it then, or when its time to be kept is over."""
-        flow, keys, at_ms = facts.flow, self._keys, self._now_ms()
+        flow, keys, at_ms = snapshot.flow, self._keys, self._now_ms()
         self._gone.pop(flow.id, None)
         ends = [record.finished_at for record in records.values() if record is not None and record.finished_at]
         ended_ms = epoch_ms(max(ends)) if ends else at_ms
-        keep = result_location(facts)
+        keep = result_location(snapshot)
         calls = [
             Call("HSET", (keys.flow(flow.id),), ("state", state, "finishedAt", ended_ms)),
             Call("ZADD", (keys.flows_ended,), (ended_ms, flow.id)),
-            look_at(keys, flow.id, at_ms + _CONFIRM_MS),
+            schedule_check(keys, flow.id, at_ms + _CONFIRM_MS),
         ]
-        is_known = facts.state is state and facts.finished_at is not None
+        is_known = snapshot.state is state and snapshot.finished_at is not None
         if keep is not None:
-            calls[-1] = look_at(keys, flow.id, ended_ms + milliseconds(keep))
+            calls[-1] = schedule_check(keys, flow.id, ended_ms + milliseconds(keep))
         elif is_known:
             calls[-1] = Call("ZREM", (keys.flows_due,), (flow.id,))
         all_good(await self._connection.pipeline(calls, repeatable=True))
@@ -201,16 +201,16 @@ class FlowReconciler:
         page = (retention.count, retention.count + _REMOVED_AT_ONCE - 1)
         older = Call("ZREVRANGE", (self._keys.flows_ended,), page)
         for flow_id in texts(await self._connection.execute(older, repeatable=True)):
-            facts = await self._connection.run(read_flow(self._keys, flow_id), repeatable=True)
-            if facts is None:
+            snapshot = await self._connection.run(read_flow(self._keys, flow_id), repeatable=True)
+            if snapshot is None:
                 await self._forget(flow_id)
             else:
-                await self._remove(facts.flow, "newer ones have ended")
+                await self._remove(snapshot.flow, "newer ones have ended")
 
     async def _remove(self, flow: StoredFlow, why: str) -> None:
         log.info("Flow %s of queue %s is removed: %s", flow.id, self._keys.queue, why)
         self._gone.pop(flow.id, None)
-        await self._connection.follow(steering.remove(flow, self._now_ms()))
+        await self._connection.follow(control.remove(flow, self._now_ms()))
 
     async def _forget(self, flow_id: str) -> None:
         """Take a flow without a record out of the books."""
@@ -219,25 +219,25 @@ class FlowReconciler:
         all_good(await self._connection.pipeline(calls, repeatable=True))
 
     async def _look_again(self, flow_id: str, at_ms: int) -> None:
-        await self._connection.execute(look_at(self._keys, flow_id, at_ms), repeatable=True)
+        await self._connection.execute(schedule_check(self._keys, flow_id, at_ms), repeatable=True)
 
 
-def _created_ms(facts: FlowFacts) -> int:
-    return 0 if facts.created_at is None else epoch_ms(facts.created_at)
+def _created_ms(snapshot: FlowSnapshot) -> int:
+    return 0 if snapshot.created_at is None else epoch_ms(snapshot.created_at)
 
 
-def _has_expired(facts: FlowFacts, at_ms: int) -> bool:
-    keep = result_location(facts)
-    return keep is not None and facts.finished_at is not None and at_ms >= epoch_ms(facts.finished_at + keep)
+def _has_expired(snapshot: FlowSnapshot, at_ms: int) -> bool:
+    keep = result_location(snapshot)
+    return keep is not None and snapshot.finished_at is not None and at_ms >= epoch_ms(snapshot.finished_at + keep)
 
 
-def _reason_to_stop(facts: FlowFacts, records: Mapping[str, JobRecord | None], at_ms: int) -> str | None:
-    if facts.deadline_ms is not None and at_ms >= facts.deadline_ms:
+def _reason_to_stop(snapshot: FlowSnapshot, records: Mapping[str, JobRecord | None], at_ms: int) -> str | None:
+    if snapshot.deadline_ms is not None and at_ms >= snapshot.deadline_ms:
         return TIMEOUT
-    callbacks = facts.flow.record.options.callbacks
+    callbacks = snapshot.flow.record.options.callbacks
     has_failed = any(
         record is not None and record.state is JobState.FAILED and outcome_of(record) == "failed"
         for name, record in records.items()
         if name not in callbacks
     )
-    return FAIL_FAST if has_failed and facts.flow.record.options.fail_fast else None
+    return FAIL_FAST if has_failed and snapshot.flow.record.options.fail_fast else None

@@ -1,6 +1,6 @@
 """Firing the queue's repeatable jobs: whichever worker holds the lock does it, and a second one can do no harm.
 
-A fire is written together with the entry that says it happened, and only while the lock is ours. Its job id is made
+A run is written together with the entry that says it happened, and only while the lock is ours. Its job id is made
 of the schedule's name and the time it was due, so that even two leaders at once add the job once.
 """
 
@@ -56,7 +56,7 @@ class SchedulerLeader:
         self._grace_ms = max(GRACE_MS, 2 * milliseconds(interval))
 
     async def tick(self, due_ms: int) -> int:
-        """Fire what is due.
+        """ScheduledRun what is due.
 
         Costs nothing when nothing is; else two exchanges, and more once a minute, to find what other clients changed.
 
@@ -113,11 +113,11 @@ class SchedulerLeader:
         if replies is None:
             log.warning("The schedules of queue %s were taken over by another worker meanwhile", self._keys.queue)
             return
-        for fire, reply in zip(plan.fires, replies, strict=True):
-            if reply == fire.job_id:
-                log.info("Schedule %s of queue %s fired job %s", fire.name, self._keys.queue, reply)
+        for run, reply in zip(plan.runs, replies, strict=True):
+            if reply == run.job_id:
+                log.info("Schedule %s of queue %s fired job %s", run.name, self._keys.queue, reply)
             else:
-                log.info("Schedule %s of queue %s fired no job: %s", fire.name, self._keys.queue, reply)
+                log.info("Schedule %s of queue %s fired no job: %s", run.name, self._keys.queue, reply)
 
     async def finished(self, name: str) -> None:
         """A job has ended that its schedule waits for: the next one may follow."""

@@ -13,7 +13,7 @@ from orchestration_queue import Cron, Dag, Every, FlowTemplate, JobOptions, JobT
 from orchestration_queue.dagster import QueueResource, queue_schedules, scheduler_sensor
 from orchestration_queue.dagster.testing import evaluate_sensor
 from orchestration_queue.errors import InvalidNameError, InvalidOptionError
-from orchestration_queue.schedules.ids import fire_id
+from orchestration_queue.schedules.ids import scheduled_job_id
 from orchestration_queue.testing import running_worker
 from tests.dagster.ticks import SHORT, happened, target, tick
 from tests.waiting import wait_until_sync
@@ -55,7 +55,7 @@ def test_a_schedule_adds_the_job_that_the_queue_would_have_made(resource: QueueR
     assert run(defs, request, resource).success
     assert run(defs, request, resource).success  # launched again by hand
     (job,) = resource.queue(queue_name).get_jobs("waiting")
-    assert job.id == fire_id("nightly", DUE_MS)
+    assert job.id == scheduled_job_id("nightly", DUE_MS)
     record = job.record
     assert (record.name, record.data, record.max_attempts) == ("extract", {"deep": True}, 3)
 
@@ -147,13 +147,19 @@ def test_a_real_fire_becomes_a_run_at_its_scheduled_time(resource: QueueResource
         at = datetime.fromisoformat(first.tags["orchestration_queue/scheduled_at"])
         assert round(at.timestamp() * 1000) == planned
         assert first.run_key == f"nightly:{at.isoformat()}"
-        assert first.tags["orchestration_queue/job_id"] == fire_id("nightly", planned)
+        assert first.tags["orchestration_queue/job_id"] == scheduled_job_id("nightly", planned)
 
 
 def test_only_its_own_fires_count_and_each_once(resource: QueueResource, queue_name: str, raw: redis.Redis) -> None:
-    for job_id in ("17", "repeat.nightly", fire_id("nightly-2", DUE_MS), "x.1", *[fire_id("nightly", DUE_MS)] * 2):
+    for job_id in (
+        "17",
+        "repeat.nightly",
+        scheduled_job_id("nightly-2", DUE_MS),
+        "x.1",
+        *[scheduled_job_id("nightly", DUE_MS)] * 2,
+    ):
         happened(raw, queue_name, "added", job_id)
-    happened(raw, queue_name, "completed", fire_id("nightly", DUE_MS))
+    happened(raw, queue_name, "completed", scheduled_job_id("nightly", DUE_MS))
     (request,) = tick(made(queue_name), resource, None).run_requests
     assert request.run_key == "nightly:2026-03-29T03:00:00+00:00"
     (request,) = tick(made(queue_name, on="completed"), resource, None).run_requests
@@ -161,7 +167,7 @@ def test_only_its_own_fires_count_and_each_once(resource: QueueResource, queue_n
 
 
 def test_a_scheduled_time_may_mean_a_partition(resource: QueueResource, queue_name: str, raw: redis.Redis) -> None:
-    happened(raw, queue_name, "added", fire_id("nightly", DUE_MS))
+    happened(raw, queue_name, "added", scheduled_job_id("nightly", DUE_MS))
 
     @dg.asset(partitions_def=dg.DailyPartitionsDefinition("2026-01-01"))
     def table() -> None:

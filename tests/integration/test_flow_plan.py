@@ -83,11 +83,11 @@ def server(raw: redis.Redis) -> Server:
 
 def run_everything(server: Server, plan: FlowPlan, seed: int = 1) -> list[str]:
     """Complete nodes in any order the server allows; returns it. Fails when a node starts early, twice, or never."""
-    queues = {step.keys for step in plan.steps.values()}
+    queues = {step.keys for step in plan.nodes.values()}
     chance = random.Random(seed)
     order: list[str] = []
     waiting: deque[tuple[QueueKeys, str, str]] = deque()
-    while len(order) <= len(plan.steps):
+    while len(order) <= len(plan.nodes):
         waiting.extend((keys, entry, job_id) for keys in queues for entry, job_id in server.ready(keys))
         if not waiting:
             break
@@ -97,11 +97,11 @@ def run_everything(server: Server, plan: FlowPlan, seed: int = 1) -> list[str]:
         assert parts is not None
         node = parts[1]
         assert node not in order, f"{node} started twice"
-        missing = set(plan.steps[node].node.deps) - set(order)
+        missing = set(plan.nodes[node].node.deps) - set(order)
         assert not missing, f"{node} started before {missing}"
         server.complete(keys, entry, job_id)
         order.append(node)
-    assert sorted(order) == sorted(plan.steps), "every node ran"
+    assert sorted(order) == sorted(plan.nodes), "every node ran"
     return order
 
 
@@ -185,7 +185,7 @@ def test_workers_that_are_faster_than_the_submission_start_nothing_early(
         server.send(call)
         for entry, job_id in server.ready(keys):
             node = job_id.removeprefix("f.")
-            assert set(plan.steps[node].node.deps) <= set(done)
+            assert set(plan.nodes[node].node.deps) <= set(done)
             assert node not in done
             server.complete(keys, entry, job_id)
             done.append(node)
@@ -193,7 +193,7 @@ def test_workers_that_are_faster_than_the_submission_start_nothing_early(
         for entry, job_id in ready:
             server.complete(keys, entry, job_id)
             done.append(job_id.removeprefix("f."))
-    assert sorted(done) == sorted(plan.steps), "each once"
+    assert sorted(done) == sorted(plan.nodes), "each once"
 
 
 def snapshot(client: redis.Redis) -> dict[str, Any]:

@@ -148,14 +148,14 @@ def narrow(queue: str) -> Dag:
 
 
 def check_order(plan: FlowPlan, ran: Sequence[str]) -> None:
-    assert sorted(ran) == sorted(plan.steps), "each node once"
+    assert sorted(ran) == sorted(plan.nodes), "each node once"
     for place, name in enumerate(ran):
-        assert set(plan.steps[name].node.waits_for) <= set(ran[:place])
+        assert set(plan.nodes[name].node.waits_for) <= set(ran[:place])
 
 
 def started(raw: Any, plan: FlowPlan) -> list[str]:
     """The nodes that are anywhere but waiting for others."""
-    states = {name: raw.hget(step.keys.job(step.job_id), "state") for name, step in plan.steps.items()}
+    states = {name: raw.hget(step.keys.job(step.job_id), "state") for name, step in plan.nodes.items()}
     return [name for name, state in states.items() if state not in (None, "waiting-children")]
 
 
@@ -179,7 +179,7 @@ async def test_a_submitter_that_dies_at_any_call_starts_nothing_early_and_the_ne
         assert (record["state"], record.get("held")) == ("running", None)
     ran = Ran()
     async with ran.at_work(server_url, [keys.queue for keys in plans[0].queues]):
-        await wait_until(lambda: len(ran.nodes) >= len(plans[0].steps) * (len(plans) + 1), "the end of all", 60)
+        await wait_until(lambda: len(ran.nodes) >= len(plans[0].nodes) * (len(plans) + 1), "the end of all", 60)
         for plan in plans:
             check_order(plan, ran.of(plan.flow_id))
 
@@ -191,7 +191,7 @@ async def test_trips_whose_replies_were_lost_are_made_again(
     plan, ran = flows.compile(make(queue_name), "f"), Ran()
     submitter.follow(flows.launch(plan, now_ms(), is_fresh=True), repeats=True)
     async with ran.at_work(server_url, [keys.queue for keys in plan.queues]):
-        await wait_until(lambda: len(ran.nodes) >= len(plan.steps), "the end")
+        await wait_until(lambda: len(ran.nodes) >= len(plan.nodes), "the end")
     check_order(plan, ran.of("f"))
 
 
@@ -323,7 +323,7 @@ async def test_of_two_submitters_the_slower_leaves_the_flow_as_it_is(
         faster.follow(flows.launch(plan, now_ms(), is_fresh=True))
         faster.close()
         # Not only their handlers: workers set a flow right that is over while a node is not.
-        jobs = [step.keys.job(step.job_id) for step in plan.steps.values()]
+        jobs = [step.keys.job(step.job_id) for step in plan.nodes.values()]
         await wait_until(lambda: all(raw.hget(job, "state") == "completed" for job in jobs), "the end")
         raw.hset(plan.keys.flow("f"), "state", "completed")
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from orchestration_queue.protocol.functions.oq1 import EntryUpdate, NewJob, ScheduledRun
+from orchestration_queue.protocol.functions.oq1 import EntryUpdate, NewJob, RunOrigin
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import scheduling
 from tests.lua.oq1 import Own, load_own_library, new_job
@@ -29,7 +29,7 @@ def own(wire: Wire) -> Own:
 def fire(
     own: Own,
     token: str,
-    runs: Sequence[tuple[NewJob, ScheduledRun]] = (),
+    runs: Sequence[tuple[NewJob, RunOrigin]] = (),
     updates: Sequence[EntryUpdate] = (),
     misses: Sequence[tuple[str, int]] = (),
     looked_ms: int = 0,
@@ -38,9 +38,9 @@ def fire(
     return own.send(write.call)
 
 
-def run(name: str, due_ms: int, previous: str = "", overlap: str = "allow") -> tuple[NewJob, ScheduledRun]:
+def run(name: str, due_ms: int, previous: str = "", overlap: str = "allow") -> tuple[NewJob, RunOrigin]:
     job = new_job(name, custom_id=f"repeat.{name}.{due_ms}")
-    return job, ScheduledRun(name=name, due_ms=due_ms, previous=previous, overlap=overlap)
+    return job, RunOrigin(name=name, due_ms=due_ms, previous=previous, overlap=overlap)
 
 
 def update(name: str, entry: str = "new", look_ms: int = NOW + 9, **more: Any) -> EntryUpdate:

@@ -47,7 +47,7 @@ def submit(own: Own, nodes: Sequence[NewJob], edges: Pairs) -> list[str]:
 
 def submit_plan(own: Own, plan: FlowPlan) -> list[str]:
     """Submit a flow as its plan orders it."""
-    steps = [plan.steps[node.name] for level in reversed(plan.dag.levels) for node in level]
+    steps = [plan.nodes[node.name] for level in reversed(plan.dag.levels) for node in level]
     places = {step.node.name: place for place, step in enumerate(steps, 1)}
     nodes = [placed(step.node.job_name, step.data_text, step.options, NOW) for step in steps]
     # Dependents in the order in which the graph names them, as the plan lists them.
@@ -84,7 +84,7 @@ def test_any_graph_is_submitted_as_its_plan_would(own: Own, nodes: list[Node]) -
     ours, theirs = Own(own.wire.sibling("left")), Own(own.wire.sibling("right"))
     plan = flows.compile(Dag("graph", nodes, "left"), "f")
     replies = submit_plan(ours, plan)
-    assert sorted(replies) == sorted(step.job_id for step in plan.steps.values())
+    assert sorted(replies) == sorted(step.job_id for step in plan.nodes.values())
     send_all(theirs, flows.compile(Dag("graph", nodes, "right"), "f").calls(NOW))
     assert same_but_for_entries(ours.wire) == same_but_for_entries(theirs.wire)
     with ours.wire.unchanged():

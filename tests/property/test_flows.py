@@ -45,11 +45,11 @@ def compiled(edges: Edges) -> FlowPlan:
 
 
 def check_plan(plan: FlowPlan, edges: Edges) -> None:
-    order = {name: position for position, name in enumerate(plan.steps)}
+    order = {name: position for position, name in enumerate(plan.nodes)}
     assert order.keys() == edges.keys()
     for name, deps in edges.items():
         assert all(order[dep] < order[name] for dep in deps)
-        assert plan.steps[name].level == 1 + max((plan.steps[dep].level for dep in deps), default=-1)
+        assert plan.nodes[name].level == 1 + max((plan.nodes[dep].level for dep in deps), default=-1)
 
     created: dict[str, int] = {}
     told: Counter[tuple[str, str]] = Counter()
@@ -93,13 +93,13 @@ def check_submission(plan: FlowPlan, edges: Edges, queues: int) -> None:
         told.update((edge.dependency.job_id, ids[edge.dependent], edge.is_weak) for edge in graph.waits_for)
         wired.update((ids[edge.dependency], edge.dependent.job_id) for edge in graph.awaited_by)
         named = [edge.dependency for edge in graph.waits_for] + [edge.dependent for edge in graph.awaited_by]
-        assert all(ref.keys == plan.steps[ref.job_id[2:]].keys for ref in named)
-        assert all(plan.steps[job_id[2:]].keys == part.keys for job_id in ids)
-    assert created == Counter(step.job_id for step in plan.steps.values())
+        assert all(ref.keys == plan.nodes[ref.job_id[2:]].keys for ref in named)
+        assert all(plan.nodes[job_id[2:]].keys == part.keys for job_id in ids)
+    assert created == Counter(step.job_id for step in plan.nodes.values())
     every_edge = [(dep, name) for name, deps in edges.items() for dep in deps]
     assert wired == Counter((f"f.{dep}", f"f.{name}") for dep, name in every_edge)
     assert told == Counter(
-        (f"f.{dep}", f"f.{name}", dep in plan.steps[name].node.optional_deps) for dep, name in every_edge
+        (f"f.{dep}", f"f.{name}", dep in plan.nodes[name].node.optional_deps) for dep, name in every_edge
     )
     assert whole.is_held == (len(whole.parts) > 1)
     assert len({part.keys for part in whole.parts}) <= queues + 1

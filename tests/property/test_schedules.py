@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestration_queue.errors import ScheduleError
-from orchestration_queue.schedules import Cron, Policies, Timing, fire_id
+from orchestration_queue.schedules import Cron, Policies, Timing, scheduled_job_id
 from orchestration_queue.schedules.cron import CronPattern
 
 RANGES = [(0, 59), (0, 23), (1, 31), (1, 12), (0, 6)]
@@ -165,7 +165,9 @@ def test_cron_is_strictly_later_and_within_its_bounds(
 
 @given(st.text(), st.text(), TIMES, TIMES)
 def test_fire_ids_differ_unless_name_and_time_agree(name: str, other: str, due_ms: int, other_ms: int) -> None:
-    assert (fire_id(name, due_ms) == fire_id(other, other_ms)) == ((name, due_ms) == (other, other_ms))
+    assert (scheduled_job_id(name, due_ms) == scheduled_job_id(other, other_ms)) == (
+        (name, due_ms) == (other, other_ms)
+    )
 
 
 @given(st.text(min_size=1), TIMES, st.integers(0, 10**7))

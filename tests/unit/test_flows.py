@@ -340,7 +340,7 @@ def test_a_wide_fan_in_is_told_in_parts() -> None:
 def test_prefix_reaches_every_key() -> None:
     for call in flows.compile(diamond(), "f", prefix="acme").calls(NOW):
         assert all(key.startswith("acme:{data}:") for key in call.keys)
-    assert flows.compile(diamond(), "f", prefix="acme").steps["A"].member == "acme:{data}:f.A"
+    assert flows.compile(diamond(), "f", prefix="acme").nodes["A"].member == "acme:{data}:f.A"
 
 
 def test_builder_and_values_say_the_same() -> None:
@@ -501,7 +501,7 @@ def test_callbacks_of_an_included_flow_hear_of_its_own_nodes() -> None:
 def test_the_flows_priority_is_that_of_nodes_that_wait_for_nothing() -> None:
     own = Node("own", options=JobOptions(priority=9))
     dag = Dag("d", [Node("a"), own, Node("b", deps=["a"])], "q", FlowOptions(priority=3))
-    steps = flows.compile(dag, "f").steps
+    steps = flows.compile(dag, "f").nodes
     assert {name: step.options.priority for name, step in steps.items()} == {"a": 3, "own": 9, "b": 0}
 
 

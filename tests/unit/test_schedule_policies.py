@@ -26,9 +26,9 @@ from orchestration_queue.schedules import (
     SchedulerEntry,
     Timing,
     evaluate,
-    fire_id,
     flow_id_of,
     run_now,
+    scheduled_job_id,
 )
 
 NOW = 1_700_000_000_000  # a Tuesday
@@ -113,7 +113,7 @@ def wire_decision(members: dict[str, Any], now_ms: int) -> str:
         return "delete"
     if not members.get("nextRun") or members["nextRun"] > now_ms:
         return "skip"
-    return "fire"
+    return "run"
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_other_clients_neither_run_nor_remove_what_is_not_for_them(entry: Schedu
 def test_a_hidden_pattern_is_run_by_ours() -> None:
     entry = initial(Cron(OR_PATTERN, day_or=True))
     plan = evaluate({"x": entry.dump()}, entry.next_run)
-    assert [fire.due_ms for fire in plan.fires] == [entry.next_run]
+    assert [run.due_ms for run in plan.runs] == [entry.next_run]
     after = SchedulerEntry.parse(plan.updates["x"])
     assert after is not None
     assert after.next_run > entry.next_run
@@ -147,7 +147,7 @@ def test_another_workers_continuation_does_not_end_a_pause() -> None:
     paused = initial(RepeatAfterComplete(60)).paused()
     text = json.dumps({**paused.members, "nextRun": NOW + 5})
     plan = evaluate({"x": text}, NOW + HOUR)
-    assert plan.fires == ()
+    assert plan.runs == ()
     again = SchedulerEntry.parse(plan.updates["x"])
     assert again is not None
     assert (again.members["nextRun"], again.next_run, again.is_paused) == (0, NOW + 5, True)
@@ -156,12 +156,12 @@ def test_another_workers_continuation_does_not_end_a_pause() -> None:
 def test_all_missed_runs_within_the_limit_and_the_tick() -> None:
     members = {"every": 1000, "nextRun": NOW, "iterationCount": 0, "oq": {"missed": "fire_all", "missedMax": 200}}
     plan = evaluate({"x": json.dumps(members)}, NOW + 99_500)
-    assert [fire.due_ms for fire in plan.fires] == [NOW + 1000 * run for run in range(50)]
+    assert [run.due_ms for run in plan.runs] == [NOW + 1000 * run for run in range(50)]
     rest = evaluate(plan.updates, NOW + 99_500)
-    assert [fire.due_ms for fire in rest.fires] == [NOW + 1000 * run for run in range(50, 100)]
+    assert [run.due_ms for run in rest.runs] == [NOW + 1000 * run for run in range(50, 100)]
     assert evaluate(rest.updates, NOW + 99_500).is_empty
     last = evaluate({"x": json.dumps({**members, "limit": 3})}, NOW + 99_500)
-    assert (len(last.fires), last.deletions) == (3, ("x",))
+    assert (len(last.runs), last.deletions) == (3, ("x",))
 
 
 def test_the_latest_missed_runs_of_a_cron_are_found_however_long_ago_the_first_was() -> None:
@@ -180,20 +180,20 @@ def test_a_queued_last_run_is_still_made_and_then_the_schedule_goes() -> None:
     assert wire_decision(json.loads(held), NOW + HOUR) == "skip"
     assert evaluate({"x": held}, NOW + 1, awaited={"x": Awaited("open")}).is_empty
     plan = evaluate({"x": held}, NOW + 1, awaited={"x": Awaited("ended", NOW)})
-    assert ([fire.due_ms for fire in plan.fires], plan.deletions) == ([NOW], ("x",))
+    assert ([run.due_ms for run in plan.runs], plan.deletions) == ([NOW], ("x",))
 
 
 def test_a_run_by_hand_has_an_id_of_its_own() -> None:
     for name in ("nightly", "x" * 300, "a.b:c"):
-        (fire,) = run_now(name, initial(Every(60)), NOW).fires
-        assert name_problem(fire.job_id) is None
-        assert fire.job_id != fire_id(name, NOW)
-        assert fire.due_ms == NOW
+        (run,) = run_now(name, initial(Every(60)), NOW).runs
+        assert name_problem(run.job_id) is None
+        assert run.job_id != scheduled_job_id(name, NOW)
+        assert run.due_ms == NOW
 
 
 def test_a_run_by_hand_leaves_an_entry_that_needs_no_guard_alone() -> None:
     plan = run_now("x", initial(Every(60, limit=1)), NOW)
-    assert (len(plan.fires), plan.updates, plan.looks, plan.deletions) == (1, {}, {}, ())
+    assert (len(plan.runs), plan.updates, plan.checks, plan.deletions) == (1, {}, {}, ())
 
 
 def test_a_run_by_hand_is_the_last_job_of_a_schedule_that_lets_none_overlap() -> None:
@@ -201,10 +201,10 @@ def test_a_run_by_hand_is_the_last_job_of_a_schedule_that_lets_none_overlap() ->
     plan = run_now("x", entry, NOW + 5)
     after = SchedulerEntry.parse(plan.updates["x"])
     assert after is not None
-    assert (plan.fires[0].previous, after.last_job, after.queued) == ("", plan.fires[0].job_id, 0)
+    assert (plan.runs[0].previous, after.last_job, after.queued) == ("", plan.runs[0].job_id, 0)
     assert (after.next_run, after.iteration_count) == (entry.next_run, 0)
     again = run_now("x", after, NOW + 6)
-    assert (again.fires[0].previous, again.fires[0].overlap) == (after.last_job, "queue_one")
+    assert (again.runs[0].previous, again.runs[0].overlap) == (after.last_job, "queue_one")
     held = SchedulerEntry.parse(again.held["x"].text or "")
     assert held is not None
     assert (held.queued, held.last_job, held.next_run) == (NOW + 6, after.last_job, entry.next_run)
@@ -212,7 +212,7 @@ def test_a_run_by_hand_is_the_last_job_of_a_schedule_that_lets_none_overlap() ->
 
 def test_runs_by_hand_of_repeat_after_complete_never_overlap_either() -> None:
     plan = run_now("x", initial(RepeatAfterComplete(60)), NOW)
-    assert plan.fires[0].scheduler_name == "x", "its end decides about the next"
+    assert plan.runs[0].scheduler_name == "x", "its end decides about the next"
     waiting = SchedulerEntry.parse(plan.updates["x"])
     assert waiting is not None
     assert (waiting.waits_for_completion, waiting.iteration_count) == (True, 0)
@@ -223,7 +223,9 @@ def test_runs_by_hand_of_repeat_after_complete_never_overlap_either() -> None:
 
 
 def test_flow_ids_tell_schedules_and_times_apart() -> None:
-    jobs = [fire_id(name, due) for name in ("a", "a.1", "a%2E1", "x" * 300, "y" * 300) for due in (1, NOW)] + ["17"]
+    jobs = [scheduled_job_id(name, due) for name in ("a", "a.1", "a%2E1", "x" * 300, "y" * 300) for due in (1, NOW)] + [
+        "17"
+    ]
     flows = [flow_id_of(job_id) for job_id in jobs]
     assert len(set(flows)) == len(jobs)
     assert all("." not in flow and name_problem(f"{flow}.{'n' * 60}") is None for flow in flows)

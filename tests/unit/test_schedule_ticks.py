@@ -15,7 +15,7 @@ from orchestration_queue.schedules import (
     SchedulerEntry,
     TickPlan,
     evaluate,
-    fire_id,
+    scheduled_job_id,
 )
 
 NOW = 1_700_000_000_000  # 2023-11-14 22:13:20 UTC
@@ -36,10 +36,10 @@ def tick(now_ms: int = NOW, **members: Any) -> TickPlan:
 
 def test_due_entry_fires_once_however_much_was_missed() -> None:
     plan = tick(every=1000, nextRun=NOW - 3500, template={"name": "load", "data": [1], "opts": {"attempts": 2}})
-    (fire,) = plan.fires
-    assert (fire.name, fire.job_name, fire.data_text, fire.due_ms) == ("nightly", "load", "[1]", NOW - 3500)
-    assert (fire.options.job_id, fire.options.attempts) == (f"repeat.nightly.{NOW - 3500}", 2)
-    assert (fire.options_text, fire.scheduler_name) == ('{"attempts":2}', "")
+    (run,) = plan.runs
+    assert (run.name, run.job_name, run.data_text, run.due_ms) == ("nightly", "load", "[1]", NOW - 3500)
+    assert (run.options.job_id, run.options.attempts) == (f"repeat.nightly.{NOW - 3500}", 2)
+    assert (run.options_text, run.scheduler_name) == ('{"attempts":2}', "")
     assert json.loads(plan.updates["nightly"]) == {
         "every": 1000,
         "iterationCount": 1,
@@ -52,16 +52,16 @@ def test_due_entry_fires_once_however_much_was_missed() -> None:
 
 
 def test_template_defaults() -> None:
-    (fire,) = tick(every=1000).fires
-    assert (fire.job_name, fire.data_text, fire.options_text) == ("nightly", "{}", "{}")
-    assert tick(every=1000, template={"data": None}).fires[0].data_text == "null"
+    (run,) = tick(every=1000).runs
+    assert (run.job_name, run.data_text, run.options_text) == ("nightly", "{}", "{}")
+    assert tick(every=1000, template={"data": None}).runs[0].data_text == "null"
 
 
 def test_template_options_of_any_client_are_kept_and_placed() -> None:
     stored = {"priority": 9999, "attempts": -1, "ttl": 5000, "lifo": True, "delay": 60, "fallbacks": [{"model": "x"}]}
-    (fire,) = tick(every=1000, template={"opts": stored}).fires
-    assert json.loads(fire.options_text) == stored
-    options = fire.options
+    (run,) = tick(every=1000, template={"opts": stored}).runs
+    assert json.loads(run.options_text) == stored
+    options = run.options
     assert (options.priority, options.attempts, options.ttl, options.lifo) == (2048, 0, 5 * SECOND, True)
     assert options.delay == timedelta(0)
 
@@ -74,7 +74,7 @@ def test_members_of_other_clients_survive() -> None:
 
 def test_repeat_after_complete_waits_for_its_job() -> None:
     plan = tick(repeatAfterComplete=1000)
-    assert plan.fires[0].scheduler_name == "nightly"
+    assert plan.runs[0].scheduler_name == "nightly"
     after = SchedulerEntry.parse(plan.updates["nightly"])
     assert after is not None
     assert (after.next_run, after.iteration_count) == (0, 1)
@@ -118,7 +118,7 @@ def test_left_as_it_is(members: dict[str, Any]) -> None:
 )
 def test_removed_without_a_job(members: dict[str, Any]) -> None:
     plan = tick(**members)
-    assert (plan.fires, dict(plan.updates), plan.deletions) == ((), {}, ("nightly",))
+    assert (plan.runs, dict(plan.updates), plan.deletions) == ((), {}, ("nightly",))
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_removed_without_a_job(members: dict[str, Any]) -> None:
 )
 def test_the_last_run_removes_the_entry(members: dict[str, Any]) -> None:
     plan = tick(**members)
-    assert len(plan.fires) == 1
+    assert len(plan.runs) == 1
     assert (dict(plan.updates), plan.deletions) == ({}, ("nightly",))
 
 
@@ -145,7 +145,7 @@ def test_a_broken_entry_does_not_block_others() -> None:
         "later": entry_text(every=1000, nextRun=NOW + 5),
     }
     plan = evaluate(entries, NOW)
-    assert [fire.name for fire in plan.fires] == ["fine"]
+    assert [run.name for run in plan.runs] == ["fine"]
     assert plan.deletions == ("broken",)
     assert json.loads(plan.updates["fine"])["nextRun"] == ms("2023-11-14 23:00")
     assert plan.next_due_ms == NOW + 5
@@ -154,9 +154,9 @@ def test_a_broken_entry_does_not_block_others() -> None:
 def test_two_leaders_of_one_entry_make_one_job() -> None:
     entries = {"nightly": entry_text(every=1000, nextRun=NOW - 10)}
     first, second = evaluate(entries, NOW), evaluate(entries, NOW + 3)
-    assert first.fires[0].options.job_id == second.fires[0].options.job_id
+    assert first.runs[0].options.job_id == second.runs[0].options.job_id
     later = evaluate(first.updates, NOW + 990)
-    assert later.fires[0].options.job_id != first.fires[0].options.job_id
+    assert later.runs[0].options.job_id != first.runs[0].options.job_id
 
 
 def test_limit_counts_over_ticks() -> None:
@@ -164,7 +164,7 @@ def test_limit_counts_over_ticks() -> None:
     fired = 0
     for second in range(10):
         plan = evaluate(entries, NOW + second * 1000)
-        fired += len(plan.fires)
+        fired += len(plan.runs)
         entries |= plan.updates
         for name in plan.deletions:
             del entries[name]
@@ -175,8 +175,8 @@ NAMES = ["nightly", "a:b", "a%3Ab", "{a}", "a.1", "a", "a\n", "ü", "%", "", "x"
 
 
 def test_fire_ids_are_legal_and_tell_schedulers_apart() -> None:
-    ids = [fire_id(name, due) for name in NAMES for due in (1, NOW)]
+    ids = [scheduled_job_id(name, due) for name in NAMES for due in (1, NOW)]
     assert len(set(ids)) == len(ids)
     assert [name_problem(job_id) for job_id in ids] == [None] * len(ids)
-    assert fire_id("etl.nightly", NOW) == f"repeat.etl.nightly.{NOW}"
-    assert fire_id("a:b", NOW) == f"repeat.a%3Ab.{NOW}"
+    assert scheduled_job_id("etl.nightly", NOW) == f"repeat.etl.nightly.{NOW}"
+    assert scheduled_job_id("a:b", NOW) == f"repeat.a%3Ab.{NOW}"

@@ -12,9 +12,9 @@ from orchestration_queue.client.flow_status import STATUS_FIELDS, FlowStatus, cr
 from orchestration_queue.client.progress import PROGRESS_FIELDS, TREE_FIELDS, FlowProgress, flow_nodes
 from orchestration_queue.client.values import ENDINGS, Deadline, FlowNode
 from orchestration_queue.errors import StateError, UsageError
-from orchestration_queue.flows import FlowPlan, steering
+from orchestration_queue.flows import FlowPlan, control
 from orchestration_queue.flows.elements import element_names, maps, with_elements
-from orchestration_queue.flows.stored import FlowFacts, FlowJob, FlowState, StoredFlow, read_flow
+from orchestration_queue.flows.stored import FlowJob, FlowSnapshot, FlowState, StoredFlow, read_flow
 from orchestration_queue.protocol.events import Event
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import reading
@@ -77,9 +77,9 @@ class AsyncFlow:
         return list(zip(jobs, await self._channel.follow(reading.jobs(wanted, fields)), strict=True))
 
     async def _survey(self, fields: Sequence[str]) -> dict[str, JobRecord | None]:
-        return await self._channel.follow(steering.survey(self.graph, fields))
+        return await self._channel.follow(control.survey(self.graph, fields))
 
-    async def _facts(self) -> FlowFacts:
+    async def _facts(self) -> FlowSnapshot:
         facts = await self._channel.look(read_flow(self.graph.keys, self.id))
         if facts is None:
             raise StateError(
@@ -104,7 +104,7 @@ class AsyncFlow:
     async def tree(self) -> list[FlowNode]:
         """The nodes as they stand, dependencies before dependents. One trip per thousand nodes and elements."""
         whole = await self._channel.follow(with_elements(self.graph))
-        return flow_nodes(whole, await self._channel.follow(steering.survey(whole, TREE_FIELDS)), self.graph.jobs)
+        return flow_nodes(whole, await self._channel.follow(control.survey(whole, TREE_FIELDS)), self.graph.jobs)
 
     async def elements(self, node: str) -> list[FlowNode]:
         """The elements of a node that maps, as far as they have been added, in order. One trip, and one per thousand.
@@ -237,7 +237,7 @@ class AsyncFlow:
         facts = await self._channel.look(read_flow(self.graph.keys, self.id))
         is_held = facts is not None and (facts.is_held or facts.is_paused)
         return await self._channel.follow(
-            steering.cancel(self.graph, reason, now_ms(), is_held=is_held, is_recorded=facts is not None)
+            control.cancel(self.graph, reason, now_ms(), is_held=is_held, is_recorded=facts is not None)
         )
 
     async def retry(self) -> list[str]:
@@ -250,7 +250,7 @@ class AsyncFlow:
             StateError: There is no record of it (any more).
         """
         await self._facts()
-        return await self._channel.follow(steering.retry(self.graph, now_ms()))
+        return await self._channel.follow(control.retry(self.graph, now_ms()))
 
     async def pause(self) -> None:
         """Start no more nodes of those that wait for others; what is ready or runs goes on.
@@ -260,7 +260,7 @@ class AsyncFlow:
         """
         if (await self._facts()).state.is_final:
             raise StateError(f"Flow {self.id!r} has ended, so there is nothing to pause; look at it with `status`.")
-        await self._channel.follow(steering.pause(self.graph))
+        await self._channel.follow(control.pause(self.graph))
 
     async def resume(self) -> None:
         """Let held nodes go on; a flow that is not paused stays as it is.
@@ -270,7 +270,7 @@ class AsyncFlow:
         """
         if (await self._facts()).state is FlowState.SUBMITTING:
             raise StateError(f"Flow {self.id!r} is not all there yet; submit it again to complete it.")
-        await self._channel.follow(steering.release(self.graph, now_ms()))
+        await self._channel.follow(control.release(self.graph, now_ms()))
 
     async def remove(self) -> None:
         """Remove all its jobs, and its record.
@@ -281,4 +281,4 @@ class AsyncFlow:
         status = await self.status()
         if status.state is FlowState.RUNNING:
             raise StateError(f"Flow {self.id!r} runs, so it cannot be removed; cancel it first, and wait for its end.")
-        await self._channel.follow(steering.remove(self.graph, now_ms()))
+        await self._channel.follow(control.remove(self.graph, now_ms()))

@@ -1,4 +1,4 @@
-"""A queue's repeatable jobs: set, look up, remove. Workers fire them."""
+"""A queue's repeatable jobs: set, look up, remove. Workers run them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from orchestration_queue.errors import InvalidNameError, InvalidOptionError, Sch
 from orchestration_queue.protocol.operations import adding, reading, scheduling
 from orchestration_queue.protocol.operations.adding import Addition
 from orchestration_queue.protocol.operations.scheduling import PastRun
-from orchestration_queue.schedules import Fire, JobTemplate, Schedule, SchedulerEntry, id_by_hand, run_now
+from orchestration_queue.schedules import JobTemplate, Schedule, ScheduledRun, SchedulerEntry, manual_job_id, run_now
 from orchestration_queue.server.clock import epoch_ms, now_ms
 
 __all__ = ["AsyncJobSchedulers"]
@@ -48,11 +48,11 @@ class AsyncJobSchedulers(AsyncQueueClient):
             template: What jobs it makes; default jobs of the scheduler's name, without data.
 
         Returns:
-            The entry as stored; ``next_run`` says when it first fires.
+            The entry as stored; ``next_run`` says when it first runs.
 
         Raises:
             InvalidNameError: The name is empty, or no text.
-            ScheduleError: The schedule never fires within its bounds.
+            ScheduleError: The schedule never runs within its bounds.
             PayloadError: The template's data is not JSON, or too large.
             SchedulerBusyError: Another process held the lock for 5 s.
         """
@@ -159,28 +159,28 @@ class AsyncJobSchedulers(AsyncQueueClient):
         async with self._locked(name) as token:
             entry = await self.require(name)
             # Nothing is written for a run that was made before: the entry may have gone on since.
-            if moment_ms is not None and (standing := await self._standing(id_by_hand(name, moment_ms))):
+            if moment_ms is not None and (standing := await self._standing(manual_job_id(name, moment_ms))):
                 return standing
             at_ms = now_ms() if moment_ms is None else moment_ms
             while True:
                 plan = run_now(name, entry, at_ms)
-                if not plan.fires:
+                if not plan.runs:
                     return None
                 replies = await self._channel.run(plan.write(self.keys, token, at_ms))
                 if replies is None:
                     raise SchedulerBusyError(self.name, scheduling.EDIT_LOCK_MS / 1000)
                 if replies != ["duplicate"]:
-                    (fire,) = plan.fires
-                    return self._fired(fire, at_ms) if replies == [fire.job_id] else None
+                    (run,) = plan.runs
+                    return self._fired(run, at_ms) if replies == [run.job_id] else None
                 at_ms += 1  # a millisecond has one run; who comes second in it takes the next
 
     async def _standing(self, job_id: str) -> AsyncJob | None:
         record = await self._channel.look(reading.job(self.keys, job_id))
         return None if record is None else AsyncJob(self._channel, self.keys, job_id, record, is_new=False)
 
-    def _fired(self, fire: Fire, at_ms: int) -> AsyncJob:
-        sent = Addition(fire.job_name, fire.data_text, fire.options, options_text=fire.options_text)
-        return AsyncJob(self._channel, self.keys, fire.job_id, adding.as_sent(fire.job_id, sent, at_ms), is_new=True)
+    def _fired(self, run: ScheduledRun, at_ms: int) -> AsyncJob:
+        sent = Addition(run.job_name, run.data_text, run.options, options_text=run.options_text)
+        return AsyncJob(self._channel, self.keys, run.job_id, adding.as_sent(run.job_id, sent, at_ms), is_new=True)
 
     async def next_runs(self, name: str, count: int = 10) -> Sequence[datetime]:
         """When a scheduler is planned to run next, by the clock of its zone; its jitter comes on top.

@@ -10,7 +10,7 @@ from orchestration_queue.client import Flow
 from orchestration_queue.client._sync.events import EventReader
 from orchestration_queue.client.progress import FlowProgress
 from orchestration_queue.client.values import ENDINGS
-from orchestration_queue.flows import Step
+from orchestration_queue.flows import PlannedNode
 from orchestration_queue.flows.stored import outcome_of
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import reading
@@ -47,7 +47,7 @@ class FlowListener:
         """The nodes that did not run or will not, because they waited, near or far, for a failed one."""
         return [*self._unrun, *self._progress.blocked]
 
-    def completed(self) -> Iterator[tuple[Step, JobRecord]]:
+    def completed(self) -> Iterator[tuple[PlannedNode, JobRecord]]:
         """Yield each node as it completes, with its job's record; ends when no node will finish any more."""
         cursors = {keys: self._connection.run(reading.last_event_id(keys), repeatable=True) for keys in self._queues()}
         with EventReader(self._connection, cursors) as events:
@@ -58,11 +58,11 @@ class FlowListener:
                 self._await_news(events)
 
     def _queues(self) -> set[QueueKeys]:
-        return {step.keys for step in self._flow.plan.steps.values()}
+        return {step.keys for step in self._flow.plan.nodes.values()}
 
-    def _look(self) -> Iterator[tuple[Step, JobRecord]]:
+    def _look(self) -> Iterator[tuple[PlannedNode, JobRecord]]:
         records = self._flow.records()
-        for name, step in self._flow.plan.steps.items():
+        for name, step in self._flow.plan.nodes.items():
             if name not in self._progress.unfinished:
                 continue
             record = records.get(name)
@@ -78,7 +78,7 @@ class FlowListener:
 
     def _await_news(self, events: EventReader) -> None:
         """Wait until one of the open nodes may have finished, or it is time to look anyway."""
-        open_jobs = {self._flow.plan.steps[name].job_id for name in self._progress.unfinished}
+        open_jobs = {self._flow.plan.nodes[name].job_id for name in self._progress.unfinished}
         deadline = time.monotonic() + _LOOK_AGAIN.total_seconds()
         while (left_s := deadline - time.monotonic()) > 0:
             if any(event.job_id in open_jobs and event.type in ENDINGS for _, event in events.read(left_s)):

@@ -14,7 +14,7 @@ from orchestration_queue.dagster.assets.flow_listener import FlowListener
 from orchestration_queue.dagster.assets.metadata import job_metadata
 from orchestration_queue.dagster.resources import QueueResource
 from orchestration_queue.errors import StateError
-from orchestration_queue.flows import Dag, Step
+from orchestration_queue.flows import Dag, PlannedNode
 from orchestration_queue.protocol.operations import reading
 from orchestration_queue.protocol.record import JobRecord
 
@@ -67,9 +67,9 @@ class FlowStep:
 
     def _take_up(self, flow: Flow) -> None:
         """In a further attempt the flow was there already, and what failed gets its attempts again."""
-        queues = ", ".join(sorted({step.keys.queue for step in flow.plan.steps.values()}))
+        queues = ", ".join(sorted({step.keys.queue for step in flow.plan.nodes.values()}))
         verb = "Submitted" if flow.is_new else "Joined"
-        self.context.log.info(f"{verb} flow {flow.id}: {len(flow.plan.steps)} nodes in {queues}")
+        self.context.log.info(f"{verb} flow {flow.id}: {len(flow.plan.nodes)} nodes in {queues}")
         if flow.is_new:
             return
         records = flow.records()
@@ -77,7 +77,7 @@ class FlowStep:
             reason = records[name].failed_reason if name in records else None
             self.context.log.info(f"Retrying node {name}, which failed before: {reason}")
 
-    def _materialized(self, flow: Flow, step: Step, record: JobRecord) -> dg.MaterializeResult[None]:
+    def _materialized(self, flow: Flow, step: PlannedNode, record: JobRecord) -> dg.MaterializeResult[None]:
         logs = self.resource.connection.run(reading.logs(step.keys, record.id), repeatable=True)
         for line in logs:
             self.context.log.info(f"{step.node.name}: {line}")

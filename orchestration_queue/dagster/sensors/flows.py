@@ -19,7 +19,7 @@ from orchestration_queue.dagster.sensors.listening import QueueEvent, listen
 from orchestration_queue.dagster.sensors.options import Listening, ListenOptions, checked_queues, default_name
 from orchestration_queue.errors import InvalidOptionError, StateError
 from orchestration_queue.flows import job_id_of, split_job_id
-from orchestration_queue.flows.stored import FlowFacts, FlowState, read_flow
+from orchestration_queue.flows.stored import FlowSnapshot, FlowState, read_flow
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import reading
 from orchestration_queue.protocol.operations.steps import all_good, chunks
@@ -181,7 +181,7 @@ class _Watch:
                     if status.state in self._ends:
                         self.ended[flow_id] = status
 
-    def _facts(self, flow_ids: Sequence[str]) -> Iterable[tuple[str, FlowFacts | None]]:
+    def _facts(self, flow_ids: Sequence[str]) -> Iterable[tuple[str, FlowSnapshot | None]]:
         for piece in chunks(flow_ids, _FLOWS_PER_TRIP):
             reads = [read_flow(self._keys, flow_id) for flow_id in piece]
             replies = all_good(self.resource.connection.pipeline([read.call for read in reads], repeatable=True))

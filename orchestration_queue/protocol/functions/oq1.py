@@ -27,7 +27,7 @@ __all__ = [
     "NewJob",
     "NodeRule",
     "Revived",
-    "ScheduledRun",
+    "RunOrigin",
     "Settled",
     "UsageField",
     "add_bulk",
@@ -224,7 +224,7 @@ class Delivered(NamedTuple):
     entry_id: str
 
 
-class ScheduledRun(NamedTuple):
+class RunOrigin(NamedTuple):
     """What the job in the same place is made for.
 
     Attributes:
@@ -792,7 +792,7 @@ def fire(
     failed_key: str,
     events_key: str,
     jobs: Sequence[NewJob] = (),
-    runs: Sequence[ScheduledRun] = (),
+    runs: Sequence[RunOrigin] = (),
     updates: Sequence[EntryUpdate] = (),
     misses: Sequence[MissedRun] = (),
     token: str,

@@ -58,7 +58,7 @@ def fire(
     keys: QueueKeys,
     token: str,
     now_ms: int,
-    runs: Sequence[tuple[oq1.NewJob, oq1.ScheduledRun]],
+    runs: Sequence[tuple[oq1.NewJob, oq1.RunOrigin]],
     updates: Sequence[oq1.EntryUpdate],
     misses: Sequence[tuple[str, int]] = (),
     *,

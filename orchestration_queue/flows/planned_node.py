@@ -11,11 +11,11 @@ from orchestration_queue.flows.node import Node
 from orchestration_queue.options import JobOptions
 from orchestration_queue.protocol.keys import QueueKeys
 
-__all__ = ["Step", "Steps", "dependents_first"]
+__all__ = ["PlannedNode", "PlannedNodes", "dependents_first"]
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PlannedNode:
     """One node, ready to be submitted.
 
     Attributes:
@@ -45,11 +45,11 @@ class Step:
         return self.node.options.model_copy(update={"job_id": self.job_id})
 
 
-Steps: TypeAlias = Mapping[str, Step]
-"""The steps of a plan by node, dependencies before dependents."""
+PlannedNodes: TypeAlias = Mapping[str, PlannedNode]
+"""The nodes of a plan by node, dependencies before dependents."""
 
 
-def dependents_first(steps: Steps) -> Iterable[Step]:
-    """The steps from the last level to the first, each level in its own order."""
-    levels = [list(level) for _, level in groupby(steps.values(), lambda step: step.level)]
-    return (step for level in reversed(levels) for step in level)
+def dependents_first(nodes: PlannedNodes) -> Iterable[PlannedNode]:
+    """The nodes from the last level to the first, each level in its own order."""
+    levels = [list(level) for _, level in groupby(nodes.values(), lambda planned: planned.level)]
+    return (planned for level in reversed(levels) for planned in level)

@@ -10,14 +10,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from orchestration_queue.errors import FlowError
+from orchestration_queue.flows.planned_node import PlannedNode, PlannedNodes, dependents_first
 from orchestration_queue.flows.rules import TriggerRule
-from orchestration_queue.flows.step import Step, Steps, dependents_first
 from orchestration_queue.protocol import codec
 from orchestration_queue.protocol.call import Call
 from orchestration_queue.protocol.functions import glidemq
 from orchestration_queue.protocol.placement import ParentRef, add_job
 
-__all__ = ["PlannedCall", "planned"]
+__all__ = ["PlannedCall", "plan_calls"]
 
 _MEMBERS_PER_CALL = 1000
 """Dependencies named in one call: a script unpacks them onto a stack of some thousand places."""
@@ -38,113 +38,113 @@ class PlannedCall:
     call: Call
 
 
-def planned(steps: Steps, now_ms: int) -> Iterator[PlannedCall]:
+def plan_calls(nodes: PlannedNodes, now_ms: int) -> Iterator[PlannedCall]:
     """The calls that create all jobs and wire them, in an order in which nothing can start too early.
 
     Args:
-        steps: The nodes, dependencies before dependents.
+        nodes: The nodes, dependencies before dependents.
         now_ms: Epoch milliseconds by the caller's clock.
 
     Raises:
         FlowError: The graph needs what these calls cannot say.
     """
-    for step in steps.values():
-        if problem := _problem(step, steps):
-            raise FlowError(f"Node {step.node.name!r} {problem}.")
-    return _calls(steps, now_ms)
+    for planned in nodes.values():
+        if problem := _problem(planned, nodes):
+            raise FlowError(f"Node {planned.node.name!r} {problem}.")
+    return _calls(nodes, now_ms)
 
 
-def _problem(step: Step, steps: Steps) -> str | None:
+def _problem(planned: PlannedNode, nodes: PlannedNodes) -> str | None:
     """What of a node the frozen functions cannot do; what to do about it."""
-    if step.node.trigger_rule is not TriggerRule.ALL_SUCCESS:
-        return f"has the trigger rule {step.node.trigger_rule}, which glide-mq's library does not know; drop it"
-    if step.node.optional_deps:
+    if planned.node.trigger_rule is not TriggerRule.ALL_SUCCESS:
+        return f"has the trigger rule {planned.node.trigger_rule}, which glide-mq's library does not know; drop it"
+    if planned.node.optional_deps:
         return "has optional_deps, which glide-mq's library does not know; drop them"
     # Several dependents are only found within the job's own queue.
-    dependents = [steps[name] for name in step.dependents]
-    stranger = next((other for other in dependents if other.keys != step.keys), None)
+    dependents = [nodes[name] for name in planned.dependents]
+    stranger = next((other for other in dependents if other.keys != planned.keys), None)
     if stranger is not None and len(dependents) > 1:
         return (
-            f"of queue {step.keys.queue!r} has several dependents, and by glide-mq's library, completing it cannot "
+            f"of queue {planned.keys.queue!r} has several dependents, and by glide-mq's library, completing it cannot "
             f"release {stranger.node.name!r} in queue {stranger.keys.queue!r}; put them in one queue, or give "
-            f"{step.node.name!r} a single dependent that the others wait for"
+            f"{planned.node.name!r} a single dependent that the others wait for"
         )
     return None
 
 
-def _calls(steps: Steps, now_ms: int) -> Iterator[PlannedCall]:
-    for step in dependents_first(steps):
-        yield from _waiting_job(steps, step, now_ms) if step.node.deps else _ready_job(steps, step, now_ms)
+def _calls(nodes: PlannedNodes, now_ms: int) -> Iterator[PlannedCall]:
+    for planned in dependents_first(nodes):
+        yield from _waiting_job(nodes, planned, now_ms) if planned.node.deps else _ready_job(nodes, planned, now_ms)
 
 
-def _waiting_job(steps: Steps, step: Step, now_ms: int) -> Iterator[PlannedCall]:
+def _waiting_job(nodes: PlannedNodes, planned: PlannedNode, now_ms: int) -> Iterator[PlannedCall]:
     """Create a job that waits, before anything that it waits for exists."""
-    name, keys, deps = step.node.name, step.keys, step.node.deps
-    members = [steps[dep].member for dep in deps]
+    name, keys, deps = planned.node.name, planned.keys, planned.node.deps
+    members = [nodes[dep].member for dep in deps]
     create = glidemq.add_flow(
         id_key=keys.id,
         stream_key=keys.stream,
         scheduled_key=keys.scheduled,
         events_key=keys.events,
-        parent_name=step.node.job_name,
-        parent_data=step.data_text,
-        parent_opts=codec.dump_json(step.options.wire()),
+        parent_name=planned.node.job_name,
+        parent_data=planned.data_text,
+        parent_opts=codec.dump_json(planned.options.wire()),
         timestamp_ms=now_ms,
-        parent_max_attempts=step.node.options.attempts,
-        parent_custom_id=step.job_id,
+        parent_max_attempts=planned.node.options.attempts,
+        parent_custom_id=planned.job_id,
         extra_deps=members[:_MEMBERS_PER_CALL],
     )
     yield PlannedCall(name, tuple(deps[:_MEMBERS_PER_CALL]), create)
     for start in range(_MEMBERS_PER_CALL, len(deps), _MEMBERS_PER_CALL):
         part = slice(start, start + _MEMBERS_PER_CALL)
-        add = Call("SADD", (keys.deps(step.job_id),), tuple(members[part]))
+        add = Call("SADD", (keys.deps(planned.job_id),), tuple(members[part]))
         yield PlannedCall(name, tuple(deps[part]), add)
 
-    only = _only_dependent(steps, step)
+    only = _only_dependent(nodes, planned)
     if only is not None and only.keys != keys:
         # registerParent serves parents of the job's own queue; a parent elsewhere is found through these fields.
-        yield _fields(step, {"parentId": only.job_id, "parentQueue": only.keys.queue})
+        yield _fields(planned, {"parentId": only.job_id, "parentQueue": only.keys.queue})
     else:
-        yield from _registrations(steps, step)
+        yield from _registrations(nodes, planned)
 
 
-def _ready_job(steps: Steps, step: Step, now_ms: int) -> Iterator[PlannedCall]:
+def _ready_job(nodes: PlannedNodes, planned: PlannedNode, now_ms: int) -> Iterator[PlannedCall]:
     """Create a job that waits for nothing: a worker may complete it before the next call arrives."""
-    only = _only_dependent(steps, step)
+    only = _only_dependent(nodes, planned)
     parent = ParentRef(only.keys, only.job_id) if only else None
-    create = add_job(step.keys, step.node.job_name, step.data_text, step.options, now_ms, parent=parent)
-    yield PlannedCall(step.node.name, (), create)
+    create = add_job(planned.keys, planned.node.job_name, planned.data_text, planned.options, now_ms, parent=parent)
+    yield PlannedCall(planned.node.name, (), create)
     if parent is None:
-        yield from _registrations(steps, step)
+        yield from _registrations(nodes, planned)
 
 
-def _registrations(steps: Steps, step: Step) -> Iterator[PlannedCall]:
-    dependents = [steps[name] for name in step.dependents]
+def _registrations(nodes: PlannedNodes, planned: PlannedNode) -> Iterator[PlannedCall]:
+    dependents = [nodes[name] for name in planned.dependents]
     for dependent in dependents:
         register = glidemq.register_parent(
-            job_key=step.keys.job(step.job_id),
-            parents_key=step.keys.parents(step.job_id),
+            job_key=planned.keys.job(planned.job_id),
+            parents_key=planned.keys.parents(planned.job_id),
             parent_deps_key=dependent.keys.deps(dependent.job_id),
             parent_job_key=dependent.keys.job(dependent.job_id),
             parent_stream_key=dependent.keys.stream,
             parent_events_key=dependent.keys.events,
-            job_id=step.job_id,
+            job_id=planned.job_id,
             parent_id=dependent.job_id,
             parent_queue=dependent.keys.base,
-            deps_member=step.member,
+            deps_member=planned.member,
         )
-        yield PlannedCall(dependent.node.name, (step.node.name,), register)
+        yield PlannedCall(dependent.node.name, (planned.node.name,), register)
     if dependents:
         ids = codec.dump_json([dependent.job_id for dependent in dependents])
         queues = codec.dump_json([dependent.keys.queue for dependent in dependents])
-        yield _fields(step, {"parentIds": ids, "parentQueues": queues})
+        yield _fields(planned, {"parentIds": ids, "parentQueues": queues})
 
 
-def _only_dependent(steps: Steps, step: Step) -> Step | None:
-    return steps[step.dependents[0]] if len(step.dependents) == 1 else None
+def _only_dependent(nodes: PlannedNodes, planned: PlannedNode) -> PlannedNode | None:
+    return nodes[planned.dependents[0]] if len(planned.dependents) == 1 else None
 
 
-def _fields(step: Step, fields: Mapping[str, str]) -> PlannedCall:
+def _fields(planned: PlannedNode, fields: Mapping[str, str]) -> PlannedCall:
     """Note the dependents in the job, where other clients look for them."""
     words = tuple(word for pair in fields.items() for word in pair)
-    return PlannedCall(step.node.name, (), Call("HSET", (step.keys.job(step.job_id),), words))
+    return PlannedCall(planned.node.name, (), Call("HSET", (planned.keys.job(planned.job_id),), words))

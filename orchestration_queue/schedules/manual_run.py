@@ -5,20 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 
 from orchestration_queue.schedules.entry import SchedulerEntry
-from orchestration_queue.schedules.fires import Fire
-from orchestration_queue.schedules.ids import fire_id
-from orchestration_queue.schedules.plan import Held, TickPlan, next_look
+from orchestration_queue.schedules.ids import scheduled_job_id
+from orchestration_queue.schedules.plan import HeldRun, TickPlan, next_check
 from orchestration_queue.schedules.policies import Overlap
+from orchestration_queue.schedules.scheduled_run import ScheduledRun
 
-__all__ = ["id_by_hand", "run_now"]
+__all__ = ["manual_job_id", "run_now"]
 
 _MARK = "-now"
 """What tells its job's id from that of a planned run of the same millisecond."""
 
 
-def id_by_hand(name: str, now_ms: int) -> str:
+def manual_job_id(name: str, now_ms: int) -> str:
     """The id of the job that a run by hand makes at a moment."""
-    return f"{fire_id(name, now_ms, reserve=len(_MARK))}{_MARK}"
+    return f"{scheduled_job_id(name, now_ms, reserve=len(_MARK))}{_MARK}"
 
 
 def run_now(name: str, entry: SchedulerEntry, now_ms: int) -> TickPlan:
@@ -38,26 +38,26 @@ def run_now(name: str, entry: SchedulerEntry, now_ms: int) -> TickPlan:
     """
     if entry.waits_for_completion:
         return TickPlan()
-    planned = Fire.of(name, entry, now_ms)
-    job_id = id_by_hand(name, now_ms)
-    fire = replace(planned, options=planned.options.model_copy(update={"job_id": job_id}))
+    planned = ScheduledRun.of(name, entry, now_ms)
+    job_id = manual_job_id(name, now_ms)
+    run = replace(planned, options=planned.options.model_copy(update={"job_id": job_id}))
     if entry.timing.repeats_after_complete:
-        return _noted(fire, entry, entry.planned(0, job=job_id), now_ms)
+        return _noted(run, entry, entry.planned(0, job=job_id), now_ms)
     if entry.overlap is Overlap.ALLOW:
-        return TickPlan(fires=(fire,))
+        return TickPlan(runs=(run,))
     after = entry.planned(entry.next_run, job=job_id)
     if entry.last_job is None:
-        return _noted(fire, entry, after, now_ms)
+        return _noted(run, entry, after, now_ms)
     held = entry.planned(entry.next_run, queued=now_ms) if entry.overlap is Overlap.QUEUE_ONE else entry
-    return _noted(replace(fire, previous=entry.last_job, overlap=entry.overlap), held, after, now_ms)
+    return _noted(replace(run, previous=entry.last_job, overlap=entry.overlap), held, after, now_ms)
 
 
-def _noted(fire: Fire, held: SchedulerEntry, after: SchedulerEntry, now_ms: int) -> TickPlan:
+def _noted(run: ScheduledRun, held: SchedulerEntry, after: SchedulerEntry, now_ms: int) -> TickPlan:
     """The plan that makes the job and stores the entry, or the other entry if the run is held back."""
-    name = fire.name
+    name = run.name
     return TickPlan(
-        fires=(fire,),
+        runs=(run,),
         updates={name: after.dump()},
-        looks={name: next_look(name, after, now_ms)},
-        held={name: Held(held.dump(), next_look(name, held, now_ms))},
+        checks={name: next_check(name, after, now_ms)},
+        held={name: HeldRun(held.dump(), next_check(name, held, now_ms))},
     )

@@ -10,15 +10,15 @@ from orchestration_queue.protocol.codec import dump_json
 from orchestration_queue.protocol.functions import oq1
 from orchestration_queue.protocol.placement import new_job
 from orchestration_queue.schedules.entry import SchedulerEntry
-from orchestration_queue.schedules.ids import fire_id
+from orchestration_queue.schedules.ids import scheduled_job_id
 from orchestration_queue.schedules.policies import Overlap
 from orchestration_queue.schedules.timing import whole
 
-__all__ = ["Fire"]
+__all__ = ["ScheduledRun"]
 
 
 @dataclass(frozen=True, slots=True)
-class Fire:
+class ScheduledRun:
     """One job that a schedule makes.
 
     Attributes:
@@ -45,7 +45,7 @@ class Fire:
     overlap: Overlap = Overlap.ALLOW
 
     @classmethod
-    def of(cls, name: str, entry: SchedulerEntry, due_ms: int) -> Fire:
+    def of(cls, name: str, entry: SchedulerEntry, due_ms: int) -> ScheduledRun:
         """One run of a schedule.
 
         Raises:
@@ -53,7 +53,7 @@ class Fire:
         """
         stored = entry.job_options
         options = JobOptions(
-            job_id=fire_id(name, due_ms),
+            job_id=scheduled_job_id(name, due_ms),
             priority=min(_count(stored.get("priority")), MAX_PRIORITY),
             attempts=_count(stored.get("attempts")),
             ttl=timedelta(milliseconds=_count(stored.get("ttl"))),
@@ -74,7 +74,7 @@ class Fire:
         """The id of its job."""
         return self.options.job_id or ""
 
-    def written(self, now_ms: int) -> tuple[oq1.NewJob, oq1.ScheduledRun]:
+    def written(self, now_ms: int) -> tuple[oq1.NewJob, oq1.RunOrigin]:
         """The job as the server takes it, made now, and what it is made for."""
         job = new_job(
             self.job_name,
@@ -84,7 +84,7 @@ class Fire:
             options_text=self.options_text,
             scheduler_name=self.scheduler_name,
         )
-        run = oq1.ScheduledRun(name=self.name, due_ms=self.due_ms, previous=self.previous, overlap=str(self.overlap))
+        run = oq1.RunOrigin(name=self.name, due_ms=self.due_ms, previous=self.previous, overlap=str(self.overlap))
         return job, run
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from orchestration_queue.flows.elements import element_names, forget_maps, maps, with_elements
-from orchestration_queue.flows.stored import FlowJob, FlowState, StoredFlow, look_at, outcome_of
+from orchestration_queue.flows.stored import FlowJob, FlowState, StoredFlow, outcome_of, schedule_check
 from orchestration_queue.flows.submission import HELD
 from orchestration_queue.protocol.call import Call, Operation, text
 from orchestration_queue.protocol.keys import QueueKeys
@@ -14,9 +14,19 @@ from orchestration_queue.protocol.operations.graphs import Propagated
 from orchestration_queue.protocol.operations.steps import Steps, all_good, chunks
 from orchestration_queue.protocol.record import JobRecord
 
-__all__ = ["JUDGED_BY", "cancel", "pause", "propagate", "release", "remove", "retry", "survey", "untold"]
+__all__ = [
+    "STATE_FIELDS",
+    "cancel",
+    "find_pending_notifications",
+    "pause",
+    "propagate",
+    "release",
+    "remove",
+    "retry",
+    "survey",
+]
 
-JUDGED_BY = ("state", "outcome", "failedReason", "finishedOn")
+STATE_FIELDS = ("state", "outcome", "failedReason", "finishedOn")
 """What of a job's record says whether and how it ended."""
 
 _RETRIED_AT_ONCE = 250
@@ -26,7 +36,7 @@ _CASCADES = 4
 """How often to look for what became ready because other nodes were revoked; workers refuse what is ready later."""
 
 
-def survey(flow: StoredFlow, fields: Sequence[str] = JUDGED_BY) -> Steps[dict[str, JobRecord | None]]:
+def survey(flow: StoredFlow, fields: Sequence[str] = STATE_FIELDS) -> Steps[dict[str, JobRecord | None]]:
     """The records of the nodes' jobs; a trip per thousand."""
     wanted = [(job.keys, job.job_id) for job in flow.jobs.values()]
     return dict(zip(flow.jobs, (yield from reading.jobs(wanted, fields)), strict=True))
@@ -90,7 +100,7 @@ def cancel(
         if not revoked:
             break
     if is_recorded:
-        all_good((yield [look_at(flow.keys, flow.id, now_ms)]))
+        all_good((yield [schedule_check(flow.keys, flow.id, now_ms)]))
     return [name for name in flow.jobs if name in stopped]
 
 
@@ -177,14 +187,14 @@ def _reopen(flow: StoredFlow, now_ms: int) -> list[Call]:
         Call("HSET", (key,), ("state", FlowState.RUNNING, HELD, 1)),
         Call("HDEL", (key,), ("finishedAt", "stopped")),
         Call("ZREM", (flow.keys.flows_ended,), (flow.id,)),
-        look_at(flow.keys, flow.id, now_ms),
+        schedule_check(flow.keys, flow.id, now_ms),
     ]
 
 
 def remove(flow: StoredFlow, now_ms: int) -> Steps[None]:
     """Remove all jobs, dependents first, and the record last, so that whoever finds it can go on."""
     own = flow.keys
-    all_good((yield [Call("HSET", (own.flow(flow.id),), ("removing", 1)), look_at(own, flow.id, now_ms)]))
+    all_good((yield [Call("HSET", (own.flow(flow.id),), ("removing", 1)), schedule_check(own, flow.id, now_ms)]))
     # Elements go before the nodes by which they are found.
     whole = yield from with_elements(flow)
     jobs = sorted(whole.jobs.values(), key=lambda job: (job.name in flow.jobs, -job.depth))
@@ -200,7 +210,7 @@ def _forget(keys: QueueKeys, flow_id: str) -> Iterable[Call]:
         yield Call("ZREM", (index,), (flow_id,))
 
 
-def untold(flow: StoredFlow, records: Mapping[str, JobRecord | None]) -> tuple[set[str], set[str]]:
+def find_pending_notifications(flow: StoredFlow, records: Mapping[str, JobRecord | None]) -> tuple[set[str], set[str]]:
     """Names of nodes that ended, or whose job is gone, and of which a dependent that still waits may not know."""
     ended: set[str] = set()
     gone: set[str] = set()
