@@ -7,7 +7,13 @@ BIN    := $(VENV)/bin
 UV     := $(BIN)/uv
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-ui test lua-coverage bench lint types check archive generate lock docs wheel sbom audit clean
+VOICED := \
+  docs/reference/doctor.md \
+  examples/0* \
+  orchestration_queue/doctor \
+  tools
+
+.PHONY: help demo demo-ui test lua-coverage bench lint voice types check archive generate lock docs wheel sbom audit clean
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -37,7 +43,7 @@ lua-coverage: $(VENV)/.dev.stamp ## Print which lines of lua/ its tests run
 bench: $(VENV)/.dev.stamp ## Measure, and print JSON
 	$(BIN)/python -m tests.bench $(ARGS)
 
-lint: $(VENV)/.dev.stamp ## Style, floors, generated files, Lua (needs luacheck: Debian's lua-check)
+lint: $(VENV)/.dev.stamp voice ## Check style, wording, floors, generated files, Lua (needs luacheck: Debian's lua-check)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-cache
@@ -47,6 +53,9 @@ lint: $(VENV)/.dev.stamp ## Style, floors, generated files, Lua (needs luacheck:
 	$(BIN)/python tools/build_listener.py --check
 	$(BIN)/python tools/draw_diagrams.py --check
 	luacheck --config lua/.luacheckrc lua
+
+voice: $(VENV)/.dev.stamp ## Check the wording of the paths in VOICED
+	$(BIN)/python tools/check_voice.py $(VOICED)
 
 types: $(VENV)/.dev.stamp ## mypy --strict
 	$(BIN)/mypy

@@ -1,4 +1,4 @@
-"""What fails is tried again, after a pause; what fails for good leaves a letter, to be read, mended and replayed.
+"""Retry failing jobs with a backoff; read, repair and replay the dead letters of those that fail for good.
 
 Prints::
 

@@ -1,4 +1,4 @@
-"""Jobs of one customer in their order, one at a time; and no more than so many a second of all.
+"""Run each customer's jobs in order, one at a time, under a rate limit for all of them.
 
 Prints::
 

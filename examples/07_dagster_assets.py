@@ -25,13 +25,13 @@ DEGREES = {"JFK": [21.5, 24.0], "LGA": [26.2, 28.0], "EWR": [25.0, 27.1]}
 
 @queue_asset(tasks, checks=["has_rows"])
 def readings() -> dict[str, Any]:
-    """What it returns becomes the asset's metadata, and its checks."""
+    """Return a value that becomes the asset's metadata and its checks."""
     return {"rows": sum(map(len, DEGREES.values())), "checks": {"has_rows": bool(DEGREES)}}
 
 
 @queue_asset(tasks, dg.AssetSpec("warmest", deps=["readings"]))
 def warmest() -> dict[str, Any]:
-    """The airport with the highest mean."""
+    """Return the airport with the highest mean."""
     means = {airport: sum(degrees) / len(degrees) for airport, degrees in DEGREES.items()}
     airport = max(means, key=means.__getitem__)
     return {"airport": airport, "degrees": round(means[airport], 1)}
@@ -39,7 +39,7 @@ def warmest() -> dict[str, Any]:
 
 @dg.asset(deps=["warmest"])
 def advice(context: dg.AssetExecutionContext) -> None:
-    """An asset of Dagster's own, of which the queue knows nothing."""
+    """Compute an asset without the queue, as plain Dagster does."""
     event = context.instance.get_latest_materialization_event(dg.AssetKey("warmest"))
     told = event and event.asset_materialization and event.asset_materialization.metadata
     if told:

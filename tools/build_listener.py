@@ -1,8 +1,8 @@
 """Build the jar of Spark's progress listener from its source in java/, byte for byte the same each time.
 
-The jar is committed and ships in the wheel: whoever installs the package, needs no compiler. Its manifest names the
-digest of its sources, so that anybody can see whether it is stale; where the compiler is of the version that made it,
-``--check`` compiles anew and compares every byte. docs/decisions/0014-spark-listener.md says why.
+The jar is committed and ships in the wheel: installing the package needs no compiler. Its manifest names the
+digest of its sources, which shows whether it is stale; where the compiler is of the version that made it,
+``--check`` compiles again and compares every byte. docs/decisions/0014-spark-listener.md says why.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)  # the oldest time that a zip knows
 
 
 def source_digest(sources: Path = SOURCES) -> str:
-    """The SHA-256 of all sources: names and contents, in order."""
+    """Return the SHA-256 of all sources: names and contents, in order."""
     digest = hashlib.sha256()
     for path in _sources(sources):
         digest.update(f"{path.relative_to(sources).as_posix()}\0".encode())
@@ -38,7 +38,7 @@ def source_digest(sources: Path = SOURCES) -> str:
 
 
 def made_from(jar: Path = JAR) -> tuple[str, int]:
-    """The digest of the sources that a jar was made from, and the version of its compiler; empty and 0 without one."""
+    """Return the digest of a jar's sources and its compiler's version; empty and 0 without a jar."""
     if not jar.exists():
         return "", 0
     with zipfile.ZipFile(jar) as archive:
@@ -49,7 +49,7 @@ def made_from(jar: Path = JAR) -> tuple[str, int]:
 
 
 def compiler_version() -> int:
-    """The major version of the ``javac`` on the path; 0 without one."""
+    """Return the major version of the ``javac`` on the path; 0 without one."""
     if (javac := shutil.which("javac")) is None:
         return 0
     said = subprocess.run([javac, "-version"], capture_output=True, text=True, check=True)

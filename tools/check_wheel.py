@@ -19,7 +19,7 @@ ALLOWED_SUFFIXES = {".jar", ".lua", ".properties", ".py", ".typed"}
 
 
 def problems(names: list[str]) -> list[str]:
-    """What is wrong with a wheel of these files."""
+    """Return what is wrong with a wheel of these files."""
     missing = [f"lacks {name}" for name in REQUIRED if name not in names]
     package = [name for name in names if ".dist-info/" not in name]
     stray = [

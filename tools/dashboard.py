@@ -80,7 +80,7 @@ def _panel(place: int, title: str, unit: str, queries: dict[str, str]) -> dict[s
 
 
 def dashboard() -> str:
-    """The dashboard as JSON, to be imported into Grafana."""
+    """Return the dashboard as JSON for an import into Grafana."""
     queues = f"label_values({_name('jobs_running')}, queue)"
     variables = [
         {"name": "datasource", "type": "datasource", "query": "prometheus"},

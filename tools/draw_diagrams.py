@@ -52,7 +52,7 @@ def picture(text: str) -> Path:
 
 
 def diagrams() -> Iterator[str]:
-    """The text of each diagram in docs/."""
+    """Return the text of each diagram in docs/."""
     for page in sorted(DOCS.rglob("*.md")):
         yield from _BLOCK.findall(page.read_text())
 
@@ -89,7 +89,7 @@ def draw(text: str, script: Path) -> str:
 
 
 def _sized(svg: str) -> str:
-    """The picture with a size of its own, as an image has it."""
+    """Return the picture with a size of its own, as an image has it."""
     _, _, width, height = ElementTree.fromstring(svg).attrib["viewBox"].split()  # noqa: S314  we have just drawn it
     return svg.replace('width="100%"', f'width="{float(width):.0f}" height="{float(height):.0f}"', 1)
 

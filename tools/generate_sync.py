@@ -85,12 +85,12 @@ def twins(packages: Sequence[str]) -> Iterator[tuple[Path, str]]:
 
 
 def existing(packages: Sequence[str]) -> set[Path]:
-    """Every file that stands in a twin's folder."""
+    """Return every file in a twin's folder."""
     return {path for package in packages for path in (ROOT / package / TARGET).rglob("*.py")}
 
 
 def synchronous(text: str, source: Path) -> str:
-    """The text of the sync twin, not yet laid out."""
+    """Return the text of the sync twin, not yet laid out."""
     for pattern, replacement in PHRASES:
         text = re.sub(pattern, replacement, text, flags=re.MULTILINE)
     rule = unasync.Rule(f"/{SOURCE}/", f"/{TARGET}/", TOKENS)

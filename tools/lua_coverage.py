@@ -42,7 +42,7 @@ end)
 
 
 def statement_lines(source: str) -> list[int]:
-    """The lines that begin a statement, counted from 1: where Lua takes a block, yet not the half of one.
+    """Return the lines that begin a statement, counted from 1: where Lua accepts a block, but not half of one.
 
     The second half of the question tells code from the inside of a long string or comment. The condition of an `elseif`
     is no statement of its own, nor is what continues one on the next line.

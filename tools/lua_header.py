@@ -65,7 +65,7 @@ class Argument:
 
 @dataclass(frozen=True)
 class Repeated:
-    """Keys and arguments that come once per item of a list; ``after`` so many of the contract's own arguments."""
+    """Keys and arguments that come once per item of a list; they follow ``after`` of the others."""
 
     name: str
     item: str
@@ -92,7 +92,7 @@ class Contract:
     body: str = ""
 
     def counter(self, counted: str) -> Argument:
-        """The argument that says how long a list is."""
+        """Return the argument that gives a list's length."""
         if found := next((argument for argument in self.arguments if argument.counts == counted), None):
             return found
         raise HeaderError(f"{self.name}: no argument counts {counted}")

@@ -47,7 +47,7 @@ local function missing(fname, word)
   error("ERR {prefix}" .. fname .. ": '" .. word .. "' is missing or malformed", 0)
 end
 
---- A number; nil when the word is none, as when it is absent. Lua would take `nan` and `inf` for numbers.
+--- A number; nil when the word is not one or is absent. Lua would take `nan` and `inf` for numbers.
 local function numeric(word)
   local number = tonumber(word)
   return number and number - number == 0 and number or nil

@@ -8,10 +8,10 @@ __all__ = ["doctor"]
 
 
 def doctor(note: str) -> str:
-    """The page."""
+    """Return the page."""
     lines = ["# What `oq doctor` checks", "", note, ""]
     for where, checks in CHECKS.items():
-        lines += [f"## {where}", "", "| Check | Holds when |", "|---|---|"]
+        lines += [f"## {where}", "", "| Check | What it does |", "|---|---|"]
         lines += [f"| {check.__name__.replace('_', ' ')} | {_first_line(check)} |" for check in checks]
         lines.append("")
     return "\n".join(lines)

@@ -20,7 +20,7 @@ _LIBRARIES = {
 
 
 def functions(note: str) -> str:
-    """The page.
+    """Return the page.
 
     Args:
         note: Its line that says who wrote it.

@@ -25,12 +25,12 @@ MODULES = {
 
 
 def python_page(note: str, module: str) -> str:
-    """The page of one module."""
+    """Return the page of one module."""
     return f"# {MODULES[module]}\n\n{note}\n\n::: orchestration_queue.{module}\n"
 
 
 def error_tree(note: str) -> str:
-    """The page about errors."""
+    """Return the page about errors."""
     lines = [
         "# Errors",
         "",
@@ -41,7 +41,7 @@ def error_tree(note: str) -> str:
         "",
         *_branch(errors.OrchestrationQueueError, 0),
         "",
-        f"`UnrecoverableError` stands apart. {_first_line(errors.UnrecoverableError)}",
+        f"`UnrecoverableError` is separate. {_first_line(errors.UnrecoverableError)}",
         "",
     ]
     return "\n".join(lines)

@@ -31,7 +31,7 @@ def doctor(
     """Look for what is wrong with the server, the queues and this machine."""
     seen: list[tuple[Finding, str | None]] = []
     with Console(stderr=True).status("looking") as status:
-        for finding in run_checks(url, queues or None, prefix=prefix, tell=status.update):
+        for finding in run_checks(url, queues or None, prefix=prefix, report=status.update):
             fixed = None
             if fix and finding.fix:
                 status.stop()

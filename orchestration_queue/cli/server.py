@@ -112,7 +112,7 @@ def _has_ended(directory: Path) -> bool:
 
 
 def _facts(place: ServerUrl, connection: Connection) -> dict[str, Any]:
-    info = Server.look(place, connection).info
+    info = Server.inspect(place, connection).info
     return {
         "running": True,
         "kept": is_to_stay(place.path),

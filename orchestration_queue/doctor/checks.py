@@ -1,4 +1,4 @@
-"""All checks, one after the other."""
+"""Run every check in turn."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CHECKS: dict[str, Sequence[Callable[..., Iterator[Finding]]]] = {
     "Each queue": QUEUE_CHECKS,
     "This machine": MACHINE_CHECKS,
 }
-"""What is looked at, by what it is looked at in."""
+"""The checks, by what they inspect."""
 
 
 def run_checks(
@@ -28,30 +28,30 @@ def run_checks(
     queues: Sequence[str] | None = None,
     *,
     prefix: str = DEFAULT_PREFIX,
-    tell: Callable[[str], None] = lambda _: None,
+    report: Callable[[str], None] = lambda _: None,
 ) -> Generator[Finding, None, None]:
-    """Look at a server, its queues, and this machine. Changes nothing, but for a key that is never there.
+    """Check a server, its queues and this machine. Changes nothing: the one write deletes a key that never exists.
 
     Args:
         url: The server; default ``OQ_URL``, else the embedded server of this directory.
-        queues: Which; None means all under the prefix, for which all keys are walked.
+        queues: Names of the queues to check; None means all under the prefix, found by a scan of all keys.
         prefix: First part of every key.
-        tell: Called with what is looked at next.
+        report: Called with what is checked next.
 
     Raises:
         TransportError: The server cannot be reached.
     """
     with Connection.open(url, libraries=()) as connection:
         for primary in connection.primaries():
-            tell(f"looking at {primary}")
+            report(f"checking {primary}")
             with Connection.open(primary, libraries=()) as one:
-                server = Server.look(primary, one)
+                server = Server.inspect(primary, one)
                 for check in SERVER_CHECKS:
                     yield from check(server)
         for name in Queue.names(connection=connection, prefix=prefix) if queues is None else queues:
-            tell(f"looking at queue {name}")
+            report(f"checking queue {name}")
             yield from _queue(InspectedQueue(Queue(name, connection=connection, prefix=prefix), connection))
-    tell("looking at this machine")
+    report("checking this machine")
     for machine_check in MACHINE_CHECKS:
         yield from machine_check()
 
@@ -63,7 +63,7 @@ def _queue(inspected: InspectedQueue) -> Iterator[Finding]:
     except ServerError as error:
         yield problem(
             inspected.name,
-            f"It cannot be looked at: {str(error).rstrip('.')}",
-            "what is wrong with it stays unknown",
-            "mend the server or the user's rights first",
+            f"It cannot be checked: {str(error).rstrip('.')}",
+            "its problems stay unknown",
+            "repair the server or the user's rights first",
         )

@@ -1,4 +1,4 @@
-"""What an examination finds."""
+"""What a check finds."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ class Severity(StrEnum):
     """How bad it is."""
 
     PROBLEM = "problem"
-    """Jobs are lost, stand still, or will."""
+    """Jobs are lost or blocked, or will be."""
     HINT = "hint"
-    """Good to know, and perhaps meant so."""
+    """Worth knowing; may be intended."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is not as it should be.
+    """One deviation from what is expected.
 
     Attributes:
         severity: How bad it is.
@@ -28,8 +28,8 @@ class Finding:
         what: What was found.
         why: Why it matters.
         action: What to do.
-        fix: Does that, where it is safe to; returns what was done. It raises :class:`StateError` when it turns out that
-            it cannot be done safely at present.
+        fix: Performs the action where that is safe and returns what was done. Raises :class:`StateError` when it
+            cannot be done safely at present.
     """
 
     severity: Severity
@@ -41,15 +41,15 @@ class Finding:
 
 
 def problem(where: str, what: str, why: str, action: str, fix: Callable[[], str] | None = None) -> Finding:
-    """Something that has to be mended."""
+    """Build a finding that needs a repair."""
     return Finding(Severity.PROBLEM, where, what, why, action, fix)
 
 
 def hint(where: str, what: str, why: str, action: str, fix: Callable[[], str] | None = None) -> Finding:
-    """Something to know."""
+    """Build a finding that is worth knowing."""
     return Finding(Severity.HINT, where, what, why, action, fix)
 
 
 def count(number: int, noun: str) -> str:
-    """How many there are, in words: ``1 job``, ``2,000 jobs``."""
+    """Format a number with its noun: ``1 job``, ``2,000 jobs``."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -1,4 +1,4 @@
-"""Checks of what else is installed here."""
+"""Checks of what is installed on this machine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _HERE = "this machine"
 
 
 def java() -> Iterator[Finding]:
-    """Where PySpark is installed, there is a Java that it runs on."""
+    """Check that Java is available where PySpark is installed."""
     if find_spec("pyspark") is None:
         return
     from orchestration_queue.spark.java import java_home
@@ -23,11 +23,11 @@ def java() -> Iterator[Finding]:
     try:
         java_home()
     except JavaNotFoundError as error:
-        yield problem(_HERE, str(error).rstrip("."), "Spark tasks fail here", "do as it says")
+        yield problem(_HERE, str(error).rstrip("."), "Spark tasks fail here", "follow the message")
 
 
 def dagster() -> Iterator[Finding]:
-    """Where `DAGSTER_HOME` is set, Dagster's instance opens; and lost runs are noticed."""
+    """Check that Dagster's instance opens where `DAGSTER_HOME` is set, and that run monitoring is on."""
     if "DAGSTER_HOME" not in os.environ or find_spec("dagster") is None:
         return
     from dagster import DagsterInstance
@@ -40,14 +40,14 @@ def dagster() -> Iterator[Finding]:
             _HERE,
             f"Dagster's instance in {os.environ['DAGSTER_HOME']} does not open: {str(error).strip() or repr(error)}",
             "neither steps nor sensors run",
-            "mend dagster.yaml, or its storage",
+            "repair dagster.yaml or its storage",
         )
         return
     if not watches:
         yield hint(
             _HERE,
             "Dagster's run monitoring is off",
-            "a run whose process dies stays as it is",
+            "a run whose process dies is never marked as failed",
             "run_monitoring: {enabled: true} in dagster.yaml",
         )
 

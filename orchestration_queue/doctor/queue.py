@@ -28,35 +28,35 @@ _MANY_FINISHED = 100_000
 _MANY_EVENTS = 10_000
 _WAITS = (JobState.WAITING, JobState.DELAYED, JobState.PRIORITIZED)
 _NOT_PUT_BACK = {
-    "held": "may be with a worker of another kind; look again in a minute",
-    "too_many": "may be in a list that is too long to look through; look again when fewer jobs wait",
+    "held": "may be held by a worker of another library; check again in a minute",
+    "too_many": "may be in a list that is too long to search; check again when fewer jobs wait",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class InspectedQueue:
-    """A queue that is looked at."""
+    """A queue under inspection."""
 
     queue: Queue
     connection: Connection
 
     @property
     def name(self) -> str:
-        """How findings call it."""
+        """Its name in findings."""
         return f"queue {self.queue.name}"
 
     def is_broadcast(self) -> bool:
-        """Whether others than the workers of one queue read its stream: then each of them has a list of its own."""
+        """Return whether subscriptions read its stream; each then has a pending list of its own."""
         described, _ = self.connection.follow(reading.groups(self.queue.keys))
         return any(group["name"] != GROUP for group in described)
 
     def survey(self) -> Survey:
-        """Some of its jobs, and where they are."""
+        """Survey a bounded number of its jobs."""
         return self.connection.follow(survey(self.queue.keys))
 
 
 def workers(inspected: InspectedQueue) -> Iterator[Finding]:
-    """Jobs that are ready have a worker, unless the queue is paused."""
+    """Check that ready jobs have a worker, unless the queue is paused."""
     counts = inspected.queue.counts()
     if not counts.waiting:
         return
@@ -64,14 +64,14 @@ def workers(inspected: InspectedQueue) -> Iterator[Finding]:
         yield hint(
             inspected.name,
             f"It is paused, and has {count(counts.waiting, 'ready job')}",
-            "nobody takes them",
+            "they do not start",
             f"oq queue resume {inspected.queue.name}, when they may run",
         )
     elif not inspected.queue.workers():
         yield problem(
             inspected.name,
             f"It has {count(counts.waiting, 'ready job')}, and no worker serves it",
-            "nobody takes them",
+            "they do not start",
             f"oq worker module:tasks --queue {inspected.queue.name}",
         )
     elif (oldest := inspected.queue.oldest_ready()) and oldest.timestamp() * 1000 < _long_ago_ms():
@@ -84,7 +84,7 @@ def workers(inspected: InspectedQueue) -> Iterator[Finding]:
 
 
 def consumers(inspected: InspectedQueue) -> Iterator[Finding]:
-    """Whoever holds jobs is alive: others' jobs wait until their leases have passed and a worker takes them over."""
+    """Check that every worker that holds jobs is alive; jobs of others wait until their lease ends."""
     keys = inspected.queue.keys
     described, _ = inspected.connection.follow(reading.groups(keys))
     if not any(group["name"] == GROUP for group in described):
@@ -97,8 +97,8 @@ def consumers(inspected: InspectedQueue) -> Iterator[Finding]:
             yield problem(
                 inspected.name,
                 f"{name} holds {count(pending, 'job')}, and is not alive",
-                "they stand still until a worker takes them over, once their leases have passed",
-                "start a worker, if there is none; otherwise wait for a lease's length",
+                "they are blocked until their lease ends and a worker autoclaims them",
+                "start a worker if none is running; otherwise wait until the lease ends",
             )
         else:
 
@@ -106,13 +106,13 @@ def consumers(inspected: InspectedQueue) -> Iterator[Finding]:
                 inspected.connection.execute(
                     Call("XGROUP", args=("DELCONSUMER", keys.stream, GROUP, consumer), near=keys.stream)
                 )
-                return f"forgot {consumer}"
+                return f"removed consumer {consumer}"
 
             yield hint(
                 inspected.name,
-                f"{name} is not alive, and still among the stream's consumers",
-                "they add up where workers come and go",
-                "forget it",
+                f"{name} is not alive, but remains a consumer of the stream",
+                "stale consumers accumulate as workers come and go",
+                "remove it from the stream",
                 fix,
             )
 
@@ -125,41 +125,41 @@ def _consumers(inspected: InspectedQueue) -> Iterable[tuple[str, int]]:
 
 
 def jobs(inspected: InspectedQueue) -> Iterator[Finding]:
-    """Every job is where its state says, parents wait for jobs that have not ended, and ordered jobs have a turn."""
+    """Check that jobs are in the list of their state, parents wait for unfinished jobs, and ordering groups move on."""
     seen = inspected.survey()
-    part = "" if seen.is_whole else f" among {seen.jobs:,} jobs that were looked at"
+    part = "" if seen.is_whole else f" among {seen.jobs:,} inspected jobs"
     if seen.nowhere is None:
         yield hint(
             inspected.name,
-            "Its lists are too long to see whether every job is in one",
-            "reading them would take the server's time",
-            "look again when fewer jobs wait",
+            "Its lists are too long to check that every job is in one",
+            "reading them would load the server",
+            "check again when fewer jobs wait",
         )
     for job_id in seen.nowhere or ():
         waits = seen.states[job_id] in _WAITS and not inspected.is_broadcast()
         yield problem(
             inspected.name,
-            f"Job {job_id} says that it is {seen.states[job_id]}, and is in no list{part}",
-            "no worker will ever find it",
+            f"Job {job_id} has state {seen.states[job_id]}, but is in no list{part}",
+            "no worker can find it",
             "make it due at once"
             if waits
-            else f"oq job show {inspected.queue.name} {job_id}, then add it anew and remove this one",
+            else f"oq job show {inspected.queue.name} {job_id}, then add it again and remove this one",
             partial(_put_back, inspected, job_id) if waits else None,
         )
     for job_id, news in seen.waiting_in_vain.items():
         yield problem(
             inspected.name,
             f"Job {job_id} waits for others, all of which have ended{part}",
-            "it was not told, by a worker of another kind or one that died",
-            "tell it; of a flow of ours, a worker does so within seconds",
-            partial(_tell, inspected, job_id, news),
+            "its notification was lost, by a worker of another library or one that died",
+            "notify it; in flows of this library a worker does so within seconds",
+            partial(_notify, inspected, job_id, news),
         )
     for group in seen.stalled_groups:
         yield problem(
             inspected.name,
             f"The parked jobs of the ordering group {group.name!r} ({group.parked:,}) wait for {_whom(group)}",
-            "none of them will ever run",
-            "let the next of them go on",
+            "none of them can run",
+            "release the next one",
             partial(_repair_group, inspected, group),
         )
 
@@ -167,35 +167,35 @@ def jobs(inspected: InspectedQueue) -> Iterator[Finding]:
 def _whom(group: StalledGroup) -> str:
     if group.seen_active:
         return f"{count(group.seen_active, 'active job')}, gone by now"
-    return f"the job with number {group.seen_turn}, which is gone" if group.turn != group.seen_turn else "nobody"
+    return f"the job with number {group.seen_turn}, which is gone" if group.turn != group.seen_turn else "no job"
 
 
 def _put_back(inspected: InspectedQueue, job_id: str) -> str:
     word = inspected.connection.run(mending.put_back(inspected.queue.keys, job_id, now_ms()))
     if why := _NOT_PUT_BACK.get(word):
         raise StateError(f"Job {job_id} was not put back: it {why}.")
-    return f"job {job_id} is due now" if word == mending.PUT_BACK else f"job {job_id} has gone on by itself"
+    return f"job {job_id} is due now" if word == mending.PUT_BACK else f"job {job_id} has moved on by itself"
 
 
-def _tell(inspected: InspectedQueue, job_id: str, news: tuple[News, ...]) -> str:
+def _notify(inspected: InspectedQueue, job_id: str, news: tuple[News, ...]) -> str:
     inspected.connection.follow(tell_all([(inspected.queue.keys, Untold(news))], now_ms()))
     job = inspected.queue.get_job(job_id)
-    return f"told job {job_id}, which is {job.state() if job else 'gone'}"
+    return f"notified job {job_id}, which is {job.state() if job else 'gone'}"
 
 
 def _repair_group(inspected: InspectedQueue, group: StalledGroup) -> str:
     ready = inspected.connection.run(mending.mend_group(inspected.queue.keys, group, now_ms()))
-    return "it has gone on by itself" if ready < 0 else f"ready now: {count(ready, 'job')}"
+    return "it has moved on by itself" if ready < 0 else f"ready now: {count(ready, 'job')}"
 
 
 def letters(inspected: InspectedQueue) -> Iterator[Finding]:
-    """Dead letters are in their queue soon, also when it is on another server of a cluster, or was away for a while."""
+    """Check that dead letters reach their queue, also across cluster nodes and after an outage."""
     if unsent := inspected.connection.run(outbox.overdue(inspected.queue.keys, _long_ago_ms())):
         yield problem(
             inspected.name,
             f"{count(len(unsent), 'dead letter')} could not be added to their queue",
-            "who looks there misses jobs that have failed",
-            "mend that queue, or its server; the workers' log says what it refuses",
+            "readers of that queue miss failed jobs",
+            "repair that queue or its server; the workers' log shows the error",
             partial(_post, inspected, unsent),
         )
 
@@ -207,12 +207,12 @@ def _long_ago_ms() -> int:
 def _post(inspected: InspectedQueue, unsent: list[bytes]) -> str:
     if refusals := inspected.connection.follow(outbox.post(inspected.queue.keys, unsent, now_ms())):
         to, why = next(iter(refusals.items()))
-        raise StateError(f"Queue {to} did not take all of them ({why}); mend it, and try again.")
+        raise StateError(f"Queue {to} did not take all of them ({why}); repair it and try again.")
     return f"added {count(len(unsent), 'dead letter')}"
 
 
 def growth(inspected: InspectedQueue) -> Iterator[Finding]:
-    """What finished jobs leave behind is bounded: else the server's memory fills with history."""
+    """Check that the history of finished jobs is bounded, as it takes the server's memory."""
     counts = inspected.queue.counts()
     kept = (("completed", counts.completed, "remove_on_complete"), ("failed", counts.failed, "remove_on_fail"))
     for state, number, option in kept:
@@ -228,7 +228,7 @@ def growth(inspected: InspectedQueue) -> Iterator[Finding]:
         yield hint(
             inspected.name,
             f"Its events stream has {events:,} entries",
-            "it should be about a thousand, so somebody adds to it without a bound",
+            "it should be about a thousand: another client adds to it without trimming",
             f"XTRIM {inspected.queue.keys.events} MAXLEN ~ 1000",
         )
 

@@ -18,22 +18,22 @@ from orchestration_queue.server.clock import now_ms
 __all__ = ["SERVER_CHECKS", "Server"]
 
 _PINGS = 21
-_SLOW_TRIP_MS = 5
+_SLOW_EXCHANGE_MS = 5
 _SKEW_MS = 1000
 _FULL = 0.85
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A server, and what it says of itself."""
+    """A server and its ``INFO``."""
 
     url: ServerUrl
     connection: Connection
     info: Mapping[str, str]
 
     @classmethod
-    def look(cls, url: ServerUrl, connection: Connection) -> Server:
-        """Ask it; a user who may not ask gets a server that says nothing."""
+    def inspect(cls, url: ServerUrl, connection: Connection) -> Server:
+        """Read ``INFO``; it is empty for a user who may not."""
         try:
             said = text(connection.execute(Call("INFO"), repeatable=True))
         except ServerError:
@@ -43,12 +43,12 @@ class Server:
 
     @property
     def where(self) -> str:
-        """How findings call it: without its password."""
+        """Its address in findings, without the password."""
         return str(self.url)
 
 
 def rights(server: Server) -> Iterator[Finding]:
-    """The user may send what clients and workers send, and may ask for `INFO`, on which other checks depend."""
+    """Check that the user may send the commands of clients and workers, and `INFO`, which other checks need."""
     needed = {
         "+info": Call("INFO"),
         "+time": Call("TIME"),
@@ -72,7 +72,7 @@ def rights(server: Server) -> Iterator[Finding]:
 
 
 def eviction(server: Server) -> Iterator[Finding]:
-    """`maxmemory-policy` is `noeviction`: any other lets a full server throw jobs away."""
+    """Check that `maxmemory-policy` is `noeviction`; with any other a full server discards jobs."""
     policy = server.info.get("maxmemory_policy", "noeviction")
     if policy == "noeviction":
         return
@@ -84,26 +84,26 @@ def eviction(server: Server) -> Iterator[Finding]:
     yield problem(
         server.where,
         f"maxmemory-policy is {policy}",
-        "a server that is full removes keys, and with them jobs that nobody has run",
+        "a full server evicts keys, and with them jobs that have not run",
         "set maxmemory-policy noeviction",
         fix,
     )
 
 
 def memory(server: Server) -> Iterator[Finding]:
-    """There is room below `maxmemory`: a server that is full refuses new jobs."""
+    """Check that memory is left below `maxmemory`; a full server refuses new jobs."""
     used, most = int(server.info.get("used_memory", 0)), int(server.info.get("maxmemory", 0))
     if most and used > _FULL * most:
         yield problem(
             server.where,
             f"{used / most:.0%} of maxmemory is in use",
             "at 100 % new jobs and outcomes are refused",
-            "raise maxmemory, or let finished jobs go: JobOptions(remove_on_complete=...), oq queue clean",
+            "raise maxmemory, or keep fewer finished jobs: JobOptions(remove_on_complete=...), oq queue clean",
         )
 
 
 def persistence(server: Server) -> Iterator[Finding]:
-    """The append-only file is on and written without errors: else a crash forgets jobs that were accepted."""
+    """Check that the append-only file is on and written without errors; otherwise a crash loses accepted jobs."""
     if server.info.get("aof_enabled") == "0":
         yield problem(
             server.where,
@@ -117,12 +117,12 @@ def persistence(server: Server) -> Iterator[Finding]:
                 server.where,
                 f"{name} is {server.info[name]}",
                 "what was accepted is not on disk, and the server may refuse to take more",
-                "look at the server's log and its disk",
+                "check the server's log and its disk",
             )
 
 
 def replication(server: Server) -> Iterator[Finding]:
-    """We speak to a primary, which has a replica to take its place."""
+    """Check that the server is a primary with a replica that can replace it."""
     if server.info.get("role") == "slave":
         yield problem(
             server.where,
@@ -133,14 +133,14 @@ def replication(server: Server) -> Iterator[Finding]:
     elif server.info.get("connected_slaves") == "0" and server.url.kind != "embedded":
         yield hint(
             server.where,
-            "There is no replica",
+            "It has no replica",
             "while this server is away nothing runs, and its disk has the only copy",
             "add a replica and sentinels, or use a cluster, where that matters",
         )
 
 
 def libraries(server: Server) -> Iterator[Finding]:
-    """The function libraries are there, in this version or a newer one."""
+    """Check that the function libraries are loaded in this version or a newer one."""
     replies = server.connection.pipeline([library.ask for library in LIBRARIES], repeatable=True)
     for library, reply in zip(LIBRARIES, replies, strict=True):
         if isinstance(reply, Exception) and not is_missing_function(str(reply)):
@@ -163,7 +163,7 @@ def libraries(server: Server) -> Iterator[Finding]:
 
 
 def clock(server: Server) -> Iterator[Finding]:
-    """Our clock and the server's agree within a second: delays, schedules and leases are times of the server."""
+    """Check that this machine's clock and the server's agree within a second."""
     sent = now_ms()
     try:
         seconds, microseconds = server.connection.execute(Call("TIME"), repeatable=True)
@@ -174,29 +174,29 @@ def clock(server: Server) -> Iterator[Finding]:
         yield hint(
             server.where,
             f"The server's clock is {abs(skew) / 1000:.1f} s {'ahead of' if skew > 0 else 'behind'} this machine's",
-            "workers go by the server's, but a delay is reckoned by the clock of whoever adds the job",
-            "let both follow NTP",
+            "workers use the server's clock, but a delay is computed on the machine that adds the job",
+            "synchronize both by NTP",
         )
 
 
 def round_trip(server: Server) -> Iterator[Finding]:
-    """A trip takes less than 5 ms: every job costs at least one."""
-    trips = []
+    """Check that an exchange takes less than 5 ms; every job costs at least one."""
+    exchanges = []
     for _ in range(_PINGS):
         began = time.perf_counter()
         server.connection.execute(Call("PING"), repeatable=True)
-        trips.append((time.perf_counter() - began) * 1000)
-    if (median := statistics.median(trips)) > _SLOW_TRIP_MS:
+        exchanges.append((time.perf_counter() - began) * 1000)
+    if (median := statistics.median(exchanges)) > _SLOW_EXCHANGE_MS:
         yield hint(
             server.where,
-            f"A trip to the server takes {median:.1f} ms",
-            f"one worker place runs fewer than {1000 / median:,.0f} jobs a second, and adding one by one is no faster",
+            f"An exchange with the server takes {median:.1f} ms",
+            f"one worker slot runs fewer than {1000 / median:,.0f} jobs a second, and adding one by one is no faster",
             "move closer to the server, raise concurrency, add in bulk",
         )
 
 
 def slots(server: Server) -> Iterator[Finding]:
-    """A cluster serves all its slots: the queues of the others stand still."""
+    """Check that a cluster serves all its slots; queues in the others are blocked."""
     if server.info.get("cluster_enabled") != "1":
         return
     said = text(server.connection.execute(Call("CLUSTER", args=("INFO",)), repeatable=True))

@@ -19,26 +19,26 @@ from orchestration_queue.states import TERMINAL, JobState
 __all__ = ["MOST_JOBS", "Survey", "survey"]
 
 MOST_JOBS = 10_000
-"""Most jobs that are looked at in one queue."""
+"""Maximum number of jobs inspected in one queue."""
 MOST_LISTED = 100_000
-"""Most entries of its lists."""
+"""Maximum number of entries read from its lists."""
 _MOST_AWAITED = 1000
-"""Parents that wait for more are left out: flows look after them."""
+"""Parents with more dependencies are skipped: reconcilers cover them."""
 _LISTED = (JobState.WAITING, JobState.ACTIVE, JobState.DELAYED, JobState.SUSPENDED)
 _FINDABLE = frozenset({*_LISTED, JobState.PRIORITIZED})
 
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What was seen.
+    """A snapshot of a queue's jobs.
 
     Attributes:
-        jobs: How many jobs.
-        is_whole: Whether these are all.
-        states: What each job says where it is.
-        nowhere: Those that should be in a list, and are in none; None when the lists are too long to look.
-        waiting_in_vain: Those that wait for others, all of which have ended, with what they were not told.
-        stalled_groups: Groups of ordered jobs that stand still for ever; none when not all jobs were seen.
+        jobs: Number of inspected jobs.
+        is_whole: Whether these are all jobs of the queue.
+        states: State of each job by id.
+        nowhere: Jobs that belong to a list but are in no list; None when the lists are too long.
+        waiting_in_vain: Jobs whose dependencies have all ended, with their pending notifications.
+        stalled_groups: Ordering groups that are blocked; empty when not all jobs were read.
     """
 
     jobs: int
@@ -50,9 +50,9 @@ class Survey:
 
 
 def survey(keys: QueueKeys) -> Steps[Survey]:
-    """Look at up to 10,000 jobs. What looks wrong is looked at again, as jobs move on meanwhile.
+    """Inspect up to 10,000 jobs. Suspects are read twice, as jobs move on meanwhile.
 
-    Some 30 trips for 10,000 jobs, each of about 1,000 reads.
+    About 30 exchanges for 10,000 jobs, of about 1,000 reads each.
     """
     ids, is_whole = yield from _some_ids(keys)
     records = yield from _records(keys, ids, "state", "groupKey")
@@ -75,7 +75,7 @@ def survey(keys: QueueKeys) -> Steps[Survey]:
 
 
 def _all_ids(keys: QueueKeys) -> Steps[list[str]]:
-    """Ids of all jobs; of none, when there are too many by now."""
+    """Return the ids of all jobs; none when the queue holds more than :data:`MOST_JOBS`."""
     ids, is_whole = yield from _some_ids(keys)
     return ids if is_whole else []
 
@@ -102,7 +102,7 @@ def _states(keys: QueueKeys, ids: Sequence[str]) -> Steps[dict[str, str]]:
 
 
 def _listed(keys: QueueKeys) -> Steps[frozenset[str]]:
-    """Ids of all jobs that some list holds."""
+    """Return the ids of all jobs that some list holds."""
     found: set[str] = set()
     for state in _LISTED:
         found.update((yield from reading.job_ids(keys, state)))
@@ -110,7 +110,7 @@ def _listed(keys: QueueKeys) -> Steps[frozenset[str]]:
 
 
 def _in_vain(keys: QueueKeys, parents: list[str]) -> Steps[dict[str, tuple[News, ...]]]:
-    """Those of the parents whose dependencies are in this queue, and have all ended; and how these ended."""
+    """Return the parents whose dependencies have all ended in this queue, with the outcomes as notifications."""
     found = {}
     for piece in chunks(parents):
         sizes = all_good((yield [Call("SCARD", (keys.deps(job_id),)) for job_id in piece]))
@@ -123,7 +123,7 @@ def _in_vain(keys: QueueKeys, parents: list[str]) -> Steps[dict[str, tuple[News,
 
 
 def _ends(keys: QueueKeys, parent: str, members: list[str]) -> Steps[tuple[News, ...]]:
-    """What a parent is to be told of those it waits for; nothing unless all are jobs of this queue, and have ended."""
+    """Return a parent's notifications; none unless all its dependencies are jobs of this queue that have ended."""
     here = f"{keys.base}:"
     if not all(member.startswith(here) for member in members):
         return ()

@@ -67,10 +67,10 @@ def one(url: str, *queues: str, within: str) -> Finding:
 def test_a_healthy_server_has_no_problems(own: tuple[redis.Redis, str], monkeypatch: pytest.MonkeyPatch) -> None:
     from orchestration_queue.doctor import server
 
-    monkeypatch.setattr(server, "_SLOW_TRIP_MS", 60_000)  # a busy machine may be slow and well
+    monkeypatch.setattr(server, "_SLOW_EXCHANGE_MS", 60_000)  # a busy machine may be slow and well
     monkeypatch.setattr(server, "_SKEW_MS", 60_000)
     _, url = own
-    assert [finding.what for finding in found(url)] == ["There is no replica"]
+    assert [finding.what for finding in found(url)] == ["It has no replica"]
 
 
 def test_a_healthy_queue_has_none(queue: Queue, server_url: str) -> None:
@@ -179,8 +179,8 @@ def test_a_clock_that_differs_is_found(server_url: str, monkeypatch: pytest.Monk
 def test_a_server_far_away_is_found(server_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from orchestration_queue.doctor import server
 
-    monkeypatch.setattr(server, "_SLOW_TRIP_MS", 0)
-    assert one(server_url, within="A trip").severity is Severity.HINT
+    monkeypatch.setattr(server, "_SLOW_EXCHANGE_MS", 0)
+    assert one(server_url, within="An exchange").severity is Severity.HINT
 
 
 def test_jobs_that_nobody_takes_are_found(queue: Queue, server_url: str) -> None:
@@ -217,7 +217,7 @@ async def test_the_dead_among_the_consumers_are_found_and_forgotten(
     for finding in run_checks(server_url, [queue.name]):
         if "long-gone" in finding.what:
             assert finding.fix is not None
-            assert finding.fix() == "forgot long-gone"
+            assert finding.fix() == "removed consumer long-gone"
     assert found(server_url, queue.name, within="long-gone") == []
 
 
@@ -227,7 +227,7 @@ def test_a_job_in_no_list_is_found(queue: Queue, server_url: str, raw: redis.Red
     entries: list[Any] = list(raw.xrange(queue.keys.stream) or ())
     raw.xdel(queue.keys.stream, *[entry_id for entry_id, fields in entries if fields["jobId"] != kept.id])
     findings = found(server_url, queue.name, within="is in no list")
-    assert {finding.what.split(" says")[0] for finding in findings} == {f"Job {lost.id}", f"Job {delayed.id}"}
+    assert {finding.what.split(" has")[0] for finding in findings} == {f"Job {lost.id}", f"Job {delayed.id}"}
 
 
 def test_lists_that_are_too_long_are_not_read(queue: Queue, server_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -238,7 +238,7 @@ def test_lists_that_are_too_long_are_not_read(queue: Queue, server_url: str, mon
     assert one(server_url, queue.name, within="too long").severity is Severity.HINT
 
 
-def mend(url: str, queue: Queue, within: str) -> str:
+def repair(url: str, queue: Queue, within: str) -> str:
     """Mend the only such finding."""
     finding = one(url, queue.name, within=within)
     assert finding.severity is Severity.PROBLEM
@@ -252,8 +252,8 @@ def mend(url: str, queue: Queue, within: str) -> str:
 async def test_a_job_in_no_list_is_put_back_and_runs_once(queue: Queue, server_url: str, raw: redis.Redis) -> None:
     ready, urgent = queue.add("a"), queue.add("b", options=JobOptions(priority=3))
     raw.delete(queue.keys.stream, queue.keys.scheduled)
-    assert mend(server_url, queue, f"Job {ready.id} says that it is waiting") == f"job {ready.id} is due now"
-    assert mend(server_url, queue, f"Job {urgent.id} says that it is prior") == f"job {urgent.id} is due now"
+    assert repair(server_url, queue, f"Job {ready.id} has state waiting") == f"job {ready.id} is due now"
+    assert repair(server_url, queue, f"Job {urgent.id} has state prior") == f"job {urgent.id} is due now"
     ran = await _ran(queue, server_url, 2)
     assert sorted(ran) == [ready.id, urgent.id]
     assert {queue.counts().completed, len(ran)} == {2}
@@ -269,10 +269,10 @@ async def test_a_job_that_is_taken_in_that_moment_is_left_alone(
         fix = next(each.fix for each in findings if f"Job {job.id} " in each.what)
         assert fix is not None
         raw.xadd(queue.keys.stream, entries[0][1])
-        assert fix() == f"job {job.id} has gone on by itself"
+        assert fix() == f"job {job.id} has moved on by itself"
         async with _Stuck(queue, server_url):
             await wait_until(lambda: queue.counts().active == 1, "the job to be taken")
-            assert fix() == f"job {job.id} has gone on by itself"
+            assert fix() == f"job {job.id} has moved on by itself"
         assert raw.zcard(queue.keys.scheduled) == 0
 
 
@@ -284,9 +284,9 @@ def test_a_job_that_another_librarys_worker_may_have_is_left_alone(
     raw.incr(queue.keys.list_active)  # it has popped the job, and not started it yet
     told = Oq(server_url)("doctor", queue.name, "--fix", "--yes")
     assert told.exit_code == 1
-    assert f"Job {job.id} was not put back: it may be with a worker of another kind" in told.stderr
+    assert f"Job {job.id} was not put back: it may be held by a worker of another library" in told.stderr
     raw.set(queue.keys.list_active, 0)
-    assert mend(server_url, queue, f"Job {job.id} says") == f"job {job.id} is due now"
+    assert repair(server_url, queue, f"Job {job.id} has state") == f"job {job.id} is due now"
 
 
 def test_messages_of_a_broadcast_are_not_put_back(queue: Queue, server_url: str, raw: redis.Redis) -> None:
@@ -308,7 +308,7 @@ def test_a_parent_that_nobody_told_is_told(
     assert found(server_url, queue.name, within="waits for others") == []
     raw.hset(queue.keys.job(child.id), "state", ended)
     assert one(server_url, queue.name, within="waits for others").what.startswith(f"Job {parent.id} ")
-    assert mend(server_url, queue, "waits for others") == f"told job {parent.id}, which is {then}"
+    assert repair(server_url, queue, "waits for others") == f"notified job {parent.id}, which is {then}"
 
 
 ORDERED = JobOptions(ordering=Ordering(key="k"))
@@ -323,7 +323,7 @@ async def test_a_group_that_counts_a_job_that_is_gone_goes_on(queue: Queue, serv
     assert found(server_url, queue.name, within="ordering group") == [], "one is active"
     raw.delete(queue.keys.job(gone.id))
     within = "ordering group 'k' (2) wait for 1 active job, gone by now"
-    assert mend(server_url, queue, within) == "ready now: 1 job"
+    assert repair(server_url, queue, within) == "ready now: 1 job"
     assert await _ran(queue, server_url, 2) == ["2", "3"]
 
 
@@ -333,7 +333,7 @@ async def test_a_group_that_waits_for_the_turn_of_a_job_that_is_gone_goes_on(
     queue.add_bulk([NewJob("a", options=ORDERED) for _ in range(3)])
     raw.delete(queue.keys.job("1"))
     await _ran(queue, server_url, 0, until=lambda: raw.zcard(f"{queue.keys.base}:groupq:k") == 2)
-    assert mend(server_url, queue, "wait for the job with number 1, which is gone") == "ready now: 1 job"
+    assert repair(server_url, queue, "wait for the job with number 1, which is gone") == "ready now: 1 job"
     assert await _ran(queue, server_url, 2) == ["2", "3"]
 
 
@@ -358,11 +358,11 @@ def test_dead_letters_that_nobody_took_are_found_and_sent_again(
     raw.zadd(queue.keys.outbox, {letter: now_ms() - 61_000, letter.replace("x.1", "x.2"): now_ms()})
     raw.set(f"glide:{{{dead}}}:stream", "nonsense")
     unsent = "1 dead letter could not be added"
-    with pytest.raises(StateError, match=rf"^Queue {dead} did not take all of them \(.*; mend it, and try again\.$"):
-        mend(server_url, queue, unsent)
+    with pytest.raises(StateError, match=rf"^Queue {dead} did not take all of them \(.*; repair it and try again\.$"):
+        repair(server_url, queue, unsent)
     raw.delete(f"glide:{{{dead}}}:stream")
     raw.zadd(queue.keys.outbox, {letter: now_ms() - 61_000})  # its turn had become the last
-    assert mend(server_url, queue, unsent) == "added 1 dead letter"
+    assert repair(server_url, queue, unsent) == "added 1 dead letter"
     assert raw.hget(f"glide:{{{dead}}}:job:dead.x.1.1", "name") == "import"
     assert raw.zcard(queue.keys.outbox) == 1
 
@@ -393,7 +393,7 @@ def test_a_queue_that_cannot_be_read_is_told_and_the_others_go_on(
     with Queue(other, url=server_url) as second:
         second.add("a")
     findings = found(server_url, queue.name, other, within="queue ")
-    assert findings[0].what.startswith("It cannot be looked at: ")
+    assert findings[0].what.startswith("It cannot be checked: ")
     assert findings[1].where == f"queue {other}"
 
 
@@ -425,13 +425,13 @@ def test_the_command_says_what_it_found_and_what_it_did(own: tuple[redis.Redis, 
     queue.add("a")
     said = oq("doctor", queue.name)
     assert said.exit_code == 1
-    assert "Why it matters: nobody takes them." in said.stdout
+    assert "Why it matters: they do not start." in said.stdout
     queue.drain()
     raw.xgroup_create(queue.keys.stream, "workers", mkstream=True)
     raw.xgroup_createconsumer(queue.keys.stream, "workers", "long-gone")
     (told,) = [each for each in oq.json("doctor", queue.name) if "long-gone" in each["what"]]
     assert (told["severity"], told["can_be_fixed"], told["fixed"]) == ("hint", True, None)
-    assert "Done: forgot long-gone." in oq("doctor", queue.name, "--fix", "--yes").stdout
+    assert "Done: removed consumer long-gone." in oq("doctor", queue.name, "--fix", "--yes").stdout
     assert "long-gone" not in oq("doctor", queue.name).stdout
     queue.close()
 
