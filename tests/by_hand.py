@@ -12,7 +12,7 @@ from orchestration_queue.protocol import codec
 from orchestration_queue.protocol.call import Call, text, texts
 from orchestration_queue.protocol.functions import glidemq
 from orchestration_queue.protocol.keys import GROUP, QueueKeys
-from orchestration_queue.protocol.operations import housekeeping, telling, working
+from orchestration_queue.protocol.operations import exchanges, job_output, maintenance, worker_registry
 from orchestration_queue.protocol.record import JobRecord, pairs
 from orchestration_queue.server import Connection
 from orchestration_queue.server.clock import now_ms
@@ -39,7 +39,7 @@ class HandWorker:
         self.keys = QueueKeys(queue, prefix)
         self._connection = Connection.open(url)
         try:
-            self._connection.execute(working.create_group(self.keys))
+            self._connection.execute(worker_registry.create_group(self.keys))
         except ServerError as error:
             if "BUSYGROUP" not in str(error):
                 raise
@@ -55,14 +55,14 @@ class HandWorker:
     def take(self) -> Held:
         """Start the next job: from the lists, else from the stream."""
         keys = self.keys
-        self._connection.run(housekeeping.tick(keys, now_ms()))
+        self._connection.run(maintenance.tick(keys, now_ms()))
         pop = glidemq.pop_lists(priority_key=keys.priority, lifo_key=keys.lifo, count=1)
         entry_id = ""
         if popped := texts(self._connection.execute(pop)):
             self._connection.execute(Call("INCRBY", (keys.list_active,), (1,)))
             job_id = popped[0]
         else:
-            (delivery,) = self._connection.run(working.read_group(keys, "hand", 1, 60_000))
+            (delivery,) = self._connection.run(exchanges.read_group(keys, "hand", 1, 60_000))
             job_id, entry_id = delivery.job_id, delivery.entry_id
         reply = self._connection.execute(
             glidemq.move_to_active(
@@ -129,4 +129,4 @@ class HandWorker:
 
     def log(self, held: Held, line: str) -> None:
         """Append to the job's log."""
-        self._connection.execute(telling.log(self.keys, held.id, (line,)))
+        self._connection.execute(job_output.log(self.keys, held.id, (line,)))

@@ -34,8 +34,8 @@ class Directory:
                 user.kill()
 
     @property
-    def keepers(self) -> list[int]:
-        """Process ids of the keepers. There should be at most one."""
+    def supervisors(self) -> list[int]:
+        """Process ids of the supervisors. There should be at most one."""
         return sorted(pid for pid, name in self._processes().items() if "valkey" not in name)
 
     @property

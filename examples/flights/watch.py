@@ -12,7 +12,7 @@ from examples.flights import settings
 from orchestration_queue.client import Queue
 from orchestration_queue.flows import job_id_of
 from orchestration_queue.protocol.keys import QueueKeys
-from orchestration_queue.protocol.operations import reading
+from orchestration_queue.protocol.operations import job_records
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.server import Connection
 from orchestration_queue.states import JobState
@@ -124,7 +124,7 @@ class Watch:
 
     def _nodes(self, jobs: Mapping[str, str]) -> Iterator[NodeView]:
         """All nodes in one trip."""
-        reads = [reading.job(self._keys, job_id) for job_id in jobs.values()]
+        reads = [job_records.job(self._keys, job_id) for job_id in jobs.values()]
         replies = self._connection.pipeline([read.call for read in reads], repeatable=True)
         for name, read, reply in zip(jobs, reads, replies, strict=True):
             yield NodeView(name, read.read(reply))

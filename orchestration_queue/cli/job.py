@@ -29,7 +29,7 @@ from orchestration_queue.cli.common import (
     time_text,
 )
 from orchestration_queue.cli.verbs import Done, verb
-from orchestration_queue.client import Job, Queue, Revocation
+from orchestration_queue.client import Cancellation, Job, Queue
 from orchestration_queue.errors import PayloadError, StateError
 from orchestration_queue.options import JobOptions
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
@@ -244,7 +244,7 @@ def _cancel(client: Queue, job_id: JobId) -> Done:
     if job.record.is_finished:
         raise StateError(f"Job {job_id!r} of queue {client.name!r} has ended ({job.record.state}); nothing is stopped.")
     done = job.revoke()
-    happens = "is told to stop" if done is Revocation.FLAGGED else "will not run"
+    happens = "is told to stop" if done is Cancellation.FLAGGED else "will not run"
     return Done(f"Job {job_id} {happens}.", {"id": job_id, "revocation": done})
 
 

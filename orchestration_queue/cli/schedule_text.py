@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.markup import escape
 
-from orchestration_queue.protocol.operations.scheduling import PastRun
+from orchestration_queue.protocol.operations.schedule_entries import PastRun
 from orchestration_queue.schedules import SchedulerEntry
 from orchestration_queue.schedules.cron import find_zone
 from orchestration_queue.server.clock import now_ms

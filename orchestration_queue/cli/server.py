@@ -18,14 +18,14 @@ from orchestration_queue.doctor.server import Server
 from orchestration_queue.errors import TransportError, UsageError
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 from orchestration_queue.server import Connection, ServerUrl, parse_url
-from orchestration_queue.server.embedded import explained, socket_path
-from orchestration_queue.server.kept import has_keeper, is_to_stay, is_used, let_go, let_stay
+from orchestration_queue.server.embedded.client import has_supervisor, is_pinned, is_used, pin, unpin
+from orchestration_queue.server.embedded.server import explained, socket_path
 
 __all__ = ["app"]
 
 _NOT_RUNNING = 3
 _LONGEST_END_S = 15.0
-"""A keeper gives its server 10 s to end by itself."""
+"""A supervisor gives its server 10 s to end by itself."""
 _LOOK_EVERY_S = 0.05
 
 app = typer.Typer(help="The embedded server, in the background.", no_args_is_help=True)
@@ -35,10 +35,10 @@ app = typer.Typer(help="The embedded server, in the background.", no_args_is_hel
 def start(url: Url = None, as_json: JsonFlag = False) -> None:
     """Start the embedded server, and keep it running until it is stopped."""
     place = _embedded(url)
-    # Marked while we use it, so that there is no moment at which its keeper could leave.
+    # Marked while we use it, so that there is no moment at which its supervisor could leave.
     with Connection.open(place) as connection, explained(place.path):
-        was_kept = is_to_stay(place.path)
-        let_stay(place.path)
+        was_kept = is_pinned(place.path)
+        pin(place.path)
         facts = _facts(place, connection)
     again = "was kept running already" if was_kept else "is kept running"
     tell(as_json, f"The server in {place.path} {again} (process {facts['pid']}); end it by `oq server stop`.", **facts)
@@ -49,8 +49,8 @@ def stop(url: Url = None, as_json: JsonFlag = False) -> None:
     """Keep the embedded server no longer: it ends now, or with the last process that uses it."""
     place = _embedded(url)
     with explained(place.path):
-        was_running = has_keeper(place.path)
-        let_go(place.path)
+        was_running = has_supervisor(place.path)
+        unpin(place.path)
         is_running = was_running and not _has_ended(place.path)
     said = (
         f"The server in {place.path} is in use; it ends with the last process that uses it."
@@ -67,7 +67,7 @@ def status(url: Url = None, prefix: Prefix = DEFAULT_PREFIX, as_json: JsonFlag =
     """Say where the embedded server is, and how it does. Starts nothing; leaves with code 3 when none runs."""
     place = _embedded(url)
     with explained(place.path):
-        is_running = has_keeper(place.path)
+        is_running = has_supervisor(place.path)
     if not is_running:
         tell(
             as_json, f"No server runs in {place.path}; see `oq server start`.", running=False, directory=str(place.path)
@@ -98,13 +98,13 @@ def _has_ended(directory: Path) -> bool:
         TransportError: It takes longer than a server may take.
     """
     deadline = time.monotonic() + _LONGEST_END_S
-    while has_keeper(directory):
+    while has_supervisor(directory):
         if is_used(directory):
             return False
         if time.monotonic() > deadline:
             raise TransportError(
                 f"The server in {directory} has not ended within {_LONGEST_END_S:g} s, though nobody uses it; "
-                f"{directory / 'keeper.log'} says what it does.",
+                f"{directory / 'supervisor.log'} says what it does.",
                 maybe_applied=True,
             )
         time.sleep(_LOOK_EVERY_S)
@@ -115,7 +115,7 @@ def _facts(place: ServerUrl, connection: Connection) -> dict[str, Any]:
     info = Server.inspect(place, connection).info
     return {
         "running": True,
-        "kept": is_to_stay(place.path),
+        "kept": is_pinned(place.path),
         "directory": str(place.path),
         "socket": str(socket_path(place.path)),
         "pid": int(info["process_id"]),

@@ -35,16 +35,14 @@ if TYPE_CHECKING:
     from orchestration_queue.client._sync.usage import UsageLedger
     from orchestration_queue.client.flow_status import FlowStatus, FlowSummary
     from orchestration_queue.client.values import FlowNode, NewJob
-    from orchestration_queue.protocol.operations.broadcasting import Subscription
+    from orchestration_queue.protocol.operations.broadcasts import Subscription
     from orchestration_queue.protocol.operations.budgets import BudgetState
-    from orchestration_queue.protocol.operations.control import Revocation
+    from orchestration_queue.protocol.operations.control import Cancellation, SuspendInfo
     from orchestration_queue.protocol.operations.dead_letters import DeadLetter
-    from orchestration_queue.protocol.operations.measuring import Metrics, MetricsMinute
-    from orchestration_queue.protocol.operations.reading import JobCounts
-    from orchestration_queue.protocol.operations.registry import WorkerInfo
-    from orchestration_queue.protocol.operations.streaming import StreamEntry
-    from orchestration_queue.protocol.operations.suspending import SuspendInfo
+    from orchestration_queue.protocol.operations.job_output import StreamEntry
+    from orchestration_queue.protocol.operations.queue_state import JobCounts, Metrics, MetricsMinute
     from orchestration_queue.protocol.operations.usage import UsageSummary, UsageTotals
+    from orchestration_queue.protocol.operations.worker_registry import WorkerInfo
     from orchestration_queue.protocol.signals import Signal
 
 __all__ = [
@@ -61,6 +59,7 @@ __all__ = [
     "AsyncUsageLedger",
     "Broadcast",
     "BudgetState",
+    "Cancellation",
     "DeadLetter",
     "DeadLetters",
     "Flow",
@@ -78,7 +77,6 @@ __all__ = [
     "Producer",
     "Queue",
     "QueueEvents",
-    "Revocation",
     "Signal",
     "StreamEntry",
     "Subscription",
@@ -105,15 +103,13 @@ _FACES = {
 _VALUES = {
     "client.flow_status": "FlowStatus FlowSummary",
     "client.values": "FlowNode NewJob",
-    "protocol.operations.broadcasting": "Subscription",
+    "protocol.operations.broadcasts": "Subscription",
     "protocol.operations.budgets": "BudgetState",
-    "protocol.operations.control": "Revocation",
+    "protocol.operations.control": "Cancellation SuspendInfo",
     "protocol.operations.dead_letters": "DeadLetter",
-    "protocol.operations.measuring": "Metrics MetricsMinute",
-    "protocol.operations.reading": "JobCounts",
-    "protocol.operations.registry": "WorkerInfo",
-    "protocol.operations.streaming": "StreamEntry",
-    "protocol.operations.suspending": "SuspendInfo",
+    "protocol.operations.queue_state": "JobCounts Metrics MetricsMinute",
+    "protocol.operations.worker_registry": "WorkerInfo",
+    "protocol.operations.job_output": "StreamEntry",
     "protocol.operations.usage": "UsageSummary UsageTotals",
     "protocol.signals": "Signal",
 }

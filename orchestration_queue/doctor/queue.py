@@ -14,9 +14,9 @@ from orchestration_queue.errors import StateError
 from orchestration_queue.options import milliseconds
 from orchestration_queue.protocol.call import Call
 from orchestration_queue.protocol.keys import GROUP
-from orchestration_queue.protocol.operations import mending, outbox, reading
-from orchestration_queue.protocol.operations.graphs import News, Untold, tell_all
-from orchestration_queue.protocol.operations.mending import StalledGroup
+from orchestration_queue.protocol.operations import dead_letters, queue_state, repairs
+from orchestration_queue.protocol.operations.notifications import Notification, PendingNotifications, notify_all
+from orchestration_queue.protocol.operations.repairs import StalledGroup
 from orchestration_queue.server import Connection
 from orchestration_queue.server.clock import now_ms
 from orchestration_queue.states import JobState
@@ -47,7 +47,7 @@ class InspectedQueue:
 
     def is_broadcast(self) -> bool:
         """Return whether subscriptions read its stream; each then has a pending list of its own."""
-        described, _ = self.connection.follow(reading.groups(self.queue.keys))
+        described, _ = self.connection.follow(queue_state.groups(self.queue.keys))
         return any(group["name"] != GROUP for group in described)
 
     def survey(self) -> Survey:
@@ -86,7 +86,7 @@ def workers(inspected: InspectedQueue) -> Iterator[Finding]:
 def consumers(inspected: InspectedQueue) -> Iterator[Finding]:
     """Check that every worker that holds jobs is alive; jobs of others wait until their lease ends."""
     keys = inspected.queue.keys
-    described, _ = inspected.connection.follow(reading.groups(keys))
+    described, _ = inspected.connection.follow(queue_state.groups(keys))
     if not any(group["name"] == GROUP for group in described):
         return
     alive = {worker.id for worker in inspected.queue.workers()}
@@ -171,26 +171,26 @@ def _whom(group: StalledGroup) -> str:
 
 
 def _put_back(inspected: InspectedQueue, job_id: str) -> str:
-    word = inspected.connection.run(mending.put_back(inspected.queue.keys, job_id, now_ms()))
+    word = inspected.connection.run(repairs.put_back(inspected.queue.keys, job_id, now_ms()))
     if why := _NOT_PUT_BACK.get(word):
         raise StateError(f"Job {job_id} was not put back: it {why}.")
-    return f"job {job_id} is due now" if word == mending.PUT_BACK else f"job {job_id} has moved on by itself"
+    return f"job {job_id} is due now" if word == repairs.PUT_BACK else f"job {job_id} has moved on by itself"
 
 
-def _notify(inspected: InspectedQueue, job_id: str, news: tuple[News, ...]) -> str:
-    inspected.connection.follow(tell_all([(inspected.queue.keys, Untold(news))], now_ms()))
+def _notify(inspected: InspectedQueue, job_id: str, news: tuple[Notification, ...]) -> str:
+    inspected.connection.follow(notify_all([(inspected.queue.keys, PendingNotifications(news))], now_ms()))
     job = inspected.queue.get_job(job_id)
     return f"notified job {job_id}, which is {job.state() if job else 'gone'}"
 
 
 def _repair_group(inspected: InspectedQueue, group: StalledGroup) -> str:
-    ready = inspected.connection.run(mending.mend_group(inspected.queue.keys, group, now_ms()))
+    ready = inspected.connection.run(repairs.mend_group(inspected.queue.keys, group, now_ms()))
     return "it has moved on by itself" if ready < 0 else f"ready now: {count(ready, 'job')}"
 
 
 def letters(inspected: InspectedQueue) -> Iterator[Finding]:
     """Check that dead letters reach their queue, also across cluster nodes and after an outage."""
-    if unsent := inspected.connection.run(outbox.overdue(inspected.queue.keys, _long_ago_ms())):
+    if unsent := inspected.connection.run(dead_letters.overdue(inspected.queue.keys, _long_ago_ms())):
         yield problem(
             inspected.name,
             f"{count(len(unsent), 'dead letter')} could not be added to their queue",
@@ -205,7 +205,7 @@ def _long_ago_ms() -> int:
 
 
 def _post(inspected: InspectedQueue, unsent: list[bytes]) -> str:
-    if refusals := inspected.connection.follow(outbox.post(inspected.queue.keys, unsent, now_ms())):
+    if refusals := inspected.connection.follow(dead_letters.post(inspected.queue.keys, unsent, now_ms())):
         to, why = next(iter(refusals.items()))
         raise StateError(f"Queue {to} did not take all of them ({why}); repair it and try again.")
     return f"added {count(len(unsent), 'dead letter')}"

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from orchestration_queue.flows.stored import outcome_of
 from orchestration_queue.protocol.call import Call, texts
 from orchestration_queue.protocol.keys import QueueKeys
-from orchestration_queue.protocol.operations import reading
-from orchestration_queue.protocol.operations.graphs import News
-from orchestration_queue.protocol.operations.mending import StalledGroup, stalled_groups
-from orchestration_queue.protocol.operations.scanning import FIRST_PAGE, queue_pattern, scan_page
-from orchestration_queue.protocol.operations.steps import Steps, all_good, chunks
+from orchestration_queue.protocol.operations import job_records, queue_state
+from orchestration_queue.protocol.operations.conversation import Conversation, all_good, chunks
+from orchestration_queue.protocol.operations.keyspace import FIRST_PAGE, queue_pattern, scan_page
+from orchestration_queue.protocol.operations.notifications import Notification
+from orchestration_queue.protocol.operations.repairs import StalledGroup, stalled_groups
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.states import TERMINAL, JobState
 
@@ -45,11 +45,11 @@ class Survey:
     is_whole: bool
     states: Mapping[str, str]
     nowhere: tuple[str, ...] | None
-    waiting_in_vain: Mapping[str, tuple[News, ...]]
+    waiting_in_vain: Mapping[str, tuple[Notification, ...]]
     stalled_groups: tuple[StalledGroup, ...]
 
 
-def survey(keys: QueueKeys) -> Steps[Survey]:
+def survey(keys: QueueKeys) -> Conversation[Survey]:
     """Inspect up to 10,000 jobs. Suspects are read twice, as jobs move on meanwhile.
 
     About 30 exchanges for 10,000 jobs, of about 1,000 reads each.
@@ -57,7 +57,7 @@ def survey(keys: QueueKeys) -> Steps[Survey]:
     ids, is_whole = yield from _some_ids(keys)
     records = yield from _records(keys, ids, "state", "groupKey")
     states = {record.id: record.state or "" for record in records}
-    counts = yield from reading.counts(keys)
+    counts = yield from queue_state.counts(keys)
     is_short = counts.waiting + counts.active + counts.delayed + counts.suspended <= MOST_LISTED
     suspects = {job_id: state for job_id, state in states.items() if state in _FINDABLE}
     for _ in range(2):
@@ -66,21 +66,21 @@ def survey(keys: QueueKeys) -> Steps[Survey]:
             again = yield from _states(keys, [job_id for job_id in suspects if job_id not in listed])
             suspects = {job_id: state for job_id, state in again.items() if state == suspects[job_id]}
     parents = [job_id for job_id, state in states.items() if state == JobState.WAITING_CHILDREN]
-    untold = yield from _in_vain(keys, parents)
-    told_late = yield from _states(keys, list(untold))
-    in_vain = {job_id: untold[job_id] for job_id, state in told_late.items() if state == JobState.WAITING_CHILDREN}
+    pending = yield from _in_vain(keys, parents)
+    told_late = yield from _states(keys, list(pending))
+    in_vain = {job_id: pending[job_id] for job_id, state in told_late.items() if state == JobState.WAITING_CHILDREN}
     names = {record.fields.get("groupKey", "") for record in records if record.state == JobState.GROUP_WAITING}
     stalled = (yield from stalled_groups(keys, names, _all_ids(keys))) if names and is_whole else []
     return Survey(len(states), is_whole, states, tuple(suspects) if is_short else None, in_vain, tuple(stalled))
 
 
-def _all_ids(keys: QueueKeys) -> Steps[list[str]]:
+def _all_ids(keys: QueueKeys) -> Conversation[list[str]]:
     """Return the ids of all jobs; none when the queue holds more than :data:`MOST_JOBS`."""
     ids, is_whole = yield from _some_ids(keys)
     return ids if is_whole else []
 
 
-def _some_ids(keys: QueueKeys) -> Steps[tuple[list[str], bool]]:
+def _some_ids(keys: QueueKeys) -> Conversation[tuple[list[str], bool]]:
     found: set[str] = set()
     cursor = FIRST_PAGE
     start = len(keys.job(""))
@@ -91,25 +91,25 @@ def _some_ids(keys: QueueKeys) -> Steps[tuple[list[str], bool]]:
             return sorted(found)[:MOST_JOBS], cursor == FIRST_PAGE and len(found) <= MOST_JOBS
 
 
-def _records(keys: QueueKeys, ids: Sequence[str], *fields: str) -> Steps[list[JobRecord]]:
-    records = yield from reading.jobs([(keys, job_id) for job_id in ids], fields)
+def _records(keys: QueueKeys, ids: Sequence[str], *fields: str) -> Conversation[list[JobRecord]]:
+    records = yield from job_records.jobs([(keys, job_id) for job_id in ids], fields)
     return [record for record in records if record is not None]
 
 
-def _states(keys: QueueKeys, ids: Sequence[str]) -> Steps[dict[str, str]]:
+def _states(keys: QueueKeys, ids: Sequence[str]) -> Conversation[dict[str, str]]:
     records = yield from _records(keys, ids, "state")
     return {record.id: record.state or "" for record in records}
 
 
-def _listed(keys: QueueKeys) -> Steps[frozenset[str]]:
+def _listed(keys: QueueKeys) -> Conversation[frozenset[str]]:
     """Return the ids of all jobs that some list holds."""
     found: set[str] = set()
     for state in _LISTED:
-        found.update((yield from reading.job_ids(keys, state)))
+        found.update((yield from job_records.job_ids(keys, state)))
     return frozenset(found)
 
 
-def _in_vain(keys: QueueKeys, parents: list[str]) -> Steps[dict[str, tuple[News, ...]]]:
+def _in_vain(keys: QueueKeys, parents: list[str]) -> Conversation[dict[str, tuple[Notification, ...]]]:
     """Return the parents whose dependencies have all ended in this queue, with the outcomes as notifications."""
     found = {}
     for piece in chunks(parents):
@@ -122,7 +122,7 @@ def _in_vain(keys: QueueKeys, parents: list[str]) -> Steps[dict[str, tuple[News,
     return found
 
 
-def _ends(keys: QueueKeys, parent: str, members: list[str]) -> Steps[tuple[News, ...]]:
+def _ends(keys: QueueKeys, parent: str, members: list[str]) -> Conversation[tuple[Notification, ...]]:
     """Return a parent's notifications; none unless all its dependencies are jobs of this queue that have ended."""
     here = f"{keys.base}:"
     if not all(member.startswith(here) for member in members):
@@ -133,6 +133,6 @@ def _ends(keys: QueueKeys, parent: str, members: list[str]) -> Steps[tuple[News,
         return ()
     outcomes = {record.id: outcome_of(record) for record in records}
     return tuple(
-        News(keys.queue, parent, keys.member(job_id), "success" if outcome == JobState.COMPLETED else outcome)
+        Notification(keys.queue, parent, keys.member(job_id), "success" if outcome == JobState.COMPLETED else outcome)
         for job_id, outcome in outcomes.items()
     )

@@ -9,9 +9,9 @@ from orchestration_queue.flows.stored import FlowJob, FlowState, StoredFlow, out
 from orchestration_queue.flows.submission import HELD
 from orchestration_queue.protocol.call import Call, Operation, text
 from orchestration_queue.protocol.keys import QueueKeys
-from orchestration_queue.protocol.operations import control, graphs, reading
-from orchestration_queue.protocol.operations.graphs import Propagated
-from orchestration_queue.protocol.operations.steps import Steps, all_good, chunks
+from orchestration_queue.protocol.operations import control, graphs, job_records, notifications
+from orchestration_queue.protocol.operations.conversation import Conversation, all_good, chunks
+from orchestration_queue.protocol.operations.notifications import Propagated
 from orchestration_queue.protocol.record import JobRecord
 
 __all__ = [
@@ -36,19 +36,21 @@ _CASCADES = 4
 """How often to look for what became ready because other nodes were revoked; workers refuse what is ready later."""
 
 
-def survey(flow: StoredFlow, fields: Sequence[str] = STATE_FIELDS) -> Steps[dict[str, JobRecord | None]]:
+def survey(flow: StoredFlow, fields: Sequence[str] = STATE_FIELDS) -> Conversation[dict[str, JobRecord | None]]:
     """The records of the nodes' jobs; a trip per thousand."""
     wanted = [(job.keys, job.job_id) for job in flow.jobs.values()]
-    return dict(zip(flow.jobs, (yield from reading.jobs(wanted, fields)), strict=True))
+    return dict(zip(flow.jobs, (yield from job_records.jobs(wanted, fields)), strict=True))
 
 
-def propagate(flow: StoredFlow, jobs: Sequence[FlowJob], now_ms: int) -> Steps[None]:
+def propagate(flow: StoredFlow, jobs: Sequence[FlowJob], now_ms: int) -> Conversation[None]:
     """Tell those that wait for these ended jobs."""
     by_queue = flow.by_queue(jobs)
-    yield from graphs.tell_all([(keys, graphs.Untold(job_ids=tuple(ids))) for keys, ids in by_queue.items()], now_ms)
+    yield from notifications.notify_all(
+        [(keys, notifications.PendingNotifications(job_ids=tuple(ids))) for keys, ids in by_queue.items()], now_ms
+    )
 
 
-def release(flow: StoredFlow, now_ms: int) -> Steps[None]:
+def release(flow: StoredFlow, now_ms: int) -> Conversation[None]:
     """Let go what is held, from the submission, by a pause or a retry, those first that wait for others."""
     flow = yield from with_elements(flow)
     jobs = sorted(flow.jobs.values(), key=lambda job: -job.depth)
@@ -58,8 +60,8 @@ def release(flow: StoredFlow, now_ms: int) -> Steps[None]:
         for piece in chunks(ids, graphs.MOST_NODES)
     ]
     replies = all_good((yield [operation.call for _, operation in operations]))
-    left = [(keys, operation.read(reply).untold) for (keys, operation), reply in zip(operations, replies, strict=True)]
-    yield from graphs.tell_all(left, now_ms)
+    left = [(keys, operation.read(reply).pending) for (keys, operation), reply in zip(operations, replies, strict=True)]
+    yield from notifications.notify_all(left, now_ms)
     all_good((yield [Call("HDEL", (flow.keys.flow(flow.id),), (HELD, "paused"))]))
 
 
@@ -71,7 +73,7 @@ def cancel(
     is_held: bool = False,
     is_recorded: bool = True,
     spare: Collection[str] = (),
-) -> Steps[list[str]]:
+) -> Conversation[list[str]]:
     """Withdraw what has not finished.
 
     What is ready fails at once, what runs is stopped by its worker's next heartbeat, and what waits for it is decided
@@ -104,7 +106,7 @@ def cancel(
     return [name for name in flow.jobs if name in stopped]
 
 
-def pause(flow: StoredFlow) -> Steps[None]:
+def pause(flow: StoredFlow) -> Conversation[None]:
     """Hold the nodes that wait for others."""
     all_good((yield [Call("HSET", (flow.keys.flow(flow.id),), ("paused", 1))]))
     jobs = sorted(flow.jobs.values(), key=lambda job: -job.depth)
@@ -112,7 +114,7 @@ def pause(flow: StoredFlow) -> Steps[None]:
     all_good((yield [graphs.hold_nodes(keys, piece).call for keys, piece in pieces]))
 
 
-def retry(flow: StoredFlow, now_ms: int) -> Steps[list[str]]:
+def retry(flow: StoredFlow, now_ms: int) -> Conversation[list[str]]:
     """Let failed nodes run again, and those that did not run because of them; returns their names.
 
     The record says first that nodes may be held, so that a worker releases them if this breaks off.
@@ -123,18 +125,18 @@ def retry(flow: StoredFlow, now_ms: int) -> Steps[list[str]]:
         return []
     all_good((yield _reopen(flow, now_ms)))
     revived: dict[QueueKeys, list[graphs.Revived]] = {}
-    left: list[tuple[QueueKeys, graphs.Untold]] = []
+    left: list[tuple[QueueKeys, notifications.PendingNotifications]] = []
     for keys, ids in flow.by_queue(failed).items():
         for piece in chunks(ids, _RETRIED_AT_ONCE):
             retrying = graphs.retry_nodes(keys, piece, now_ms, held=True)
             retried = retrying.read(all_good((yield [retrying.call]))[0])
-            left.append((keys, retried.untold))
+            left.append((keys, retried.pending))
             for one in retried.revived:
                 revived.setdefault(QueueKeys(one.queue, keys.prefix), []).append(one)
     for keys, news in revived.items():
         for told in chunks(news):
             all_good((yield [graphs.retry_nodes(keys, (), now_ms, revived=told).call]))
-    yield from graphs.tell_all(left, now_ms)
+    yield from notifications.notify_all(left, now_ms)
     yield from release(flow, now_ms)
     return [job.name for job in failed]
 
@@ -160,7 +162,9 @@ def _to_retry(flow: StoredFlow, records: Mapping[str, JobRecord | None]) -> list
     return list(found.values())
 
 
-def _revoke(flow: StoredFlow, spare: Collection[str], now_ms: int) -> Steps[tuple[dict[str, FlowJob], list[FlowJob]]]:
+def _revoke(
+    flow: StoredFlow, spare: Collection[str], now_ms: int
+) -> Conversation[tuple[dict[str, FlowJob], list[FlowJob]]]:
     """Revoke what has not finished, dependents first; returns it by name, and of it what ended at once.
 
     Elements are looked up each time: a node that maps adds more until it is revoked itself.
@@ -191,7 +195,7 @@ def _reopen(flow: StoredFlow, now_ms: int) -> list[Call]:
     ]
 
 
-def remove(flow: StoredFlow, now_ms: int) -> Steps[None]:
+def remove(flow: StoredFlow, now_ms: int) -> Conversation[None]:
     """Remove all jobs, dependents first, and the record last, so that whoever finds it can go on."""
     own = flow.keys
     all_good((yield [Call("HSET", (own.flow(flow.id),), ("removing", 1)), schedule_check(own, flow.id, now_ms)]))

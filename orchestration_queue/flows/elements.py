@@ -13,8 +13,8 @@ from orchestration_queue.flows.record import RecordedNode
 from orchestration_queue.flows.stored import FlowJob, StoredFlow
 from orchestration_queue.protocol.call import Call, optional_text, texts
 from orchestration_queue.protocol.keys import QueueKeys
-from orchestration_queue.protocol.operations import reading, relatives
-from orchestration_queue.protocol.operations.steps import Steps, all_good
+from orchestration_queue.protocol.operations import job_records
+from orchestration_queue.protocol.operations.conversation import Conversation, all_good
 from orchestration_queue.protocol.placement import ParentRef
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.states import JobState
@@ -52,7 +52,7 @@ def _named(job: FlowJob, members: Iterable[str]) -> list[str]:
     return [element(job.name, index) for index in sorted(indexes)]
 
 
-def with_elements(flow: StoredFlow) -> Steps[StoredFlow]:
+def with_elements(flow: StoredFlow) -> Conversation[StoredFlow]:
     """The flow with the elements that have been added as nodes, for which those that map wait.
 
     One trip, and none for a flow without nodes that map.
@@ -91,21 +91,21 @@ class MappedResults:
     count: int
 
 
-def find_results(keys: QueueKeys, job_id: str, node: str) -> Steps[MappedResults]:
+def find_results(keys: QueueKeys, job_id: str, node: str) -> Conversation[MappedResults]:
     """Find what a node that this job waits for has mapped. Two trips.
 
     Raises:
         UsageError: The job waits for no such node, or the node maps nothing.
         StateError: The node has not completed, or is not there any more.
     """
-    refs = yield from relatives.children(keys, job_id)
+    refs = yield from job_records.children(keys, job_id)
     mine = split_job_id(job_id)
     ref = next((ref for ref in refs if mine and split_job_id(ref.job_id) == (mine[0], node)), None)
     if ref is None:
         raise UsageError(
             f"Job {job_id!r} waits for no node {node!r}, so its results may not be there; name it in the deps."
         )
-    (found,) = yield from reading.jobs([(ref.keys, ref.job_id)], ("name", "state", "returnvalue"))
+    (found,) = yield from job_records.jobs([(ref.keys, ref.job_id)], ("name", "state", "returnvalue"))
     if found is not None and found.name != MAP:
         raise UsageError(f"Node {node!r} maps over no list; read its result by `upstream_results`.")
     if found is None or found.state is not JobState.COMPLETED:
@@ -114,7 +114,7 @@ def find_results(keys: QueueKeys, job_id: str, node: str) -> Steps[MappedResults
     return MappedResults(ref, found.result["count"])
 
 
-def page(results: MappedResults, start: int, default: Any = None) -> Steps[list[Any]]:
+def page(results: MappedResults, start: int, default: Any = None) -> Conversation[list[Any]]:
     """Results of up to 500 elements, in order, from the element ``start`` on. One trip.
 
     Args:
@@ -128,7 +128,7 @@ def page(results: MappedResults, start: int, default: Any = None) -> Steps[list[
     ref = results.ref
     indexes = range(start, min(start + PAGE, results.count))
     wanted = [(ref.keys, element(ref.job_id, index)) for index in indexes]
-    records = (yield from reading.jobs(wanted, ("state", "returnvalue"))) if wanted else []
+    records = (yield from job_records.jobs(wanted, ("state", "returnvalue"))) if wanted else []
     values = []
     for (keys, job_id), record in zip(wanted, records, strict=True):
         if record is None:
@@ -137,14 +137,14 @@ def page(results: MappedResults, start: int, default: Any = None) -> Steps[list[
     return values
 
 
-def list_of(keys: QueueKeys, job_id: str) -> Steps[str | None]:
+def list_of(keys: QueueKeys, job_id: str) -> Conversation[str | None]:
     """The list that a job returned, encoded; None when it has no result, or is gone. One trip."""
     (reply,) = all_good((yield [Call("HGET", (keys.job(job_id),), ("returnvalue",))]))
     return optional_text(reply)
 
 
-def ends(keys: QueueKeys, job_id: str, start: int, count: int) -> Steps[Sequence[tuple[str, JobRecord | None]]]:
+def ends(keys: QueueKeys, job_id: str, start: int, count: int) -> Conversation[Sequence[tuple[str, JobRecord | None]]]:
     """Job ids and records of up to 500 of a node's elements, with what says how they ended. One trip."""
     ids = [element(job_id, index) for index in range(start, min(start + PAGE, count))]
-    records = yield from reading.jobs([(keys, one) for one in ids], ("state", "failedReason"))
+    records = yield from job_records.jobs([(keys, one) for one in ids], ("state", "failedReason"))
     return list(zip(ids, records, strict=True))

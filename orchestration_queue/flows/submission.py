@@ -16,7 +16,7 @@ from orchestration_queue.flows.record import FlowRecord
 from orchestration_queue.flows.rules import TriggerRule
 from orchestration_queue.protocol.call import Call, Operation, Reply, optional_text
 from orchestration_queue.protocol.keys import QueueKeys
-from orchestration_queue.protocol.operations import graphs
+from orchestration_queue.protocol.operations import graphs, notifications
 from orchestration_queue.protocol.operations.budgets import budget_calls, hold_to
 from orchestration_queue.protocol.operations.graphs import Edge, Graph, GraphNode, OutsideDependency, OutsideDependent
 from orchestration_queue.protocol.placement import ParentRef, new_job
@@ -93,7 +93,7 @@ class Submission:
         """Say in the record that nothing is missing: from here on, the flow only has to be released."""
         return Call("HSET", (self.keys.flow(self.flow_id),), ("state", RUNNING, HELD, "1"))
 
-    def releases(self, now_ms: int) -> Iterator[tuple[QueueKeys, Operation[graphs.Propagated]]]:
+    def releases(self, now_ms: int) -> Iterator[tuple[QueueKeys, Operation[notifications.Propagated]]]:
         """Let the jobs go, those first that wait for others. Sent again, they pass over what is not held."""
         for part in self.parts:
             if part.nodes:

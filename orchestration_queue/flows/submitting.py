@@ -10,9 +10,10 @@ from orchestration_queue.errors import StateError
 from orchestration_queue.flows.plan import FlowPlan
 from orchestration_queue.flows.submission import SUBMITTING, Submission, SubmissionSnapshot, read_submission
 from orchestration_queue.protocol.keys import QueueKeys
-from orchestration_queue.protocol.operations import reading
-from orchestration_queue.protocol.operations.graphs import Submitted, Untold, tell_all
-from orchestration_queue.protocol.operations.steps import Steps, all_good, chunks
+from orchestration_queue.protocol.operations import event_log
+from orchestration_queue.protocol.operations.conversation import Conversation, all_good, chunks
+from orchestration_queue.protocol.operations.graphs import Submitted
+from orchestration_queue.protocol.operations.notifications import PendingNotifications, notify_all
 
 __all__ = ["Launch", "launch"]
 
@@ -34,7 +35,7 @@ class Launch:
     is_new: bool
 
 
-def launch(plan: FlowPlan, now_ms: int, *, is_fresh: bool) -> Steps[Launch]:
+def launch(plan: FlowPlan, now_ms: int, *, is_fresh: bool) -> Conversation[Launch]:
     """Submit a plan, or what is missing of it. Every trip may be sent twice.
 
     A graph that is one call takes one trip, others some more: to write the parts, to say that all are there, to release
@@ -56,7 +57,7 @@ def launch(plan: FlowPlan, now_ms: int, *, is_fresh: bool) -> Steps[Launch]:
             f"Flow {plan.flow_id!r} of queue {plan.keys.queue!r} is there with other nodes or options, and an id "
             "stands for one submission; choose another id, or remove that flow first."
         )
-    newest = [reading.last_event_id(keys) for keys in plan.queues]
+    newest = [event_log.last_event_id(keys) for keys in plan.queues]
     wanting = known.state in (None, SUBMITTING)
     writes = whole.writes(now_ms) if wanting else iter(())
     # The record's part goes first, and alone: from then on, others know that there is something to complete or sweep.
@@ -71,14 +72,14 @@ def launch(plan: FlowPlan, now_ms: int, *, is_fresh: bool) -> Steps[Launch]:
             replies = all_good((yield [write.call for write in part]))
             told += [write.read(reply) for write, reply in zip(part, replies, strict=True)]
         yield from _commit(plan, whole)
-    left = [(part.keys, submitted.untold) for part, submitted in zip(whole.parts, told, strict=False)]
+    left = [(part.keys, submitted.pending) for part, submitted in zip(whole.parts, told, strict=False)]
     if whole.is_held and (wanting or known.is_held):
         left += yield from _release(whole, now_ms)
-    yield from tell_all(left, now_ms)
+    yield from notify_all(left, now_ms)
     return Launch(cursors, is_new=_count(told) == len(plan.nodes))
 
 
-def _look(plan: FlowPlan) -> Steps[SubmissionSnapshot]:
+def _look(plan: FlowPlan) -> Conversation[SubmissionSnapshot]:
     look = read_submission(plan.keys, plan.flow_id)
     (reply,) = all_good((yield [look.call]))
     return look.read(reply)
@@ -88,7 +89,7 @@ def _count(told: Iterable[Submitted]) -> int:
     return sum(len(submitted.new) for submitted in told)
 
 
-def _commit(plan: FlowPlan, whole: Submission) -> Steps[None]:
+def _commit(plan: FlowPlan, whole: Submission) -> Conversation[None]:
     """Bind the jobs to the flow's limits, and say that nothing is missing: unless it has been swept meanwhile."""
     seen = yield from _look(plan)
     if seen.record is None:
@@ -102,8 +103,8 @@ def _commit(plan: FlowPlan, whole: Submission) -> Steps[None]:
     all_good((yield [whole.commit()]))
 
 
-def _release(whole: Submission, now_ms: int) -> Steps[list[tuple[QueueKeys, Untold]]]:
+def _release(whole: Submission, now_ms: int) -> Conversation[list[tuple[QueueKeys, PendingNotifications]]]:
     releases = list(whole.releases(now_ms))
     replies = all_good((yield [operation.call for _, operation in releases]))
     all_good((yield [whole.done()]))
-    return [(keys, operation.read(reply).untold) for (keys, operation), reply in zip(releases, replies, strict=True)]
+    return [(keys, operation.read(reply).pending) for (keys, operation), reply in zip(releases, replies, strict=True)]

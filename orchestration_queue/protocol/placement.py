@@ -20,7 +20,7 @@ from orchestration_queue.protocol.call import Call
 from orchestration_queue.protocol.functions import glidemq, oq1
 from orchestration_queue.protocol.keys import QueueKeys
 
-__all__ = ["Mould", "ParentRef", "add_job", "add_jobs", "new_job"]
+__all__ = ["JobEncoder", "ParentRef", "add_job", "add_jobs", "new_job"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,14 +191,14 @@ def add_jobs(keys: QueueKeys, jobs: Iterable[oq1.NewJob], *, skip_events: bool =
 
 
 @dataclass(frozen=True, slots=True)
-class Mould:
+class JobEncoder:
     """Jobs that differ in name, data, time and id only: all else is worked out once."""
 
     _same: oq1.NewJob
     _more_options: str
 
     @classmethod
-    def of(cls, options: JobOptions) -> Mould:
+    def of(cls, options: JobOptions) -> JobEncoder:
         """A mould for jobs that are placed in this way."""
         same = new_job("", "", options, 0)
         return cls(same, "}" if same.opts == "{}" else f",{same.opts[1:]}")

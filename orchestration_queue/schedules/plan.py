@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from orchestration_queue.protocol.call import Operation
 from orchestration_queue.protocol.functions import oq1
 from orchestration_queue.protocol.keys import QueueKeys
-from orchestration_queue.protocol.operations import scheduling
+from orchestration_queue.protocol.operations import schedule_entries
 from orchestration_queue.schedules.entry import SchedulerEntry
 from orchestration_queue.schedules.scheduled_run import ScheduledRun
 from orchestration_queue.schedules.timing import MAX_SAFE_INTEGER
@@ -72,15 +72,15 @@ class TickPlan:
     def write(self, keys: QueueKeys, token: str, now_ms: int) -> Operation[list[str] | None]:
         """All of it while the schedulers' lock is held with this token, else nothing; see :func:`scheduling.fire`."""
         runs = [fire.written(now_ms) for fire in self.runs]
-        return scheduling.fire(keys, token, now_ms, runs, self._entry_updates(), self.misses)
+        return schedule_entries.fire(keys, token, now_ms, runs, self._entry_updates(), self.misses)
 
     def _entry_updates(self) -> list[oq1.EntryUpdate]:
-        updates = [self._entry_update(name, scheduling.DROP, 0) for name in self.deletions]
+        updates = [self._entry_update(name, schedule_entries.DROP, 0) for name in self.deletions]
         return updates + [self._entry_update(name, self.updates.get(name, ""), at) for name, at in self.checks.items()]
 
     def _entry_update(self, name: str, entry: str, look_ms: int) -> oq1.EntryUpdate:
         held = self.held.get(name)
         if held is None:
             return oq1.EntryUpdate(name=name, entry=entry, look_ms=look_ms)
-        held_entry = scheduling.DROP if held.text is None else held.text
+        held_entry = schedule_entries.DROP if held.text is None else held.text
         return oq1.EntryUpdate(name, entry, look_ms, held_entry, held.look_ms)

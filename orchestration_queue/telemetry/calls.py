@@ -9,7 +9,7 @@ from typing import Self
 from prometheus_client import CollectorRegistry
 
 from orchestration_queue.protocol.call import Call
-from orchestration_queue.server.watching import watchers
+from orchestration_queue.server.instrumentation import watchers
 from orchestration_queue.telemetry.names import metric
 from orchestration_queue.telemetry.prometheus import counter, histogram
 

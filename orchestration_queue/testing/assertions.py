@@ -12,8 +12,8 @@ from orchestration_queue.client import AsyncQueue, Queue
 from orchestration_queue.client._sync.channel import Channel
 from orchestration_queue.errors import PayloadError
 from orchestration_queue.options import milliseconds, wire_number
-from orchestration_queue.protocol.operations import reading
-from orchestration_queue.protocol.operations.scanning import queue_pattern, scan
+from orchestration_queue.protocol.operations import job_records
+from orchestration_queue.protocol.operations.keyspace import queue_pattern, scan
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.server import Connection
 from orchestration_queue.tasks import Task
@@ -114,7 +114,7 @@ def _jobs(queue: Queue | AsyncQueue) -> list[JobRecord]:
         channel = Channel(connection=connection)
         found = channel.follow(scan(queue_pattern(keys, "job:*"), keys.stream))
         ids = [key.removeprefix(keys.job("")) for key in found]
-        records = channel.follow(reading.jobs([(keys, job_id) for job_id in ids if ":" not in job_id]))
+        records = channel.follow(job_records.jobs([(keys, job_id) for job_id in ids if ":" not in job_id]))
     # Ids that the queue gave count up; others follow the time.
     return sorted(
         (record for record in records if record is not None),

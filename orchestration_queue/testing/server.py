@@ -12,7 +12,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from orchestration_queue.errors import EmbeddedServerError
-from orchestration_queue.server import Connection, keeper
+from orchestration_queue.server import Connection
+from orchestration_queue.server.embedded import supervisor
 
 __all__ = ["ephemeral_server"]
 
@@ -41,14 +42,14 @@ def ephemeral_server() -> Iterator[str]:
             yield f"embedded://{directory}?grace=0"
         _wait_until_ended(directory)
     finally:
-        # Whatever still uses the server loses it: a keeper whose directory is gone ends.
+        # Whatever still uses the server loses it: a supervisor whose directory is gone ends.
         shutil.rmtree(directory, ignore_errors=True)
 
 
 def _wait_until_ended(directory: Path) -> None:
-    """Wait until keeper and server have given back the lock that both hold; not for ever, if others still use them."""
+    """Wait until supervisor and server have released their common lock, for a bounded time."""
     deadline = time.monotonic() + _LEAVE_S
-    with suppress(FileNotFoundError), (directory / keeper.KEEPER_LOCK).open() as lock:
+    with suppress(FileNotFoundError), (directory / supervisor.SUPERVISOR_LOCK).open() as lock:
         while time.monotonic() < deadline:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -13,8 +13,8 @@ from orchestration_queue.protocol import codec
 from orchestration_queue.protocol.call import Reply, integer
 from orchestration_queue.protocol.functions import glidemq
 from orchestration_queue.protocol.keys import QueueKeys
-from orchestration_queue.protocol.operations import reading, scheduling, working
-from orchestration_queue.protocol.operations.steps import Steps
+from orchestration_queue.protocol.operations import job_records, queue_state, schedule_entries, worker_registry
+from orchestration_queue.protocol.operations.conversation import Conversation
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.schedules import SchedulerEntry, evaluate
 from orchestration_queue.server import AsyncConnection
@@ -47,9 +47,9 @@ class Snapshot:
 async def look(queue: AsyncQueue, connection: AsyncConnection, options: WorkerOptions) -> Snapshot:
     """See everything in one transaction: a job that moved between two questions could be seen nowhere."""
     keys = queue.keys
-    counting = reading.count(keys)
+    counting = queue_state.count(keys)
     due = glidemq.next_due(scheduled_key=keys.scheduled, ratelimited_key=keys.ratelimited)
-    entries, paused = scheduling.entries(keys), working.is_paused(keys)
+    entries, paused = schedule_entries.entries(keys), worker_registry.is_paused(keys)
     calls = [*next(counting), due, entries.call, paused.call]
     *counted, due_reply, entries_reply, paused_reply = await connection.pipeline(calls, atomic=True)
     ready_or_active = _end_of(counting, counted)
@@ -70,7 +70,7 @@ async def look(queue: AsyncQueue, connection: AsyncConnection, options: WorkerOp
     )
 
 
-def _end_of(steps: Steps[int], replies: list[Reply]) -> int:
+def _end_of(steps: Conversation[int], replies: list[Reply]) -> int:
     """What an exchange of one trip makes of its replies."""
     try:
         steps.send(replies)
@@ -121,8 +121,8 @@ class Recorder:
             return {"returnvalue": codec.encode(self._results.get(job_id), "The job's result")}
         return {}
 
-    def records(self, keys: QueueKeys) -> Steps[list[JobRecord]]:
+    def records(self, keys: QueueKeys) -> Conversation[list[JobRecord]]:
         """The jobs that ended, as the server holds them; those it did not keep, as they ended."""
-        stored = yield from reading.jobs([(keys, job_id) for job_id in self.ended])
+        stored = yield from job_records.jobs([(keys, job_id) for job_id in self.ended])
         pairs = zip(stored, self.ended.values(), strict=True)
         return [held if held is not None and held.is_finished else seen for held, seen in pairs]

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from orchestration_queue.options import WorkerOptions
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 from orchestration_queue.protocol.lease import Lease
-from orchestration_queue.protocol.operations.broadcasting import NEW_ONLY, check_start, check_subscription
-from orchestration_queue.protocol.operations.steps import all_good
-from orchestration_queue.protocol.operations.subscribing import Member
-from orchestration_queue.protocol.operations.working import Renewal
+from orchestration_queue.protocol.operations.broadcasts import NEW_ONLY, check_start, check_subscription
+from orchestration_queue.protocol.operations.conversation import all_good
+from orchestration_queue.protocol.operations.exchanges import Renewal
+from orchestration_queue.protocol.operations.membership import Member
 from orchestration_queue.protocol.subjects import SubjectFilter
 from orchestration_queue.server import AsyncConnection, Connection, ServerUrl
 from orchestration_queue.worker.broadcast_io import BroadcastIO

@@ -17,12 +17,12 @@ from orchestration_queue.errors import ServerError
 from orchestration_queue.options import WorkerOptions, milliseconds
 from orchestration_queue.protocol.call import Call, Reply
 from orchestration_queue.protocol.lease import Delivery, Lease, Settlement
-from orchestration_queue.protocol.operations import taking_over, working
-from orchestration_queue.protocol.operations.settling import Verdict
-from orchestration_queue.protocol.operations.steps import all_good
-from orchestration_queue.protocol.operations.subscribing import Member, Message, Told
-from orchestration_queue.protocol.operations.taking_over import Idle
-from orchestration_queue.protocol.operations.working import Trip, Why
+from orchestration_queue.protocol.operations import autoclaim, exchanges, worker_registry
+from orchestration_queue.protocol.operations.autoclaim import Stalled
+from orchestration_queue.protocol.operations.conversation import all_good
+from orchestration_queue.protocol.operations.exchanges import ExchangeResult, Why
+from orchestration_queue.protocol.operations.membership import Member, Message, Told
+from orchestration_queue.protocol.operations.settlements import Verdict
 from orchestration_queue.protocol.subjects import SubjectFilter
 from orchestration_queue.server import AsyncConnection
 from orchestration_queue.worker.machine import Exchange
@@ -91,7 +91,7 @@ class BroadcastIO(QueueIO):
         self._is_limited = True
         self._taking = asyncio.Lock()
 
-    async def exchange(self, step: Exchange) -> Trip:
+    async def exchange(self, step: Exchange) -> ExchangeResult:
         """Make one trip: tell outcomes, return and start deliveries, take more."""
         # What two exchanges at a time see free, each would take.
         async with self._taking if step.want and self._is_limited else nullcontext():
@@ -102,7 +102,11 @@ class BroadcastIO(QueueIO):
         """Ask what we still hold and what we may take. While nothing limits that, take it at once."""
         ids = [settlement.lease.entry_id for settlement in step.settle]
         ids += [delivery.entry_id for delivery in (*step.hand_back, *step.start)]
-        paused, room, read = working.is_paused(self._keys), self._member.room(), self._member.read(max(1, step.want))
+        paused, room, read = (
+            worker_registry.is_paused(self._keys),
+            self._member.room(),
+            self._member.read(max(1, step.want)),
+        )
         asks, reads = step.want > 0, step.want > 0 and not self._is_limited
         # Should this trip fail, they are found among what is pending, and skipped again.
         skipped, self._skipped = self._skipped, []
@@ -124,7 +128,7 @@ class BroadcastIO(QueueIO):
         more = 0 if is_paused else step.want if free < 0 else min(step.want, free)
         return _Seen(held, (), more, free, is_paused)
 
-    async def _act(self, step: Exchange, seen: _Seen) -> Trip:
+    async def _act(self, step: Exchange, seen: _Seen) -> ExchangeResult:
         """Tell outcomes, return and start what we still hold; read what may be read, and start that too."""
         now = self.clock.now_ms()
         told = [
@@ -152,7 +156,7 @@ class BroadcastIO(QueueIO):
         started = await self._started(starting, replies, now)
         if seen.more and (fresh := self._wanted(entries)):
             started += await self._started(fresh, iter(await self._calls.pipeline(self._start_calls(fresh, now))), now)
-        return Trip(verdicts, tuple(started), (), _why(step.want, len(entries), seen))
+        return ExchangeResult(verdicts, tuple(started), (), _why(step.want, len(entries), seen))
 
     @staticmethod
     def _held(deliveries: Sequence[Delivery], seen: _Seen) -> list[Delivery]:
@@ -227,9 +231,9 @@ class BroadcastIO(QueueIO):
             Whether any message may have become ready.
         """
         min_idle_ms, after, moved = milliseconds(self._options.stalled_interval), "-", False
-        sweeping = [working.sweep_suspended(self._keys, self.clock.now_ms())]
+        sweeping = [exchanges.sweep_suspended(self._keys, self.clock.now_ms())]
         for _ in range(_MOST_PAGES):
-            idle = taking_over.idle(self._member, min_idle_ms, after, _PAGE)
+            idle = autoclaim.stalled(self._member, min_idle_ms, after, _PAGE)
             page = idle.read(all_good(await self._calls.pipeline([*sweeping, idle.call]))[-1])
             if page:
                 moved = await self._take_over(page) or moved
@@ -238,28 +242,28 @@ class BroadcastIO(QueueIO):
             sweeping, after = [], f"({page[-1].entry_id}"
         return moved
 
-    async def _take_over(self, page: Sequence[Idle]) -> bool:
+    async def _take_over(self, page: Sequence[Stalled]) -> bool:
         silent = await self._silent(page)
-        calls = [call for message, idle_ms in silent for call in taking_over.claim(self._member, message, idle_ms)]
+        calls = [call for message, idle_ms in silent for call in autoclaim.claim(self._member, message, idle_ms)]
         replies = all_good(await self._calls.pipeline(calls))
         most, now = self._options.max_stalled, self.clock.now_ms()
         moving = [
             call
             for (message, _), claimed, stalls in zip(silent, replies[::2], replies[1::2], strict=True)
             if claimed  # else another worker was faster
-            for call in taking_over.hand_on(self._member, message, int(stalls or 0), most, now)
+            for call in autoclaim.hand_on(self._member, message, int(stalls or 0), most, now)
         ]
         all_good(await self._calls.pipeline(moving))
         return bool(moving)
 
-    async def _silent(self, page: Sequence[Idle]) -> list[tuple[Message, int]]:
+    async def _silent(self, page: Sequence[Stalled]) -> list[tuple[Message, int]]:
         """The messages of which nothing was heard for a whole lease, and how long theirs is."""
-        entries = [taking_over.entry(self._member, idle.entry_id) for idle in page]
+        entries = [autoclaim.entry(self._member, idle.entry_id) for idle in page]
         replies = all_good(await self._calls.pipeline([entry.call for entry in entries]))
         found = [(idle, entry.read(reply)) for idle, entry, reply in zip(page, entries, replies, strict=True)]
         self._skipped += [idle.entry_id for idle, message in found if not message and idle.idle_ms >= _FORGOTTEN_MS]
         there = [(idle, message) for idle, message in found if message]
-        signs = [taking_over.last_sign(self._member, message) for _, message in there]
+        signs = [autoclaim.last_sign(self._member, message) for _, message in there]
         replies = all_good(await self._calls.pipeline([sign.call for sign in signs]))
         silent: list[tuple[Message, int]] = []
         for (idle, message), sign, reply in zip(there, signs, replies, strict=True):

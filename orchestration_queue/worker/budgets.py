@@ -12,7 +12,7 @@ from orchestration_queue.protocol.call import Operation
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.lease import Postponement
 from orchestration_queue.protocol.operations import budgets
-from orchestration_queue.protocol.operations.steps import all_good
+from orchestration_queue.protocol.operations.conversation import all_good
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.server import AsyncConnection
 from orchestration_queue.worker.interrupts import JobInterrupt

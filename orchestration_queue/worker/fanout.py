@@ -21,7 +21,7 @@ from orchestration_queue.protocol import codec
 from orchestration_queue.protocol.functions.oq1 import NewJob
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.lease import ChildrenWait, Lease
-from orchestration_queue.protocol.operations.working import add_children
+from orchestration_queue.protocol.operations.exchanges import add_children
 from orchestration_queue.server import AsyncConnection
 from orchestration_queue.server.clock import now_ms
 from orchestration_queue.worker.interrupts import JobInterrupt

@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from orchestration_queue.errors import OrchestrationQueueError
 from orchestration_queue.protocol.lease import Lease
-from orchestration_queue.protocol.operations.working import Renewal
+from orchestration_queue.protocol.operations.exchanges import Renewal
 from orchestration_queue.server import Connection, ServerUrl
 
 __all__ = ["SHUTDOWN_TIMEOUT_S", "Heartbeat", "Renew"]

@@ -14,7 +14,7 @@ from orchestration_queue.options import Usage
 from orchestration_queue.protocol import codec
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.lease import ChildrenWait
-from orchestration_queue.protocol.operations import control, reading, relatives, streaming, telling, usage
+from orchestration_queue.protocol.operations import control, job_output, job_records, usage
 from orchestration_queue.protocol.placement import ParentRef
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.server import AsyncConnection
@@ -45,7 +45,7 @@ class AsyncActiveJob(BaseActiveJob):
             UsageError: A line is no text.
             PayloadError: A line is larger than 1 MiB.
         """
-        await self._connection.execute(telling.log(self._keys, self.id, (text, *more)))
+        await self._connection.execute(job_output.log(self._keys, self.id, (text, *more)))
 
     async def update_progress(self, progress: Any) -> None:
         """Store how far the job is, a number or any JSON, and tell those who listen.
@@ -53,7 +53,7 @@ class AsyncActiveJob(BaseActiveJob):
         Raises:
             PayloadError: It is not JSON, or larger than 1 MiB.
         """
-        await self._connection.pipeline(telling.progress(self._keys, self.id, progress))
+        await self._connection.pipeline(job_output.progress(self._keys, self.id, progress))
 
     async def update_data(self, data: Any) -> None:
         """Replace the job's payload, for this run and all that follow it.
@@ -94,7 +94,7 @@ class AsyncActiveJob(BaseActiveJob):
             UsageError: There is no field, or one is neither text nor number.
             PayloadError: Names and values together are larger than 1 MiB.
         """
-        return await self._connection.run(streaming.append(self._keys, self.id, fields))
+        return await self._connection.run(job_output.append(self._keys, self.id, fields))
 
     async def stream_chunk(self, type: str, content: str | None = None) -> str:  # noqa: A002  the wire's word
         """Give out an entry with the fields ``type`` and ``content``, as readers of every language know them.
@@ -106,7 +106,7 @@ class AsyncActiveJob(BaseActiveJob):
             UsageError: The type is empty, or one of both is no text.
             PayloadError: Both together are larger than 1 MiB.
         """
-        return await self._connection.run(streaming.append(self._keys, self.id, streaming.chunk(type, content)))
+        return await self._connection.run(job_output.append(self._keys, self.id, job_output.chunk(type, content)))
 
     async def children_values(self) -> dict[str, Any]:
         """What the jobs that this one waited for returned.
@@ -115,7 +115,7 @@ class AsyncActiveJob(BaseActiveJob):
             Result by the child's full name, ``prefix:{queue}:id``, as every client of this wire has it. Those without a
             result, or not kept, are left out. See also :meth:`upstream_results`.
         """
-        values = await self._connection.follow(relatives.children_values(self._keys, self.id))
+        values = await self._connection.follow(job_records.children_values(self._keys, self.id))
         return {ref.member: value for ref, value in values}
 
     async def upstream_results(self) -> dict[str, Any]:
@@ -124,7 +124,7 @@ class AsyncActiveJob(BaseActiveJob):
         Returns:
             Result by node name for jobs of the same flow, else by job id.
         """
-        values = await self._connection.follow(relatives.children_values(self._keys, self.id))
+        values = await self._connection.follow(job_records.children_values(self._keys, self.id))
         return {self._short_name(ref.job_id): value for ref, value in values}
 
     async def map_page(self, node: str, start: int = 0, default: Any = None) -> list[Any]:
@@ -171,7 +171,7 @@ class AsyncActiveJob(BaseActiveJob):
 
     async def parents(self) -> list[ParentRef]:
         """The jobs that wait for this one."""
-        return await self._connection.follow(relatives.parents(self._keys, self.id))
+        return await self._connection.follow(job_records.parents(self._keys, self.id))
 
     async def state(self) -> JobState:
         """Where the job is by now: another worker may have taken it.
@@ -179,7 +179,7 @@ class AsyncActiveJob(BaseActiveJob):
         Raises:
             JobNotFoundError: It was removed.
         """
-        record = await self._connection.run(reading.job(self._keys, self.id, ("state",)))
+        record = await self._connection.run(job_records.job(self._keys, self.id, ("state",)))
         if record is None:
             raise JobNotFoundError(self.queue, self.id)
         return record.state
@@ -192,7 +192,7 @@ class AsyncActiveJob(BaseActiveJob):
         Raises:
             UsageError: There is no such job, so that this one would wait for ever.
         """
-        if not await self._connection.run(relatives.count_children(self._keys, self.id)):
+        if not await self._connection.run(job_records.count_children(self._keys, self.id)):
             raise UsageError(
                 f"Job {self.id!r} of queue {self.queue!r} has no children to wait for; add them with parent=job.ref "
                 "before it waits."

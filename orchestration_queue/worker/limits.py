@@ -16,9 +16,9 @@ from orchestration_queue.errors import OrchestrationQueueError
 from orchestration_queue.options import RateLimit, TokenLimit, WorkerOptions, milliseconds
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.lease import Postponement
-from orchestration_queue.protocol.operations import limiting, settings
-from orchestration_queue.protocol.operations.housekeeping import Tick
-from orchestration_queue.protocol.operations.steps import all_good
+from orchestration_queue.protocol.operations import queue_settings
+from orchestration_queue.protocol.operations.conversation import all_good
+from orchestration_queue.protocol.operations.maintenance import Tick
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.server import AsyncConnection
 from orchestration_queue.worker.budgets import BudgetGuard
@@ -79,7 +79,7 @@ class Limits:
 
     def refresh(self, tick: Tick) -> None:
         """Take note of the queue's rate limit, as it is now, and let the job that waits ask anew."""
-        self._rate.set_on_queue(settings.stored_rate_limit(tick.rate_max, tick.rate_window_ms))
+        self._rate.set_on_queue(queue_settings.stored_rate_limit(tick.rate_max, tick.rate_window_ms))
         self._news.set()
 
     async def _hold(self, job: AsyncActiveJob, call_next: CallNext) -> Any:
@@ -144,9 +144,11 @@ class RateLimiter:
     async def wait_ms(self) -> int:
         """Count a start and return 0, or return how long to wait before asking again."""
         if not self._has_looked:
-            self.set_on_queue(await self._connection.run(settings.global_rate_limit(self._keys), repeatable=True))
+            self.set_on_queue(await self._connection.run(queue_settings.global_rate_limit(self._keys), repeatable=True))
         limit = self._queues or self._own
-        return await self._connection.run(limiting.ask_to_start(self._keys, limit, self._now_ms())) if limit else 0
+        return (
+            await self._connection.run(queue_settings.ask_to_start(self._keys, limit, self._now_ms())) if limit else 0
+        )
 
 
 class TokenLimiter:
@@ -186,13 +188,13 @@ class TokenLimiter:
             return True
         if limit.scope == "worker":
             return False
-        spent = await self._connection.run(limiting.tokens_spent(self._keys, window), repeatable=True)
+        spent = await self._connection.run(queue_settings.tokens_spent(self._keys, window), repeatable=True)
         return spent >= limit.max_tokens
 
     async def count(self, job: AsyncActiveJob) -> None:
         """Count what a job that is done says it spent. A count that fails is not worth the job, and is left out."""
         try:
-            reported = limiting.reported_tokens(self._keys, job.id)
+            reported = queue_settings.reported_tokens(self._keys, job.id)
             if tokens := await self._connection.run(reported, repeatable=True):
                 await self._spend(tokens)
         except OrchestrationQueueError as error:
@@ -204,5 +206,5 @@ class TokenLimiter:
             self._window, self._spent = window, 0
         self._spent += tokens
         if self._limit.scope != "worker":
-            calls = limiting.spend_tokens(self._keys, window, tokens, self._duration_ms)
+            calls = queue_settings.spend_tokens(self._keys, window, tokens, self._duration_ms)
             all_good(await self._connection.pipeline(calls, atomic=True))

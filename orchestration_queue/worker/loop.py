@@ -12,7 +12,7 @@ from typing import Any
 from orchestration_queue.errors import LeaseLostError, OrchestrationQueueError, TransportError
 from orchestration_queue.options import WorkerOptions, milliseconds
 from orchestration_queue.protocol.lease import Completion, Failure, Lease, Settlement
-from orchestration_queue.protocol.operations.working import Renewal, Verdict, Why
+from orchestration_queue.protocol.operations.exchanges import Renewal, Verdict, Why
 from orchestration_queue.worker.events import Announcer, WorkerEventType
 from orchestration_queue.worker.heartbeat import Heartbeat
 from orchestration_queue.worker.machine import Exchange, Leave, Listen, Machine, Recover, Rest, Watch

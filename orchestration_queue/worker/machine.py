@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from orchestration_queue.protocol.lease import Delivery, Settlement
-from orchestration_queue.protocol.operations.working import Why
+from orchestration_queue.protocol.operations.exchanges import Why
 from orchestration_queue.worker.slots import SharedSlots
 
 __all__ = ["Exchange", "Leave", "Listen", "Machine", "Pause", "Phase", "Recover", "Rest", "Step", "Watch"]

@@ -10,7 +10,7 @@ from datetime import timedelta
 
 from orchestration_queue.errors import OrchestrationQueueError
 from orchestration_queue.options import WorkerOptions, milliseconds
-from orchestration_queue.protocol.operations.housekeeping import Tick
+from orchestration_queue.protocol.operations.maintenance import Tick
 from orchestration_queue.server.clock import Sleeper
 from orchestration_queue.worker.heartbeat import Heartbeat
 from orchestration_queue.worker.queue_io import QueueIO

@@ -11,10 +11,10 @@ from orchestration_queue.options import WorkerOptions, milliseconds
 from orchestration_queue.protocol.call import Call, integer
 from orchestration_queue.protocol.keys import GROUP, QueueKeys
 from orchestration_queue.protocol.lease import Delivery
-from orchestration_queue.protocol.operations import housekeeping, outbox, reading, working
-from orchestration_queue.protocol.operations.graphs import Untold, tell_all
-from orchestration_queue.protocol.operations.housekeeping import Tick
-from orchestration_queue.protocol.operations.working import Trip
+from orchestration_queue.protocol.operations import dead_letters, exchanges, maintenance, queue_state, worker_registry
+from orchestration_queue.protocol.operations.exchanges import ExchangeResult
+from orchestration_queue.protocol.operations.maintenance import Tick
+from orchestration_queue.protocol.operations.notifications import PendingNotifications, notify_all
 from orchestration_queue.server import AsyncConnection
 from orchestration_queue.worker.clock import ServerClock
 from orchestration_queue.worker.machine import Exchange
@@ -73,16 +73,18 @@ class QueueIO:
     async def join(self) -> None:
         """Make sure that the workers' group exists, and say where this worker's dead letters go."""
         try:
-            await self._calls.execute(working.create_group(self._keys, self._group, self._start_from), repeatable=True)
+            await self._calls.execute(
+                worker_registry.create_group(self._keys, self._group, self._start_from), repeatable=True
+            )
         except ServerError as error:
             if error.code != "BUSYGROUP":
                 raise
         if letters := self._options.dead_letter_queue:
-            await self._calls.execute(working.name_dead_letter_queue(self._keys, letters), repeatable=True)
+            await self._calls.execute(worker_registry.name_dead_letter_queue(self._keys, letters), repeatable=True)
 
-    async def exchange(self, step: Exchange) -> Trip:
+    async def exchange(self, step: Exchange) -> ExchangeResult:
         """Make one trip: tell outcomes, return and start deliveries, take more."""
-        operation = working.exchange(
+        operation = exchanges.exchange(
             self._keys,
             self._consumer,
             self.clock.now_ms(),
@@ -99,7 +101,7 @@ class QueueIO:
         with self.outages.watch():  # jobs that it starts are nobody's to renew until it is back
             trip = await self._calls.run(operation)
         await self._post(trip.letters)
-        await self._tell(trip.untold)
+        await self._tell(trip.pending)
         return trip
 
     async def _post(self, letters: Sequence[bytes]) -> None:
@@ -107,18 +109,18 @@ class QueueIO:
         if not letters:
             return
         try:
-            problems = await self._calls.follow(outbox.post(self._keys, letters, self.clock.now_ms()))
+            problems = await self._calls.follow(dead_letters.post(self._keys, letters, self.clock.now_ms()))
         except ServerError as error:
             problems = {"their queue": str(error)}
         for to, problem in problems.items():
             log.error("Dead letters of queue %s wait until %s takes them: %s", self.queue, to, problem)
 
-    async def _tell(self, untold: Untold) -> None:
+    async def _tell(self, pending: PendingNotifications) -> None:
         """Tell the jobs that wait what one call could not. What is lost here, a later look at the flow makes good."""
-        if not untold:
+        if not pending:
             return
         try:
-            await self._calls.follow(tell_all([(self._keys, untold)], self.clock.now_ms()))
+            await self._calls.follow(notify_all([(self._keys, pending)], self.clock.now_ms()))
         except ServerError as error:
             log.error("Not all jobs that wait for those of queue %s could be told of their end: %s", self.queue, error)
 
@@ -129,9 +131,9 @@ class QueueIO:
 
     async def watch(self, block_ms: int) -> Sequence[Delivery]:
         """Wait at the server until the stream holds a job that nobody was given, and leave it there; returns none."""
-        last = await self._waits.follow(reading.handed_out_until(self._keys))
+        last = await self._waits.follow(queue_state.handed_out_until(self._keys))
         await self._name_wait()
-        await self._waits.execute(working.next_entry(self._keys, last, block_ms))
+        await self._waits.execute(exchanges.next_entry(self._keys, last, block_ms))
         return ()
 
     async def _name_wait(self) -> None:
@@ -141,7 +143,7 @@ class QueueIO:
             self._waiting_as = integer(await self._waits.execute(who))
 
     async def _read(self, want: int, block_ms: int) -> list[Delivery]:
-        return await self._waits.run(working.read_group(self._keys, self._consumer, want, block_ms))
+        return await self._waits.run(exchanges.read_group(self._keys, self._consumer, want, block_ms))
 
     async def wake(self) -> bool:
         """End a wait at the server early, without losing what it may just have been given.
@@ -167,11 +169,11 @@ class QueueIO:
         with self.outages.watch():
             await self.join()
         now_ms = self.clock.now_ms()
-        await self._calls.execute(working.relist(self._keys, self._consumer, now_ms, held), repeatable=True)
+        await self._calls.execute(exchanges.relist(self._keys, self._consumer, now_ms, held), repeatable=True)
         return [delivery for delivery in await self._read_pending() if delivery.job_id not in held]
 
     async def _read_pending(self) -> list[Delivery]:
-        return await self._calls.run(working.read_pending(self._keys, self._consumer))
+        return await self._calls.run(exchanges.read_pending(self._keys, self._consumer))
 
     async def tick(self, *, heal: bool = False) -> Tick:
         """Make ready what is due, and read the queue's settings. With ``heal``, correct the count of list jobs too."""
@@ -180,7 +182,7 @@ class QueueIO:
     async def _tick(self, now_ms: int, *, heal: bool) -> Tick:
         asked = time.monotonic()
         with self.outages.watch():
-            tick = await self._calls.run(housekeeping.tick(self._keys, now_ms, heal=heal))
+            tick = await self._calls.run(maintenance.tick(self._keys, now_ms, heal=heal))
         self.clock.set(tick.server_ms, asked, time.monotonic())
         return tick
 
@@ -193,7 +195,7 @@ class QueueIO:
         found = False
         for _ in range(_MOST_SWEEPS):
             now = self.clock.now_ms()
-            stalled = working.reclaim(
+            stalled = exchanges.reclaim(
                 self._keys,
                 self._consumer,
                 milliseconds(self._options.stalled_interval),
@@ -208,7 +210,7 @@ class QueueIO:
             if reclaimed.failed:
                 log.error("Jobs %s stopped every worker that ran them, and failed", ", ".join(reclaimed.failed))
             await self._post(reclaimed.letters)
-            await self._tell(reclaimed.untold)
+            await self._tell(reclaimed.pending)
             found = found or bool(reclaimed.retried or reclaimed.failed or reclaimed.timed_out)
             if not reclaimed.has_more:
                 break
@@ -216,11 +218,11 @@ class QueueIO:
 
     async def register(self, description: dict[str, object], ttl_ms: int) -> None:
         """Tell the queue that this worker is alive."""
-        await self._calls.execute(working.register(self._keys, self._consumer, description, ttl_ms))
+        await self._calls.execute(worker_registry.register(self._keys, self._consumer, description, ttl_ms))
 
     async def leave(self) -> None:
         """Take this worker out of the queue's books; its place in the group too, unless jobs are still with it."""
-        held, remove = working.leave_group(self._keys, self._consumer, self._group)
-        await self._calls.execute(working.unregister(self._keys, self._consumer))
+        held, remove = worker_registry.leave_group(self._keys, self._consumer, self._group)
+        await self._calls.execute(worker_registry.unregister(self._keys, self._consumer))
         if not await self._calls.execute(held):
             await self._calls.execute(remove)

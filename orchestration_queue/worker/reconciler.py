@@ -32,8 +32,8 @@ from orchestration_queue.options import milliseconds
 from orchestration_queue.protocol.call import Call, texts
 from orchestration_queue.protocol.functions import glidemq
 from orchestration_queue.protocol.keys import QueueKeys
-from orchestration_queue.protocol.operations.graphs import News, Untold, tell_all
-from orchestration_queue.protocol.operations.steps import all_good
+from orchestration_queue.protocol.operations.conversation import all_good
+from orchestration_queue.protocol.operations.notifications import Notification, PendingNotifications, notify_all
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.server import AsyncConnection
 from orchestration_queue.states import JobState
@@ -164,12 +164,12 @@ class FlowReconciler:
         await self._connection.follow(control.propagate(flow, [flow.jobs[name] for name in ended], at_ms))
         lost, self._gone[flow.id] = gone & self._gone.get(flow.id, set()), gone
         news = tuple(
-            News(job.keys.queue, job.job_id, flow.jobs[dep].keys.member(flow.jobs[dep].job_id), "failed")
+            Notification(job.keys.queue, job.job_id, flow.jobs[dep].keys.member(flow.jobs[dep].job_id), "failed")
             for job in flow.jobs.values()
             for dep in job.node.waits_for
             if dep in lost
         )
-        await self._connection.follow(tell_all([(self._keys, Untold(news))], at_ms))
+        await self._connection.follow(notify_all([(self._keys, PendingNotifications(news))], at_ms))
 
     async def _end(self, snapshot: FlowSnapshot, state: FlowState, records: Mapping[str, JobRecord | None]) -> None:
         """Note the end, look at it once more, and leave it then, or when its time to be kept is over."""

@@ -16,7 +16,7 @@ from datetime import timedelta
 from orchestration_queue.options import milliseconds
 from orchestration_queue.protocol.functions import oq1
 from orchestration_queue.protocol.keys import QueueKeys
-from orchestration_queue.protocol.operations import scheduling
+from orchestration_queue.protocol.operations import schedule_entries
 from orchestration_queue.schedules import Awaited, SchedulerEntry, evaluate
 from orchestration_queue.schedules.plan import CHECK_MS, NEVER_MS
 from orchestration_queue.schedules.tick import GRACE_MS
@@ -81,13 +81,13 @@ class SchedulerLeader:
             await self._fire(token, found)
         return self._now_ms()  # what is next, and whether there is more, is for the server to say
 
-    async def _look(self) -> scheduling.DueEntries:
-        return await self._connection.run(scheduling.due_entries(self._keys, self._now_ms(), _ENTRIES_A_TICK))
+    async def _look(self) -> schedule_entries.DueEntries:
+        return await self._connection.run(schedule_entries.due_entries(self._keys, self._now_ms(), _ENTRIES_A_TICK))
 
     async def _index(self, token: str) -> None:
         """Compare the index with all entries, and correct it."""
-        stored = await self._connection.run(scheduling.entries(self._keys))
-        indexed = await self._connection.run(scheduling.index(self._keys))
+        stored = await self._connection.run(schedule_entries.entries(self._keys))
+        indexed = await self._connection.run(schedule_entries.index(self._keys))
         at_ms = self._now_ms()
         looks = {name: _first_look(name, text, at_ms) for name, text in stored.items()}
         wrong = [
@@ -96,14 +96,14 @@ class SchedulerLeader:
             if not _agree(look_ms, indexed.get(name), at_ms)
         ]
         wrong += [
-            oq1.EntryUpdate(name=name, entry=scheduling.DROP, look_ms=0) for name in indexed.keys() - looks.keys()
+            oq1.EntryUpdate(name=name, entry=schedule_entries.DROP, look_ms=0) for name in indexed.keys() - looks.keys()
         ]
         for first in range(0, len(wrong), _INDEXED_AT_ONCE):
             part = wrong[first : first + _INDEXED_AT_ONCE]
-            await self._connection.run(scheduling.fire(self._keys, token, at_ms, (), part))
-        await self._connection.run(scheduling.fire(self._keys, token, at_ms, (), (), looked_ms=_LOOKED_MS))
+            await self._connection.run(schedule_entries.fire(self._keys, token, at_ms, (), part))
+        await self._connection.run(schedule_entries.fire(self._keys, token, at_ms, (), (), looked_ms=_LOOKED_MS))
 
-    async def _fire(self, token: str, found: scheduling.DueEntries) -> None:
+    async def _fire(self, token: str, found: schedule_entries.DueEntries) -> None:
         """Decide about what is due, and write what follows."""
         at_ms = self._now_ms()
         awaited = {due.name: Awaited(due.fate, due.ended_ms) for due in found.entries}
@@ -122,25 +122,27 @@ class SchedulerLeader:
     async def finished(self, name: str) -> None:
         """A job has ended that its schedule waits for: the next one may follow."""
         async with self._lock(self._lock_ms) as token:
-            stored = await self._connection.run(scheduling.entry(self._keys, name)) if token else None
+            stored = await self._connection.run(schedule_entries.entry(self._keys, name)) if token else None
             entry = SchedulerEntry.parse(stored) if stored is not None else None
             if entry is None:
                 return
             if entry.queued:
-                await self._connection.execute(scheduling.put(self._keys, name, entry.dump()))  # to be looked at now
+                await self._connection.execute(
+                    schedule_entries.put(self._keys, name, entry.dump())
+                )  # to be looked at now
             elif entry.waits_for_completion:
                 following = entry.completed(self._now_ms())
                 await self._connection.execute(
-                    scheduling.drop(self._keys, name).call
+                    schedule_entries.drop(self._keys, name).call
                     if following is None
-                    else scheduling.put(self._keys, name, following.dump(), following.run_at(name))
+                    else schedule_entries.put(self._keys, name, following.dump(), following.run_at(name))
                 )
 
     @asynccontextmanager
     async def _lock(self, patience_ms: int = 0) -> AsyncIterator[str | None]:
         """Hold the schedulers' lock if it is free in time; gives the claim on it, which is never used again."""
         token = secrets.token_hex(8)
-        take = scheduling.try_lock(self._keys, token, self._lock_ms)
+        take = schedule_entries.try_lock(self._keys, token, self._lock_ms)
         while not (locked := await self._connection.run(take)) and patience_ms > 0:
             patience_ms -= _LOCK_PAUSE_MS
             await asyncio.sleep(_LOCK_PAUSE_MS / 1000)
@@ -148,7 +150,7 @@ class SchedulerLeader:
             yield token if locked else None
         finally:
             if locked:
-                await self._connection.run(scheduling.unlock(self._keys, token))
+                await self._connection.run(schedule_entries.unlock(self._keys, token))
 
 
 def _first_look(name: str, text: str, at_ms: int) -> int:

@@ -16,10 +16,10 @@ from orchestration_queue.errors import OrchestrationQueueError, UsageError
 from orchestration_queue.options import WorkerOptions, milliseconds
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX, QueueKeys
 from orchestration_queue.protocol.lease import Lease
-from orchestration_queue.protocol.operations import working
-from orchestration_queue.protocol.operations.dead_letters import letter_keys
-from orchestration_queue.protocol.operations.housekeeping import Tick
-from orchestration_queue.protocol.operations.working import Renewal
+from orchestration_queue.protocol.operations import exchanges
+from orchestration_queue.protocol.operations.dead_letters import dead_letter_keys
+from orchestration_queue.protocol.operations.exchanges import Renewal
+from orchestration_queue.protocol.operations.maintenance import Tick
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.server import AsyncConnection, Connection, ServerUrl
 from orchestration_queue.server.clock import now_ms
@@ -98,7 +98,7 @@ class Worker:
         self.keys = QueueKeys(queue, prefix)
         self.options = options or WorkerOptions()
         if self.options.dead_letter_queue is not None:
-            letter_keys(self.keys, self.options.dead_letter_queue)
+            dead_letter_keys(self.keys, self.options.dead_letter_queue)
         self.id = f"worker-{now_ms()}-{secrets.token_hex(4)}"
         self._handler = handler
         self._url = url
@@ -269,7 +269,7 @@ class Worker:
 
     def _renew(self, connection: Connection, leases: Sequence[Lease], at_ms: int) -> list[Renewal]:
         """Renew leases; called in the heartbeat's thread."""
-        return connection.run(working.renew(self.keys, leases, at_ms))
+        return connection.run(exchanges.renew(self.keys, leases, at_ms))
 
     def _make_runner(self, calls: AsyncConnection, executor: Executor) -> Runner:
         handler = self._handler

@@ -13,7 +13,7 @@ from orchestration_queue.protocol.call import Call
 from orchestration_queue.protocol.functions import glidemq
 from orchestration_queue.protocol.keys import GROUP, QueueKeys
 from orchestration_queue.protocol.lease import Completion, Lease
-from orchestration_queue.protocol.operations import working
+from orchestration_queue.protocol.operations import exchanges, worker_registry
 from orchestration_queue.protocol.placement import add_job, add_jobs, new_job
 from orchestration_queue.protocol.record import JobRecord, pairs
 from orchestration_queue.server import Connection
@@ -32,7 +32,7 @@ class Bench:
         self._books = redis.Redis(unix_socket_path=url.removeprefix("unix://"))
         self._books.flushall()
         self._connection = Connection.open(url)
-        self.send([working.create_group(KEYS)])
+        self.send([worker_registry.create_group(KEYS)])
 
     def send(self, calls: Iterable[Call]) -> list[Any]:
         """Make calls one after the other."""
@@ -50,7 +50,7 @@ class Bench:
 
     def take(self, jobs: int) -> list[tuple[str, str]]:
         """Have so many jobs delivered; returns ids and entry ids."""
-        deliveries = self._connection.run(working.read_group(KEYS, "c", jobs, 1))
+        deliveries = self._connection.run(exchanges.read_group(KEYS, "c", jobs, 1))
         return [(delivery.job_id, delivery.entry_id) for delivery in deliveries]
 
     def cost(self, jobs: int, calls: Iterable[Call]) -> dict[str, object]:
@@ -130,14 +130,14 @@ def _complete_and_fetch_next(bench: Bench, jobs: int) -> dict[str, object]:
 def _exchange(batch: int) -> Callable[[Bench, int], dict[str, object]]:
     def run(bench: Bench, jobs: int) -> dict[str, object]:
         bench.add(2 * jobs)
-        started = bench.send([working.exchange(KEYS, "c", NOW_MS, want=jobs).call])[0][1]
+        started = bench.send([exchanges.exchange(KEYS, "c", NOW_MS, want=jobs).call])[0][1]
         fields = iter(started)
         leases = [
             Lease(JobRecord(job_id.decode(), pairs(flat)), entry_id.decode())
             for job_id, entry_id, flat in zip(fields, fields, fields, strict=True)
         ]
         trips = [
-            working.exchange(
+            exchanges.exchange(
                 KEYS,
                 "c",
                 NOW_MS,

@@ -33,7 +33,7 @@ def directory(tmp_path: Path) -> Iterator[Directory]:
 
 
 def gone(directory: Directory) -> None:
-    wait_until_sync(lambda: not directory.keepers and not directory.servers, "keeper and server to be gone")
+    wait_until_sync(lambda: not directory.supervisors and not directory.servers, "supervisor and server to be gone")
 
 
 def kill(pid: int) -> None:
@@ -54,7 +54,7 @@ def outcomes(writer: subprocess.Popen[str], count: int) -> list[int | None]:
     return [None if line == "?" else int(line) for line in lines]
 
 
-@pytest.mark.parametrize("victim", ["server", "keeper"])
+@pytest.mark.parametrize("victim", ["server", "supervisor"])
 def test_no_acknowledged_write_is_lost_and_the_writer_goes_on(directory: Directory, victim: str) -> None:
     writer = directory.start_user("write")
     found: list[int | None] = []
@@ -62,13 +62,13 @@ def test_no_acknowledged_write_is_lost_and_the_writer_goes_on(directory: Directo
         ask(writer, 3000)
         found += outcomes(writer, 100)
         [server] = directory.servers
-        kill(server if victim == "server" else directory.keepers[0])
+        kill(server if victim == "server" else directory.supervisors[0])
         found += outcomes(writer, 2900)
         wait_until_sync(lambda: server not in directory.servers, "the server to be dead")  # noqa: B023
         ask(writer, 1)
         found += outcomes(writer, 1)
         assert found[-1] is not None, "a write after the restart was not carried out"
-        assert len(directory.servers) == len(directory.keepers) == 1
+        assert len(directory.servers) == len(directory.supervisors) == 1
         assert directory.servers != [server]
     with Connection.open(directory.url, libraries=()) as connection:
         kept = [int(number) for number in connection.execute(NUMBERS)]
@@ -81,7 +81,7 @@ def test_killing_the_only_user_ends_keeper_and_server(directory: Directory) -> N
     user = directory.start_user("hold")
     assert user.stdout is not None
     assert user.stdout.readline() == "1\n"
-    assert len(directory.servers) == len(directory.keepers) == 1
+    assert len(directory.servers) == len(directory.supervisors) == 1
     user.kill()
     gone(directory)
 
@@ -89,7 +89,7 @@ def test_killing_the_only_user_ends_keeper_and_server(directory: Directory) -> N
 def test_killing_the_keeper_takes_its_server_along(directory: Directory) -> None:
     with Connection.open(directory.url, libraries=()) as connection:
         connection.execute(COUNT)
-        kill(directory.keepers[0])
+        kill(directory.supervisors[0])
         gone(directory)
         assert connection.execute(COUNT) == 2
 
@@ -98,7 +98,7 @@ def test_killing_everything_at_once_loses_nothing(directory: Directory) -> None:
     writer = directory.start_user("write")
     ask(writer, 5000)
     found = outcomes(writer, 500)
-    for pid in (writer.pid, *directory.keepers, *directory.servers):
+    for pid in (writer.pid, *directory.supervisors, *directory.servers):
         kill(pid)
     gone(directory)
     with Connection.open(directory.url, libraries=()) as connection:
@@ -123,9 +123,9 @@ def test_a_blocked_reader_goes_on_after_the_server_was_killed(directory: Directo
 def test_ending_the_keeper_politely_ends_the_server_cleanly(directory: Directory) -> None:
     with Connection.open(directory.url, libraries=()) as connection:
         connection.execute(COUNT)
-        os.kill(directory.keepers[0], signal.SIGTERM)
+        os.kill(directory.supervisors[0], signal.SIGTERM)
         gone(directory)
-        assert "ready to exit" in (directory.path / "keeper.log").read_text()
+        assert "ready to exit" in (directory.path / "supervisor.log").read_text()
         assert connection.execute(COUNT) == 2
 
 
@@ -143,7 +143,7 @@ def test_a_forked_child_that_outlives_its_parents_connection_counts_as_a_user(di
     os.write(parent_closed, b"!")
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == 1
-    started = re.findall(r"server (\d+) started", (directory.path / "keeper.log").read_text())
+    started = re.findall(r"server (\d+) started", (directory.path / "supervisor.log").read_text())
     assert started == [str(server)]
     os.close(proceed)
     os.close(parent_closed)

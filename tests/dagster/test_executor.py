@@ -17,7 +17,7 @@ from orchestration_queue.client import Queue
 from orchestration_queue.dagster.routing import Route, wire_priority
 from orchestration_queue.dagster.steps.work_item import Isolation, WorkItem
 from orchestration_queue.errors import InvalidOptionError, UsageError
-from orchestration_queue.protocol.operations.control import Revocation
+from orchestration_queue.protocol.operations.control import Cancellation
 from orchestration_queue.states import JobState
 from tests.dagster import steps
 from tests.dagster.step_workers import Fleet
@@ -191,7 +191,7 @@ def test_a_step_whose_job_is_revoked_fails_once(fleet: Fleet) -> None:
         run = pool.submit(fleet.run, steps.endless_job)
         wait_until_sync(lambda: fleet.lines("endless"), "the step to begin", 60)
         (begun,) = fleet.instance.get_runs(dg.RunsFilter(job_name="endless_job"), limit=1)
-        assert queue.revoke(f"dagster.{begun.run_id}.endless.1") is Revocation.FLAGGED
+        assert queue.revoke(f"dagster.{begun.run_id}.endless.1") is Cancellation.FLAGGED
         result = run.result(60)
     assert not result.success
     assert fleet.lines("cleaned")

@@ -16,7 +16,7 @@ from orchestration_queue.dagster.testing import SensorTick
 from orchestration_queue.errors import InvalidNameError, InvalidOptionError
 from orchestration_queue.protocol.events import Event
 from orchestration_queue.protocol.keys import QueueKeys
-from orchestration_queue.protocol.operations.reading import FIRST_EVENT
+from orchestration_queue.protocol.operations.event_log import FIRST_EVENT
 from tests.dagster.ticks import SHORT, happened, target, tick
 from tests.waiting import wait_until_sync
 

@@ -19,7 +19,7 @@ from orchestration_queue.errors import OrchestrationQueueError, ServerError
 from orchestration_queue.flows import Dag, Node
 from orchestration_queue.options import Backoff, JobOptions
 from orchestration_queue.protocol.library import LIBRARIES
-from orchestration_queue.protocol.operations import reading
+from orchestration_queue.protocol.operations import job_records
 from orchestration_queue.schedules import Every, JobTemplate
 from orchestration_queue.server import Connection
 from orchestration_queue.worker import AsyncActiveJob
@@ -151,7 +151,7 @@ async def test_an_observer_reads_and_cannot_write(server: Server, queue_name: st
         assert await queue.workers() == []
         assert await AsyncQueue.names(url=url) == [queue_name]
         with Connection.open(url) as connection:  # as Spark's executors do
-            columns = connection.follow(reading.columns(queue.keys, [job.id, "gone"], ["id", "name"]))
+            columns = connection.follow(job_records.columns(queue.keys, [job.id, "gone"], ["id", "name"]))
         assert columns == [[job.id.encode(), None], [b"double", None]]
         assert server.refused() == []
         for write in (queue.add("double", {"n": 1}), queue.pause(), (await queue.get_job(job.id)).remove()):

@@ -28,8 +28,7 @@ from orchestration_queue.protocol.call import Call
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.lease import Failure
 from orchestration_queue.protocol.library import LIBRARIES
-from orchestration_queue.protocol.operations import reading
-from orchestration_queue.protocol.operations import working as working_calls
+from orchestration_queue.protocol.operations import exchanges, job_records, worker_registry
 from orchestration_queue.server import AsyncConnection, Connection
 from orchestration_queue.server.clock import now_ms
 from orchestration_queue.worker import AsyncActiveJob, BroadcastWorker, Handler, SharedSlots, Worker
@@ -312,10 +311,10 @@ async def test_the_dead_letter_of_a_worker_that_died_before_it_wrote_it_is_writt
         await AsyncConnection.open(cluster.url) as connection,
     ):
         job = await queue.add("work", 1)
-        await connection.execute(working_calls.create_group(keys), repeatable=True)
-        trip = await connection.run(working_calls.exchange(keys, "w", now_ms(), want=1, cluster=True))
+        await connection.execute(worker_registry.create_group(keys), repeatable=True)
+        trip = await connection.run(exchanges.exchange(keys, "w", now_ms(), want=1, cluster=True))
         failed = [Failure(lease, "no", 1, 0) for lease in trip.started]
-        last_words = working_calls.exchange(keys, "w", now_ms(), settle=failed, cluster=True, dead_letter=dead)
+        last_words = exchanges.exchange(keys, "w", now_ms(), settle=failed, cluster=True, dead_letter=dead)
         assert len((await connection.run(last_words)).letters) == 1
         options = QUICK.model_copy(update={"stalled_interval": timedelta(milliseconds=200)})
         async with working(cluster, double, keys.queue, options=options):
@@ -349,7 +348,7 @@ def test_many_jobs_are_read_at_their_queues_primary(cluster: Cluster, queues: li
         for name in queues:
             queue = Queue(name, connection=connection)
             ids = [job.id for job in queue.add_bulk([NewJob("double", {"n": n}) for n in range(600)])]
-            columns = connection.follow(reading.columns(queue.keys, ids, ["id", "data"]))
+            columns = connection.follow(job_records.columns(queue.keys, ids, ["id", "data"]))
             assert columns == [[job_id.encode() for job_id in ids], [f'{{"n":{n}}}'.encode() for n in range(600)]]
 
 

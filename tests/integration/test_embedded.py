@@ -19,7 +19,7 @@ import pytest
 from orchestration_queue.errors import EmbeddedServerError, TransportError
 from orchestration_queue.protocol.call import Call
 from orchestration_queue.server import AsyncConnection, Connection
-from orchestration_queue.server.keeper import LOG
+from orchestration_queue.server.embedded.supervisor import LOG
 from tests.embedded import Directory
 from tests.waiting import wait_until_sync
 
@@ -34,7 +34,7 @@ def directory(tmp_path: Path) -> Iterator[Directory]:
     directory = Directory(tmp_path / "data")
     yield directory
     directory.end_users()
-    wait_until_sync(lambda: not directory.keepers and not directory.servers, "the server to leave after its users")
+    wait_until_sync(lambda: not directory.supervisors and not directory.servers, "the server to leave after its users")
 
 
 def open_one(directory: Directory) -> Connection:
@@ -46,7 +46,7 @@ def test_processes_that_name_the_same_directory_share_one_server(directory: Dire
         assert connection.execute(COUNT) == 1
         assert directory.start_user("once").communicate(timeout=60)[0] == "2\n"
         assert connection.execute(COUNT) == 3
-        assert len(directory.servers) == len(directory.keepers) == 1
+        assert len(directory.servers) == len(directory.supervisors) == 1
 
 
 def test_other_names_of_the_directory_lead_to_the_same_server(
@@ -78,7 +78,7 @@ def test_many_processes_that_come_first_at_once_get_one_server(directory: Direct
         user.start()
     meeting.wait(60)
     assert {counts.get() for _ in users} == set(range(1, 9))
-    assert len(directory.servers) == len(directory.keepers) == 1
+    assert len(directory.servers) == len(directory.supervisors) == 1
     meeting.wait(60)
     for user in users:
         user.join(60)
@@ -88,7 +88,7 @@ def test_many_processes_that_come_first_at_once_get_one_server(directory: Direct
 def test_many_threads_that_come_first_at_once_get_one_server(directory: Directory) -> None:
     with ThreadPoolExecutor(8) as threads:
         connections = list(threads.map(lambda _: open_one(directory), range(8)))
-        assert len(directory.servers) == len(directory.keepers) == 1
+        assert len(directory.servers) == len(directory.supervisors) == 1
         for connection in connections:
             connection.close()
 
@@ -99,7 +99,7 @@ def test_it_leaves_with_the_last_user_and_the_data_stays(directory: Directory) -
     first.close()
     assert second.execute(COUNT) == 2
     second.close()
-    wait_until_sync(lambda: not directory.servers and not directory.keepers, "the server to leave")
+    wait_until_sync(lambda: not directory.servers and not directory.supervisors, "the server to leave")
     assert "Calling fsync() on the AOF file" in (directory.path / LOG).read_text()
     with open_one(directory) as third:
         assert third.execute(COUNT) == 3
@@ -108,10 +108,10 @@ def test_it_leaves_with_the_last_user_and_the_data_stays(directory: Directory) -
 def test_it_outlives_a_short_gap_between_two_users(directory: Directory) -> None:
     url = directory.url.replace("grace=0.3", "grace=600")
     Connection.open(url, libraries=(), connect_timeout=SOON).close()
-    [server], [keeper] = directory.servers, directory.keepers
+    [server], [supervisor] = directory.servers, directory.supervisors
     with Connection.open(url, libraries=()):
         assert directory.servers == [server]
-    os.kill(keeper, signal.SIGTERM)  # it would stay for ten minutes
+    os.kill(supervisor, signal.SIGTERM)  # it would stay for ten minutes
 
 
 def test_a_forgotten_connection_counts_no_longer(directory: Directory) -> None:
@@ -127,7 +127,7 @@ def test_coming_while_it_leaves_is_coming_anew(directory: Directory) -> None:
         url = directory.url.replace("grace=0.3", "grace=0")
         with Connection.open(url, libraries=(), connect_timeout=SOON) as connection:
             assert connection.execute(COUNT) == number
-        wait_until_sync(lambda: log.read_text().count("nobody uses") >= number, "the keeper to be leaving")  # noqa: B023
+        wait_until_sync(lambda: log.read_text().count("nobody uses") >= number, "the supervisor to be leaving")  # noqa: B023
 
 
 async def test_the_async_face_does_the_same(directory: Directory) -> None:
@@ -216,11 +216,11 @@ def test_without_the_extra_the_error_says_which_to_install(tmp_path: Path, monke
 
 def test_data_that_the_server_cannot_read_is_an_error_that_names_the_log(directory: Directory) -> None:
     open_one(directory).close()
-    wait_until_sync(lambda: not directory.servers and not directory.keepers, "the server to leave")
+    wait_until_sync(lambda: not directory.servers and not directory.supervisors, "the server to leave")
     [base] = (directory.path / "appendonlydir").glob("*.base.rdb")
     base.write_bytes(b"not a database")
-    with pytest.raises(TransportError, match=r"see keeper\.log in that directory") as caught:
+    with pytest.raises(TransportError, match=r"see supervisor\.log in that directory") as caught:
         Connection.open(directory.url, libraries=(), connect_timeout=timedelta(seconds=1))
     assert not caught.value.maybe_applied
-    wait_until_sync(lambda: not directory.keepers, "the keeper to give up")
+    wait_until_sync(lambda: not directory.supervisors, "the supervisor to give up")
     assert base.read_bytes() == b"not a database"

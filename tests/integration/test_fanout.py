@@ -17,7 +17,7 @@ from orchestration_queue.flows import Dag, DagBuilder, TriggerRule
 from orchestration_queue.options import JobOptions, Retention
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.lease import Lease
-from orchestration_queue.protocol.operations import working as working_calls
+from orchestration_queue.protocol.operations import exchanges
 from orchestration_queue.server import AsyncConnection
 from orchestration_queue.server.clock import now_ms
 from orchestration_queue.tasks import Tasks
@@ -306,7 +306,7 @@ async def settle(server: AsyncConnection, keys: QueueKeys, held: Held) -> None:
     with pytest.raises(JobInterrupt) as caught:
         await FanOut(keys, server)(AsyncActiveJob(held.record, keys, server))
     outcome = caught.value.settle(Lease(held.record, held.entry_id))
-    await server.run(working_calls.exchange(keys, "hand", now_ms(), settle=[outcome]))
+    await server.run(exchanges.exchange(keys, "hand", now_ms(), settle=[outcome]))
 
 
 async def test_a_revoked_node_adds_no_more(

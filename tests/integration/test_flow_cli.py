@@ -9,7 +9,7 @@ import pytest
 
 from orchestration_queue.client import Flow, FlowProducer
 from orchestration_queue.flows import Dag, Node, TriggerRule
-from orchestration_queue.protocol.operations import graphs
+from orchestration_queue.protocol.operations import notifications
 from orchestration_queue.server import Connection
 from orchestration_queue.server.clock import now_ms
 from tests.by_hand import HandWorker
@@ -38,7 +38,7 @@ def failed(flow: Flow, hand: HandWorker, server_url: str) -> Flow:
     """The flow after its first node has failed, and its alarm has been run."""
     hand.fail(hand.take(), "no [file]")
     with Connection.open(server_url) as connection:
-        connection.run(graphs.propagate(hand.keys, now_ms(), job_ids=["f.raw"]))
+        connection.run(notifications.propagate(hand.keys, now_ms(), job_ids=["f.raw"]))
     hand.complete(hand.take())
     return flow
 
@@ -106,7 +106,7 @@ def test_a_flow_is_paused_and_goes_on(oq: Oq, queue_name: str, flow: Flow, hand:
     assert "oq flow resume" in oq("flow", "pause", queue_name, "f").stdout
     hand.complete(hand.take())
     with Connection.open(flow._channel.url) as connection:
-        connection.run(graphs.propagate(hand.keys, now_ms(), job_ids=["f.raw"]))
+        connection.run(notifications.propagate(hand.keys, now_ms(), job_ids=["f.raw"]))
     status = flow.status()
     assert (status.is_paused, status.counts) == (True, {"completed": 1, "waiting-children": 3})
     assert oq.json("flow", "resume", queue_name, "f") == {"queue": queue_name, "id": "f", "paused": False}

@@ -19,7 +19,7 @@ from orchestration_queue.options import Budget, JobOptions, Retention
 from orchestration_queue.protocol.call import Call, Reply
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.library import LIBRARIES
-from orchestration_queue.protocol.operations.steps import Steps
+from orchestration_queue.protocol.operations.conversation import Conversation
 from orchestration_queue.server import AsyncConnection
 from orchestration_queue.server.clock import now_ms
 from orchestration_queue.worker import AsyncActiveJob
@@ -46,7 +46,7 @@ class Submitter:
             self._client.function_load(library.text, replace=True)
         self.trips: list[list[Call]] = []
 
-    def follow(self, steps: Steps[T], *, dies_after: int | None = None, repeats: bool = False) -> T:
+    def follow(self, steps: Conversation[T], *, dies_after: int | None = None, repeats: bool = False) -> T:
         """Carry the exchange out; ``repeats`` sends each trip twice, as after a lost reply."""
         self.trips = []
         left = dies_after
@@ -83,7 +83,7 @@ class Submitter:
         self._client.close()
 
 
-def resumed(steps: Steps[T], replies: list[Reply]) -> Steps[T]:
+def resumed(steps: Conversation[T], replies: list[Reply]) -> Conversation[T]:
     """The rest of an exchange whose trip got these replies."""
     try:
         while True:
@@ -302,7 +302,7 @@ async def test_what_the_server_refuses_starts_nothing(face: Face, queue_name: st
 async def test_a_submission_that_was_swept_meanwhile_is_told(queue_name: str, raw: Any, submitter: Submitter) -> None:
     plan = flows.compile(across(queue_name), "f")
 
-    def swept_after_the_first_part() -> Steps[flows.Launch]:
+    def swept_after_the_first_part() -> Conversation[flows.Launch]:
         steps = flows.launch(plan, now_ms(), is_fresh=True)
         replies = yield next(steps)
         raw.flushdb()

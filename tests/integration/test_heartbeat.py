@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import closing
 
 from orchestration_queue.protocol.lease import Lease
-from orchestration_queue.protocol.operations.working import Renewal
+from orchestration_queue.protocol.operations.exchanges import Renewal
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.server import Connection, parse_url
 from orchestration_queue.server.clock import now_ms

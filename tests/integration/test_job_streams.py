@@ -15,8 +15,8 @@ from orchestration_queue.client._async import job_stream
 from orchestration_queue.errors import JobFailedError, PayloadError, UsageError
 from orchestration_queue.options import JobOptions, Retention
 from orchestration_queue.protocol.keys import QueueKeys
-from orchestration_queue.protocol.operations import streaming
-from orchestration_queue.protocol.operations.streaming import StreamEntry
+from orchestration_queue.protocol.operations import job_output
+from orchestration_queue.protocol.operations.job_output import StreamEntry
 from orchestration_queue.worker import ActiveJob, AsyncActiveJob
 from tests.by_hand import HandWorker
 from tests.faces import Face
@@ -154,13 +154,13 @@ BAD_ENTRIES: list[tuple[Any, str]] = [
 @pytest.mark.parametrize(("fields", "says"), BAD_ENTRIES)
 def test_entries_that_no_stream_carries_are_refused(fields: Any, says: str) -> None:
     with pytest.raises((UsageError, PayloadError), match=says):
-        streaming.append(QueueKeys("q"), "1", fields)
+        job_output.append(QueueKeys("q"), "1", fields)
 
 
 @pytest.mark.parametrize(("type", "content"), [("", None), (None, None), (5, "x"), ("t", 5j), ("t", b"x")])
 def test_chunks_that_no_stream_carries_are_refused(type: Any, content: Any) -> None:  # noqa: A002  the wire's word
     with pytest.raises(UsageError):
-        streaming.append(QueueKeys("q"), "1", streaming.chunk(type, content))
+        job_output.append(QueueKeys("q"), "1", job_output.chunk(type, content))
 
 
 @pytest.mark.parametrize("after", ["", "soon", "1-", "-1", "1-x", "$", "\u0661", None])

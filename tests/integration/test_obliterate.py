@@ -12,7 +12,7 @@ from orchestration_queue.client import AsyncQueue, NewJob
 from orchestration_queue.errors import StateError
 from orchestration_queue.options import Deduplication, JobOptions, Ordering, WorkerOptions
 from orchestration_queue.protocol.keys import PERMANENT_KEYS, QueueKeys
-from orchestration_queue.protocol.operations.obliterating import remove_queue
+from orchestration_queue.protocol.operations.keyspace import remove_queue
 from orchestration_queue.schedules import Every
 from orchestration_queue.server import AsyncConnection
 from orchestration_queue.worker import AsyncActiveJob, Worker

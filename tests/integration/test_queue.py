@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from orchestration_queue.client import AsyncQueue, NewJob, Queue, Revocation
+from orchestration_queue.client import AsyncQueue, Cancellation, NewJob, Queue
 from orchestration_queue.errors import (
     InvalidNameError,
     InvalidOptionError,
@@ -294,7 +294,7 @@ async def test_jobs_are_steered(face: Face, queue_name: str, raw: Any, hand: Han
         assert await queue.get_jobs("failed") == []
         hand.complete(hand.take())
         assert await job.wait(0) is None
-        assert await job.revoke() is Revocation.FLAGGED
+        assert await job.revoke() is Cancellation.FLAGGED
         assert await job.remove()
         assert not await job.remove()
 
@@ -329,7 +329,7 @@ async def test_steering_at_the_wrong_time_says_why(face: Face, queue_name: str, 
 async def test_a_revoked_job_never_starts(face: Face, queue_name: str, raw: Any) -> None:
     async with face.queue(queue_name) as queue:
         job = await queue.add("work")
-        assert await job.revoke() is Revocation.REVOKED
+        assert await job.revoke() is Cancellation.REVOKED
         assert ((await job.refresh()).state, job.record.failed_reason) == (JobState.FAILED, "revoked")
         assert (await queue.counts()).waiting == 0
 

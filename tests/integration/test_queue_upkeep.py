@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from orchestration_queue.client import AsyncQueue, NewJob, Revocation, WorkerInfo
+from orchestration_queue.client import AsyncQueue, Cancellation, NewJob, WorkerInfo
 from orchestration_queue.errors import JobFailedError, JobNotFoundError, PayloadError, UsageError
 from orchestration_queue.options import JobOptions, Ordering, RateLimit, Retention, WorkerOptions
 from orchestration_queue.states import JobState
@@ -164,9 +164,9 @@ async def test_jobs_are_steered_by_id(face: Face, queue_name: str, raw: Any, han
         job = await queue.add("work")
         hand.log(hand.take(), "half way")
         assert await queue.logs(job.id) == ["half way"]
-        assert await queue.revoke(job.id) is Revocation.FLAGGED
+        assert await queue.revoke(job.id) is Cancellation.FLAGGED
         other = await queue.add("work")
-        assert await queue.revoke(other.id) is Revocation.REVOKED
+        assert await queue.revoke(other.id) is Cancellation.REVOKED
         with pytest.raises(JobNotFoundError):
             await queue.revoke("nix")
         raw.xadd(f"{queue.keys.base}:jstream:{job.id}", {"type": "token", "content": "Hi"})

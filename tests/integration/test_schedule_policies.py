@@ -14,7 +14,7 @@ import redis
 
 from orchestration_queue.client import AsyncQueue
 from orchestration_queue.flows import Dag, Node
-from orchestration_queue.protocol.operations import scheduling
+from orchestration_queue.protocol.operations import schedule_entries
 from orchestration_queue.schedules import (
     Every,
     FlowTemplate,
@@ -138,7 +138,7 @@ async def test_skip_leaves_out_what_overlaps(lead: Lead, connection: AsyncConnec
     entry = lead.entry()
     assert entry is not None
     assert (entry.iteration_count, entry.last_job) == (2, third)
-    past = await connection.run(scheduling.history(lead.keys, "often"))
+    past = await connection.run(schedule_entries.history(lead.keys, "often"))
     assert [run.outcome for run in past] == ["fired", "overlap", "fired"]
     assert [run.job_id for run in past] == [third, "", first]
 

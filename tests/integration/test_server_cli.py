@@ -17,7 +17,7 @@ from typer.testing import CliRunner, Result
 from orchestration_queue.cli.main import app
 from orchestration_queue.client import Queue
 from orchestration_queue.server import Connection
-from orchestration_queue.server.keeper import STAY
+from orchestration_queue.server.embedded.supervisor import PIN
 from tests.embedded import Directory
 from tests.processes import OQ
 from tests.waiting import wait_until_sync
@@ -28,8 +28,8 @@ def directory(tmp_path: Path) -> Iterator[Directory]:
     directory = Directory(tmp_path / "data")
     yield directory
     directory.end_users()
-    (directory.path / STAY).unlink(missing_ok=True)
-    wait_until_sync(lambda: not directory.keepers and not directory.servers, "the server to leave", 60)
+    (directory.path / PIN).unlink(missing_ok=True)
+    wait_until_sync(lambda: not directory.supervisors and not directory.servers, "the server to leave", 60)
 
 
 def oq(directory: Directory, verb: str, *arguments: str) -> Result:
@@ -53,18 +53,18 @@ def test_it_runs_from_start_to_stop_whoever_comes_and_goes(directory: Directory)
         timeout=60,
         check=True,
     )
-    (server,), (keeper,) = directory.servers, directory.keepers
+    (server,), (supervisor,) = directory.servers, directory.supervisors
     assert f"is kept running (process {server})" in done.stdout
     with Queue("emails", url=directory.url) as queue:
         queue.add("send")
     beside = Directory(directory.path.with_name("beside"))
     assert beside.start_user("once").communicate(timeout=60)[0] == "1\n"
-    wait_until_sync(lambda: beside.keepers == beside.servers == [], "a server that nobody keeps to leave", 60)
+    wait_until_sync(lambda: beside.supervisors == beside.servers == [], "a server that nobody keeps to leave", 60)
     beside.end_users()
-    assert (directory.servers, directory.keepers) == ([server], [keeper])
+    assert (directory.servers, directory.supervisors) == ([server], [supervisor])
     assert told(directory, "stop") == {"directory": str(directory.path), "was_running": True, "running": False}
     # A process that ends gives up its lock, by which others know of it, a moment before its working directory.
-    wait_until_sync(lambda: directory.servers == directory.keepers == [], "both processes to be gone", 60)
+    wait_until_sync(lambda: directory.servers == directory.supervisors == [], "both processes to be gone", 60)
     with Queue("emails", url=directory.url) as queue:
         assert queue.counts().waiting == 1
 
@@ -109,15 +109,15 @@ def test_a_server_in_use_ends_with_its_last_user(directory: Directory) -> None:
     with Connection.open(directory.url, libraries=()):
         assert "is in use" in oq(directory, "stop").stdout
         assert told(directory, "status")["kept"] is False
-    wait_until_sync(lambda: not directory.keepers and not directory.servers, "the server to leave", 60)
+    wait_until_sync(lambda: not directory.supervisors and not directory.servers, "the server to leave", 60)
 
 
 def test_a_killed_server_comes_back_and_a_killed_keeper_does_with_the_next_user(directory: Directory) -> None:
     server = told(directory, "start")["pid"]
     os.kill(server, signal.SIGKILL)
     wait_until_sync(lambda: directory.servers not in ([], [server]), "another server", 60)
-    os.kill(directory.keepers[0], signal.SIGKILL)
-    wait_until_sync(lambda: not directory.servers, "the server to die with its keeper", 60)
+    os.kill(directory.supervisors[0], signal.SIGKILL)
+    wait_until_sync(lambda: not directory.servers, "the server to die with its supervisor", 60)
     assert told(directory, "status", 3)["running"] is False
     assert told(directory, "start")["kept"] is True
     assert told(directory, "stop")["running"] is False

@@ -23,7 +23,7 @@ from orchestration_queue.errors import ServerError, TransportError, UsageError
 from orchestration_queue.options import Backoff, JobOptions, WorkerOptions
 from orchestration_queue.protocol.call import Call
 from orchestration_queue.server import Connection
-from orchestration_queue.server.watching import watchers
+from orchestration_queue.server.instrumentation import watchers
 from orchestration_queue.telemetry import METRICS, CallMetrics, QueueCollector, TelemetryServer, WorkerMetrics
 from orchestration_queue.worker import AsyncActiveJob, Worker
 from tests.conftest import start_server

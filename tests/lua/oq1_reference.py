@@ -7,7 +7,7 @@ from typing import Any
 
 from orchestration_queue.protocol.functions.oq1 import Delivered, HandBack, Settled
 from orchestration_queue.protocol.keys import QueueKeys
-from orchestration_queue.protocol.operations.graphs import News, propagate
+from orchestration_queue.protocol.operations.notifications import Notification, propagate
 from tests.lua.oq1 import Exchanged, Started
 from tests.lua.signatures import NOW
 from tests.lua.wire import WORKERS, Wire, as_hash
@@ -20,7 +20,7 @@ class OneByOne:
 
     def __init__(self, wire: Wire) -> None:
         self.wire = wire
-        self._news: list[News] = []
+        self._news: list[Notification] = []
 
     def exchange(
         self,
@@ -63,7 +63,9 @@ class OneByOne:
 
     def failed(self, job_id: str, dependents: Sequence[str]) -> None:
         """Note that those that wait for a failed job are to be decided about."""
-        self._news += [News(self.wire.queue, dependent, self.wire.key(job_id), "failed") for dependent in dependents]
+        self._news += [
+            Notification(self.wire.queue, dependent, self.wire.key(job_id), "failed") for dependent in dependents
+        ]
 
     def decide(self, now: int) -> None:
         """Do so: the one thing that an exchange does beyond the wire's functions."""

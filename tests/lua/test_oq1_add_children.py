@@ -11,8 +11,8 @@ from orchestration_queue.errors import InvalidOptionError, LeaseLostError
 from orchestration_queue.protocol.functions.oq1 import NewJob
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.lease import Lease
+from orchestration_queue.protocol.operations.exchanges import add_children
 from orchestration_queue.protocol.operations.graphs import retry_nodes
-from orchestration_queue.protocol.operations.working import add_children
 from orchestration_queue.protocol.record import JobRecord
 from tests.lua.oq1 import Own, Started, completed, failed, load_own_library, new_job, paused
 from tests.lua.wire import NOW, Wire, Word, event

@@ -9,7 +9,7 @@ import pytest
 
 from orchestration_queue.protocol.call import Operation, Reply, T_co
 from orchestration_queue.protocol.keys import QueueKeys
-from orchestration_queue.protocol.operations import housekeeping, scheduling
+from orchestration_queue.protocol.operations import maintenance, schedule_entries
 from tests.lua.oq1 import Own, load_own_library
 from tests.lua.wire import NOW, Wire
 
@@ -33,11 +33,11 @@ def keys(own: Own) -> QueueKeys:
 
 
 def put(own: Own, name: str, look_ms: int = NOW, **entry: Any) -> None:
-    own.send(scheduling.put(keys(own), name, json.dumps(entry), look_ms))
+    own.send(schedule_entries.put(keys(own), name, json.dumps(entry), look_ms))
 
 
-def due(own: Own, limit: int = 10) -> scheduling.DueEntries:
-    return ask(own, scheduling.due_entries(keys(own), NOW, limit))
+def due(own: Own, limit: int = 10) -> schedule_entries.DueEntries:
+    return ask(own, schedule_entries.due_entries(keys(own), NOW, limit))
 
 
 def looked(own: Own) -> None:
@@ -45,7 +45,7 @@ def looked(own: Own) -> None:
 
 
 def next_look(own: Own) -> int:
-    return ask(own, housekeeping.tick(keys(own), NOW)).schedules_due_ms
+    return ask(own, maintenance.tick(keys(own), NOW)).schedules_due_ms
 
 
 def test_only_what_is_due_is_read_the_earliest_first(own: Own) -> None:
@@ -60,7 +60,7 @@ def test_only_what_is_due_is_read_the_earliest_first(own: Own) -> None:
 def test_without_entries_nothing_is_looked_for(own: Own) -> None:
     with own.wire.unchanged():
         assert next_look(own) == -1
-        assert due(own) == scheduling.DueEntries(False, ())
+        assert due(own) == schedule_entries.DueEntries(False, ())
 
 
 def test_entries_of_other_clients_are_noticed_by_their_number_and_once_a_minute_anyway(own: Own) -> None:
@@ -75,8 +75,8 @@ def test_entries_of_other_clients_are_noticed_by_their_number_and_once_a_minute_
 
 def test_dropping_an_entry_takes_it_out_of_the_index(own: Own) -> None:
     put(own, "a", every=1)
-    assert ask(own, scheduling.drop(keys(own), "a"))
-    assert not ask(own, scheduling.drop(keys(own), "a"))
+    assert ask(own, schedule_entries.drop(keys(own), "a"))
+    assert not ask(own, schedule_entries.drop(keys(own), "a"))
     assert own.wire.names() == set()
 
 
@@ -124,7 +124,7 @@ def test_a_search_that_cannot_see_all_finds_nothing_out(own: Own) -> None:
     "text", ["{", "[]", "7", '{"oq":5}', '{"oq":{"job":7}}', '{"repeatAfterComplete":5,"nextRun":9}']
 )
 def test_entries_that_wait_for_nothing_or_cannot_be_read_are_handed_on(own: Own, text: str) -> None:
-    own.send(scheduling.put(keys(own), "a", text, NOW))
+    own.send(schedule_entries.put(keys(own), "a", text, NOW))
     (entry,) = due(own).entries
     assert (entry.text, entry.fate) == (text, "")
 

@@ -10,7 +10,7 @@ import pytest
 
 from orchestration_queue.protocol.functions.oq1 import EntryUpdate, NewJob, RunOrigin
 from orchestration_queue.protocol.keys import QueueKeys
-from orchestration_queue.protocol.operations import scheduling
+from orchestration_queue.protocol.operations import schedule_entries
 from tests.lua.oq1 import Own, load_own_library, new_job
 from tests.lua.wire import NOW, Wire, event
 
@@ -34,7 +34,7 @@ def fire(
     misses: Sequence[tuple[str, int]] = (),
     looked_ms: int = 0,
 ) -> Any:
-    write = scheduling.fire(QueueKeys(own.wire.queue), token, NOW, runs, updates, misses, looked_ms=looked_ms)
+    write = schedule_entries.fire(QueueKeys(own.wire.queue), token, NOW, runs, updates, misses, looked_ms=looked_ms)
     return own.send(write.call)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from orchestration_queue.protocol.keys import QueueKeys
-from orchestration_queue.protocol.operations import reading
+from orchestration_queue.protocol.operations import job_records
 from tests.lua.oq1 import Own, load_own_library
 from tests.lua.wire import Wire, Word
 
@@ -30,7 +30,7 @@ def make(own: Own, count: int, data: str = "{}") -> list[str]:
 
 def follow(own: Own, job_ids: Sequence[str], fields: Sequence[str]) -> tuple[list[list[Any]], list[int]]:
     """The columns, and how many calls each trip had."""
-    steps, trips = reading.columns(QueueKeys(own.wire.queue), job_ids, fields), []
+    steps, trips = job_records.columns(QueueKeys(own.wire.queue), job_ids, fields), []
     try:
         calls = next(steps)
         while True:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from orchestration_queue.protocol.keys import QueueKeys
-from orchestration_queue.protocol.operations import working
+from orchestration_queue.protocol.operations import exchanges
 from tests.lua.oq1 import Own, completed, load_own_library, paused
 from tests.lua.wire import NOW, Wire, Word
 
@@ -22,7 +22,7 @@ def own(wire: Wire) -> Own:
 
 
 def relist(own: Own, consumer: str = "w-1", known: Sequence[str] = ()) -> object:
-    return own.send(working.relist(QueueKeys(own.wire.queue), consumer, LATER, known))
+    return own.send(exchanges.relist(QueueKeys(own.wire.queue), consumer, LATER, known))
 
 
 @pytest.mark.parametrize("fields", [{"lifo": 1}, {"priority": 7}], ids=["lifo", "priority"])

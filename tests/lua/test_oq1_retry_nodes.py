@@ -16,16 +16,15 @@ from orchestration_queue.protocol.operations.graphs import (
     GraphNode,
     OutsideDependency,
     OutsideDependent,
-    Propagated,
     Retried,
     Revived,
     hold_nodes,
-    propagate,
     release,
     retry_nodes,
     submit_graph,
 )
-from orchestration_queue.protocol.operations.housekeeping import tick
+from orchestration_queue.protocol.operations.maintenance import tick
+from orchestration_queue.protocol.operations.notifications import Propagated, propagate
 from orchestration_queue.protocol.placement import ParentRef
 from tests.lua.oq1 import Own, completed, failed, load_own_library, new_job, paused
 from tests.lua.wire import NOW, Wire, Word

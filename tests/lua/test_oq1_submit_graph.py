@@ -41,7 +41,7 @@ def submit(own: Own, nodes: Sequence[NewJob], edges: Pairs) -> list[str]:
     """Submit nodes by their places from 1, dependents first; returns each node's id or that it was there."""
     pairs = [Edge(dependent - 1, dependency - 1) for dependent, dependency in edges]
     submitted = in_parts(own, Graph([GraphNode(node) for node in nodes], pairs))
-    assert not submitted.untold
+    assert not submitted.pending
     return [node.custom_id if node.custom_id in submitted.new else "duplicate" for node in nodes]
 
 

@@ -17,15 +17,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from orchestration_queue.protocol.keys import QueueKeys
-from orchestration_queue.protocol.operations.graphs import (
-    Edge,
-    Graph,
-    GraphNode,
-    propagate,
-    release,
-    retry_nodes,
-    submit_graph,
-)
+from orchestration_queue.protocol.operations.graphs import Edge, Graph, GraphNode, release, retry_nodes, submit_graph
+from orchestration_queue.protocol.operations.notifications import propagate
 from tests.conftest import start_server
 from tests.lua.oq1 import Own, completed, failed, load_own_library, new_job
 from tests.lua.wire import NOW, Wire, load_library
@@ -141,7 +134,7 @@ class Run:
         """Tell again of all that has ended."""
         ids = [name for name in self.case.deps if self.own.wire.state(name) in ("completed", "failed")]
         while ids:
-            ids = list(self.do(propagate(KEYS, NOW, job_ids=ids)).untold.job_ids)
+            ids = list(self.do(propagate(KEYS, NOW, job_ids=ids)).pending.job_ids)
 
     def work(self, fails: set[str]) -> None:
         """Run what is ready, one job at a time, until nothing is, even after a look at what was not told."""

@@ -127,8 +127,8 @@ def lives(server: ConnectServer, state: ServerState) -> list[int]:
 def kill(server: ConnectServer, state: ServerState, victim: str) -> None:
     """Kill a server, or only who keeps it."""
     of_server = lives(server, state)
-    keepers = [process for process in processes_in(server.directory) if process not in of_server]
-    for process in of_server if victim == "server" else keepers:
+    supervisors = [process for process in processes_in(server.directory) if process not in of_server]
+    for process in of_server if victim == "server" else supervisors:
         os.kill(process, signal.SIGKILL)
 
 

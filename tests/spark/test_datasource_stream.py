@@ -14,8 +14,8 @@ from pyspark.sql.types import StructType
 from orchestration_queue.client import NewJob, Queue
 from orchestration_queue.errors import UsageError
 from orchestration_queue.options import JobOptions
-from orchestration_queue.protocol.operations.extents import cut_entries
-from orchestration_queue.protocol.operations.tailing import Position, Tail
+from orchestration_queue.protocol.operations.event_log import Position, Tail
+from orchestration_queue.protocol.operations.partitions import cut_entries
 from orchestration_queue.spark.datasource import QueueDataSource
 from orchestration_queue.testing import drain
 

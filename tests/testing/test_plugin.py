@@ -136,10 +136,10 @@ def test_servers_are_apart_and_leave_nothing_behind() -> None:
             queue.add("double")
             assert (queue.counts().waiting, other.counts().waiting) == (1, 0)
             directories = [queue.url.path, other.url.path]
-        running = [pid for path in directories for pid in (*Directory(path).servers, *Directory(path).keepers)]
+        running = [pid for path in directories for pid in (*Directory(path).servers, *Directory(path).supervisors)]
         assert len(running) == 4
     assert not any(path.exists() for path in directories)
-    wait_until_sync(lambda: not any(map(_is_alive, running)), "servers and keepers to end", 60)
+    wait_until_sync(lambda: not any(map(_is_alive, running)), "servers and supervisors to end", 60)
 
 
 def _is_alive(pid: int) -> bool:

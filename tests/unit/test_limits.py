@@ -9,7 +9,7 @@ import pytest
 
 from orchestration_queue.options import Budget, Usage
 from orchestration_queue.protocol.keys import QueueKeys
-from orchestration_queue.protocol.operations import budgets, limiting, usage
+from orchestration_queue.protocol.operations import budgets, queue_settings, usage
 from orchestration_queue.protocol.operations.budgets import BudgetState
 from orchestration_queue.protocol.operations.usage import UsageTotals
 from orchestration_queue.protocol.record import stored_number
@@ -29,7 +29,7 @@ def test_a_stored_number_is_read_without_failing(stored: str | None, number: flo
     ("reply", "tokens"), [([None, None], 0), ([b"10", b"7"], 10), ([b"1.2", b"7"], 7), ([b"7.2", None], 8)]
 )
 def test_the_greater_of_both_reports_counts(reply: list[bytes | None], tokens: int) -> None:
-    assert limiting.reported_tokens(KEYS, "1").read(reply) == tokens
+    assert queue_settings.reported_tokens(KEYS, "1").read(reply) == tokens
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestration_queue.protocol.lease import Completion, Delivery, Lease
-from orchestration_queue.protocol.operations.working import Why
+from orchestration_queue.protocol.operations.exchanges import Why
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.worker.machine import Exchange, Leave, Listen, Machine, Pause, Phase, Recover, Rest
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from orchestration_queue.protocol.operations.mending import StalledGroup, judge_group
+from orchestration_queue.protocol.operations.repairs import StalledGroup, judge_group
 from orchestration_queue.protocol.record import JobRecord
 
 STATE = {"active": "1", "nextSeq": "3", "maxConcurrency": "1"}

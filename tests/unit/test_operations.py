@@ -10,10 +10,17 @@ from orchestration_queue.errors import InvalidOptionError, JobNotFoundError, Ser
 from orchestration_queue.options import JobOptions
 from orchestration_queue.protocol.call import Call, Operation
 from orchestration_queue.protocol.keys import QueueKeys
-from orchestration_queue.protocol.operations import adding, control, reading, scheduling, searching
-from orchestration_queue.protocol.operations.adding import Added, Addition
-from orchestration_queue.protocol.operations.control import Revocation
-from orchestration_queue.protocol.operations.reading import JobCounts
+from orchestration_queue.protocol.operations import (
+    additions,
+    control,
+    job_records,
+    keyspace,
+    queue_state,
+    schedule_entries,
+)
+from orchestration_queue.protocol.operations.additions import Added, Addition
+from orchestration_queue.protocol.operations.control import Cancellation
+from orchestration_queue.protocol.operations.queue_state import JobCounts
 from orchestration_queue.states import JobState
 
 KEYS = QueueKeys("q")
@@ -30,8 +37,8 @@ MINE = Addition("work", "{}", JobOptions(job_id="mine"))
     ],
 )
 def test_adding_one_and_adding_many_read_the_same_words(reply: bytes, added: Added) -> None:
-    assert adding.add(KEYS, MINE, NOW).read(reply) == added
-    assert adding.add_many(KEYS, [MINE, MINE], NOW).read([reply, reply]) == [added, added]
+    assert additions.add(KEYS, MINE, NOW).read(reply) == added
+    assert additions.add_many(KEYS, [MINE, MINE], NOW).read([reply, reply]) == [added, added]
 
 
 @pytest.mark.parametrize(
@@ -40,7 +47,7 @@ def test_adding_one_and_adding_many_read_the_same_words(reply: bytes, added: Add
 )
 def test_a_job_that_was_not_added_is_an_error(reply: bytes, error: type[Exception]) -> None:
     with pytest.raises(error, match=r"^[^\n]*\.$"):
-        adding.add(KEYS, MINE, NOW).read(reply)
+        additions.add(KEYS, MINE, NOW).read(reply)
 
 
 @pytest.mark.parametrize(
@@ -49,7 +56,7 @@ def test_a_job_that_was_not_added_is_an_error(reply: bytes, error: type[Exceptio
 )
 def test_many_jobs_are_cut_by_number_and_by_size(sizes: list[int], portions: list[int]) -> None:
     jobs = [Addition("work", "x" * size, JobOptions()) for size in sizes]
-    cut = list(adding.portions(jobs))
+    cut = list(additions.portions(jobs))
     assert [len(portion) for portion in cut] == portions
     assert [job for portion in cut for job in portion] == jobs
 
@@ -91,7 +98,7 @@ def test_a_payload_is_replaced_where_there_is_a_job() -> None:
 
 def test_revoking_reads_every_word_of_the_wire() -> None:
     operation = control.revoke(KEYS, "7", NOW)
-    assert [operation.read(word) for word in (b"revoked", b"flagged")] == [Revocation.REVOKED, Revocation.FLAGGED]
+    assert [operation.read(word) for word in (b"revoked", b"flagged")] == [Cancellation.REVOKED, Cancellation.FLAGGED]
     with pytest.raises(JobNotFoundError):
         operation.read(b"not_found")
     with pytest.raises(ServerError, match="which protocol 93 does not know"):
@@ -102,14 +109,21 @@ def test_revoking_reads_every_word_of_the_wire() -> None:
 def test_a_node_that_cannot_be_wired_is_named(word: str) -> None:
     call = Call("glidemq_addFlow", is_function=True)
     with pytest.raises(ServerError, match="for node 'clean'"):
-        adding.read_node_reply("clean", call, word.encode())
+        additions.read_node_reply("clean", call, word.encode())
 
 
 def test_nodes_that_were_there_are_told_from_new_ones() -> None:
     call = Call("glidemq_addFlow", is_function=True)
     replies: list[Any] = [b'["duplicate"]', b"duplicate", b'["f.a"]', b"f.a", b"ok", b"already_completed"]
-    assert [adding.read_node_reply("a", call, reply) for reply in replies] == [True, True, False, False, False, False]
-    assert not adding.read_node_reply("a", Call("HSET"), 2)
+    assert [additions.read_node_reply("a", call, reply) for reply in replies] == [
+        True,
+        True,
+        False,
+        False,
+        False,
+        False,
+    ]
+    assert not additions.read_node_reply("a", Call("HSET"), 2)
 
 
 def drive(steps: Any, *replies: list[Any]) -> Any:
@@ -124,14 +138,16 @@ def drive(steps: Any, *replies: list[Any]) -> Any:
 
 def test_counts_do_without_a_group_and_below_zero() -> None:
     no_group = ServerError("NOGROUP No such consumer group 'workers'")
-    assert drive(reading.counts(KEYS), [3, no_group, 1, 2, None, 4, 5, 6, 7]) == JobCounts(6, 0, 4, 5, 6, 7)
-    assert drive(reading.counts(KEYS), [3, [2, b"a", b"b", []], 0, 0, b"-1", 0, 0, 0, 0]) == JobCounts(1, 2, 0, 0, 0)
+    assert drive(queue_state.counts(KEYS), [3, no_group, 1, 2, None, 4, 5, 6, 7]) == JobCounts(6, 0, 4, 5, 6, 7)
+    assert drive(queue_state.counts(KEYS), [3, [2, b"a", b"b", []], 0, 0, b"-1", 0, 0, 0, 0]) == JobCounts(
+        1, 2, 0, 0, 0
+    )
     with pytest.raises(ServerError, match="LOADING"):
-        drive(reading.counts(KEYS), [3, ServerError("LOADING"), 0, 0, None, 0, 0, 0, 0])
+        drive(queue_state.counts(KEYS), [3, ServerError("LOADING"), 0, 0, None, 0, 0, 0, 0])
 
 
 def test_waiting_jobs_are_those_behind_the_groups_last_delivery() -> None:
-    steps = reading.job_ids(KEYS, JobState.WAITING, 0, 9)
+    steps = job_records.job_ids(KEYS, JobState.WAITING, 0, 9)
     assert [call.words for call in next(steps)] == [("XINFO", "GROUPS", "glide:{q}:stream")]
     group = [b"name", b"workers", b"consumers", 1, b"last-delivered-id", b"5-1", b"lag", None]
     calls = steps.send([[group]])
@@ -141,14 +157,14 @@ def test_waiting_jobs_are_those_behind_the_groups_last_delivery() -> None:
 def test_a_job_active_from_list_and_stream_is_listed_once() -> None:
     entry = [b"5-1", [b"jobId", b"7", b"name", b""]]
     replies = [[[b"5-1", b"w", 1, 1], [b"5-2", b"w", 1, 1]], [b"8", b"7"]]
-    assert drive(reading.job_ids(KEYS, JobState.ACTIVE), replies, [[entry], []]) == ["7", "8"]
+    assert drive(job_records.job_ids(KEYS, JobState.ACTIVE), replies, [[entry], []]) == ["7", "8"]
 
 
 def test_locks_and_entries_read_plain_words() -> None:
-    assert [scheduling.try_lock(KEYS, "token").read(reply) for reply in (1, 0)] == [True, False]
-    assert [scheduling.renew_lock(KEYS, "token").read(reply) for reply in (1, 0)] == [True, False]
-    assert scheduling.entries(KEYS).read([b"a", b"{}"]) == {"a": "{}"}
-    assert scheduling.entry(KEYS, "a").read(None) is None
+    assert [schedule_entries.try_lock(KEYS, "token").read(reply) for reply in (1, 0)] == [True, False]
+    assert [schedule_entries.renew_lock(KEYS, "token").read(reply) for reply in (1, 0)] == [True, False]
+    assert schedule_entries.entries(KEYS).read([b"a", b"{}"]) == {"a": "{}"}
+    assert schedule_entries.entry(KEYS, "a").read(None) is None
 
 
 def test_queues_are_told_from_other_keys_over_several_pages() -> None:
@@ -156,4 +172,4 @@ def test_queues_are_told_from_other_keys_over_several_pages() -> None:
         [[b"7", [b"glide:{a}:id", b"glide:{a}:stream", b"glide:{b}:metrics:completed", b"glide:{b}:signals:id"]]],
         [[b"0", [b"glide:{c}:schedulers", b"glide:{d}:meta", b"glide:{}x}:id", b"glide:{flow:7}:meta"]]],
     ]
-    assert drive(searching.queue_names("glide"), *pages) == ["a", "c", "d"]
+    assert drive(keyspace.queue_names("glide"), *pages) == ["a", "c", "d"]

@@ -19,10 +19,16 @@ from orchestration_queue.protocol.lease import (
     Settlement,
     Suspension,
 )
-from orchestration_queue.protocol.operations import working
-from orchestration_queue.protocol.operations.graphs import NOTHING, News, Untold, tell, tell_all
-from orchestration_queue.protocol.operations.outbox import post
-from orchestration_queue.protocol.operations.settling import Verdict, settled
+from orchestration_queue.protocol.operations import exchanges
+from orchestration_queue.protocol.operations.dead_letters import post
+from orchestration_queue.protocol.operations.notifications import (
+    NONE_PENDING,
+    Notification,
+    PendingNotifications,
+    notify,
+    notify_all,
+)
+from orchestration_queue.protocol.operations.settlements import Verdict, settled
 from orchestration_queue.protocol.record import JobRecord
 
 KEYS = QueueKeys("q")
@@ -53,18 +59,18 @@ def test_each_settlement_has_its_words(settlement: Settlement, said: dict[str, A
 
 
 def test_every_letter_of_the_server_is_a_verdict() -> None:
-    operation = working.exchange(KEYS, "w", NOW)
+    operation = exchanges.exchange(KEYS, "w", NOW)
     trip = operation.read([b"crfdwasgl", [], [], b"", [], []])
     assert trip.verdicts == tuple(Verdict)
-    assert (trip.started, trip.letters, bool(trip.untold)) == ((), (), False)
+    assert (trip.started, trip.letters, bool(trip.pending)) == ((), (), False)
 
 
 def test_what_concerns_other_servers_is_left_as_calls() -> None:
-    operation = working.exchange(KEYS, "w", NOW, cluster=True, dead_letter="dead")
+    operation = exchanges.exchange(KEYS, "w", NOW, cluster=True, dead_letter="dead")
     trip = operation.read([b"cf", [], NEWS, b"", [LETTER], [b"8"]])
     assert trip.letters == (LETTER,)
-    assert trip.untold == Untold((News("other", "9", "glide:{q}:7", "success"),), ("8",))
-    here, there = tell(KEYS, trip.untold, NOW)
+    assert trip.pending == PendingNotifications((Notification("other", "9", "glide:{q}:7", "success"),), ("8",))
+    here, there = notify(KEYS, trip.pending, NOW)
     assert [(keys.queue, operation.call.name) for keys, operation in (here, there)] == [
         ("q", "oq1_propagate"),
         ("other", "oq1_propagate"),
@@ -72,13 +78,15 @@ def test_what_concerns_other_servers_is_left_as_calls() -> None:
 
 
 def test_what_was_taken_back_is_told() -> None:
-    operation = working.reclaim(KEYS, "w", 1, 1, 1, NOW, dead_letter="dead", cluster=True)
+    operation = exchanges.reclaim(KEYS, "w", 1, 1, 1, NOW, dead_letter="dead", cluster=True)
     nothing = operation.read([0, [], 0, [], [], [], 0])
-    assert nothing == working.Reclaimed(retried=0, failed=(), has_more=False, letters=(), untold=NOTHING, timed_out=0)
+    assert nothing == exchanges.Reclaimed(
+        retried=0, failed=(), has_more=False, letters=(), pending=NONE_PENDING, timed_out=0
+    )
     reclaimed = operation.read([3, [b"7"], 1, [LETTER], NEWS, [], 2])
     assert (reclaimed.retried, reclaimed.failed, reclaimed.has_more) == (3, ("7",), True)
     assert reclaimed.letters == (LETTER,)
-    assert ([one.dependent for one in reclaimed.untold.news], reclaimed.timed_out) == (["9"], 2)
+    assert ([one.dependent for one in reclaimed.pending.news], reclaimed.timed_out) == (["9"], 2)
 
 
 def test_kept_letters_are_struck_off_once_they_are_there() -> None:
@@ -107,8 +115,8 @@ def test_letters_that_nobody_takes_stay_and_let_others_go_first(refusal: Any) ->
 
 
 def test_what_is_told_may_leave_more_to_tell() -> None:
-    untold = Untold((News("other", "9", "glide:{q}:7", "failed"),))
-    steps = tell_all([(KEYS, untold)], NOW)
+    pending = PendingNotifications((Notification("other", "9", "glide:{q}:7", "failed"),))
+    steps = notify_all([(KEYS, pending)], NOW)
     (first,) = next(steps)
     (second,) = steps.send([[[], [], [b"9"]]])
     assert (first.keys[0], second.keys[0]) == ("glide:{other}:stream",) * 2

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from orchestration_queue.errors import InvalidOptionError, UsageError
 from orchestration_queue.options import Batch, WorkerOptions
 from orchestration_queue.protocol.lease import Completion, Delivery, Lease
-from orchestration_queue.protocol.operations.working import Why
+from orchestration_queue.protocol.operations.exchanges import Why
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.worker import Polling, SharedSlots, Worker
 from orchestration_queue.worker.machine import Exchange, Machine, Pause, Recover, Rest, Watch

@@ -12,10 +12,10 @@ from orchestration_queue.client.values import NO_OPTIONS, NewJob
 from orchestration_queue.errors import ServerError
 from orchestration_queue.options import JobOptions
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
-from orchestration_queue.protocol.operations import adding, broadcasting, working
-from orchestration_queue.protocol.operations.adding import Addition
-from orchestration_queue.protocol.operations.broadcasting import NEW_ONLY, Subscription
-from orchestration_queue.protocol.operations.steps import all_good
+from orchestration_queue.protocol.operations import additions, broadcasts, worker_registry
+from orchestration_queue.protocol.operations.additions import Addition
+from orchestration_queue.protocol.operations.broadcasts import NEW_ONLY, Subscription
+from orchestration_queue.protocol.operations.conversation import all_good
 from orchestration_queue.protocol.subjects import check_subject
 from orchestration_queue.server import AsyncConnection
 from orchestration_queue.server.clock import now_ms
@@ -56,7 +56,7 @@ class AsyncBroadcast(AsyncAdder):
         emit_events: bool = True,
     ) -> None:
         super().__init__(name, url=url, connection=connection, prefix=prefix, codec=codec, emit_events=emit_events)
-        self.max_messages = broadcasting.check_length(max_messages)
+        self.max_messages = broadcasts.check_length(max_messages)
 
     async def publish(self, subject: str, data: Any = None, options: JobOptions | None = None) -> AsyncJob:
         """Publish a message to every subscription there is, and to those that will start from before it.
@@ -74,15 +74,15 @@ class AsyncBroadcast(AsyncAdder):
         Raises:
             UsageError: Subject, data or options are such that the wire cannot carry them to all; nothing was sent.
         """
-        checked = broadcasting.check_options(options or NO_OPTIONS)
+        checked = broadcasts.check_options(options or NO_OPTIONS)
         message = self._addition(NewJob(check_subject(subject), data, checked))
         return (await self._jobs([await self._place(message)]))[0]
 
     async def _place(self, job: Addition) -> Placed:
         """Add one message and trim the stream: one trip."""
         at_ms = now_ms()
-        adding_it = adding.add(self.keys, job, at_ms, skip_events=self._skip_events)
-        trimming = [broadcasting.trim(self.keys, self.max_messages)] if self.max_messages else []
+        adding_it = additions.add(self.keys, job, at_ms, skip_events=self._skip_events)
+        trimming = [broadcasts.trim(self.keys, self.max_messages)] if self.max_messages else []
         replies = all_good(await self._channel.pipeline([adding_it.call, *trimming]))
         return Placed(job, adding_it.read(replies[0]), at_ms)
 
@@ -101,9 +101,9 @@ class AsyncBroadcast(AsyncAdder):
             InvalidNameError: The wire cannot carry the subscription's name.
             InvalidOptionError: There is no such start.
         """
-        name, start = broadcasting.check_subscription(subscription), broadcasting.check_start(start_from)
+        name, start = broadcasts.check_subscription(subscription), broadcasts.check_start(start_from)
         try:
-            await self._channel.execute(working.create_group(self.keys, name, start))
+            await self._channel.execute(worker_registry.create_group(self.keys, name, start))
         except ServerError as error:
             if error.code != "BUSYGROUP":
                 raise
@@ -118,20 +118,20 @@ class AsyncBroadcast(AsyncAdder):
         Raises:
             InvalidNameError: The wire cannot carry the subscription's name.
         """
-        call = broadcasting.unsubscribe(self.keys, broadcasting.check_subscription(subscription))
+        call = broadcasts.unsubscribe(self.keys, broadcasts.check_subscription(subscription))
         try:
             return bool(await self._channel.execute(call))
         except ServerError as error:
-            if not broadcasting.is_unused(error):
+            if not broadcasts.is_unused(error):
                 raise
             return False
 
     async def subscriptions(self) -> list[Subscription]:
         """All subscriptions, by name: how far each is, and how much is with its workers."""
         try:
-            return await self._channel.look(broadcasting.subscriptions(self.keys))
+            return await self._channel.look(broadcasts.subscriptions(self.keys))
         except ServerError as error:
-            if not broadcasting.is_unused(error):
+            if not broadcasts.is_unused(error):
                 raise
             return []
 

@@ -9,7 +9,7 @@ from typing import Self, TypeVar
 from orchestration_queue.client._async.listener import AsyncListener
 from orchestration_queue.errors import UsageError
 from orchestration_queue.protocol.call import Call, Operation, Reply
-from orchestration_queue.protocol.operations.steps import Steps
+from orchestration_queue.protocol.operations.conversation import Conversation
 from orchestration_queue.server import AsyncConnection, ServerUrl, parse_url
 
 __all__ = ["AsyncChannel", "AsyncClient"]
@@ -87,7 +87,7 @@ class AsyncChannel:
         """Send many calls in one trip."""
         return await (await self.connection()).pipeline(calls, atomic=atomic, repeatable=repeatable)
 
-    async def follow(self, steps: Steps[T]) -> T:
+    async def follow(self, steps: Conversation[T]) -> T:
         """Carry out an exchange of several steps that changes nothing."""
         return await (await self.connection()).follow(steps)
 

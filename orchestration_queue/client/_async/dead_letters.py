@@ -10,9 +10,9 @@ from orchestration_queue.client._async.job import AsyncJob
 from orchestration_queue.client.checks import checked_count
 from orchestration_queue.errors import JobNotFoundError, UsageError
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX, QueueKeys
-from orchestration_queue.protocol.operations import control, dead_letters, settings, working
-from orchestration_queue.protocol.operations.dead_letters import DeadLetter, LetterPage
-from orchestration_queue.protocol.operations.steps import all_good
+from orchestration_queue.protocol.operations import control, dead_letters, queue_settings, worker_registry
+from orchestration_queue.protocol.operations.conversation import all_good
+from orchestration_queue.protocol.operations.dead_letters import DeadLetter, DeadLetterPage
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.server import AsyncConnection
 
@@ -48,16 +48,18 @@ class AsyncDeadLetters(AsyncAdder):
         prefix: str = DEFAULT_PREFIX,
     ) -> None:
         super().__init__(name, url=url, connection=connection, prefix=prefix)
-        self._letters = None if dead_letter_queue is None else dead_letters.letter_keys(self.keys, dead_letter_queue)
+        self._letters = (
+            None if dead_letter_queue is None else dead_letters.dead_letter_keys(self.keys, dead_letter_queue)
+        )
         self._is_named = False
 
     async def _whereabouts(self) -> QueueKeys | None:
         """The keys of the dead-letter queue; None when nobody has named one."""
         if self._letters is None:
-            stored = await self._channel.look(settings.stored_dead_letter_queue(self.keys))
+            stored = await self._channel.look(queue_settings.stored_dead_letter_queue(self.keys))
             return QueueKeys(stored, self.keys.prefix) if stored else None
         if not self._is_named:
-            await self._channel.execute(working.name_dead_letter_queue(self.keys, self._letters.queue))
+            await self._channel.execute(worker_registry.name_dead_letter_queue(self.keys, self._letters.queue))
             self._is_named = True
         return self._letters
 
@@ -128,14 +130,14 @@ class AsyncDeadLetters(AsyncAdder):
             return 0
         done, after = 0, _BEGINNING
         while True:
-            page = await self._channel.follow(dead_letters.letter_page(keys, self.name, after, until))
+            page = await self._channel.follow(dead_letters.dead_letter_page(keys, self.name, after, until))
             wanted = min(len(page.letters), count - done) if count else len(page.letters)
             done += await self._settle(keys, page, wanted, replay=replay)
             if page.after is None or (count and done >= count):
                 return done
             after = page.after
 
-    async def _settle(self, keys: QueueKeys, page: LetterPage, wanted: int, *, replay: bool) -> int:
+    async def _settle(self, keys: QueueKeys, page: DeadLetterPage, wanted: int, *, replay: bool) -> int:
         """Replay the first letters of a page, or not; and drop them."""
         if replay:
             await self._place_all(
@@ -161,7 +163,7 @@ class AsyncDeadLetters(AsyncAdder):
         found: _Letters = []
         after: str | None = _BEGINNING
         while keys and after is not None and (end < 0 or len(found) <= end):
-            page = await self._channel.follow(dead_letters.letter_page(keys, self.name, after))
+            page = await self._channel.follow(dead_letters.dead_letter_page(keys, self.name, after))
             found += page.letters
             after = page.after
         return found[start:] if end < 0 else found[start : end + 1]

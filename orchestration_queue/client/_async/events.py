@@ -13,9 +13,9 @@ from orchestration_queue.client.values import Deadline
 from orchestration_queue.errors import UsageError
 from orchestration_queue.protocol.events import Event, gap_after, place
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX, QueueKeys
-from orchestration_queue.protocol.operations import reading
-from orchestration_queue.protocol.operations.steps import all_good
-from orchestration_queue.protocol.operations.streaming import is_position
+from orchestration_queue.protocol.operations import event_log
+from orchestration_queue.protocol.operations.conversation import all_good
+from orchestration_queue.protocol.operations.job_output import is_position
 from orchestration_queue.server import AsyncConnection
 
 __all__ = ["AsyncEventReader", "AsyncQueueEvents"]
@@ -39,7 +39,7 @@ class AsyncEventReader(AsyncClient):
         channel: AsyncChannel | AsyncConnection,
         cursors: Mapping[QueueKeys, str],
         *,
-        page: int = reading.EVENTS_PAGE,
+        page: int = event_log.EVENTS_PAGE,
     ) -> None:
         super().__init__(None, channel)
         self.cursors = dict(cursors)
@@ -59,7 +59,7 @@ class AsyncEventReader(AsyncClient):
 
     async def _read_at_once(self, connection: AsyncConnection, wait_s: float) -> dict[QueueKeys, list[Event]]:
         block_ms = max(1, round(wait_s * 1000))
-        return await connection.run(reading.events_since(self.cursors, block_ms, self._page), repeatable=True)
+        return await connection.run(event_log.events_since(self.cursors, block_ms, self._page), repeatable=True)
 
     async def _read_in_turn(self, connection: AsyncConnection, wait_s: float) -> dict[QueueKeys, list[Event]]:
         """In a cluster no command waits for queues on several servers: wait a little for each, and look at all."""
@@ -67,7 +67,7 @@ class AsyncEventReader(AsyncClient):
         for awaited in cycle(self.cursors):
             turn_ms = max(1, min(_TURN_MS, round((deadline.remaining or 0) * 1000)))
             looks = [
-                reading.events_since({keys: cursor}, turn_ms if keys == awaited else 1, self._page)
+                event_log.events_since({keys: cursor}, turn_ms if keys == awaited else 1, self._page)
                 for keys, cursor in self.cursors.items()
             ]
             replies = all_good(await connection.pipeline([look.call for look in looks], repeatable=True))
@@ -131,7 +131,7 @@ class AsyncQueueEvents(AsyncClient):
         """The reader. ``$`` becomes the newest event's id once, so that no later event is missed."""
         if self._reader is None:
             if self._after == _NEW_ONLY:
-                self._after = await self._channel.look(reading.last_event_id(self.keys))
+                self._after = await self._channel.look(event_log.last_event_id(self.keys))
             self._reader = AsyncEventReader(self._channel, {self.keys: self._after})
         return self._reader
 
@@ -152,7 +152,7 @@ class AsyncQueueEvents(AsyncClient):
         while True:
             cursor = reader.cursors[self.keys]
             if events := [event for _, event in await reader.read(deadline.left)]:
-                gap = await self._gap_after(cursor) if len(events) >= reading.EVENTS_PAGE else None
+                gap = await self._gap_after(cursor) if len(events) >= event_log.EVENTS_PAGE else None
                 return [gap, *events] if gap else events
             if deadline.has_passed:
                 return []
@@ -161,7 +161,7 @@ class AsyncQueueEvents(AsyncClient):
         """What was dropped before it was read, if anything. Only who is far behind has to ask: one more trip."""
         if self._wants_all and place(cursor) == (0, 0):
             return None
-        return gap_after(cursor, await self._channel.follow(reading.oldest_event(self.keys)))
+        return gap_after(cursor, await self._channel.follow(event_log.oldest_event(self.keys)))
 
     def __aiter__(self) -> Self:
         return self

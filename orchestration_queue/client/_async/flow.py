@@ -17,8 +17,8 @@ from orchestration_queue.flows.elements import element_names, maps, with_element
 from orchestration_queue.flows.stored import FlowJob, FlowSnapshot, FlowState, StoredFlow, read_flow
 from orchestration_queue.protocol.events import Event
 from orchestration_queue.protocol.keys import QueueKeys
-from orchestration_queue.protocol.operations import reading
-from orchestration_queue.protocol.operations.steps import all_good
+from orchestration_queue.protocol.operations import event_log, job_records
+from orchestration_queue.protocol.operations.conversation import all_good
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.server.clock import now_ms
 from orchestration_queue.states import JobState
@@ -74,7 +74,7 @@ class AsyncFlow:
         self, jobs: Sequence[FlowJob], fields: Sequence[str] = ()
     ) -> list[tuple[FlowJob, JobRecord | None]]:
         wanted = [(job.keys, job.job_id) for job in jobs]
-        return list(zip(jobs, await self._channel.follow(reading.jobs(wanted, fields)), strict=True))
+        return list(zip(jobs, await self._channel.follow(job_records.jobs(wanted, fields)), strict=True))
 
     async def _survey(self, fields: Sequence[str]) -> dict[str, JobRecord | None]:
         return await self._channel.follow(control.survey(self.graph, fields))
@@ -175,7 +175,7 @@ class AsyncFlow:
         """From where to listen: the submission, where we saw it, else the present."""
         if self._cursors is not None:
             return self._cursors
-        newest = {keys: reading.last_event_id(keys) for keys in self.graph.by_queue(self._jobs)}
+        newest = {keys: event_log.last_event_id(keys) for keys in self.graph.by_queue(self._jobs)}
         calls = [operation.call for operation in newest.values()]
         replies = all_good(await self._channel.pipeline(calls, repeatable=True))
         return {keys: operation.read(reply) for (keys, operation), reply in zip(newest.items(), replies, strict=True)}

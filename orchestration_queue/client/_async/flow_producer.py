@@ -15,9 +15,9 @@ from orchestration_queue.errors import FlowError, ServerError, StateError, Usage
 from orchestration_queue.flows import Dag, FlowPlan, Launch, LibraryName, compile, launch  # noqa: A004
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX, QueueKeys
 from orchestration_queue.protocol.library import is_missing_function
-from orchestration_queue.protocol.operations import adding, reading
-from orchestration_queue.protocol.operations.searching import flow_dependencies
-from orchestration_queue.protocol.operations.steps import chunks, together
+from orchestration_queue.protocol.operations import additions, event_log, job_records
+from orchestration_queue.protocol.operations.conversation import chunks, together
+from orchestration_queue.protocol.operations.keyspace import flow_dependencies
 from orchestration_queue.server import AsyncConnection
 from orchestration_queue.server.clock import now_ms
 
@@ -130,7 +130,7 @@ class AsyncFlowProducer(AsyncClient):
                 f"Flow {plan.dag.name!r} has nodes in several queues, and no server of a cluster holds them all, so "
                 "glide-mq's library cannot submit it in one transaction; put its nodes in one queue."
             )
-        newest = [reading.last_event_id(keys) for keys in plan.queues]
+        newest = [event_log.last_event_id(keys) for keys in plan.queues]
         # The cursors belong to the transaction, so that no event of the flow can come before them.
         replies = await self._channel.pipeline(
             [*(operation.call for operation in newest), *(each.call for each in planned)], atomic=True, repeatable=True
@@ -139,7 +139,7 @@ class AsyncFlowProducer(AsyncClient):
             keys: operation.read(reply) for keys, operation, reply in zip(plan.queues, newest, replies, strict=False)
         }
         old = [
-            adding.read_node_reply(each.node, each.call, reply)
+            additions.read_node_reply(each.node, each.call, reply)
             for each, reply in zip(planned, replies[len(newest) :], strict=True)
         ]
         return Launch(cursors, is_new=not any(old))
@@ -165,7 +165,7 @@ class AsyncFlowProducer(AsyncClient):
                 "removed since; check the flow's id and its queue."
             )
         wanted = [(QueueKeys(name, self.prefix), job_id) for name, job_id in graph]
-        records = await self._channel.follow(reading.jobs(wanted, TREE_FIELDS))
+        records = await self._channel.follow(job_records.jobs(wanted, TREE_FIELDS))
         return found_nodes(flow_id, graph, dict(zip(graph, records, strict=True)))
 
 

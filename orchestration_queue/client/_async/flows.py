@@ -7,7 +7,7 @@ from orchestration_queue.client._async.queue_client import AsyncQueueClient
 from orchestration_queue.client.flow_status import FlowSummary, summary
 from orchestration_queue.errors import StateError, UsageError
 from orchestration_queue.flows.stored import FlowState, flow_ids, read_flow
-from orchestration_queue.protocol.operations.steps import all_good, chunks
+from orchestration_queue.protocol.operations.conversation import all_good, chunks
 
 __all__ = ["AsyncFlows"]
 

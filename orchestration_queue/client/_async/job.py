@@ -12,8 +12,8 @@ from orchestration_queue.client.values import Deadline, encode_data, event_outco
 from orchestration_queue.errors import JobNotFoundError, TransportError
 from orchestration_queue.options import JobOptions, Usage, milliseconds
 from orchestration_queue.protocol.events import Event
-from orchestration_queue.protocol.operations import control, reading, suspending, telling, usage
-from orchestration_queue.protocol.operations.control import Revocation
+from orchestration_queue.protocol.operations import control, job_output, job_records, usage
+from orchestration_queue.protocol.operations.control import Cancellation
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.server._async.reporting import report_usage
 from orchestration_queue.server.clock import now_ms
@@ -77,7 +77,7 @@ class AsyncJob(AsyncJobReading):
             try:
                 heard = await watch.next_ending(Deadline(deadline.left))
                 ending = heard or ending
-                record = await self._channel.look(reading.job(self._keys, self.id))
+                record = await self._channel.look(job_records.job(self._keys, self.id))
                 if record is None and heard is None:
                     # Of a job that is not kept, only its events tell how it ended.
                     ending = await watch.next_ending(Deadline(_AFTERMATH_S)) or ending
@@ -106,7 +106,7 @@ class AsyncJob(AsyncJobReading):
             PayloadError: It is not JSON, or larger than 1 MiB.
             JobNotFoundError: It is not there any more.
         """
-        calls = telling.progress(self._keys, self.id, progress)
+        calls = job_output.progress(self._keys, self.id, progress)
         await self.state()
         await self._channel.pipeline(calls)
 
@@ -118,7 +118,7 @@ class AsyncJob(AsyncJobReading):
             PayloadError: A line is larger than 1 MiB.
             JobNotFoundError: It is not there any more.
         """
-        call = telling.log(self._keys, self.id, (text, *more))
+        call = job_output.log(self._keys, self.id, (text, *more))
         await self.state()
         await self._channel.execute(call)
 
@@ -157,13 +157,13 @@ class AsyncJob(AsyncJobReading):
             UsageError: The name is no text, or empty.
             PayloadError: The data is not JSON, or larger than 1 MiB.
         """
-        return await self._channel.run(suspending.signal(self._keys, self.id, name, data, now_ms()))
+        return await self._channel.run(control.signal(self._keys, self.id, name, data, now_ms()))
 
     async def remove(self) -> bool:
         """Remove the job, wherever it is; False when it was gone already. A running handler is not stopped."""
         return await self._channel.run(control.remove(self._keys, self.id))
 
-    async def revoke(self) -> Revocation:
+    async def revoke(self) -> Cancellation:
         """Withdraw the job: it fails if it has not started, else it is flagged.
 
         Raises:

@@ -9,9 +9,9 @@ from orchestration_queue.client._async.channel import AsyncChannel
 from orchestration_queue.client._async.job_stream import follow_stream
 from orchestration_queue.errors import JobNotFoundError
 from orchestration_queue.protocol.keys import QueueKeys
-from orchestration_queue.protocol.operations import reading, relatives, streaming, suspending
-from orchestration_queue.protocol.operations.streaming import StreamEntry
-from orchestration_queue.protocol.operations.suspending import SuspendInfo
+from orchestration_queue.protocol.operations import control, job_output, job_records
+from orchestration_queue.protocol.operations.control import SuspendInfo
+from orchestration_queue.protocol.operations.job_output import StreamEntry
 from orchestration_queue.protocol.placement import ParentRef
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.states import JobState
@@ -68,7 +68,7 @@ class AsyncJobReading:
         Raises:
             JobNotFoundError: It is not there any more.
         """
-        self._record = self._found(await self._channel.look(reading.job(self._keys, self.id)))
+        self._record = self._found(await self._channel.look(job_records.job(self._keys, self.id)))
         return self.record
 
     def _found(self, record: JobRecord | None) -> JobRecord:
@@ -82,7 +82,7 @@ class AsyncJobReading:
         Raises:
             JobNotFoundError: It is not there any more.
         """
-        return self._found(await self._channel.look(reading.job(self._keys, self.id, ("state",)))).state
+        return self._found(await self._channel.look(job_records.job(self._keys, self.id, ("state",)))).state
 
     async def progress(self) -> Any:
         """What its handler last reported; None before that.
@@ -90,22 +90,22 @@ class AsyncJobReading:
         Raises:
             JobNotFoundError: It is not there any more.
         """
-        return self._found(await self._channel.look(reading.job(self._keys, self.id, ("id", "progress")))).progress
+        return self._found(await self._channel.look(job_records.job(self._keys, self.id, ("id", "progress")))).progress
 
     async def logs(self, start: int = 0, end: int = -1) -> list[str]:
         """The lines its handlers logged, ``start`` to ``end`` inclusive; -1 stands for the last."""
-        return await self._channel.look(reading.logs(self._keys, self.id, start, end))
+        return await self._channel.look(job_records.logs(self._keys, self.id, start, end))
 
     async def children(self) -> list[Self]:
         """The jobs that this one waits for, or waited for, as far as they are still there."""
-        return await self._jobs(await self._channel.follow(relatives.children(self._keys, self.id)))
+        return await self._jobs(await self._channel.follow(job_records.children(self._keys, self.id)))
 
     async def parents(self) -> list[Self]:
         """The jobs that wait for this one, as far as they are still there."""
-        return await self._jobs(await self._channel.follow(relatives.parents(self._keys, self.id)))
+        return await self._jobs(await self._channel.follow(job_records.parents(self._keys, self.id)))
 
     async def _jobs(self, refs: Sequence[ParentRef]) -> list[Self]:
-        records = await self._channel.follow(reading.jobs([(ref.keys, ref.job_id) for ref in refs]))
+        records = await self._channel.follow(job_records.jobs([(ref.keys, ref.job_id) for ref in refs]))
         found = zip(refs, records, strict=True)
         return [type(self)(self._channel, ref.keys, ref.job_id, record) for ref, record in found if record is not None]
 
@@ -115,14 +115,14 @@ class AsyncJobReading:
         Returns:
             Result by the child's full name, ``prefix:{queue}:id``. Those without a result, or not kept, are left out.
         """
-        values = await self._channel.follow(relatives.children_values(self._keys, self.id))
+        values = await self._channel.follow(job_records.children_values(self._keys, self.id))
         return {ref.member: value for ref, value in values}
 
     async def suspend_info(self) -> SuspendInfo | None:
         """Why and since when the job is suspended; None when it is not."""
-        return await self._channel.look(suspending.suspend_info(self._keys, self.id))
+        return await self._channel.look(control.suspend_info(self._keys, self.id))
 
-    async def read_stream(self, after: str = streaming.FIRST_ENTRY, count: int = 100) -> list[StreamEntry]:
+    async def read_stream(self, after: str = job_output.FIRST_ENTRY, count: int = 100) -> list[StreamEntry]:
         """What the job's handler has given out, oldest first, without waiting.
 
         Args:
@@ -132,9 +132,9 @@ class AsyncJobReading:
         Raises:
             UsageError: ``after`` is no entry's id, or the count no positive number.
         """
-        return await self._channel.look(streaming.read(self._keys, self.id, after, count))
+        return await self._channel.look(job_output.read(self._keys, self.id, after, count))
 
-    def stream(self, after: str = streaming.FIRST_ENTRY) -> AsyncIterator[StreamEntry]:
+    def stream(self, after: str = job_output.FIRST_ENTRY) -> AsyncIterator[StreamEntry]:
         """Everything the job's handler gives out, as it comes, until the job has finished.
 
         It ends without a word when the job fails, too; :meth:`AsyncJob.wait` tells how it ended. Each iterator has a
@@ -147,4 +147,4 @@ class AsyncJobReading:
             UsageError: ``after`` is no entry's id.
             TransportError: The server could not be reached. Go on after the last entry's ``id``.
         """
-        return follow_stream(self._channel, self._keys, self.id, streaming.checked_position(after))
+        return follow_stream(self._channel, self._keys, self.id, job_output.checked_position(after))

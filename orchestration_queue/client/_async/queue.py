@@ -19,7 +19,7 @@ from orchestration_queue.client._async.usage import AsyncUsageLedger
 from orchestration_queue.client.values import NO_OPTIONS, Deadline, NewJob
 from orchestration_queue.options import JobOptions
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
-from orchestration_queue.protocol.operations.searching import queue_names
+from orchestration_queue.protocol.operations.keyspace import queue_names
 from orchestration_queue.protocol.placement import ParentRef
 from orchestration_queue.server import AsyncConnection
 

@@ -12,20 +12,18 @@ from orchestration_queue.client.checks import checked_count, checked_finished, c
 from orchestration_queue.errors import JobNotFoundError, UsageError
 from orchestration_queue.options import RateLimit
 from orchestration_queue.protocol.operations import (
-    measuring,
-    reading,
-    registry,
-    settings,
-    streaming,
-    suspending,
-    working,
+    control,
+    job_output,
+    job_records,
+    queue_settings,
+    queue_state,
+    worker_registry,
 )
+from orchestration_queue.protocol.operations.control import SuspendInfo
+from orchestration_queue.protocol.operations.job_output import FIRST_ENTRY, StreamEntry
 from orchestration_queue.protocol.operations.job_search import search_jobs
-from orchestration_queue.protocol.operations.measuring import Metrics
-from orchestration_queue.protocol.operations.reading import JobCounts
-from orchestration_queue.protocol.operations.registry import WorkerInfo
-from orchestration_queue.protocol.operations.streaming import FIRST_ENTRY, StreamEntry
-from orchestration_queue.protocol.operations.suspending import SuspendInfo
+from orchestration_queue.protocol.operations.queue_state import JobCounts, Metrics
+from orchestration_queue.protocol.operations.worker_registry import WorkerInfo
 from orchestration_queue.protocol.record import when
 from orchestration_queue.server.clock import now_ms
 from orchestration_queue.states import JobState
@@ -45,7 +43,7 @@ class AsyncQueueReading(AsyncQueueClient):
         Raises:
             JobNotFoundError: There is none.
         """
-        record = await self._channel.look(reading.job(self.keys, job_id))
+        record = await self._channel.look(job_records.job(self.keys, job_id))
         if record is None:
             raise JobNotFoundError(self.name, job_id)
         return self._job(record)
@@ -62,8 +60,8 @@ class AsyncQueueReading(AsyncQueueClient):
         Raises:
             UsageError: There is no such state or range, or the wire keeps no list of that state.
         """
-        ids = await self._channel.follow(reading.job_ids(self.keys, checked_state(state), start, end))
-        records = await self._channel.follow(reading.jobs([(self.keys, job_id) for job_id in ids]))
+        ids = await self._channel.follow(job_records.job_ids(self.keys, checked_state(state), start, end))
+        records = await self._channel.follow(job_records.jobs([(self.keys, job_id) for job_id in ids]))
         return [self._job(record) for record in records if record is not None]
 
     async def suspended_jobs(self, start: int = 0, end: int = -1) -> list[AsyncJob]:
@@ -72,7 +70,7 @@ class AsyncQueueReading(AsyncQueueClient):
 
     async def suspend_info(self, job_id: str) -> SuspendInfo | None:
         """Why and since when a job is suspended; None when it is not."""
-        return await self._channel.look(suspending.suspend_info(self.keys, job_id))
+        return await self._channel.look(control.suspend_info(self.keys, job_id))
 
     async def search(
         self,
@@ -107,18 +105,18 @@ class AsyncQueueReading(AsyncQueueClient):
 
     async def counts(self) -> JobCounts:
         """How many jobs are waiting, active, delayed, completed, failed and suspended."""
-        return await self._channel.follow(reading.counts(self.keys))
+        return await self._channel.follow(queue_state.counts(self.keys))
 
     async def count(self) -> int:
         """How many jobs are ready or with a worker; unlike Node's count, with those of the priority and LIFO lists."""
-        return await self._channel.follow(reading.count(self.keys))
+        return await self._channel.follow(queue_state.count(self.keys))
 
     async def oldest_ready(self) -> datetime | None:
         """Since when the job has been ready that waits longest, by the server's clock; None when none waits.
 
         Prioritized and LIFO jobs are left out: their lists do not say since when they are ready.
         """
-        return when(await self._channel.follow(reading.oldest_ready_ms(self.keys)))
+        return when(await self._channel.follow(queue_state.oldest_ready_ms(self.keys)))
 
     async def metrics(
         self, kind: JobState | str = JobState.COMPLETED, start: datetime | None = None, end: datetime | None = None
@@ -144,15 +142,15 @@ class AsyncQueueReading(AsyncQueueClient):
             raise UsageError(
                 "The metrics' start must lie before their end, by 31 days at most; ask for less, or swap them."
             )
-        return await self._channel.follow(measuring.metrics(self.keys, finished, start_ms, end_ms))
+        return await self._channel.follow(queue_state.metrics(self.keys, finished, start_ms, end_ms))
 
     async def workers(self) -> list[WorkerInfo]:
         """The workers that are alive, the oldest first. Walks all keys of the queue's server."""
-        return await self._channel.follow(registry.workers(self.keys))
+        return await self._channel.follow(worker_registry.workers(self.keys))
 
     async def logs(self, job_id: str, start: int = 0, end: int = -1) -> list[str]:
         """The lines a job's handlers logged, ``start`` to ``end`` inclusive; -1 stands for the last."""
-        return await self._channel.look(reading.logs(self.keys, job_id, start, end))
+        return await self._channel.look(job_records.logs(self.keys, job_id, start, end))
 
     async def read_stream(self, job_id: str, after: str = FIRST_ENTRY, count: int = 100) -> list[StreamEntry]:
         """What a job's handler gave out: up to ``count`` entries after the one of id ``after``.
@@ -160,16 +158,16 @@ class AsyncQueueReading(AsyncQueueClient):
         Raises:
             UsageError: ``after`` is no entry's id, or the count no positive number.
         """
-        return await self._channel.look(streaming.read(self.keys, job_id, after, count))
+        return await self._channel.look(job_output.read(self.keys, job_id, after, count))
 
     async def is_paused(self) -> bool:
         """Whether the queue is paused."""
-        return await self._channel.look(working.is_paused(self.keys))
+        return await self._channel.look(worker_registry.is_paused(self.keys))
 
     async def global_concurrency(self) -> int | None:
         """How many jobs all workers together may run at a time; None without a bound."""
-        return await self._channel.look(settings.global_concurrency(self.keys))
+        return await self._channel.look(queue_settings.global_concurrency(self.keys))
 
     async def global_rate_limit(self) -> RateLimit | None:
         """How many jobs all workers together may start in each window; None without a bound."""
-        return await self._channel.look(settings.global_rate_limit(self.keys))
+        return await self._channel.look(queue_settings.global_rate_limit(self.keys))

@@ -16,9 +16,9 @@ from orchestration_queue.errors import ServerError
 from orchestration_queue.protocol.call import Call
 from orchestration_queue.protocol.codec import find_codec
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
-from orchestration_queue.protocol.operations import adding, reading
-from orchestration_queue.protocol.operations.adding import Added, Addition, Outcome
-from orchestration_queue.protocol.operations.steps import all_good
+from orchestration_queue.protocol.operations import additions, job_records
+from orchestration_queue.protocol.operations.additions import Added, Addition, Outcome
+from orchestration_queue.protocol.operations.conversation import all_good
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.server import Connection
 from orchestration_queue.server.clock import now_ms
@@ -78,7 +78,7 @@ class Adder(QueueClient):
     def _place(self, job: Addition) -> Placed:
         """Add one job: one trip, and one more to a parent in another queue."""
         at_ms = now_ms()
-        added = self._channel.run(adding.add(self.keys, job, at_ms, skip_events=self._skip_events))
+        added = self._channel.run(additions.add(self.keys, job, at_ms, skip_events=self._skip_events))
         placed = Placed(job, added, at_ms)
         if job.parent is not None:
             all_good(self._channel.pipeline(self._joining([placed])))
@@ -93,7 +93,7 @@ class Adder(QueueClient):
         """
         at_ms = now_ms()
         done: list[Placed] = []
-        for portion in adding.portions(jobs):
+        for portion in additions.portions(jobs):
             outcomes = self._send(portion, at_ms)
             placed = [
                 Placed(job, out, at_ms) for job, out in zip(portion, outcomes, strict=True) if isinstance(out, Added)
@@ -111,16 +111,16 @@ class Adder(QueueClient):
     def _send(self, jobs: Sequence[Addition], at_ms: int) -> Sequence[Outcome]:
         if all(job.is_plain for job in jobs):
             try:
-                return self._channel.run(adding.add_many(self.keys, jobs, at_ms, skip_events=self._skip_events))
+                return self._channel.run(additions.add_many(self.keys, jobs, at_ms, skip_events=self._skip_events))
             except ServerError as error:
                 return [error] * len(jobs)
-        calls = [adding.add(self.keys, job, at_ms, skip_events=self._skip_events).call for job in jobs]
-        return adding.read_each(self.keys, jobs, self._channel.pipeline(calls))
+        calls = [additions.add(self.keys, job, at_ms, skip_events=self._skip_events).call for job in jobs]
+        return additions.read_each(self.keys, jobs, self._channel.pipeline(calls))
 
     def _joining(self, outcomes: Sequence[Placed]) -> list[Call]:
         """What tells parents of other queues; those of this queue were told when the job was added."""
         return [
-            adding.join_parent(parent, self.keys.member(placed.added.job_id))
+            additions.join_parent(parent, self.keys.member(placed.added.job_id))
             for placed in outcomes
             if (parent := placed.job.parent) and parent.keys != self.keys
             if placed.added.is_new and placed.added.job_id is not None
@@ -136,7 +136,7 @@ class Adder(QueueClient):
         ]
 
     def _sent(self, job_id: str, placed: Placed) -> Job:
-        record = partial(adding.as_sent, job_id, placed.job, placed.at_ms)
+        record = partial(additions.as_sent, job_id, placed.job, placed.at_ms)
         return Job(self._channel, self.keys, job_id, record, is_new=True)
 
     def _standing(self, outcomes: Sequence[Placed]) -> list[Job]:
@@ -145,7 +145,7 @@ class Adder(QueueClient):
             if placed.added.job_id is not None:
                 ids.append(placed.added.job_id)
             elif (dedup := placed.job.options.deduplication) is not None:
-                ids.append(self._channel.look(adding.standing_job(self.keys, dedup.id)))
-        records = self._channel.follow(reading.jobs([(self.keys, job_id) for job_id in ids]))
+                ids.append(self._channel.look(additions.standing_job(self.keys, dedup.id)))
+        records = self._channel.follow(job_records.jobs([(self.keys, job_id) for job_id in ids]))
         # A job that was removed in this very moment is still the one that stood in the way.
         return [self._job(record or JobRecord(job_id, {})) for job_id, record in zip(ids, records, strict=True)]

@@ -13,10 +13,10 @@ from orchestration_queue.client.values import NO_OPTIONS, NewJob
 from orchestration_queue.errors import ServerError
 from orchestration_queue.options import JobOptions
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
-from orchestration_queue.protocol.operations import adding, broadcasting, working
-from orchestration_queue.protocol.operations.adding import Addition
-from orchestration_queue.protocol.operations.broadcasting import NEW_ONLY, Subscription
-from orchestration_queue.protocol.operations.steps import all_good
+from orchestration_queue.protocol.operations import additions, broadcasts, worker_registry
+from orchestration_queue.protocol.operations.additions import Addition
+from orchestration_queue.protocol.operations.broadcasts import NEW_ONLY, Subscription
+from orchestration_queue.protocol.operations.conversation import all_good
 from orchestration_queue.protocol.subjects import check_subject
 from orchestration_queue.server import Connection
 from orchestration_queue.server.clock import now_ms
@@ -57,7 +57,7 @@ class Broadcast(Adder):
         emit_events: bool = True,
     ) -> None:
         super().__init__(name, url=url, connection=connection, prefix=prefix, codec=codec, emit_events=emit_events)
-        self.max_messages = broadcasting.check_length(max_messages)
+        self.max_messages = broadcasts.check_length(max_messages)
 
     def publish(self, subject: str, data: Any = None, options: JobOptions | None = None) -> Job:
         """Publish a message to every subscription there is, and to those that will start from before it.
@@ -75,15 +75,15 @@ class Broadcast(Adder):
         Raises:
             UsageError: Subject, data or options are such that the wire cannot carry them to all; nothing was sent.
         """
-        checked = broadcasting.check_options(options or NO_OPTIONS)
+        checked = broadcasts.check_options(options or NO_OPTIONS)
         message = self._addition(NewJob(check_subject(subject), data, checked))
         return (self._jobs([self._place(message)]))[0]
 
     def _place(self, job: Addition) -> Placed:
         """Add one message and trim the stream: one trip."""
         at_ms = now_ms()
-        adding_it = adding.add(self.keys, job, at_ms, skip_events=self._skip_events)
-        trimming = [broadcasting.trim(self.keys, self.max_messages)] if self.max_messages else []
+        adding_it = additions.add(self.keys, job, at_ms, skip_events=self._skip_events)
+        trimming = [broadcasts.trim(self.keys, self.max_messages)] if self.max_messages else []
         replies = all_good(self._channel.pipeline([adding_it.call, *trimming]))
         return Placed(job, adding_it.read(replies[0]), at_ms)
 
@@ -102,9 +102,9 @@ class Broadcast(Adder):
             InvalidNameError: The wire cannot carry the subscription's name.
             InvalidOptionError: There is no such start.
         """
-        name, start = broadcasting.check_subscription(subscription), broadcasting.check_start(start_from)
+        name, start = broadcasts.check_subscription(subscription), broadcasts.check_start(start_from)
         try:
-            self._channel.execute(working.create_group(self.keys, name, start))
+            self._channel.execute(worker_registry.create_group(self.keys, name, start))
         except ServerError as error:
             if error.code != "BUSYGROUP":
                 raise
@@ -119,20 +119,20 @@ class Broadcast(Adder):
         Raises:
             InvalidNameError: The wire cannot carry the subscription's name.
         """
-        call = broadcasting.unsubscribe(self.keys, broadcasting.check_subscription(subscription))
+        call = broadcasts.unsubscribe(self.keys, broadcasts.check_subscription(subscription))
         try:
             return bool(self._channel.execute(call))
         except ServerError as error:
-            if not broadcasting.is_unused(error):
+            if not broadcasts.is_unused(error):
                 raise
             return False
 
     def subscriptions(self) -> list[Subscription]:
         """All subscriptions, by name: how far each is, and how much is with its workers."""
         try:
-            return self._channel.look(broadcasting.subscriptions(self.keys))
+            return self._channel.look(broadcasts.subscriptions(self.keys))
         except ServerError as error:
-            if not broadcasting.is_unused(error):
+            if not broadcasts.is_unused(error):
                 raise
             return []
 

@@ -10,7 +10,7 @@ from typing import Self, TypeVar
 from orchestration_queue.client._sync.listener import Listener
 from orchestration_queue.errors import UsageError
 from orchestration_queue.protocol.call import Call, Operation, Reply
-from orchestration_queue.protocol.operations.steps import Steps
+from orchestration_queue.protocol.operations.conversation import Conversation
 from orchestration_queue.server import Connection, ServerUrl, parse_url
 
 __all__ = ["Channel", "Client"]
@@ -88,7 +88,7 @@ class Channel:
         """Send many calls in one trip."""
         return (self.connection()).pipeline(calls, atomic=atomic, repeatable=repeatable)
 
-    def follow(self, steps: Steps[T]) -> T:
+    def follow(self, steps: Conversation[T]) -> T:
         """Carry out an exchange of several steps that changes nothing."""
         return (self.connection()).follow(steps)
 

@@ -11,9 +11,9 @@ from orchestration_queue.client._sync.job import Job
 from orchestration_queue.client.checks import checked_count
 from orchestration_queue.errors import JobNotFoundError, UsageError
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX, QueueKeys
-from orchestration_queue.protocol.operations import control, dead_letters, settings, working
-from orchestration_queue.protocol.operations.dead_letters import DeadLetter, LetterPage
-from orchestration_queue.protocol.operations.steps import all_good
+from orchestration_queue.protocol.operations import control, dead_letters, queue_settings, worker_registry
+from orchestration_queue.protocol.operations.conversation import all_good
+from orchestration_queue.protocol.operations.dead_letters import DeadLetter, DeadLetterPage
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.server import Connection
 
@@ -49,16 +49,18 @@ class DeadLetters(Adder):
         prefix: str = DEFAULT_PREFIX,
     ) -> None:
         super().__init__(name, url=url, connection=connection, prefix=prefix)
-        self._letters = None if dead_letter_queue is None else dead_letters.letter_keys(self.keys, dead_letter_queue)
+        self._letters = (
+            None if dead_letter_queue is None else dead_letters.dead_letter_keys(self.keys, dead_letter_queue)
+        )
         self._is_named = False
 
     def _whereabouts(self) -> QueueKeys | None:
         """The keys of the dead-letter queue; None when nobody has named one."""
         if self._letters is None:
-            stored = self._channel.look(settings.stored_dead_letter_queue(self.keys))
+            stored = self._channel.look(queue_settings.stored_dead_letter_queue(self.keys))
             return QueueKeys(stored, self.keys.prefix) if stored else None
         if not self._is_named:
-            self._channel.execute(working.name_dead_letter_queue(self.keys, self._letters.queue))
+            self._channel.execute(worker_registry.name_dead_letter_queue(self.keys, self._letters.queue))
             self._is_named = True
         return self._letters
 
@@ -129,14 +131,14 @@ class DeadLetters(Adder):
             return 0
         done, after = 0, _BEGINNING
         while True:
-            page = self._channel.follow(dead_letters.letter_page(keys, self.name, after, until))
+            page = self._channel.follow(dead_letters.dead_letter_page(keys, self.name, after, until))
             wanted = min(len(page.letters), count - done) if count else len(page.letters)
             done += self._settle(keys, page, wanted, replay=replay)
             if page.after is None or (count and done >= count):
                 return done
             after = page.after
 
-    def _settle(self, keys: QueueKeys, page: LetterPage, wanted: int, *, replay: bool) -> int:
+    def _settle(self, keys: QueueKeys, page: DeadLetterPage, wanted: int, *, replay: bool) -> int:
         """Replay the first letters of a page, or not; and drop them."""
         if replay:
             self._place_all(self._channel.follow(dead_letters.replays(keys, self.keys, list(page.records[:wanted]))))
@@ -160,7 +162,7 @@ class DeadLetters(Adder):
         found: _Letters = []
         after: str | None = _BEGINNING
         while keys and after is not None and (end < 0 or len(found) <= end):
-            page = self._channel.follow(dead_letters.letter_page(keys, self.name, after))
+            page = self._channel.follow(dead_letters.dead_letter_page(keys, self.name, after))
             found += page.letters
             after = page.after
         return found[start:] if end < 0 else found[start : end + 1]

@@ -13,8 +13,8 @@ from orchestration_queue.client.values import Deadline, encode_data, event_outco
 from orchestration_queue.errors import JobNotFoundError, TransportError
 from orchestration_queue.options import JobOptions, Usage, milliseconds
 from orchestration_queue.protocol.events import Event
-from orchestration_queue.protocol.operations import control, reading, suspending, telling, usage
-from orchestration_queue.protocol.operations.control import Revocation
+from orchestration_queue.protocol.operations import control, job_output, job_records, usage
+from orchestration_queue.protocol.operations.control import Cancellation
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.server._sync.reporting import report_usage
 from orchestration_queue.server.clock import now_ms
@@ -78,7 +78,7 @@ class Job(JobReading):
             try:
                 heard = watch.next_ending(Deadline(deadline.left))
                 ending = heard or ending
-                record = self._channel.look(reading.job(self._keys, self.id))
+                record = self._channel.look(job_records.job(self._keys, self.id))
                 if record is None and heard is None:
                     # Of a job that is not kept, only its events tell how it ended.
                     ending = watch.next_ending(Deadline(_AFTERMATH_S)) or ending
@@ -107,7 +107,7 @@ class Job(JobReading):
             PayloadError: It is not JSON, or larger than 1 MiB.
             JobNotFoundError: It is not there any more.
         """
-        calls = telling.progress(self._keys, self.id, progress)
+        calls = job_output.progress(self._keys, self.id, progress)
         self.state()
         self._channel.pipeline(calls)
 
@@ -119,7 +119,7 @@ class Job(JobReading):
             PayloadError: A line is larger than 1 MiB.
             JobNotFoundError: It is not there any more.
         """
-        call = telling.log(self._keys, self.id, (text, *more))
+        call = job_output.log(self._keys, self.id, (text, *more))
         self.state()
         self._channel.execute(call)
 
@@ -158,13 +158,13 @@ class Job(JobReading):
             UsageError: The name is no text, or empty.
             PayloadError: The data is not JSON, or larger than 1 MiB.
         """
-        return self._channel.run(suspending.signal(self._keys, self.id, name, data, now_ms()))
+        return self._channel.run(control.signal(self._keys, self.id, name, data, now_ms()))
 
     def remove(self) -> bool:
         """Remove the job, wherever it is; False when it was gone already. A running handler is not stopped."""
         return self._channel.run(control.remove(self._keys, self.id))
 
-    def revoke(self) -> Revocation:
+    def revoke(self) -> Cancellation:
         """Withdraw the job: it fails if it has not started, else it is flagged.
 
         Raises:

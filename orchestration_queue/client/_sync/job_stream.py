@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from orchestration_queue.client._sync.channel import Channel
 from orchestration_queue.client.values import ENDINGS, LOOK_AGAIN_S, Deadline
 from orchestration_queue.protocol.keys import QueueKeys
-from orchestration_queue.protocol.operations import reading, streaming
-from orchestration_queue.protocol.operations.streaming import StreamEntry
+from orchestration_queue.protocol.operations import event_log, job_output, job_records
+from orchestration_queue.protocol.operations.job_output import StreamEntry
 from orchestration_queue.server import Connection
 
 __all__ = ["follow_stream"]
@@ -17,24 +17,24 @@ __all__ = ["follow_stream"]
 
 def follow_stream(channel: Channel, keys: QueueKeys, job_id: str, place: str) -> Iterator[StreamEntry]:
     """The entries after a place, as they come, until the job has finished and all have been read."""
-    seen = channel.look(reading.last_event_id(keys))
+    seen = channel.look(event_log.last_event_id(keys))
     with channel.duplicate() as connection:
         while True:
             # The job before its entries: those of a job that has finished are all that will ever be.
             is_over = _is_over(connection, keys, job_id)
-            page = streaming.read(keys, job_id, place)
+            page = job_output.read(keys, job_id, place)
             while entries := connection.run(page, repeatable=True):
                 for entry in entries:
                     yield entry
                 place = entries[-1].id
-                page = streaming.read(keys, job_id, place)
+                page = job_output.read(keys, job_id, place)
             if is_over:
                 return
             seen = _await_news(connection, keys, job_id, place, seen)
 
 
 def _is_over(connection: Connection, keys: QueueKeys, job_id: str) -> bool:
-    record = connection.run(reading.job(keys, job_id, ("state",)), repeatable=True)
+    record = connection.run(job_records.job(keys, job_id, ("state",)), repeatable=True)
     return record is None or record.is_finished
 
 
@@ -42,7 +42,7 @@ def _await_news(connection: Connection, keys: QueueKeys, job_id: str, place: str
     """Wait until there is another entry, or the job may have finished; returns the last event that was seen."""
     wait = Deadline(LOOK_AGAIN_S)
     while not wait.has_passed:
-        news = streaming.follow(keys, job_id, place, seen, max(1, round(wait.left * 1000)))
+        news = job_output.follow(keys, job_id, place, seen, max(1, round(wait.left * 1000)))
         entries, events = connection.run(news, repeatable=True)
         seen = events[-1].id if events else seen
         if entries or any(event.job_id == job_id and event.type in ENDINGS for event in events):

@@ -20,7 +20,7 @@ from orchestration_queue.client.values import ENDINGS, Deadline
 from orchestration_queue.errors import TransportError, UsageError
 from orchestration_queue.protocol.events import Event
 from orchestration_queue.protocol.keys import QueueKeys
-from orchestration_queue.protocol.operations import reading
+from orchestration_queue.protocol.operations import event_log
 from orchestration_queue.server import Connection
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ class Listener:
         if feed.cursor is not None:
             return  # what happens from now on, comes after the cursor
         try:
-            newest = self._channel.look(reading.last_event_id(watch.keys))
+            newest = self._channel.look(event_log.last_event_id(watch.keys))
         except BaseException:
             self.leave(watch)
             raise
@@ -207,10 +207,10 @@ class Listener:
         return bool(watch.heard)
 
     def _read(self, keys: QueueKeys, feed: _Feed, seconds: float) -> None:
-        cursors = {keys: feed.cursor or reading.FIRST_EVENT}
+        cursors = {keys: feed.cursor or event_log.FIRST_EVENT}
         connection = self._connection or self._connect()
         try:
-            operation = reading.events_since(cursors, max(1, round(seconds * 1000)))
+            operation = event_log.events_since(cursors, max(1, round(seconds * 1000)))
             by_queue = connection.run(operation, repeatable=True)
         except TransportError:
             self._check_open()

@@ -10,9 +10,9 @@ from orchestration_queue.client._sync.queue_client import QueueClient
 from orchestration_queue.client.checks import checked_count, checked_finished
 from orchestration_queue.errors import InvalidOptionError, StateError, UsageError
 from orchestration_queue.options import RateLimit, milliseconds
-from orchestration_queue.protocol.operations import control, obliterating, reading, settings, suspending
-from orchestration_queue.protocol.operations.control import Revocation
-from orchestration_queue.protocol.operations.steps import HYDRATION
+from orchestration_queue.protocol.operations import control, keyspace, queue_settings, queue_state
+from orchestration_queue.protocol.operations.control import Cancellation
+from orchestration_queue.protocol.operations.conversation import BATCH_SIZE
 from orchestration_queue.server.clock import now_ms
 from orchestration_queue.states import JobState
 
@@ -43,7 +43,7 @@ class QueueUpkeep(QueueClient):
                 f"A global concurrency of {limit!r} is none; pass 1 or more, or None for no bound "
                 "(to stop the workers, pause the queue)."
             )
-        self._channel.execute(settings.set_global_concurrency(self.keys, limit))
+        self._channel.execute(queue_settings.set_global_concurrency(self.keys, limit))
 
     def set_global_rate_limit(self, limit: RateLimit | None) -> None:
         """Let all workers together start at most so many jobs in each window; None sets no bound.
@@ -55,7 +55,7 @@ class QueueUpkeep(QueueClient):
         """
         if limit is not None and not isinstance(limit, RateLimit):
             raise InvalidOptionError(f"{limit!r} is no rate limit; pass a RateLimit, or None for no bound.")
-        self._channel.execute(settings.set_global_rate_limit(self.keys, limit))
+        self._channel.execute(queue_settings.set_global_rate_limit(self.keys, limit))
 
     def rate_limit_group(self, key: str, duration: timedelta | float) -> datetime:
         """Let jobs that wait for the limit of their ordering key wait longer, after a "too many requests" for instance.
@@ -76,7 +76,7 @@ class QueueUpkeep(QueueClient):
         if not isinstance(key, str) or not key:
             raise UsageError(f"{key!r} is no ordering key; pass the one that the jobs were added with.")
         held = RateLimit(max=1, duration=duration).duration
-        return self._channel.run(settings.hold_group(self.keys, key, max(1, milliseconds(held)), now_ms()))
+        return self._channel.run(queue_settings.hold_group(self.keys, key, max(1, milliseconds(held)), now_ms()))
 
     def signal(self, job_id: str, name: str, data: Any = None) -> bool:
         """Give a suspended job a signal and make it ready.
@@ -93,13 +93,13 @@ class QueueUpkeep(QueueClient):
             UsageError: The name is empty, or no text.
             PayloadError: The data is not JSON, or too large.
         """
-        return self._channel.run(suspending.signal(self.keys, job_id, name, data, now_ms()))
+        return self._channel.run(control.signal(self.keys, job_id, name, data, now_ms()))
 
     def remove(self, job_id: str) -> bool:
         """Remove a job, wherever it is; False when there is none. A running handler is not stopped."""
         return self._channel.run(control.remove(self.keys, job_id))
 
-    def revoke(self, job_id: str) -> Revocation:
+    def revoke(self, job_id: str) -> Cancellation:
         """Withdraw a job: it fails if it has not started, else it is flagged.
 
         Raises:
@@ -120,11 +120,11 @@ class QueueUpkeep(QueueClient):
             UsageError: The count is negative, or no whole number.
         """
         most = checked_count(count)
-        failed = self._channel.look(reading.finished_count(self.keys, JobState.FAILED))
+        failed = self._channel.look(queue_state.finished_count(self.keys, JobState.FAILED))
         left, done = min(most, failed) if most else failed, 0
         while left > 0:
-            done += self._channel.run(control.retry_jobs(self.keys, min(left, HYDRATION), now_ms()))
-            left -= HYDRATION
+            done += self._channel.run(control.retry_jobs(self.keys, min(left, BATCH_SIZE), now_ms()))
+            left -= BATCH_SIZE
         return done
 
     def clean(self, grace: timedelta, limit: int = 1000, state: JobState | str = JobState.COMPLETED) -> list[str]:
@@ -148,7 +148,7 @@ class QueueUpkeep(QueueClient):
         left = checked_count(limit)
         removed: list[str] = []
         while left > 0:
-            portion = min(left, HYDRATION)
+            portion = min(left, BATCH_SIZE)
             gone = self._channel.run(control.clean(self.keys, finished, cutoff_ms, portion))
             removed += gone
             left -= portion
@@ -165,11 +165,11 @@ class QueueUpkeep(QueueClient):
         Returns:
             How many were removed.
         """
-        counts = self._channel.follow(reading.counts(self.keys))
+        counts = self._channel.follow(queue_state.counts(self.keys))
         left = counts.waiting + (counts.delayed if delayed else 0)
         removed, last = 0, 1
         while left > 0 and last > 0:
-            last = self._channel.run(control.drain(self.keys, min(left, HYDRATION), delayed=delayed))
+            last = self._channel.run(control.drain(self.keys, min(left, BATCH_SIZE), delayed=delayed))
             removed += last
             left -= last
         return removed
@@ -190,10 +190,10 @@ class QueueUpkeep(QueueClient):
         Raises:
             StateError: Jobs are active, and ``force`` is not given; nothing was removed.
         """
-        active = 0 if force else self._channel.follow(obliterating.active_jobs(self.keys))
+        active = 0 if force else self._channel.follow(keyspace.active_jobs(self.keys))
         if active:
             raise StateError(
                 f"Cannot obliterate queue {self.name!r}: {active} of its jobs are active; "
                 "wait until they have finished, or pass force=True to discard what comes of them."
             )
-        return self._channel.follow(obliterating.remove_queue(self.keys))
+        return self._channel.follow(keyspace.remove_queue(self.keys))

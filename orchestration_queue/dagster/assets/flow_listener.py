@@ -13,7 +13,7 @@ from orchestration_queue.client.values import ENDINGS
 from orchestration_queue.flows import PlannedNode
 from orchestration_queue.flows.stored import outcome_of
 from orchestration_queue.protocol.keys import QueueKeys
-from orchestration_queue.protocol.operations import reading
+from orchestration_queue.protocol.operations import event_log
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.server import Connection
 from orchestration_queue.states import JobState
@@ -49,7 +49,9 @@ class FlowListener:
 
     def completed(self) -> Iterator[tuple[PlannedNode, JobRecord]]:
         """Yield each node as it completes, with its job's record; ends when no node will finish any more."""
-        cursors = {keys: self._connection.run(reading.last_event_id(keys), repeatable=True) for keys in self._queues()}
+        cursors = {
+            keys: self._connection.run(event_log.last_event_id(keys), repeatable=True) for keys in self._queues()
+        }
         with EventReader(self._connection, cursors) as events:
             while True:
                 yield from self._look()

@@ -15,7 +15,7 @@ from orchestration_queue.dagster.assets.metadata import job_metadata
 from orchestration_queue.dagster.resources import QueueResource
 from orchestration_queue.errors import StateError
 from orchestration_queue.flows import Dag, PlannedNode
-from orchestration_queue.protocol.operations import reading
+from orchestration_queue.protocol.operations import job_records
 from orchestration_queue.protocol.record import JobRecord
 
 __all__ = ["FlowStep"]
@@ -78,7 +78,7 @@ class FlowStep:
             self.context.log.info(f"Retrying node {name}, which failed before: {reason}")
 
     def _materialized(self, flow: Flow, step: PlannedNode, record: JobRecord) -> dg.MaterializeResult[None]:
-        logs = self.resource.connection.run(reading.logs(step.keys, record.id), repeatable=True)
+        logs = self.resource.connection.run(job_records.logs(step.keys, record.id), repeatable=True)
         for line in logs:
             self.context.log.info(f"{step.node.name}: {line}")
         node = step.node.name

@@ -30,7 +30,7 @@ from orchestration_queue.dagster.resources import QueueResource
 from orchestration_queue.errors import InvalidOptionError, JobFailedError, JobNotFoundError
 from orchestration_queue.options import JobOptions
 from orchestration_queue.protocol.keys import QueueKeys
-from orchestration_queue.protocol.operations import reading
+from orchestration_queue.protocol.operations import job_records
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.states import JobState
 
@@ -183,7 +183,7 @@ class _Launch:
         if handle is None:
             return None
         keys = QueueKeys(self.queue, self.client.prefix)
-        record = self.client.connection.run(reading.job(keys, handle.external_run_id, ("state",)), repeatable=True)
+        record = self.client.connection.run(job_records.job(keys, handle.external_run_id, ("state",)), repeatable=True)
         is_over = record is not None and record.state is JobState.FAILED
         return None if is_over else handle
 

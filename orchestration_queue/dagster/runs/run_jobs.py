@@ -19,9 +19,9 @@ from orchestration_queue.errors import JobNotFoundError
 from orchestration_queue.options import milliseconds
 from orchestration_queue.protocol.call import Call, Operation, Reply
 from orchestration_queue.protocol.functions import glidemq
-from orchestration_queue.protocol.operations import reading
-from orchestration_queue.protocol.operations.control import Revocation
-from orchestration_queue.protocol.operations.registry import workers
+from orchestration_queue.protocol.operations import job_records
+from orchestration_queue.protocol.operations.control import Cancellation
+from orchestration_queue.protocol.operations.worker_registry import workers
 from orchestration_queue.protocol.record import JobRecord, when
 from orchestration_queue.states import JobState
 
@@ -127,12 +127,12 @@ class RunJobs:
 
     def record(self, place: JobAddress) -> JobRecord | None:
         """The job; None when there is none. One trip."""
-        return self._channel.look(reading.job(self.queue(place.queue).keys, place.job_id))
+        return self._channel.look(job_records.job(self.queue(place.queue).keys, place.job_id))
 
     def records(self, places: Sequence[JobAddress]) -> list[JobRecord | None]:
         """The states and options of jobs; None for those that are none. One trip for each 1,000."""
         wanted = [(self.queue(place.queue).keys, place.job_id) for place in places]
-        return list(self._channel.follow(reading.jobs(wanted, ("state", "opts"))))
+        return list(self._channel.follow(job_records.jobs(wanted, ("state", "opts"))))
 
     def take_turn(self, queue: str, every: timedelta, instance: str) -> bool:
         """Whether it is time to sweep a queue: for an instance it is once in each such period, wherever. One trip."""
@@ -146,10 +146,10 @@ class RunJobs:
     def unfinished(self, queue: str) -> list[JobAddress]:
         """The jobs of Dagster's that wait or run on a queue."""
         keys = self.queue(queue).keys
-        ids = [job_id for state in _UNFINISHED for job_id in self._channel.follow(reading.job_ids(keys, state))]
+        ids = [job_id for state in _UNFINISHED for job_id in self._channel.follow(job_records.job_ids(keys, state))]
         return [JobAddress(queue, job_id) for job_id in ids if job_id.startswith(_ANY_RUN)]
 
-    def revoke(self, place: JobAddress) -> Revocation | None:
+    def revoke(self, place: JobAddress) -> Cancellation | None:
         """Withdraw a job, as :meth:`Queue.revoke` does; None when there is none. One trip."""
         try:
             return self.queue(place.queue).revoke(place.job_id)
@@ -166,7 +166,7 @@ class RunJobs:
         Returns:
             Whether all have ended.
         """
-        running = [place for place in places if self.revoke(place) is Revocation.FLAGGED]
+        running = [place for place in places if self.revoke(place) is Cancellation.FLAGGED]
         deadline = time.monotonic() + patience_s
         while running := [place for place in running if not self._has_ended(place)]:
             if time.monotonic() > deadline:

@@ -15,7 +15,7 @@ from orchestration_queue.dagster.runs.coordinator import QueueRunCoordinator
 from orchestration_queue.dagster.runs.launcher import QueueRunLauncher
 from orchestration_queue.dagster.runs.run_jobs import JobAddress
 from orchestration_queue.errors import UsageError
-from orchestration_queue.protocol.operations.steps import chunks
+from orchestration_queue.protocol.operations.conversation import chunks
 
 __all__ = ["GRACE", "Swept", "sweep"]
 

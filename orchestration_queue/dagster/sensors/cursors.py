@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 
 from orchestration_queue.errors import UsageError
-from orchestration_queue.protocol.operations.streaming import is_position
+from orchestration_queue.protocol.operations.job_output import is_position
 
 __all__ = ["CURSOR_WORDS", "dump_cursor", "load_cursor", "read_object"]
 

@@ -19,8 +19,8 @@ from orchestration_queue.errors import InvalidOptionError, JobNotFoundError
 from orchestration_queue.options import milliseconds
 from orchestration_queue.protocol.call import integer
 from orchestration_queue.protocol.keys import QueueKeys
-from orchestration_queue.protocol.operations import dead_letters, settings
-from orchestration_queue.protocol.operations.streaming import is_position
+from orchestration_queue.protocol.operations import dead_letters, queue_settings
+from orchestration_queue.protocol.operations.job_output import is_position
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.server.clock import now_ms
 
@@ -155,7 +155,7 @@ class _Post:
     def place(self) -> QueueKeys | None:
         """Where the letters are; None while nobody has named it."""
         stored = self._letters_queue or self.resource.connection.run(
-            settings.stored_dead_letter_queue(self._owner), repeatable=True
+            queue_settings.stored_dead_letter_queue(self._owner), repeatable=True
         )
         return QueueKeys(stored, self.resource.prefix) if stored else None
 
@@ -193,7 +193,7 @@ def _tick(context: dg.SensorEvaluationContext, post: _Post, start: Start, react:
         return dg.SensorResult(skip_reason=f"No worker of queue {post.queue} has named a queue for its dead letters.")
     if after is None and start == "now":
         after = post.resource.connection.follow(dead_letters.last_entry(keys))
-    page = post.resource.connection.follow(dead_letters.letter_page(keys, post.queue, after or _BEGINNING))
+    page = post.resource.connection.follow(dead_letters.dead_letter_page(keys, post.queue, after or _BEGINNING))
     requests = []
     for letter, record, entry in zip(page.letters, page.records, page.entries, strict=True):
         if post.replay(keys, letter, record):

@@ -18,7 +18,7 @@ from orchestration_queue.dagster.sensors.options import Listening, ListenOptions
 from orchestration_queue.errors import InvalidOptionError, StateError
 from orchestration_queue.protocol.events import Event
 from orchestration_queue.protocol.keys import QueueKeys
-from orchestration_queue.protocol.operations import reading
+from orchestration_queue.protocol.operations import event_log, job_records
 from orchestration_queue.server import Connection
 
 __all__ = ["Filter", "first_cursors", "queue_event_sensor", "tell_gaps"]
@@ -43,7 +43,7 @@ class Filter:
         found = [event for event in events if event.type in self.types]
         if self.job_names and found:
             wanted = [(QueueKeys(event.queue, prefix), event.job_id) for event in found]
-            records = connection.follow(reading.jobs(wanted, ("name",)))
+            records = connection.follow(job_records.jobs(wanted, ("name",)))
             found = [
                 replace(event, job_name=record.name if record else event.fields.get("name"))
                 for event, record in zip(found, records, strict=True)
@@ -228,8 +228,8 @@ def first_cursors(
         keys = QueueKeys(queue, resource.prefix)
         at = known.get(queue, listening.start)
         if at == "now":
-            at = resource.connection.run(reading.last_event_id(keys), repeatable=True)
-        cursors[keys] = reading.FIRST_EVENT if at == "oldest" else at
+            at = resource.connection.run(event_log.last_event_id(keys), repeatable=True)
+        cursors[keys] = event_log.FIRST_EVENT if at == "oldest" else at
     return cursors
 
 

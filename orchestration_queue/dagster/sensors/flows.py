@@ -21,8 +21,8 @@ from orchestration_queue.errors import InvalidOptionError, StateError
 from orchestration_queue.flows import job_id_of, split_job_id
 from orchestration_queue.flows.stored import FlowSnapshot, FlowState, read_flow
 from orchestration_queue.protocol.keys import QueueKeys
-from orchestration_queue.protocol.operations import reading
-from orchestration_queue.protocol.operations.steps import all_good, chunks
+from orchestration_queue.protocol.operations import job_records
+from orchestration_queue.protocol.operations.conversation import all_good, chunks
 from orchestration_queue.states import JobState
 
 __all__ = ["FlowReaction", "flow_completed_sensor", "flow_sensor"]
@@ -76,7 +76,7 @@ def flow_completed_sensor(
             return None
         keys = QueueKeys(queue, resource.prefix)
         for other in last - {node}:
-            record = resource.connection.run(reading.job(keys, job_id_of(flow_id, other)), repeatable=True)
+            record = resource.connection.run(job_records.job(keys, job_id_of(flow_id, other)), repeatable=True)
             if record is None or record.state is not JobState.COMPLETED:
                 return None
         return dg.RunRequest(run_key=flow_id, tags={_FLOW_TAG: flow_id})

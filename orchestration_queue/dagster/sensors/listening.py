@@ -11,7 +11,7 @@ from datetime import timedelta
 from orchestration_queue.client._sync.events import EventReader
 from orchestration_queue.protocol.events import Event, gap_after, place
 from orchestration_queue.protocol.keys import QueueKeys
-from orchestration_queue.protocol.operations import reading
+from orchestration_queue.protocol.operations import event_log
 from orchestration_queue.server import Connection
 
 __all__ = ["Heard", "QueueEvent", "listen"]
@@ -113,6 +113,7 @@ def _of(keys: QueueKeys, event: Event) -> QueueEvent:
 
 def _gaps(connection: Connection, cursors: Mapping[QueueKeys, str]) -> dict[str, Event]:
     found = {
-        keys.queue: gap_after(cursor, connection.follow(reading.oldest_event(keys))) for keys, cursor in cursors.items()
+        keys.queue: gap_after(cursor, connection.follow(event_log.oldest_event(keys)))
+        for keys, cursor in cursors.items()
     }
     return {queue: gap for queue, gap in found.items() if gap is not None}

@@ -34,7 +34,7 @@ from orchestration_queue.options import JobOptions
 from orchestration_queue.options.base import Options, Positive
 from orchestration_queue.options.job import Headers
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
-from orchestration_queue.protocol.operations.control import Revocation
+from orchestration_queue.protocol.operations.control import Cancellation
 
 __all__ = ["ExecutorOptions", "QueueStepHandler"]
 
@@ -235,7 +235,7 @@ class QueueStepHandler(StepHandler):
     def _withdraw(self, queue: Queue, job_id: str) -> None:
         """Take a job off its queue, or have its worker stop it; remembers what a worker has to stop."""
         try:
-            if queue.revoke(job_id) is Revocation.FLAGGED:
+            if queue.revoke(job_id) is Cancellation.FLAGGED:
                 self._revoked.add(job_id)
         except JobNotFoundError:
             return

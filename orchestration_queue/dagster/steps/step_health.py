@@ -14,7 +14,7 @@ from orchestration_queue.dagster.steps.losses import is_loss
 from orchestration_queue.dagster.steps.work_item import run_prefix
 from orchestration_queue.errors import OrchestrationQueueError
 from orchestration_queue.protocol.keys import QueueKeys
-from orchestration_queue.protocol.operations import reading, registry
+from orchestration_queue.protocol.operations import event_log, job_records, worker_registry
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.states import JobState
 
@@ -103,7 +103,7 @@ class StepHealth:
         if self._reader is None:
             self._reader = EventReader(self._channel, {})
         if keys not in self._reader.cursors:
-            self._reader.cursors[keys] = self._channel.look(reading.last_event_id(keys))
+            self._reader.cursors[keys] = self._channel.look(event_log.last_event_id(keys))
 
     def drop(self, job_id: str) -> None:
         """Watch this job no longer: Dagster knows how its step ended."""
@@ -163,7 +163,7 @@ class StepHealth:
     def _look(self) -> None:
         """Read all watched jobs. One trip for each 1,000."""
         wanted = [(job.keys, job_id) for job_id, job in self._jobs.items()]
-        records = self._channel.follow(reading.jobs(wanted, _FIELDS))
+        records = self._channel.follow(job_records.jobs(wanted, _FIELDS))
         self._records = {job_id: record for (_, job_id), record in zip(wanted, records, strict=True)}
         self._read_at = time.monotonic()
 
@@ -207,7 +207,7 @@ class StepHealth:
         """How many workers the queue has. Asked rarely: it walks all keys."""
         at, count = self._counted.get(keys, (float("-inf"), 0))
         if time.monotonic() - at > _COUNT_WORKERS_EVERY_S:
-            count = len(self._channel.follow(registry.workers(keys)))
+            count = len(self._channel.follow(worker_registry.workers(keys)))
             self._counted[keys] = (time.monotonic(), count)
         return count
 

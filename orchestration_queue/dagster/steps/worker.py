@@ -14,8 +14,8 @@ from orchestration_queue.errors import OrchestrationQueueError, UsageError
 from orchestration_queue.options import WorkerOptions
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 from orchestration_queue.protocol.lease import Lease
-from orchestration_queue.protocol.operations import reading
-from orchestration_queue.protocol.operations.working import Renewal
+from orchestration_queue.protocol.operations import job_records
+from orchestration_queue.protocol.operations.exchanges import Renewal
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.server import AsyncConnection, Connection, ServerUrl
 from orchestration_queue.worker import Worker
@@ -113,7 +113,9 @@ class DagsterWorker(Worker):
     async def _stop_revoked(self, job_ids: Sequence[str]) -> None:
         """Stop those of the jobs that were revoked. One trip."""
         try:
-            found = await self._calls.follow(reading.jobs([(self.keys, job_id) for job_id in job_ids], ("revoked",)))
+            found = await self._calls.follow(
+                job_records.jobs([(self.keys, job_id) for job_id in job_ids], ("revoked",))
+            )
         except OrchestrationQueueError:
             return  # the heartbeat, or the next look, learns it
         for record in found:

@@ -17,6 +17,7 @@ from orchestration_queue.protocol.record import pairs, stored_number
 __all__ = ["BudgetState", "budget", "budget_calls", "charge", "hold_to", "is_spent", "pauses_when_spent", "terms"]
 
 _LIMITS = ("maxTotalTokens", "maxTokens", "tokenWeights", "maxTotalCost", "maxCosts", "costUnit")
+
 _REPORTED = ("usage:tokens", "usage:costs", "usage:totalTokens", "usage:totalCost")
 
 

@@ -1,17 +1,24 @@
-"""Steering a queue and its jobs: pause, resume, withdraw, hurry, postpone, tidy up."""
+"""Control of a queue and its jobs: pause, resume, cancel, promote, delay, signal, clean."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import Any
 
-from orchestration_queue.errors import JobNotFoundError, ServerError, StateError
-from orchestration_queue.protocol.call import Operation, Reply, integer, text, texts
+from orchestration_queue.errors import JobNotFoundError, ServerError, StateError, UsageError
+from orchestration_queue.protocol import codec
+from orchestration_queue.protocol.call import Call, Operation, Reply, integer, optional_text, text, texts
 from orchestration_queue.protocol.functions import glidemq, oq1
 from orchestration_queue.protocol.keys import GROUP, QueueKeys
+from orchestration_queue.protocol.record import when
+from orchestration_queue.protocol.signals import Signal, read_signals
 from orchestration_queue.states import JobState
 
 __all__ = [
-    "Revocation",
+    "Cancellation",
+    "SuspendInfo",
     "change_delay",
     "change_priority",
     "clean",
@@ -23,11 +30,13 @@ __all__ = [
     "retry",
     "retry_jobs",
     "revoke",
+    "signal",
+    "suspend_info",
     "update_data",
 ]
 
 
-class Revocation(StrEnum):
+class Cancellation(StrEnum):
     """What revoking a job did. The values are the wire's."""
 
     REVOKED = "revoked"
@@ -65,15 +74,15 @@ def remove(keys: QueueKeys, job_id: str) -> Operation[bool]:
     return Operation(call, lambda reply: integer(reply) == 1)
 
 
-def revoke(keys: QueueKeys, job_id: str, now_ms: int) -> Operation[Revocation]:
+def revoke(keys: QueueKeys, job_id: str, now_ms: int) -> Operation[Cancellation]:
     """Withdraw a job; those that wait for it are decided about, if it never will run."""
 
-    def read(reply: Reply) -> Revocation:
+    def read(reply: Reply) -> Cancellation:
         word = text(reply)
         if word == "not_found":
             raise JobNotFoundError(keys.queue, job_id)
         try:
-            return Revocation(word)
+            return Cancellation(word)
         except ValueError:
             raise _unknown(keys, job_id, "revoked", word) from None
 
@@ -214,3 +223,66 @@ def drain(keys: QueueKeys, limit: int, *, delayed: bool) -> Operation[int]:
         limit=limit,
     )
     return Operation(call, integer)
+
+
+@dataclass(frozen=True, slots=True)
+class SuspendInfo:
+    """Why and since when a job is suspended.
+
+    Attributes:
+        reason: What its handler gave as the reason; None without one.
+        suspended_at: Since when.
+        timeout: How long it waits for a signal before it fails; None waits for ever.
+        signals: Those that ended its earlier suspensions.
+    """
+
+    reason: str | None
+    suspended_at: datetime | None
+    timeout: timedelta | None
+    signals: tuple[Signal, ...]
+
+
+def signal(keys: QueueKeys, job_id: str, name: str, data: Any, now_ms: int) -> Operation[bool]:
+    """Give a suspended job a signal and make it ready; False when it is not suspended (or not there).
+
+    Args:
+        keys: The job's queue.
+        job_id: The job.
+        name: What kind of signal it is.
+        data: Its payload; None for none.
+        now_ms: Epoch milliseconds.
+
+    Raises:
+        UsageError: The name is no text, or empty.
+        PayloadError: The data is not JSON, or larger than 1 MiB.
+    """
+    if not isinstance(name, str) or not name:
+        raise UsageError(f"A signal's name says what happened, and {name!r} is none; pass a word such as 'approved'.")
+    call = glidemq.signal(
+        job_key=keys.job(job_id),
+        stream_key=keys.stream,
+        events_key=keys.events,
+        suspended_key=keys.suspended,
+        signals_key=keys.signals(job_id),
+        job_id=job_id,
+        signal_name=name,
+        signal_data="" if data is None else codec.encode(data, f"The data of signal {name!r}"),
+        now_ms=now_ms,
+    )
+    return Operation(call, lambda reply: text(reply) == "ok")
+
+
+_FIELDS = ("state", "suspendReason", "suspendedAt", "suspendTimeout", "signals")
+
+
+def suspend_info(keys: QueueKeys, job_id: str) -> Operation[SuspendInfo | None]:
+    """Why and since when a job is suspended; None when it is not."""
+
+    def read(reply: Reply) -> SuspendInfo | None:
+        state, reason, since_ms, timeout_ms, signals = map(optional_text, reply)
+        if state != JobState.SUSPENDED:
+            return None
+        timeout = timedelta(milliseconds=integer(timeout_ms)) if timeout_ms else None
+        return SuspendInfo(reason or None, when(since_ms), timeout, read_signals(signals))
+
+    return Operation(Call("HMGET", (keys.job(job_id),), _FIELDS), read)

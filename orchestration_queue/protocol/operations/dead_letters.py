@@ -1,8 +1,10 @@
-"""Dead letters: what a worker leaves of a job that failed for good, as an ordinary job of another queue."""
+"""Dead letters: jobs that failed for good, kept as ordinary jobs of another queue."""
 
 from __future__ import annotations
 
 import hashlib
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -10,23 +12,27 @@ from typing import Any
 from orchestration_queue.errors import InvalidOptionError, PayloadError
 from orchestration_queue.options import placement_from_wire, wire_number
 from orchestration_queue.protocol import codec
-from orchestration_queue.protocol.call import Call, text
+from orchestration_queue.protocol.call import Call, Operation, Reply, text
 from orchestration_queue.protocol.codec import dump_json
+from orchestration_queue.protocol.functions import glidemq
 from orchestration_queue.protocol.keys import QueueKeys
-from orchestration_queue.protocol.operations import control, reading
-from orchestration_queue.protocol.operations.adding import Addition
-from orchestration_queue.protocol.operations.steps import Steps, all_good
+from orchestration_queue.protocol.operations import control, job_records
+from orchestration_queue.protocol.operations.additions import Addition
+from orchestration_queue.protocol.operations.conversation import Conversation, all_good
 from orchestration_queue.protocol.record import JobRecord, pairs
 
 __all__ = [
     "DeadLetter",
-    "LetterPage",
+    "DeadLetterPage",
+    "add_dead_letter",
     "count_replay",
+    "dead_letter_keys",
+    "dead_letter_page",
     "discard",
     "last_entry",
     "letter",
-    "letter_keys",
-    "letter_page",
+    "overdue",
+    "post",
     "replay_count",
     "replay_id",
     "replays",
@@ -43,7 +49,7 @@ _OWN_OPTIONS = ("jobId", "delay", "deduplication", "parent")
 """Options that were about that one job, and not about how such jobs run."""
 
 
-def letter_keys(keys: QueueKeys, name: str) -> QueueKeys:
+def dead_letter_keys(keys: QueueKeys, name: str) -> QueueKeys:
     """The keys of the queue that holds the dead letters of another.
 
     Raises:
@@ -83,7 +89,7 @@ class DeadLetter:
 
 
 @dataclass(frozen=True, slots=True)
-class LetterPage:
+class DeadLetterPage:
     """Some letters of one queue, as they lie in the dead-letter queue.
 
     Attributes:
@@ -101,23 +107,23 @@ class LetterPage:
     after: str | None
 
 
-def last_entry(keys: QueueKeys) -> Steps[str | None]:
+def last_entry(keys: QueueKeys) -> Conversation[str | None]:
     """Where the dead-letter queue ends at the moment; None when it is empty."""
     (reply,) = all_good((yield [Call("XREVRANGE", (keys.stream,), ("+", "-", "COUNT", 1))]))
     return text(reply[0][0]) if reply else None
 
 
-def letter_page(keys: QueueKeys, owner: str, after: str = "0", until: str = "+") -> Steps[LetterPage]:
+def dead_letter_page(keys: QueueKeys, owner: str, after: str = "0", until: str = "+") -> Conversation[DeadLetterPage]:
     """The letters of ``owner`` among the next 200 jobs of a dead-letter queue, oldest first, in two trips."""
     (reply,) = all_good((yield [Call("XRANGE", (keys.stream,), (f"({after}", until, "COUNT", _PAGE))]))
     entries = [(text(entry_id), pairs(fields).get("jobId", "")) for entry_id, fields in reply]
-    records = yield from reading.jobs([(keys, job_id) for _, job_id in entries])
+    records = yield from job_records.jobs([(keys, job_id) for _, job_id in entries])
     found = [
         (letter, record, entry_id)
         for (entry_id, _), record in zip(entries, records, strict=True)
         if record and (letter := _read(record, owner))
     ]
-    return LetterPage(
+    return DeadLetterPage(
         tuple(letter for letter, _, _ in found),
         tuple(record for _, record, _ in found),
         tuple(entry_id for _, _, entry_id in found),
@@ -126,18 +132,18 @@ def letter_page(keys: QueueKeys, owner: str, after: str = "0", until: str = "+")
     )
 
 
-def letter(keys: QueueKeys, owner: str, letter_id: str) -> Steps[tuple[DeadLetter, JobRecord] | None]:
+def letter(keys: QueueKeys, owner: str, letter_id: str) -> Conversation[tuple[DeadLetter, JobRecord] | None]:
     """One letter, and the job that it is; None when there is no such letter of ``owner``."""
-    operation = reading.job(keys, letter_id)
+    operation = job_records.job(keys, letter_id)
     record = operation.read(*all_good((yield [operation.call])))
     found = record and _read(record, owner)
     return (found, record) if found and record else None
 
 
-def replays(letters_keys: QueueKeys, owner: QueueKeys, records: list[JobRecord]) -> Steps[list[Addition]]:
+def replays(letters_keys: QueueKeys, owner: QueueKeys, records: list[JobRecord]) -> Conversation[list[Addition]]:
     """The jobs that replay letters: with data and options of the originals where these are there, else the letters'."""
     ids = [str(_envelope(record)["originalJobId"]) for record in records]
-    originals = yield from reading.jobs([(owner, job_id) for job_id in ids], _ORIGINAL)
+    originals = yield from job_records.jobs([(owner, job_id) for job_id in ids], _ORIGINAL)
     return [_replay(letters_keys.queue, record, original) for record, original in zip(records, originals, strict=True)]
 
 
@@ -228,3 +234,63 @@ def _replay(letters_queue: str, record: JobRecord, original: JobRecord | None) -
         stored, (_, data_text) = {}, _payload(_envelope(record))
     options = placement_from_wire(stored).model_copy(update={"job_id": replay_id(letters_queue, record)})
     return Addition(record.name, data_text, options, options_text=dump_json(stored))
+
+
+_OUTBOX_PAGE = 100
+
+
+def add_dead_letter(there: QueueKeys, letter_id: str, name: str, data: str, now_ms: int) -> Call:
+    """Add a dead letter under an id that is the same for each letter about one run: added twice, it is there once."""
+    return glidemq.add_job(
+        id_key=there.id,
+        stream_key=there.stream,
+        scheduled_key=there.scheduled,
+        events_key=there.events,
+        job_name=name,
+        data=data,
+        opts="{}",
+        timestamp_ms=now_ms,
+        custom_id=letter_id,
+    )
+
+
+def overdue(keys: QueueKeys, before_ms: int) -> Operation[list[bytes]]:
+    """Letters that have been kept since before that time, at most 100: those waiting longest."""
+    call = Call("ZRANGEBYSCORE", (keys.outbox,), ("-inf", before_ms, "LIMIT", 0, _OUTBOX_PAGE))
+    return Operation(call, lambda reply: list(reply))
+
+
+def post(keys: QueueKeys, letters: Sequence[bytes], now_ms: int) -> Conversation[dict[str, str]]:
+    """Add kept dead letters to their queues, then strike off those that are there; the others' turn is last again.
+
+    Args:
+        keys: The queue that keeps them.
+        letters: What :func:`overdue`, `oq1_exchange` and `oq1_reclaim` return of them.
+        now_ms: The time.
+
+    Returns:
+        By queue, why it did not take a letter.
+    """
+    added, calls = [], []
+    for letter in letters:
+        to, letter_id, name, data = json.loads(letter.decode(errors="replace"))
+        added.append(to)
+        calls.append(add_dead_letter(QueueKeys(to, keys.prefix), letter_id, name, data, now_ms))
+    replies = yield calls
+    problems = {
+        letter: (to, str(reply))
+        for letter, to, reply in zip(letters, added, replies, strict=True)
+        if _is_refusal(reply)
+    }
+    rest: list[Call] = []
+    if taken := [letter for letter in letters if letter not in problems]:
+        rest.append(Call("ZREM", (keys.outbox,), tuple(taken)))
+    if problems:
+        turns = [word for letter in problems for word in (now_ms, letter)]
+        rest.append(Call("ZADD", (keys.outbox,), ("XX", *turns)))
+    all_good((yield rest))
+    return dict(problems.values())
+
+
+def _is_refusal(reply: Reply) -> bool:
+    return isinstance(reply, Exception) or text(reply).startswith("ERR:")

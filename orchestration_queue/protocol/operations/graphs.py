@@ -1,47 +1,39 @@
-"""Graphs of jobs: submitted, released, told of outcomes, retried and held, a bounded part of them per call."""
+"""Graphs of jobs: submit, hold, release and retry, a bounded part of them per call."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from itertools import groupby
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from orchestration_queue.protocol.call import Operation, Reply, texts
 from orchestration_queue.protocol.functions import oq1
 from orchestration_queue.protocol.functions.oq1 import NewJob
 from orchestration_queue.protocol.keys import QueueKeys
-from orchestration_queue.protocol.operations.steps import Steps, all_good
+from orchestration_queue.protocol.operations.notifications import (
+    MOST_CHANGES,
+    MOST_NODES,
+    PendingNotifications,
+    Propagated,
+    read_notifications,
+    read_propagated,
+)
 from orchestration_queue.protocol.placement import ParentRef
 
 __all__ = [
     "MOST_NODES",
-    "NOTHING",
     "Edge",
     "Graph",
     "GraphNode",
-    "News",
     "OutsideDependency",
     "OutsideDependent",
-    "Propagated",
     "Retried",
     "Revived",
     "Submitted",
-    "Untold",
     "hold_nodes",
-    "propagate",
-    "read_untold",
     "release",
     "retry_nodes",
     "submit_graph",
-    "tell",
-    "tell_all",
 ]
-
-MOST_NODES = 1000
-"""Nodes and ids that one call should name at most, so that it keeps nobody waiting for long."""
-
-_MOST_CHANGES = 1000
-"""Jobs that one call may change beyond those it names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,61 +113,16 @@ class Graph:
 
 
 @dataclass(frozen=True, slots=True)
-class News:
-    """What a job that waits is to be told.
-
-    Attributes:
-        queue: The queue of the job that waits.
-        dependent: Its id.
-        member: The ended job's name among what it waits for.
-        outcome: ``success``, ``failed``, ``upstream_failed`` or ``skipped``.
-    """
-
-    queue: str
-    dependent: str
-    member: str
-    outcome: str
-
-
-@dataclass(frozen=True, slots=True)
-class Untold:
-    """What a call could not tell the jobs that wait, and the caller should. It may be told twice.
-
-    Attributes:
-        news: For jobs of other queues, which may be on other servers.
-        job_ids: Ended jobs of the call's own queue whose dependents remain, because one call only does so much.
-    """
-
-    news: tuple[News, ...] = ()
-    job_ids: tuple[str, ...] = ()
-
-    def __bool__(self) -> bool:
-        return bool(self.news or self.job_ids)
-
-    def __add__(self, other: Untold) -> Untold:
-        return Untold(self.news + other.news, self.job_ids + other.job_ids)
-
-
-NOTHING = Untold()
-"""Nothing is left to be told."""
-
-
-def read_untold(news: Reply, job_ids: Reply) -> Untold:
-    """Read what a function leaves to its caller: queue, dependent, member, outcome in a row; and ids."""
-    return Untold(tuple(News(*one) for one in zip(*[iter(texts(news))] * 4, strict=True)), tuple(texts(job_ids)))
-
-
-@dataclass(frozen=True, slots=True)
 class Submitted:
     """What became of the nodes of one call.
 
     Attributes:
         new: Ids of the jobs that were created now; the others were there.
-        untold: What remains to be told of those that were there and have ended, once all parts are submitted.
+        pending: What remains to be told of those that were there and have ended, once all parts are submitted.
     """
 
     new: tuple[str, ...]
-    untold: Untold
+    pending: PendingNotifications
 
 
 def submit_graph(
@@ -236,29 +183,10 @@ def submit_graph(
         ids, news, job_ids = reply
         named = zip(graph.nodes, texts(ids), strict=True)
         return Submitted(
-            tuple(answer for node, answer in named if answer == node.job.custom_id), read_untold(news, job_ids)
+            tuple(answer for node, answer in named if answer == node.job.custom_id), read_notifications(news, job_ids)
         )
 
     return Operation(call, read)
-
-
-@dataclass(frozen=True, slots=True)
-class Propagated:
-    """What outcomes meant for the jobs that wait.
-
-    Attributes:
-        decisions: ``run``, ``upstream_failed`` or ``skipped`` by the id of each job that was decided.
-        untold: What remains to be told.
-    """
-
-    decisions: dict[str, str] = field(default_factory=dict)
-    untold: Untold = NOTHING
-
-
-def _read_propagated(reply: Reply) -> Propagated:
-    decided, news, job_ids = reply
-    words = iter(texts(decided))
-    return Propagated(dict(zip(words, words, strict=True)), read_untold(news, job_ids))
 
 
 def release(keys: QueueKeys, job_ids: Sequence[str], now_ms: int) -> Operation[Propagated]:
@@ -277,10 +205,10 @@ def release(keys: QueueKeys, job_ids: Sequence[str], now_ms: int) -> Operation[P
         metrics_failed_key=keys.metrics_failed,
         ratelimited_key=keys.ratelimited,
         now_ms=now_ms,
-        limit=_MOST_CHANGES,
+        limit=MOST_CHANGES,
         job_ids=job_ids,
     )
-    return Operation(call, _read_propagated)
+    return Operation(call, read_propagated)
 
 
 def hold_nodes(keys: QueueKeys, job_ids: Sequence[str]) -> Operation[list[str]]:
@@ -318,12 +246,12 @@ class Retried:
     Attributes:
         job_ids: Those that had failed, and are ready or wait now.
         revived: Who waits for them in other queues, to be told there by :func:`retry_nodes`.
-        untold: What remains to be told of those that were given up again.
+        pending: What remains to be told of those that were given up again.
     """
 
     job_ids: tuple[str, ...]
     revived: tuple[Revived, ...]
-    untold: Untold
+    pending: PendingNotifications
 
 
 def retry_nodes(
@@ -362,56 +290,6 @@ def retry_nodes(
     def read(reply: Reply) -> Retried:
         retried, waiting, news, remaining = reply
         others = tuple(Revived(*one) for one in zip(*[iter(texts(waiting))] * 3, strict=True))
-        return Retried(tuple(texts(retried)), others, read_untold(news, remaining))
+        return Retried(tuple(texts(retried)), others, read_notifications(news, remaining))
 
     return Operation(call, read)
-
-
-def propagate(
-    keys: QueueKeys, now_ms: int, *, job_ids: Sequence[str] = (), news: Sequence[News] = ()
-) -> Operation[Propagated]:
-    """Tell the jobs that wait what became of ended ones; told twice, it counts once.
-
-    Args:
-        keys: The queue.
-        now_ms: Epoch milliseconds by the caller's clock.
-        job_ids: Ended jobs of the queue, whose dependents are to know; one that has not ended is passed over.
-        news: What jobs of this queue are to know of those of other queues.
-    """
-    call = oq1.propagate(
-        stream_key=keys.stream,
-        failed_key=keys.failed,
-        events_key=keys.events,
-        metrics_failed_key=keys.metrics_failed,
-        ratelimited_key=keys.ratelimited,
-        now_ms=now_ms,
-        limit=_MOST_CHANGES,
-        news=[oq1.ForeignOutcome(dependent=told.dependent, member=told.member, outcome=told.outcome) for told in news],
-        job_ids=job_ids,
-    )
-    return Operation(call, _read_propagated)
-
-
-def tell(keys: QueueKeys, untold: Untold, now_ms: int) -> Iterator[tuple[QueueKeys, Operation[Propagated]]]:
-    """Tell what a call on the queue of ``keys`` left untold: each operation, with the queue that it is about.
-
-    What these leave untold in turn is to be told the same way, until there is nothing; :func:`tell_all` does so.
-    """
-    for start in range(0, len(untold.job_ids), MOST_NODES):
-        yield keys, propagate(keys, now_ms, job_ids=untold.job_ids[start : start + MOST_NODES])
-    ordered = sorted(untold.news, key=lambda one: one.queue)
-    for queue, group in groupby(ordered, key=lambda one: one.queue):
-        there, news = QueueKeys(queue, keys.prefix), list(group)
-        for start in range(0, len(news), MOST_NODES):
-            yield there, propagate(there, now_ms, news=news[start : start + MOST_NODES])
-
-
-def tell_all(left: Sequence[tuple[QueueKeys, Untold]], now_ms: int) -> Steps[None]:
-    """Tell all that calls on these queues left untold, and what that leads to.
-
-    Raises:
-        ServerError: A queue refused to be told. Of the same trip, the others have been.
-    """
-    while todo := [told for keys, untold in left for told in tell(keys, untold, now_ms)]:
-        replies = all_good((yield [operation.call for _, operation in todo]))
-        left = [(keys, operation.read(reply).untold) for (keys, operation), reply in zip(todo, replies, strict=True)]

@@ -9,9 +9,9 @@ from typing import Any, TypeAlias
 from orchestration_queue.errors import PayloadError
 from orchestration_queue.protocol.call import Call, text, texts
 from orchestration_queue.protocol.keys import QueueKeys
-from orchestration_queue.protocol.operations import reading
-from orchestration_queue.protocol.operations.scanning import FIRST_PAGE, queue_pattern, scan_page
-from orchestration_queue.protocol.operations.steps import HYDRATION, Steps, all_good
+from orchestration_queue.protocol.operations import job_records, queue_state
+from orchestration_queue.protocol.operations.conversation import BATCH_SIZE, Conversation, all_good
+from orchestration_queue.protocol.operations.keyspace import FIRST_PAGE, queue_pattern, scan_page
 from orchestration_queue.protocol.record import JobRecord, pairs
 from orchestration_queue.states import JobState
 
@@ -52,7 +52,7 @@ class _Search:
 
     def __init__(self, keys: QueueKeys, query: JobQuery, limit: int) -> None:
         self.keys = keys
-        self.page = limit if query == JobQuery() and limit < HYDRATION else HYDRATION
+        self.page = limit if query == JobQuery() and limit < BATCH_SIZE else BATCH_SIZE
         self._query = query
         self._limit = limit
         self._found: dict[str, JobRecord] = {}
@@ -67,22 +67,22 @@ class _Search:
         """Whether no more are wanted."""
         return len(self._found) >= self._limit
 
-    def look_at(self, ids: Sequence[str]) -> Steps[None]:
+    def look_at(self, ids: Sequence[str]) -> Conversation[None]:
         """Keep those of the jobs that match. Only what the names let through is read whole."""
         query = self._query
         if ids and query.name is not None:
-            names = yield from reading.jobs([(self.keys, job_id) for job_id in ids], ("name",))
+            names = yield from job_records.jobs([(self.keys, job_id) for job_id in ids], ("name",))
             ids = [job_id for job_id, record in zip(ids, names, strict=True) if record and record.name == query.name]
-        records = yield from reading.jobs([(self.keys, job_id) for job_id in ids])
+        records = yield from job_records.jobs([(self.keys, job_id) for job_id in ids])
         self._found.update({record.id: record for record in records if record and query.matches(record)})
 
 
-_Walk: TypeAlias = Callable[[_Search], Steps[None]]
+_Walk: TypeAlias = Callable[[_Search], Conversation[None]]
 
 
 def search_jobs(
     keys: QueueKeys, name: str | None, data: Mapping[str, Any] | None, state: JobState | None, limit: int
-) -> Steps[list[JobRecord]]:
+) -> Conversation[list[JobRecord]]:
     """Jobs that match, at most ``limit``.
 
     Without a state the lists of all states are walked that have any; jobs that wait for their children are in none,
@@ -98,11 +98,11 @@ def search_jobs(
     return search.found
 
 
-def _waiting(search: _Search) -> Steps[None]:
+def _waiting(search: _Search) -> Conversation[None]:
     """In the order in which workers take them."""
     for key in (search.keys.priority, search.keys.lifo):
         yield from _listed(search, key)
-    after = yield from reading.handed_out_until(search.keys)
+    after = yield from queue_state.handed_out_until(search.keys)
     while not search.is_full:
         call = Call("XRANGE", (search.keys.stream,), (f"({after}", "+", "COUNT", search.page))
         (entries,) = all_good((yield [call]))
@@ -112,7 +112,7 @@ def _waiting(search: _Search) -> Steps[None]:
         after = text(entries[-1][0])
 
 
-def _listed(search: _Search, key: str) -> Steps[None]:
+def _listed(search: _Search, key: str) -> Conversation[None]:
     """From the right end of a list, where workers take."""
     start = 0
     while not search.is_full:
@@ -124,7 +124,7 @@ def _listed(search: _Search, key: str) -> Steps[None]:
         start += search.page
 
 
-def _ranked(search: _Search, key: str) -> Steps[None]:
+def _ranked(search: _Search, key: str) -> Conversation[None]:
     start = 0
     while not search.is_full:
         (reply,) = all_good((yield [Call("ZRANGE", (key,), (start, start + search.page - 1))]))
@@ -139,16 +139,16 @@ def _ranked_under(name: str) -> _Walk:
     return lambda search: _ranked(search, search.keys.named(name))
 
 
-def _active(search: _Search) -> Steps[None]:
-    ids = yield from reading.job_ids(search.keys, JobState.ACTIVE)
+def _active(search: _Search) -> Conversation[None]:
+    ids = yield from job_records.job_ids(search.keys, JobState.ACTIVE)
     yield from search.look_at(ids)
 
 
-def _parked(search: _Search) -> Steps[None]:
+def _parked(search: _Search) -> Conversation[None]:
     """Group by group; each ordering key that was ever used has a sequence number."""
     cursor = FIRST_PAGE
     while not search.is_full:
-        (reply,) = all_good((yield [Call("HSCAN", (search.keys.named("ordering"),), (cursor, "COUNT", HYDRATION))]))
+        (reply,) = all_good((yield [Call("HSCAN", (search.keys.named("ordering"),), (cursor, "COUNT", BATCH_SIZE))]))
         cursor = text(reply[0])
         parked = [search.keys.named(f"groupq:{group}") for group in pairs(reply[1])]
         sizes = all_good((yield [Call("ZCARD", (key,)) for key in parked]))
@@ -159,7 +159,7 @@ def _parked(search: _Search) -> Steps[None]:
             return
 
 
-def _everywhere(search: _Search) -> Steps[None]:
+def _everywhere(search: _Search) -> Conversation[None]:
     start = len(search.keys.job(""))
     cursor = FIRST_PAGE
     while not search.is_full:

@@ -14,7 +14,7 @@ from orchestration_queue.protocol.call import Call, Operation, Reply, optional_t
 from orchestration_queue.protocol.codec import dump_json
 from orchestration_queue.protocol.functions import oq1
 from orchestration_queue.protocol.keys import QueueKeys
-from orchestration_queue.protocol.operations.steps import Steps, all_good, chunks
+from orchestration_queue.protocol.operations.conversation import Conversation, all_good, chunks
 from orchestration_queue.protocol.placement import ParentRef
 from orchestration_queue.protocol.record import pairs, stored_number, when
 
@@ -33,8 +33,11 @@ __all__ = [
 ]
 
 _MINUTE_MS = 60_000
+
 _KEPT_MS = 30 * 24 * 60 * _MINUTE_MS
+
 _MOST_READS = 100_000
+
 _FIELDS = ("usage:model", "usage:tokens", "usage:costs", "usage:totalTokens", "usage:totalCost", "usage:costUnit")
 
 
@@ -170,7 +173,7 @@ def report_tokens(keys: QueueKeys, job_id: str, tokens: int) -> Call:
     return Call("HSET", (keys.job(job_id),), ("tpmTokens", tokens))
 
 
-def summary(prefix: str, queues: Sequence[str] | None, start_ms: int, end_ms: int) -> Steps[UsageSummary]:
+def summary(prefix: str, queues: Sequence[str] | None, start_ms: int, end_ms: int) -> Conversation[UsageSummary]:
     """Add up what queues used from one minute to another, both included; of all queues by default.
 
     Costs a trip for the names of the queues, and one for each 1,000 minutes of a queue.
@@ -219,7 +222,7 @@ def _of_minute(reply: Reply) -> UsageTotals:
     )
 
 
-def flow_jobs(root: ParentRef) -> Steps[list[ParentRef]]:
+def flow_jobs(root: ParentRef) -> Conversation[list[ParentRef]]:
     """A flow's jobs: its root, what that waits for, and so on; each once. Costs a trip for each level."""
     found = {root: None}
     level = [root]
@@ -234,7 +237,7 @@ def flow_jobs(root: ParentRef) -> Steps[list[ParentRef]]:
     return list(found)
 
 
-def standing_jobs(root: ParentRef) -> Steps[list[ParentRef]]:
+def standing_jobs(root: ParentRef) -> Conversation[list[ParentRef]]:
     """Those of a flow's jobs that are there; one trip more than the flow has levels."""
     refs = yield from flow_jobs(root)
     standing: list[ParentRef] = []
@@ -244,7 +247,7 @@ def standing_jobs(root: ParentRef) -> Steps[list[ParentRef]]:
     return standing
 
 
-def of_flow(root: ParentRef) -> Steps[UsageTotals]:
+def of_flow(root: ParentRef) -> Conversation[UsageTotals]:
     """Add up what a flow's jobs used, as far as they are there; one trip more than the flow has levels."""
     refs = yield from flow_jobs(root)
     used: list[UsageTotals] = []

@@ -17,8 +17,8 @@ from orchestration_queue.protocol.library import Library
 from orchestration_queue.server._async.library import ensure_libraries
 from orchestration_queue.server._async.link import AsyncLink
 from orchestration_queue.server._async.sentinel import find_master
-from orchestration_queue.server.embedded import EmbeddedServer
-from orchestration_queue.server.faults import (
+from orchestration_queue.server.backoff import RetryBackoff
+from orchestration_queue.server.driver_errors import (
     LINK_ERRORS,
     REFUSALS,
     closed,
@@ -28,7 +28,7 @@ from orchestration_queue.server.faults import (
     refused,
     unreachable,
 )
-from orchestration_queue.server.patience import Patience
+from orchestration_queue.server.embedded.server import EmbeddedServer
 from orchestration_queue.server.url import ServerUrl
 from orchestration_queue.server.wire import pack
 
@@ -36,7 +36,7 @@ __all__ = ["AsyncNode"]
 
 _MOST_SOCKETS = 32
 """Further concurrent calls wait for a socket; the server gains nothing from more."""
-_LOADING_PATIENCE = timedelta(seconds=60)
+_LOADING_TIMEOUT = timedelta(seconds=60)
 """A server that is reading its data after a restart is there; its clients wait longer for it."""
 _REPEATS = 3
 """How often a repeatable call is sent again after its connection broke."""
@@ -179,17 +179,17 @@ class AsyncNode:
 
     async def _connect(self) -> AsyncLink:
         """Connect, trying again while the server may only be starting or restarting."""
-        patience = Patience()
+        backoff = RetryBackoff()
         while True:
             try:
                 return await self._prepared(AsyncLink(await self._whereabouts(), self._connect_timeout))
             except REFUSALS as error:
                 raise refused(self._url, "the connection", error) from None
             except LINK_ERRORS as error:
-                limit = _LOADING_PATIENCE if isinstance(error, BusyLoadingError) else self._connect_timeout
-                if self._in_cluster or patience.waited_s >= limit.total_seconds():
-                    raise unreachable(self._url, patience.waited_s, reason(error)) from None
-            await asyncio.sleep(patience.next_pause_s())
+                limit = _LOADING_TIMEOUT if isinstance(error, BusyLoadingError) else self._connect_timeout
+                if self._in_cluster or backoff.waited_s >= limit.total_seconds():
+                    raise unreachable(self._url, backoff.waited_s, reason(error)) from None
+            await asyncio.sleep(backoff.next_pause_s())
 
     async def _whereabouts(self) -> ServerUrl:
         """Where the server is at the moment."""

@@ -14,9 +14,9 @@ from orchestration_queue.protocol.library import Library
 from orchestration_queue.protocol.slots import CLUSTER_SLOTS, Address, SlotMap, read_slot_map
 from orchestration_queue.server._sync.link import Link
 from orchestration_queue.server._sync.node import Node
-from orchestration_queue.server.faults import LINK_ERRORS, REFUSALS, closed, reason, refused, unreachable
-from orchestration_queue.server.journey import Journey
-from orchestration_queue.server.patience import Patience
+from orchestration_queue.server.backoff import RetryBackoff
+from orchestration_queue.server.driver_errors import LINK_ERRORS, REFUSALS, closed, reason, refused, unreachable
+from orchestration_queue.server.routed_pipeline import RoutedPipeline
 from orchestration_queue.server.url import ServerUrl
 
 __all__ = ["Cluster"]
@@ -37,7 +37,7 @@ class Cluster:
     def __init__(self, url: ServerUrl, libraries: Sequence[Library], connect_timeout: timedelta) -> None:
         self._url = url
         self._libraries = libraries
-        self._patience_s = connect_timeout.total_seconds()
+        self._timeout_s = connect_timeout.total_seconds()
         self._node_timeout = connect_timeout / _TRIES_IN_TIME
         self._slots = SlotMap(())
         self._closed = False
@@ -50,15 +50,15 @@ class Cluster:
             TransportError: No primary can be reached.
             ServerError: One does not let us in, or does not take the libraries.
         """
-        patience = Patience()
+        backoff = RetryBackoff()
         while True:
             try:
                 self._refresh()
                 return self._greet_all()
             except TransportError:
-                if patience.waited_s >= self._patience_s:
+                if backoff.waited_s >= self._timeout_s:
                     raise
-            time.sleep(patience.next_pause_s())
+            time.sleep(backoff.next_pause_s())
 
     def _greet_all(self) -> None:
         away = []
@@ -82,28 +82,28 @@ class Cluster:
             UsageError: The calls of a transaction are for several slots; nothing was sent.
             TransportError: A primary could not be reached; others may have done their part.
         """
-        journey = Journey(calls, atomic=atomic, repeatable=repeatable)
-        patience = Patience()
+        pipeline = RoutedPipeline(calls, atomic=atomic, repeatable=repeatable)
+        backoff = RetryBackoff()
         while True:
             known = self._slots
-            for stop in journey.stops(known):
+            for batch in pipeline.batches(known):
                 try:
-                    node = self._node(stop.address)
-                    answers = node.exchange(stop.calls, atomic=atomic, repeatable=repeatable, asking=stop.asking)
+                    node = self._node(batch.address)
+                    answers = node.exchange(batch.calls, atomic=atomic, repeatable=repeatable, asking=batch.asking)
                 except TransportError as error:
-                    journey.failed(stop, error)
+                    pipeline.failed(batch, error)
                 else:
-                    journey.answered(stop, answers)
-            if not journey.is_over and not journey.knows_way:
+                    pipeline.answered(batch, answers)
+            if not pipeline.is_over and not pipeline.knows_way:
                 if self._slots is known and not self._closed:  # if it is not, somebody else has just looked
                     with suppress(TransportError):
-                        self._refresh(journey.hints)
-                if self._closed or patience.waited_s >= self._patience_s:
-                    journey.give_up()
+                        self._refresh(pipeline.hints)
+                if self._closed or backoff.waited_s >= self._timeout_s:
+                    pipeline.give_up()
                 else:
-                    time.sleep(patience.next_pause_s())
-            if journey.is_over:
-                return journey.replies
+                    time.sleep(backoff.next_pause_s())
+            if pipeline.is_over:
+                return pipeline.replies
 
     def _node(self, address: Address) -> Node:
         if self._closed:
@@ -141,7 +141,7 @@ class Cluster:
                 self._hang_up_on(self._nodes.keys() - set(self._slots.primaries))
                 return
             why = "its slots are served by nobody"
-        raise unreachable(self._url, self._patience_s, why)
+        raise unreachable(self._url, self._timeout_s, why)
 
     def _hang_up_on(self, addresses: Iterable[Address]) -> None:
         for address in addresses:

@@ -10,12 +10,12 @@ from typing import Self, TypeVar
 
 from orchestration_queue.protocol.call import Call, Operation, Reply
 from orchestration_queue.protocol.library import LIBRARIES, Library
-from orchestration_queue.protocol.operations.steps import Steps
+from orchestration_queue.protocol.operations.conversation import Conversation
 from orchestration_queue.server._sync.cluster import Cluster
 from orchestration_queue.server._sync.node import Node
-from orchestration_queue.server.faults import REFUSALS, refused
+from orchestration_queue.server.driver_errors import REFUSALS, refused
+from orchestration_queue.server.instrumentation import watched, watchers
 from orchestration_queue.server.url import ServerUrl, parse_url
-from orchestration_queue.server.watching import watched, watchers
 
 __all__ = ["Connection"]
 
@@ -157,7 +157,7 @@ class Connection:
             replies += self._server.exchange(calls, atomic=atomic, repeatable=repeatable)
         return replies
 
-    def follow(self, steps: Steps[T]) -> T:
+    def follow(self, steps: Conversation[T]) -> T:
         """Carry out an exchange of several steps that changes nothing; raises what :meth:`execute` does."""
         try:
             calls = next(steps)

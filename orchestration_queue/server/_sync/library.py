@@ -9,7 +9,7 @@ from orchestration_queue.errors import ServerError, UnsupportedServerError
 from orchestration_queue.protocol.call import Call, Reply, text
 from orchestration_queue.protocol.library import OLDEST_SERVER, Library, Step, next_step, server_version
 from orchestration_queue.server._sync.link import Link
-from orchestration_queue.server.faults import REFUSALS, lacks_function, refused
+from orchestration_queue.server.driver_errors import REFUSALS, lacks_function, refused
 from orchestration_queue.server.url import ServerUrl
 
 __all__ = ["ensure_libraries"]

@@ -12,7 +12,7 @@ import redis as driver
 from redis.exceptions import AuthenticationError, AuthorizationError, ResponseError
 
 from orchestration_queue.protocol.call import Call, Reply
-from orchestration_queue.server.faults import LINK_ERRORS
+from orchestration_queue.server.driver_errors import LINK_ERRORS
 from orchestration_queue.server.url import ServerUrl
 from orchestration_queue.server.wire import pack
 

@@ -9,7 +9,7 @@ from redis.exceptions import ConnectionError as NoConnectionError
 
 from orchestration_queue.protocol.call import Call, text
 from orchestration_queue.server._sync.link import Link
-from orchestration_queue.server.faults import LINK_ERRORS, reason
+from orchestration_queue.server.driver_errors import LINK_ERRORS, reason
 from orchestration_queue.server.url import ServerUrl
 
 __all__ = ["find_master"]

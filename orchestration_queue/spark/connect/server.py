@@ -27,7 +27,7 @@ from orchestration_queue.errors import (
     SparkTimeoutError,
     UsageError,
 )
-from orchestration_queue.server.kept import Kept, is_private, keeper_log
+from orchestration_queue.server.embedded.client import SupervisorClient, is_private, supervisor_log
 from orchestration_queue.spark.connect import address
 from orchestration_queue.spark.connect.server_state import (
     JOBS,
@@ -125,8 +125,8 @@ class ConnectServer:
 
     def close(self) -> None:
         """Be no user of it any more. Without this, a process is one until it ends."""
-        if "_kept" in self.__dict__:
-            self._kept.leave()
+        if "_supervisor" in self.__dict__:
+            self._supervisor.leave()
 
     def lease_session(self, run: str, should_stop: Callable[[], bool] = lambda: False) -> SessionLease:
         """Have a place on the server for one run, waiting for its start if need be.
@@ -197,7 +197,7 @@ class ConnectServer:
 
     def _join(self) -> None:
         try:
-            self._kept.join()
+            self._supervisor.join()
         except ConnectionRefusedError:
             raise
         except (OSError, subprocess.CalledProcessError) as error:
@@ -207,8 +207,8 @@ class ConnectServer:
             ) from None
 
     @cached_property
-    def _kept(self) -> Kept:
-        return Kept(self.directory, partial(_start_keeper, self.directory, self._request))
+    def _supervisor(self) -> SupervisorClient:
+        return SupervisorClient(self.directory, partial(_start_supervisor, self.directory, self._request))
 
     @cached_property
     def _request(self) -> dict[str, Any]:
@@ -247,9 +247,9 @@ def _importable() -> str:
     return os.pathsep.join(str(place) for place in places if place.exists() and place != nothing)
 
 
-def _start_keeper(directory: Path, request: dict[str, Any], lock: int) -> None:
+def _start_supervisor(directory: Path, request: dict[str, Any], lock: int) -> None:
     write_state(directory, None)
-    with keeper_log(directory) as log:
+    with supervisor_log(directory) as log:
         subprocess.run(
             [sys.executable, "-P", "-m", "orchestration_queue.spark.connect.supervisor", str(directory), str(lock)],
             input=json.dumps(request).encode(),

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from orchestration_queue._process import memory_bytes
-from orchestration_queue.server.keeper import die_with
+from orchestration_queue.server.embedded.supervisor import die_with
 from orchestration_queue.spark.connect.server_state import JOBS, LOG, RUNS, SERVER_LOCK, ServerState
 from orchestration_queue.spark.environment import spark_environment, spark_home
 from orchestration_queue.spark.failure import describe_exit, is_noise
@@ -41,18 +41,18 @@ class ServerProcess:
     Args:
         parent: Where to make the directory.
         options: How Spark runs.
-        keeper_lock: Inherited by the server: while it lives, nobody else keeps one here.
+        supervisor_lock: Inherited by the server: while it lives, nobody else keeps one here.
     """
 
-    def __init__(self, parent: Path, options: SparkOptions, keeper_lock: int) -> None:
+    def __init__(self, parent: Path, options: SparkOptions, supervisor_lock: int) -> None:
         self.name = secrets.token_hex(4)
         self.port = 0
         self.token = secrets.token_urlsafe(24)
         self._directory = parent / self.name
         (self._directory / RUNS).mkdir(parents=True)
-        self._process = self._start(options, keeper_lock)
+        self._process = self._start(options, supervisor_lock)
 
-    def _start(self, options: SparkOptions, keeper_lock: int) -> subprocess.Popen[bytes]:
+    def _start(self, options: SparkOptions, supervisor_lock: int) -> subprocess.Popen[bytes]:
         properties = write_properties(self._directory, self._properties(options))
         environment = spark_environment(options, self._directory)
         home = environment.setdefault("SPARK_HOME", spark_home(environment))
@@ -68,7 +68,7 @@ class ServerProcess:
                     stderr=log,
                     cwd=self._directory,
                     env=environment,
-                    pass_fds=[lock, keeper_lock],
+                    pass_fds=[lock, supervisor_lock],
                     start_new_session=True,
                     preexec_fn=die_with(os.getpid()),
                 )

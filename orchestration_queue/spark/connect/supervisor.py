@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from orchestration_queue.server.keeper import Keeper, detach, say
+from orchestration_queue.server.embedded.supervisor import Supervisor, detach, say
 from orchestration_queue.spark.connect.server_process import ServerProcess
 from orchestration_queue.spark.connect.server_state import ServerState, write_state
 from orchestration_queue.spark.options import SparkOptions
@@ -28,16 +28,16 @@ _TRY_AGAIN_S = 30.0
 """How long to leave a worn server in place after its successor did not start."""
 
 
-class ConnectSupervisor(Keeper):
+class ConnectSupervisor(Supervisor):
     """Runs a Spark Connect server in the current directory.
 
     Args:
         request: What the starter asked for: ``options``, ``max_jobs``, ``max_memory``, ``grace_s``.
-        keeper_lock: Descriptor of the locked ``keeper.lock``.
+        supervisor_lock: Descriptor of the locked ``keeper.lock``.
     """
 
-    def __init__(self, request: dict[str, Any], keeper_lock: int) -> None:
-        super().__init__(request["grace_s"], keeper_lock)
+    def __init__(self, request: dict[str, Any], supervisor_lock: int) -> None:
+        super().__init__(request["grace_s"], supervisor_lock)
         self._options = SparkOptions.model_validate(request["options"])
         self._max_jobs: int | None = request["max_jobs"]
         self._max_memory: int | None = request["max_memory"]
@@ -59,7 +59,7 @@ class ConnectSupervisor(Keeper):
             self._current.end()
             self._current = None
         if self._next is None and self._needs_replacement():
-            self._next = ServerProcess(self._directory, self._options, self.keeper_lock)
+            self._next = ServerProcess(self._directory, self._options, self.supervisor_lock)
             say(f"server {self._next.name} started")
         if self._next is not None and not self._promote_next(self._next):
             return False
@@ -144,15 +144,15 @@ class ConnectSupervisor(Keeper):
         return helper.poll() is not None
 
 
-def main(directory: str, keeper_lock: str) -> int:
+def main(directory: str, supervisor_lock: str) -> int:
     """Detach, then keep."""
     request = json.load(sys.stdin)
-    if not detach(directory, int(keeper_lock)):
+    if not detach(directory, int(supervisor_lock)):
         return 0
     for old in Path().iterdir():  # of a keeper that was killed
         if old.is_dir():
             shutil.rmtree(old, ignore_errors=True)
-    return ConnectSupervisor(request, int(keeper_lock)).run()
+    return ConnectSupervisor(request, int(supervisor_lock)).run()
 
 
 if __name__ == "__main__":

@@ -15,9 +15,9 @@ from pyspark.sql.types import StructType
 from orchestration_queue.errors import ServerError, StateError
 from orchestration_queue.protocol.call import Reply, text
 from orchestration_queue.protocol.events import read_events
-from orchestration_queue.protocol.operations import extents, tailing
-from orchestration_queue.protocol.operations.steps import HYDRATION
-from orchestration_queue.protocol.operations.tailing import Position, Tail
+from orchestration_queue.protocol.operations import event_log, partitions
+from orchestration_queue.protocol.operations.conversation import BATCH_SIZE
+from orchestration_queue.protocol.operations.event_log import Position, Tail
 from orchestration_queue.protocol.record import pairs
 from orchestration_queue.spark.datasource.columns import chosen
 from orchestration_queue.spark.datasource.reader import ReadOptions, jobs_batches
@@ -45,7 +45,7 @@ class EventsPartition(InputPartition):
 
 def cut(after: Position, until: str, parts: int) -> list[EventsPartition]:
     """Cut what lies behind a place."""
-    pieces = extents.cut_entries(after.id, until, parts)
+    pieces = partitions.cut_entries(after.id, until, parts)
     return [
         EventsPartition(Position(first, None) if number else after, last) for number, (first, last) in enumerate(pieces)
     ]
@@ -53,7 +53,7 @@ def cut(after: Position, until: str, parts: int) -> list[EventsPartition]:
 
 def stream_tail(connection: Connection, stream: str) -> Tail:
     """What a stream holds."""
-    return tailing.read_tail(connection.pipeline([tailing.look(stream)], repeatable=True)[0])
+    return event_log.read_tail(connection.pipeline([event_log.read_ends(stream)], repeatable=True)[0])
 
 
 class EventsPartitionReader:
@@ -89,19 +89,19 @@ class EventsPartitionReader:
             while True:
                 entries = self._page(connection, at, stretch.until)
                 yield from self._batches(connection, entries, schema)
-                if len(entries) < HYDRATION:
+                if len(entries) < BATCH_SIZE:
                     return
                 at = Position(text(entries[-1][0]), None if at.count is None else at.count + len(entries))
 
     def _page(self, connection: Connection, at: Position, until: str) -> list[Reply]:
         """The next entries; read in one transaction with what is gone, so that none goes unnoticed in between."""
-        calls = [tailing.look(self.stream), tailing.entries_after(self.stream, at.id, until, HYDRATION)]
+        calls = [event_log.read_ends(self.stream), event_log.entries_after(self.stream, at.id, until, BATCH_SIZE)]
         try:
             facts, entries = connection.pipeline(calls, atomic=True, repeatable=True)
         except ServerError as error:
             facts, entries = error, []
         # Workers take jobs out of the stream of ready ones when they are done: there nothing is lost.
-        if self._options.read == "events" and tailing.read_tail(facts).has_lost(at):
+        if self._options.read == "events" and event_log.read_tail(facts).has_lost(at):
             self._tell_loss(at)
         return list(entries)
 
@@ -153,7 +153,7 @@ class EventsReader(DataSourceReader):
             tail = stream_tail(connection, self._reader.stream)
         if tail.oldest is None:
             return []
-        first = Position(extents.before(tail.oldest), tail.dropped)
+        first = Position(partitions.before(tail.oldest), tail.dropped)
         return list(cut(first, tail.last.id, self._options.parts))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -25,9 +25,9 @@ from orchestration_queue.errors import InvalidOptionError
 from orchestration_queue.protocol.call import Call, text
 from orchestration_queue.protocol.codec import dump_json
 from orchestration_queue.protocol.keys import QueueKeys
-from orchestration_queue.protocol.operations import dead_letters, extents, reading, settings
-from orchestration_queue.protocol.operations.extents import CUTTABLE, Extent
-from orchestration_queue.protocol.operations.steps import chunks
+from orchestration_queue.protocol.operations import dead_letters, event_log, job_records, partitions, queue_settings
+from orchestration_queue.protocol.operations.conversation import chunks
+from orchestration_queue.protocol.operations.partitions import CUTTABLE, Partition
 from orchestration_queue.spark.datasource.columns import COLUMNS, chosen, column_array
 from orchestration_queue.spark.datasource.queue_address import ADDRESS_OPTIONS, QueueAddress
 from orchestration_queue.spark.datasource.source_options import SourceOptions
@@ -102,7 +102,7 @@ def _states(given: SourceOptions, read: str) -> tuple[JobState, ...]:
 class JobsPartition(InputPartition):
     """Some of the jobs of one state."""
 
-    extent: Extent
+    extent: Partition
 
 
 @dataclass
@@ -131,10 +131,10 @@ class JobsReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """Cut the lists of the wanted states: about two trips for each."""
         keys, options = self._options.address.keys, self._options
-        found: list[Extent] = []
+        found: list[Partition] = []
         with options.address.connect() as connection:
             for state in self._states:
-                found += connection.follow(extents.extents(keys, state, options.parts))
+                found += connection.follow(partitions.extents(keys, state, options.parts))
         if self._since_ms:
             found = [narrowed for extent in found if (narrowed := _since(extent, self._since_ms))]
         return [JobsPartition(extent) for extent in found]
@@ -148,7 +148,7 @@ class JobsReader(DataSourceReader):
         with self._options.address.connect() as connection:
             cursor = None
             while True:
-                ids, cursor = connection.follow(extents.page(keys, partition.extent, cursor))
+                ids, cursor = connection.follow(partitions.page(keys, partition.extent, cursor))
                 yield from jobs_batches(connection, keys, ids, fields, schema)
                 if cursor is None:
                     return
@@ -178,7 +178,7 @@ class PushingJobsReader(JobsReader):
             self._keep({str(JobState.COMPLETED), str(JobState.FAILED)})
 
 
-def _since(extent: Extent, since_ms: int) -> Extent | None:
+def _since(extent: Partition, since_ms: int) -> Partition | None:
     """What of a part of finished jobs ended at that time or later; the list is ordered by it."""
     if float(extent.until) < since_ms:
         return None
@@ -190,7 +190,7 @@ def jobs_batches(
 ) -> Iterator[pa.RecordBatch]:
     """The records of jobs, as batches of the given schema; jobs that are gone are left out."""
     for some in chunks(ids):
-        present, *columns = connection.follow(reading.columns(keys, some, ("id", *fields)))
+        present, *columns = connection.follow(job_records.columns(keys, some, ("id", *fields)))
         if None in present:
             columns = [list(compress(values, present)) for values in columns]
         if rows := len(present) - present.count(None):
@@ -216,7 +216,7 @@ class DeadLettersReader(DataSourceReader):
         address, options = self._options.address, self._options
         with address.connect() as connection:
             queue = options.dead_letter_queue or connection.run(
-                settings.stored_dead_letter_queue(address.keys), repeatable=True
+                queue_settings.stored_dead_letter_queue(address.keys), repeatable=True
             )
             if queue is None:
                 return []
@@ -225,8 +225,8 @@ class DeadLettersReader(DataSourceReader):
             oldest = connection.execute(Call("XRANGE", (keys.stream,), ("-", "+", "COUNT", 1)), repeatable=True)
         if last is None:
             return []
-        first = extents.before(text(oldest[0][0])) if oldest else reading.FIRST_EVENT
-        return [DeadLettersPartition(queue, *cut) for cut in extents.cut_entries(first, last, options.parts)]
+        first = partitions.before(text(oldest[0][0])) if oldest else event_log.FIRST_EVENT
+        return [DeadLettersPartition(queue, *cut) for cut in partitions.cut_entries(first, last, options.parts)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read the letters of a part, 200 entries in two trips."""
@@ -237,7 +237,7 @@ class DeadLettersReader(DataSourceReader):
         after: str | None = partition.after
         with self._options.address.connect() as connection:
             while after is not None:
-                steps = dead_letters.letter_page(keys, self._options.address.keys.queue, after, partition.until)
+                steps = dead_letters.dead_letter_page(keys, self._options.address.keys.queue, after, partition.until)
                 found = connection.follow(steps)
                 after = found.after
                 rows = [self._row(letter) for letter in found.letters]

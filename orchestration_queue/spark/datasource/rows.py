@@ -18,7 +18,7 @@ from orchestration_queue.errors import InvalidOptionError, PayloadError
 from orchestration_queue.options import JobOptions
 from orchestration_queue.options.base import MAX_NAME_LENGTH
 from orchestration_queue.protocol.functions.oq1 import NewJob
-from orchestration_queue.protocol.placement import Mould
+from orchestration_queue.protocol.placement import JobEncoder
 from orchestration_queue.spark.datasource.write_options import WriteOptions
 
 __all__ = ["RowEncoder", "job_id"]
@@ -54,14 +54,14 @@ class RowEncoder:
         self._count = 0
         self._mould = lru_cache(_MOULDS)(self._build_template)
 
-    def _build_template(self, priority: int | None, delay_s: float | None) -> Mould:
+    def _build_template(self, priority: int | None, delay_s: float | None) -> JobEncoder:
         said: dict[str, Any] = {}
         if priority is not None:
             said["priority"] = priority
         if delay_s is not None:
             said["delay"] = timedelta(seconds=delay_s)
         common = self._options.options
-        return Mould.of(JobOptions(**common.model_dump(exclude_unset=True) | said) if said else common)
+        return JobEncoder.of(JobOptions(**common.model_dump(exclude_unset=True) | said) if said else common)
 
     def jobs(self, batch: pa.RecordBatch, now_ms: int) -> list[NewJob]:
         """The jobs of the next rows.

@@ -13,9 +13,9 @@ from pyspark.sql.types import StructType
 from orchestration_queue.errors import InvalidOptionError, StateError
 from orchestration_queue.protocol.call import text
 from orchestration_queue.protocol.events import place
-from orchestration_queue.protocol.operations import extents, tailing
-from orchestration_queue.protocol.operations.streaming import is_position
-from orchestration_queue.protocol.operations.tailing import Position, Tail
+from orchestration_queue.protocol.operations import event_log, partitions
+from orchestration_queue.protocol.operations.event_log import Position, Tail
+from orchestration_queue.protocol.operations.job_output import is_position
 from orchestration_queue.spark.datasource.events import EventsPartition, EventsPartitionReader, cut, stream_tail
 from orchestration_queue.spark.datasource.reader import READ_OPTIONS, ReadOptions
 from orchestration_queue.spark.datasource.source_options import SourceOptions
@@ -79,7 +79,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         tail = self._tail()
         if self._starting == "latest" or tail.oldest is None:
             return tail.last
-        return Position(extents.before(tail.oldest), tail.dropped)
+        return Position(partitions.before(tail.oldest), tail.dropped)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  Spark's name
         """As many rows as ``maxRowsPerTrigger`` says, else all there are."""
@@ -93,7 +93,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if place(tail.last.id) < place(start["id"]):
                 return self._begun_anew(start)
             if isinstance(limit, ReadMaxRows):
-                call = tailing.entries_after(self._reader.stream, start["id"], end.id, limit.max_rows)
+                call = event_log.entries_after(self._reader.stream, start["id"], end.id, limit.max_rows)
                 entries = connection.execute(call, repeatable=True)
                 if len(entries) == limit.max_rows:
                     counted = None if start["count"] is None else max(start["count"], tail.dropped) + len(entries)

@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from orchestration_queue.protocol.operations import adding
+from orchestration_queue.protocol.operations import additions
 from orchestration_queue.server.clock import now_ms
 from orchestration_queue.spark.datasource.rows import RowEncoder
 from orchestration_queue.spark.datasource.write_options import WriteOptions
@@ -62,8 +62,8 @@ class QueueWriter(DataSourceArrowWriter):
 
     def _add(self, connection: Connection, rows: RowEncoder, batch: pa.RecordBatch) -> int:
         keys, new = self._options.address.keys, 0
-        for portion in adding.portions(rows.jobs(batch, now_ms())):
-            operation = adding.add_own(keys, portion, skip_events=not self._options.emit_events)
+        for portion in additions.portions(rows.jobs(batch, now_ms())):
+            operation = additions.add_own(keys, portion, skip_events=not self._options.emit_events)
             # A broken connection is no reason to give the task up: what was added already is not added again.
             new += connection.run(operation, repeatable=True)
         return new

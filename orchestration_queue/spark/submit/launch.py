@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 
 from orchestration_queue._process import die_with_parent
-from orchestration_queue.server.keeper import die_with
+from orchestration_queue.server.embedded.supervisor import die_with
 
 __all__ = ["main"]
 

@@ -1,4 +1,4 @@
-"""What a worker does for its queue from time to time, whichever worker it is."""
+"""The periodic maintenance of a queue: promote, requeue and check in one call."""
 
 from __future__ import annotations
 

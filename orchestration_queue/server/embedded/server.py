@@ -1,8 +1,8 @@
 """The embedded server: one real server per data directory, shared by every process that names the directory.
 
-This is the user's side. Each user holds a shared lock while it uses the server, and starts the keeper
-(:mod:`orchestration_queue.server.keeper`) when there is none. The kernel gives the locks back however a process
-ends, so nothing here has to be cleaned up. docs/decisions/0002-embedded-server.md has the whole picture.
+This is the user's side. Each user holds a shared lock while it uses the server, and starts the supervisor
+(:mod:`~orchestration_queue.server.embedded.supervisor`) if none runs. The kernel releases the locks however a process
+ends, so nothing has to be cleaned up. docs/decisions/0002-embedded-server.md describes the design.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from functools import partial
 from pathlib import Path
 
 from orchestration_queue.errors import EmbeddedServerError
-from orchestration_queue.server import keeper
-from orchestration_queue.server.kept import Kept, is_private, keeper_log
+from orchestration_queue.server.embedded import supervisor
+from orchestration_queue.server.embedded.client import SupervisorClient, is_private, supervisor_log
 
 __all__ = ["EmbeddedServer", "explained", "socket_path"]
 
@@ -40,27 +40,27 @@ class EmbeddedServer:
         self._directory = directory
         self._binary: Path | None = None
         # No method of ours: one that is forgotten must be gone at once, and its lock with it.
-        self._kept = Kept(directory, partial(_start_keeper, directory, grace))
+        self._supervisor = SupervisorClient(directory, partial(_start_supervisor, directory, grace))
 
     def ensure(self) -> Path:
-        """Be counted as a user, and see to it that a keeper runs. Does not wait until the server answers.
+        """Be counted as a user, and see to it that a supervisor runs. Does not wait until the server answers.
 
         Returns:
             The unix socket at which the server answers, or soon will. Call again before each attempt to connect:
-            the keeper may be leaving just now, or may have been killed.
+            the supervisor may be leaving just now, or may have been killed.
 
         Raises:
             EmbeddedServerError: The directory cannot be used, or the server is not installed.
-            ConnectionRefusedError: The keeper is just leaving; call again in a moment.
+            ConnectionRefusedError: The supervisor is just leaving; call again in a moment.
         """
         with explained(self._directory):
             self._binary = self._binary or _binary()
-            self._kept.join()
+            self._supervisor.join()
             return socket_path(self._directory)
 
     def leave(self) -> None:
         """Be counted as a user no longer."""
-        self._kept.leave()
+        self._supervisor.leave()
 
 
 @contextlib.contextmanager
@@ -78,12 +78,12 @@ def explained(directory: Path) -> Iterator[None]:
         ) from None
 
 
-def _start_keeper(directory: Path, grace: timedelta, lock: int) -> None:
+def _start_supervisor(directory: Path, grace: timedelta, lock: int) -> None:
     arguments = (directory, _binary(), socket_path(directory), grace.total_seconds(), lock)
-    with keeper_log(directory) as log:
+    with supervisor_log(directory) as log:
         subprocess.run(
             # -I -S: no site-packages, nothing from the environment or the working directory.
-            [sys.executable, "-I", "-S", keeper.__file__, *map(str, arguments)],
+            [sys.executable, "-I", "-S", supervisor.__file__, *map(str, arguments)],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

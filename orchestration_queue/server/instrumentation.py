@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from orchestration_queue.errors import TransportError
 from orchestration_queue.protocol.call import Call, Reply
-from orchestration_queue.server.faults import REFUSALS, error_code
+from orchestration_queue.server.driver_errors import REFUSALS, error_code
 
 __all__ = ["Watcher", "watched", "watchers"]
 

@@ -1,4 +1,4 @@
-"""A queue's jobs of one state cut into parts, each read page by page by whoever gets it.
+"""Partitions of one state of a queue, each read page by page.
 
 A part is a range of what orders its jobs, not of their ranks: jobs that come and go meanwhile move no other job from
 one part to another, so that each job that stays where it is, is read once.
@@ -14,12 +14,12 @@ from typing import Literal
 from orchestration_queue.protocol.call import Call, Reply, text, texts
 from orchestration_queue.protocol.events import place
 from orchestration_queue.protocol.keys import QueueKeys
-from orchestration_queue.protocol.operations import reading
-from orchestration_queue.protocol.operations.steps import HYDRATION, Steps, all_good
+from orchestration_queue.protocol.operations import job_records, queue_state
+from orchestration_queue.protocol.operations.conversation import BATCH_SIZE, Conversation, all_good
 from orchestration_queue.protocol.record import pairs
 from orchestration_queue.states import JobState
 
-__all__ = ["CUTTABLE", "Cursor", "Extent", "before", "cut_entries", "extents", "page"]
+__all__ = ["CUTTABLE", "Cursor", "Partition", "before", "cut_entries", "extents", "page"]
 
 CUTTABLE = (
     JobState.WAITING,
@@ -36,7 +36,7 @@ _SEQUENCES = 1 << 64
 
 
 @dataclass(frozen=True, slots=True)
-class Extent:
+class Partition:
     """A part of the jobs of one state.
 
     Attributes:
@@ -94,7 +94,7 @@ def cut_entries(after: str, until: str, parts: int) -> list[tuple[str, str]]:
     return list(pairwise(ids))
 
 
-def extents(keys: QueueKeys, state: JobState, parts: int) -> Steps[list[Extent]]:
+def extents(keys: QueueKeys, state: JobState, parts: int) -> Conversation[list[Partition]]:
     """Cut the jobs that are in a state now into up to ``parts`` parts, in two trips.
 
     Raises:
@@ -107,29 +107,29 @@ def extents(keys: QueueKeys, state: JobState, parts: int) -> Steps[list[Extent]]
     return _ranked(keys, state, parts)
 
 
-def _whole(state: JobState) -> Steps[list[Extent]]:
+def _whole(state: JobState) -> Conversation[list[Partition]]:
     yield from ()
-    return [Extent("listed", state)]
+    return [Partition("listed", state)]
 
 
-def _waiting(keys: QueueKeys, parts: int) -> Steps[list[Extent]]:
+def _waiting(keys: QueueKeys, parts: int) -> Conversation[list[Partition]]:
     """What the stream has not handed out, and one part for what lies in the lists beside it."""
     ends = [
         Call("XRANGE", (keys.stream,), ("-", "+", "COUNT", 1)),
         Call("XREVRANGE", (keys.stream,), ("+", "-", "COUNT", 1)),
     ]
-    described, (oldest, newest) = yield from reading.groups(keys, *ends)
-    found = [Extent("listed", JobState.WAITING)]
+    described, (oldest, newest) = yield from queue_state.groups(keys, *ends)
+    found = [Partition("listed", JobState.WAITING)]
     if newest:
-        handed_out = reading.last_delivered(described)
+        handed_out = queue_state.last_delivered(described)
         first = before(text(oldest[0][0]))
         after = max(handed_out, first, key=place)
-        found += [Extent("entries", JobState.WAITING, *cut) for cut in cut_entries(after, text(newest[0][0]), parts)]
+        found += [Partition("entries", JobState.WAITING, *cut) for cut in cut_entries(after, text(newest[0][0]), parts)]
     return found
 
 
-def _ranked(keys: QueueKeys, state: JobState, parts: int) -> Steps[list[Extent]]:
-    key = reading.sorted_set(keys, state)
+def _ranked(keys: QueueKeys, state: JobState, parts: int) -> Conversation[list[Partition]]:
+    key = job_records.sorted_set(keys, state)
     (size,) = all_good((yield [Call("ZCARD", (key,))]))
     if not size:
         return []
@@ -137,10 +137,12 @@ def _ranked(keys: QueueKeys, state: JobState, parts: int) -> Steps[list[Extent]]
     replies = all_good((yield [Call("ZRANGE", (key,), (rank, rank, "WITHSCORES")) for rank in ranks]))
     scores = dict.fromkeys(text(reply[1]) for reply in replies if reply)
     bounds = ["-inf", *scores]
-    return [Extent("scores", state, *pair) for pair in pairwise(bounds)]
+    return [Partition("scores", state, *pair) for pair in pairwise(bounds)]
 
 
-def page(keys: QueueKeys, extent: Extent, cursor: Cursor | None = None) -> Steps[tuple[list[str], Cursor | None]]:
+def page(
+    keys: QueueKeys, extent: Partition, cursor: Cursor | None = None
+) -> Conversation[tuple[list[str], Cursor | None]]:
     """Ids of the next jobs of an extent, up to about 1,000, and where to go on; None at the end. One trip.
 
     What has to be listed whole comes in one page.
@@ -152,19 +154,21 @@ def page(keys: QueueKeys, extent: Extent, cursor: Cursor | None = None) -> Steps
     return _list_page(keys, extent.state)
 
 
-def _entries_page(keys: QueueKeys, extent: Extent, after: str) -> Steps[tuple[list[str], Cursor | None]]:
-    call = Call("XRANGE", (keys.stream,), (f"({after}", extent.until, "COUNT", HYDRATION))
+def _entries_page(keys: QueueKeys, extent: Partition, after: str) -> Conversation[tuple[list[str], Cursor | None]]:
+    call = Call("XRANGE", (keys.stream,), (f"({after}", extent.until, "COUNT", BATCH_SIZE))
     (reply,) = all_good((yield [call]))
     ids = [pairs(fields).get("jobId", "") for _, fields in reply]
-    return ids, Cursor(text(reply[-1][0])) if len(reply) == HYDRATION else None
+    return ids, Cursor(text(reply[-1][0])) if len(reply) == BATCH_SIZE else None
 
 
-def _scores_page(keys: QueueKeys, extent: Extent, cursor: Cursor | None) -> Steps[tuple[list[str], Cursor | None]]:
+def _scores_page(
+    keys: QueueKeys, extent: Partition, cursor: Cursor | None
+) -> Conversation[tuple[list[str], Cursor | None]]:
     """The jobs of the last score may be more than a page: they are asked for again, and left out."""
     seen = cursor.seen if cursor else frozenset()
     low = f"({extent.after}" if cursor is None else cursor.at
-    size = HYDRATION + len(seen)
-    key = reading.sorted_set(keys, extent.state)
+    size = BATCH_SIZE + len(seen)
+    key = job_records.sorted_set(keys, extent.state)
     (reply,) = all_good((yield [Call("ZRANGEBYSCORE", (key,), (low, extent.until, "WITHSCORES", "LIMIT", 0, size))]))
     scored = list(_scored(reply))
     ids = [job_id for job_id, _ in scored if job_id not in seen]
@@ -179,8 +183,8 @@ def _scored(reply: Sequence[Reply]) -> Iterator[tuple[str, str]]:
     return zip(words[::2], words[1::2], strict=True)
 
 
-def _list_page(keys: QueueKeys, state: JobState) -> Steps[tuple[list[str], Cursor | None]]:
+def _list_page(keys: QueueKeys, state: JobState) -> Conversation[tuple[list[str], Cursor | None]]:
     if state is not JobState.WAITING:
-        return (yield from reading.job_ids(keys, state)), None
+        return (yield from job_records.job_ids(keys, state)), None
     lists = all_good((yield [Call("LRANGE", (key,), (0, -1)) for key in (keys.priority, keys.lifo)]))
     return [job_id for listed in lists for job_id in texts(listed)], None

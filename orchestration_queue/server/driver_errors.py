@@ -60,7 +60,7 @@ _CODES: dict[type[BaseException], str] = {
 def unreachable(url: ServerUrl, waited_s: float, reason: str) -> TransportError:
     """No connection came about, so nothing was sent."""
     check = (
-        "see keeper.log in that directory"
+        "see supervisor.log in that directory"
         if url.kind == "embedded"
         else "check that the server runs there and that the URL (url= or OQ_URL) is right"
     )

@@ -1,4 +1,4 @@
-"""Broadcasts, from the side of a subscription's workers.
+"""Broadcasts from the side of a subscription's workers.
 
 What a subscription owes is in the books of its own consumer group, and beside the message's record in a hash of its
 own. The record itself is shared by all subscriptions, and says what whichever of them wrote last.
@@ -26,14 +26,15 @@ from orchestration_queue.protocol.lease import (
     Settlement,
     Suspension,
 )
-from orchestration_queue.protocol.operations.outbox import add_letter
-from orchestration_queue.protocol.operations.settling import Verdict
-from orchestration_queue.protocol.operations.working import Renewal, notice
+from orchestration_queue.protocol.operations.dead_letters import add_dead_letter
+from orchestration_queue.protocol.operations.exchanges import Renewal, notice
+from orchestration_queue.protocol.operations.settlements import Verdict
 from orchestration_queue.protocol.record import JobRecord, pairs
 
 __all__ = ["Member", "Message", "Told", "read_message"]
 
 _PRIORITY_SHIFT = 2**42
+
 _REVOKED = "revoked"
 
 
@@ -236,7 +237,7 @@ class Member:
         }
         run = f"{self.keys.base}:{record.id}:{self.subscription}:{failure.lease.taken_ms}"
         letter_id = f"dead.{hashlib.sha256(run.encode()).hexdigest()[:32]}"
-        return add_letter(QueueKeys(to, self.keys.prefix), letter_id, record.name, dump_json(about), now_ms)
+        return add_dead_letter(QueueKeys(to, self.keys.prefix), letter_id, record.name, dump_json(about), now_ms)
 
     def _postpone(self, lease: Lease, until_ms: int) -> tuple[Call, Call]:
         # The wire's function for this would bring the message back to every subscription.

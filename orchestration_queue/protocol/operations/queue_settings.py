@@ -1,23 +1,62 @@
-"""Settings of a queue, which all its workers share."""
+"""Settings and limits of a queue that all its workers share."""
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime, timedelta
 
 from orchestration_queue.options import RateLimit, milliseconds
 from orchestration_queue.protocol.call import Call, Operation, Reply, integer, optional_text
 from orchestration_queue.protocol.functions import glidemq
 from orchestration_queue.protocol.keys import QueueKeys
+from orchestration_queue.protocol.record import stored_number
 
 __all__ = [
+    "ask_to_start",
     "global_concurrency",
     "global_rate_limit",
     "hold_group",
+    "reported_tokens",
     "set_global_concurrency",
     "set_global_rate_limit",
+    "spend_tokens",
     "stored_dead_letter_queue",
     "stored_rate_limit",
+    "tokens_spent",
 ]
+
+
+def ask_to_start(keys: QueueKeys, limit: RateLimit, now_ms: int) -> Operation[int]:
+    """Count a start, if the rate allows it; returns 0, or how many ms to wait before asking again."""
+    call = glidemq.rate_limit(
+        rate_key=keys.rate,
+        meta_key=keys.meta,
+        max_starts=limit.max,
+        window_ms=milliseconds(limit.duration),
+        now_ms=now_ms,
+    )
+    return Operation(call, integer)
+
+
+def tokens_spent(keys: QueueKeys, window: int) -> Operation[float]:
+    """Tokens that all workers of the queue spent in a window."""
+    return Operation(Call("GET", (keys.tokens(window),)), lambda reply: stored_number(optional_text(reply)))
+
+
+def spend_tokens(keys: QueueKeys, window: int, tokens: int, duration_ms: int) -> list[Call]:
+    """Count spent tokens, in a count that lasts as long as its window. To be sent as one transaction."""
+    key = keys.tokens(window)
+    return [Call("INCRBY", (key,), (tokens,)), Call("PEXPIRE", (key,), (duration_ms, "NX"))]
+
+
+def reported_tokens(keys: QueueKeys, job_id: str) -> Operation[int]:
+    """Tokens that a job says it spent: in its usage, or as a plain number, whichever is more."""
+
+    def read(reply: Reply) -> int:
+        return math.ceil(max(stored_number(optional_text(value)) for value in reply))
+
+    return Operation(Call("HMGET", (keys.job(job_id),), ("usage:totalTokens", "tpmTokens")), read)
+
 
 _RATE = ("rateLimitMax", "rateLimitDuration")
 
@@ -31,7 +70,7 @@ def set_global_concurrency(keys: QueueKeys, limit: int | None) -> Call:
 
 def global_concurrency(keys: QueueKeys) -> Operation[int | None]:
     """How many jobs all workers together may run; None without a bound."""
-    return Operation(Call("HGET", (keys.meta,), ("globalConcurrency",)), lambda reply: _whole(reply) or None)
+    return Operation(Call("HGET", (keys.meta,), ("globalConcurrency",)), lambda reply: _read_whole(reply) or None)
 
 
 def set_global_rate_limit(keys: QueueKeys, limit: RateLimit | None) -> Call:
@@ -46,7 +85,7 @@ def global_rate_limit(keys: QueueKeys) -> Operation[RateLimit | None]:
     """How many jobs all workers together may start in each window; None without a bound."""
 
     def read(reply: Reply) -> RateLimit | None:
-        return stored_rate_limit(*map(_whole, reply))
+        return stored_rate_limit(*map(_read_whole, reply))
 
     return Operation(Call("HMGET", (keys.meta,), _RATE), read)
 
@@ -58,7 +97,7 @@ def stored_rate_limit(most: int, duration_ms: int) -> RateLimit | None:
     return RateLimit.model_construct(max=most, duration=timedelta(milliseconds=duration_ms))
 
 
-def _whole(stored: Reply) -> int:
+def _read_whole(stored: Reply) -> int:
     """A stored positive number; 0 for what is none."""
     value = optional_text(stored) or ""
     return int(value) if value.isdecimal() and len(value) < 16 else 0

@@ -11,20 +11,20 @@ from orchestration_queue.errors import TransportError, UsageError
 from orchestration_queue.protocol.call import Call, Reply
 from orchestration_queue.protocol.slots import Address, SlotMap, call_slot
 
-__all__ = ["Journey", "Stop"]
+__all__ = ["NodeBatch", "RoutedPipeline"]
 
 _NOT_HERE = (AskError, MovedError, ClusterDownError, TryAgainError)
 """Refusals after which the same call may be taken elsewhere, or a little later."""
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
+class NodeBatch:
     """Calls for one node.
 
     Attributes:
         address: The node.
         asking: Their slot is moving to it, so that it wants to hear ASKING first.
-        places: Their places in the journey's calls.
+        places: Their places in the pipeline's calls.
         calls: The calls.
     """
 
@@ -41,7 +41,7 @@ class Stop:
         return (refusal.host or self.address[0], refusal.port), not isinstance(refusal, MovedError)
 
 
-class Journey:
+class RoutedPipeline:
     """The state of one exchange with a cluster. Calls for one slot stay in order.
 
     Args:
@@ -80,27 +80,27 @@ class Journey:
         """Nodes that are said to serve slots now."""
         return [told[0] for told in self._todo.values() if told is not None and not told[1]]
 
-    def stops(self, slots: SlotMap) -> list[Stop]:
-        """Where to take what is still to do; each stop is to be reported by one of the next two."""
+    def batches(self, slots: SlotMap) -> list[NodeBatch]:
+        """Where to take what is still to do; each batch is to be reported by one of the next two."""
         places: dict[tuple[Address, bool], list[int]] = {}
         for place, told in self._todo.items():
             places.setdefault(told or (slots.primary(self._slots[place]), False), []).append(place)
         self._todo, self._fault = {}, None
         return [
-            Stop(address, asking, here, [self._calls[place] for place in here])
+            NodeBatch(address, asking, here, [self._calls[place] for place in here])
             for (address, asking), here in places.items()
         ]
 
-    def answered(self, stop: Stop, answers: Sequence[Reply]) -> None:
+    def answered(self, batch: NodeBatch, answers: Sequence[Reply]) -> None:
         """A node answered."""
-        for place, answer in zip(stop.places, answers, strict=True):
+        for place, answer in zip(batch.places, answers, strict=True):
             self.replies[place] = answer
             if isinstance(answer, _NOT_HERE):
-                self._todo[place] = stop.redirection(answer)
+                self._todo[place] = batch.redirection(answer)
         if self._atomic and self._todo:  # nothing of a transaction was carried out when part of it was refused
-            self._todo = dict.fromkeys(stop.places, next(iter(self._todo.values())))
+            self._todo = dict.fromkeys(batch.places, next(iter(self._todo.values())))
 
-    def failed(self, stop: Stop, error: TransportError) -> None:
+    def failed(self, batch: NodeBatch, error: TransportError) -> None:
         """A node could not be reached, or its connection broke.
 
         Raises:
@@ -109,7 +109,7 @@ class Journey:
         self._was_sent |= error.maybe_applied
         if self._was_sent and not self._repeatable:
             raise error
-        self._todo |= dict.fromkeys(stop.places)
+        self._todo |= dict.fromkeys(batch.places)
         self._fault = error
 
     def give_up(self) -> None:

@@ -1,4 +1,4 @@
-"""The queue's repeatable jobs as stored, and the lock under which they change."""
+"""Scheduler entries as stored, the lock under which they change, and their due runs."""
 
 from __future__ import annotations
 

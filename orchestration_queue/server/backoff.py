@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 
-__all__ = ["Patience"]
+__all__ = ["RetryBackoff"]
 
 _PAUSE_S, _LONGEST_PAUSE_S = 0.01, 0.25
 
 
-class Patience:
+class RetryBackoff:
     """Growing pauses within a time that starts now."""
 
     def __init__(self) -> None:

@@ -1,8 +1,8 @@
-"""Keeps one embedded server alive while anybody uses it, and not longer.
+"""The supervisor of an embedded server: keeps it running while it has users, and not longer.
 
-A process of its own, started by :mod:`orchestration_queue.server.embedded` with the file's path and an interpreter
-without site-packages, so that it is there in a few milliseconds: standard library only, nothing of this package.
-What the two files agree on is here: the names in the data directory. docs/decisions/0002-embedded-server.md says why.
+A separate process that :mod:`orchestration_queue.server.embedded.server` starts by this file's path, in an interpreter
+without site-packages, so that it starts within milliseconds: standard library only, nothing of this package.
+The file names in the data directory are defined here. docs/decisions/0002-embedded-server.md says why.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 __all__ = [
-    "KEEPER_LOCK",
     "LOG",
-    "STAY",
+    "PIN",
+    "SUPERVISOR_LOCK",
     "USERS_LOCK",
-    "Keeper",
-    "ServerKeeper",
+    "ServerSupervisor",
+    "Supervisor",
     "detach",
     "die_with",
     "main",
@@ -34,13 +34,13 @@ __all__ = [
 ]
 
 USERS_LOCK = "users.lock"
-"""Every user holds a shared lock on it; the keeper leaves when it gets the exclusive one."""
-KEEPER_LOCK = "keeper.lock"
-"""Held by the keeper and by its server: whoever gets it may start a keeper."""
-STAY = "stay"
-"""While this file exists, the keeper stays without users, too."""
-LOG = "keeper.log"
-"""What keeper and server have to say."""
+"""Every user holds a shared lock on it; the supervisor leaves when it gets the exclusive one."""
+SUPERVISOR_LOCK = "supervisor.lock"
+"""Held by the supervisor and by its server: whoever gets it may start a supervisor."""
+PIN = "stay"
+"""While this file exists, the supervisor stays without users, too."""
+LOG = "supervisor.log"
+"""What supervisor and server have to say."""
 
 _TICK_S = 0.2
 _SYNC_EVERY_S = 1.0
@@ -50,17 +50,17 @@ _SHUTDOWN_S = 10.0
 _PR_SET_PDEATHSIG = 1
 
 
-class Keeper:
+class Supervisor:
     """Keeps something alive in the current directory while anybody uses it. What that is, subclasses say.
 
     Args:
         grace_s: How long to stay without users.
-        keeper_lock: Descriptor of the locked ``keeper.lock``. What is kept inherits it: while either lives, nobody
-            else opens the same files.
+        supervisor_lock: Descriptor of the locked ``supervisor.lock``. The server inherits it: while either lives, no
+            other process opens the same files.
     """
 
-    def __init__(self, grace_s: float, keeper_lock: int) -> None:
-        self.keeper_lock = keeper_lock
+    def __init__(self, grace_s: float, supervisor_lock: int) -> None:
+        self.supervisor_lock = supervisor_lock
         self._grace_s = grace_s
         self._users_lock = os.open(USERS_LOCK, os.O_RDWR | os.O_CREAT, 0o600)
         self._unused_since: float | None = None
@@ -99,10 +99,10 @@ class Keeper:
 
         When it answers no, the exclusive lock stays with us: who comes now waits until we have left.
         """
-        if not same_file(self.keeper_lock, Path(KEEPER_LOCK)):
+        if not same_file(self.supervisor_lock, Path(SUPERVISOR_LOCK)):
             say("the data directory is gone")
             return False
-        if Path(STAY).exists():
+        if Path(PIN).exists():
             self._grace_s = 0.0  # who takes the file away wants us gone with the last user
             return True
         try:
@@ -120,18 +120,18 @@ class Keeper:
         return True
 
 
-class ServerKeeper(Keeper):
+class ServerSupervisor(Supervisor):
     """Runs one Valkey server in the current directory.
 
     Args:
         binary: The server's executable.
         socket: The unix socket to serve.
         grace_s: How long to stay without users.
-        keeper_lock: Descriptor of the locked ``keeper.lock``.
+        supervisor_lock: Descriptor of the locked ``supervisor.lock``.
     """
 
-    def __init__(self, binary: str, socket: str, grace_s: float, keeper_lock: int) -> None:
-        super().__init__(grace_s, keeper_lock)
+    def __init__(self, binary: str, socket: str, grace_s: float, supervisor_lock: int) -> None:
+        super().__init__(grace_s, supervisor_lock)
         self._binary = binary
         self._socket = socket
         self._server: subprocess.Popen[bytes] | None = None
@@ -176,7 +176,7 @@ class ServerKeeper(Keeper):
         self._server = subprocess.Popen(
             [self._binary, *words],
             stdin=subprocess.DEVNULL,
-            pass_fds=[self.keeper_lock],
+            pass_fds=[self.supervisor_lock],
             preexec_fn=die_with(os.getpid()),
         )
         self._started = time.monotonic()
@@ -229,15 +229,15 @@ def _wake_on_signals(stop: Callable[[], None]) -> int:
     return readable
 
 
-def die_with(keeper: int) -> Callable[[], None] | None:
-    """What the child does before it becomes the server: have the kernel kill it when the keeper dies."""
+def die_with(supervisor: int) -> Callable[[], None] | None:
+    """What the child does before it becomes the server: have the kernel kill it when the supervisor dies."""
     if not sys.platform.startswith("linux"):
         return None
     prctl = ctypes.CDLL(None).prctl
 
     def arrange() -> None:
         prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != keeper:  # it died before the kernel knew
+        if os.getppid() != supervisor:  # it died before the kernel knew
             os._exit(1)
 
     return arrange
@@ -252,11 +252,11 @@ def same_file(descriptor: int, path: Path) -> bool:
 
 
 def say(text: str) -> None:
-    """Write a line of the keeper's log."""
-    print(time.strftime("%Y-%m-%d %H:%M:%S"), "keeper", f"{os.getpid()}:", text, flush=True)  # noqa: T201
+    """Write a line of the supervisor's log."""
+    print(time.strftime("%Y-%m-%d %H:%M:%S"), "supervisor", f"{os.getpid()}:", text, flush=True)  # noqa: T201
 
 
-def detach(directory: str, keeper_lock: int) -> bool:
+def detach(directory: str, supervisor_lock: int) -> bool:
     """Become independent of whoever started us; False in the process that has to return to it."""
     if os.fork():
         return False
@@ -264,15 +264,15 @@ def detach(directory: str, keeper_lock: int) -> bool:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())  # whatever our starter had blocked
     os.umask(0o077)
     os.chdir(directory)
-    os.set_inheritable(keeper_lock, False)
+    os.set_inheritable(supervisor_lock, False)
     return True
 
 
-def main(directory: str, binary: str, socket: str, grace_s: str, keeper_lock: str) -> int:
+def main(directory: str, binary: str, socket: str, grace_s: str, supervisor_lock: str) -> int:
     """Detach, then keep."""
-    if not detach(directory, int(keeper_lock)):
+    if not detach(directory, int(supervisor_lock)):
         return 0
-    return ServerKeeper(binary, socket, float(grace_s), int(keeper_lock)).run()
+    return ServerSupervisor(binary, socket, float(grace_s), int(supervisor_lock)).run()
 
 
 if __name__ == "__main__":

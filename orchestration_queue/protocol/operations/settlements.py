@@ -1,4 +1,4 @@
-"""What an exchange says about a job that a worker lets go of, and what it answers."""
+"""What an exchange says about a job that a worker gives up, and the server's verdict."""
 
 from __future__ import annotations
 

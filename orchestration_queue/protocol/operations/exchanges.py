@@ -1,4 +1,4 @@
-"""What a worker says to the server: take jobs, keep them, tell how they ended."""
+"""Exchanges of a worker: take jobs, renew leases, report outcomes, reclaim stalled jobs."""
 
 from __future__ import annotations
 
@@ -8,36 +8,29 @@ from enum import Enum
 
 from orchestration_queue.errors import InvalidOptionError, LeaseLostError
 from orchestration_queue.protocol.call import Call, Operation, Reply, integer, text, texts
-from orchestration_queue.protocol.codec import dump_json
 from orchestration_queue.protocol.functions import glidemq, oq1
 from orchestration_queue.protocol.keys import GROUP, QueueKeys
 from orchestration_queue.protocol.lease import Delivery, Lease, Settlement
-from orchestration_queue.protocol.operations.graphs import NOTHING, Untold, read_untold
-from orchestration_queue.protocol.operations.settling import Verdict, settled
+from orchestration_queue.protocol.operations.notifications import NONE_PENDING, PendingNotifications, read_notifications
+from orchestration_queue.protocol.operations.settlements import Verdict, settled
 from orchestration_queue.protocol.record import JobRecord, pairs
 
 __all__ = [
+    "ExchangeResult",
     "Reclaimed",
     "Renewal",
-    "Trip",
     "Verdict",
     "Why",
     "add_children",
-    "create_group",
     "exchange",
-    "is_paused",
-    "leave_group",
-    "name_dead_letter_queue",
     "next_entry",
     "notice",
     "read_group",
     "read_pending",
     "reclaim",
-    "register",
     "relist",
     "renew",
     "sweep_suspended",
-    "unregister",
 ]
 
 _MOST_RECLAIMED = 1000
@@ -56,7 +49,7 @@ class Why(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Trip:
+class ExchangeResult:
     """What came of one trip to the server.
 
     Attributes:
@@ -64,7 +57,7 @@ class Trip:
         started: The jobs that started.
         letters: Dead letters that the call could not add, and keeps for :func:`~.outbox.post`.
         why: Why it brought no more.
-        untold: What the jobs that wait remain to be told: in a cluster those of other queues; else those that one call
+        pending: What the jobs that wait remain to be told: in a cluster those of other queues; else those that one call
             did not reach.
     """
 
@@ -72,7 +65,7 @@ class Trip:
     started: tuple[Lease, ...]
     letters: tuple[bytes, ...]
     why: Why
-    untold: Untold = NOTHING
+    pending: PendingNotifications = NONE_PENDING
 
 
 def exchange(
@@ -89,12 +82,12 @@ def exchange(
     dead_letter: str = "",
     skip_events: bool = False,
     skip_metrics: bool = False,
-) -> Operation[Trip]:
+) -> Operation[ExchangeResult]:
     """Tell outcomes, return jobs unstarted, start delivered ones, and take up to ``want`` more: all in one trip.
 
     A job that fails for good leaves a dead letter in the queue ``dead_letter``, written with its failure, and decides
     for those that wait for it. In a ``cluster`` dead letters and jobs of other queues, which may be on other servers,
-    are left to :attr:`Trip.letters` and :attr:`Trip.untold`.
+    are left to :attr:`ExchangeResult.letters` and :attr:`ExchangeResult.pending`.
     ``skip_events`` and ``skip_metrics`` leave completions out of the events and of the metrics.
     """
     call = oq1.exchange(
@@ -123,13 +116,13 @@ def exchange(
         skip_events=skip_events,
         skip_metrics=skip_metrics,
     )
-    return Operation(call, _read_trip)
+    return Operation(call, _read_exchange_result)
 
 
-def _read_trip(reply: Reply) -> Trip:
+def _read_exchange_result(reply: Reply) -> ExchangeResult:
     verdicts, started, news, why, letters, job_ids = reply
     jobs = iter(started)
-    return Trip(
+    return ExchangeResult(
         tuple(Verdict(letter) for letter in text(verdicts)),
         tuple(
             Lease(JobRecord(text(job_id), pairs(fields)), text(entry_id))
@@ -137,7 +130,7 @@ def _read_trip(reply: Reply) -> Trip:
         ),
         tuple(letters),
         Why(text(why)),
-        read_untold(news, job_ids),
+        read_notifications(news, job_ids),
     )
 
 
@@ -152,39 +145,6 @@ def notice(keys: QueueKeys, parent_queue: str, parent_id: str, member: str) -> C
         deps_member=member,
         parent_id=parent_id,
     )
-
-
-def create_group(keys: QueueKeys, group: str = GROUP, start_from: str = "0") -> Call:
-    """Make the workers' group; the server says BUSYGROUP when it is there already."""
-    return Call("XGROUP", args=("CREATE", keys.stream, group, start_from, "MKSTREAM"), near=keys.stream)
-
-
-def leave_group(keys: QueueKeys, consumer: str, group: str = GROUP) -> tuple[Call, Call]:
-    """Look whether the consumer holds anything, and (only then sensible) remove it."""
-    return (
-        Call("XPENDING", (keys.stream,), (group, "-", "+", 1, consumer)),
-        Call("XGROUP", args=("DELCONSUMER", keys.stream, group, consumer), near=keys.stream),
-    )
-
-
-def register(keys: QueueKeys, consumer: str, description: dict[str, object], ttl_ms: int) -> Call:
-    """Tell the queue that this worker is alive, for the next ``ttl_ms``."""
-    return Call("SET", (keys.worker(consumer),), (dump_json(description), "PX", ttl_ms))
-
-
-def unregister(keys: QueueKeys, consumer: str) -> Call:
-    """Tell the queue that this worker has left."""
-    return Call("DEL", (keys.worker(consumer),))
-
-
-def name_dead_letter_queue(keys: QueueKeys, name: str) -> Call:
-    """Tell the queue's readers where its dead letters are."""
-    return Call("HSET", (keys.meta,), ("deadLetterQueueName", name))
-
-
-def is_paused(keys: QueueKeys) -> Operation[bool]:
-    """Whether the queue asks its workers to take nothing."""
-    return Operation(Call("HGET", (keys.meta,), ("paused",)), lambda reply: reply == b"1")
 
 
 def read_group(keys: QueueKeys, consumer: str, count: int, block_ms: int) -> Operation[list[Delivery]]:
@@ -302,7 +262,7 @@ class Reclaimed:
         failed: Ids of those that fell silent too often, and have failed.
         has_more: There may be more: look again.
         letters: Dead letters that the call could not add, or that nobody added yet; kept for :func:`~.outbox.post`.
-        untold: What the jobs that wait for the failed and expired ones remain to be told.
+        pending: What the jobs that wait for the failed and expired ones remain to be told.
         timed_out: How many suspended jobs failed, because their time was up.
     """
 
@@ -310,7 +270,7 @@ class Reclaimed:
     failed: tuple[str, ...]
     has_more: bool
     letters: tuple[bytes, ...]
-    untold: Untold
+    pending: PendingNotifications
     timed_out: int
 
 
@@ -355,8 +315,8 @@ def reclaim(
 
     def read(reply: Reply) -> Reclaimed:
         retried, failed, more, letters, news, job_ids, timed_out = reply
-        untold = read_untold(news, job_ids)
-        return Reclaimed(integer(retried), tuple(texts(failed)), integer(more) == 1, tuple(letters), untold, timed_out)
+        pending = read_notifications(news, job_ids)
+        return Reclaimed(integer(retried), tuple(texts(failed)), integer(more) == 1, tuple(letters), pending, timed_out)
 
     return Operation(call, read)
 

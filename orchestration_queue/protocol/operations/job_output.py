@@ -1,23 +1,36 @@
-"""A job's own stream: what its handler gives out while it runs, piece by piece."""
+"""What a running job gives out: log lines, progress, and a stream of its own."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from orchestration_queue.errors import PayloadError, UsageError
+from orchestration_queue.protocol import codec
 from orchestration_queue.protocol.call import Call, Operation, Reply, text
 from orchestration_queue.protocol.codec import MAX_PAYLOAD_BYTES
 from orchestration_queue.protocol.events import Event, read_events
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.record import pairs
 
-__all__ = ["FIRST_ENTRY", "StreamEntry", "append", "checked_position", "chunk", "follow", "is_position", "read"]
+__all__ = [
+    "FIRST_ENTRY",
+    "StreamEntry",
+    "append",
+    "checked_position",
+    "chunk",
+    "follow",
+    "is_position",
+    "log",
+    "progress",
+    "read",
+]
 
 FIRST_ENTRY = "0"
 """The position before a stream's first entry."""
+
 
 _Value: TypeAlias = str | int | float
 
@@ -129,3 +142,31 @@ def checked_position(after: str) -> str:
     if not is_position(after):
         raise UsageError(f"{after!r} is no entry's id; pass the `id` of one that was read, or '0' for the beginning.")
     return str(after)
+
+
+_EVENTS_LENGTH = 1000
+
+
+def log(keys: QueueKeys, job_id: str, lines: Sequence[str]) -> Call:
+    """Append lines to the job's log.
+
+    Raises:
+        UsageError: A line is no text.
+        PayloadError: A line is larger than 1 MiB.
+    """
+    for line in lines:
+        if not isinstance(line, str):
+            raise UsageError(f"A log line is text, and {line!r} is none; pass str({line!r}).")
+        codec.encode(line, "Log line")
+    return Call("RPUSH", (keys.log(job_id),), tuple(lines))
+
+
+def progress(keys: QueueKeys, job_id: str, value: Any) -> list[Call]:
+    """Store how far the job is, and tell those who listen. One trip.
+
+    Raises:
+        PayloadError: It is not JSON, or larger than 1 MiB.
+    """
+    encoded = codec.encode(value, "Progress")
+    told = ("MAXLEN", "~", _EVENTS_LENGTH, "*", "event", "progress", "jobId", job_id, "data", encoded)
+    return [Call("HSET", (keys.job(job_id),), ("progress", encoded)), Call("XADD", (keys.events,), told)]

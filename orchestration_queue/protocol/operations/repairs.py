@@ -1,4 +1,4 @@
-"""What puts a queue right whose books do not agree. Each call changes something only if it still is as it was seen."""
+"""Repairs of a queue whose books disagree. Each call applies only if the state still is as observed."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from dataclasses import dataclass
 from orchestration_queue.protocol.call import Call, Operation, integer, text
 from orchestration_queue.protocol.functions import oq1
 from orchestration_queue.protocol.keys import QueueKeys
-from orchestration_queue.protocol.operations import reading
-from orchestration_queue.protocol.operations.steps import Steps, all_good
+from orchestration_queue.protocol.operations import job_records
+from orchestration_queue.protocol.operations.conversation import Conversation, all_good
 from orchestration_queue.protocol.record import JobRecord, pairs
 from orchestration_queue.states import TERMINAL, JobState
 
 __all__ = ["PUT_BACK", "StalledGroup", "judge_group", "mend_group", "put_back", "stalled_groups"]
 
 PUT_BACK = "put_back"
+
 _MOST_ENTRIES = 10_000
 
 
@@ -57,7 +58,9 @@ class StalledGroup:
     turn: int
 
 
-def stalled_groups(keys: QueueKeys, names: Iterable[str], job_ids: Steps[Sequence[str]]) -> Steps[list[StalledGroup]]:
+def stalled_groups(
+    keys: QueueKeys, names: Iterable[str], job_ids: Conversation[Sequence[str]]
+) -> Conversation[list[StalledGroup]]:
     """Those of the groups that stand still for ever.
 
     Args:
@@ -70,7 +73,7 @@ def stalled_groups(keys: QueueKeys, names: Iterable[str], job_ids: Steps[Sequenc
     replies = iter(all_good((yield asked)))
     states = {name: (pairs(state), limited) for name, state, limited in zip(wanted, replies, replies, strict=True)}
     every = yield from job_ids
-    records = yield from reading.jobs([(keys, job_id) for job_id in every], ("state", "groupKey", "orderingSeq"))
+    records = yield from job_records.jobs([(keys, job_id) for job_id in every], ("state", "groupKey", "orderingSeq"))
     members: dict[str, list[JobRecord]] = {name: [] for name in wanted}
     for record in records:
         if record is not None and record.state not in TERMINAL and (name := record.fields.get("groupKey")) in members:

@@ -1,4 +1,4 @@
-"""Messages of a subscription whose worker fell silent: found, claimed, and handed on.
+"""Autoclaim of messages whose worker went silent: find, claim and hand on.
 
 The wire's own sweep counts such a message until it fails, and gives it to nobody. Here it goes on under a new entry
 that is meant for this subscription alone, and the old one is acknowledged, so that the silent worker, should it wake,
@@ -11,30 +11,32 @@ from dataclasses import dataclass
 
 from orchestration_queue.protocol.call import Call, Operation, Reply, text
 from orchestration_queue.protocol.lease import Lease
-from orchestration_queue.protocol.operations.subscribing import Member, Message, read_message
+from orchestration_queue.protocol.operations.membership import Member, Message, read_message
 from orchestration_queue.protocol.record import JobRecord
 
-__all__ = ["Idle", "claim", "entry", "hand_on", "idle", "last_sign"]
+__all__ = ["Stalled", "claim", "entry", "hand_on", "last_sign", "stalled"]
 
 _EVENTS_LENGTH = 1000
+
 _LEDGER_TTL_S = 86_400
+
 _STALLED = "job stalled more than maxStalledCount"
 
 
 @dataclass(frozen=True, slots=True)
-class Idle:
+class Stalled:
     """An entry in a subscription's hands of which nothing was heard for a while."""
 
     entry_id: str
     idle_ms: int
 
 
-def idle(member: Member, min_ms: int, after: str = "-", count: int = 100) -> Operation[list[Idle]]:
+def stalled(member: Member, min_ms: int, after: str = "-", count: int = 100) -> Operation[list[Stalled]]:
     """Entries that were handed out so long ago and are not settled, oldest first, a page at a time."""
     words = (member.subscription, "IDLE", min_ms, after, "+", count)
 
-    def read(reply: Reply) -> list[Idle]:
-        return [Idle(text(entry_id), int(idle_ms)) for entry_id, _, idle_ms, _ in reply]
+    def read(reply: Reply) -> list[Stalled]:
+        return [Stalled(text(entry_id), int(idle_ms)) for entry_id, _, idle_ms, _ in reply]
 
     return Operation(Call("XPENDING", (member.keys.stream,), words), read)
 

@@ -1,4 +1,4 @@
-"""Adding jobs: what the server answers, and which job the caller now has."""
+"""Additions: what a job to add says on the wire, and which job its adder now has."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from orchestration_queue.protocol.call import Call, Operation, Reply, optional_t
 from orchestration_queue.protocol.codec import dump_json
 from orchestration_queue.protocol.functions import oq1
 from orchestration_queue.protocol.keys import QueueKeys
-from orchestration_queue.protocol.operations.steps import HYDRATION
+from orchestration_queue.protocol.operations.conversation import BATCH_SIZE
 from orchestration_queue.protocol.placement import ParentRef, add_job, add_jobs, new_job
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.states import JobState
@@ -94,7 +94,7 @@ def portions(jobs: Sequence[NewT]) -> Iterator[Sequence[NewT]]:
     for place, job in enumerate(jobs):
         length = len(job.data if isinstance(job, oq1.NewJob) else job.data_text)
         size += length
-        if place > start and (place - start >= HYDRATION or size > _PORTION_LENGTH):
+        if place > start and (place - start >= BATCH_SIZE or size > _PORTION_LENGTH):
             yield jobs[start:place]
             start, size = place, length
     if jobs:

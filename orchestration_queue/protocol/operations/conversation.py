@@ -1,4 +1,4 @@
-"""Exchanges of several steps: calls go out, replies come in, until there is a result.
+"""Conversations with the server: calls go out, replies come in, until there is a result.
 
 A step is a generator, so that it can be driven by any transport, of either face, and tested by none.
 """
@@ -11,18 +11,19 @@ from typing import TypeAlias, TypeVar
 
 from orchestration_queue.protocol.call import Call, Reply
 
-__all__ = ["HYDRATION", "Steps", "all_good", "chunks", "together"]
+__all__ = ["BATCH_SIZE", "Conversation", "all_good", "chunks", "together"]
 
 T = TypeVar("T")
 
-Steps: TypeAlias = Generator[Sequence[Call], list[Reply], T]
+
+Conversation: TypeAlias = Generator[Sequence[Call], list[Reply], T]
 """Yields the calls of one trip to the server, is sent their replies, and returns a ``T``."""
 
-HYDRATION = 1000
+BATCH_SIZE = 1000
 """Most calls of one trip."""
 
 
-def chunks(items: Sequence[T], size: int = HYDRATION) -> Iterable[Sequence[T]]:
+def chunks(items: Sequence[T], size: int = BATCH_SIZE) -> Iterable[Sequence[T]]:
     """Cut a sequence into pieces of at most ``size``."""
     return (items[start : start + size] for start in range(0, len(items), size))
 
@@ -39,7 +40,7 @@ def all_good(replies: list[Reply]) -> list[Reply]:
     return replies
 
 
-def together(exchanges: Sequence[Steps[T]]) -> Steps[list[T]]:
+def together(exchanges: Sequence[Conversation[T]]) -> Conversation[list[T]]:
     """Make several exchanges at a time: the first trips of all in one, then the second, and so on."""
     results: dict[int, T] = {}
     waiting: dict[int, Sequence[Call]] = {}

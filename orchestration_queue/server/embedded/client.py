@@ -1,4 +1,4 @@
-"""The user's side of what a keeper keeps: two file locks in one directory, and nothing to clean up.
+"""The user's side of what a supervisor keeps: two file locks in one directory, and nothing to clean up.
 
 docs/decisions/0002-embedded-server.md has the whole picture.
 """
@@ -14,41 +14,41 @@ import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from orchestration_queue.server import keeper
+from orchestration_queue.server.embedded import supervisor
 
-__all__ = ["Kept", "has_keeper", "is_private", "is_to_stay", "is_used", "keeper_log", "let_go", "let_stay"]
+__all__ = ["SupervisorClient", "has_supervisor", "is_pinned", "is_private", "is_used", "pin", "supervisor_log", "unpin"]
 
 _LARGEST_LOG = 1_000_000
 
 
-class Kept:
+class SupervisorClient:
     """This process's use of what is kept in one directory.
 
     Args:
         directory: The directory; made if need be. Absolute, without symbolic links.
-        start_keeper: Starts the keeper, which inherits the descriptor of the locked ``keeper.lock``.
+        start_supervisor: Starts the supervisor, which inherits the descriptor of the locked ``supervisor.lock``.
     """
 
-    def __init__(self, directory: Path, start_keeper: Callable[[int], object]) -> None:
+    def __init__(self, directory: Path, start_supervisor: Callable[[int], object]) -> None:
         self._directory = directory
-        self._start_keeper = start_keeper
+        self._start_supervisor = start_supervisor
         self._mutex = threading.Lock()
         self._users_lock: int | None = None
         self._release: Callable[[], object] = lambda: None
 
     def join(self) -> None:
-        """Be counted as a user, and see to it that a keeper runs. Call again before each attempt to connect.
+        """Be counted as a user, and see to it that a supervisor runs. Call again before each attempt to connect.
 
         Raises:
-            ConnectionRefusedError: The keeper is just leaving; call again in a moment.
+            ConnectionRefusedError: The supervisor is just leaving; call again in a moment.
             OSError: The directory cannot be used.
         """
         with self._mutex:
             self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             if not self._is_counted() and not self._count_us():
                 # What is kept may still answer, but would break the connection a moment later.
-                raise ConnectionRefusedError("the keeper is just leaving")
-            self._start_keeper_if_there_is_none()
+                raise ConnectionRefusedError("the supervisor is just leaving")
+            self._ensure_supervisor()
 
     def leave(self) -> None:
         """Be counted as a user no longer."""
@@ -59,15 +59,15 @@ class Kept:
     def _is_counted(self) -> bool:
         if self._users_lock is None:
             return False
-        if keeper.same_file(self._users_lock, self._directory / keeper.USERS_LOCK):
+        if supervisor.same_file(self._users_lock, self._directory / supervisor.USERS_LOCK):
             return True
         self._users_lock = None  # somebody removed the directory under us
         self._release()
         return False
 
     def _count_us(self) -> bool:
-        """Take the shared lock; False while a keeper is leaving."""
-        descriptor = os.open(self._directory / keeper.USERS_LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+        """Take the shared lock; False while a supervisor is leaving."""
+        descriptor = os.open(self._directory / supervisor.USERS_LOCK, os.O_RDWR | os.O_CREAT, 0o600)
         if not _locked(descriptor, fcntl.LOCK_SH):
             os.close(descriptor)
             return False
@@ -75,12 +75,12 @@ class Kept:
         self._release = weakref.finalize(self, os.close, descriptor)
         return True
 
-    def _start_keeper_if_there_is_none(self) -> None:
-        """Whoever gets the keeper's lock starts the keeper and hands it the lock: there is never a second one."""
-        descriptor = os.open(self._directory / keeper.KEEPER_LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+    def _ensure_supervisor(self) -> None:
+        """Start a supervisor if its lock is free, and hand the lock over: there is never a second one."""
+        descriptor = os.open(self._directory / supervisor.SUPERVISOR_LOCK, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             if _locked(descriptor, fcntl.LOCK_EX):
-                self._start_keeper(descriptor)
+                self._start_supervisor(descriptor)
         finally:
             os.close(descriptor)
 
@@ -93,29 +93,29 @@ def _locked(descriptor: int, kind: int) -> bool:
     return True
 
 
-def let_stay(directory: Path) -> None:
-    """Have the keeper stay without users, and each later one, until :func:`let_go`."""
-    os.close(os.open(directory / keeper.STAY, os.O_WRONLY | os.O_CREAT, 0o600))
+def pin(directory: Path) -> None:
+    """Have the supervisor stay without users, and each later one, until :func:`unpin`."""
+    os.close(os.open(directory / supervisor.PIN, os.O_WRONLY | os.O_CREAT, 0o600))
 
 
-def let_go(directory: Path) -> None:
-    """Have the keeper leave with its last user."""
-    (directory / keeper.STAY).unlink(missing_ok=True)
+def unpin(directory: Path) -> None:
+    """Have the supervisor leave with its last user."""
+    (directory / supervisor.PIN).unlink(missing_ok=True)
 
 
-def is_to_stay(directory: Path) -> bool:
-    """Whether :func:`let_stay` was called, and :func:`let_go` was not."""
-    return (directory / keeper.STAY).exists()
+def is_pinned(directory: Path) -> bool:
+    """Whether :func:`pin` was called, and :func:`unpin` was not."""
+    return (directory / supervisor.PIN).exists()
 
 
-def has_keeper(directory: Path) -> bool:
-    """Whether a keeper, or what it kept, is alive. Asking makes nothing, and starts nothing."""
-    return not _can_lock(directory / keeper.KEEPER_LOCK, fcntl.LOCK_SH)
+def has_supervisor(directory: Path) -> bool:
+    """Whether a supervisor, or what it kept, is alive. Asking makes nothing, and starts nothing."""
+    return not _can_lock(directory / supervisor.SUPERVISOR_LOCK, fcntl.LOCK_SH)
 
 
 def is_used(directory: Path) -> bool:
-    """Whether anybody is counted as a user. A keeper that is leaving holds the same lock, but alone."""
-    users = directory / keeper.USERS_LOCK
+    """Whether anybody is counted as a user. A supervisor that is leaving holds the same lock, but alone."""
+    users = directory / supervisor.USERS_LOCK
     return not _can_lock(users, fcntl.LOCK_EX) and _can_lock(users, fcntl.LOCK_SH)
 
 
@@ -138,9 +138,9 @@ def is_private(directory: Path) -> bool:
 
 
 @contextlib.contextmanager
-def keeper_log(directory: Path) -> Iterator[int]:
-    """The file that a keeper writes to, as a descriptor; emptied when it has grown large."""
-    path = directory / keeper.LOG
+def supervisor_log(directory: Path) -> Iterator[int]:
+    """The file that a supervisor writes to, as a descriptor; emptied when it has grown large."""
+    path = directory / supervisor.LOG
     fresh = os.O_TRUNC if path.exists() and path.stat().st_size > _LARGEST_LOG else 0
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | fresh, 0o600)
     try:

@@ -1,4 +1,4 @@
-"""Broadcasts, from the publishers' side: what a message may be, and who is subscribed.
+"""Broadcasts from the publisher's side: what a message may be, and who is subscribed.
 
 A message is a job that stays on the stream, where each subscription (a consumer group) reads it for itself.
 """

@@ -1,0 +1,130 @@
+"""The event stream of a queue: events after a position, its ends, and what was trimmed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from orchestration_queue.protocol.call import Call, Operation, Reply, text
+from orchestration_queue.protocol.events import Event, place, read_events
+from orchestration_queue.protocol.keys import QueueKeys
+from orchestration_queue.protocol.operations.conversation import Conversation
+
+__all__ = [
+    "EVENTS_PAGE",
+    "FIRST_EVENT",
+    "Position",
+    "Tail",
+    "entries_after",
+    "events_since",
+    "last_event_id",
+    "oldest_event",
+    "read_ends",
+    "read_tail",
+]
+
+EVENTS_PAGE = 100
+"""Most events of a queue in one read. Fewer are all there are."""
+
+FIRST_EVENT = "0-0"
+"""The position before a stream's first entry."""
+
+
+def last_event_id(keys: QueueKeys) -> Operation[str]:
+    """Id of the queue's newest event, to listen from; the stream's beginning when there is none."""
+
+    def read(reply: Reply) -> str:
+        return text(reply[0][0]) if reply else FIRST_EVENT
+
+    return Operation(Call("XREVRANGE", (keys.events,), ("+", "-", "COUNT", 1)), read)
+
+
+def events_since(
+    cursors: Mapping[QueueKeys, str], block_ms: int, count: int = EVENTS_PAGE
+) -> Operation[dict[QueueKeys, list[Event]]]:
+    """Events of several queues, each after its cursor, waiting up to ``block_ms`` for the first. Blocks."""
+    by_stream = {keys.events: keys for keys in cursors}
+
+    def read(reply: Reply) -> dict[QueueKeys, list[Event]]:
+        return {by_stream[text(stream)]: read_events(entries) for stream, entries in reply or ()}
+
+    call = Call(
+        "XREAD",
+        args=("COUNT", count, "BLOCK", block_ms, "STREAMS", *by_stream, *cursors.values()),
+        near=next(iter(by_stream), None),
+    )
+    return Operation(call, read)
+
+
+def oldest_event(keys: QueueKeys) -> Conversation[str | None]:
+    """Id of the oldest event that is kept, when older ones are not any more; None when nothing was ever dropped."""
+    (reply,) = yield [Call("XINFO", args=("STREAM", keys.events), near=keys.events)]
+    if isinstance(reply, Exception):
+        return None  # there are no events at all, any more
+    facts = dict(zip(map(text, reply[::2]), reply[1::2], strict=True))
+    has_dropped = facts["entries-added"] > facts["length"] and facts["first-entry"]
+    return text(facts["first-entry"][0]) if has_dropped else None
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A place in a stream.
+
+    Attributes:
+        id: The entry that stands there, or stood; the next one read comes after it.
+        count: How many entries were ever added up to it; None when nobody counted.
+    """
+
+    id: str
+    count: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """What a stream holds.
+
+    Attributes:
+        last: Its end.
+        dropped: How many of its entries are gone.
+        oldest: Id of the first that is there; None when none is.
+    """
+
+    last: Position
+    dropped: int
+    oldest: str | None
+
+    def has_lost(self, at: Position) -> bool:
+        """Whether entries behind a place are gone. Where nobody counted, only surely not if one before it is there."""
+        if at.count is not None:
+            return self.dropped > at.count
+        return self.dropped > 0 and (self.oldest is None or place(self.oldest) > place(at.id))
+
+
+EMPTY = Tail(Position(FIRST_EVENT, 0), 0, None)
+"""A stream to which nothing was ever added."""
+
+
+def read_ends(stream: str) -> Call:
+    """Ask what a stream holds."""
+    return Call("XINFO", args=("STREAM", stream), near=stream)
+
+
+def read_tail(reply: Reply) -> Tail:
+    """Read the reply to :func:`read_ends`; a stream that is not there is empty.
+
+    Raises:
+        ServerError: The server refused for another reason.
+    """
+    if isinstance(reply, Exception):
+        if "no such key" in str(reply):
+            return EMPTY
+        raise reply
+    facts = dict(zip(map(text, reply[::2]), reply[1::2], strict=True))
+    added, first = facts["entries-added"], facts["first-entry"]
+    last = Position(text(facts["last-generated-id"]), added)
+    return Tail(last, added - facts["length"], text(first[0]) if first else None)
+
+
+def entries_after(stream: str, after: str, until: str, count: int) -> Call:
+    """The next entries of a range."""
+    return Call("XRANGE", (stream,), (f"({after}", until, "COUNT", count))

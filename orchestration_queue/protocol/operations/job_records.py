@@ -1,0 +1,215 @@
+"""Job records: one, many, by state, with logs and relatives."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from orchestration_queue.errors import UsageError
+from orchestration_queue.protocol import codec
+from orchestration_queue.protocol.call import Call, Operation, Reply, integer, optional_text, text, texts
+from orchestration_queue.protocol.functions import glidemq, oq1
+from orchestration_queue.protocol.keys import GROUP, QueueKeys
+from orchestration_queue.protocol.operations.conversation import BATCH_SIZE, Conversation, all_good, chunks
+from orchestration_queue.protocol.operations.queue_state import handed_out_until, without_group
+from orchestration_queue.protocol.placement import ParentRef
+from orchestration_queue.protocol.record import JobRecord, pairs
+from orchestration_queue.states import JobState
+
+__all__ = [
+    "children",
+    "children_values",
+    "columns",
+    "count_children",
+    "exists",
+    "job",
+    "job_ids",
+    "jobs",
+    "logs",
+    "parents",
+    "sorted_set",
+]
+
+_JOBS_PER_CALL = 250
+"""So many are read in about two milliseconds, for which all other clients wait."""
+
+_BYTES_PER_CALL = 4 * 1024 * 1024
+
+
+def job(keys: QueueKeys, job_id: str, fields: Sequence[str] = ()) -> Operation[JobRecord | None]:
+    """One job's record, with all its fields or only the named; None when there is no such job."""
+
+    def read(reply: Reply) -> JobRecord | None:
+        return JobRecord(job_id, pairs(reply)) if reply else None
+
+    def read_some(reply: Reply) -> JobRecord | None:
+        present = zip(fields, reply, strict=True)
+        return read([word for name, value in present if value is not None for word in (name.encode(), value)])
+
+    if fields:
+        return Operation(Call("HMGET", (keys.job(job_id),), tuple(fields)), read_some)
+    return Operation(Call("HGETALL", (keys.job(job_id),)), read)
+
+
+def exists(keys: QueueKeys, job_id: str) -> Operation[bool]:
+    """Whether there is such a job."""
+    return Operation(Call("EXISTS", (keys.job(job_id),)), bool)
+
+
+def jobs(wanted: Sequence[tuple[QueueKeys, str]], fields: Sequence[str] = ()) -> Conversation[list[JobRecord | None]]:
+    """Many jobs' records, of any queues, in the order asked for; None where there is no such job."""
+    records: list[JobRecord | None] = []
+    for piece in chunks(wanted):
+        operations = [job(keys, job_id, fields) for keys, job_id in piece]
+        replies = yield [operation.call for operation in operations]
+        records += [operation.read(reply) for operation, reply in zip(operations, all_good(replies), strict=True)]
+    return records
+
+
+def columns(keys: QueueKeys, job_ids: Sequence[str], fields: Sequence[str]) -> Conversation[list[list[bytes | None]]]:
+    """Some fields of many jobs of a queue: for each field its values, None where a job has none.
+
+    A job that is gone has no field at all. Jobs come in their order, but for those that follow after some megabytes.
+    """
+    found: list[list[bytes | None]] = [[] for _ in fields]
+    names = [oq1.FieldName(field) for field in fields]
+    left = list(chunks(job_ids, _JOBS_PER_CALL))
+    while left:
+        calls = [
+            oq1.read_jobs(stream_key=keys.stream, most_bytes=_BYTES_PER_CALL, fields=names, job_ids=some)
+            for some in left
+        ]
+        replies = all_good((yield calls))
+        for reply in replies:
+            for place, column in enumerate(found):
+                column += reply[place :: len(fields)]
+        read = [len(reply) // len(fields) for reply in replies]
+        left = [some[count:] for some, count in zip(left, read, strict=True) if count < len(some)]
+    return found
+
+
+def job_ids(keys: QueueKeys, state: JobState, start: int = 0, end: int = -1) -> Conversation[list[str]]:
+    """Ids of the jobs in one state, ``start`` to ``end`` inclusive, -1 standing for the last.
+
+    Waiting jobs come in the order in which workers take them, all others oldest first. Delayed includes prioritized
+    jobs, as the wire keeps them together.
+
+    Raises:
+        UsageError: The wire keeps no list of that state, or the range runs backwards.
+    """
+    if start < 0 or end < -1:
+        raise UsageError(f"The range {start} to {end} is none; count from 0, and let -1 stand for the last job.")
+    if state is JobState.WAITING:
+        return _waiting_ids(keys, start, end)
+    if state is JobState.ACTIVE:
+        return _active_ids(keys, start, end)
+    return _ranked_ids(sorted_set(keys, state), start, end)
+
+
+def sorted_set(keys: QueueKeys, state: JobState) -> str:
+    """The sorted set in which the jobs of a state are.
+
+    Raises:
+        UsageError: The wire keeps no such set.
+    """
+    sets = {
+        JobState.DELAYED: keys.scheduled,
+        JobState.COMPLETED: keys.completed,
+        JobState.FAILED: keys.failed,
+        JobState.SUSPENDED: keys.suspended,
+    }
+    if state not in sets:
+        raise UsageError(
+            f"The wire keeps no list of jobs that are {state}; "
+            f"ask for one of {', '.join(['waiting', 'active', *map(str, sets)])}."
+        )
+    return sets[state]
+
+
+def _ranked_ids(key: str, start: int, end: int) -> Conversation[list[str]]:
+    (reply,) = all_good((yield [Call("ZRANGE", (key,), (start, end))]))
+    return texts(reply)
+
+
+def _slice(ids: list[str], start: int, end: int) -> list[str]:
+    return ids[start:] if end < 0 else ids[start : end + 1]
+
+
+def _waiting_ids(keys: QueueKeys, start: int, end: int) -> Conversation[list[str]]:
+    """Lists first, then what the stream has not yet handed out: everything behind the group's last delivery."""
+    last = yield from handed_out_until(keys)
+    limit = () if end < 0 else ("COUNT", end + 1)
+    leftmost = 0 if end < 0 else -1 - end  # workers take from the right end of both lists
+    priority, lifo, entries = all_good(
+        (
+            yield [
+                Call("LRANGE", (keys.priority,), (leftmost, -1)),
+                Call("LRANGE", (keys.lifo,), (leftmost, -1)),
+                Call("XRANGE", (keys.stream,), (f"({last}", "+", *limit)),
+            ]
+        )
+    )
+    ids = [*reversed(texts(priority)), *reversed(texts(lifo)), *(pairs(fields)["jobId"] for _, fields in entries)]
+    return _slice(ids, start, end)
+
+
+def _active_ids(keys: QueueKeys, start: int, end: int) -> Conversation[list[str]]:
+    ids: list[str] = []
+    from_lists: list[str] = []
+    ask_lists = [glidemq.get_active_list_job_ids(id_key=keys.id)]
+    after = "-"
+    while True:
+        page, *listed = yield [Call("XPENDING", (keys.stream,), (GROUP, after, "+", BATCH_SIZE)), *ask_lists]
+        for reply in all_good(listed):
+            from_lists, ask_lists = texts(reply), []
+        pending = [text(entry[0]) for entry in without_group(page, [])]
+        replies = yield [Call("XRANGE", (keys.stream,), (entry_id, entry_id)) for entry_id in pending]
+        ids += [pairs(reply[0][1]).get("jobId", "") for reply in all_good(replies) if reply]
+        if len(pending) < BATCH_SIZE or 0 <= end < len(ids):
+            break
+        after = f"({pending[-1]}"
+    # A list job that went back through the stream is told of twice by other libraries.
+    return _slice(list(dict.fromkeys([*ids, *from_lists])), start, end)
+
+
+def logs(keys: QueueKeys, job_id: str, start: int = 0, end: int = -1) -> Operation[list[str]]:
+    """The job's log lines, ``start`` to ``end`` inclusive."""
+    return Operation(Call("LRANGE", (keys.log(job_id),), (start, end)), texts)
+
+
+def children(keys: QueueKeys, job_id: str) -> Conversation[list[ParentRef]]:
+    """The jobs that this one waits for, or waited for, in the order of their names."""
+    (reply,) = all_good((yield [Call("SMEMBERS", (keys.deps(job_id),))]))
+    return [ref for ref in map(ParentRef.of_member, sorted(texts(reply))) if ref is not None]
+
+
+def count_children(keys: QueueKeys, job_id: str) -> Operation[int]:
+    """How many these are."""
+    return Operation(Call("SCARD", (keys.deps(job_id),)), integer)
+
+
+def children_values(keys: QueueKeys, job_id: str) -> Conversation[list[tuple[ParentRef, Any]]]:
+    """What these jobs returned; those without a result, or not there any more, are left out."""
+    values: list[tuple[ParentRef, Any]] = []
+    refs = yield from children(keys, job_id)
+    for piece in chunks(refs):
+        replies = all_good((yield [Call("HGET", (ref.keys.job(ref.job_id),), ("returnvalue",)) for ref in piece]))
+        stored = zip(piece, map(optional_text, replies), strict=True)
+        values += [(ref, codec.decode(text, "The child's result")) for ref, text in stored if text is not None]
+    return values
+
+
+def parents(keys: QueueKeys, job_id: str) -> Conversation[list[ParentRef]]:
+    """The jobs that wait for this one, in the order of their names."""
+    members, named = all_good(
+        (
+            yield [
+                Call("SMEMBERS", (keys.parents(job_id),)),
+                Call("HMGET", (keys.job(job_id),), ("parentId", "parentQueue")),
+            ]
+        )
+    )
+    if found := [ref for ref in map(ParentRef.of_member, sorted(texts(members))) if ref is not None]:
+        return found
+    parent_id, queue = map(optional_text, named)
+    return [ParentRef(QueueKeys(queue or keys.queue, keys.prefix), parent_id)] if parent_id else []

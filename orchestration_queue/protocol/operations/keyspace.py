@@ -1,0 +1,125 @@
+"""What no key lists, found by a walk over the server's keys: queues, flows, and what belongs to a queue."""
+
+from __future__ import annotations
+
+import re
+
+from orchestration_queue.options import name_problem
+from orchestration_queue.protocol.call import Call, integer, text, texts
+from orchestration_queue.protocol.keys import QueueKeys
+from orchestration_queue.protocol.operations.conversation import BATCH_SIZE, Conversation, all_good, chunks
+from orchestration_queue.protocol.operations.queue_state import groups
+
+__all__ = [
+    "FIRST_PAGE",
+    "active_jobs",
+    "flow_dependencies",
+    "literal",
+    "queue_names",
+    "queue_pattern",
+    "remove_queue",
+    "scan",
+    "scan_page",
+]
+
+
+def active_jobs(keys: QueueKeys) -> Conversation[int]:
+    """How many jobs any worker holds, of lists, of the stream, or of a broadcast; in one trip."""
+    described, (listed,) = yield from groups(keys, Call("GET", (keys.list_active,)))
+    return sum(int(group["pending"]) for group in described) + max(0, int(listed or 0))
+
+
+def remove_queue(keys: QueueKeys) -> Conversation[int]:
+    """Remove every key of a queue; returns how many. Walks all keys of the queue's server. May be sent again anywhere.
+
+    What workers take jobs from goes first, so that none starts any more; with it the sequence numbers of ordering
+    keys, since those of jobs that are added meanwhile must not run ahead of their group's. The counter of ids goes
+    last: as long as jobs are left, a job that is added meanwhile must not be given the id of one of them.
+    """
+    last = [keys.id, keys.meta]
+    first = [keys.stream, keys.priority, keys.lifo, keys.scheduled, keys.schedulers, keys.named("ordering")]
+    removed = yield from _unlink(first)
+    cursor = FIRST_PAGE
+    while True:
+        page, cursor = yield from scan_page(queue_pattern(keys, "*"), cursor, keys.stream)
+        removed += yield from _unlink([key for key in page if key not in last])
+        if cursor == FIRST_PAGE:
+            break
+    all_good((yield [Call("SREM", (keys.usage_queues,), (keys.queue,))]))
+    return removed + (yield from _unlink(last))
+
+
+def _unlink(found: list[str]) -> Conversation[int]:
+    if not found:
+        return 0
+    (reply,) = all_good((yield [Call("UNLINK", tuple(found))]))
+    return integer(reply)
+
+
+FIRST_PAGE = "0"
+"""Where a walk begins; it has ended when a page says the same."""
+
+
+def scan_page(pattern: str, cursor: str, near: str | None = None) -> Conversation[tuple[list[str], str]]:
+    """One page of a walk: the matching ones of about 1,000 keys, and where to go on. A key may come twice."""
+    (reply,) = all_good((yield [Call("SCAN", args=(cursor, "MATCH", pattern, "COUNT", BATCH_SIZE), near=near)]))
+    return texts(reply[1]), text(reply[0])
+
+
+def scan(pattern: str, near: str | None = None) -> Conversation[list[str]]:
+    """All matching keys, sorted."""
+    found: set[str] = set()
+    cursor = FIRST_PAGE
+    while True:
+        page, cursor = yield from scan_page(pattern, cursor, near)
+        found.update(page)
+        if cursor == FIRST_PAGE:
+            return sorted(found)
+
+
+def literal(word: str) -> str:
+    """The word as a pattern that matches nothing else."""
+    return re.sub(r"([*?\[\]^\\-])", r"\\\1", word)
+
+
+def queue_pattern(keys: QueueKeys, name: str) -> str:
+    """The keys of one queue whose own part matches a pattern."""
+    return f"{literal(keys.base)}:{name}"
+
+
+_QUEUE_KEYS = ("id", "stream", "meta", "schedulers")
+"""Each queue that was ever used has one of these."""
+
+
+def queue_names(prefix: str) -> Conversation[list[str]]:
+    """Names of all queues that one server holds under a key prefix. Walks all its keys."""
+    keys = yield from scan(f"{literal(prefix)}:{{*}}:[ims]*")
+    shape = re.compile(re.escape(prefix) + r":\{(.*)\}:(?:" + "|".join(_QUEUE_KEYS) + ")")
+    # Flows of the HTTP proxy look alike, but their names are none a queue can have.
+    names = {match[1] for key in keys if (match := shape.fullmatch(key))}
+    return sorted(name for name in names if name_problem(name) is None)
+
+
+def flow_dependencies(keys: QueueKeys, flow_id: str) -> Conversation[dict[tuple[str, str], list[tuple[str, str]]]]:
+    """Which jobs of a flow wait for which, found from the part of it in one queue. Walks all keys.
+
+    Returns:
+        By queue and job id, the queues and ids of the jobs it waits for.
+    """
+    start = len(keys.job(""))
+    found = yield from scan(f"{literal(keys.job(flow_id))}.*", keys.stream)
+    todo = [(keys.queue, key[start:]) for key in found if ":" not in key[start:]]
+    graph: dict[tuple[str, str], list[tuple[str, str]]] = {}
+    while todo:
+        for piece in chunks(todo):
+            replies = yield [Call("SMEMBERS", (QueueKeys(queue, keys.prefix).deps(job_id),)) for queue, job_id in piece]
+            for job, reply in zip(piece, all_good(replies), strict=True):
+                members = sorted(texts(reply))
+                graph[job] = [_queue_and_id(member) for member in members if f":{flow_id}." in member]
+        todo = sorted({dep for deps in graph.values() for dep in deps} - graph.keys())
+    return graph
+
+
+def _queue_and_id(member: str) -> tuple[str, str]:
+    base, _, job_id = member.rpartition(":")
+    return base.partition("{")[2].rstrip("}"), job_id

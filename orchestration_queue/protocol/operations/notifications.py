@@ -1,0 +1,151 @@
+"""Notifications: outcomes of ended jobs for the jobs that depend on them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+
+from orchestration_queue.protocol.call import Operation, Reply, texts
+from orchestration_queue.protocol.functions import oq1
+from orchestration_queue.protocol.keys import QueueKeys
+from orchestration_queue.protocol.operations.conversation import Conversation, all_good
+
+__all__ = [
+    "MOST_CHANGES",
+    "MOST_NODES",
+    "NONE_PENDING",
+    "Notification",
+    "PendingNotifications",
+    "Propagated",
+    "notify",
+    "notify_all",
+    "propagate",
+    "read_notifications",
+    "read_propagated",
+]
+
+MOST_NODES = 1000
+"""Nodes and ids that one call should name at most, so that it does not block other clients for long."""
+
+MOST_CHANGES = 1000
+"""Jobs that one call may change beyond those it names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Notification:
+    """What a job that waits is to be told.
+
+    Attributes:
+        queue: The queue of the job that waits.
+        dependent: Its id.
+        member: The ended job's name among what it waits for.
+        outcome: ``success``, ``failed``, ``upstream_failed`` or ``skipped``.
+    """
+
+    queue: str
+    dependent: str
+    member: str
+    outcome: str
+
+
+@dataclass(frozen=True, slots=True)
+class PendingNotifications:
+    """What a call could not notify the jobs that wait, and the caller should. It may be told twice.
+
+    Attributes:
+        news: For jobs of other queues, which may be on other servers.
+        job_ids: Ended jobs of the call's own queue whose dependents remain, because one call only does so much.
+    """
+
+    news: tuple[Notification, ...] = ()
+    job_ids: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.news or self.job_ids)
+
+    def __add__(self, other: PendingNotifications) -> PendingNotifications:
+        return PendingNotifications(self.news + other.news, self.job_ids + other.job_ids)
+
+
+NONE_PENDING = PendingNotifications()
+"""Nothing is left to be told."""
+
+
+def read_notifications(news: Reply, job_ids: Reply) -> PendingNotifications:
+    """Read what a function leaves to its caller: queue, dependent, member, outcome in a row; and ids."""
+    return PendingNotifications(
+        tuple(Notification(*one) for one in zip(*[iter(texts(news))] * 4, strict=True)), tuple(texts(job_ids))
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Propagated:
+    """What outcomes meant for the jobs that wait.
+
+    Attributes:
+        decisions: ``run``, ``upstream_failed`` or ``skipped`` by the id of each job that was decided.
+        pending: What remains to be told.
+    """
+
+    decisions: dict[str, str] = field(default_factory=dict)
+    pending: PendingNotifications = NONE_PENDING
+
+
+def read_propagated(reply: Reply) -> Propagated:
+    """Read what a function decided, and what it leaves to its caller."""
+    decided, news, job_ids = reply
+    words = iter(texts(decided))
+    return Propagated(dict(zip(words, words, strict=True)), read_notifications(news, job_ids))
+
+
+def propagate(
+    keys: QueueKeys, now_ms: int, *, job_ids: Sequence[str] = (), news: Sequence[Notification] = ()
+) -> Operation[Propagated]:
+    """Tell the jobs that wait what became of ended ones; told twice, it counts once.
+
+    Args:
+        keys: The queue.
+        now_ms: Epoch milliseconds by the caller's clock.
+        job_ids: Ended jobs of the queue, whose dependents are to know; one that has not ended is passed over.
+        news: What jobs of this queue are to know of those of other queues.
+    """
+    call = oq1.propagate(
+        stream_key=keys.stream,
+        failed_key=keys.failed,
+        events_key=keys.events,
+        metrics_failed_key=keys.metrics_failed,
+        ratelimited_key=keys.ratelimited,
+        now_ms=now_ms,
+        limit=MOST_CHANGES,
+        news=[oq1.ForeignOutcome(dependent=told.dependent, member=told.member, outcome=told.outcome) for told in news],
+        job_ids=job_ids,
+    )
+    return Operation(call, read_propagated)
+
+
+def notify(
+    keys: QueueKeys, pending: PendingNotifications, now_ms: int
+) -> Iterator[tuple[QueueKeys, Operation[Propagated]]]:
+    """Tell what a call on the queue of ``keys`` left pending: each operation, with the queue that it is about.
+
+    What these leave pending in turn is to be told the same way, until there is nothing; :func:`notify_all` does so.
+    """
+    for start in range(0, len(pending.job_ids), MOST_NODES):
+        yield keys, propagate(keys, now_ms, job_ids=pending.job_ids[start : start + MOST_NODES])
+    ordered = sorted(pending.news, key=lambda one: one.queue)
+    for queue, group in groupby(ordered, key=lambda one: one.queue):
+        there, news = QueueKeys(queue, keys.prefix), list(group)
+        for start in range(0, len(news), MOST_NODES):
+            yield there, propagate(there, now_ms, news=news[start : start + MOST_NODES])
+
+
+def notify_all(left: Sequence[tuple[QueueKeys, PendingNotifications]], now_ms: int) -> Conversation[None]:
+    """Tell all that calls on these queues left pending, and what that leads to.
+
+    Raises:
+        ServerError: A queue refused to be told. Of the same trip, the others have been.
+    """
+    while todo := [told for keys, pending in left for told in notify(keys, pending, now_ms)]:
+        replies = all_good((yield [operation.call for _, operation in todo]))
+        left = [(keys, operation.read(reply).pending) for (keys, operation), reply in zip(todo, replies, strict=True)]

@@ -1,0 +1,197 @@
+"""Counts of a queue, its worker group's position, and its metrics by minute."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from orchestration_queue.protocol.call import Call, Operation, Reply, integer, text
+from orchestration_queue.protocol.keys import GROUP, QueueKeys
+from orchestration_queue.protocol.operations.conversation import Conversation, all_good, chunks
+from orchestration_queue.protocol.operations.event_log import FIRST_EVENT
+from orchestration_queue.protocol.record import pairs, when
+from orchestration_queue.states import JobState
+
+__all__ = [
+    "MINUTE_MS",
+    "JobCounts",
+    "Metrics",
+    "MetricsMinute",
+    "count",
+    "counts",
+    "finished_count",
+    "groups",
+    "handed_out_until",
+    "last_delivered",
+    "metrics",
+    "oldest_ready_ms",
+    "without_group",
+]
+
+MINUTE_MS = 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsMinute:
+    """The jobs that ended within one minute.
+
+    Attributes:
+        at: When the minute began.
+        count: How many there were.
+        mean_duration: How long their last attempts took on average.
+    """
+
+    at: datetime
+    count: int
+    mean_duration: timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class Metrics:
+    """The jobs that ended in one way within a time, minute by minute.
+
+    Attributes:
+        kind: ``completed`` or ``failed``.
+        kept: How many such jobs the queue still keeps, of any time.
+        minutes: The minutes in which any ended, oldest first.
+    """
+
+    kind: JobState
+    kept: int
+    minutes: tuple[MetricsMinute, ...]
+
+    @property
+    def count(self) -> int:
+        """How many ended within the time, kept or not."""
+        return sum(minute.count for minute in self.minutes)
+
+
+def metrics(keys: QueueKeys, kind: JobState, start_ms: int, end_ms: int) -> Conversation[Metrics]:
+    """Read the minutes from that of ``start_ms`` to that of ``end_ms``, both included; a day takes one trip.
+
+    Only these minutes are asked for, since the wire drops old ones of busy queues only.
+    """
+    first = start_ms - start_ms % MINUTE_MS
+    key, ended = (
+        (keys.metrics_completed, keys.completed) if kind is JobState.COMPLETED else (keys.metrics_failed, keys.failed)
+    )
+    pieces = list(chunks(range(first, end_ms + 1, MINUTE_MS)))
+    asked = [Call("HMGET", (key,), tuple(f"m:{at}:{part}" for at in piece for part in "cd")) for piece in pieces]
+    kept, *replies = all_good((yield [Call("ZCARD", (ended,)), *asked]))
+    minutes = [minute for piece, reply in zip(pieces, replies, strict=True) for minute in _read_minutes(piece, reply)]
+    return Metrics(kind, kept, tuple(minutes))
+
+
+def _read_minutes(minutes: Sequence[int], reply: Reply) -> list[MetricsMinute]:
+    values = [float(value or 0) for value in reply]
+    return [
+        MetricsMinute(at, int(count), timedelta(milliseconds=round(total_ms / count)))
+        for at_ms, count, total_ms in zip(minutes, values[::2], values[1::2], strict=True)
+        if count > 0 and (at := when(at_ms)) is not None
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class JobCounts:
+    """How many jobs of a queue are in each state.
+
+    Attributes:
+        waiting: Ready to be taken.
+        active: With a worker.
+        delayed: Due later, prioritized and not yet promoted, or pausing before a retry.
+        completed: Finished well and kept.
+        failed: Failed for good and kept.
+        suspended: Put aside by their handlers until a signal arrives.
+    """
+
+    waiting: int
+    active: int
+    delayed: int
+    completed: int
+    failed: int
+    suspended: int = 0
+
+
+def counts(keys: QueueKeys) -> Conversation[JobCounts]:
+    """Count the queue's jobs by state, in one trip."""
+    replies = yield [
+        Call("XLEN", (keys.stream,)),
+        Call("XPENDING", (keys.stream,), (GROUP,)),
+        Call("LLEN", (keys.lifo,)),
+        Call("LLEN", (keys.priority,)),
+        Call("GET", (keys.list_active,)),
+        Call("ZCARD", (keys.scheduled,)),
+        Call("ZCARD", (keys.completed,)),
+        Call("ZCARD", (keys.failed,)),
+        Call("ZCARD", (keys.suspended,)),
+    ]
+    pending = without_group(replies.pop(1), [0])[0]
+    entries, lifo, priority, list_active, delayed, completed, failed, suspended = all_good(replies)
+    return JobCounts(
+        waiting=max(0, entries - pending) + lifo + priority,
+        active=pending + max(0, int(list_active or 0)),
+        delayed=delayed,
+        completed=completed,
+        failed=failed,
+        suspended=suspended,
+    )
+
+
+def count(keys: QueueKeys) -> Conversation[int]:
+    """Count the jobs that are ready or with a worker, in one trip."""
+    entries, lifo, priority, list_active = all_good(
+        (
+            yield [
+                Call("XLEN", (keys.stream,)),
+                Call("LLEN", (keys.lifo,)),
+                Call("LLEN", (keys.priority,)),
+                Call("GET", (keys.list_active,)),
+            ]
+        )
+    )
+    return int(entries + lifo + priority) + max(0, int(list_active or 0))
+
+
+def finished_count(keys: QueueKeys, state: JobState) -> Operation[int]:
+    """How many jobs the queue keeps that completed, or that failed."""
+    return Operation(Call("ZCARD", (keys.completed if state is JobState.COMPLETED else keys.failed,)), integer)
+
+
+def without_group(reply: Reply, default: Reply) -> Reply:
+    """A reply about the workers' group, or the default while no worker has ever made the group (or its stream)."""
+    if isinstance(reply, Exception):
+        if any(sign in str(reply) for sign in ("NOGROUP", "no such key")):
+            return default
+        raise reply
+    return reply
+
+
+def groups(keys: QueueKeys, *more: Call) -> Conversation[tuple[list[dict[str, str]], list[Reply]]]:
+    """The groups that read the queue's stream, described in the server's words; with the replies to further calls."""
+    described, *replies = yield [Call("XINFO", args=("GROUPS", keys.stream), near=keys.stream), *more]
+    flat = without_group(described, [])
+    # Some values are numbers, or absent.
+    words = [[word if isinstance(word, bytes) else str(word).encode() for word in group] for group in flat]
+    return [pairs(group) for group in words], all_good(replies)
+
+
+def handed_out_until(keys: QueueKeys) -> Conversation[str]:
+    """Id of the last stream entry that any worker was given; the stream's beginning when there is none."""
+    described, _ = yield from groups(keys)
+    return last_delivered(described)
+
+
+def last_delivered(described: Sequence[Mapping[str, str]]) -> str:
+    """The same, of groups that were described."""
+    return next((group["last-delivered-id"] for group in described if group["name"] == GROUP), FIRST_EVENT)
+
+
+def oldest_ready_ms(keys: QueueKeys) -> Conversation[int | None]:
+    """Since when the job has been ready that waits longest in the stream, in two trips; None when none does.
+
+    Prioritized and LIFO jobs are left out: their lists do not say since when they are ready.
+    """
+    last = yield from handed_out_until(keys)
+    (entries,) = all_good((yield [Call("XRANGE", (keys.stream,), (f"({last}", "+", "COUNT", 1))]))
+    return int(text(entries[0][0]).partition("-")[0]) if entries else None

@@ -1,0 +1,100 @@
+"""The workers of a queue: registration, group membership, and who is alive."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import datetime
+
+from orchestration_queue.protocol.call import Call, Operation, optional_text
+from orchestration_queue.protocol.codec import dump_json
+from orchestration_queue.protocol.keys import GROUP, QueueKeys
+from orchestration_queue.protocol.operations.conversation import Conversation, all_good, chunks
+from orchestration_queue.protocol.operations.keyspace import queue_pattern, scan
+from orchestration_queue.protocol.record import when
+
+__all__ = [
+    "WorkerInfo",
+    "create_group",
+    "is_paused",
+    "leave_group",
+    "name_dead_letter_queue",
+    "register",
+    "unregister",
+    "workers",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerInfo:
+    """A worker that is alive, or was a moment ago.
+
+    Attributes:
+        id: Its name among the queue's consumers.
+        host: The machine it runs on.
+        pid: Its process there.
+        started_at: When it started, by its own clock.
+        active_jobs: How many jobs it ran when it last told.
+    """
+
+    id: str
+    host: str
+    pid: int
+    started_at: datetime
+    active_jobs: int
+
+
+def workers(keys: QueueKeys) -> Conversation[list[WorkerInfo]]:
+    """The registered workers, the oldest first. Walks all keys of the queue's server; then one read for each 1,000."""
+    registered = yield from scan(queue_pattern(keys, "w:*"), keys.stream)
+    found = []
+    for piece in chunks(registered):
+        (replies,) = all_good((yield [Call("MGET", tuple(piece))]))
+        told = zip(piece, map(optional_text, replies), strict=True)
+        found += [info for key, text in told if text and (info := _read_worker(key.rpartition(":w:")[2], text))]
+    return sorted(found, key=lambda info: (info.started_at, info.id))
+
+
+def _read_worker(consumer: str, stored: str) -> WorkerInfo | None:
+    """A registration of any language; None when it says too little."""
+    try:
+        told = json.loads(stored)
+        host, pid, started_ms = told["addr"], told["pid"], told["startedAt"]
+        if not isinstance(host, str) or (started_at := when(int(started_ms))) is None:
+            return None
+        return WorkerInfo(consumer, host, int(pid), started_at, int(told.get("activeJobs") or 0))
+    except (ValueError, TypeError, KeyError, OverflowError, OSError):
+        return None
+
+
+def create_group(keys: QueueKeys, group: str = GROUP, start_from: str = "0") -> Call:
+    """Make the workers' group; the server says BUSYGROUP when it is there already."""
+    return Call("XGROUP", args=("CREATE", keys.stream, group, start_from, "MKSTREAM"), near=keys.stream)
+
+
+def leave_group(keys: QueueKeys, consumer: str, group: str = GROUP) -> tuple[Call, Call]:
+    """Look whether the consumer holds anything, and (only then sensible) remove it."""
+    return (
+        Call("XPENDING", (keys.stream,), (group, "-", "+", 1, consumer)),
+        Call("XGROUP", args=("DELCONSUMER", keys.stream, group, consumer), near=keys.stream),
+    )
+
+
+def register(keys: QueueKeys, consumer: str, description: dict[str, object], ttl_ms: int) -> Call:
+    """Tell the queue that this worker is alive, for the next ``ttl_ms``."""
+    return Call("SET", (keys.worker(consumer),), (dump_json(description), "PX", ttl_ms))
+
+
+def unregister(keys: QueueKeys, consumer: str) -> Call:
+    """Tell the queue that this worker has left."""
+    return Call("DEL", (keys.worker(consumer),))
+
+
+def name_dead_letter_queue(keys: QueueKeys, name: str) -> Call:
+    """Tell the queue's readers where its dead letters are."""
+    return Call("HSET", (keys.meta,), ("deadLetterQueueName", name))
+
+
+def is_paused(keys: QueueKeys) -> Operation[bool]:
+    """Whether the queue asks its workers to take nothing."""
+    return Operation(Call("HGET", (keys.meta,), ("paused",)), lambda reply: reply == b"1")
