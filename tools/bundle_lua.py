@@ -11,7 +11,7 @@ from lua_python import write_module
 
 ROOT = Path(__file__).resolve().parent.parent
 PROTOCOL = ROOT / "orchestration_queue" / "protocol"
-LIBRARIES = {"glidemq": "glidemq_", "orchestration_queue_1": "oq1_"}
+LIBRARIES = {"glidemq": "glidemq_", "orchestration_queue_1": "oq1_", "chasquimq": "chasquimq_"}
 """Each library's name and what its function names begin with. The prefix without ``_`` names the Python module."""
 
 

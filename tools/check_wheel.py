@@ -8,6 +8,7 @@ from pathlib import Path
 
 REQUIRED = (
     "orchestration_queue/py.typed",
+    "orchestration_queue/protocol/lua/chasquimq.lua",
     "orchestration_queue/protocol/lua/glidemq.lua",
     "orchestration_queue/protocol/lua/orchestration_queue_1.lua",
     "orchestration_queue/spark/listener.jar",

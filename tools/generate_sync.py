@@ -21,7 +21,11 @@ ROOT = Path(__file__).resolve().parent.parent
 SOURCE = "_async"
 TARGET = "_sync"
 
-PACKAGES: Sequence[str] = ("orchestration_queue/server", "orchestration_queue/client")
+PACKAGES: Sequence[str] = (
+    "orchestration_queue/server",
+    "orchestration_queue/client",
+    "orchestration_queue/dialects/chasquimq",
+)
 """Packages whose `_async` folder has a `_sync` twin."""
 
 PHRASES: Sequence[tuple[str, str]] = (

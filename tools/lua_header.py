@@ -6,7 +6,7 @@ One line per fact::
     --- @queue id!                            `queue` is the key `id` without its name; `!` refuses another ending
     --- @key   id            string           counter of automatic ids
     --- @key?  parent_deps   set              may be left out by callers
-    --- @arg   job_name      text             text, json, int, number or flag ("0" or "1")
+    --- @arg   job_name      text             text, bytes, json, int, number or flag ("0" or "1")
     --- @arg   priority      int?             nil when it is no number; without `?` that is an error
     --- @arg   delay_ms      int =0           with a default
     --- @arg   child_count   int #children    the length of a list that follows
@@ -28,7 +28,7 @@ from pathlib import Path
 
 __all__ = ["Argument", "Contract", "HeaderError", "Key", "Repeated", "read_contract"]
 
-_TYPES = {"text", "json", "int", "number", "flag"}
+_TYPES = {"text", "bytes", "json", "int", "number", "flag"}
 _FACT = re.compile(r"@(?P<tag>\w+)(?P<mark>[?*]?)\s+(?P<body>.*)")
 _KEY = re.compile(r"(?P<name>[a-z_]+)\s+(?P<type>[a-z]+)\s*(?P<what>.*)")
 _ARGUMENT = re.compile(

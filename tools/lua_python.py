@@ -11,7 +11,7 @@ from lua_header import Argument, Contract, Key, Repeated
 
 __all__ = ["snake", "write_module"]
 
-_PYTHON_TYPES = {"text": "str", "json": "str", "int": "int", "number": "float", "flag": "bool"}
+_PYTHON_TYPES = {"text": "str", "bytes": "bytes", "json": "str", "int": "int", "number": "float", "flag": "bool"}
 _DEFAULTS = {"text": '"{}"', "json": '"{}"', "int": "{}", "number": "{}"}
 _WIDTH = 120
 

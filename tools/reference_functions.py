@@ -16,6 +16,10 @@ _LIBRARIES = {
         "which a client there loads in place of ours.",
     ),
     "orchestration_queue_1": ("oq1_", "What the wire lacks, on the same keys."),
+    "chasquimq": (
+        "chasquimq_",
+        "What ChasquiMQ's own engine needs Redis 8.6 for, on ChasquiMQ's keys. Only its clients load it.",
+    ),
 }
 
 
@@ -30,7 +34,7 @@ def functions(note: str) -> str:
         "",
         note,
         "",
-        "Both are small Lua modules in `lua/`; `oq library dump` prints the text that is loaded, `oq library status`",
+        "All are small Lua modules in `lua/`; `oq library dump` prints the text that is loaded, `oq library status`",
         "says what a server has. Clients and workers call these functions for you. Keys come first, in this order,",
         "then the arguments.",
         "",

@@ -9,10 +9,11 @@ import re
 import pytest
 
 from orchestration_queue import client, server
+from orchestration_queue.dialects import chasquimq
 
 PAIRS = [
     (getattr(module, name), getattr(module, name.removeprefix("Async")))
-    for module in (client, server)
+    for module in (client, server, chasquimq)
     for name in module.__all__
     if name.startswith("Async")
 ]
@@ -41,6 +42,7 @@ def _members(face: type) -> dict[str, str]:
 def test_every_async_client_has_a_sync_twin() -> None:
     assert {face.__name__ for face, _ in PAIRS} == {
         "AsyncBroadcast",
+        "AsyncChasquiQueue",
         "AsyncConnection",
         "AsyncDeadLetters",
         "AsyncFlow",

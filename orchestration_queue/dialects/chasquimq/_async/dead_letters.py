@@ -1,0 +1,73 @@
+"""A queue's dead letters, listed, run again and removed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from orchestration_queue.dialects.chasquimq._async.client import AsyncChasquiClient
+from orchestration_queue.dialects.chasquimq.checks import checked_count
+from orchestration_queue.dialects.chasquimq.entries import ChasquiDeadLetter, read_dead_letters, replayable
+from orchestration_queue.dialects.chasquimq.jobs import MAX_LENGTH
+from orchestration_queue.protocol.call import Call
+from orchestration_queue.protocol.functions import chasquimq as functions
+
+__all__ = ["AsyncChasquiDeadLetters"]
+
+_PAGE = 100
+
+
+class AsyncChasquiDeadLetters(AsyncChasquiClient):
+    """The part of a queue that handles its dead letters."""
+
+    _max_length = MAX_LENGTH
+
+    async def dead_letters(self, limit: int = 20, *, after: str | None = None) -> list[ChasquiDeadLetter]:
+        """List the dead letters, the oldest first.
+
+        Args:
+            limit: At most this many.
+            after: The id of a dead letter, to list those that follow it.
+        """
+        start = "-" if after is None else f"({after}"
+        args = (start, "+", "COUNT", checked_count(limit, "limit"))
+        return read_dead_letters(await self._execute(Call("XRANGE", (self.keys.dead_letters,), args), repeatable=True))
+
+    async def replay_dead_letters(
+        self, limit: int | None = None, *, ids: Sequence[str] | None = None, reason: str | None = None
+    ) -> int:
+        """Make dead jobs ready again, the oldest first, with all their attempts. What cannot be read stays.
+
+        Args:
+            limit: At most this many; None for no limit.
+            ids: Only the dead letters of these ids.
+            reason: Only those that failed for this reason.
+
+        Returns:
+            How many jobs run again.
+        """
+        left = None if limit is None else checked_count(limit, "limit", 0)
+        replayed, after = 0, None
+        while (left is None or replayed < left) and (page := await self.dead_letters(_PAGE, after=after)):
+            after = page[-1].id
+            wanted = [
+                letter
+                for letter in page
+                if (ids is None or letter.id in ids) and (reason is None or letter.reason == reason)
+            ]
+            letters = replayable(wanted)[: None if left is None else left - replayed]
+            if letters:
+                call = functions.replay(
+                    dead_letters_key=self.keys.dead_letters,
+                    stream_key=self.keys.stream,
+                    letters=letters,
+                    max_length=self._max_length,
+                )
+                replayed += int(await self._execute(call))
+        return replayed
+
+    async def purge_dead_letters(self) -> int:
+        """Remove all dead letters and return how many there were."""
+        length, _ = await self._pipeline(
+            [Call("XLEN", (self.keys.dead_letters,)), Call("DEL", (self.keys.dead_letters,))]
+        )
+        return int(length)

@@ -1,0 +1,162 @@
+"""A ChasquiMQ queue, for those who add jobs and inspect them."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from orchestration_queue.dialects.chasquimq._async.client import AsyncChasquiClient
+from orchestration_queue.dialects.chasquimq._async.dead_letters import AsyncChasquiDeadLetters
+from orchestration_queue.dialects.chasquimq._async.schedules import AsyncChasquiSchedules
+from orchestration_queue.dialects.chasquimq.backoff import BackoffSpec
+from orchestration_queue.dialects.chasquimq.checks import checked_count, checked_id
+from orchestration_queue.dialects.chasquimq.entries import (
+    ChasquiCounts,
+    count_calls,
+    read_counts,
+    read_delayed,
+    read_jobs,
+)
+from orchestration_queue.dialects.chasquimq.jobs import (
+    MAX_LENGTH,
+    ChasquiJob,
+    NewChasquiJob,
+    PreparedJob,
+    prepare_job,
+)
+from orchestration_queue.dialects.chasquimq.packing import unpack
+from orchestration_queue.errors import UsageError
+from orchestration_queue.protocol.call import Call
+from orchestration_queue.protocol.functions import chasquimq as functions
+from orchestration_queue.server import ServerUrl
+from orchestration_queue.server.clock import now_ms
+
+__all__ = ["AsyncChasquiQueue"]
+
+_BATCH = 1000
+"""How many jobs go to the server at once."""
+
+
+class AsyncChasquiQueue(AsyncChasquiDeadLetters, AsyncChasquiSchedules, AsyncChasquiClient):
+    """A queue of ChasquiMQ, which its Rust, Node and Python processes share. Connects when first needed.
+
+    Args:
+        name: The queue's name.
+        url: The server; default ``OQ_URL``, else the embedded server of this directory.
+        max_length: About how many jobs the queue may hold; beyond it the server drops the oldest.
+
+    Raises:
+        UsageError: The name is empty, or the URL cannot be read.
+
+    Attributes:
+        name: The queue's name.
+        keys: The queue's keys.
+    """
+
+    def __init__(self, name: str, *, url: str | ServerUrl | None = None, max_length: int = MAX_LENGTH) -> None:
+        super().__init__(name, url=url)
+        self._max_length = checked_count(max_length, "max_length")
+
+    async def add(
+        self,
+        name: str,
+        data: Any = None,
+        *,
+        delay: timedelta | float | None = None,
+        delay_until: datetime | None = None,
+        attempts: int | None = None,
+        backoff: BackoffSpec | timedelta | float | None = None,
+        job_id: str | None = None,
+    ) -> ChasquiJob:
+        """Add a job.
+
+        Args:
+            name: Its name, up to 256 bytes; may be empty.
+            data: Anything MessagePack can carry.
+            delay: How long it waits before it may run: a duration, or seconds.
+            delay_until: When it may run, instead of `delay`.
+            attempts: How often its handler may run; default the worker's.
+            backoff: The pauses between attempts; a duration, or seconds, for equal ones; default the worker's.
+            job_id: Its id. While it waits, and an hour longer, further jobs of that id are not added.
+
+        Returns:
+            The job; ``is_new`` is False when its id was taken and nothing was added.
+
+        Raises:
+            UsageError: The wire cannot carry a value; nothing was sent.
+        """
+        new = NewChasquiJob(name, data, delay, delay_until, attempts, backoff, job_id)
+        prepared = self._prepare(new)
+        if len(prepared.calls) == 1:
+            return prepared.added(await self._execute(prepared.calls[0]))
+        return prepared.added((await self._pipeline(prepared.calls))[-1])
+
+    async def add_bulk(self, jobs: Iterable[NewChasquiJob]) -> list[ChasquiJob]:
+        """Add many jobs, 1,000 per exchange. All are checked before the first is sent.
+
+        Returns:
+            A job for each given, in the same order.
+
+        Raises:
+            UsageError: The wire cannot carry a value; none was sent.
+            ServerError: The server refused a job; others were added.
+        """
+        prepared = [self._prepare(new) for new in jobs]
+        added: list[ChasquiJob] = []
+        for first in range(0, len(prepared), _BATCH):
+            batch = prepared[first : first + _BATCH]
+            replies = iter(await self._pipeline([call for job in batch for call in job.calls]))
+            added.extend(job.added([next(replies) for _ in job.calls][-1]) for job in batch)
+        return added
+
+    def _prepare(self, new: NewChasquiJob) -> PreparedJob:
+        if not isinstance(new, NewChasquiJob):
+            raise UsageError(f"A job to add must be a NewChasquiJob, got {new!r}; pass `NewChasquiJob(name, data)`.")
+        return prepare_job(self.keys, new, now_ms(), secrets.randbits, self._max_length)
+
+    async def cancel(self, job_id: str) -> bool:
+        """Remove a job that waits for its time.
+
+        Returns:
+            False when it does not wait, or when a client of the original added it without an id.
+        """
+        keys, checked = self.keys, checked_id(job_id)
+        call = functions.cancel(
+            delayed_key=keys.delayed, index_key=keys.index(checked), marker_key=keys.marker(checked)
+        )
+        return bool(await self._execute(call))
+
+    async def find_result(self, job_id: str) -> Any:
+        """Return what a job's handler returned; None when it has not completed, returned None, or it expired."""
+        return (await self.find_results([job_id]))[0]
+
+    async def find_results(self, job_ids: Sequence[str]) -> list[Any]:
+        """Return the results of many jobs, in the same order; None where there is none."""
+        calls = [Call("GET", (self.keys.result(checked_id(job_id)),)) for job_id in job_ids]
+        replies = await self._pipeline(calls, repeatable=True)
+        return [None if packed is None else unpack(packed, "The job's result") for packed in replies]
+
+    async def list_jobs(self, limit: int = 20) -> list[ChasquiJob]:
+        """List the jobs that are ready or running, the oldest first. Those that cannot be read are left out."""
+        call = Call("XRANGE", (self.keys.stream,), ("-", "+", "COUNT", checked_count(limit, "limit")))
+        return read_jobs(self.name, await self._execute(call, repeatable=True))
+
+    async def list_delayed(self, limit: int = 20) -> list[tuple[datetime, ChasquiJob]]:
+        """List the jobs that wait for their time, the next first, each with its time."""
+        args = (0, checked_count(limit, "limit") - 1, "WITHSCORES")
+        reply = await self._execute(Call("ZRANGE", (self.keys.delayed,), args), repeatable=True)
+        return read_delayed(self.name, reply)
+
+    async def counts(self) -> ChasquiCounts:
+        """Count the queue's jobs."""
+        return read_counts(await self._pipeline(count_calls(self.keys), repeatable=True))
+
+    async def pause(self) -> None:
+        """Have workers start no further jobs. Those of chasquimq 1.3.0 ignore it; later ones heed it."""
+        await self._execute(Call("SET", (self.keys.paused,), ("1",)), repeatable=True)
+
+    async def resume(self) -> None:
+        """Have workers start jobs again."""
+        await self._execute(Call("DEL", (self.keys.paused,)), repeatable=True)

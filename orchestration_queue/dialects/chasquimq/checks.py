@@ -1,0 +1,141 @@
+"""Values checked where they enter, before anything is sent."""
+
+from __future__ import annotations
+
+import math
+from datetime import datetime, timedelta
+from typing import Any, get_args
+
+from orchestration_queue.dialects.chasquimq.backoff import BackoffSpec
+from orchestration_queue.dialects.chasquimq.envelope import RetryOverride
+from orchestration_queue.dialects.chasquimq.packing import pack
+from orchestration_queue.dialects.chasquimq.repeat import CronPattern, EveryPattern, MissedFires, Pattern, RepeatSpec
+from orchestration_queue.errors import InvalidNameError, InvalidOptionError, UsageError
+
+__all__ = ["build_spec", "checked_count", "checked_id", "checked_name", "duration_ms", "moment_ms", "retry_override"]
+
+MAX_NAME_BYTES = 256
+_MAX_MS = 2**53
+
+
+def checked_name(name: object) -> str:
+    """Return a job's name.
+
+    Raises:
+        InvalidNameError: It is not text, or longer than 256 bytes.
+    """
+    if not isinstance(name, str):
+        raise InvalidNameError(f"A job's name must be a string, got {name!r}.")
+    if (size := len(name.encode(errors="surrogatepass"))) > MAX_NAME_BYTES:
+        raise InvalidNameError(f"A job's name must have at most {MAX_NAME_BYTES} bytes, got {size}; shorten it.")
+    return name
+
+
+def checked_id(job_id: object) -> str:
+    """Return a job's id.
+
+    Raises:
+        InvalidNameError: It is not text, or blank.
+    """
+    if not isinstance(job_id, str) or not job_id.strip():
+        raise InvalidNameError(f"A job's id must be a non-blank string, got {job_id!r}.")
+    return job_id
+
+
+def checked_count(count: object, option: str, least: int = 1) -> int:
+    """Return a count.
+
+    Raises:
+        InvalidOptionError: It is not a whole number, or too small.
+    """
+    if isinstance(count, bool) or not isinstance(count, int) or count < least:
+        raise InvalidOptionError(f"`{option}` must be a whole number >= {least}, got {count!r}.")
+    return count
+
+
+def duration_ms(duration: object, option: str, least: int = 0) -> int:
+    """Return a duration, or a number of seconds, in whole milliseconds.
+
+    Raises:
+        InvalidOptionError: It is neither, or outside the limits.
+    """
+    seconds = duration.total_seconds() if isinstance(duration, timedelta) else duration
+    if isinstance(seconds, int | float) and not isinstance(seconds, bool) and math.isfinite(seconds):
+        milliseconds = math.floor(seconds * 1000 + 1e-6)
+        if least <= milliseconds <= _MAX_MS:
+            return milliseconds
+    raise InvalidOptionError(
+        f"`{option}` must be a timedelta or seconds >= {least / 1000:g}, got {duration!r}; pass `{option}=5`."
+    )
+
+
+def moment_ms(moment: object, option: str) -> int:
+    """Return a moment in epoch milliseconds.
+
+    Raises:
+        InvalidOptionError: It is not a datetime with a time zone.
+    """
+    if not isinstance(moment, datetime) or moment.utcoffset() is None:
+        raise InvalidOptionError(
+            f"`{option}` must be a datetime with a time zone, got {moment!r}; pass `datetime.now(UTC) + delay`."
+        )
+    return int(moment.timestamp() * 1000)
+
+
+def retry_override(attempts: int | None, backoff: BackoffSpec | timedelta | float | None) -> RetryOverride | None:
+    """Return a job's own retry rules; None when it has none.
+
+    Raises:
+        InvalidOptionError: A value is outside its limits.
+    """
+    if attempts is None and backoff is None:
+        return None
+    if backoff is None or isinstance(backoff, BackoffSpec):
+        return RetryOverride(attempts, backoff and backoff.checked())
+    return RetryOverride(attempts, BackoffSpec.fixed(duration_ms(backoff, "backoff")))
+
+
+def build_spec(
+    name: str,
+    data: Any,
+    every: timedelta | float | None,
+    cron: str | None,
+    tz: str | None,
+    key: str,
+    limit: int | None,
+    start: datetime | None,
+    end: datetime | None,
+    missed_fires: MissedFires,
+    max_catchup: int,
+) -> RepeatSpec:
+    """Check a repeatable job.
+
+    Raises:
+        UsageError: The wire cannot carry a value.
+    """
+    if missed_fires not in get_args(MissedFires):
+        known = ", ".join(get_args(MissedFires))
+        raise InvalidOptionError(f"`missed_fires` must be one of {known}, got {missed_fires!r}.")
+    if not isinstance(key, str):
+        raise InvalidOptionError(f"`key` must be a string, got {key!r}.")
+    return RepeatSpec(
+        checked_name(name),
+        _pattern(every, cron, tz),
+        pack(data),
+        key,
+        None if limit is None else checked_count(limit, "limit"),
+        None if start is None else moment_ms(start, "start"),
+        None if end is None else moment_ms(end, "end"),
+        missed_fires,
+        checked_count(max_catchup, "max_catchup"),
+    )
+
+
+def _pattern(every: timedelta | float | None, cron: str | None, tz: str | None) -> Pattern:
+    if (every is None) is (cron is None):
+        raise UsageError("A schedule needs either `every` or `cron`; pass `every=60` or `cron='0 2 * * *'`.")
+    if every is not None:
+        return EveryPattern(duration_ms(every, "every", 1))
+    if not isinstance(cron, str) or not isinstance(tz, str | None):
+        raise InvalidOptionError(f"`cron` and `tz` must be strings, got {cron!r} and {tz!r}.")
+    return CronPattern(cron, tz)

@@ -1,0 +1,484 @@
+#!lua name=chasquimq
+-- Generated from lua/chasquimq/ and lua/lib/; do not edit. Regenerate with: python tools/bundle_lua.py
+
+local modules = {}
+
+local function require(name)
+  return modules[name]
+end
+
+
+--- Refuse a call, before anything is written.
+local function refuse(fname, why)
+  error({ err = "OQ_BAD_ARGUMENT chasquimq_" .. fname .. ": " .. why })
+end
+
+local function count_words(fname, keys, keys_wanted, words, words_wanted)
+  if keys ~= keys_wanted or words ~= words_wanted then
+    refuse(fname, ("takes %d keys and %.0f arguments, not %d and %d"):format(keys_wanted, words_wanted, keys, words))
+  end
+end
+
+--- A whole number from 0 to 2^53.
+local function whole(word, fname, name)
+  if word == "0" then
+    return 0
+  end
+  local number = word and word:find("^%d+$") and tonumber(word)
+  if not number or number > 9007199254740992 then
+    refuse(fname, "'" .. name .. "' is not a whole number from 0 to 2^53")
+  end
+  return number
+end
+
+local function flag(word, fname, name)
+  if word ~= "0" and word ~= "1" then
+    refuse(fname, "'" .. name .. "' is neither 0 nor 1")
+  end
+  return word == "1"
+end
+
+--- What every key of the queue begins with, from a key whose own name comes last.
+local function queue_of(fname, key, name)
+  if key:sub(-#name) ~= name then
+    refuse(fname, "the key '" .. key .. "' does not end in '" .. name .. "'")
+  end
+  return key:sub(1, -#name - 1)
+end
+
+modules.jobs = (function()
+--- Jobs of ChasquiMQ's stream: published, taken off, and split from the members that wait for their time.
+
+local jobs = {}
+
+--- Add a job to the stream.
+function jobs.publish(stream_key, max_length, name, envelope)
+  local command = { "XADD", stream_key, "MAXLEN", "~", max_length, "*", "d", envelope }
+  if name ~= "" then
+    command[9], command[10] = "n", name
+  end
+  return redis.call(unpack(command))
+end
+
+--- Take a delivered job off the stream. False when another worker was faster.
+function jobs.take(stream_key, group, entry_id)
+  if redis.call("XACK", stream_key, group, entry_id) == 0 then
+    return false
+  end
+  redis.call("XDEL", stream_key, entry_id)
+  return true
+end
+
+--- Split a delayed member into name and envelope. Nothing when its length prefix does not fit.
+function jobs.split(member)
+  if #member < 4 then
+    return nil
+  end
+  local first, second, third, fourth = member:byte(1, 4)
+  local finish = 4 + first + second * 256 + third * 65536 + fourth * 16777216
+  if finish > #member then
+    return nil
+  end
+  return member:sub(5, finish), member:sub(finish + 1)
+end
+
+--- Add an entry to the dead-letter queue.
+function jobs.bury(dead_letters_key, max_length, letter)
+  local command = { "XADD", dead_letters_key, "MAXLEN", "~", max_length, "*", "d", letter.envelope }
+  for _, field in ipairs({ "n", "source_id", "reason", "detail" }) do
+    local value = letter[field]
+    if value and value ~= "" then
+      command[#command + 1] = field
+      command[#command + 1] = value
+    end
+  end
+  return redis.call(unpack(command))
+end
+
+return jobs
+end)()
+
+modules.leader = (function()
+--- Leader election as ChasquiMQ does it: a key with a time to live that names its holder.
+
+local leader = {}
+
+--- Take or renew the lock. False when another holds it.
+function leader.hold(lock_key, holder, ttl_s)
+  local current = redis.call("GET", lock_key)
+  if current and current ~= holder then
+    return false
+  end
+  redis.call("SET", lock_key, holder, "EX", ttl_s)
+  return true
+end
+
+return leader
+end)()
+
+do -- acknowledge
+  redis.register_function("chasquimq_acknowledge", function(KEYS, ARGV)
+    local group = ARGV[1]
+    local entry_count = whole(ARGV[2], "acknowledge", "entry_count")
+    count_words("acknowledge", #KEYS, 1, #ARGV, 2 + entry_count)
+    local entry_ids = {}
+    for index = 1, entry_count do
+      entry_ids[index] = ARGV[2 + index]
+    end
+    local stream_key = KEYS[1]
+    local taken = 0
+    for _, entry_id in ipairs(entry_ids) do
+      taken = taken + redis.call("XACK", stream_key, group, entry_id)
+      redis.call("XDEL", stream_key, entry_id)
+    end
+    return taken
+  end)
+end
+
+do -- add
+  local jobs = require("jobs")
+  redis.register_function("chasquimq_add", function(KEYS, ARGV)
+    local ttl_s = whole(ARGV[1], "add", "ttl_s")
+    local max_length = whole(ARGV[2], "add", "max_length")
+    local job_name = ARGV[3]
+    local envelope = ARGV[4]
+    count_words("add", #KEYS, 2, #ARGV, 4)
+    local stream_key = KEYS[1]
+    local marker_key = KEYS[2]
+    if not redis.call("SET", marker_key, "1", "NX", "EX", ttl_s) then
+      return 0
+    end
+    jobs.publish(stream_key, max_length, job_name, envelope)
+    return 1
+  end)
+end
+
+do -- bury
+  local jobs = require("jobs")
+  redis.register_function("chasquimq_bury", function(KEYS, ARGV)
+    local group = ARGV[1]
+    local entry_id = ARGV[2]
+    local max_dead = whole(ARGV[3], "bury", "max_dead")
+    local envelope = ARGV[4]
+    local job_name = ARGV[5]
+    local reason = ARGV[6]
+    local detail = ARGV[7]
+    count_words("bury", #KEYS, 2, #ARGV, 7)
+    local stream_key = KEYS[1]
+    local dead_letters_key = KEYS[2]
+    if not jobs.take(stream_key, group, entry_id) then
+      return 0
+    end
+    local letter = { envelope = envelope, n = job_name, source_id = entry_id, reason = reason, detail = detail }
+    jobs.bury(dead_letters_key, max_dead, letter)
+    return 1
+  end)
+end
+
+do -- cancel
+  redis.register_function("chasquimq_cancel", function(KEYS, ARGV)
+    count_words("cancel", #KEYS, 3, #ARGV, 0)
+    local delayed_key = KEYS[1]
+    local index_key = KEYS[2]
+    local marker_key = KEYS[3]
+    local member = redis.call("GET", index_key)
+    if not member or redis.call("ZREM", delayed_key, member) == 0 then
+      return 0
+    end
+    redis.call("DEL", index_key, marker_key)
+    return 1
+  end)
+end
+
+do -- claim
+  redis.register_function("chasquimq_claim", function(KEYS, ARGV)
+    local group = ARGV[1]
+    local consumer = ARGV[2]
+    local idle_ms = whole(ARGV[3], "claim", "idle_ms")
+    local most = whole(ARGV[4], "claim", "most")
+    count_words("claim", #KEYS, 1, #ARGV, 4)
+    local stream_key = KEYS[1]
+    local claimed = {}
+    for _, pending in ipairs(redis.call("XPENDING", stream_key, group, "IDLE", idle_ms, "-", "+", most)) do
+      local entry = redis.call("XCLAIM", stream_key, group, consumer, idle_ms, pending[1])[1]
+      if entry then
+        claimed[#claimed + 1] = { entry[1], entry[2], pending[4] }
+      end
+    end
+    return claimed
+  end)
+end
+
+do -- delay
+  redis.register_function("chasquimq_delay", function(KEYS, ARGV)
+    local ttl_s = whole(ARGV[1], "delay", "ttl_s")
+    local run_at_ms = whole(ARGV[2], "delay", "run_at_ms")
+    local member = ARGV[3]
+    count_words("delay", #KEYS, 3, #ARGV, 3)
+    local marker_key = KEYS[1]
+    local delayed_key = KEYS[2]
+    local index_key = KEYS[3]
+    if not redis.call("SET", marker_key, "1", "NX", "EX", ttl_s) then
+      return 0
+    end
+    redis.call("ZADD", delayed_key, run_at_ms, member)
+    redis.call("SET", index_key, member, "EX", ttl_s)
+    return 1
+  end)
+end
+
+do -- dropSpec
+  redis.register_function("chasquimq_dropSpec", function(KEYS, ARGV)
+    local name = ARGV[1]
+    count_words("dropSpec", #KEYS, 2, #ARGV, 1)
+    local repeats_key = KEYS[1]
+    local spec_key = KEYS[2]
+    redis.call("DEL", spec_key)
+    return redis.call("ZREM", repeats_key, name)
+  end)
+end
+
+do -- due
+  local leader = require("leader")
+  redis.register_function("chasquimq_due", function(KEYS, ARGV)
+    local holder = ARGV[1]
+    local ttl_s = whole(ARGV[2], "due", "ttl_s")
+    local now_ms = whole(ARGV[3], "due", "now_ms")
+    local most = whole(ARGV[4], "due", "most")
+    count_words("due", #KEYS, 2, #ARGV, 4)
+    local repeats_key = KEYS[1]
+    local lock_key = KEYS[2]
+    if not leader.hold(lock_key, holder, ttl_s) then
+      return { 0, "-1" }
+    end
+    local first = redis.call("ZRANGE", repeats_key, 0, 0, "WITHSCORES")
+    local reply = { 1, first[2] or "-1" }
+    local due = redis.call("ZRANGEBYSCORE", repeats_key, "-inf", now_ms, "WITHSCORES", "LIMIT", 0, most)
+    for index = 1, #due, 2 do
+      local packed = redis.call("HGET", repeats_key .. ":spec:" .. due[index], "spec")
+      if packed then
+        reply[#reply + 1] = { due[index], due[index + 1], packed }
+      else
+        redis.call("ZREM", repeats_key, due[index])
+      end
+    end
+    return reply
+  end)
+end
+
+do -- finish
+  local jobs = require("jobs")
+  redis.register_function{ function_name = "chasquimq_finish", flags = { "allow-oom" }, callback = function(KEYS, ARGV)
+    local group = ARGV[1]
+    local entry_id = ARGV[2]
+    local ttl_s = whole(ARGV[3], "finish", "ttl_s")
+    local value = ARGV[4]
+    count_words("finish", #KEYS, 2, #ARGV, 4)
+    local stream_key = KEYS[1]
+    local result_key = KEYS[2]
+    if not jobs.take(stream_key, group, entry_id) then
+      return 0
+    end
+    redis.pcall("SET", result_key, value, "EX", ttl_s)
+    return 1
+  end }
+end
+
+do -- fire
+  local jobs = require("jobs")
+  redis.register_function("chasquimq_fire", function(KEYS, ARGV)
+    local name = ARGV[1]
+    local due_ms = whole(ARGV[2], "fire", "due_ms")
+    local next_ms = whole(ARGV[3], "fire", "next_ms")
+    local fire_limit = whole(ARGV[4], "fire", "fire_limit")
+    local max_length = whole(ARGV[5], "fire", "max_length")
+    local job_name = ARGV[6]
+    local envelope_count = whole(ARGV[7], "fire", "envelope_count")
+    count_words("fire", #KEYS, 3, #ARGV, 7 + envelope_count)
+    local envelopes = {}
+    for index = 1, envelope_count do
+      envelopes[index] = ARGV[7 + index]
+    end
+    local stream_key = KEYS[1]
+    local repeats_key = KEYS[2]
+    local spec_key = KEYS[3]
+    if tonumber(redis.call("ZSCORE", repeats_key, name) or "-1") ~= due_ms then
+      return -1
+    end
+    local fired = tonumber(redis.call("HGET", spec_key, "fired") or "0")
+    local added = 0
+    for _, envelope in ipairs(envelopes) do
+      if fire_limit > 0 and fired >= fire_limit then
+        break
+      end
+      jobs.publish(stream_key, max_length, job_name, envelope)
+      fired = redis.call("HINCRBY", spec_key, "fired", 1)
+      added = added + 1
+    end
+    if next_ms == 0 or (fire_limit > 0 and fired >= fire_limit) then
+      redis.call("ZREM", repeats_key, name)
+      redis.call("DEL", spec_key)
+    else
+      redis.call("ZADD", repeats_key, next_ms, name)
+    end
+    return added
+  end)
+end
+
+do -- promote
+  local jobs = require("jobs")
+  local leader = require("leader")
+  redis.register_function("chasquimq_promote", function(KEYS, ARGV)
+    local holder = ARGV[1]
+    local ttl_s = whole(ARGV[2], "promote", "ttl_s")
+    local most = whole(ARGV[3], "promote", "most")
+    local max_length = whole(ARGV[4], "promote", "max_length")
+    local max_dead = whole(ARGV[5], "promote", "max_dead")
+    count_words("promote", #KEYS, 4, #ARGV, 5)
+    local delayed_key = KEYS[1]
+    local stream_key = KEYS[2]
+    local dead_letters_key = KEYS[3]
+    local lock_key = KEYS[4]
+    if not leader.hold(lock_key, holder, ttl_s) then
+      return { 0, 0 }
+    end
+    local time = redis.call("TIME")
+    local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
+    local reply = { 1, 0 }
+    for _, member in ipairs(redis.call("ZRANGEBYSCORE", delayed_key, "-inf", now_ms, "LIMIT", 0, most)) do
+      local name, envelope = jobs.split(member)
+      if name then
+        jobs.publish(stream_key, max_length, name, envelope)
+        reply[#reply + 1] = envelope
+      else
+        local detail = "delayed member without a valid name length"
+        jobs.bury(dead_letters_key, max_dead, { envelope = member, reason = "malformed", detail = detail })
+      end
+      redis.call("ZREM", delayed_key, member)
+    end
+    reply[2] = redis.call("ZCARD", delayed_key)
+    return reply
+  end)
+end
+
+do -- putSpec
+  redis.register_function("chasquimq_putSpec", function(KEYS, ARGV)
+    local next_ms = whole(ARGV[1], "putSpec", "next_ms")
+    local name = ARGV[2]
+    local packed = ARGV[3]
+    count_words("putSpec", #KEYS, 2, #ARGV, 3)
+    local repeats_key = KEYS[1]
+    local spec_key = KEYS[2]
+    redis.call("ZADD", repeats_key, next_ms, name)
+    redis.call("HSET", spec_key, "spec", packed)
+    return 1
+  end)
+end
+
+do -- rejectSpec
+  local jobs = require("jobs")
+  redis.register_function("chasquimq_rejectSpec", function(KEYS, ARGV)
+    local name = ARGV[1]
+    local packed = ARGV[2]
+    local max_dead = whole(ARGV[3], "rejectSpec", "max_dead")
+    local detail = ARGV[4]
+    count_words("rejectSpec", #KEYS, 3, #ARGV, 4)
+    local repeats_key = KEYS[1]
+    local spec_key = KEYS[2]
+    local dead_letters_key = KEYS[3]
+    if (redis.call("HGET", spec_key, "spec") or "") ~= packed or redis.call("ZREM", repeats_key, name) == 0 then
+      return 0
+    end
+    redis.call("DEL", spec_key)
+    jobs.bury(dead_letters_key, max_dead, { envelope = packed, reason = "malformed", detail = detail })
+    return 1
+  end)
+end
+
+do -- release
+  redis.register_function("chasquimq_release", function(KEYS, ARGV)
+    local holder = ARGV[1]
+    count_words("release", #KEYS, 1, #ARGV, 1)
+    local lock_key = KEYS[1]
+    if redis.call("GET", lock_key) ~= holder then
+      return 0
+    end
+    return redis.call("DEL", lock_key)
+  end)
+end
+
+do -- renew
+  redis.register_function("chasquimq_renew", function(KEYS, ARGV)
+    local group = ARGV[1]
+    local consumer = ARGV[2]
+    local entry_count = whole(ARGV[3], "renew", "entry_count")
+    count_words("renew", #KEYS, 1, #ARGV, 3 + entry_count)
+    local entry_ids = {}
+    for index = 1, entry_count do
+      entry_ids[index] = ARGV[3 + index]
+    end
+    local stream_key = KEYS[1]
+    local renewed = {}
+    for index, entry_id in ipairs(entry_ids) do
+      local pending = redis.call("XPENDING", stream_key, group, entry_id, entry_id, 1, consumer)
+      renewed[index] = #pending
+      if pending[1] then
+        redis.call("XCLAIM", stream_key, group, consumer, 0, entry_id, "JUSTID")
+      end
+    end
+    return renewed
+  end)
+end
+
+do -- replay
+  local jobs = require("jobs")
+  redis.register_function("chasquimq_replay", function(KEYS, ARGV)
+    local max_length = whole(ARGV[1], "replay", "max_length")
+    local letter_count = whole(ARGV[2], "replay", "letter_count")
+    count_words("replay", #KEYS, 2, #ARGV, 2 + 3 * letter_count)
+    local letters = {}
+    for index = 1, letter_count do
+      local arg = 2 + (index - 1) * 3
+      letters[index] = {
+        entry_id = ARGV[arg + 1],
+        envelope = ARGV[arg + 2],
+        job_name = ARGV[arg + 3],
+      }
+    end
+    local dead_letters_key = KEYS[1]
+    local stream_key = KEYS[2]
+    local replayed = 0
+    for _, letter in ipairs(letters) do
+      if redis.call("XDEL", dead_letters_key, letter.entry_id) == 1 then
+        jobs.publish(stream_key, max_length, letter.job_name, letter.envelope)
+        replayed = replayed + 1
+      end
+    end
+    return replayed
+  end)
+end
+
+do -- retry
+  local jobs = require("jobs")
+  redis.register_function("chasquimq_retry", function(KEYS, ARGV)
+    local group = ARGV[1]
+    local entry_id = ARGV[2]
+    local run_at_ms = whole(ARGV[3], "retry", "run_at_ms")
+    local member = ARGV[4]
+    count_words("retry", #KEYS, 2, #ARGV, 4)
+    local stream_key = KEYS[1]
+    local delayed_key = KEYS[2]
+    if not jobs.take(stream_key, group, entry_id) then
+      return 0
+    end
+    redis.call("ZADD", delayed_key, run_at_ms, member)
+    return 1
+  end)
+end
+
+do -- version
+  redis.register_function("chasquimq_version", function(KEYS, ARGV)
+    count_words("version", #KEYS, 0, #ARGV, 0)
+    return "1"
+  end)
+end

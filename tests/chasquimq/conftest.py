@@ -1,0 +1,34 @@
+"""A server of bytes, and clients of one queue."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+import redis
+
+from orchestration_queue.dialects.chasquimq import AsyncChasquiQueue
+from orchestration_queue.dialects.chasquimq.keys import ChasquiKeys
+
+
+@pytest.fixture
+def server(server_url: str) -> Iterator[Any]:
+    """A plain client that leaves bytes as they are."""
+    client = redis.Redis(unix_socket_path=server_url.removeprefix("unix://"), protocol=2)
+    client.flushall()
+    yield client
+    client.close()
+
+
+@pytest.fixture
+async def queue(server: Any, server_url: str, queue_name: str) -> AsyncIterator[AsyncChasquiQueue]:
+    """A client of an empty queue."""
+    async with AsyncChasquiQueue(queue_name, url=server_url) as client:
+        yield client
+
+
+@pytest.fixture
+def keys(queue_name: str) -> ChasquiKeys:
+    """The queue's keys."""
+    return ChasquiKeys(queue_name)
