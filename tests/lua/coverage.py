@@ -48,7 +48,7 @@ class LineCoverage:
             yield
 
     def collect(self, client: redis.Redis) -> None:
-        """Take what a server counted. Whoever replaces or flushes a library loses what was not taken before."""
+        """Add what a server counted since its libraries were loaded; to replace one resets its count."""
         calls = client.pipeline(transaction=False)
         for library in TEXTS:
             calls.fcall(f"coverage_{library}", 0)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.lua.oq1 import Own, load_own_library, new_job
+from tests.lua.oq1 import Own, new_job
 from tests.lua.oq1_reference import same_but_for_entries
 from tests.lua.wire import NOW, Wire, Word, due, event
 
@@ -31,7 +31,6 @@ WIRE_NAMES = {
 
 @pytest.fixture
 def own(wire: Wire) -> Own:
-    load_own_library(wire.client)
     return Own(wire)
 
 

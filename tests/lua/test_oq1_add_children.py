@@ -14,13 +14,12 @@ from orchestration_queue.protocol.lease import Lease
 from orchestration_queue.protocol.operations.exchanges import add_children
 from orchestration_queue.protocol.operations.graphs import retry_nodes
 from orchestration_queue.protocol.record import JobRecord
-from tests.lua.oq1 import Own, Started, completed, failed, load_own_library, new_job, paused
+from tests.lua.oq1 import Own, Started, completed, failed, new_job, paused
 from tests.lua.wire import NOW, Wire, Word, event
 
 
 @pytest.fixture
 def own(wire: Wire) -> Own:
-    load_own_library(wire.client)
     return Own(wire)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.lua.oq1 import Own, completed, failed, load_own_library, new_job, paused
+from tests.lua.oq1 import Own, completed, failed, new_job, paused
 from tests.lua.oq1_reference import same_but_for_entries
 from tests.lua.wire import NOW, Wire, Word, event
 
@@ -16,7 +16,6 @@ LATER = NOW + 5000
 
 @pytest.fixture
 def own(wire: Wire) -> Own:
-    load_own_library(wire.client)
     wire.open_group()
     return Own(wire)
 

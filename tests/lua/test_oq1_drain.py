@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from orchestration_queue.protocol.functions import oq1
-from tests.lua.oq1 import Own, load_own_library
+from tests.lua.oq1 import Own
 from tests.lua.wire import WORKERS, Wire, Word, event
 
 KEYS = ["stream", "scheduled", "events", "lifo", "priority"]
@@ -13,7 +13,6 @@ KEYS = ["stream", "scheduled", "events", "lifo", "priority"]
 
 @pytest.fixture
 def own(wire: Wire) -> Own:
-    load_own_library(wire.client)
     return Own(wire)
 
 

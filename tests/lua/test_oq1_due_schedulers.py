@@ -10,7 +10,7 @@ import pytest
 from orchestration_queue.protocol.call import Operation, Reply, T_co
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import maintenance, schedule_entries
-from tests.lua.oq1 import Own, load_own_library
+from tests.lua.oq1 import Own
 from tests.lua.wire import NOW, Wire
 
 WAITING: dict[str, Any] = {"repeatAfterComplete": 1000, "nextRun": 0}
@@ -18,7 +18,6 @@ WAITING: dict[str, Any] = {"repeatAfterComplete": 1000, "nextRun": 0}
 
 @pytest.fixture
 def own(wire: Wire) -> Own:
-    load_own_library(wire.client)
     return Own(wire)
 
 

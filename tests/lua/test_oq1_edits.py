@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from orchestration_queue.protocol.functions import oq1
-from tests.lua.oq1 import Own, load_own_library
+from tests.lua.oq1 import Own
 from tests.lua.oq1_reference import same_but_for_entries
 from tests.lua.wire import NOW, Wire, Word, due
 
@@ -14,7 +14,6 @@ LATER = NOW + 5000
 
 @pytest.fixture
 def own(wire: Wire) -> Own:
-    load_own_library(wire.client)
     return Own(wire)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from orchestration_queue.protocol.functions.oq1 import Delivered, HandBack, Settled
-from tests.lua.oq1 import Own, Started, completed, failed, load_own_library, new_job, paused
+from tests.lua.oq1 import Own, Started, completed, failed, new_job, paused
 from tests.lua.oq1_reference import OneByOne
 from tests.lua.test_oq1_propagate import propagate
 from tests.lua.wire import NOW, Wire, Word, due, event
@@ -18,7 +18,6 @@ LATER = NOW + 5000
 
 @pytest.fixture
 def own(wire: Wire) -> Own:
-    load_own_library(wire.client)
     wire.open_group()
     return Own(wire)
 

@@ -11,7 +11,7 @@ import pytest
 from orchestration_queue.protocol.functions.oq1 import EntryUpdate, NewJob, RunOrigin
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import schedule_entries
-from tests.lua.oq1 import Own, load_own_library, new_job
+from tests.lua.oq1 import Own, new_job
 from tests.lua.wire import NOW, Wire, event
 
 LOCK = "schedulers:lock:__tick__"
@@ -20,7 +20,6 @@ DROP = "drop"
 
 @pytest.fixture
 def own(wire: Wire) -> Own:
-    load_own_library(wire.client)
     assert wire.call("tryLock", lock=LOCK, owner="mine") == 1
     wire.ask("HSET", wire.key("schedulers"), "nightly", "old", "gone", "old", "other", "old")
     return Own(wire)

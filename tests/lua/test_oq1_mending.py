@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from orchestration_queue.protocol.functions import oq1
-from tests.lua.oq1 import Own, load_own_library
+from tests.lua.oq1 import Own
 from tests.lua.wire import NOW, Wire, Word, due
 
 LATER = NOW + 5000
@@ -15,7 +15,6 @@ LATER = NOW + 5000
 
 @pytest.fixture
 def own(wire: Wire) -> Own:
-    load_own_library(wire.client)
     wire.open_group()
     return Own(wire)
 

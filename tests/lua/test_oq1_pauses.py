@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from orchestration_queue.protocol.functions.oq1 import Settled
-from tests.lua.oq1 import Own, Started, completed, failed, load_own_library, new_job, paused
+from tests.lua.oq1 import Own, Started, completed, failed, new_job, paused
 from tests.lua.oq1_reference import OneByOne, same_but_for_entries
 from tests.lua.wire import NOW, Wire, Word, due, event
 
@@ -17,7 +17,6 @@ LATER = NOW + 5000
 
 @pytest.fixture
 def own(wire: Wire) -> Own:
-    load_own_library(wire.client)
     wire.open_group()
     return Own(wire)
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from orchestration_queue.protocol.functions import oq1
 from orchestration_queue.protocol.functions.oq1 import ForeignOutcome
-from tests.lua.oq1 import Own, completed, failed, load_own_library, new_job
+from tests.lua.oq1 import Own, completed, failed, new_job
 from tests.lua.test_oq1_submit_graph import submit
 from tests.lua.wire import MINUTE, NOW, Wire, Word, event
 
@@ -34,7 +34,6 @@ class Propagated:
 
 @pytest.fixture
 def own(wire: Wire) -> Own:
-    load_own_library(wire.client)
     return Own(wire)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import job_records
-from tests.lua.oq1 import Own, load_own_library
+from tests.lua.oq1 import Own
 from tests.lua.wire import Wire, Word
 
 FIELDS = ("id", "name", "data")
@@ -17,7 +17,6 @@ FIELDS = ("id", "name", "data")
 
 @pytest.fixture
 def own(wire: Wire) -> Own:
-    load_own_library(wire.client)
     return Own(wire)
 
 

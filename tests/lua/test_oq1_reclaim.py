@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.lua.oq1 import Own, failed, load_own_library, new_job
+from tests.lua.oq1 import Own, failed, new_job
 from tests.lua.oq1_reference import same_but_for_entries
 from tests.lua.wire import NOW, Wire, Word, event
 
@@ -25,7 +25,6 @@ SOURCES: list[dict[str, Word]] = [
 
 @pytest.fixture
 def own(wire: Wire) -> Own:
-    load_own_library(wire.client)
     wire.open_group()
     return Own(wire)
 

@@ -8,7 +8,7 @@ import pytest
 
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import exchanges
-from tests.lua.oq1 import Own, completed, load_own_library, paused
+from tests.lua.oq1 import Own, completed, paused
 from tests.lua.wire import NOW, Wire, Word
 
 LATER = NOW + 50
@@ -16,7 +16,6 @@ LATER = NOW + 50
 
 @pytest.fixture
 def own(wire: Wire) -> Own:
-    load_own_library(wire.client)
     wire.open_group()
     return Own(wire)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.lua.oq1 import Own, load_own_library
+from tests.lua.oq1 import Own
 from tests.lua.wire import NOW, Wire
 
 LATER = NOW + 5000
@@ -12,7 +12,6 @@ LATER = NOW + 5000
 
 @pytest.fixture
 def own(wire: Wire) -> Own:
-    load_own_library(wire.client)
     return Own(wire)
 
 

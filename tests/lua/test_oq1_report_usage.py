@@ -8,7 +8,7 @@ from orchestration_queue.options import Usage
 from orchestration_queue.protocol.functions import oq1
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import usage
-from tests.lua.oq1 import Own, load_own_library
+from tests.lua.oq1 import Own
 from tests.lua.wire import MINUTE, NOW, Wire, Word, event
 
 KEYS = QueueKeys("q")
@@ -52,7 +52,6 @@ IN_ITS_MINUTE = {
 
 @pytest.fixture
 def own(wire: Wire) -> Own:
-    load_own_library(wire.client)
     wire.make_job("1", name="ask")
     return Own(wire)
 

@@ -26,13 +26,12 @@ from orchestration_queue.protocol.operations.graphs import (
 from orchestration_queue.protocol.operations.maintenance import tick
 from orchestration_queue.protocol.operations.notifications import Propagated, propagate
 from orchestration_queue.protocol.placement import ParentRef
-from tests.lua.oq1 import Own, completed, failed, load_own_library, new_job, paused
+from tests.lua.oq1 import Own, completed, failed, new_job, paused
 from tests.lua.wire import NOW, Wire, Word
 
 
 @pytest.fixture
 def own(wire: Wire) -> Own:
-    load_own_library(wire.client)
     return Own(wire)
 
 

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from orchestration_queue.protocol.functions.oq1 import Delivered, HandBack, Settled
-from tests.lua.oq1 import Own, Started, completed, failed, load_own_library, paused
+from tests.lua.oq1 import Own, Started, completed, failed, paused
 from tests.lua.oq1_reference import OneByOne, renamed, same_but_for_entries
 from tests.lua.wire import NOW, Wire, Word
 
@@ -94,7 +94,10 @@ class Side:
     def _exchanged(self, *settlements: Settled, **values: Any) -> Any:
         reply = self.worker.exchange(*settlements, now=self.now, **values)
         self.held += reply.started
-        started = [(job.job_id, bool(job.entry_id), renamed(job.fields, self.wire)) for job in reply.started]
+        started = []
+        for job in reply.started:
+            fields = {name: value for name, value in job.fields.items() if name != "takenBy"}
+            started.append((job.job_id, bool(job.entry_id), renamed(fields, self.wire)))
         return reply.outcomes, started
 
     def _outcome(
@@ -182,7 +185,6 @@ class Side:
 
 @pytest.fixture
 def pair(wire: Wire) -> tuple[Wire, Wire]:
-    load_own_library(wire.client)
     return wire.sibling("left"), wire.sibling("right")
 
 

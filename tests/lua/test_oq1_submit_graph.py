@@ -18,7 +18,7 @@ from orchestration_queue.protocol.functions.oq1 import NewJob
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations.graphs import Edge, Graph, GraphNode, Submitted, submit_graph
 from orchestration_queue.protocol.placement import new_job as placed
-from tests.lua.oq1 import Own, completed, load_own_library, new_job
+from tests.lua.oq1 import Own, completed, new_job
 from tests.lua.oq1_reference import same_but_for_entries
 from tests.lua.wire import NOW, Wire, Word
 
@@ -27,7 +27,6 @@ Pairs = Sequence[tuple[int, int]]
 
 @pytest.fixture
 def own(wire: Wire) -> Own:
-    load_own_library(wire.client)
     return Own(wire)
 
 

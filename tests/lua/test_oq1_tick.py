@@ -11,7 +11,6 @@ import redis
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import maintenance
 from orchestration_queue.protocol.operations.maintenance import Tick
-from tests.lua.oq1 import load_own_library
 from tests.lua.wire import NOW, Wire, Word
 
 NOTHING = Tick(moved=0, due_ms=-1, repeatable=0, is_paused=False, rate_max=0, rate_window_ms=0, server_ms=0)
@@ -19,7 +18,6 @@ NOTHING = Tick(moved=0, due_ms=-1, repeatable=0, is_paused=False, rate_max=0, ra
 
 @pytest.fixture
 def own(wire: Wire) -> Wire:
-    load_own_library(wire.client)
     return wire
 
 

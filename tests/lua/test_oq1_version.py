@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from tests.lua.oq1 import LIBRARY, Own, load_own_library
+from tests.lua.oq1 import LIBRARY, Own
 from tests.lua.wire import Wire
 
 
 @pytest.fixture
 def own(wire: Wire) -> Own:
-    load_own_library(wire.client)
     return Own(wire)
 
 
@@ -22,7 +21,6 @@ def test_answers_its_revision_as_text(own: Own) -> None:
 def test_lives_beside_the_wire_s_library(own: Own) -> None:
     libraries = {row[1] for row in own.wire.client.function_list()}
     assert libraries == {"glidemq", "orchestration_queue_1"}
-    load_own_library(own.wire.client)
     assert own.wire.fcall("version", [], []) == "93"
 
 

@@ -1,0 +1,110 @@
+"""A test session as a whole: the order of its files, the time a test may take, and what an interrupted one reports."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+from collections import defaultdict
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+DURATIONS: Final = Path(__file__).with_name("durations.json")
+"""Seconds that each file takes alone on a quiet machine. Written by `--write-durations`."""
+UNKNOWN: Final = 10.0
+"""Seconds assumed of a file that was never measured."""
+HEAVY: Final = ("spark", "dagster", "chaos")
+"""Marks of tests that start whole programs."""
+HEAVY_TIMEOUT: Final = 300
+
+
+class Running:
+    """The tests that have started and not ended, over all processes of the session."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._tests: dict[str, None] = {}
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        self._tests[nodeid] = None
+
+    def pytest_runtest_logfinish(self, nodeid: str) -> None:
+        self._tests.pop(nodeid, None)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_keyboard_interrupt(self) -> None:
+        writer = self._config.get_terminal_writer()
+        writer.write("\nInterrupted; still running:\n" + "".join(f"  {test}\n" for test in self._tests), flush=True)
+
+
+class DurationWriter:
+    """Measures how long each file takes, and updates the file that the order of later sessions follows."""
+
+    def __init__(self) -> None:
+        self._seconds: defaultdict[str, float] = defaultdict(float)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._seconds[file_of(report.nodeid)] += report.duration
+
+    def pytest_sessionfinish(self) -> None:
+        known = read_durations() | {file: round(seconds, 1) for file, seconds in self._seconds.items()}
+        root = DURATIONS.parents[1]
+        kept = {file: known[file] for file in sorted(known) if (root / file).exists()}
+        DURATIONS.write_text(json.dumps(kept, indent=1) + "\n")
+
+
+def read_durations() -> dict[str, float]:
+    """Return the seconds of each measured file."""
+    found: dict[str, float] = json.loads(DURATIONS.read_text())
+    return found
+
+
+def file_of(nodeid: str) -> str:
+    return nodeid.partition("::")[0]
+
+
+def longest_first(files: dict[str, float], nodeids: list[str]) -> list[int]:
+    """Return the indices of the tests: the longest file first, each file's tests in their order.
+
+    The many short files of tests/lua come last, one after the other: they share servers, and fill what time is left.
+    """
+
+    def rank(index: int) -> tuple[bool, float]:
+        file = file_of(nodeids[index])
+        return file.startswith("tests/lua/"), -files.get(file, UNKNOWN)
+
+    return sorted(range(len(nodeids)), key=rank)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.getgroup("session").addoption(
+        "--write-durations", action="store_true", help="update tests/durations.json with what this session measures"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if hasattr(config, "workerinput"):
+        return
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a script: nothing could be reported
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    config.pluginmanager.register(Running(config))
+    if config.getoption("--write-durations"):
+        config.pluginmanager.register(DurationWriter())
+
+
+def pytest_report_header() -> str | None:
+    if shutil.which("redis-server"):
+        return None
+    return "no redis-server on the PATH: tests/lua run on Valkey alone (Debian: apt-get install redis-server)"
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Order the files, and give tests that start whole programs longer than others."""
+    for item in items:
+        if any(map(item.get_closest_marker, HEAVY)) and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(HEAVY_TIMEOUT))
+    if hasattr(config, "workerinput"):  # by hand, tests run in the order in which they are read
+        items[:] = [items[index] for index in longest_first(read_durations(), [item.nodeid for item in items])]
