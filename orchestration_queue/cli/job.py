@@ -243,7 +243,7 @@ def _cancel(client: Queue, job_id: JobId) -> Done:
     job = client.get_job(job_id)
     if job.record.is_finished:
         raise StateError(f"Job {job_id!r} of queue {client.name!r} has ended ({job.record.state}); nothing is stopped.")
-    done = job.revoke()
+    done = job.cancel()
     happens = "is told to stop" if done is Cancellation.FLAGGED else "will not run"
     return Done(f"Job {job_id} {happens}.", {"id": job_id, "revocation": done})
 

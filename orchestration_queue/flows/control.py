@@ -92,12 +92,12 @@ def cancel(
     """
     if is_recorded:
         all_good((yield [Call("HSET", (flow.keys.flow(flow.id),), ("stopped", reason))]))
-    stopped, revoked = yield from _revoke(flow, spare, now_ms)
+    stopped, revoked = yield from _cancel_unfinished(flow, spare, now_ms)
     if is_held:
         yield from release(flow, now_ms)
     for _ in range(_CASCADES):
         yield from propagate(flow, revoked, now_ms)
-        again, revoked = yield from _revoke(flow, spare, now_ms)
+        again, revoked = yield from _cancel_unfinished(flow, spare, now_ms)
         stopped = {**stopped, **again}
         if not revoked:
             break
@@ -162,7 +162,7 @@ def _to_retry(flow: StoredFlow, records: Mapping[str, JobRecord | None]) -> list
     return list(found.values())
 
 
-def _revoke(
+def _cancel_unfinished(
     flow: StoredFlow, spare: Collection[str], now_ms: int
 ) -> Conversation[tuple[dict[str, FlowJob], list[FlowJob]]]:
     """Revoke what has not finished, dependents first; returns it by name, and of it what ended at once.
@@ -178,7 +178,7 @@ def _revoke(
     }
     revoked: list[FlowJob] = []
     for piece in chunks(list(unfinished.values())):
-        calls = [control.revoke(job.keys, job.job_id, now_ms).call for job in piece]
+        calls = [control.cancel(job.keys, job.job_id, now_ms).call for job in piece]
         replies = all_good((yield calls))
         revoked += [job for job, reply in zip(piece, replies, strict=True) if text(reply) == "revoked"]
     return unfinished, revoked

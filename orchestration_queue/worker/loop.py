@@ -118,11 +118,11 @@ class WorkerLoop:
             self._cancel(lease)
         self._decide()
 
-    def revoke(self, job_id: str) -> bool:
+    def cancel(self, job_id: str) -> bool:
         """Cancel a running job, which fails as revoked; False when it does not run here."""
         found = [lease for lease in self._jobs if lease.job_id == job_id]
         for lease in found:
-            self._revoke(lease)
+            self._fail_cancelled(lease)
         return bool(found)
 
     async def end(self) -> None:
@@ -229,12 +229,12 @@ class WorkerLoop:
         if lease not in self._jobs:
             return
         if answer is Renewal.REVOKED:
-            self._revoke(lease)
+            self._fail_cancelled(lease)
         else:
             self._lost(lease)
             self._cancel(lease)
 
-    def _revoke(self, lease: Lease) -> None:
+    def _fail_cancelled(self, lease: Lease) -> None:
         self._tell(Failure(lease, "revoked"))
         self._cancel(lease)
 

@@ -174,13 +174,13 @@ class Worker:
             self._limits.pause_for(milliseconds(delay))
         self._pause(Pause.LIMIT)
 
-    def revoke(self, job_id: str) -> bool:
+    def cancel(self, job_id: str) -> bool:
         """Stop a job that runs here at once; it fails as ``revoked``. Call it on the loop.
 
         Returns:
-            False when it does not run here: revoke it through its queue then, which reaches every worker.
+            False when it does not run here: cancel it through its queue then, which reaches every worker.
         """
-        return self._loop is not None and self._loop.revoke(job_id)
+        return self._loop is not None and self._loop.cancel(job_id)
 
     def stop(self) -> None:
         """Take no new jobs, finish the running ones within ``options.drain``, and leave. Call it on the loop."""

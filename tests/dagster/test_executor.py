@@ -191,7 +191,7 @@ def test_a_step_whose_job_is_revoked_fails_once(fleet: Fleet) -> None:
         run = pool.submit(fleet.run, steps.endless_job)
         wait_until_sync(lambda: fleet.lines("endless"), "the step to begin", 60)
         (begun,) = fleet.instance.get_runs(dg.RunsFilter(job_name="endless_job"), limit=1)
-        assert queue.revoke(f"dagster.{begun.run_id}.endless.1") is Cancellation.FLAGGED
+        assert queue.cancel(f"dagster.{begun.run_id}.endless.1") is Cancellation.FLAGGED
         result = run.result(60)
     assert not result.success
     assert fleet.lines("cleaned")
@@ -234,7 +234,7 @@ def test_workers_put_back_what_wants_another_version_of_the_code(fleet: Fleet) -
     with Queue(fleet.queue, url=fleet.url) as queue:
         job = queue.add(wants_v3.kind, wants_v3.data())
         wait_until_sync(lambda: job.refresh().state is JobState.DELAYED, "the job to be put back", 60)
-        job.revoke()  # it may be with a worker again
+        job.cancel()  # it may be with a worker again
 
 
 def test_a_step_may_start_when_its_inputs_are_there(fleet: Fleet) -> None:

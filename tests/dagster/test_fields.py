@@ -121,7 +121,7 @@ def test_prefix_and_time_to_live_of_pipes_reach_their_keys(
         wait_until_sync(lambda: queue.counts().waiting, "the job to wait", 60)
         kept = {str(key): raw.ttl(key) for key in raw.scan_iter("*:pipes:*")}
         (job,) = queue.get_jobs("waiting")
-        job.revoke()
+        job.cancel()
         failing.join(60)
     client.close()
     assert not failing.is_alive()

@@ -64,7 +64,7 @@ def test_queued_runs_without_a_job_get_one_and_those_whose_job_has_ended_fail(la
     bare, spent, waiting = (launched.submit("hello_job", ELSEWHERE) for _ in range(3))
     with Queue("swept", url=launched.url) as queue:
         queue.remove(f"dagster.{bare}.-run")
-        queue.revoke(f"dagster.{spent}.-run")
+        queue.cancel(f"dagster.{spent}.-run")
         assert sweep(launched.instance, ["swept"]).queued == ()
         swept = sweep(launched.instance, ["swept"], NOW)
         assert (swept.queued, swept.failed) == ((bare,), (spent,))

@@ -87,7 +87,7 @@ GONE: list[Any] = [
     lambda job: job.promote(),
     lambda job: job.change_priority(1),
     lambda job: job.change_delay(1),
-    lambda job: job.revoke(),
+    lambda job: job.cancel(),
     lambda job: job.refresh(),
     lambda job: job.wait(1),
 ]

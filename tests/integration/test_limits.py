@@ -256,7 +256,7 @@ async def test_a_job_that_is_revoked_while_it_waits_lets_the_others_pass(
     async with working(queue, starts, server_url, concurrency=3, rate_limit=RateLimit(max=1, duration=HOUR)) as worker:
         await starts.reach(1)
         await wait_until(lambda: worker.running == 2, "the others to wait")
-        assert worker.revoke(jobs[1].id)
+        assert worker.cancel(jobs[1].id)
         with pytest.raises(JobFailedError, match="revoked"):
             await jobs[1].wait(SOON)
         travel(HOUR)

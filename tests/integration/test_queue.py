@@ -246,7 +246,7 @@ async def test_wait_goes_through_retries_and_raises_the_last_reason(
 
 async def test_a_wait_ends_when_the_job_is_revoked_or_removed(face: Face, queue_name: str, raw: Any) -> None:
     async with face.queue(queue_name) as queue:
-        for end, reason in (("revoke", "revoked"), ("remove", "removed")):
+        for end, reason in (("cancel", "revoked"), ("remove", "removed")):
             job = await queue.add("work")
             waiting = asyncio.ensure_future(job.wait(SOON))
             await wait_until(lambda: _blocked_readers(raw), "the wait to listen")
@@ -294,7 +294,7 @@ async def test_jobs_are_steered(face: Face, queue_name: str, raw: Any, hand: Han
         assert await queue.get_jobs("failed") == []
         hand.complete(hand.take())
         assert await job.wait(0) is None
-        assert await job.revoke() is Cancellation.FLAGGED
+        assert await job.cancel() is Cancellation.FLAGGED
         assert await job.remove()
         assert not await job.remove()
 
@@ -315,7 +315,7 @@ async def test_steering_at_the_wrong_time_says_why(face: Face, queue_name: str, 
             job.retry(),
             job.change_priority(1),
             job.change_delay(1),
-            job.revoke(),
+            job.cancel(),
             job.update_data(1),
             job.refresh(),
             job.wait(0),
@@ -329,7 +329,7 @@ async def test_steering_at_the_wrong_time_says_why(face: Face, queue_name: str, 
 async def test_a_revoked_job_never_starts(face: Face, queue_name: str, raw: Any) -> None:
     async with face.queue(queue_name) as queue:
         job = await queue.add("work")
-        assert await job.revoke() is Cancellation.REVOKED
+        assert await job.cancel() is Cancellation.CANCELLED
         assert ((await job.refresh()).state, job.record.failed_reason) == (JobState.FAILED, "revoked")
         assert (await queue.counts()).waiting == 0
 

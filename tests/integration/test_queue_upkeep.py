@@ -164,11 +164,11 @@ async def test_jobs_are_steered_by_id(face: Face, queue_name: str, raw: Any, han
         job = await queue.add("work")
         hand.log(hand.take(), "half way")
         assert await queue.logs(job.id) == ["half way"]
-        assert await queue.revoke(job.id) is Cancellation.FLAGGED
+        assert await queue.cancel(job.id) is Cancellation.FLAGGED
         other = await queue.add("work")
-        assert await queue.revoke(other.id) is Cancellation.REVOKED
+        assert await queue.cancel(other.id) is Cancellation.CANCELLED
         with pytest.raises(JobNotFoundError):
-            await queue.revoke("nix")
+            await queue.cancel("nix")
         raw.xadd(f"{queue.keys.base}:jstream:{job.id}", {"type": "token", "content": "Hi"})
         (entry,) = await queue.read_stream(job.id)
         assert (entry.type, entry.content) == ("token", "Hi")

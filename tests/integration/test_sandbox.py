@@ -283,7 +283,7 @@ async def test_a_revoked_job_is_stopped_and_may_clean_up(
         job = await queue.add("tidy", options=JobOptions(attempts=3))
         lines = logged_pid(queue, raw, job.id)
         await wait_until(lines, "the job to start")
-        await job.revoke()
+        await job.cancel()
         with pytest.raises(JobFailedError, match="revoked"):
             await job.wait(SOON)
         await wait_until(lambda: not is_alive(int(lines()[0])), "its process to end")
@@ -297,7 +297,7 @@ async def test_a_stopped_handler_takes_along_the_processes_it_started(
         job = await queue.add("start")
         lines = logged_pid(queue, raw, job.id)
         await wait_until(lines, "the other process to start")
-        assert worker.revoke(job.id)
+        assert worker.cancel(job.id)
         with pytest.raises(JobFailedError, match="revoked"):
             await job.wait(SOON)
         other = int(lines()[0])

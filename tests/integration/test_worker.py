@@ -353,7 +353,7 @@ async def test_a_running_job_that_is_revoked_is_stopped(queue: AsyncQueue, serve
     async with working(queue, work, server_url, lease=timedelta(seconds=1)):
         job = await queue.add("work", options=JobOptions(attempts=3))
         await started.wait()
-        await job.revoke()
+        await job.cancel()
         with pytest.raises(JobFailedError, match="revoked"):
             await job.wait(SOON)
     assert stopped.is_set()

@@ -1,4 +1,4 @@
-"""Steering one worker from its own process: pause, keep away, revoke, and listening to what happens in it."""
+"""Steering one worker from its own process: pause, keep away, cancel, and listening to what happens in it."""
 
 from __future__ import annotations
 
@@ -90,8 +90,8 @@ async def test_a_job_revoked_on_its_worker_stops_at_once(queue: AsyncQueue, serv
     async with working(queue, endless, server_url, lease=timedelta(minutes=1)) as worker:
         added = await queue.add("n")
         await wait_until(lambda: seen, "the handler to begin")
-        assert worker.revoke(added.id)
-        assert not worker.revoke("another")
+        assert worker.cancel(added.id)
+        assert not worker.cancel("another")
         with pytest.raises(JobFailedError, match="revoked"):
             await added.wait(SOON)
     assert seen == ["began", "stopped"]
@@ -100,12 +100,12 @@ async def test_a_job_revoked_on_its_worker_stops_at_once(queue: AsyncQueue, serv
 async def test_a_job_revoked_before_its_handler_began_gives_its_place_back(queue: AsyncQueue, server_url: str) -> None:
     async with working(queue, nothing, server_url, concurrency=1) as worker:
 
-        def revoke(event: WorkerEvent) -> None:
+        def cancel(event: WorkerEvent) -> None:
             if event.type == "active" and event.job and event.job.name == "unwanted":
                 assert event.job.id
-                asyncio.get_running_loop().call_soon(worker.revoke, event.job.id)
+                asyncio.get_running_loop().call_soon(worker.cancel, event.job.id)
 
-        worker.subscribe(revoke)
+        worker.subscribe(cancel)
         unwanted = await queue.add("unwanted")
         with pytest.raises(JobFailedError, match="revoked"):
             await unwanted.wait(SOON)

@@ -9,7 +9,7 @@ import pytest
 
 from orchestration_queue.protocol.call import Operation
 from orchestration_queue.protocol.keys import QueueKeys
-from orchestration_queue.protocol.operations.control import revoke
+from orchestration_queue.protocol.operations.control import cancel
 from orchestration_queue.protocol.operations.graphs import (
     Edge,
     Graph,
@@ -221,11 +221,11 @@ def test_who_waits_for_a_revoked_job_never_runs(own: Own) -> None:
     run(own, submit_graph(keys(own), Graph(nodes, [Edge(0, 1)], awaited_by=[OutsideDependent(1, far)]), NOW))
     part = Graph([GraphNode(new_job(custom_id="far"))], waits_for=[OutsideDependency(0, a)])
     run(there, submit_graph(keys(there), part, NOW))
-    assert own.send(revoke(keys(own), "a", NOW).call) == "revoked"
+    assert own.send(cancel(keys(own), "a", NOW).call) == "revoked"
     assert states(own, "a", "b") == ["failed", "upstream_failed"]
     assert states(there, "far") == ["upstream_failed"]
-    assert own.send(revoke(keys(own), "b", NOW).call) == "flagged"
-    assert own.send(revoke(keys(own), "gone", NOW).call) == "not_found"
+    assert own.send(cancel(keys(own), "b", NOW).call) == "flagged"
+    assert own.send(cancel(keys(own), "gone", NOW).call) == "not_found"
 
 
 def test_who_waits_for_a_job_that_expired_before_it_was_due_never_runs(own: Own) -> None:

@@ -86,7 +86,7 @@ async def test_a_job_is_cancelled_alone_within_two_seconds(
     with session_of(job, connect_state) as session:
         assert len(session.running()) == 1
         started = time.monotonic()
-        await job.revoke()
+        await job.cancel()
         await wait_until(lambda: not session.running(), "the query to end", 60)
         took = time.monotonic() - started
     assert await reason(job)
@@ -96,7 +96,7 @@ async def test_a_job_is_cancelled_alone_within_two_seconds(
         assert len(session.running()) == 1, "the neighbour's query goes on"
     beats = neighbour.stat().st_size
     await wait_until(lambda: neighbour.stat().st_size > beats, "the neighbour to be at work", 60)
-    await other.revoke()
+    await other.cancel()
     await reason(other)
 
 

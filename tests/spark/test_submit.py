@@ -122,7 +122,7 @@ async def test_a_cancelled_job_leaves_nobody_within_two_seconds(
         assert "java" in commands
         assert "pyspark.daemon" in commands
         started = time.monotonic()
-        await job.revoke()
+        await job.cancel()
         await wait_until(lambda: not marked.processes(), "all of them to be gone", 60)
         assert time.monotonic() - started < at_load(2)
         with pytest.raises(JobFailedError):

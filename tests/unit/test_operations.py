@@ -97,8 +97,8 @@ def test_a_payload_is_replaced_where_there_is_a_job() -> None:
 
 
 def test_revoking_reads_every_word_of_the_wire() -> None:
-    operation = control.revoke(KEYS, "7", NOW)
-    assert [operation.read(word) for word in (b"revoked", b"flagged")] == [Cancellation.REVOKED, Cancellation.FLAGGED]
+    operation = control.cancel(KEYS, "7", NOW)
+    assert [operation.read(word) for word in (b"revoked", b"flagged")] == [Cancellation.CANCELLED, Cancellation.FLAGGED]
     with pytest.raises(JobNotFoundError):
         operation.read(b"not_found")
     with pytest.raises(ServerError, match="which protocol 93 does not know"):

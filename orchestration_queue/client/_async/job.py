@@ -163,13 +163,13 @@ class AsyncJob(AsyncJobReading):
         """Remove the job, wherever it is; False when it was gone already. A running handler is not stopped."""
         return await self._channel.run(control.remove(self._keys, self.id))
 
-    async def revoke(self) -> Cancellation:
-        """Withdraw the job: it fails if it has not started, else it is flagged.
+    async def cancel(self) -> Cancellation:
+        """Cancel the job: it fails if it has not started, else its worker stops it.
 
         Raises:
             JobNotFoundError: It is not there any more.
         """
-        return await self._channel.run(control.revoke(self._keys, self.id, now_ms()))
+        return await self._channel.run(control.cancel(self._keys, self.id, now_ms()))
 
     async def retry(self) -> None:
         """Give a failed job all its attempts again, due at once.

@@ -98,13 +98,13 @@ class AsyncQueueUpkeep(AsyncQueueClient):
         """Remove a job, wherever it is; False when there is none. A running handler is not stopped."""
         return await self._channel.run(control.remove(self.keys, job_id))
 
-    async def revoke(self, job_id: str) -> Cancellation:
-        """Withdraw a job: it fails if it has not started, else it is flagged.
+    async def cancel(self, job_id: str) -> Cancellation:
+        """Cancel a job: it fails if it has not started, else its worker stops it.
 
         Raises:
             JobNotFoundError: There is none.
         """
-        return await self._channel.run(control.revoke(self.keys, job_id, now_ms()))
+        return await self._channel.run(control.cancel(self.keys, job_id, now_ms()))
 
     async def retry_jobs(self, count: int = 0) -> int:
         """Give failed jobs all their attempts again, oldest first. 1,000 to a trip, so that none holds others up.

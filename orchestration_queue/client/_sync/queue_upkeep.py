@@ -99,13 +99,13 @@ class QueueUpkeep(QueueClient):
         """Remove a job, wherever it is; False when there is none. A running handler is not stopped."""
         return self._channel.run(control.remove(self.keys, job_id))
 
-    def revoke(self, job_id: str) -> Cancellation:
-        """Withdraw a job: it fails if it has not started, else it is flagged.
+    def cancel(self, job_id: str) -> Cancellation:
+        """Cancel a job: it fails if it has not started, else its worker stops it.
 
         Raises:
             JobNotFoundError: There is none.
         """
-        return self._channel.run(control.revoke(self.keys, job_id, now_ms()))
+        return self._channel.run(control.cancel(self.keys, job_id, now_ms()))
 
     def retry_jobs(self, count: int = 0) -> int:
         """Give failed jobs all their attempts again, oldest first. 1,000 to a trip, so that none holds others up.

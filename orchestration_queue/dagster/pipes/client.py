@@ -54,7 +54,7 @@ class PipesQueueClient(QueueResource, dg.PipesClient):
 
     The worker's handler opens Pipes with :func:`open_job_pipes`. A step that is tried again, or resumed by another
     process, finds its job: one that waits or runs is not added again, and one that has completed does not run again.
-    One that has failed is replaced by a new job. Cancelling the run revokes the job.
+    One that has failed is replaced by a new job. Cancelling the run cancels the job.
 
     Examples:
         >>> import dagster as dg
@@ -208,7 +208,7 @@ class _Launch:
         self.context.log.info(f"Revoking job {job_id} of queue {self.queue}")
         try:
             job = queue.get_job(job_id)
-            job.revoke()
+            job.cancel()
             job.wait(timeout=self.client.cancel_timeout_seconds)
         except (JobFailedError, JobNotFoundError):
             return

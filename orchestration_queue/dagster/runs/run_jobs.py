@@ -149,10 +149,10 @@ class RunJobs:
         ids = [job_id for state in _UNFINISHED for job_id in self._channel.follow(job_records.job_ids(keys, state))]
         return [JobAddress(queue, job_id) for job_id in ids if job_id.startswith(_ANY_RUN)]
 
-    def revoke(self, place: JobAddress) -> Cancellation | None:
-        """Withdraw a job, as :meth:`Queue.revoke` does; None when there is none. One trip."""
+    def cancel(self, place: JobAddress) -> Cancellation | None:
+        """Withdraw a job, as :meth:`Queue.cancel` does; None when there is none. One trip."""
         try:
-            return self.queue(place.queue).revoke(place.job_id)
+            return self.queue(place.queue).cancel(place.job_id)
         except JobNotFoundError:
             return None
 
@@ -166,7 +166,7 @@ class RunJobs:
         Returns:
             Whether all have ended.
         """
-        running = [place for place in places if self.revoke(place) is Cancellation.FLAGGED]
+        running = [place for place in places if self.cancel(place) is Cancellation.FLAGGED]
         deadline = time.monotonic() + patience_s
         while running := [place for place in running if not self._has_ended(place)]:
             if time.monotonic() > deadline:

@@ -235,7 +235,7 @@ class QueueStepHandler(StepHandler):
     def _withdraw(self, queue: Queue, job_id: str) -> None:
         """Take a job off its queue, or have its worker stop it; remembers what a worker has to stop."""
         try:
-            if queue.revoke(job_id) is Cancellation.FLAGGED:
+            if queue.cancel(job_id) is Cancellation.FLAGGED:
                 self._revoked.add(job_id)
         except JobNotFoundError:
             return

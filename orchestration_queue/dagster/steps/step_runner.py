@@ -108,7 +108,7 @@ class StepRunner:
         if (slot := self._slots.get(job_id)) is not None:
             slot.extend(deadline)
 
-    def revoke(self, job_id: str) -> None:
+    def cancel(self, job_id: str) -> None:
         """The job was revoked: when its handler is cancelled now, its work may clean up."""
         self._revoked.add(job_id)
 

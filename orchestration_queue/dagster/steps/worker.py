@@ -98,13 +98,13 @@ class DagsterWorker(Worker):
 
     def _renewed(self, lease: Lease, answer: Renewal) -> None:
         if answer is Renewal.REVOKED:
-            self._step_runner.revoke(lease.job_id)
+            self._step_runner.cancel(lease.job_id)
         super()._renewed(lease, answer)
 
-    def revoke(self, job_id: str) -> bool:
-        """Stop a job that runs here; see :meth:`Worker.revoke`. Its work is asked to end, then killed."""
-        self._step_runner.revoke(job_id)
-        return super().revoke(job_id)
+    def cancel(self, job_id: str) -> bool:
+        """Stop a job that runs here; see :meth:`Worker.cancel`. Its work is asked to end, then killed."""
+        self._step_runner.cancel(job_id)
+        return super().cancel(job_id)
 
     def _make_runner(self, calls: AsyncConnection, executor: Executor) -> Runner:
         self._calls = calls
@@ -120,4 +120,4 @@ class DagsterWorker(Worker):
             return  # the heartbeat, or the next look, learns it
         for record in found:
             if record is not None and record.fields.get("revoked") == "1":
-                self.revoke(record.id)
+                self.cancel(record.id)

@@ -19,6 +19,7 @@ from orchestration_queue.states import JobState
 __all__ = [
     "Cancellation",
     "SuspendInfo",
+    "cancel",
     "change_delay",
     "change_priority",
     "clean",
@@ -29,7 +30,6 @@ __all__ = [
     "resume",
     "retry",
     "retry_jobs",
-    "revoke",
     "signal",
     "suspend_info",
     "update_data",
@@ -37,9 +37,9 @@ __all__ = [
 
 
 class Cancellation(StrEnum):
-    """What revoking a job did. The values are the wire's."""
+    """What cancelling a job did. The values are the wire's."""
 
-    REVOKED = "revoked"
+    CANCELLED = "revoked"
     """It had not started, and never will."""
     FLAGGED = "flagged"
     """It is running, waits for other jobs, or is finished: it is marked, and refused should it be about to start."""
@@ -74,8 +74,8 @@ def remove(keys: QueueKeys, job_id: str) -> Operation[bool]:
     return Operation(call, lambda reply: integer(reply) == 1)
 
 
-def revoke(keys: QueueKeys, job_id: str, now_ms: int) -> Operation[Cancellation]:
-    """Withdraw a job; those that wait for it are decided about, if it never will run."""
+def cancel(keys: QueueKeys, job_id: str, now_ms: int) -> Operation[Cancellation]:
+    """Cancel a job, and decide for the jobs that depend on it if it will never run."""
 
     def read(reply: Reply) -> Cancellation:
         word = text(reply)
@@ -84,7 +84,7 @@ def revoke(keys: QueueKeys, job_id: str, now_ms: int) -> Operation[Cancellation]
         try:
             return Cancellation(word)
         except ValueError:
-            raise _unknown(keys, job_id, "revoked", word) from None
+            raise _unknown(keys, job_id, "cancelled", word) from None
 
     call = oq1.revoke(
         stream_key=keys.stream,
