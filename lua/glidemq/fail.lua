@@ -29,7 +29,8 @@ local retry = require("retry")
 
 local job = record.load(queue, attempt.job_id)
 active.leave(queue, attempt.job_id, attempt.entry_id, attempt.group, attempt.broadcast, not job)
-if not job then
+-- A cancelled job has failed already; only the entry it left behind was still there.
+if not job or (job.revoked == "1" and record.has_ended(job)) then
   return "failed"
 end
 if retry.again(queue, attempt, job) then

@@ -9,7 +9,7 @@
 --- @arg   now_ms               int          epoch ms
 --- @arg   group                text         consumer group of its entry
 --- @returns text `revoked`, `flagged` or `not_found`
---- @cost    O(N) for a job waiting on the stream or a list
+--- @cost    O(log N) for a job waiting on the stream, O(N) on a list
 
 local revocation = require("revocation")
 

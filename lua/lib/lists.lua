@@ -168,13 +168,10 @@ function lists.is_idle(queue)
   return lists.counted(queue) <= 0 and redis.call("EXISTS", index_key(queue)) == 0
 end
 
---- Take a job that waits on a list off it.
+--- Take a job off the list where it may wait; returns whether it was there.
 function lists.remove(queue, job_id, job)
-  if job.lifo == "1" then
-    redis.call("LREM", queue .. "lifo", 1, job_id)
-  elseif record.priority(job) > 0 then
-    redis.call("LREM", queue .. "priority", 1, job_id)
-  end
+  local list = job.lifo == "1" and "lifo" or record.priority(job) > 0 and "priority"
+  return list and redis.call("LREM", queue .. list, 1, job_id) == 1
 end
 
 --- Correct the count; returns by how much it was too high.

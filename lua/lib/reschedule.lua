@@ -22,7 +22,7 @@ local by_priority = {}
 function by_priority.waiting(queue, job_id, _, group, priority)
   if priority == 0 then
     return "no_op"
-  elseif not stream.withdraw(queue, group, job_id) then
+  elseif not stream.withdraw(queue, group, job_id, true) then
     return "error:not_in_stream"
   end
   scheduled.add(queue, job_id, priority, 0)
@@ -54,7 +54,7 @@ local by_delay = {}
 function by_delay.waiting(queue, job_id, job, group, delay, now)
   if delay == 0 then
     return "no_op"
-  elseif not stream.withdraw(queue, group, job_id) then
+  elseif not stream.withdraw(queue, group, job_id, true) then
     return "error:not_in_stream"
   end
   scheduled.add(queue, job_id, record.priority(job), now + delay)

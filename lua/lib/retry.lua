@@ -7,6 +7,7 @@ local placement = require("placement")
 local record = require("record")
 local release = require("release")
 local retention = require("retention")
+local stream = require("stream")
 
 local retry = {}
 
@@ -64,6 +65,9 @@ end
 
 --- Schedule a job that is off the failed ones, with all its attempts.
 function retry.afresh(queue, job_id, job, now)
+  if job.revoked == "1" then
+    stream.remove_stray(queue, job_id)
+  end
   placement.later(queue, job_id, job, now)
   redis.call(
     "HSET", queue .. "job:" .. job_id,

@@ -24,9 +24,10 @@ function revocation.revoke(queue, job_id, now_ms, group)
   if job.state == "group-waiting" then
     redis.call("ZREM", queue .. "groupq:" .. job.groupKey, job_id)
   else
-    redis.call("ZREM", queue .. "scheduled", job_id)
-    stream.withdraw(queue, group, job_id)
-    lists.remove(queue, job_id, job)
+    local is_elsewhere = redis.call("ZREM", queue .. "scheduled", job_id) == 1 or lists.remove(queue, job_id, job)
+    if not is_elsewhere and not stream.withdraw(queue, group, job_id) then
+      stream.note_stray(queue, job_id)
+    end
   end
   release.revoke(queue, job_id, job, now_ms)
   return "revoked"

@@ -11,7 +11,7 @@
 --- @arg   group                text         consumer group of its entry
 --- @returns text `revoked`, `flagged` or `not_found`
 --- @error   the stream key does not end in `:stream`
---- @cost    O(N) for a job waiting on the stream or a list; it changes at most 500 jobs that wait
+--- @cost    O(log N) for a job waiting on the stream, O(N) on a list; it changes at most 500 jobs that wait
 
 local propagation = require("propagation")
 local revocation = require("revocation")

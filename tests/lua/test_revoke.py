@@ -50,16 +50,6 @@ def test_only_the_jobs_own_entry_goes(wire: Wire) -> None:
     assert wire.stream_ids() == ["1", "3"]
 
 
-def test_the_entry_is_found_beyond_the_first_page(wire: Wire) -> None:
-    pipeline = wire.client.pipeline(transaction=False)
-    for _ in range(2300):
-        pipeline.xadd(wire.key("stream"), {"jobId": "other"})
-    pipeline.execute()
-    wire.add()
-    assert revoke(wire) == "revoked"
-    assert set(wire.stream_ids()) == {"other"}
-
-
 def test_a_parked_job_leaves_its_group(wire: Wire) -> None:
     wire.active(orderingKey="k")
     wire.add(orderingKey="k")

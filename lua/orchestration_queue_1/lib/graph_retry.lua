@@ -6,6 +6,7 @@ local holding = require("holding")
 local propagation = require("propagation")
 local record = require("record")
 local rules = require("rules")
+local stream = require("stream")
 
 local graph_retry = {}
 
@@ -24,6 +25,7 @@ local function reset(queue, job_id)
     return false
   end
   redis.call("ZREM", queue .. "failed", job_id)
+  stream.remove_stray(queue, job_id)
   redis.call(
     "HSET", key,
     "state", "waiting-children", "attemptsMade", 0, "failedReason", "", "finishedOn", ""

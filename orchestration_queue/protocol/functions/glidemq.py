@@ -1840,7 +1840,7 @@ def revoke(
     Returns:
         The call. Its reply (text): `revoked`, `flagged` or `not_found`.
 
-    Cost: O(N) for a job waiting on the stream or a list.
+    Cost: O(log N) for a job waiting on the stream, O(N) on a list.
     """
     return Call(
         "glidemq_revoke",

@@ -1547,7 +1547,7 @@ def revoke(
 
     The server refuses it when the stream key does not end in `:stream`.
 
-    Cost: O(N) for a job waiting on the stream or a list; it changes at most 500 jobs that wait.
+    Cost: O(log N) for a job waiting on the stream, O(N) on a list; it changes at most 500 jobs that wait.
     """
     return Call(
         "oq1_revoke",
@@ -1766,7 +1766,7 @@ def version() -> Call:
     """Say which revision of this library answers. The major version is in its name.
 
     Returns:
-        The call. Its reply (text): `11`, growing with every change of the library.
+        The call. Its reply (text): `12`, growing with every change of the library.
 
     Cost: O(1).
     """

@@ -575,13 +575,10 @@ function lists.is_idle(queue)
   return lists.counted(queue) <= 0 and redis.call("EXISTS", index_key(queue)) == 0
 end
 
---- Take a job that waits on a list off it.
+--- Take a job off the list where it may wait; returns whether it was there.
 function lists.remove(queue, job_id, job)
-  if job.lifo == "1" then
-    redis.call("LREM", queue .. "lifo", 1, job_id)
-  elseif record.priority(job) > 0 then
-    redis.call("LREM", queue .. "priority", 1, job_id)
-  end
+  local list = job.lifo == "1" and "lifo" or record.priority(job) > 0 and "priority"
+  return list and redis.call("LREM", queue .. list, 1, job_id) == 1
 end
 
 --- Correct the count; returns by how much it was too high.
@@ -648,6 +645,7 @@ modules.stream = (function()
 local stream = {}
 
 local PAGE = 1000
+local NEIGHBORS = 250
 
 function stream.push(queue, job_id, name, ...)
   redis.call("XADD", queue .. "stream", "*", "jobId", job_id, "name", name or "", ...)
@@ -691,17 +689,101 @@ function stream.walk(key, visit)
   end
 end
 
---- Take the job's entry off the stream; false when it has none.
-function stream.withdraw(queue, group, job_id)
-  local found = false
-  stream.walk(queue .. "stream", function(entry_id, fields)
-    if stream.field(fields, "jobId") == job_id then
-      stream.settle(queue, group, entry_id)
-      found = true
+--- When a job was due on the stream: by its record, or by `otherwise`.
+local function arrival(queue, job_id, otherwise)
+  local times = redis.call("HMGET", queue .. "job:" .. job_id, "timestamp", "delay")
+  local time = tonumber(times[1] or otherwise)
+  return time and time + (tonumber(times[2]) or 0)
+end
+
+local function millisecond_of(key, command, from, to)
+  local entry = redis.call(command, key, from, to, "COUNT", 1)[1]
+  return entry and tonumber(entry[1]:match("^%d+")) or 0
+end
+
+--- The lowest id between two, written by `format`, from which on no entry precedes what is searched.
+local function bisect(key, precedes, low, high, format)
+  while low < high do
+    local middle = math.floor((low + high) / 2)
+    local entry = redis.call("XRANGE", key, string.format(format, middle), "+", "COUNT", 1)[1]
+    if entry and precedes(entry) then
+      low = middle + 1
+    else
+      high = middle
     end
-    return found
+  end
+  return low
+end
+
+local function find_in(entries, job_id)
+  for _, entry in ipairs(entries) do
+    if stream.field(entry[2], "jobId") == job_id then
+      return entry[1]
+    end
+  end
+end
+
+--- Find the entry of a job near where its record says it was added; nil when it is not there, as after a retry or where
+--- the clocks of producers disagree.
+local function find_near(queue, job_id)
+  local key, time, number = queue .. "stream", arrival(queue, job_id), tonumber(job_id)
+  -- Whether an entry precedes the job's: by time, and within a bulk of one time by automatic id.
+  local function precedes(entry)
+    local other_id = stream.field(entry[2], "jobId") or ""
+    local other_time = arrival(queue, other_id, entry[1]:match("^%d+"))
+    if other_time == time then
+      local other_number = tonumber(other_id)
+      return number ~= nil and other_number ~= nil and other_number < number
+    end
+    return other_time < time
+  end
+  if not time then
+    return nil
+  end
+  local millisecond = bisect(key, precedes, millisecond_of(key, "XRANGE", "-", "+"),
+    millisecond_of(key, "XREVRANGE", "+", "-"), "%.0f")
+  local from = string.format("%.0f", millisecond)
+  local last = redis.call("XREVRANGE", key, from, from, "COUNT", 1)[1]
+  if last then
+    local sequence = bisect(key, precedes, 0, tonumber(last[1]:match("%-(%d+)$")), from .. "-%.0f")
+    from = string.format("%s-%.0f", from, sequence)
+  end
+  return find_in(redis.call("XRANGE", key, from, "+", "COUNT", NEIGHBORS), job_id)
+    or find_in(redis.call("XREVRANGE", key, from, "-", "COUNT", NEIGHBORS), job_id)
+end
+
+local function find_anywhere(queue, job_id)
+  local found
+  stream.walk(queue .. "stream", function(entry_id, fields)
+    found = stream.field(fields, "jobId") == job_id and entry_id or nil
+    return found ~= nil
   end)
   return found
+end
+
+--- Take the job's entry off the stream; false when it was not found. A long stream is searched to its end only if
+--- `thorough`: a million entries take seconds.
+function stream.withdraw(queue, group, job_id, thorough)
+  local is_short = redis.call("XLEN", queue .. "stream") <= PAGE
+  local entry_id = not is_short and find_near(queue, job_id)
+    or (is_short or thorough) and find_anywhere(queue, job_id)
+  if not entry_id then
+    return false
+  end
+  stream.settle(queue, group, entry_id)
+  return true
+end
+
+--- Note that a cancelled job's entry was left behind. Whoever reads it drops it, as the job has ended.
+function stream.note_stray(queue, job_id)
+  redis.call("HSET", queue .. "job:" .. job_id, "strayEntry", 1)
+end
+
+--- Remove the entry left behind by a cancelled job that is to run again: with two entries it would run twice.
+function stream.remove_stray(queue, job_id)
+  if redis.call("HDEL", queue .. "job:" .. job_id, "strayEntry") == 1 then
+    stream.withdraw(queue, "workers", job_id, true)
+  end
 end
 
 --- Entries the group holds; 0 when there is no such group.
@@ -1021,7 +1103,7 @@ local by_priority = {}
 function by_priority.waiting(queue, job_id, _, group, priority)
   if priority == 0 then
     return "no_op"
-  elseif not stream.withdraw(queue, group, job_id) then
+  elseif not stream.withdraw(queue, group, job_id, true) then
     return "error:not_in_stream"
   end
   scheduled.add(queue, job_id, priority, 0)
@@ -1053,7 +1135,7 @@ local by_delay = {}
 function by_delay.waiting(queue, job_id, job, group, delay, now)
   if delay == 0 then
     return "no_op"
-  elseif not stream.withdraw(queue, group, job_id) then
+  elseif not stream.withdraw(queue, group, job_id, true) then
     return "error:not_in_stream"
   end
   scheduled.add(queue, job_id, record.priority(job), now + delay)
@@ -2162,6 +2244,7 @@ local placement = require("placement")
 local record = require("record")
 local release = require("release")
 local retention = require("retention")
+local stream = require("stream")
 
 local retry = {}
 
@@ -2219,6 +2302,9 @@ end
 
 --- Schedule a job that is off the failed ones, with all its attempts.
 function retry.afresh(queue, job_id, job, now)
+  if job.revoked == "1" then
+    stream.remove_stray(queue, job_id)
+  end
   placement.later(queue, job_id, job, now)
   redis.call(
     "HSET", queue .. "job:" .. job_id,
@@ -2744,9 +2830,10 @@ function revocation.revoke(queue, job_id, now_ms, group)
   if job.state == "group-waiting" then
     redis.call("ZREM", queue .. "groupq:" .. job.groupKey, job_id)
   else
-    redis.call("ZREM", queue .. "scheduled", job_id)
-    stream.withdraw(queue, group, job_id)
-    lists.remove(queue, job_id, job)
+    local is_elsewhere = redis.call("ZREM", queue .. "scheduled", job_id) == 1 or lists.remove(queue, job_id, job)
+    if not is_elsewhere and not stream.withdraw(queue, group, job_id) then
+      stream.note_stray(queue, job_id)
+    end
   end
   release.revoke(queue, job_id, job, now_ms)
   return "revoked"
@@ -3265,7 +3352,8 @@ do -- fail
     local queue = queue_of("fail", KEYS[5], "job:" .. attempt.job_id)
     local job = record.load(queue, attempt.job_id)
     active.leave(queue, attempt.job_id, attempt.entry_id, attempt.group, attempt.broadcast, not job)
-    if not job then
+    -- A cancelled job has failed already; only the entry it left behind was still there.
+    if not job or (job.revoked == "1" and record.has_ended(job)) then
       return "failed"
     end
     if retry.again(queue, attempt, job) then

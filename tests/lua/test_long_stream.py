@@ -1,0 +1,100 @@
+"""A job is taken off a long stream without a walk through it, and never runs twice where it was missed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+
+from tests.lua.hand_worker import HandWorker
+from tests.lua.wire import NOW, Wire
+
+PAGE = 1000
+
+
+def fill(wire: Wire, jobs: list[tuple[str, int, int]]) -> None:
+    """Write waiting jobs as they are on the wire: id, time of adding and delay, one entry each, in this order."""
+    pipeline = wire.client.pipeline(transaction=False)
+    for number, (job_id, timestamp, delay) in enumerate(jobs):
+        fields: list[str | int] = [
+            "id",
+            job_id,
+            "name",
+            "task",
+            "state",
+            "waiting",
+            "timestamp",
+            timestamp,
+            "delay",
+            delay,
+        ]
+        pipeline.hset(wire.key(f"job:{job_id}"), items=fields)
+        pipeline.xadd(wire.key("stream"), {"jobId": job_id, "name": "task"}, id=f"{NOW + number // 7}-{number % 7 + 1}")
+    pipeline.execute()
+
+
+def commands_of_cancel(wire: Wire, job_id: str) -> int:
+    before = wire.client.info("commandstats")
+    assert wire.call("revoke", jobId=job_id) == "revoked"
+    after = wire.client.info("commandstats")
+    return sum(
+        int(after[name]["calls"]) - int(before.get(name, {"calls": 0})["calls"])
+        for name in ("cmdstat_xrange", "cmdstat_xrevrange")
+        if name in after
+    )
+
+
+LAYOUTS: dict[str, Callable[[int], tuple[str, int, int]]] = {
+    "one by one": lambda n: (str(n + 1), NOW + n // 5, 0),
+    "own ids": lambda n: (f"order-{n * 7919 % 100_003}", NOW + n, 0),
+    "one bulk": lambda n: (str(n + 1), NOW, 0),
+    "all promoted": lambda n: (f"j{n}", NOW - (n * 31 % 5000), 5000 + (n * 31 % 5000) + n),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_any_job_of_a_long_stream_is_found_by_few_looks(wire: Wire, layout: str) -> None:
+    jobs = [LAYOUTS[layout](n) for n in range(6 * PAGE)]
+    fill(wire, jobs)
+    gone = [job_id for job_id, _, _ in random.Random(7).sample(jobs, 40)] + [jobs[0][0], jobs[-1][0]]
+    for job_id in gone:
+        assert commands_of_cancel(wire, job_id) <= 45
+    assert set(wire.stream_ids()) == {job_id for job_id, _, _ in jobs} - set(gone)
+    assert not any("strayEntry" in wire.job(job_id) for job_id in gone)
+
+
+def disorder(wire: Wire) -> str:
+    """A long stream with one job that was retried: its entry is far from where its record points."""
+    jobs = [(f"j{n}", NOW + n, 0) for n in range(3 * PAGE)]
+    early = jobs.pop(5)
+    fill(wire, [*jobs, early])
+    return early[0]
+
+
+def test_an_entry_that_is_missed_is_dropped_by_who_reads_it(wire: Wire) -> None:
+    job_id = disorder(wire)
+    assert wire.call("revoke", jobId=job_id) == "revoked"
+    assert job_id in wire.stream_ids()
+    assert wire.zset("failed") == {job_id: NOW}
+    worker = HandWorker(wire)
+    ran = worker.run()
+    assert job_id not in ran
+    assert len(ran) == 3 * PAGE - 1
+    assert wire.stream() == []
+    assert not wire.exists("metrics:failed"), "it failed once, by its cancel, which is not counted"
+
+
+def test_a_cancelled_job_that_is_retried_runs_once(wire: Wire) -> None:
+    job_id = disorder(wire)
+    assert wire.call("revoke", jobId=job_id) == "revoked"
+    assert wire.call("retryJobs", count=1, timestamp=NOW) == 1
+    assert job_id not in wire.stream_ids()
+    wire.client.hdel(wire.key(f"job:{job_id}"), "revoked")
+    assert HandWorker(wire).run().count(job_id) == 1
+
+
+def test_a_priority_changes_wherever_the_entry_is(wire: Wire) -> None:
+    job_id = disorder(wire)
+    assert wire.call("changePriority", jobId=job_id, newPriority=2) == "ok"
+    assert job_id not in wire.stream_ids()
