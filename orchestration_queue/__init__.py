@@ -65,6 +65,7 @@ if TYPE_CHECKING:
         RateLimitError,
         SharedSlots,
         Worker,
+        run_workers,
         sandboxed,
     )
 
@@ -129,6 +130,7 @@ __all__ = [
     "current_job",
     "group",
     "register_codec",
+    "run_workers",
     "sandboxed",
     "tree",
 ]
@@ -143,6 +145,6 @@ _HOMES = {
     "states": "JobState",
     "protocol.codec": "Codec register_codec",
     "tasks": "Depends JobLogs Task Tasks current_job",
-    "worker": "ActiveJob AsyncActiveJob BroadcastWorker RateLimitError SharedSlots Worker sandboxed",
+    "worker": "ActiveJob AsyncActiveJob BroadcastWorker RateLimitError SharedSlots Worker run_workers sandboxed",
 }
 __getattr__, __dir__ = lazy_names(__name__, {name: home for home, names in _HOMES.items() for name in names.split()})

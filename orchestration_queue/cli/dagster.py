@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import sys
@@ -13,10 +12,11 @@ import typer
 
 from orchestration_queue.cli.common import JsonFlag, Prefix, Url, tell
 from orchestration_queue.cli.metrics import MetricsHost, MetricsPort, MetricsQueue, QueueMetrics, endpoint
-from orchestration_queue.cli.worker import log_to_stderr, run_until_told
+from orchestration_queue.cli.worker import log_to_stderr
 from orchestration_queue.errors import UsageError
 from orchestration_queue.options import WorkerOptions
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
+from orchestration_queue.worker import run_workers
 
 __all__ = ["app"]
 
@@ -103,7 +103,7 @@ def work(
     )
     shown = dict.fromkeys([*([queue] if queue_metrics else ()), *(metrics_queue or ())])
     with endpoint([worker], metrics_host, metrics_port, [*shown], url=url, prefix=prefix):
-        told_twice = asyncio.run(run_until_told(worker))
+        told_twice = run_workers(worker)
     if told_twice:
         logging.shutdown()
         sys.exit(1)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
-import signal
 import sys
 import threading
 import time
@@ -20,9 +18,9 @@ from orchestration_queue.cli.reload import run_with_reload
 from orchestration_queue.errors import UsageError
 from orchestration_queue.options import WorkerOptions
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
-from orchestration_queue.worker import Handler, Polling, Router, SharedSlots, Worker
+from orchestration_queue.worker import Handler, Polling, Router, SharedSlots, Worker, run_workers
 
-__all__ = ["log_to_stderr", "run_until_told", "work"]
+__all__ = ["log_to_stderr", "work"]
 
 _IDLE_THREADS_LEAVE_S = 1.0
 
@@ -83,7 +81,7 @@ def work(
     workers = [Worker(name, handler, url=url, options=options, prefix=prefix, slots=slots) for name in names]
     shown = dict.fromkeys([*(names if queue_metrics else ()), *(metrics_queue or ())])
     with endpoint(workers, metrics_host, metrics_port, [*shown], url=url, prefix=prefix):
-        told_twice = asyncio.run(run_until_told(*workers))
+        told_twice = run_workers(*workers)
     if told_twice or _jobs_linger():
         # Threads cannot be stopped, and the interpreter would wait for them.
         logging.shutdown()
@@ -118,31 +116,6 @@ def _load(target: str) -> Handler | Router:
     raise UsageError(
         f"{target!r} is a {type(found).__name__}, which runs no jobs; name a Tasks or a function of a job."
     )
-
-
-async def run_until_told(*workers: Worker) -> bool:
-    """Work until told to stop; whether it was told twice. When one worker fails, the others stop, too."""
-    told = 0
-
-    def stop() -> None:
-        nonlocal told
-        told += 1
-        for worker in workers:
-            if told == 1:
-                worker.stop()
-            else:
-                worker.kill()
-
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop)
-    try:
-        async with asyncio.TaskGroup() as together:
-            for worker in workers:
-                together.create_task(worker.run())
-    except BaseExceptionGroup as failures:
-        raise failures.exceptions[0] from None  # the others were only cancelled
-    return told > 1
 
 
 def _jobs_linger() -> bool:

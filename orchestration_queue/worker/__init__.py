@@ -8,6 +8,7 @@ from orchestration_queue.worker.middleware import CallNext, Middleware
 from orchestration_queue.worker.outcome import Strategy
 from orchestration_queue.worker.runner import Handler, Router
 from orchestration_queue.worker.sandbox import sandboxed
+from orchestration_queue.worker.serving import run_workers
 from orchestration_queue.worker.slots import Polling, SharedSlots
 from orchestration_queue.worker.worker import Worker
 
@@ -27,5 +28,6 @@ __all__ = [
     "Worker",
     "WorkerEvent",
     "WorkerEventType",
+    "run_workers",
     "sandboxed",
 ]

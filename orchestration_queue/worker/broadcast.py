@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from orchestration_queue.options import WorkerOptions
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
@@ -63,7 +64,7 @@ class BroadcastWorker(Worker):
         subjects: Iterable[str] = (),
         start_from: str = NEW_ONLY,
         url: str | ServerUrl | None = None,
-        options: WorkerOptions | None = None,
+        options: WorkerOptions | Mapping[str, Any] | None = None,
         prefix: str = DEFAULT_PREFIX,
         middleware: Sequence[Middleware] = (),
         strategies: Mapping[str, Strategy] | None = None,
@@ -78,9 +79,12 @@ class BroadcastWorker(Worker):
             strategies=strategies,
         )
         self.subscription = check_subscription(subscription)
-        self._member = Member(self.keys, self.subscription, self.id)
         self._subjects = SubjectFilter(subjects)
         self._start_from = check_start(start_from)
+
+    @property
+    def _member(self) -> Member:
+        return Member(self.keys, self.subscription, self.id)
 
     def _make_queue_io(self, calls: AsyncConnection, waits: AsyncConnection) -> BroadcastIO:
         return BroadcastIO(self._member, self._subjects, self._start_from, calls, waits, self.options)

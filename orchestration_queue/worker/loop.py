@@ -17,6 +17,7 @@ from orchestration_queue.worker.events import Announcer, WorkerEventType
 from orchestration_queue.worker.heartbeat import Heartbeat
 from orchestration_queue.worker.machine import Exchange, Leave, Listen, Machine, Recover, Rest, Watch
 from orchestration_queue.worker.queue_io import QueueIO
+from orchestration_queue.worker.reconnecting import Pauses
 from orchestration_queue.worker.runner import Runner
 from orchestration_queue.worker.scheduler_leader import SchedulerLeader
 
@@ -24,7 +25,6 @@ __all__ = ["WorkerLoop"]
 
 log = logging.getLogger("orchestration_queue.worker")
 
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 2.0
 _SOON_S = 0.002
 _MOMENT_S = 0.02
 """Between two questions whether a queue at its global concurrency has room again."""
@@ -66,7 +66,8 @@ class WorkerLoop:
         """The jobs whose handlers have not ended."""
         self._beside: set[asyncio.Future[None]] = set()
         self._failure: BaseException | None = None
-        self._pause_s = _FIRST_PAUSE_S
+        self._pauses = Pauses()
+        self._away_since: float | None = None
         self._changed = asyncio.Event()
         self._was_busy = False
         if self._shared is not None:
@@ -118,6 +119,11 @@ class WorkerLoop:
             self._cancel(lease)
         self._decide()
 
+    @property
+    def running_ids(self) -> list[str]:
+        """Ids of the jobs whose handlers have not ended."""
+        return [lease.job_id for lease in self._jobs]
+
     def cancel(self, job_id: str) -> bool:
         """Cancel a running job, which fails as revoked; False when it does not run here."""
         found = [lease for lease in self._jobs if lease.job_id == job_id]
@@ -149,7 +155,8 @@ class WorkerLoop:
         """Make a exchange. When it fails, its load goes with the next one."""
         try:
             await self._send_exchange(exchange)
-            self._pause_s = _FIRST_PAUSE_S
+            self._pauses.reset()
+            self._report_return()
         except OrchestrationQueueError as error:
             self._tell_failure("A exchange to the server failed and will be made again", error)
             self._machine.failed(exchange)
@@ -159,7 +166,15 @@ class WorkerLoop:
         log.warning("%s: %s", what, error)
         self._announce(WorkerEventType.ERROR, reason=str(error))
         if isinstance(error, TransportError):
-            self._pause_s = _FIRST_PAUSE_S
+            self._pauses.reset()
+        if self._away_since is None:
+            self._away_since = time.monotonic()
+
+    def _report_return(self) -> None:
+        """Say that the server answers again."""
+        if self._away_since is not None:
+            log.info("The server of queue %s is back after %.1f s", self._io.queue, time.monotonic() - self._away_since)
+            self._away_since = None
 
     async def _send_exchange(self, exchange: Exchange) -> None:
         asked = time.monotonic()
@@ -259,11 +274,11 @@ class WorkerLoop:
 
     async def _recover(self) -> None:
         """Take up again what an outage interrupted, after a pause. When it lasts, the next round tries again."""
-        await asyncio.sleep(self._pause_s)
-        self._pause_s = min(self._pause_s * 2, _LONGEST_PAUSE_S)
+        await asyncio.sleep(self._pauses.next_s())
         held = {lease.job_id for lease in self._jobs} | self._machine.held
         try:
             self._machine.recovered(await self._io.recover(held))
+            self._report_return()
         except TransportError:
             pass  # the outage lasts, and was told of
         except OrchestrationQueueError as error:

@@ -77,10 +77,22 @@ class QueueIO:
                 worker_registry.create_group(self._keys, self._group, self._start_from), repeatable=True
             )
         except ServerError as error:
-            if error.code != "BUSYGROUP":
+            if error.code != "BUSYGROUP" and not (error.code == "OOM" and await self._has_group()):
                 raise
         if letters := self._options.dead_letter_queue:
-            await self._calls.execute(worker_registry.name_dead_letter_queue(self._keys, letters), repeatable=True)
+            try:
+                await self._calls.execute(worker_registry.name_dead_letter_queue(self._keys, letters), repeatable=True)
+            except ServerError as error:
+                if error.code != "OOM":  # a full server can still be drained, and letters name their queue themselves
+                    raise
+
+    async def _has_group(self) -> bool:
+        """Whether the workers' group exists; a full server refuses to make it even then."""
+        try:
+            await self._calls.execute(worker_registry.pending(self._keys, self._group))
+        except ServerError:
+            return False
+        return True
 
     async def exchange(self, step: Exchange) -> ExchangeResult:
         """Make one trip: tell outcomes, return and start deliveries, take more."""

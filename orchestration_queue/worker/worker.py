@@ -7,10 +7,11 @@ import logging
 import os
 import secrets
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import AsyncExitStack, suppress
 from datetime import timedelta
+from typing import Any, Self, TypeVar
 
 from orchestration_queue.errors import OrchestrationQueueError, UsageError
 from orchestration_queue.options import WorkerOptions, milliseconds
@@ -24,6 +25,7 @@ from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.server import AsyncConnection, Connection, ServerUrl
 from orchestration_queue.server.clock import now_ms
 from orchestration_queue.worker.batches import BatchRouter
+from orchestration_queue.worker.checks import check_collaborators, check_handler, check_options
 from orchestration_queue.worker.events import Announcer, Listener, WorkerEventType
 from orchestration_queue.worker.heartbeat import SHUTDOWN_TIMEOUT_S, Heartbeat
 from orchestration_queue.worker.limits import Limits
@@ -34,14 +36,18 @@ from orchestration_queue.worker.middleware import Lifespan, Middleware
 from orchestration_queue.worker.outcome import Strategy
 from orchestration_queue.worker.queue_io import QueueIO
 from orchestration_queue.worker.reconciler import FlowReconciler
+from orchestration_queue.worker.reconnecting import until_available
 from orchestration_queue.worker.reserved import ReservedNames, reserved_handlers
 from orchestration_queue.worker.runner import Handler, Router, Runner
 from orchestration_queue.worker.scheduler_leader import SchedulerLeader
+from orchestration_queue.worker.serving import running_loop, stopping_on_signals
 from orchestration_queue.worker.slots import SharedSlots
 
 __all__ = ["Worker"]
 
 log = logging.getLogger("orchestration_queue.worker")
+
+T = TypeVar("T")
 
 _REGISTERED_MS = 3000
 """The shortest life of a registration: it is renewed every second at the most."""
@@ -61,7 +67,7 @@ class Worker:
         handler: One handler for all jobs, or a router such as :class:`orchestration_queue.tasks.Tasks`. With
             ``options.batch`` a handler takes a list of jobs, and returns a list of results.
         url: The server; default ``OQ_URL``, else the embedded server of this directory.
-        options: Concurrency, lease, intervals and limits.
+        options: Concurrency, lease, intervals and limits; a dict is validated into them.
         prefix: First part of every key.
         middleware: What to wrap around every run of a handler, the outermost first, inside of what a router brings.
         strategies: Custom backoffs, by the name that a job's :class:`Backoff` has for its type.
@@ -89,17 +95,19 @@ class Worker:
         handler: Handler | Router,
         *,
         url: str | ServerUrl | None = None,
-        options: WorkerOptions | None = None,
+        options: WorkerOptions | Mapping[str, Any] | None = None,
         prefix: str = DEFAULT_PREFIX,
         middleware: Sequence[Middleware] = (),
         strategies: Mapping[str, Strategy] | None = None,
         slots: SharedSlots | None = None,
     ) -> None:
         self.keys = QueueKeys(queue, prefix)
-        self.options = options or WorkerOptions()
+        self.options = check_options(options)
+        check_handler(handler)
+        check_collaborators(url, middleware, strategies, slots)
         if self.options.dead_letter_queue is not None:
             dead_letter_keys(self.keys, self.options.dead_letter_queue)
-        self.id = f"worker-{now_ms()}-{secrets.token_hex(4)}"
+        self.id = _new_id()
         self._handler = handler
         self._url = url
         if self.options.batch is not None and not getattr(handler, "takes_batches", True):
@@ -119,10 +127,24 @@ class Worker:
         self._patience: asyncio.Timeout | None = None
         self._started_ms = now_ms()
         self._loop: WorkerLoop | None = None
+        self._event_loop: asyncio.AbstractEventLoop | None = None
+        self._leaving = asyncio.Event()
+        self._has_run = self._was_killed = False
         self._heartbeat: Heartbeat | None = None
         self._has_joined = False
         self._io: QueueIO
         self._limits: Limits
+
+    def renamed(self) -> Self:
+        """Give the worker a new id, for a process that is a copy of another; returns the worker itself.
+
+        Raises:
+            UsageError: It runs already.
+        """
+        if self._has_run:
+            raise UsageError(f"Worker {self.id} has been started, so it keeps its id; make another `Worker`.")
+        self.id = _new_id()
+        return self
 
     @property
     def is_listening(self) -> bool:
@@ -154,13 +176,18 @@ class Worker:
         """Call a function, on this worker's loop, with each :class:`WorkerEvent` from now on."""
         self._announcer.listeners.append(listener)
 
+    @property
+    def was_killed(self) -> bool:
+        """Whether :meth:`kill` was called."""
+        return self._was_killed
+
     def pause(self) -> None:
-        """Take no new jobs, on this worker alone; the running ones go on. Call it on the loop."""
-        self._pause(Pause.WORKER)
+        """Take no new jobs, on this worker alone; the running ones go on. Any thread may call it."""
+        self._call(self._pause, Pause.WORKER)
 
     def resume(self) -> None:
-        """Take jobs again, unless the queue is paused. Call it on the loop."""
-        self._resume(Pause.WORKER)
+        """Take jobs again, unless the queue is paused. Any thread may call it."""
+        self._call(self._resume, Pause.WORKER)
 
     def keep_away(self, delay: timedelta) -> None:
         """Start no job on this worker for a while, as when the service that they all call asks for it."""
@@ -183,31 +210,77 @@ class Worker:
         return self._loop is not None and self._loop.cancel(job_id)
 
     def stop(self) -> None:
-        """Take no new jobs, finish the running ones within ``options.drain``, and leave. Call it on the loop."""
-        log.info("Worker %s is draining: %d jobs are running", self.id, self.running)
-        self._machine.drain()
-        if self._loop is not None:
-            self._limits.leave()
-        self._changed()
-        self._deadline = asyncio.get_running_loop().call_later(self.options.drain.total_seconds(), self.kill)
+        """Take no new jobs, finish the running ones within ``options.drain``, and leave. Any thread may call it."""
+        self._call(self._stop)
 
     def kill(self) -> None:
         """Leave at once: running jobs are given up, and other workers take them when their leases end.
 
-        Outcomes are still told, unless the server does not answer within two seconds.
+        Outcomes are still sent, unless the server does not answer within two seconds. Any thread may call it.
         """
+        self._was_killed = True
+        self._call(self._kill)
+
+    def _call(self, action: Callable[..., object], *args: object) -> None:
+        """Do something on the worker's own event loop, or at once while it does not run."""
+        loop = self._event_loop
+        if loop is None or loop is running_loop():
+            action(*args)
+            return
+        with suppress(RuntimeError):  # the loop was closed: the worker has left
+            loop.call_soon_threadsafe(action, *args)
+
+    def _stop(self) -> None:
+        if self._machine.phase is not Phase.RUNNING:
+            return
+        log.info("Worker %s is draining: %d jobs are running", self.id, self.running)
+        self._machine.drain()
+        self._leaving.set()
+        if self._loop is not None:
+            self._limits.leave()
+        self._changed()
+        if self._event_loop is not None:
+            self._deadline = self._event_loop.call_later(self.options.drain.total_seconds(), self._drain_ended)
+
+    def _drain_ended(self) -> None:
+        """Give up what still runs, and name it."""
+        if self._loop is not None and (left := self._loop.running_ids):
+            log.warning(
+                "Worker %s of queue %s leaves %d jobs unfinished after a drain of %g s; other workers run them again "
+                "when their leases end: %s",
+                self.id,
+                self.keys.queue,
+                len(left),
+                self.options.drain.total_seconds(),
+                _listed(left),
+            )
+        self._kill()
+
+    def _kill(self) -> None:
         self._machine.abandon()
+        self._leaving.set()
         if self._loop is not None:
             self._loop.give_up_all()
         if self._patience is not None and self._patience.when() is None:
             self._patience.reschedule(asyncio.get_running_loop().time() + SHUTDOWN_TIMEOUT_S)
 
     async def run(self) -> None:
-        """Work until :meth:`stop` is called.
+        """Serve until :meth:`stop` is called.
+
+        On the main thread of a program without signal handlers of its own, SIGTERM and SIGINT stop the worker too,
+        and a second one kills it. A server that is away, at the start or later, is waited for.
 
         Raises:
-            TransportError: The server cannot be reached at the start. Later outages are survived.
+            UsageError: The worker runs already, or has run.
         """
+        if self._has_run:
+            raise UsageError(f"Worker {self.id} runs once, and has been started already; make another `Worker`.")
+        self._has_run = True
+        self._event_loop = asyncio.get_running_loop()
+        with stopping_on_signals(self):
+            await self._serve()
+
+    async def _serve(self) -> None:
         async with AsyncExitStack() as stack:
             try:
                 async with asyncio.timeout(None) as self._patience:
@@ -223,7 +296,9 @@ class Worker:
         if (shared := self._machine.shared) is not None:
             shared.join(self._machine)
             stack.callback(shared.leave, self._machine)
-        calls = await AsyncConnection.open(self._url)
+        calls = await self._until_available(lambda: AsyncConnection.open(self._url))
+        if calls is None:
+            return
         stack.push_async_callback(calls.aclose)
         waits = await calls.duplicate()
         stack.push_async_callback(waits.aclose)
@@ -233,7 +308,8 @@ class Worker:
         stack.callback(executor.shutdown, wait=False, cancel_futures=True)
         self._io = io = self._make_queue_io(calls, waits)
         stack.push_async_callback(self._leave)
-        first = await io.set_clock()
+        if (first := await self._until_available(io.set_clock)) is None:
+            return
         loop = asyncio.get_running_loop()
         self._heartbeat = heartbeat = Heartbeat(
             self._renew,
@@ -254,13 +330,17 @@ class Worker:
             self._make_maintenance(leader, heartbeat, self._make_reconciler(calls)).run()
         )
         stack.push_async_callback(_cancelled, maintenance)
-        maintenance.add_done_callback(lambda _: self.kill())  # they never end by themselves; their error is raised
-        await io.join()
+        maintenance.add_done_callback(lambda _: self._kill())  # they never end by themselves; their error is raised
+        await self._until_available(io.join)
         self._has_joined = True
         self._ticked(first)  # whether the queue is paused, or limited, before the first job is taken
         slots = self._machine.slots
         log.info("Worker %s takes jobs of queue %s, %d at a time", self.id, self.keys.queue, slots)
         await loop_.drive()
+
+    async def _until_available(self, attempt: Callable[[], Awaitable[T]]) -> T | None:
+        """Try until the server is available; None when the worker was told to leave first."""
+        return await until_available(attempt, self._leaving, f"Worker {self.id} of queue {self.keys.queue}")
 
     # What another kind of worker does in another way.
 
@@ -369,6 +449,15 @@ class Worker:
             "activeJobs": self.running,
         }
         await self._io.register(description, max(_REGISTERED_MS, milliseconds(self.options.stalled_interval)))
+
+
+def _new_id() -> str:
+    return f"worker-{now_ms()}-{secrets.token_hex(4)}"
+
+
+def _listed(job_ids: Sequence[str], most: int = 20) -> str:
+    more = f" and {len(job_ids) - most} more" if len(job_ids) > most else ""
+    return ", ".join(job_ids[:most]) + more
 
 
 def _machine(options: WorkerOptions, shared: SharedSlots | None) -> Machine:

@@ -171,10 +171,10 @@ def test_the_librarys_status_is_looked_up_and_nothing_loaded(oq: Oq, queue_name:
         (["worker", "no_such_module:x", "--queue", "q"], 2, "cannot be imported"),
         (["worker", "os:nix", "--queue", "q"], 2, "has no 'nix'"),
         (["worker", "os:sep", "--queue", "q"], 2, "runs no jobs"),
-        (["worker", "os:getpid", "--queue", "q", "--concurrency", "0"], 2, "concurrency"),
-        (["worker", "os:getpid", "--queue", "q", "--log-level", "loud"], 2, "no log level 'loud'"),
-        (["worker", "os:getpid"], 2, "pass --queue"),
-        (["worker", "os:getpid", "--queue", "q", "--metrics-port", "70000"], 2, "metrics-port"),
+        (["worker", "builtins:repr", "--queue", "q", "--concurrency", "0"], 2, "concurrency"),
+        (["worker", "builtins:repr", "--queue", "q", "--log-level", "loud"], 2, "no log level 'loud'"),
+        (["worker", "builtins:repr"], 2, "pass --queue"),
+        (["worker", "builtins:repr", "--queue", "q", "--metrics-port", "70000"], 2, "metrics-port"),
     ],
 )
 def test_errors_are_one_sentence_with_a_telling_code_and_nothing_is_written(
@@ -337,7 +337,7 @@ def test_importing_the_package_is_cheap_and_brings_no_integration() -> None:
 
 
 def test_a_worker_waits_for_its_first_job(server_url: str, queue_name: str, raw: Any, tmp_path: Path) -> None:
-    with worker_process("os:getpid", queue_name, server_url) as worker:
+    with worker_process("builtins:repr", queue_name, server_url) as worker:
         wait_until_sync(lambda: list(raw.scan_iter(f"glide:{{{queue_name}}}:w:*")), "the worker to register", 60)
         worker.send_signal(signal.SIGTERM)
         assert worker.wait(60) == 0

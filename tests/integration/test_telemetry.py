@@ -239,7 +239,7 @@ def test_a_worker_process_serves_all_metrics_that_are_documented(
     arguments = ("--metrics-port", str(free_port), "--queue-metrics", "--queue", f"{queue_name}-two")
     others = ("--metrics-queue", f"{queue_name}-of-others")
     with (
-        worker_process("os:getpid", queue_name, server_url, *arguments, *others, log=tmp_path / "log") as worker,
+        worker_process("builtins:repr", queue_name, server_url, *arguments, *others, log=tmp_path / "log") as worker,
         Queue(f"{queue_name}-two", url=server_url) as second,
     ):
         wait_until_sync(lambda: _is_ready(free_port), "the worker to be ready", 60)

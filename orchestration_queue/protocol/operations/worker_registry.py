@@ -19,6 +19,7 @@ __all__ = [
     "is_paused",
     "leave_group",
     "name_dead_letter_queue",
+    "pending",
     "register",
     "unregister",
     "workers",
@@ -70,6 +71,11 @@ def _read_worker(consumer: str, stored: str) -> WorkerInfo | None:
 def create_group(keys: QueueKeys, group: str = GROUP, start_from: str = "0") -> Call:
     """Make the workers' group; the server says BUSYGROUP when it is there already."""
     return Call("XGROUP", args=("CREATE", keys.stream, group, start_from, "MKSTREAM"), near=keys.stream)
+
+
+def pending(keys: QueueKeys, group: str = GROUP) -> Call:
+    """Summarize what the group's workers hold; the server says NOGROUP without such a group."""
+    return Call("XPENDING", (keys.stream,), (group,))
 
 
 def leave_group(keys: QueueKeys, consumer: str, group: str = GROUP) -> tuple[Call, Call]:

@@ -1,0 +1,82 @@
+"""Checks of what a worker is given: every mistake is refused when the worker is made, in one sentence."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+
+from orchestration_queue.errors import UsageError
+from orchestration_queue.options import WorkerOptions
+from orchestration_queue.server import ServerUrl
+from orchestration_queue.worker.runner import Router
+from orchestration_queue.worker.slots import SharedSlots
+
+__all__ = ["check_collaborators", "check_handler", "check_options"]
+
+
+def check_options(options: object) -> WorkerOptions:
+    """Return the options; a mapping is validated into them.
+
+    Raises:
+        InvalidOptionError: The mapping has a wrong value or an unknown name.
+        UsageError: They are something else.
+    """
+    if options is None:
+        return WorkerOptions()
+    if isinstance(options, WorkerOptions):
+        return options
+    if isinstance(options, Mapping) and all(isinstance(name, str) for name in options):
+        return WorkerOptions(**options)
+    raise UsageError(f"`options` must be WorkerOptions or a dict of them, got {options!r}; pass WorkerOptions().")
+
+
+def check_handler(handler: object) -> None:
+    """Refuse what cannot run jobs.
+
+    Raises:
+        UsageError: It is no function of one argument and no router.
+    """
+    if isinstance(handler, Router) and not isinstance(handler, type):
+        return
+    advice = "pass a function of the job, or a router such as Tasks"
+    if not callable(handler):
+        raise UsageError(f"`handler` must be a function of one job or a router, got {handler!r}; {advice}.")
+    if inspect.isgeneratorfunction(handler) or inspect.isasyncgenfunction(handler):
+        raise UsageError(f"`handler` {_name(handler)} is a generator, whose values no job could return; {advice}.")
+    try:
+        signature = inspect.signature(handler)
+    except (TypeError, ValueError):
+        return  # a builtin may not say
+    try:
+        signature.bind(object())
+    except TypeError:
+        raise UsageError(f"`handler` {_name(handler)}{signature} cannot be called with one job; {advice}.") from None
+
+
+def check_collaborators(url: object, middleware: object, strategies: object, slots: object) -> None:
+    """Refuse what would fail only when the first job runs.
+
+    Raises:
+        UsageError: An argument is of the wrong kind.
+    """
+    if url is not None and not isinstance(url, (str, ServerUrl)):
+        raise UsageError(
+            f"`url` must be text such as 'redis://localhost:6379', got {url!r}; pass a URL or leave it out."
+        )
+    if isinstance(middleware, str) or not isinstance(middleware, Sequence):
+        raise UsageError(f"`middleware` must be a list of callables, got {middleware!r}; pass [] for none.")
+    for each in middleware:
+        if not callable(each):
+            raise UsageError(f"`middleware` must hold callables, got {each!r}; pass `async def f(job, call_next)`.")
+    if strategies is not None and not (
+        isinstance(strategies, Mapping) and all(isinstance(n, str) and callable(f) for n, f in strategies.items())
+    ):
+        raise UsageError(
+            f"`strategies` must map names to functions of (failures, error), got {strategies!r}; pass a dict."
+        )
+    if slots is not None and not isinstance(slots, SharedSlots):
+        raise UsageError(f"`slots` must be SharedSlots, got {slots!r}; pass SharedSlots(4), or set `concurrency`.")
+
+
+def _name(handler: object) -> str:
+    return str(getattr(handler, "__qualname__", None) or type(handler).__qualname__)
