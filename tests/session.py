@@ -15,8 +15,8 @@ DURATIONS: Final = Path(__file__).with_name("durations.json")
 """Seconds that each file takes alone on a quiet machine. Written by `--write-durations`."""
 UNKNOWN: Final = 10.0
 """Seconds assumed of a file that was never measured."""
-HEAVY: Final = ("spark", "dagster", "chaos")
-"""Marks of tests that start whole programs."""
+HEAVY: Final = ("chaos", "dagster", "docs", "spark", "typing")
+"""Folders of tests that start whole programs."""
 HEAVY_TIMEOUT: Final = 300
 
 
@@ -104,7 +104,8 @@ def pytest_report_header() -> str | None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Order the files, and give tests that start whole programs longer than others."""
     for item in items:
-        if any(map(item.get_closest_marker, HEAVY)) and not item.get_closest_marker("timeout"):
+        folder = item.path.relative_to(DURATIONS.parent).parts[0] if item.path.is_relative_to(DURATIONS.parent) else ""
+        if folder in HEAVY and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(HEAVY_TIMEOUT))
     if hasattr(config, "workerinput"):  # by hand, tests run in the order in which they are read
         items[:] = [items[index] for index in longest_first(read_durations(), [item.nodeid for item in items])]

@@ -17,7 +17,7 @@ def write(context: dg.OpExecutionContext) -> None:
     print("by print")  # noqa: T201
     print("by print to stderr", file=sys.stderr)  # noqa: T201
     os.write(1, b"below Python\n")
-    subprocess.run(["echo", "from a child"], check=True)  # noqa: S607
+    subprocess.run(["echo", "from a child"], check=True, timeout=100)  # noqa: S607
 
 
 @dg.op

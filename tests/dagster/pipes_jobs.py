@@ -94,4 +94,4 @@ def report_and_die(job: ActiveJob, scratch: str) -> None:
 def report_from_a_program(job: ActiveJob, program: str) -> None:
     """Let another program do the reporting."""
     environment = {**os.environ, **pipes_environment(job)}
-    subprocess.run([sys.executable, program], env=environment, check=True)
+    subprocess.run([sys.executable, program], env=environment, check=True, timeout=280)

@@ -55,7 +55,7 @@ def report(context: dg.AssetExecutionContext, both: int) -> dg.MaterializeResult
     """The last of the diamond; it prints, too."""
     print(f"both is {both}")  # noqa: T201  what compute logs are for
     print("to the error stream", file=sys.stderr)  # noqa: T201  the same
-    subprocess.run(["echo", "from a child"], check=True)  # noqa: S607  any echo will do
+    subprocess.run(["echo", "from a child"], check=True, timeout=100)  # noqa: S607  any echo will do
     context.log.info("a line for the log")
     return dg.MaterializeResult(metadata={"both": both, "pid": os.getpid()})
 

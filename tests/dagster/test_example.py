@@ -33,5 +33,5 @@ def test_dagsters_processes_load_no_pandas_and_no_spark() -> None:
     program = (
         "import sys, examples.flights.definitions as d; print({'pandas', 'pyspark', 'matplotlib'} & set(sys.modules))"
     )
-    loaded = subprocess.check_output([sys.executable, "-c", program], text=True)
+    loaded = subprocess.check_output([sys.executable, "-c", program], text=True, timeout=100)
     assert loaded.strip() == "set()"

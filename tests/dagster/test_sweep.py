@@ -76,7 +76,9 @@ def test_the_command_says_what_it_did(launched: Launches) -> None:
     run_id = launched.submit("hello_job", ELSEWHERE)
     launched.instance.delete_run(run_id)
     with home_is(launched.instance.root_directory):
-        done = subprocess.run([OQ, "dagster", "sweep", "-q", "swept", "--json"], capture_output=True, check=True)
+        done = subprocess.run(
+            [OQ, "dagster", "sweep", "-q", "swept", "--json"], capture_output=True, check=True, timeout=100
+        )
     assert json.loads(done.stdout) == {"stopped": [f"dagster.{run_id}.-run"], "queued": [], "failed": []}
 
 

@@ -64,4 +64,4 @@ class Page:
 def check_types(directory: Path, programs: Iterable[str]) -> None:
     """Fail if mypy finds anything in programs of a directory."""
     settings = ["--strict", "--cache-dir", str(directory / "cache"), "--follow-imports=silent"]
-    subprocess.run([sys.executable, "-m", "mypy", *settings, *programs], cwd=directory, check=True)
+    subprocess.run([sys.executable, "-m", "mypy", *settings, *programs], cwd=directory, check=True, timeout=280)

@@ -81,5 +81,5 @@ def test_the_pages_compute_logs_are_kept(place: Path) -> None:
         manager: ComputeLogManager[dg.DagsterInstance] = instance.compute_log_manager
         assert isinstance(manager, StreamComputeLogManager)
         with manager.capture_logs(["a", "b"]):
-            subprocess.run([sys.executable, "-c", "print('said')"], check=True)
+            subprocess.run([sys.executable, "-c", "print('said')"], check=True, timeout=100)
         assert manager.get_log_data(["a", "b"]).stdout == b"said\n"

@@ -75,4 +75,4 @@ def test_the_other_programs_of_the_page_import(
 ) -> None:
     assert set(programs) == {"etl.py", "pools.py", "add.py", "scripts.py", "alone.py"}
     check = "import pools, scripts; assert [*pools.tasks] and [*scripts.tasks]"
-    subprocess.run([sys.executable, "-c", check], cwd=tmp_path, env=environment, check=True)
+    subprocess.run([sys.executable, "-c", check], cwd=tmp_path, env=environment, check=True, timeout=280)

@@ -30,7 +30,7 @@ def test_the_programs_of_the_page_print_what_it_shows(tmp_path: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if name not in ("OQ_URL", "SPARK_REMOTE")}
     for module in ("applications", "on_the_cluster"):
         check = f"from {module} import tasks; assert [*tasks] == ['nightly']"
-        subprocess.run([sys.executable, "-c", check], cwd=tmp_path, env=environment, check=True)
+        subprocess.run([sys.executable, "-c", check], cwd=tmp_path, env=environment, check=True, timeout=280)
     ((name, shown),) = re.findall(r"^\$ python (\w+\.py) /data/flights\n((?:(?!\$|```).*\n)+)", text, re.MULTILINE)
     words = [sys.executable, name, str(flights)]
     assert subprocess.check_output(words, cwd=tmp_path, env=environment, text=True, timeout=200) == shown

@@ -329,10 +329,10 @@ def test_a_worker_process_takes_one_function_for_all_jobs_and_leaves_on_ctrl_c(
 
 def test_importing_the_package_is_cheap_and_brings_no_integration() -> None:
     program = "import sys, orchestration_queue; print(*sorted(sys.modules))"
-    loaded = subprocess.check_output([sys.executable, "-c", program], text=True).split()
+    loaded = subprocess.check_output([sys.executable, "-c", program], text=True, timeout=100).split()
     assert not {"dagster", "pyspark", "redis", "pydantic", "typer"} & set(loaded)
     program = "import sys, orchestration_queue.client, orchestration_queue.worker; print(*sorted(sys.modules))"
-    loaded = subprocess.check_output([sys.executable, "-c", program], text=True).split()
+    loaded = subprocess.check_output([sys.executable, "-c", program], text=True, timeout=100).split()
     assert not {"dagster", "pyspark", "typer", "rich"} & set(loaded)
 
 

@@ -140,7 +140,7 @@ def test_bad_settings_are_refused_before_connecting(face: Face, queue_name: str)
 
 def test_a_producer_loads_nothing_it_does_not_need() -> None:
     program = "import sys; from orchestration_queue import Producer, AsyncProducer; print(*sys.modules)"
-    loaded = subprocess.check_output([sys.executable, "-c", program], text=True).split()
+    loaded = subprocess.check_output([sys.executable, "-c", program], text=True, timeout=100).split()
     unneeded = ("croniter", "orchestration_queue.schedules", "orchestration_queue.flows", "orchestration_queue.worker")
     assert "orchestration_queue.client._sync.producer" in loaded
     assert [name for name in loaded if name.startswith(unneeded)] == []

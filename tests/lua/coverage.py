@@ -40,7 +40,7 @@ class LineCoverage:
     @contextmanager
     def measuring(self, folder: Path) -> Iterator[None]:
         """Have the tests load the libraries that count."""
-        subprocess.run([sys.executable, str(TOOL), str(folder)], check=True)
+        subprocess.run([sys.executable, str(TOOL), str(folder)], check=True, timeout=100)
         self.statements = [(file, line) for file, line in json.loads((folder / "statements.json").read_text())]
         with pytest.MonkeyPatch.context() as patch:
             for library, path in TEXTS.items():

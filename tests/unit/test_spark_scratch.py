@@ -36,7 +36,7 @@ def test_what_a_killed_process_left_goes_with_the_next_run(temporary: Path) -> N
         f"tempfile.tempdir = {str(temporary)!r}\n"
         "with scratch_directory() as directory: (directory / 'file').touch(); os.kill(os.getpid(), 9)"
     )
-    subprocess.run([sys.executable, "-c", program])
+    subprocess.run([sys.executable, "-c", program], timeout=100)
     [left] = temporary.iterdir()
     with scratch_directory() as directory:
         assert list(temporary.iterdir()) == [directory] != [left]
