@@ -2,44 +2,46 @@
 
 ::
 
-    OrchestrationQueueError
-    ├── UsageError                     the caller is wrong; nothing was sent
-    │   ├── InvalidNameError             a queue, job or scheduler name the wire cannot carry
-    │   ├── InvalidOptionError           an option outside its limits
-    │   ├── PayloadError                 data that cannot be encoded, or is too large
-    │   ├── FlowError                    a graph that cannot run
-    │   │   ├── CycleError                 nodes that wait for each other
-    │   │   ├── DuplicateNodeError         two nodes of one name
-    │   │   └── UnknownDependencyError     a dependency on a node that is not there
-    │   ├── ScheduleError                a schedule that never fires or cannot be read
-    │   ├── EmbeddedServerError          the embedded server's directory cannot be used
-    │   └── JavaNotFoundError            no Java here that the installed Spark runs on
-    ├── StateError                     the world moved on since the caller looked
-    │   ├── JobNotFoundError             no such job: never added, removed, or expired
-    │   ├── DuplicateJobError            a job of that id exists already
-    │   ├── SchedulerBusyError           somebody else holds the schedulers' lock
-    │   ├── BudgetExceededError          a flow has spent what it may
-    │   └── LeaseLostError               another worker owns the job now
-    ├── ServerError                    the server refused, or said something impossible
-    │   └── UnsupportedServerError       too old, or without functions
-    ├── TransportError                 the server could not be reached
-    ├── JobFailedError                 the job itself failed
-    ├── SandboxedError                 a sandboxed handler raised, in its own process
-    │   └── SandboxDiedError             that process died, or could not start
-    └── SparkFailedError               Spark work ended without a result
-        ├── SparkCancelledError          it was told to stop
-        └── SparkTimeoutError            it took longer than allowed
+    OrchestrationQueueError             Base of every error this package raises
+    ├── UsageError                      The call is wrong as written. Nothing was sent to the server
+    │   ├── InvalidNameError            A queue, job, node or scheduler name that the wire cannot carry
+    │   ├── InvalidOptionError          An unknown option, or a value outside its limits
+    │   ├── PayloadError                Data that cannot be encoded, or exceeds the size limit of the wire
+    │   ├── FlowError                   A graph that cannot run
+    │   │   ├── CycleError              Nodes depend on each other in a cycle
+    │   │   ├── DuplicateNodeError      Two nodes of one flow have the same name
+    │   │   └── UnknownDependencyError  A node depends on a node that is not in the flow
+    │   ├── ScheduleError               A schedule that cannot be parsed, or never runs
+    │   ├── EmbeddedServerError         The data directory of the embedded server cannot be used
+    │   └── JavaNotFoundError           No Java on this machine can run the installed Spark
+    ├── StateError                      The state on the server does not allow the call
+    │   ├── JobNotFoundError            The job does not exist: it was never added, or has been removed since
+    │   ├── DuplicateJobError           A job with this id already exists
+    │   ├── SchedulerBusyError          Another process held the schedulers' lock for too long
+    │   ├── BudgetExceededError         The flow has spent its budget, so the job was not run
+    │   └── LeaseLostError              Another worker owns the job now, and the outcome of this attempt was discarded
+    ├── ServerError                     The server refused a call, or sent a reply that the protocol does not know
+    │   └── UnsupportedServerError      The server is too old, or cannot load functions
+    ├── TransportError                  The server could not be reached
+    ├── JobFailedError                  The job failed; the message ends with its reason
+    │   └── FlowFailedError             A node of a flow failed
+    ├── SandboxedError                  A sandboxed handler raised an exception; the message is the job's failed reason
+    │   └── SandboxDiedError            The process of a sandboxed handler died, or could not start
+    └── SparkFailedError                Spark work ended without a result
+        ├── SparkTimeoutError           Spark work exceeded its ``timeout`` and was stopped with all its processes
+        └── SparkCancelledError         Spark work was cancelled and stopped with all its processes
 
-Each message says what happened, why, and what to do next, in one sentence. Errors carry fields, so that
-programs need not parse the text.
+Each message says in one sentence what happened, why, and what to do next. Errors carry fields, so that programs need
+not parse the text.
 
-``UnrecoverableError`` stands apart: it is not raised by the package but by a job's handler, to say
-"do not try this again".
+``UnrecoverableError`` and ``RateLimitError`` are separate: handlers raise them to tell the worker what to do with the
+job.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 
 __all__ = [
     "BudgetExceededError",
@@ -57,6 +59,7 @@ __all__ = [
     "LeaseLostError",
     "OrchestrationQueueError",
     "PayloadError",
+    "RateLimitError",
     "SandboxDiedError",
     "SandboxedError",
     "ScheduleError",
@@ -75,23 +78,23 @@ __all__ = [
 
 
 class OrchestrationQueueError(Exception):
-    """Something this package could not do."""
+    """Base of every error this package raises."""
 
 
 class UsageError(OrchestrationQueueError, ValueError):
-    """The call is wrong as written; nothing was sent to the server."""
+    """The call is wrong as written. Nothing was sent to the server."""
 
 
 class InvalidNameError(UsageError):
-    """A name the wire cannot carry."""
+    """A queue, job, node or scheduler name that the wire cannot carry."""
 
 
 class InvalidOptionError(UsageError):
-    """An option outside its limits."""
+    """An unknown option, or a value outside its limits."""
 
 
 class PayloadError(UsageError):
-    """Data that cannot be encoded, or is larger than the wire allows."""
+    """Data that cannot be encoded, or exceeds the size limit of the wire."""
 
 
 class FlowError(UsageError):
@@ -99,10 +102,10 @@ class FlowError(UsageError):
 
 
 class CycleError(FlowError):
-    """Nodes wait for each other in a circle.
+    """Nodes depend on each other in a cycle.
 
     Attributes:
-        path: The nodes of one real cycle, first and last the same.
+        path: The nodes of one cycle; the first and the last are the same.
     """
 
     def __init__(self, path: Sequence[str]) -> None:
@@ -124,7 +127,7 @@ class DuplicateNodeError(FlowError):
 
 
 class UnknownDependencyError(FlowError):
-    """A node depends on a name that no node has."""
+    """A node depends on a node that is not in the flow."""
 
     def __init__(self, node: str, dependency: str) -> None:
         self.node, self.dependency = node, dependency
@@ -134,23 +137,23 @@ class UnknownDependencyError(FlowError):
 
 
 class ScheduleError(UsageError):
-    """A schedule that cannot be read, or never fires."""
+    """A schedule that cannot be parsed, or never runs."""
 
 
 class EmbeddedServerError(UsageError):
-    """The embedded server's data directory cannot be used."""
+    """The data directory of the embedded server cannot be used."""
 
 
 class JavaNotFoundError(UsageError):
-    """No Java on this machine suits the installed Spark."""
+    """No Java on this machine can run the installed Spark."""
 
 
 class StateError(OrchestrationQueueError):
-    """The world moved on since the caller looked."""
+    """The state on the server does not allow the call."""
 
 
 class JobNotFoundError(StateError):
-    """No such job: never added, removed, or expired."""
+    """The job does not exist: it was never added, or has been removed since."""
 
     def __init__(self, queue: str, job_id: str) -> None:
         self.queue, self.job_id = queue, job_id
@@ -161,7 +164,7 @@ class JobNotFoundError(StateError):
 
 
 class DuplicateJobError(StateError):
-    """A job of that id exists already."""
+    """A job with this id already exists."""
 
     def __init__(self, queue: str, job_id: str) -> None:
         self.queue, self.job_id = queue, job_id
@@ -172,7 +175,7 @@ class DuplicateJobError(StateError):
 
 
 class SchedulerBusyError(StateError):
-    """Somebody else holds the schedulers' lock for longer than we are willing to wait."""
+    """Another process held the schedulers' lock for too long."""
 
     def __init__(self, queue: str, waited_s: float) -> None:
         self.queue = queue
@@ -182,25 +185,25 @@ class SchedulerBusyError(StateError):
 
 
 class BudgetExceededError(StateError):
-    """A job's flow has spent its budget, so the job was not run. The message is the wire's own."""
+    """The flow has spent its budget, so the job was not run."""
 
     def __init__(self) -> None:
         super().__init__("Budget exceeded")
 
 
 class LeaseLostError(StateError):
-    """Another worker owns the job now; its outcome here was discarded."""
+    """Another worker owns the job now, and the outcome of this attempt was discarded."""
 
     def __init__(self, queue: str, job_id: str) -> None:
         self.queue, self.job_id = queue, job_id
         super().__init__(
-            f"Job {job_id!r} of queue {queue!r} is no longer ours: its lease ended and another worker took it, "
+            f"Job {job_id!r} of queue {queue!r} is no longer ours: its lease ran out and another worker took it, "
             "so this outcome was discarded; raise `lease` if the worker was only slow."
         )
 
 
 class ServerError(OrchestrationQueueError):
-    """The server refused a call, or replied with something the protocol does not know.
+    """The server refused a call, or sent a reply that the protocol does not know.
 
     Attributes:
         code: The code word of the server's error, such as ``BUSYGROUP`` or ``OQ_BAD_ARGUMENT``; empty if it has none.
@@ -212,15 +215,14 @@ class ServerError(OrchestrationQueueError):
 
 
 class UnsupportedServerError(ServerError):
-    """The server is too old, or lacks functions."""
+    """The server is too old, or cannot load functions."""
 
 
 class TransportError(OrchestrationQueueError):
     """The server could not be reached.
 
     Attributes:
-        maybe_applied: True when the call had been sent before the connection failed, so that the server may
-            have carried it out.
+        maybe_applied: Whether the call was sent before the connection failed, so that the server may have executed it.
     """
 
     def __init__(self, message: str, *, maybe_applied: bool) -> None:
@@ -229,7 +231,7 @@ class TransportError(OrchestrationQueueError):
 
 
 class JobFailedError(OrchestrationQueueError):
-    """The job itself failed, for the reason it left behind."""
+    """The job failed; the message ends with its reason."""
 
     def __init__(self, queue: str, job_id: str, reason: str) -> None:
         self.queue, self.job_id, self.reason = queue, job_id, reason
@@ -237,11 +239,11 @@ class JobFailedError(OrchestrationQueueError):
 
 
 class SandboxedError(OrchestrationQueueError):
-    """A sandboxed handler raised this in its process; the message is the reason that the job carries.
+    """A sandboxed handler raised an exception; the message is the job's failed reason.
 
     Attributes:
-        kind: The name of the exception's type there.
-        traceback: Where it happened, as text; also a note of this exception.
+        kind: The name of the exception's type.
+        traceback: The traceback as text; also added to this exception as a note.
     """
 
     def __init__(self, reason: str, *, kind: str = "", traceback: str = "") -> None:
@@ -252,10 +254,10 @@ class SandboxedError(OrchestrationQueueError):
 
 
 class SandboxDiedError(SandboxedError):
-    """The process of a sandboxed handler died while it ran the job, or could not run it.
+    """The process of a sandboxed handler died, or could not start.
 
     Attributes:
-        exit_code: How it ended; negative for a signal, None when it was ended for speaking nonsense.
+        exit_code: Negative for a signal; None when the worker ended the process because of a malformed reply.
     """
 
     def __init__(self, reason: str, *, exit_code: int | None = None) -> None:
@@ -267,8 +269,8 @@ class SparkFailedError(OrchestrationQueueError):
     """Spark work ended without a result.
 
     Attributes:
-        kind: The type of the Python exception that ended it; empty when the process was killed.
-        exit_code: How its process ended; negative for a signal.
+        kind: The type of the Python exception; empty when the process was killed.
+        exit_code: The exit code of the process; negative for a signal.
     """
 
     def __init__(self, reason: str, *, kind: str = "", exit_code: int | None = None) -> None:
@@ -277,11 +279,11 @@ class SparkFailedError(OrchestrationQueueError):
 
 
 class SparkTimeoutError(SparkFailedError, TimeoutError):
-    """Spark work took longer than its ``timeout`` and was stopped, with all its processes."""
+    """Spark work exceeded its ``timeout`` and was stopped with all its processes."""
 
 
 class SparkCancelledError(SparkFailedError):
-    """Spark work was told to stop, and was stopped, with all its processes."""
+    """Spark work was cancelled and stopped with all its processes."""
 
 
 class FlowFailedError(JobFailedError):
@@ -289,7 +291,7 @@ class FlowFailedError(JobFailedError):
 
     Attributes:
         node: The node's name.
-        dependents: Names of the nodes that will not run because of it (or of another failed node).
+        dependents: Names of the nodes that will not run because this or another node failed.
     """
 
     def __init__(self, queue: str, job_id: str, reason: str, *, node: str, dependents: Sequence[str]) -> None:
@@ -300,4 +302,26 @@ class FlowFailedError(JobFailedError):
 
 
 class UnrecoverableError(Exception):
-    """Raise this in a handler when trying the job again would be pointless: it fails at once."""
+    """Raise this in a handler to fail the job at once, without the retries that are left."""
+
+
+_MAX_SECONDS = 1e9
+
+
+class RateLimitError(Exception):
+    """Raise this in a handler whose upstream service refuses more calls: the worker starts no job for a while.
+
+    The job is tried again after the delay and keeps its attempts.
+
+    Args:
+        delay: How long to wait, as a duration or in seconds; a negative one means no wait. Default the
+            window of the worker's rate limit, or a second.
+    """
+
+    def __init__(self, delay: timedelta | float | None = None) -> None:
+        if isinstance(delay, (int, float)) and not isinstance(delay, bool) and abs(delay) < _MAX_SECONDS:
+            delay = timedelta(seconds=delay)
+        if not isinstance(delay, timedelta | None):
+            raise UsageError(f"`delay` must be a timedelta or seconds, got {delay!r}; pass `delay=5`.")
+        super().__init__("rate limited")
+        self.delay = delay

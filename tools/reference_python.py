@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 from orchestration_queue import errors
 
@@ -41,7 +42,10 @@ def error_tree(note: str) -> str:
         "",
         *_branch(errors.OrchestrationQueueError, 0),
         "",
-        f"`UnrecoverableError` is separate. {_first_line(errors.UnrecoverableError)}",
+        "Two errors are separate; handlers raise them:",
+        "",
+        f"* `UnrecoverableError`: {_first_line(errors.UnrecoverableError)}",
+        f"* `RateLimitError`: {_first_line(errors.RateLimitError)}",
         "",
     ]
     return "\n".join(lines)
@@ -52,6 +56,25 @@ def _branch(kind: type[BaseException], depth: int) -> Iterator[str]:
     for below in sorted(kind.__subclasses__(), key=lambda each: each.__name__):
         if below.__module__ == errors.__name__:
             yield from _branch(below, depth + 1)
+
+
+def errors_module() -> str:
+    """Return the text of ``errors.py`` with the tree of its docstring drawn anew from the classes."""
+    source = Path(errors.__file__).read_text()
+    before, _, rest = source.partition("::\n\n")
+    _, _, after = rest.partition("\n\n")
+    kinds = dict(_drawn(errors.OrchestrationQueueError, "", ""))
+    width = max(map(len, kinds)) + 2
+    tree = "\n".join(f"    {name:{width}}{line}" for name, line in kinds.items())
+    return f"{before}::\n\n{tree}\n\n{after}"
+
+
+def _drawn(kind: type[BaseException], edge: str, margin: str) -> Iterator[tuple[str, str]]:
+    yield f"{edge}{kind.__name__}", _first_line(kind).removesuffix(".")
+    below = [each for each in kind.__subclasses__() if each.__module__ == errors.__name__]
+    for each in below:
+        is_last = each is below[-1]
+        yield from _drawn(each, margin + ("└── " if is_last else "├── "), margin + ("    " if is_last else "│   "))
 
 
 def _first_line(kind: type[BaseException]) -> str:

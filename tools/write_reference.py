@@ -10,7 +10,7 @@ from pathlib import Path
 from dashboard import dashboard
 from reference_doctor import doctor
 from reference_functions import functions
-from reference_python import MODULES, error_tree, python_page
+from reference_python import MODULES, error_tree, errors_module, python_page
 
 from orchestration_queue.protocol.keys import PERMANENT_KEYS, SHARED_KEYS
 from orchestration_queue.states import TERMINAL, TRANSITIONS, JobState
@@ -95,6 +95,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "docs/reference/keys.md": keys,
     "docs/reference/metrics.md": metrics,
     "docs/reference/doctor.md": partial(doctor, NOTE),
+    "orchestration_queue/errors.py": errors_module,
     "docs/reference/errors.md": partial(error_tree, NOTE),
     "docs/reference/functions.md": partial(functions, NOTE),
     **{f"docs/reference/python/{name}.md": partial(python_page, NOTE, name) for name in MODULES},

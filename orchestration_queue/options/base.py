@@ -1,9 +1,11 @@
-"""What all option values share: limits of the wire, frozen and checked models, one-sentence errors."""
+"""What all option values share: the limits of the wire, frozen validated models, one-sentence errors."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
-from typing import Annotated, Any
+from difflib import get_close_matches
+from typing import Annotated, Any, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -20,28 +22,29 @@ __all__ = [
     "Positive",
     "milliseconds",
     "name_problem",
+    "suggestion",
 ]
 
 MAX_PRIORITY = 2048
 MAX_NAME_LENGTH = 256
 MAX_COUNT = 2**31 - 1
-"""The highest count of anything: every language of this wire holds it exactly."""
+"""The highest count of anything: every language on this wire represents it exactly."""
 FORBIDDEN_IN_NAMES = frozenset("{}:")
 
 MAX_DURATION = timedelta(days=3650)
-"""The longest delay: the wire's scores have room for a few decades beside the priority."""
+"""The longest delay: the wire packs due time and priority into one score, which leaves room for a few decades."""
 
 NonNegative = Annotated[timedelta, Field(ge=timedelta(0), le=MAX_DURATION)]
 Positive = Annotated[timedelta, Field(ge=timedelta(milliseconds=1), le=MAX_DURATION)]
 
 
 def milliseconds(duration: timedelta) -> int:
-    """The whole milliseconds of a duration, as the wire counts time."""
+    """Return a duration in whole milliseconds, the wire's unit of time."""
     return duration // timedelta(milliseconds=1)
 
 
 def name_problem(name: str) -> str | None:
-    """Why the wire cannot carry this name of a queue or job; None when it can."""
+    """Return why the wire cannot carry this name of a queue or job; None when it can."""
     if not name:
         return "is empty"
     if len(name) > MAX_NAME_LENGTH:
@@ -51,8 +54,17 @@ def name_problem(name: str) -> str | None:
     return None
 
 
+def suggestion(word: object, known: Iterable[str]) -> str:
+    """Return ``; did you mean 'x'?`` for the known word that is closest to a misspelled one; empty if none is close."""
+    close = get_close_matches(word, list(known), n=1, cutoff=0.75) if isinstance(word, str) else []
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
 class Options(BaseModel):
-    """Base of all option values: frozen, strict about unknown names, one-sentence errors."""
+    """Base of all option values: frozen, with unknown names refused and one-sentence errors.
+
+    Wherever an option value is expected, a dict of its fields is accepted, too.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
 
@@ -60,17 +72,56 @@ class Options(BaseModel):
         try:
             super().__init__(**values)
         except ValidationError as error:
-            raise InvalidOptionError(_sentence(type(self).__name__, error)) from None
+            raise InvalidOptionError(_sentence(type(self), error)) from None
+
+    @classmethod
+    def coerce(cls, value: Self | Mapping[str, Any] | None, what: str) -> Self:
+        """Return option values that were given as such, or as a dict of their fields; None takes the defaults.
+
+        Args:
+            value: What was given.
+            what: How an error names it, such as ``options``.
+
+        Raises:
+            InvalidOptionError: It is neither, or a field is wrong.
+        """
+        if isinstance(value, cls):
+            return value
+        if value is None:
+            return cls()
+        if isinstance(value, Mapping) and all(isinstance(name, str) for name in value):
+            return cls(**value)
+        raise InvalidOptionError(
+            f"`{what}` must be {cls.__name__} or a dict of its fields, got {value!r}; "
+            f"pass `{what}={cls.__name__}(...)`."
+        )
 
 
-def _sentence(owner: str, error: ValidationError) -> str:
-    """The first problem of a validation error, as one sentence."""
+def _sentence(owner: type[Options], error: ValidationError) -> str:
+    """Return the first problem of a validation error as one sentence."""
     problem = error.errors()[0]
     if problem["type"] == "value_error" and isinstance(cause := problem["ctx"]["error"], UsageError):
         return str(cause)
+    name = owner.__name__
     where = ".".join(str(part) for part in problem["loc"])
-    message = problem["msg"].removeprefix("Value error, ")
     if problem["type"] == "extra_forbidden":
-        return f"{owner} has no option {where!r}; check its spelling."
-    given = "" if problem["type"] == "missing" or not where else f" (given {problem['input']!r})"
-    return f"{owner}.{where}{given}: {message}." if where else f"{owner}: {message}."
+        known = _fields_at(owner, problem["loc"][:-1])
+        return f"{name} has no option {where!r}{suggestion(problem['loc'][-1], known) or '; check its spelling.'}"
+    if problem["type"] == "missing":
+        return f"{name} needs `{where}`, which is missing; pass `{where}=...`."
+    message = problem["msg"].removeprefix("Value error, ")
+    if problem["type"].startswith(("timedelta", "time_delta")):
+        message = f"must be a timedelta or seconds; pass `{problem['loc'][-1]}=5`"
+    if problem["type"] == "model_type":
+        message = f"must be {problem['ctx']['class_name']} or a dict of its fields"
+    given = f" (given {problem['input']!r})" if where else ""
+    return f"{name}.{where}{given}: {message}." if where else f"{name}: {message}."
+
+
+def _fields_at(owner: type[BaseModel], path: tuple[int | str, ...]) -> list[str]:
+    """Return the names of the fields of an option value inside another."""
+    for part in path:
+        field = owner.model_fields.get(str(part))
+        inside = () if field is None else get_args(field.annotation) or (field.annotation,)
+        owner = next((each for each in inside if isinstance(each, type) and issubclass(each, BaseModel)), owner)
+    return list(owner.model_fields)

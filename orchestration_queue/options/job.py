@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from orchestration_queue.errors import InvalidOptionError
 from orchestration_queue.options.base import (
@@ -19,6 +19,7 @@ from orchestration_queue.options.base import (
     Positive,
     milliseconds,
     name_problem,
+    suggestion,
 )
 from orchestration_queue.options.fallback import Fallback
 
@@ -38,6 +39,10 @@ class Headers(dict[str, str]):
         return hash(frozenset(self.items()))
 
 
+BACKOFF_TYPES = ("fixed", "exponential")
+"""The types that need no strategy of the worker."""
+
+
 class Backoff(Options):
     """How long to wait before the next attempt."""
 
@@ -47,6 +52,15 @@ class Backoff(Options):
     """The wait after the first failure."""
     jitter: Annotated[float, Field(ge=0, le=1)] = 0.0
     """Up to this fraction of the wait is added at random, so that failures do not return in step."""
+
+    @field_validator("type")
+    @classmethod
+    def _is_no_misspelling(cls, name: str) -> str:
+        if name not in BACKOFF_TYPES and (close := suggestion(name.lower(), BACKOFF_TYPES)):
+            raise InvalidOptionError(
+                f"Backoff has no type {name!r}{close} Strategies of a worker need names that cannot be taken for these."
+            )
+        return name
 
     def wait_ms(self, failures: int, chance: float) -> int:
         """Milliseconds to wait after the given number of failures; ``chance`` in [0, 1) feeds the jitter."""

@@ -35,7 +35,8 @@ def backoff_from_wire(options: Mapping[str, Any]) -> Backoff | None:
     stored = options.get("backoff")
     if not isinstance(stored, Mapping):
         return None
-    return Backoff(
+    # Not validated: any name may be a strategy of the worker, even one that looks misspelled.
+    return Backoff.model_construct(
         type=str(stored.get("type", "fixed")),
         delay=timedelta(milliseconds=wire_number(stored.get("delay"), milliseconds(MAX_DURATION))),
         jitter=wire_number(stored.get("jitter"), 1),

@@ -2,7 +2,7 @@
 
 from orchestration_queue.worker.broadcast import BroadcastWorker
 from orchestration_queue.worker.events import WorkerEvent, WorkerEventType
-from orchestration_queue.worker.interrupts import JobInterrupt, RateLimitError
+from orchestration_queue.worker.interrupts import JobInterrupt
 from orchestration_queue.worker.job import ActiveJob, AsyncActiveJob
 from orchestration_queue.worker.middleware import CallNext, Middleware
 from orchestration_queue.worker.outcome import Strategy
@@ -21,7 +21,6 @@ __all__ = [
     "JobInterrupt",
     "Middleware",
     "Polling",
-    "RateLimitError",
     "Router",
     "SharedSlots",
     "Strategy",

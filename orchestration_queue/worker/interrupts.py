@@ -7,12 +7,11 @@ own ``except Exception`` does not catch them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
 from typing import TypeAlias
 
 from orchestration_queue.protocol.lease import Lease, Settlement
 
-__all__ = ["JobInterrupt", "RateLimitError"]
+__all__ = ["JobInterrupt"]
 
 _Settle: TypeAlias = Callable[[Lease], Settlement]
 
@@ -27,17 +26,3 @@ class JobInterrupt(BaseException):
     def __init__(self, settle: _Settle) -> None:
         super().__init__("The handler ended its run before the job was done; let this exception pass.")
         self.settle = settle
-
-
-class RateLimitError(Exception):
-    """Raised by a handler whose upstream service refused it: the worker keeps away for a while.
-
-    The job is tried again after the delay, however many attempts it has, and this worker starts no other before.
-
-    Args:
-        delay: How long to keep away; default the worker's rate limit's window, or a second.
-    """
-
-    def __init__(self, delay: timedelta | None = None) -> None:
-        super().__init__("rate limited")
-        self.delay = delay

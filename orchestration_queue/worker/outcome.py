@@ -8,7 +8,7 @@ from datetime import timedelta
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
-from orchestration_queue.errors import OrchestrationQueueError, PayloadError, UnrecoverableError
+from orchestration_queue.errors import OrchestrationQueueError, PayloadError, RateLimitError, UnrecoverableError
 from orchestration_queue.options import (
     Backoff,
     Retention,
@@ -20,7 +20,6 @@ from orchestration_queue.options import (
 from orchestration_queue.options.base import MAX_DURATION
 from orchestration_queue.protocol import codec
 from orchestration_queue.protocol.lease import KEEP, Completion, Failure, Lease
-from orchestration_queue.worker.interrupts import RateLimitError
 
 __all__ = ["Strategy", "completed", "failed", "is_unrecoverable", "rate_limited", "reason_of", "without_exit"]
 

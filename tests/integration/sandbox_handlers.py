@@ -15,9 +15,9 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
-from orchestration_queue.errors import UnrecoverableError
+from orchestration_queue.errors import RateLimitError, UnrecoverableError
 from orchestration_queue.options import Usage
-from orchestration_queue.worker import ActiveJob, AsyncActiveJob, RateLimitError
+from orchestration_queue.worker import ActiveJob, AsyncActiveJob
 from orchestration_queue.worker.sandbox import sandboxed
 
 _kept: list[bytes] = []

@@ -12,13 +12,12 @@ from typing import Any
 import pytest
 
 from orchestration_queue.client import AsyncJob, AsyncQueue, NewJob
-from orchestration_queue.errors import JobFailedError
+from orchestration_queue.errors import JobFailedError, RateLimitError
 from orchestration_queue.options import Budget, JobOptions, RateLimit, TokenLimit, Usage, WorkerOptions
 from orchestration_queue.server import clock
 from orchestration_queue.server.clock import now_ms
 from orchestration_queue.worker import ActiveJob, AsyncActiveJob, Handler, Worker
 from orchestration_queue.worker.events import WorkerEvent, WorkerEventType
-from orchestration_queue.worker.interrupts import RateLimitError
 from tests.waiting import wait_until
 
 HOUR = timedelta(hours=1)

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import pytest
 
-from orchestration_queue.errors import UnrecoverableError
+from orchestration_queue.errors import RateLimitError, UnrecoverableError
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.lease import Completion, Failure, Lease, Postponement, Settlement
 from orchestration_queue.protocol.record import JobRecord
@@ -24,7 +24,6 @@ from orchestration_queue.worker import (
     CallNext,
     Handler,
     JobInterrupt,
-    RateLimitError,
     Router,
 )
 from orchestration_queue.worker import runner as module

@@ -11,9 +11,15 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_jsonable_python
 
 from orchestration_queue import errors
-from orchestration_queue.errors import OrchestrationQueueError, SandboxDiedError, SandboxedError, UnrecoverableError
+from orchestration_queue.errors import (
+    OrchestrationQueueError,
+    RateLimitError,
+    SandboxDiedError,
+    SandboxedError,
+    UnrecoverableError,
+)
 from orchestration_queue.protocol.lease import Lease, Settlement
-from orchestration_queue.worker.interrupts import JobInterrupt, RateLimitError
+from orchestration_queue.worker.interrupts import JobInterrupt
 from orchestration_queue.worker.outcome import is_unrecoverable, reason_of, without_exit
 from orchestration_queue.worker.sandbox.frames import Frame
 
