@@ -59,7 +59,7 @@ def _branch(kind: type[BaseException], depth: int) -> Iterator[str]:
 
 
 def errors_module() -> str:
-    """Return the text of ``errors.py`` with the tree of its docstring drawn anew from the classes."""
+    """Return the text of ``errors.py`` with the tree of its docstring drawn from the classes."""
     source = Path(errors.__file__).read_text()
     before, _, rest = source.partition("::\n\n")
     _, _, after = rest.partition("\n\n")

@@ -10,8 +10,9 @@ __all__ = ["TriggerRule"]
 class TriggerRule(StrEnum):
     """When a node runs, with Airflow's names and meanings.
 
-    A node that will not run ends at once, as ``upstream_failed`` or ``skipped``, and so decides for those that wait
-    for it. A dependency that ended as ``upstream_failed`` counts as failed.
+    A node that will not run ends as ``upstream_failed`` or ``skipped`` as soon as that is certain, and so decides for
+    its dependents. The outcome does not depend on the order in which dependencies end. A dependency that ended as
+    ``upstream_failed`` counts as failed; optional dependencies are waited for and not counted.
     """
 
     ALL_SUCCESS = "all_success"

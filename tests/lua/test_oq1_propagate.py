@@ -124,8 +124,8 @@ def _min_one_success(seen: Seen, done: bool) -> bool:
 AIRFLOW: dict[str, list[tuple[str, Callable[[Seen, bool], bool]]]] = {
     "all_success": [
         ("upstream_failed", _any(*FAILURES)),
-        ("skipped", _any("skipped")),
         ("run", _all("success")),
+        ("skipped", _all("success", "skipped")),  # not before all have ended: Airflow's own depends on the order
     ],
     "all_failed": [("skipped", _any("success", "skipped")), ("run", _all(*FAILURES))],
     "all_done": [("run", _all("success", "skipped", *FAILURES))],
@@ -216,9 +216,11 @@ def test_what_shall_run_is_ready_as_after_any_release(own: Own) -> None:
     assert not job.keys() & {"outcome", f"depend:{own.wire.key('a')}", "depsFailed"}
 
 
-@pytest.mark.parametrize(("outcome", "verdict"), [("failed", "upstream_failed"), ("skipped", "skipped")])
-def test_what_never_runs_fails_at_once(own: Own, outcome: str, verdict: str) -> None:
-    make_wait(own, "w", ["a", "b"])
+@pytest.mark.parametrize(
+    ("outcome", "deps", "verdict"), [("failed", ["a", "b"], "upstream_failed"), ("skipped", ["a"], "skipped")]
+)
+def test_what_never_runs_fails_at_once(own: Own, outcome: str, deps: list[str], verdict: str) -> None:
+    make_wait(own, "w", deps)
     end(own, "a", outcome)
     own.wire.forget_events()
     assert propagate(own, "a", now=NOW + 5).decisions == {"w": verdict}

@@ -1,7 +1,8 @@
 --- What a waiting job knows of those it waits for: who ended how, each counted once.
 --- Completed ones are counted where every glide-mq client counts them: `depdone:{member}` and `depsCompleted`. The
 --- others have fields of ours beside them: `depend:{member}` says how one ended, `depsFailed` and `depsSkipped` how many.
---- `depweak:{member}` marks one that counts as completed however it ends.
+--- `depweak:{member}` marks an optional one, which counts as completed however it ends; `depsOptional` says that there
+--- are some.
 
 local rules = require("rules")
 
@@ -50,25 +51,9 @@ function dependencies.enter(key, member, outcome)
   return true
 end
 
---- The counts that a rule asks for, and the rule; nil while the job is still being wired. A rule is about the start:
---- once the job has run, it waits for the success of all its children, or for their end where it said so.
-function dependencies.counts(queue, job_id)
-  local hold, deps = queue .. WIRING, queue .. "deps:" .. job_id
-  local fields = redis.call(
-    "HMGET", queue .. "job:" .. job_id,
-    "triggerRule", "depsCompleted", "depsFailed", "depsSkipped", "depdone:" .. hold, "processedOn"
-  )
-  local held = redis.call("SMISMEMBER", deps, hold, queue .. RULE)
-  local wired = fields[5] and 1 or 0
-  if held[1] > wired then
-    return nil
-  end
-  return {
-    total = redis.call("SCARD", deps) - held[1] - held[2],
-    success = (tonumber(fields[2]) or 0) - wired,
-    failed = tonumber(fields[3]) or 0,
-    skipped = tonumber(fields[4]) or 0,
-  }, (not fields[6] or fields[1] == rules.CHILDREN_ENDED) and fields[1] or nil
+--- The field that marks a member which counts as completed however it ends.
+function dependencies.weak_field(member)
+  return "depweak:" .. member
 end
 
 --- Call `visit(members)` for what a job waits for, some hundred at a time.
@@ -77,6 +62,55 @@ local function each_portion(queue, job_id, visit)
   for first = 1, #members, MEMBERS_PER_COMMAND do
     visit({ unpack(members, first, math.min(first + MEMBERS_PER_COMMAND - 1, #members)) })
   end
+end
+
+--- Take optional dependencies out of the counts, and count those among them that have not ended.
+local function single_out_optional(queue, job_id, counts)
+  local key, pending = queue .. "job:" .. job_id, 0
+  each_portion(queue, job_id, function(members)
+    local fields = {}
+    for index, member in ipairs(members) do
+      fields[2 * index - 1], fields[2 * index] = dependencies.weak_field(member), "depdone:" .. member
+    end
+    local values = redis.call("HMGET", key, unpack(fields))
+    for index = 1, #members do
+      if values[2 * index - 1] then
+        counts.total = counts.total - 1
+        if values[2 * index] then
+          counts.success = counts.success - 1
+        else
+          pending = pending + 1
+        end
+      end
+    end
+  end)
+  counts.pending = pending
+end
+
+--- Return the counts that a rule asks for, and the rule; nil while the job is still being wired. A rule is about the
+--- start: once the job has run, it waits for the success of all its children, or for their end where it said so.
+function dependencies.counts(queue, job_id)
+  local hold, deps = queue .. WIRING, queue .. "deps:" .. job_id
+  local fields = redis.call(
+    "HMGET", queue .. "job:" .. job_id,
+    "triggerRule", "depsCompleted", "depsFailed", "depsSkipped", "depdone:" .. hold, "processedOn", "depsOptional"
+  )
+  local held = redis.call("SMISMEMBER", deps, hold, queue .. RULE)
+  local wired = fields[5] and 1 or 0
+  if held[1] > wired then
+    return nil
+  end
+  local rule = (not fields[6] or fields[1] == rules.CHILDREN_ENDED) and fields[1] or nil
+  local counts = {
+    total = redis.call("SCARD", deps) - held[1] - held[2],
+    success = (tonumber(fields[2]) or 0) - wired,
+    failed = tonumber(fields[3]) or 0,
+    skipped = tonumber(fields[4]) or 0,
+  }
+  if fields[7] and rules.SINGLE_OUT_OPTIONAL[rule] then
+    single_out_optional(queue, job_id, counts)
+  end
+  return counts, rule
 end
 
 --- Forget the failures of jobs that ran again and completed, which a client that only counts completions did not;
@@ -134,11 +168,6 @@ function dependencies.obstacles(queue, held, rule)
     members[#members + 1] = queue .. RULE
   end
   return members
-end
-
---- The field that marks a member which counts as completed however it ends.
-function dependencies.weak_field(member)
-  return "depweak:" .. member
 end
 
 --- Forget that `member` ended, so that it is awaited again.

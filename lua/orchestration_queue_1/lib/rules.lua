@@ -9,13 +9,13 @@ local RUN, UPSTREAM_FAILED, SKIPPED = rules.RUN, rules.UPSTREAM_FAILED, rules.SK
 
 local VERDICTS = {}
 
+-- A skipped dependency alone decides nothing before the others have ended: one that fails later outranks it, and the
+-- outcome must not depend on which of them ends first.
 function VERDICTS.all_success(counts, ended)
   if counts.failed > 0 then
     return UPSTREAM_FAILED
-  elseif counts.skipped > 0 then
-    return SKIPPED
   end
-  return ended and RUN
+  return ended and (counts.skipped > 0 and SKIPPED or RUN)
 end
 
 function VERDICTS.all_failed(counts, ended)
@@ -68,12 +68,26 @@ function rules.is_rule(name)
   return VERDICTS[name] ~= nil and name ~= rules.CHILDREN_ENDED
 end
 
---- The verdict, as soon as there is one; false before. `counts` says how many jobs are waited for (`total`), and how
---- many ended with `success`, `failed` (or never ran because of a failure) and `skipped`.
---- A rule that nobody here knows is taken for `all_success`, as is none.
+--- Rules that tell optional dependencies from the others. By the remaining rules, a dependency that counts as completed
+--- however it ends comes to the same.
+rules.SINGLE_OUT_OPTIONAL = {
+  all_failed = true,
+  one_success = true,
+  one_failed = true,
+  none_failed_min_one_success = true,
+}
+
+--- Return the verdict as soon as there is one, false before. `counts` says how many jobs are waited for (`total`), how
+--- many ended with `success`, `failed` (or never ran because of a failure) and `skipped`, and, where the rule tells them
+--- from the others, how many optional dependencies are `pending` beside these.
+--- An unknown rule means `all_success`, as does none.
 function rules.decide(rule, counts)
-  local verdict = VERDICTS[rule] or VERDICTS.all_success
-  return verdict(counts, counts.success + counts.failed + counts.skipped >= counts.total)
+  local decide = VERDICTS[rule] or VERDICTS.all_success
+  local verdict = decide(counts, counts.success + counts.failed + counts.skipped >= counts.total)
+  if verdict == RUN and (counts.pending or 0) > 0 and rule ~= "always" then
+    return false
+  end
+  return verdict
 end
 
 return rules

@@ -132,6 +132,9 @@ local function describe(queue, job, flow_id)
   if job.rule and job.waits_for[1] then
     fields[#fields + 1], fields[#fields + 2] = "triggerRule", job.rule
   end
+  if job.weak[1] then
+    fields[#fields + 1], fields[#fields + 2] = "depsOptional", #job.weak
+  end
   for _, member in ipairs(job.weak) do
     fields[#fields + 1], fields[#fields + 2] = dependencies.weak_field(member), 1
   end

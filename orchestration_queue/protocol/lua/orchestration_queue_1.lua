@@ -1237,13 +1237,13 @@ local RUN, UPSTREAM_FAILED, SKIPPED = rules.RUN, rules.UPSTREAM_FAILED, rules.SK
 
 local VERDICTS = {}
 
+-- A skipped dependency alone decides nothing before the others have ended: one that fails later outranks it, and the
+-- outcome must not depend on which of them ends first.
 function VERDICTS.all_success(counts, ended)
   if counts.failed > 0 then
     return UPSTREAM_FAILED
-  elseif counts.skipped > 0 then
-    return SKIPPED
   end
-  return ended and RUN
+  return ended and (counts.skipped > 0 and SKIPPED or RUN)
 end
 
 function VERDICTS.all_failed(counts, ended)
@@ -1296,12 +1296,26 @@ function rules.is_rule(name)
   return VERDICTS[name] ~= nil and name ~= rules.CHILDREN_ENDED
 end
 
---- The verdict, as soon as there is one; false before. `counts` says how many jobs are waited for (`total`), and how
---- many ended with `success`, `failed` (or never ran because of a failure) and `skipped`.
---- A rule that nobody here knows is taken for `all_success`, as is none.
+--- Rules that tell optional dependencies from the others. By the remaining rules, a dependency that counts as completed
+--- however it ends comes to the same.
+rules.SINGLE_OUT_OPTIONAL = {
+  all_failed = true,
+  one_success = true,
+  one_failed = true,
+  none_failed_min_one_success = true,
+}
+
+--- Return the verdict as soon as there is one, false before. `counts` says how many jobs are waited for (`total`), how
+--- many ended with `success`, `failed` (or never ran because of a failure) and `skipped`, and, where the rule tells them
+--- from the others, how many optional dependencies are `pending` beside these.
+--- An unknown rule means `all_success`, as does none.
 function rules.decide(rule, counts)
-  local verdict = VERDICTS[rule] or VERDICTS.all_success
-  return verdict(counts, counts.success + counts.failed + counts.skipped >= counts.total)
+  local decide = VERDICTS[rule] or VERDICTS.all_success
+  local verdict = decide(counts, counts.success + counts.failed + counts.skipped >= counts.total)
+  if verdict == RUN and (counts.pending or 0) > 0 and rule ~= "always" then
+    return false
+  end
+  return verdict
 end
 
 return rules
@@ -1311,7 +1325,8 @@ modules.dependencies = (function()
 --- What a waiting job knows of those it waits for: who ended how, each counted once.
 --- Completed ones are counted where every glide-mq client counts them: `depdone:{member}` and `depsCompleted`. The
 --- others have fields of ours beside them: `depend:{member}` says how one ended, `depsFailed` and `depsSkipped` how many.
---- `depweak:{member}` marks one that counts as completed however it ends.
+--- `depweak:{member}` marks an optional one, which counts as completed however it ends; `depsOptional` says that there
+--- are some.
 
 local rules = require("rules")
 
@@ -1360,25 +1375,9 @@ function dependencies.enter(key, member, outcome)
   return true
 end
 
---- The counts that a rule asks for, and the rule; nil while the job is still being wired. A rule is about the start:
---- once the job has run, it waits for the success of all its children, or for their end where it said so.
-function dependencies.counts(queue, job_id)
-  local hold, deps = queue .. WIRING, queue .. "deps:" .. job_id
-  local fields = redis.call(
-    "HMGET", queue .. "job:" .. job_id,
-    "triggerRule", "depsCompleted", "depsFailed", "depsSkipped", "depdone:" .. hold, "processedOn"
-  )
-  local held = redis.call("SMISMEMBER", deps, hold, queue .. RULE)
-  local wired = fields[5] and 1 or 0
-  if held[1] > wired then
-    return nil
-  end
-  return {
-    total = redis.call("SCARD", deps) - held[1] - held[2],
-    success = (tonumber(fields[2]) or 0) - wired,
-    failed = tonumber(fields[3]) or 0,
-    skipped = tonumber(fields[4]) or 0,
-  }, (not fields[6] or fields[1] == rules.CHILDREN_ENDED) and fields[1] or nil
+--- The field that marks a member which counts as completed however it ends.
+function dependencies.weak_field(member)
+  return "depweak:" .. member
 end
 
 --- Call `visit(members)` for what a job waits for, some hundred at a time.
@@ -1387,6 +1386,55 @@ local function each_portion(queue, job_id, visit)
   for first = 1, #members, MEMBERS_PER_COMMAND do
     visit({ unpack(members, first, math.min(first + MEMBERS_PER_COMMAND - 1, #members)) })
   end
+end
+
+--- Take optional dependencies out of the counts, and count those among them that have not ended.
+local function single_out_optional(queue, job_id, counts)
+  local key, pending = queue .. "job:" .. job_id, 0
+  each_portion(queue, job_id, function(members)
+    local fields = {}
+    for index, member in ipairs(members) do
+      fields[2 * index - 1], fields[2 * index] = dependencies.weak_field(member), "depdone:" .. member
+    end
+    local values = redis.call("HMGET", key, unpack(fields))
+    for index = 1, #members do
+      if values[2 * index - 1] then
+        counts.total = counts.total - 1
+        if values[2 * index] then
+          counts.success = counts.success - 1
+        else
+          pending = pending + 1
+        end
+      end
+    end
+  end)
+  counts.pending = pending
+end
+
+--- Return the counts that a rule asks for, and the rule; nil while the job is still being wired. A rule is about the
+--- start: once the job has run, it waits for the success of all its children, or for their end where it said so.
+function dependencies.counts(queue, job_id)
+  local hold, deps = queue .. WIRING, queue .. "deps:" .. job_id
+  local fields = redis.call(
+    "HMGET", queue .. "job:" .. job_id,
+    "triggerRule", "depsCompleted", "depsFailed", "depsSkipped", "depdone:" .. hold, "processedOn", "depsOptional"
+  )
+  local held = redis.call("SMISMEMBER", deps, hold, queue .. RULE)
+  local wired = fields[5] and 1 or 0
+  if held[1] > wired then
+    return nil
+  end
+  local rule = (not fields[6] or fields[1] == rules.CHILDREN_ENDED) and fields[1] or nil
+  local counts = {
+    total = redis.call("SCARD", deps) - held[1] - held[2],
+    success = (tonumber(fields[2]) or 0) - wired,
+    failed = tonumber(fields[3]) or 0,
+    skipped = tonumber(fields[4]) or 0,
+  }
+  if fields[7] and rules.SINGLE_OUT_OPTIONAL[rule] then
+    single_out_optional(queue, job_id, counts)
+  end
+  return counts, rule
 end
 
 --- Forget the failures of jobs that ran again and completed, which a client that only counts completions did not;
@@ -1444,11 +1492,6 @@ function dependencies.obstacles(queue, held, rule)
     members[#members + 1] = queue .. RULE
   end
   return members
-end
-
---- The field that marks a member which counts as completed however it ends.
-function dependencies.weak_field(member)
-  return "depweak:" .. member
 end
 
 --- Forget that `member` ended, so that it is awaited again.
@@ -4304,6 +4347,9 @@ local function describe(queue, job, flow_id)
   end
   if job.rule and job.waits_for[1] then
     fields[#fields + 1], fields[#fields + 2] = "triggerRule", job.rule
+  end
+  if job.weak[1] then
+    fields[#fields + 1], fields[#fields + 2] = "depsOptional", #job.weak
   end
   for _, member in ipairs(job.weak) do
     fields[#fields + 1], fields[#fields + 2] = dependencies.weak_field(member), 1
