@@ -55,9 +55,9 @@ def name_problem(name: str) -> str | None:
 
 
 def suggestion(word: object, known: Iterable[str]) -> str:
-    """Return ``; did you mean 'x'?`` for the known word that is closest to a misspelled one; empty if none is close."""
+    """Return ``; use 'x'.`` for the known word that is closest to a misspelled one; empty if none is close."""
     close = get_close_matches(word, list(known), n=1, cutoff=0.75) if isinstance(word, str) else []
-    return f"; did you mean {close[0]!r}?" if close else ""
+    return f"; use {close[0]!r}." if close else ""
 
 
 class Options(BaseModel):
