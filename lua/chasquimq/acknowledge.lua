@@ -3,6 +3,7 @@
 --- @arg   group                text         the consumer group
 --- @arg   entry_count          int #entry_ids how many follow
 --- @arg*  entry_ids            text         the delivered entries
+--- @flags allow-oom
 --- @returns int how many this call took
 --- @cost    O(1) per entry
 

@@ -3,7 +3,7 @@
 --- @key   repeats              zset         repeatable jobs by their next fire
 --- @key   spec                 hash         the job's spec, and how often it fired
 --- @arg   name                 text         its name among the repeatable jobs
---- @arg   due_ms               int          the fire that the caller evaluated, epoch ms
+--- @arg   score                text         the fire that the caller evaluated, as `due` returned it
 --- @arg   next_ms              int          its next fire, epoch ms; 0 when there is none
 --- @arg   fire_limit           int          after how many fires it ends; 0 for no limit
 --- @arg   max_length           int          about how many jobs the stream may hold
@@ -15,7 +15,7 @@
 
 local jobs = require("jobs")
 
-if tonumber(redis.call("ZSCORE", repeats_key, name) or "-1") ~= due_ms then
+if redis.call("ZSCORE", repeats_key, name) ~= score then
   return -1
 end
 local fired = tonumber(redis.call("HGET", spec_key, "fired") or "0")

@@ -4,6 +4,7 @@
 --- @arg   consumer             text         the caller
 --- @arg   entry_count          int #entry_ids how many follow
 --- @arg*  entry_ids            text         the delivered entries
+--- @flags allow-oom
 --- @returns ints per entry 1, or 0 when it is no longer the caller's
 --- @cost    O(log N) per entry
 

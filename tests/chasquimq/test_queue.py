@@ -94,7 +94,7 @@ MISTAKES: list[dict[str, Any]] = [
     {"name": "a", "delay": True},
     {"name": "a", "delay_until": datetime(2030, 1, 1)},  # noqa: DTZ001  the mistake under test
     {"name": "a", "delay_until": "tomorrow"},
-    {"name": "a", "delay": 1, "delay_until": datetime.now(UTC)},
+    {"name": "a", "delay": 1, "delay_until": datetime(2020, 1, 1, tzinfo=UTC)},
     {"name": "a", "attempts": -1},
     {"name": "a", "attempts": "3"},
     {"name": "a", "backoff": "fixed"},
@@ -104,7 +104,7 @@ MISTAKES: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("mistake", MISTAKES, ids=str)
+@pytest.mark.parametrize("mistake", MISTAKES, ids="-".join)
 async def test_a_value_that_the_wire_cannot_carry_is_refused_and_nothing_sent(
     queue: AsyncChasquiQueue, server: Any, mistake: dict[str, Any]
 ) -> None:
@@ -189,9 +189,9 @@ async def test_a_schedule_is_stored_as_the_original_stores_it(
         {"every": 60, "missed_fires": "all"},
         {"every": 60, "missed_fires": "fire_all", "max_catchup": 0},
         {"every": 60, "start": 12},
-        {"every": 60, "end": datetime.now(UTC)},
+        {"every": 60, "end": datetime(2020, 1, 1, tzinfo=UTC)},
     ],
-    ids=str,
+    ids="-".join,
 )
 async def test_a_schedule_that_cannot_be_is_refused(
     queue: AsyncChasquiQueue, server: Any, mistake: dict[str, Any]

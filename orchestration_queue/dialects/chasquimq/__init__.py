@@ -7,6 +7,8 @@ from orchestration_queue.dialects.chasquimq._sync.queue import ChasquiQueue
 from orchestration_queue.dialects.chasquimq.backoff import BackoffSpec
 from orchestration_queue.dialects.chasquimq.entries import ChasquiCounts, ChasquiDeadLetter, ChasquiSchedule
 from orchestration_queue.dialects.chasquimq.jobs import ChasquiJob, NewChasquiJob
+from orchestration_queue.dialects.chasquimq.options import ChasquiWorkerOptions
+from orchestration_queue.dialects.chasquimq.worker import ChasquiWorker
 
 __all__ = [
     "AsyncChasquiQueue",
@@ -16,5 +18,7 @@ __all__ = [
     "ChasquiJob",
     "ChasquiQueue",
     "ChasquiSchedule",
+    "ChasquiWorker",
+    "ChasquiWorkerOptions",
     "NewChasquiJob",
 ]

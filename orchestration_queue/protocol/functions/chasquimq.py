@@ -387,7 +387,7 @@ def fire(
     repeats_key: str,
     spec_key: str,
     name: str,
-    due_ms: int,
+    score: str,
     next_ms: int,
     fire_limit: int,
     max_length: int,
@@ -402,7 +402,7 @@ def fire(
         repeats_key: Zset; repeatable jobs by their next fire.
         spec_key: Hash; the job's spec, and how often it fired.
         name: Its name among the repeatable jobs.
-        due_ms: The fire that the caller evaluated, epoch ms.
+        score: The fire that the caller evaluated, as `due` returned it.
         next_ms: Its next fire, epoch ms; 0 when there is none.
         fire_limit: After how many fires it ends; 0 for no limit.
         max_length: About how many jobs the stream may hold.
@@ -423,7 +423,7 @@ def fire(
         ),
         (
             name,
-            due_ms,
+            score,
             next_ms,
             fire_limit,
             max_length,

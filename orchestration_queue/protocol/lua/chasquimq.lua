@@ -117,7 +117,7 @@ return leader
 end)()
 
 do -- acknowledge
-  redis.register_function("chasquimq_acknowledge", function(KEYS, ARGV)
+  redis.register_function{ function_name = "chasquimq_acknowledge", flags = { "allow-oom" }, callback = function(KEYS, ARGV)
     local group = ARGV[1]
     local entry_count = whole(ARGV[2], "acknowledge", "entry_count")
     count_words("acknowledge", #KEYS, 1, #ARGV, 2 + entry_count)
@@ -132,7 +132,7 @@ do -- acknowledge
       redis.call("XDEL", stream_key, entry_id)
     end
     return taken
-  end)
+  end }
 end
 
 do -- add
@@ -288,7 +288,7 @@ do -- fire
   local jobs = require("jobs")
   redis.register_function("chasquimq_fire", function(KEYS, ARGV)
     local name = ARGV[1]
-    local due_ms = whole(ARGV[2], "fire", "due_ms")
+    local score = ARGV[2]
     local next_ms = whole(ARGV[3], "fire", "next_ms")
     local fire_limit = whole(ARGV[4], "fire", "fire_limit")
     local max_length = whole(ARGV[5], "fire", "max_length")
@@ -302,7 +302,7 @@ do -- fire
     local stream_key = KEYS[1]
     local repeats_key = KEYS[2]
     local spec_key = KEYS[3]
-    if tonumber(redis.call("ZSCORE", repeats_key, name) or "-1") ~= due_ms then
+    if redis.call("ZSCORE", repeats_key, name) ~= score then
       return -1
     end
     local fired = tonumber(redis.call("HGET", spec_key, "fired") or "0")
@@ -408,7 +408,7 @@ do -- release
 end
 
 do -- renew
-  redis.register_function("chasquimq_renew", function(KEYS, ARGV)
+  redis.register_function{ function_name = "chasquimq_renew", flags = { "allow-oom" }, callback = function(KEYS, ARGV)
     local group = ARGV[1]
     local consumer = ARGV[2]
     local entry_count = whole(ARGV[3], "renew", "entry_count")
@@ -427,7 +427,7 @@ do -- renew
       end
     end
     return renewed
-  end)
+  end }
 end
 
 do -- replay

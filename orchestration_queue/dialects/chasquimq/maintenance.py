@@ -1,0 +1,174 @@
+"""What one worker of a queue does for all: make delayed jobs ready, and fire repeatable ones."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Awaitable, Callable
+
+from orchestration_queue.dialects.chasquimq.entries import find_envelope
+from orchestration_queue.dialects.chasquimq.envelope import Envelope, pack_envelope
+from orchestration_queue.dialects.chasquimq.keys import ChasquiKeys
+from orchestration_queue.dialects.chasquimq.options import ChasquiWorkerOptions
+from orchestration_queue.dialects.chasquimq.outbox import event_call
+from orchestration_queue.dialects.chasquimq.repeat import RepeatSpec, due_fires
+from orchestration_queue.dialects.chasquimq.ulid import ulid
+from orchestration_queue.errors import OrchestrationQueueError, PayloadError, ScheduleError
+from orchestration_queue.protocol.call import Call
+from orchestration_queue.protocol.functions import chasquimq as functions
+from orchestration_queue.server import AsyncConnection
+from orchestration_queue.server.clock import now_ms
+
+__all__ = ["Promoter", "Scheduler"]
+
+log = logging.getLogger("orchestration_queue.chasquimq")
+
+_LOCK_TTL_S = 5
+_MOST = 256
+_PROMOTER_TICK_S = 0.1
+_SCHEDULER_TICK_S = 1.0
+_OUTAGE_S = 0.4
+
+
+async def _repeat(what: str, tick: Callable[[], Awaitable[float]]) -> None:
+    """Call a function again and again, after as many seconds as it returns; an error is logged once and survived."""
+    last = ""
+    while True:
+        try:
+            pause_s, last = await tick(), ""
+        except OrchestrationQueueError as error:
+            if str(error) != last:
+                log.warning("%s failed and is tried again: %s", what, error)
+            pause_s, last = _OUTAGE_S, str(error)
+        await asyncio.sleep(pause_s)
+
+
+class _Leader:
+    """One of the roles that a queue has a lock for."""
+
+    def __init__(
+        self, connection: AsyncConnection, keys: ChasquiKeys, holder: str, options: ChasquiWorkerOptions
+    ) -> None:
+        self._connection = connection
+        self._keys = keys
+        self._holder = holder
+        self._options = options
+
+    async def _release(self, lock_key: str) -> None:
+        await self._connection.execute(functions.release(lock_key=lock_key, holder=self._holder))
+
+
+class Promoter(_Leader):
+    """Makes jobs ready whose time has come, on the server's clock."""
+
+    async def run(self) -> None:
+        """Promote until cancelled."""
+        await _repeat(f"Promoting the delayed jobs of queue {self._keys.queue}", self._tick)
+
+    async def release(self) -> None:
+        """Let another worker lead at once."""
+        await self._release(self._keys.promoter_lock)
+
+    async def _tick(self) -> float:
+        keys = self._keys
+        call = functions.promote(
+            delayed_key=keys.delayed,
+            stream_key=keys.stream,
+            dead_letters_key=keys.dead_letters,
+            lock_key=keys.promoter_lock,
+            holder=self._holder,
+            ttl_s=_LOCK_TTL_S,
+            most=_MOST,
+            max_length=self._options.max_length,
+            max_dead=self._options.max_dead_letters,
+        )
+        _, _, *promoted = await self._connection.execute(call)
+        job_ids = [envelope.id for packed in promoted if (envelope := find_envelope(packed))]
+        if job_ids:
+            calls = [Call("DEL", tuple(keys.index(job_id) for job_id in job_ids))]
+            if self._options.emit_events:
+                calls += [event_call(keys, "waiting", job_id) for job_id in job_ids]
+            await self._connection.pipeline(calls)
+        return 0 if len(promoted) == _MOST else _PROMOTER_TICK_S
+
+
+class Scheduler(_Leader):
+    """Fires repeatable jobs, on this process's clock."""
+
+    async def run(self) -> None:
+        """Fire until cancelled."""
+        self._skipped: set[bytes] = set()
+        await _repeat(f"Firing the repeatable jobs of queue {self._keys.queue}", self._tick)
+
+    async def release(self) -> None:
+        """Let another worker lead at once."""
+        await self._release(self._keys.scheduler_lock)
+
+    async def _tick(self) -> float:
+        now = now_ms()
+        call = functions.due(
+            repeats_key=self._keys.repeat,
+            lock_key=self._keys.scheduler_lock,
+            holder=self._holder,
+            ttl_s=_LOCK_TTL_S,
+            now_ms=now,
+            most=_MOST,
+        )
+        _, earliest, *due = await self._connection.execute(call)
+        following = [int(float(earliest))]
+        for key, score, packed in due:
+            following.append(await self._fire(key, score, packed, now))
+        if len(due) == _MOST:
+            return 0
+        ahead = [at - now_ms() for at in following if at > now]
+        return max(0.0, min([_SCHEDULER_TICK_S, *(at / 1000 for at in ahead)]))
+
+    async def _fire(self, key: bytes, score: bytes, packed: bytes, now: int) -> int:
+        """Fire one repeatable job and return when it is due next; 0 when it is not."""
+        try:
+            spec = RepeatSpec.unpack(packed)
+            fires, following = due_fires(spec, int(float(score)), now)
+        except PayloadError as error:
+            await self._reject(key.decode(errors="replace"), packed, str(error))
+            return 0
+        except ScheduleError as error:
+            # Another client's scheduler may know what we cannot read.
+            if key not in self._skipped:
+                log.error("Queue %s: the repeatable job %r does not fire: %s", self._keys.queue, key, error)
+            self._skipped.add(key)
+            return 0
+        if following is not None and spec.end_before_ms is not None and following > spec.end_before_ms:
+            following = None
+        name = key.decode(errors="replace")
+        call = functions.fire(
+            stream_key=self._keys.stream,
+            repeats_key=self._keys.repeat,
+            spec_key=self._keys.spec(name),
+            name=name,
+            score=score.decode(),
+            next_ms=following or 0,
+            fire_limit=spec.limit or 0,
+            max_length=self._options.max_length,
+            job_name=spec.job_name,
+            envelopes=[pack_envelope(_new_envelope(spec, now)) for _ in fires],
+        )
+        await self._connection.execute(call)
+        return following or 0
+
+    async def _reject(self, name: str, packed: bytes, detail: str) -> None:
+        log.error("Queue %s: the repeatable job %r becomes a dead letter: %s", self._keys.queue, name, detail)
+        call = functions.reject_spec(
+            repeats_key=self._keys.repeat,
+            spec_key=self._keys.spec(name),
+            dead_letters_key=self._keys.dead_letters,
+            name=name,
+            packed=packed,
+            max_dead=self._options.max_dead_letters,
+            detail=detail,
+        )
+        await self._connection.execute(call)
+
+
+def _new_envelope(spec: RepeatSpec, now: int) -> Envelope:
+    return Envelope(ulid(now, secrets.randbits(80)), spec.payload, now)

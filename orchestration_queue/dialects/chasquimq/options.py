@@ -1,0 +1,57 @@
+"""How a worker runs its jobs."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Annotated
+
+from pydantic import Field
+
+from orchestration_queue.options.base import NonNegative, Options
+
+__all__ = ["ChasquiWorkerOptions"]
+
+_Lease = Annotated[timedelta, Field(ge=timedelta(milliseconds=100), le=timedelta(days=1))]
+
+
+class ChasquiWorkerOptions(Options):
+    """Limits, leases and what a worker keeps. The defaults are the original's; durations may be numbers of seconds."""
+
+    concurrency: Annotated[int, Field(ge=1, le=10_000)] = 100
+    """How many jobs run at a time."""
+
+    attempts: Annotated[int, Field(ge=0, le=2**32 - 1)] = 25
+    """How often a job's handler may run, unless the job says otherwise."""
+
+    lease: _Lease = timedelta(seconds=30)
+    """After how long without renewal another worker may take a job over."""
+
+    max_payload_bytes: Annotated[int, Field(ge=1)] = 1_048_576
+    """The largest job that is run; larger ones become dead letters."""
+
+    store_results: bool = False
+    """Keep what handlers return."""
+
+    result_ttl: Annotated[timedelta, Field(gt=timedelta(0), le=timedelta(days=3650))] = timedelta(hours=1)
+    """How long results are kept, rounded up to whole seconds."""
+
+    emit_events: bool = True
+    """Add entries to the queue's event stream."""
+
+    run_promoter: bool = True
+    """Take part in making delayed jobs ready."""
+
+    run_schedulers: bool = True
+    """Take part in firing repeatable jobs."""
+
+    group: Annotated[str, Field(min_length=1)] = "default"
+    """The consumer group. All workers of a queue must share one."""
+
+    max_length: Annotated[int, Field(ge=1)] = 1_000_000
+    """About how many jobs the stream may hold."""
+
+    max_dead_letters: Annotated[int, Field(ge=1)] = 100_000
+    """About how many dead letters are kept."""
+
+    shutdown_timeout: NonNegative = timedelta(seconds=30)
+    """How long running jobs may go on after `stop`."""

@@ -1,0 +1,138 @@
+"""How a worker gets jobs: new ones as they come, and those whose workers stopped renewing their leases."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from orchestration_queue.dialects.chasquimq.keys import ChasquiKeys
+from orchestration_queue.dialects.chasquimq.options import ChasquiWorkerOptions
+from orchestration_queue.errors import OrchestrationQueueError, ServerError
+from orchestration_queue.protocol.call import Call
+from orchestration_queue.protocol.functions import chasquimq as functions
+from orchestration_queue.server import AsyncConnection
+
+__all__ = ["Entry", "Reader"]
+
+log = logging.getLogger("orchestration_queue.chasquimq")
+
+_BLOCK_S = 1.0
+_PAUSED_S = 0.25
+_OUTAGE_S = 0.4
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A delivered entry.
+
+    Attributes:
+        id: Its id in the stream.
+        flat: Its fields and values; None when it was removed meanwhile.
+        deliveries: How often it had been delivered before.
+    """
+
+    id: str
+    flat: Sequence[bytes] | None
+    deliveries: int = 0
+
+
+class Reader:
+    """Reads entries for one worker.
+
+    Args:
+        calls: A connection for calls that return at once.
+        waits: A connection of its own for the read that blocks.
+        keys: The queue's keys.
+        consumer: The worker's name in the group.
+        options: The worker's options.
+    """
+
+    def __init__(
+        self,
+        calls: AsyncConnection,
+        waits: AsyncConnection,
+        keys: ChasquiKeys,
+        consumer: str,
+        options: ChasquiWorkerOptions,
+    ) -> None:
+        self._calls = calls
+        self._waits = waits
+        self._keys = keys
+        self._consumer = consumer
+        self._options = options
+        lease_s = options.lease.total_seconds()
+        self._claim_interval_s = min(5.0, lease_s / 4)
+        self._next_claim = self._next_pause_check = 0.0
+        self._is_out = False
+
+    async def create_group(self) -> None:
+        """Create the queue's stream and group, unless they are there."""
+        args = ("CREATE", self._keys.stream, self._options.group, "0", "MKSTREAM")
+        try:
+            await self._calls.execute(Call("XGROUP", args=args, near=self._keys.stream), repeatable=True)
+        except ServerError as error:
+            if error.code != "BUSYGROUP":
+                raise
+
+    async def leave(self) -> None:
+        """Remove the worker from the group, unless jobs are left in its name."""
+        group = self._options.group
+        pending = Call("XPENDING", (self._keys.stream,), (group, "-", "+", 1, self._consumer))
+        with suppress(OrchestrationQueueError):
+            if not await self._calls.execute(pending, repeatable=True):
+                args = ("DELCONSUMER", self._keys.stream, group, self._consumer)
+                await self._calls.execute(Call("XGROUP", args=args, near=self._keys.stream))
+
+    async def read(self, most: int) -> list[Entry]:
+        """Return up to `most` entries; none after a second without any, while the queue is paused, or in an outage."""
+        try:
+            entries = await self._read(most)
+        except OrchestrationQueueError as error:
+            if isinstance(error, ServerError) and error.code == "NOGROUP":
+                # The stream was deleted under us, and the group with it.
+                with suppress(OrchestrationQueueError):
+                    await self.create_group()
+            elif not self._is_out:
+                log.warning("Queue %s cannot be read and is tried again: %s", self._keys.queue, error)
+            self._is_out = True
+            await asyncio.sleep(_OUTAGE_S)
+            return []
+        self._is_out = False
+        return entries
+
+    async def _read(self, most: int) -> list[Entry]:
+        now = asyncio.get_running_loop().time()
+        if now >= self._next_pause_check:
+            if await self._calls.execute(Call("EXISTS", (self._keys.paused,)), repeatable=True):
+                await asyncio.sleep(_PAUSED_S)
+                return []
+            self._next_pause_check = now + _PAUSED_S
+        if now >= self._next_claim:
+            entries = await self._claim(most)
+            if len(entries) < most:
+                self._next_claim = now + self._claim_interval_s
+            if entries:
+                return entries
+        return await self._read_new(most)
+
+    async def _claim(self, most: int) -> list[Entry]:
+        lease_ms = int(self._options.lease.total_seconds() * 1000)
+        call = functions.claim(
+            stream_key=self._keys.stream,
+            group=self._options.group,
+            consumer=self._consumer,
+            idle_ms=lease_ms,
+            most=most,
+        )
+        claimed = await self._calls.execute(call)
+        return [Entry(entry_id.decode(), flat, deliveries) for entry_id, flat, deliveries in claimed]
+
+    async def _read_new(self, most: int) -> list[Entry]:
+        block_ms = max(1, int(min(_BLOCK_S, self._claim_interval_s) * 1000))
+        head = ("GROUP", self._options.group, self._consumer, "COUNT", most, "BLOCK", block_ms)
+        args = (*head, "STREAMS", self._keys.stream, ">")
+        reply = await self._waits.execute(Call("XREADGROUP", args=args, near=self._keys.stream))
+        return [Entry(entry_id.decode(), flat) for _, entries in reply or () for entry_id, flat in entries]

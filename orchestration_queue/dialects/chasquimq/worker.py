@@ -1,0 +1,286 @@
+"""The worker of a ChasquiMQ queue."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import random
+import signal
+import threading
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack, suppress
+from contextvars import copy_context
+from functools import partial
+from typing import Any, Protocol, TypeAlias, runtime_checkable
+
+from orchestration_queue.dialects.chasquimq.delivery import Delivery, Rejection, judge
+from orchestration_queue.dialects.chasquimq.jobs import ChasquiJob
+from orchestration_queue.dialects.chasquimq.keys import ChasquiKeys
+from orchestration_queue.dialects.chasquimq.leases import LeaseKeeper
+from orchestration_queue.dialects.chasquimq.library import LIBRARY
+from orchestration_queue.dialects.chasquimq.maintenance import Promoter, Scheduler
+from orchestration_queue.dialects.chasquimq.options import ChasquiWorkerOptions
+from orchestration_queue.dialects.chasquimq.outbox import Outbox, event_call
+from orchestration_queue.dialects.chasquimq.reader import Entry, Reader
+from orchestration_queue.dialects.chasquimq.settling import Settler
+from orchestration_queue.errors import OrchestrationQueueError, UsageError
+from orchestration_queue.server import AsyncConnection, ServerUrl, parse_url
+
+__all__ = ["ChasquiHandler", "ChasquiRouter", "ChasquiWorker"]
+
+log = logging.getLogger("orchestration_queue.chasquimq")
+
+ChasquiHandler: TypeAlias = Callable[[ChasquiJob], Any]
+"""A function or coroutine function of one :class:`ChasquiJob`."""
+
+_FAREWELL_S = 2.0
+"""How long shutdown waits for an unresponsive server."""
+
+
+@runtime_checkable
+class ChasquiRouter(Protocol):
+    """Finds the handler for a job's name."""
+
+    def handler(self, name: str) -> Callable[[Any], Any]:
+        """Return the handler for jobs of this name; raise UnrecoverableError when there is none."""
+
+
+class ChasquiWorker:
+    """Takes jobs of a ChasquiMQ queue and runs them, beside workers of the original.
+
+    A handler returns the job's result, or raises to fail the attempt; :class:`UnrecoverableError` fails the job at
+    once. A coroutine function runs on the event loop, a plain function in a thread. Delivery is at least once: a job
+    runs again when its worker dies or cannot renew its lease. Leases are renewed while a handler runs.
+
+    Args:
+        queue: The queue's name.
+        handler: One handler for all jobs, or a router by name.
+        url: The server; default ``OQ_URL``, else the embedded server of this directory.
+        options: Concurrency, lease and limits.
+
+    Raises:
+        UsageError: An argument is wrong.
+
+    Attributes:
+        id: This worker's name among those of the queue.
+
+    Examples:
+        >>> async def greet(job: ChasquiJob) -> str:
+        ...     return f"Hello, {job.data['name']}"
+        >>> asyncio.run(ChasquiWorker("greetings", greet).run())  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        queue: str,
+        handler: ChasquiHandler | ChasquiRouter,
+        *,
+        url: str | ServerUrl | None = None,
+        options: ChasquiWorkerOptions | None = None,
+    ) -> None:
+        if not isinstance(handler, ChasquiRouter) and not callable(handler):
+            raise UsageError(f"`handler` must be a function of one job or a router, got {handler!r}.")
+        if options is not None and not isinstance(options, ChasquiWorkerOptions):
+            raise UsageError(f"`options` must be ChasquiWorkerOptions, got {options!r}.")
+        self.id = f"c-{uuid.uuid4()}"
+        self._keys = ChasquiKeys(queue)
+        self._find = handler.handler if isinstance(handler, ChasquiRouter) else lambda _name: handler
+        self._url = url if url is None else parse_url(url)
+        self._options = options or ChasquiWorkerOptions()
+        self._running: set[asyncio.Task[None]] = set()
+        self._is_stopping = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    @property
+    def running(self) -> int:
+        """How many jobs run on this worker."""
+        return len(self._running)
+
+    def stop(self) -> None:
+        """Take no further jobs, finish the running ones within ``options.shutdown_timeout``, and return from `run`.
+
+        Call it from any thread.
+        """
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._stop)
+        else:
+            self._is_stopping = True
+
+    def _stop(self) -> None:
+        self._is_stopping = True
+        self._freed.set()
+
+    async def run(self) -> None:
+        """Work until :meth:`stop` is called, or the process is asked to end by SIGTERM or SIGINT.
+
+        Raises:
+            TransportError: The server cannot be reached at the start. Later outages are survived.
+        """
+        self._loop = asyncio.get_running_loop()
+        self._freed = asyncio.Event()
+        async with AsyncExitStack() as stack:
+            self._heed_signals(stack, self._loop)
+            await self._work(stack, self._loop)
+
+    def _heed_signals(self, stack: AsyncExitStack, loop: asyncio.AbstractEventLoop) -> None:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.add_signal_handler(number, self._stop)
+                stack.callback(loop.remove_signal_handler, number)
+
+    async def _work(self, stack: AsyncExitStack, loop: asyncio.AbstractEventLoop) -> None:
+        """Work until it is time to leave; what is to be done then is on the stack."""
+        options, keys = self._options, self._keys
+        calls = await AsyncConnection.open(self._url, libraries=(LIBRARY,))
+        stack.push_async_callback(calls.aclose)
+        waits = await calls.duplicate()
+        stack.push_async_callback(waits.aclose)
+        reader = Reader(calls, waits, keys, self.id, options)
+        await reader.create_group()
+        self._executor = ThreadPoolExecutor(options.concurrency, thread_name_prefix="oq-chasqui")
+        stack.callback(self._executor.shutdown, wait=False, cancel_futures=True)
+        self._lost: set[str] = set()
+        self._leases = LeaseKeeper(
+            calls.url,
+            keys,
+            options.group,
+            self.id,
+            options.lease.total_seconds(),
+            lambda lost: loop.call_soon_threadsafe(self._lose, lost),
+        )
+        stack.push_async_callback(asyncio.to_thread, self._leases.close)
+        self._outbox = Outbox(calls, keys, options.group, self._leases.drop)
+        self._settler = Settler(keys, options, self._outbox)
+        stack.push_async_callback(_farewell, reader.leave)
+        await self._serve(stack, calls, reader)
+
+    async def _serve(self, stack: AsyncExitStack, calls: AsyncConnection, reader: Reader) -> None:
+        background = [asyncio.ensure_future(self._outbox.run())]
+        stack.push_async_callback(_farewell, self._outbox.flush)
+        if self._options.run_promoter:
+            promoter = Promoter(calls, self._keys, self.id, self._options)
+            stack.push_async_callback(_farewell, promoter.release)
+            background.append(asyncio.ensure_future(promoter.run()))
+        if self._options.run_schedulers:
+            scheduler = Scheduler(calls, self._keys, f"s-{uuid.uuid4()}", self._options)
+            stack.push_async_callback(_farewell, scheduler.release)
+            background.append(asyncio.ensure_future(scheduler.run()))
+        stack.push_async_callback(_cancel, background)
+        stack.push_async_callback(self._finish)
+        log.info("Worker %s takes jobs of queue %s, %d at a time", self.id, self._keys.queue, self._options.concurrency)
+        reading = asyncio.ensure_future(self._read(reader))
+        # None of the others ends by itself: its error is raised.
+        done, _ = await asyncio.wait({reading, *background}, return_when=asyncio.FIRST_COMPLETED)
+        self._is_stopping = True
+        self._freed.set()
+        await reading
+        for task in done:
+            task.result()
+
+    async def _read(self, reader: Reader) -> None:
+        had_jobs = False
+        while not self._is_stopping:
+            self._freed.clear()
+            free = self._options.concurrency - len(self._running)
+            if free == 0:
+                await self._freed.wait()
+                continue
+            entries = await reader.read(free)
+            if had_jobs and not entries and self._options.emit_events:
+                self._outbox.report(event_call(self._keys, "drained", ""))
+            had_jobs = bool(entries)
+            for entry in entries:
+                self._take(entry)
+
+    def _take(self, entry: Entry) -> None:
+        if entry.id in self._leases:
+            return  # ours: its lease was not renewed in time, and now it is
+        taken = judge(self._keys.queue, entry.id, entry.flat, entry.deliveries, self._options)
+        self._leases.hold(entry.id)
+        if isinstance(taken, Rejection):
+            self._settler.reject(taken)
+            return
+        task = asyncio.ensure_future(self._run(taken))
+        self._running.add(task)
+        task.add_done_callback(self._ran)
+
+    def _ran(self, task: asyncio.Task[None]) -> None:
+        self._running.discard(task)
+        self._freed.set()
+        if not task.cancelled() and (error := task.exception()):
+            log.error("Worker %s could not settle a job", self.id, exc_info=error)
+
+    async def _run(self, delivery: Delivery) -> None:
+        self._settler.start(delivery)
+        started = time.perf_counter_ns()
+        try:
+            result = await self._call(delivery.job)
+        except asyncio.CancelledError:
+            if (task := asyncio.current_task()) and task.cancelling():
+                # Given up on shutdown: its lease ends, and another worker takes it.
+                self._leases.drop(delivery.entry_id)
+                raise
+            self._fail(delivery, RuntimeError("the handler was cancelled"), started)
+        except BaseException as error:
+            self._fail(delivery, error, started)
+        else:
+            self._settler.complete(delivery, result, _microseconds(started))
+
+    def _fail(self, delivery: Delivery, error: BaseException, started: int) -> None:
+        if delivery.entry_id in self._lost:
+            log.warning("Job %s failed after another worker took it over: %s", delivery.job.id, error)
+            self._lost.discard(delivery.entry_id)
+            self._leases.drop(delivery.entry_id)
+            return
+        self._settler.fail(delivery, error, _microseconds(started), random.random())  # noqa: S311  jitter
+
+    async def _call(self, job: ChasquiJob) -> Any:
+        handler = self._find(job.name)
+        if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(getattr(handler, "__call__", None)):  # noqa: B004
+            return await handler(job)
+        call = partial(copy_context().run, _contained, handler, job)
+        return await asyncio.get_running_loop().run_in_executor(self._executor, call)
+
+    def _lose(self, entry_ids: list[str]) -> None:
+        for entry_id in entry_ids:
+            if entry_id in self._leases:
+                log.warning("Queue %s: another worker took over entry %s", self._keys.queue, entry_id)
+                self._lost.add(entry_id)
+
+    async def _finish(self) -> None:
+        """Let the running jobs end, within the time that they have; give up the rest."""
+        if self._running:
+            await asyncio.wait(self._running, timeout=self._options.shutdown_timeout.total_seconds())
+        for task in list(self._running):
+            task.cancel()
+        if self._running:
+            await asyncio.wait(self._running, timeout=_FAREWELL_S)
+
+
+def _contained(handler: Callable[[ChasquiJob], Any], job: ChasquiJob) -> Any:
+    """Run a function so that all it raises can pass through a future, which a StopIteration cannot."""
+    try:
+        return handler(job)
+    except StopIteration as error:
+        raise RuntimeError(f"the handler raised {error!r}") from error
+
+
+def _microseconds(started: int) -> int:
+    return (time.perf_counter_ns() - started) // 1000
+
+
+async def _farewell(act: Callable[[], Any]) -> None:
+    """Do something on shutdown, unless the server does not respond."""
+    with suppress(OrchestrationQueueError, TimeoutError):
+        async with asyncio.timeout(_FAREWELL_S):
+            await act()
+
+
+async def _cancel(tasks: Sequence[asyncio.Future[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)

@@ -1,0 +1,378 @@
+"""The worker, by what it leaves on the server: acknowledgements, retries, dead letters, results, events."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from orchestration_queue.dialects.chasquimq import (
+    AsyncChasquiQueue,
+    BackoffSpec,
+    ChasquiJob,
+    ChasquiWorker,
+    ChasquiWorkerOptions,
+    NewChasquiJob,
+)
+from orchestration_queue.dialects.chasquimq.delivery import Delivery, Rejection, judge
+from orchestration_queue.dialects.chasquimq.envelope import Envelope, RetryOverride, pack_envelope, unpack_envelope
+from orchestration_queue.dialects.chasquimq.keys import ChasquiKeys
+from orchestration_queue.dialects.chasquimq.packing import pack
+from orchestration_queue.errors import UnrecoverableError, UsageError
+from tests.chasquimq.vectors import VECTORS
+from tests.chasquimq.working import working
+from tests.waiting import wait_until
+
+
+def events(server: Any, keys: ChasquiKeys) -> list[dict[str, str]]:
+    """All events, without their times."""
+    found = []
+    for _, flat in server.xrange(keys.events):
+        fields = {name.decode(): value.decode() for name, value in flat.items()}
+        found.append({name: value for name, value in fields.items() if name not in ("ts", "duration_us")})
+    return found
+
+
+def is_settled(server: Any, keys: ChasquiKeys) -> bool:
+    """Whether the stream is empty and nothing waits."""
+    return not server.xlen(keys.stream) and not server.zcard(keys.delayed)
+
+
+async def test_jobs_run_in_coroutines_and_threads_and_leave_nothing(
+    queue: AsyncChasquiQueue, server: Any, keys: ChasquiKeys, server_url: str
+) -> None:
+    seen: list[tuple[str, Any, bool]] = []
+    main = threading.current_thread()
+
+    async def on_loop(job: ChasquiJob) -> None:
+        seen.append((job.name, job.data, threading.current_thread() is main))
+
+    def in_thread(job: ChasquiJob) -> None:
+        seen.append((job.name, job.data, threading.current_thread() is main))
+
+    class Router:
+        def handler(self, name: str) -> Any:
+            return on_loop if name == "loop" else in_thread
+
+    await queue.add_bulk([NewChasquiJob("loop", number) for number in range(50)] + [NewChasquiJob("thread", [1])])
+    async with working(queue.name, Router(), server_url):
+        await wait_until(lambda: len(seen) == 51 and is_settled(server, keys), "all jobs to run")
+    assert sorted(seen, key=str) == sorted([("loop", n, True) for n in range(50)] + [("thread", [1], False)], key=str)
+    pending = server.xpending(keys.stream, "default")
+    assert pending["pending"] == 0
+    assert not server.xinfo_consumers(keys.stream, "default")
+    assert {key.decode() for key in server.scan_iter()} == {keys.stream, keys.events}
+
+
+async def test_events_are_those_of_the_original(
+    queue: AsyncChasquiQueue, server: Any, keys: ChasquiKeys, server_url: str
+) -> None:
+    attempts: list[int] = []
+
+    async def flaky(job: ChasquiJob) -> None:
+        attempts.append(job.attempt)
+        raise RuntimeError("boom")
+
+    job = await queue.add("flaky", {"a": 1}, attempts=3, backoff=BackoffSpec.fixed(20, jitter_ms=0))
+    async with working(queue.name, flaky, server_url):
+        await wait_until(lambda: server.xlen(keys.dead_letters), "the job to fail for good")
+        await wait_until(lambda: events(server, keys)[-1]["e"] in ("dlq", "drained"), "its last event")
+    assert attempts == [0, 1, 2]
+    stored = VECTORS["retry_then_dlq"]["keys_after"]["{chasqui:vec-wrk}:events"]["entries"]
+    theirs = [
+        {name: value for name, value in entry["fields"] if name not in ("ts", "duration_us", "id")} for entry in stored
+    ]
+    ours = [{name: value for name, value in event.items() if name != "id"} for event in events(server, keys)]
+
+    def in_order(found: list[dict[str, str]]) -> list[dict[str, str]]:
+        # `waiting` is written beside `active`, and `drained` by a reader that has its own pace.
+        return [event for event in found if event["e"] not in ("waiting", "drained")]
+
+    assert in_order(ours) == in_order(theirs)
+    assert [event["e"] for event in ours].count("waiting") == 2
+    assert all(event["id"] == job.id for event in events(server, keys) if event["e"] != "drained")
+    ((_, letter),) = server.xrange(keys.dead_letters)
+    assert list(letter) == [b"d", b"n", b"source_id", b"reason", b"detail"]
+    assert (letter[b"n"], letter[b"reason"], letter[b"detail"]) == (b"flaky", b"retries_exhausted", b"boom")
+    assert unpack_envelope(letter[b"d"]).attempt == 2
+
+
+async def test_an_unrecoverable_error_ends_a_job_at_once(
+    queue: AsyncChasquiQueue, server: Any, keys: ChasquiKeys, server_url: str
+) -> None:
+    def hopeless(job: ChasquiJob) -> None:
+        raise UnrecoverableError("no such file")
+
+    await queue.add("x")
+    async with working(queue.name, hopeless, server_url):
+        await wait_until(lambda: server.xlen(keys.dead_letters), "the job to fail for good")
+    (letter,) = await queue.dead_letters()
+    assert (letter.reason, letter.detail, letter.name) == ("unrecoverable", "no such file", "x")
+    assert is_settled(server, keys)
+
+
+async def test_results_are_kept_for_their_time(
+    queue: AsyncChasquiQueue, server: Any, keys: ChasquiKeys, server_url: str
+) -> None:
+    async def echo(job: ChasquiJob) -> Any:
+        return job.data
+
+    values = [{"echo": 0}, False, 0, "", b"", [], None]
+    jobs = await queue.add_bulk([NewChasquiJob("echo", value) for value in values])
+    ttl = timedelta(milliseconds=90_500)
+    async with working(queue.name, echo, server_url, store_results=True, result_ttl=ttl):
+        await wait_until(lambda: is_settled(server, keys), "all jobs to run")
+    assert await queue.find_results([job.id for job in jobs]) == values
+    assert server.get(keys.result(jobs[0].id)) == bytes.fromhex("81a46563686f00")
+    assert 85 < server.ttl(keys.result(jobs[0].id)) <= 91
+    assert not server.exists(keys.result(jobs[-1].id))
+
+
+async def test_entries_of_every_broken_kind_become_dead_letters_and_the_worker_lives(
+    queue: AsyncChasquiQueue, server: Any, keys: ChasquiKeys, server_url: str
+) -> None:
+    ran: list[str] = []
+
+    async def note(job: ChasquiJob) -> None:
+        ran.append(job.id)
+
+    spent = pack_envelope(Envelope("spent", pack(1), 1, attempt=3, retry=RetryOverride(3)))
+    for fields in (
+        {"x": "1"},
+        {"d": b"\xc1", "n": "undecodable"},
+        {"d": b"x" * 301, "n": "large"},
+        {"d": spent, "n": "spent"},
+        {"d": pack_envelope(Envelope("inner", b"\xc1", 1)), "n": "inner"},
+    ):
+        server.xadd(keys.stream, fields)
+    server.zadd(keys.delayed, {b"\x01\x00": 1, b"\x64\x00\x00\x00abc": 1})
+    good = await queue.add("good", "data")
+    async with working(queue.name, note, server_url, max_payload_bytes=300):
+        await wait_until(lambda: server.xlen(keys.dead_letters) == 7 and is_settled(server, keys), "dead letters")
+        assert ran == [good.id]
+        await queue.add("good")
+        await wait_until(lambda: len(ran) == 2, "the worker to go on")
+    letters = {(letter.reason, letter.name): letter for letter in await queue.dead_letters()}
+    assert sorted(reason for reason, _ in letters) == sorted(
+        ["malformed", "decode_failed", "oversize_payload", "retries_exhausted", "decode_failed"]
+    )
+    assert letters["oversize_payload", "large"].envelope == b"x" * 301
+    assert letters["decode_failed", ""].envelope == b"\xc1"
+    assert letters["retries_exhausted", "spent"].job_id == "spent"
+    malformed = sorted(letter.envelope for letter in await queue.dead_letters() if letter.reason == "malformed")
+    assert malformed == [b"", b"\x01\x00", b"\x64\x00\x00\x00abc"]
+
+
+def test_a_job_whose_workers_die_is_started_as_often_as_it_may() -> None:
+    packed = pack_envelope(Envelope("a", pack(None), 1, retry=RetryOverride(3)))
+    starts = []
+    for deliveries in range(5):
+        taken = judge("q", "1-1", [b"d", packed], deliveries, ChasquiWorkerOptions())
+        if isinstance(taken, Delivery):
+            starts.append(taken.attempt)
+        else:
+            assert isinstance(taken, Rejection)
+            assert (taken.reason, taken.attempt) == ("retries_exhausted", deliveries)
+    assert starts == [1, 2, 3]
+
+
+async def test_a_dead_workers_job_is_taken_over(
+    queue: AsyncChasquiQueue, server: Any, keys: ChasquiKeys, server_url: str
+) -> None:
+    job = await queue.add("x")
+    server.xgroup_create(keys.stream, "default", "0")
+    server.xreadgroup("default", "dead", {keys.stream: ">"})
+    seen: list[tuple[str, int]] = []
+
+    async def note(job: ChasquiJob) -> None:
+        seen.append((job.id, job.attempt))
+
+    async with working(queue.name, note, server_url, lease=timedelta(milliseconds=200)):
+        await wait_until(lambda: seen and is_settled(server, keys), "the job to be taken over")
+    assert seen == [(job.id, 1)]
+
+
+async def test_a_long_job_that_blocks_the_loop_keeps_its_lease(
+    queue: AsyncChasquiQueue, server: Any, keys: ChasquiKeys, server_url: str
+) -> None:
+    """Trap T1 of the original: it starts such a job again, in parallel."""
+    lease_ms, starts = 400, []
+    release = threading.Event()
+
+    def long(job: ChasquiJob) -> None:
+        starts.append(job.attempt)
+        release.wait(60)
+
+    def renewals() -> int:
+        stats = server.info("commandstats")
+        return int(stats.get("cmdstat_xclaim", {}).get("calls", 0))
+
+    await queue.add("long")
+    before = renewals()
+    async with (
+        working(queue.name, long, server_url, lease=timedelta(milliseconds=lease_ms)),
+        working(queue.name, long, server_url, lease=timedelta(milliseconds=lease_ms)),
+    ):
+        await wait_until(lambda: renewals() >= before + 6, "the lease to be renewed for longer than it lasts")
+        assert starts == [0]
+        release.set()
+        await wait_until(lambda: is_settled(server, keys), "the job to end")
+    assert starts == [0]
+
+
+async def test_no_more_jobs_are_read_than_have_a_slot(
+    queue: AsyncChasquiQueue, server: Any, keys: ChasquiKeys, server_url: str
+) -> None:
+    """Trap T1 again: what a worker prefetches grows old in its hands."""
+    go, most = asyncio.Event(), 0
+
+    async def wait(job: ChasquiJob) -> None:
+        await go.wait()
+
+    await queue.add_bulk([NewChasquiJob("x")] * 10)
+    async with working(queue.name, wait, server_url, concurrency=3) as worker:
+        await wait_until(lambda: worker.running == 3, "three jobs to run")
+        most = server.xpending(keys.stream, "default")["pending"]
+        go.set()
+        await wait_until(lambda: is_settled(server, keys), "all jobs to run")
+    assert most == 3
+
+
+async def test_a_deleted_stream_is_created_again(
+    queue: AsyncChasquiQueue, server: Any, keys: ChasquiKeys, server_url: str
+) -> None:
+    """Trap T6: the original never recovers."""
+    seen: list[str] = []
+
+    async def note(job: ChasquiJob) -> None:
+        seen.append(job.id)
+
+    async with working(queue.name, note, server_url):
+        await wait_until(lambda: server.exists(keys.stream), "the worker to join")
+        server.delete(keys.stream)
+        job = await queue.add("x")
+        await wait_until(lambda: seen == [job.id], "the job to run")
+
+
+async def test_a_paused_queue_starts_no_job(
+    queue: AsyncChasquiQueue, server: Any, keys: ChasquiKeys, server_url: str
+) -> None:
+    seen: list[str] = []
+
+    async def note(job: ChasquiJob) -> None:
+        seen.append(job.id)
+
+    await queue.pause()
+    await queue.add("x")
+    calls = server.info("commandstats").get("cmdstat_exists", {}).get("calls", 0)
+    async with working(queue.name, note, server_url):
+        await wait_until(
+            lambda: server.info("commandstats").get("cmdstat_exists", {}).get("calls", 0) >= calls + 3,
+            "the worker to ask whether the queue is paused",
+        )
+        assert seen == []
+        await queue.resume()
+        await wait_until(lambda: seen, "the job to run")
+
+
+async def test_delayed_and_repeated_jobs_run_when_they_are_due(
+    queue: AsyncChasquiQueue, server: Any, keys: ChasquiKeys, server_url: str
+) -> None:
+    seen: list[str] = []
+
+    async def note(job: ChasquiJob) -> None:
+        seen.append(job.name)
+
+    await queue.add("later", delay=0.2, job_id="mine")
+    key = await queue.put_schedule("tick", every=0.1, limit=3)
+    async with working(queue.name, note, server_url):
+        await wait_until(lambda: sorted(seen) == ["later", "tick", "tick", "tick"], "all to run")
+        await wait_until(lambda: is_settled(server, keys), "the queue to be empty")
+    assert not server.exists(keys.repeat)
+    assert not server.exists(keys.spec(key))
+    assert not server.exists(keys.index("mine"))
+    assert server.exists(keys.marker("mine"))
+    assert not server.exists(keys.promoter_lock, keys.scheduler_lock)
+
+
+async def test_two_schedulers_fire_once(
+    queue: AsyncChasquiQueue, server: Any, keys: ChasquiKeys, server_url: str
+) -> None:
+    seen: list[str] = []
+
+    async def note(job: ChasquiJob) -> None:
+        seen.append(job.id)
+
+    await queue.put_schedule("tick", every=0.05, limit=10, missed_fires="fire_all", max_catchup=100)
+    async with working(queue.name, note, server_url), working(queue.name, note, server_url):
+        # Every worker leads at some time: the lock is taken from whoever holds it.
+        while len(seen) < 10:
+            server.delete(keys.scheduler_lock)
+            await asyncio.sleep(0.02)
+        await wait_until(lambda: is_settled(server, keys), "the queue to be empty")
+    assert len(seen) == len(set(seen)) == 10
+
+
+async def test_a_spec_that_cannot_be_read_stops_no_other(
+    queue: AsyncChasquiQueue, server: Any, keys: ChasquiKeys, server_url: str
+) -> None:
+    """Trap T4: the original's scheduler ends for good."""
+    single_bin = next(case for case in VECTORS["tolerance"]["spec"] if case["case"] == "payload single bin")
+    bad_cron = next(case for case in VECTORS["tolerance"]["spec"] if case["case"] == "bad cron expression")
+    for key, case in (("bad", single_bin), ("cron", bad_cron)):
+        server.hset(keys.spec(key), "spec", bytes.fromhex(case["spec_hex"]))
+        server.zadd(keys.repeat, {key: 1})
+    await queue.put_schedule("tick", every=0.05, limit=2)
+    seen: list[str] = []
+
+    async def note(job: ChasquiJob) -> None:
+        seen.append(job.name)
+
+    async with working(queue.name, note, server_url):
+        await wait_until(lambda: seen == ["tick", "tick"], "the good one to fire")
+    assert server.zrange(keys.repeat, 0, -1) == [b"cron"]
+    (letter,) = await queue.dead_letters()
+    assert (letter.reason, letter.envelope.hex()) == ("malformed", single_bin["spec_hex"])
+
+
+async def test_jobs_that_do_not_end_in_time_are_left_to_others(
+    queue: AsyncChasquiQueue, server: Any, keys: ChasquiKeys, server_url: str
+) -> None:
+    started = asyncio.Event()
+
+    async def endless(job: ChasquiJob) -> None:
+        started.set()
+        await asyncio.Event().wait()
+
+    await queue.add("x")
+    async with working(queue.name, endless, server_url, shutdown_timeout=timedelta(0)):
+        await asyncio.wait_for(started.wait(), 60)
+    assert server.xpending(keys.stream, "default")["pending"] == 1
+
+
+async def test_a_stop_from_another_thread_ends_the_worker(server: Any, server_url: str, queue_name: str) -> None:
+    worker = ChasquiWorker(queue_name, print, url=server_url)
+    task = asyncio.ensure_future(worker.run())
+    await wait_until(lambda: server.exists(ChasquiKeys(queue_name).stream), "the worker to join")
+    await asyncio.to_thread(worker.stop)
+    await asyncio.wait_for(task, 60)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: ChasquiWorker("q", 5),  # type: ignore[arg-type]  # the mistake under test
+        lambda: ChasquiWorker("", print),
+        lambda: ChasquiWorker("q", print, options=5),  # type: ignore[arg-type]  # the mistake under test
+        lambda: ChasquiWorker("q", print, url="nonsense://x"),
+        lambda: ChasquiWorkerOptions(concurrency=0),
+        lambda: ChasquiWorkerOptions(lease=0),
+        lambda: ChasquiWorkerOptions(nonsense=1),  # type: ignore[call-arg]  # the mistake under test
+    ],
+)
+def test_mistakes_are_refused_at_once(make: Any) -> None:
+    with pytest.raises(UsageError):
+        make()

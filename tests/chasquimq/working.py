@@ -1,0 +1,26 @@
+"""Workers that run while a test looks on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any
+
+from orchestration_queue.dialects.chasquimq import ChasquiWorker, ChasquiWorkerOptions
+
+
+@asynccontextmanager
+async def working(
+    queue: str, handler: Any, url: str, *, shutdown_timeout: timedelta = timedelta(seconds=20), **options: Any
+) -> AsyncIterator[ChasquiWorker]:
+    """A worker, until the block ends."""
+    chosen = ChasquiWorkerOptions(shutdown_timeout=shutdown_timeout, **options)
+    worker = ChasquiWorker(queue, handler, url=url, options=chosen)
+    task = asyncio.ensure_future(worker.run())
+    try:
+        yield worker
+    finally:
+        worker.stop()
+        await asyncio.wait_for(task, 60)
