@@ -31,7 +31,7 @@ if __name__ == "__main__":
     with Queue("shop") as queue, running_worker(queue, tasks), tasks:
         shipment = ship.add(boxes=7, to="Oslo")
         print(shipment.wait(timeout=30))
-        for job in queue.get_jobs("completed"):
+        for job in queue.jobs("completed"):
             print(f"{job.id}: {job.record.state}")
         try:
             ship.add(boxes=0, to="Oslo")

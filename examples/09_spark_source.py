@@ -49,7 +49,7 @@ if __name__ == "__main__":
         print(f"added {counts[0]}, then {counts[1]}")
 
         with running_worker(queue, tasks):
-            for job in queue.get_jobs("waiting"):
+            for job in queue.jobs("waiting"):
                 job.wait(timeout=30)
         done = spark.read.format("orchestration_queue").options(queue="squares", read="results").load()
         done.select(F.substring_index("id", "-", -1).alias("job"), "result").orderBy("job").show(truncate=False)

@@ -33,17 +33,20 @@ if TYPE_CHECKING:
     from orchestration_queue.errors import (
         BudgetExceededError,
         CycleError,
+        DeadLetterNotFoundError,
         DuplicateJobError,
         DuplicateNodeError,
         EmbeddedServerError,
         FlowError,
         FlowFailedError,
+        FlowNotFoundError,
         InvalidNameError,
         InvalidOptionError,
         JavaNotFoundError,
         JobFailedError,
         JobNotFoundError,
         LeaseLostError,
+        NotFoundError,
         OrchestrationQueueError,
         PayloadError,
         RateLimitError,
@@ -51,6 +54,7 @@ if TYPE_CHECKING:
         SandboxedError,
         ScheduleError,
         SchedulerBusyError,
+        SchedulerNotFoundError,
         ServerError,
         SparkCancelledError,
         SparkFailedError,
@@ -122,6 +126,7 @@ __all__ = [
     "CycleError",
     "Dag",
     "DagBuilder",
+    "DeadLetterNotFoundError",
     "Deduplication",
     "Depends",
     "DuplicateJobError",
@@ -132,6 +137,7 @@ __all__ = [
     "Flow",
     "FlowError",
     "FlowFailedError",
+    "FlowNotFoundError",
     "FlowOptions",
     "FlowProducer",
     "FlowTemplate",
@@ -150,6 +156,7 @@ __all__ = [
     "MissedRuns",
     "NewJob",
     "Node",
+    "NotFoundError",
     "OrchestrationQueueError",
     "Ordering",
     "Overlap",
@@ -165,6 +172,7 @@ __all__ = [
     "SandboxedError",
     "ScheduleError",
     "SchedulerBusyError",
+    "SchedulerNotFoundError",
     "ServerError",
     "SharedSlots",
     "SparkCancelledError",
@@ -198,7 +206,8 @@ __all__ = [
 _HOMES = {
     "client": "Broadcast Flow FlowProducer Job JobSchedulers NewJob Producer Queue QueueEvents AsyncBroadcast "
     "AsyncFlow AsyncFlowProducer AsyncJob AsyncJobSchedulers AsyncProducer AsyncQueue AsyncQueueEvents",
-    "errors": "BudgetExceededError CycleError DuplicateJobError DuplicateNodeError EmbeddedServerError "
+    "errors": "DeadLetterNotFoundError FlowNotFoundError NotFoundError SchedulerNotFoundError "
+    "BudgetExceededError CycleError DuplicateJobError DuplicateNodeError EmbeddedServerError "
     "FlowError FlowFailedError InvalidNameError InvalidOptionError JavaNotFoundError JobFailedError "
     "JobNotFoundError LeaseLostError OrchestrationQueueError PayloadError RateLimitError "
     "SandboxDiedError SandboxedError ScheduleError SchedulerBusyError ServerError "

@@ -2,34 +2,38 @@
 
 ::
 
-    OrchestrationQueueError             Base of every error this package raises
-    ├── UsageError                      The call is wrong as written. Nothing was sent to the server
-    │   ├── InvalidNameError            A queue, job, node or scheduler name that the wire cannot carry
-    │   ├── InvalidOptionError          An unknown option, or a value outside its limits
-    │   ├── PayloadError                Data that cannot be encoded, or exceeds the size limit of the wire
-    │   ├── FlowError                   A graph that cannot run
-    │   │   ├── CycleError              Nodes depend on each other in a cycle
-    │   │   ├── DuplicateNodeError      Two nodes of one flow have the same name
-    │   │   └── UnknownDependencyError  A node depends on a node that is not in the flow
-    │   ├── ScheduleError               A schedule that cannot be parsed, or never runs
-    │   ├── EmbeddedServerError         The data directory of the embedded server cannot be used
-    │   └── JavaNotFoundError           No Java on this machine can run the installed Spark
-    ├── StateError                      The state on the server does not allow the call
-    │   ├── JobNotFoundError            The job does not exist: it was never added, or has been removed since
-    │   ├── DuplicateJobError           A job with this id already exists
-    │   ├── SchedulerBusyError          Another process held the schedulers' lock for too long
-    │   ├── BudgetExceededError         The flow has spent its budget, so the job was not run
-    │   └── LeaseLostError              Another worker owns the job now, and the outcome of this attempt was discarded
-    ├── ServerError                     The server refused a call, or sent a reply that the protocol does not know
-    │   └── UnsupportedServerError      The server is too old, or cannot load functions
-    ├── TransportError                  The server could not be reached
-    ├── JobFailedError                  The job failed; the message ends with its reason
-    │   └── FlowFailedError             A node of a flow failed
-    ├── SandboxedError                  A sandboxed handler raised an exception; the message is the job's failed reason
-    │   └── SandboxDiedError            The process of a sandboxed handler died, or could not start
-    └── SparkFailedError                Spark work ended without a result
-        ├── SparkTimeoutError           Spark work exceeded its ``timeout`` and was stopped with all its processes
-        └── SparkCancelledError         Spark work was cancelled and stopped with all its processes
+    OrchestrationQueueError              Base of every error this package raises
+    ├── UsageError                       The call is wrong as written. Nothing was sent to the server
+    │   ├── InvalidNameError             A queue, job, node or scheduler name that the wire cannot carry
+    │   ├── InvalidOptionError           An unknown option, or a value outside its limits
+    │   ├── PayloadError                 Data that cannot be encoded, or exceeds the size limit of the wire
+    │   ├── FlowError                    A graph that cannot run
+    │   │   ├── CycleError               Nodes depend on each other in a cycle
+    │   │   ├── DuplicateNodeError       Two nodes of one flow have the same name
+    │   │   └── UnknownDependencyError   A node depends on a node that is not in the flow
+    │   ├── ScheduleError                A schedule that cannot be parsed, or never runs
+    │   ├── EmbeddedServerError          The data directory of the embedded server cannot be used
+    │   └── JavaNotFoundError            No Java on this machine can run the installed Spark
+    ├── StateError                       The state on the server does not allow the call
+    │   ├── NotFoundError                What was named does not exist, or does not exist any more
+    │   │   ├── JobNotFoundError         The job does not exist: it was never added, or has been removed since
+    │   │   ├── DeadLetterNotFoundError  The queue has no such dead letter
+    │   │   ├── FlowNotFoundError        The queue keeps no record of such a flow
+    │   │   └── SchedulerNotFoundError   The queue has no such scheduler, or none that can be read
+    │   ├── DuplicateJobError            A job with this id already exists
+    │   ├── SchedulerBusyError           Another process held the schedulers' lock for too long
+    │   ├── BudgetExceededError          The flow has spent its budget, so the job was not run
+    │   └── LeaseLostError               Another worker owns the job now, and the outcome of this attempt was discarded
+    ├── ServerError                      The server refused a call, or sent a reply that the protocol does not know
+    │   └── UnsupportedServerError       The server is too old, or cannot load functions
+    ├── TransportError                   The server could not be reached
+    ├── JobFailedError                   The job failed; the message ends with its reason
+    │   └── FlowFailedError              A node of a flow failed
+    ├── SandboxedError                   A sandboxed handler raised an exception; the message is the job's failed reason
+    │   └── SandboxDiedError             The process of a sandboxed handler died, or could not start
+    └── SparkFailedError                 Spark work ended without a result
+        ├── SparkTimeoutError            Spark work exceeded its ``timeout`` and was stopped with all its processes
+        └── SparkCancelledError          Spark work was cancelled and stopped with all its processes
 
 Each message says in one sentence what happened, why, and what to do next. Errors carry fields, so that programs need
 not parse the text.
@@ -46,17 +50,20 @@ from datetime import timedelta
 __all__ = [
     "BudgetExceededError",
     "CycleError",
+    "DeadLetterNotFoundError",
     "DuplicateJobError",
     "DuplicateNodeError",
     "EmbeddedServerError",
     "FlowError",
     "FlowFailedError",
+    "FlowNotFoundError",
     "InvalidNameError",
     "InvalidOptionError",
     "JavaNotFoundError",
     "JobFailedError",
     "JobNotFoundError",
     "LeaseLostError",
+    "NotFoundError",
     "OrchestrationQueueError",
     "PayloadError",
     "RateLimitError",
@@ -64,6 +71,7 @@ __all__ = [
     "SandboxedError",
     "ScheduleError",
     "SchedulerBusyError",
+    "SchedulerNotFoundError",
     "ServerError",
     "SparkCancelledError",
     "SparkFailedError",
@@ -152,7 +160,11 @@ class StateError(OrchestrationQueueError):
     """The state on the server does not allow the call."""
 
 
-class JobNotFoundError(StateError):
+class NotFoundError(StateError):
+    """What was named does not exist, or does not exist any more."""
+
+
+class JobNotFoundError(NotFoundError):
     """The job does not exist: it was never added, or has been removed since."""
 
     def __init__(self, queue: str, job_id: str) -> None:
@@ -160,6 +172,39 @@ class JobNotFoundError(StateError):
         super().__init__(
             f"Queue {queue!r} has no job {job_id!r}: it was never added, or has been removed since; "
             "check the queue and the id."
+        )
+
+
+class DeadLetterNotFoundError(NotFoundError):
+    """The queue has no such dead letter."""
+
+    def __init__(self, queue: str, letter_id: str) -> None:
+        self.queue, self.letter_id = queue, letter_id
+        super().__init__(
+            f"Queue {queue!r} has no dead letter {letter_id!r}: it was replayed or removed, or is of another queue; "
+            "check the id with `dead_letters.list()`."
+        )
+
+
+class FlowNotFoundError(NotFoundError):
+    """The queue keeps no record of such a flow."""
+
+    def __init__(self, queue: str, flow_id: str) -> None:
+        self.queue, self.flow_id = queue, flow_id
+        super().__init__(
+            f"Queue {queue!r} has no record of a flow {flow_id!r}: it was submitted elsewhere, or removed since; "
+            f"list its flows with `oq flow ls {queue}`."
+        )
+
+
+class SchedulerNotFoundError(NotFoundError):
+    """The queue has no such scheduler, or none that can be read."""
+
+    def __init__(self, queue: str, name: str) -> None:
+        self.queue, self.name = queue, name
+        super().__init__(
+            f"Queue {queue!r} has no scheduler {name!r} that can be read; "
+            f"list() or `oq scheduler ls {queue}` names those it has."
         )
 
 

@@ -63,7 +63,7 @@ class _Awaited:
         self._inner = inner
 
     def __getattr__(self, name: str) -> Any:
-        value = getattr(self._inner, name)
+        value = getattr(self._inner, "close" if name == "aclose" else name)
         if not inspect.ismethod(value):
             return _wrapped(value)
         if not inspect.iscoroutinefunction(getattr(_twin(self._inner), name)):

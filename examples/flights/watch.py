@@ -134,7 +134,7 @@ class Watch:
         entry = self._queue.schedulers.get(settings.FRESHNESS)
         if entry is None or not entry.iteration_count:
             return 0
-        return sum(job.record.name == settings.FRESHNESS for job in self._queue.get_jobs(JobState.COMPLETED))
+        return sum(job.record.name == settings.FRESHNESS for job in self._queue.jobs(JobState.COMPLETED))
 
     def _report_run(self) -> RunView:
         runs = self._instance.get_runs(dg.RunsFilter(job_name=settings.REPORT_JOB), limit=1)

@@ -44,7 +44,7 @@ def ls(
 ) -> None:
     """List the dead letters of a queue."""
     with Queue(queue, url=url, prefix=prefix) as client:
-        letters = client.dead_letters.list(0, limit - 1)
+        letters = client.dead_letters.list(limit=limit)
     if as_json:
         show_json([asdict(letter) for letter in letters])
         return
@@ -72,7 +72,7 @@ def show(
 ) -> None:
     """Show a dead letter: which job failed, with what data, and why."""
     with Queue(queue, url=url, prefix=prefix) as client:
-        letter = client.dead_letters.get(letter_id)
+        letter = client.dead_letters.find(letter_id)
     if letter is None:
         raise JobNotFoundError(queue, letter_id)
     if as_json:
@@ -100,7 +100,7 @@ def _replay(
     if letter_id is not None:
         job = client.dead_letters.replay(letter_id)
         return Done(f"Runs again as job {job.id}.", {"letter": letter_id, "id": job.id})
-    replayed = client.dead_letters.replay_all(count)
+    replayed = client.dead_letters.replay_all(count or None)
     return Done(f"To run again: {counted(replayed, 'job')}.", {"replayed": replayed})
 
 

@@ -68,7 +68,7 @@ def ls(
 ) -> None:
     """List a queue's flows, the newest first."""
     with Queue(queue, url=url, prefix=prefix) as client:
-        flows = client.flows.list(state, end=limit - 1)
+        flows = client.flows.list(state, limit=limit)
     if as_json:
         show_json([asdict(flow) for flow in flows])
         return

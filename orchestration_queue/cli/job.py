@@ -91,7 +91,7 @@ def show(
 ) -> None:
     """Show a job: where it is, what it was given, what it returned, what it logged."""
     with Queue(queue, url=url, prefix=prefix) as client:
-        job = client.get_job(job_id)
+        job = client.get(job_id)
         logs = job.logs()
     if as_json:
         show_json({"queue": queue, **_described(job), "logs": logs})
@@ -157,7 +157,7 @@ def _first_jobs(client: Queue, states: Iterable[JobState], limit: int) -> list[J
     jobs: list[Job] = []
     for state in states:
         if len(jobs) < limit:
-            jobs += client.get_jobs(state, 0, limit - len(jobs) - 1)
+            jobs += client.jobs(state, limit=limit - len(jobs))
     return jobs
 
 
@@ -175,11 +175,11 @@ def watch(
         Queue(queue, url=url, prefix=prefix) as client,
         Progress(*columns, console=Console(stderr=True), transient=True) as bars,
     ):
-        job = client.get_job(job_id)
+        job = client.get(job_id)
         bar = bars.add_task(f"{job.record.name} {job_id}", total=None, said="")
         told = 0
         while True:
-            for line in (lines := job.logs(told)):
+            for line in (lines := job.logs(offset=told)):
                 bars.console.print(line, markup=False, highlight=False)
             told += len(lines)
             record = job.refresh()
@@ -215,7 +215,7 @@ def logs(
 ) -> None:
     """Print what a job logged."""
     with Queue(queue, url=url, prefix=prefix) as client:
-        lines = client.get_job(job_id).logs()
+        lines = client.get(job_id).logs()
     if as_json:
         show_json(lines)
         return
@@ -226,21 +226,21 @@ def logs(
 @verb(app, "retry")
 def _retry(client: Queue, job_id: JobId) -> Done:
     """Give a failed job all its attempts again."""
-    client.get_job(job_id).retry()
+    client.get(job_id).retry()
     return Done(f"Job {job_id} runs again.", {"id": job_id, "retried": True})
 
 
 @verb(app, "promote")
 def _promote(client: Queue, job_id: JobId) -> Done:
     """Make a delayed job ready now."""
-    client.get_job(job_id).promote()
+    client.get(job_id).promote()
     return Done(f"Job {job_id} is ready.", {"id": job_id, "promoted": True})
 
 
 @verb(app, "cancel")
 def _cancel(client: Queue, job_id: JobId) -> Done:
     """Stop a job: one that waits fails at once, one that runs as soon as its worker hears of it."""
-    job = client.get_job(job_id)
+    job = client.get(job_id)
     if job.record.is_finished:
         raise StateError(f"Job {job_id!r} of queue {client.name!r} has ended ({job.record.state}); nothing is stopped.")
     done = job.cancel()
@@ -251,7 +251,7 @@ def _cancel(client: Queue, job_id: JobId) -> Done:
 @verb(app, "rm")
 def _rm(client: Queue, job_id: JobId, yes: Yes = False) -> Done:
     """Remove a job and all that is known of it."""
-    job = client.get_job(job_id)
+    job = client.get(job_id)
     ask(yes, f"Remove job {job_id} ({job.record.name}, {job.record.state})?")
     return Done(f"Job {job_id} is removed.", {"id": job_id, "removed": job.remove()})
 

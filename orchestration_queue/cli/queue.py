@@ -93,7 +93,7 @@ def _retry(
     client: Queue, count: Annotated[int, typer.Option(help="At most so many, the oldest first; 0 means all.")] = 0
 ) -> Done:
     """Give failed jobs all their attempts again."""
-    retried = client.retry_jobs(count)
+    retried = client.retry_jobs(count or None)
     return Done(f"To run again: {counted(retried, 'job')}.", {"retried": retried})
 
 

@@ -71,7 +71,7 @@ def _noun() -> None:
 def _standing(queue: str, name: str, url: str | None, prefix: str) -> Iterator[tuple[JobSchedulers, SchedulerEntry]]:
     """The schedulers of a queue, and the entry of one that has to be there."""
     with JobSchedulers(queue, url=url, prefix=prefix) as schedulers:
-        yield schedulers, schedulers.require(name)
+        yield schedulers, schedulers.get(name)
 
 
 @app.command("ls")
@@ -219,7 +219,7 @@ def _instant(option: str, words: str | None, tz: str | None) -> datetime | None:
 @verb(app, "rm")
 def _rm(client: Queue, name: SchedulerName, yes: Yes = False) -> Done:
     """Remove a scheduler; jobs that it has made stay."""
-    client.schedulers.require(name)
+    client.schedulers.get(name)
     ask(yes, f"Remove scheduler {name}?")
     is_removed = client.schedulers.remove(name)
     return Done(f"Scheduler {name} is removed.", {"scheduler": name, "is_removed": is_removed})
@@ -249,7 +249,7 @@ def run(
     """Make one run at once, beside those that are planned."""
     with JobSchedulers(queue, url=url, prefix=prefix) as schedulers:
         job = schedulers.run_now(name)
-        entry = None if job else schedulers.get(name)
+        entry = None if job else schedulers.find(name)
     if job is None and not (entry and entry.queued):
         raise StateError(
             f"Scheduler {name!r} made no job, because that of the run before has not ended and it lets none overlap; "

@@ -2,31 +2,156 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
 
-from orchestration_queue.errors import UsageError
+from orchestration_queue.errors import InvalidOptionError, UsageError
+from orchestration_queue.options import JobOptions
+from orchestration_queue.protocol.placement import ParentRef
 from orchestration_queue.states import TERMINAL, JobState
 
-__all__ = ["checked_count", "checked_finished", "checked_state", "epoch_ms"]
+__all__ = [
+    "NO_OPTIONS",
+    "checked_count",
+    "checked_duration",
+    "checked_finished",
+    "checked_flag",
+    "checked_items",
+    "checked_limit",
+    "checked_options",
+    "checked_page",
+    "checked_parent",
+    "checked_state",
+    "checked_text",
+    "epoch_ms",
+]
+
+T = TypeVar("T")
+
+NO_OPTIONS = JobOptions()
+
+
+def checked_text(value: str, name: str) -> str:
+    """Return a text that names something, such as an id.
+
+    Raises:
+        UsageError: It is empty, or not text.
+    """
+    if not isinstance(value, str) or not value:
+        raise UsageError(f"`{name}` must be a non-empty string, got {value!r}.")
+    return value
+
+
+def checked_flag(value: bool, name: str) -> bool:
+    """Return a flag.
+
+    Raises:
+        UsageError: It is neither True nor False.
+    """
+    if not isinstance(value, bool):
+        raise UsageError(f"`{name}` must be True or False, got {value!r}.")
+    return value
+
+
+def checked_limit(value: int | None, name: str = "limit") -> int | None:
+    """Return how many at most; None for all.
+
+    Raises:
+        UsageError: It is negative, or not a whole number.
+    """
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
+        raise UsageError(f"`{name}` must be a whole number >= 0, or None for all; got {value!r}.")
+    return value
+
+
+def checked_page(limit: int | None, offset: int) -> tuple[int, int]:
+    """Return the first and the last place of a page, both inclusive, as the server counts: -1 is the last of all.
+
+    Raises:
+        UsageError: One of them is negative, or not a whole number.
+    """
+    if isinstance(offset, bool) or not isinstance(offset, int) or offset < 0:
+        raise UsageError(f"`offset` must be a whole number >= 0, got {offset!r}.")
+    if checked_limit(limit) == 0:
+        return 1, 0  # a range without a place
+    return offset, -1 if limit is None else offset + limit - 1
+
+
+def checked_duration(value: timedelta | float, name: str) -> timedelta:
+    """Return a duration, from one or from seconds.
+
+    Raises:
+        UsageError: It is negative, endless, or not a duration.
+    """
+    try:
+        found = value if isinstance(value, timedelta) else None if isinstance(value, bool) else timedelta(seconds=value)
+    except (TypeError, ValueError, OverflowError):
+        found = None
+    if found is None or found < timedelta(0):
+        raise UsageError(f"`{name}` must be a timedelta or seconds >= 0, got {value!r}; pass `{name}=5`.")
+    return found
+
+
+def checked_items(values: Iterable[T], kind: type[T], name: str) -> list[T]:
+    """Return a list of values of one type.
+
+    Raises:
+        UsageError: It is not a list, or one of its items is of another type.
+    """
+    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
+        raise UsageError(f"`{name}` must be a list of {kind.__name__}, got {values!r}.")
+    items = list(values)
+    for place, item in enumerate(items):
+        if not isinstance(item, kind):
+            raise UsageError(f"`{name}` must be a list of {kind.__name__}, got {item!r} at position {place}.")
+    return items
+
+
+def checked_options(options: JobOptions | Mapping[str, Any] | None) -> JobOptions:
+    """Return job options, from options or from a dict of them.
+
+    Raises:
+        InvalidOptionError: A value is outside its limits, an option does not exist, or these are no options.
+    """
+    if options is None:
+        return NO_OPTIONS
+    if isinstance(options, JobOptions):
+        return options
+    if isinstance(options, Mapping) and all(isinstance(name, str) for name in options):
+        return JobOptions(**options)
+    raise InvalidOptionError(f"`options` must be JobOptions or a dict of them, got {options!r}; pass JobOptions(...).")
+
+
+def checked_parent(parent: object) -> ParentRef | None:
+    """Return the job that waits for another one, from a job or its ``ref``.
+
+    Raises:
+        UsageError: It is neither.
+    """
+    ref = parent if parent is None or isinstance(parent, ParentRef) else getattr(parent, "ref", None)
+    if parent is not None and not isinstance(ref, ParentRef):
+        raise UsageError(f"`parent` must be a job or a job's `ref`, got {parent!r}; pass `parent=job`.")
+    return ref
 
 
 def checked_state(state: JobState | str) -> JobState:
-    """The state of that name.
+    """Return the state of that name.
 
     Raises:
-        UsageError: There is none.
+        UsageError: It does not exist.
     """
     try:
         return JobState(state)
     except ValueError:
-        raise UsageError(f"{state!r} is no state of a job; the states are {', '.join(JobState)}.") from None
+        raise UsageError(f"`state` must be one of {', '.join(JobState)}; got {state!r}.") from None
 
 
 def checked_finished(state: JobState | str, what: str) -> JobState:
-    """The state of that name, in which jobs have finished.
+    """Return the state of that name, in which jobs have finished.
 
     Raises:
-        UsageError: There is none, or jobs in it have not finished.
+        UsageError: It does not exist, or jobs in it have not finished.
     """
     if (finished := checked_state(state)) not in TERMINAL:
         raise UsageError(f"Jobs that are {finished} have not finished; only completed or failed ones {what}.")
@@ -34,21 +159,21 @@ def checked_finished(state: JobState | str, what: str) -> JobState:
 
 
 def checked_count(count: int) -> int:
-    """A number of jobs.
+    """Return a number of things.
 
     Raises:
-        UsageError: It is negative, or no whole number.
+        UsageError: It is negative, or not a whole number.
     """
     if isinstance(count, bool) or not isinstance(count, int) or count < 0:
-        raise UsageError(f"{count!r} is no number of jobs; count must be a non-negative integer.")
+        raise UsageError(f"`count` must be a whole number >= 0, got {count!r}.")
     return count
 
 
 def epoch_ms(at: datetime) -> int:
-    """A time as the wire counts it.
+    """Return a time as the wire counts it.
 
     Raises:
-        UsageError: It is no time, or has no time zone.
+        UsageError: It is not a time, or has no time zone.
     """
     if not isinstance(at, datetime) or at.utcoffset() is None:
         raise UsageError(f"{at!r} does not say which moment it is; pass a datetime with a time zone.")

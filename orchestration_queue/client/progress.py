@@ -15,7 +15,6 @@ from orchestration_queue.flows.elements import element_names, maps
 from orchestration_queue.flows.stored import FlowJob, StoredFlow, outcome_of
 from orchestration_queue.protocol.events import Event
 from orchestration_queue.protocol.record import JobRecord
-from orchestration_queue.states import JobState
 
 __all__ = ["PROGRESS_FIELDS", "TREE_FIELDS", "FlowProgress", "flow_nodes", "found_nodes"]
 
@@ -182,7 +181,6 @@ def _node(
 ) -> FlowNode:
     if record is None:
         return FlowNode(name, job_id, queue, depth, deps, rule=rule)
-    begun = record.state in (JobState.ACTIVE, JobState.COMPLETED)
     return FlowNode(
         name,
         job_id,
@@ -191,7 +189,7 @@ def _node(
         deps,
         state=record.state,
         seconds=record.seconds,
-        attempts=record.attempts_made + begun,
+        attempts=record.attempts,
         failed_reason=record.failed_reason,
         outcome=outcome_of(record),
         waited=_waited(record, [dep.finished_at for dep in waited_for if dep is not None]),

@@ -6,9 +6,16 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Protocol, TypeAlias
 
-from orchestration_queue.errors import JobFailedError, UsageError
+from orchestration_queue.client.checks import (
+    NO_OPTIONS,
+    checked_duration,
+    checked_options,
+    checked_parent,
+    checked_text,
+)
+from orchestration_queue.errors import JobFailedError
 from orchestration_queue.options import JobOptions
 from orchestration_queue.protocol import codec
 from orchestration_queue.protocol.events import Event
@@ -19,16 +26,17 @@ from orchestration_queue.states import JobState
 __all__ = [
     "ENDINGS",
     "LOOK_AGAIN_S",
-    "NO_OPTIONS",
     "Deadline",
     "FlowNode",
+    "GivenOptions",
+    "GivenParent",
     "NewJob",
+    "describe_age",
     "encode_data",
     "event_outcome",
+    "new_job",
     "outcome",
 ]
-
-NO_OPTIONS = JobOptions()
 
 ENDINGS = frozenset({"completed", "failed", "expired", "revoked", "removed"})
 """Events after which a job may be finished, or gone."""
@@ -44,8 +52,11 @@ class NewJob:
     Attributes:
         name: What kind of job it is: the task's name.
         data: Its payload, anything the queue's codec can say, or a pydantic model.
-        options: How it is placed, retried, limited and kept.
-        parent: The job that waits for it, from :attr:`Job.ref`.
+        options: How it is placed, retried, limited and kept; or a dict of these options.
+        parent: The job that waits for it, or its :attr:`Job.ref`.
+
+    Raises:
+        UsageError: The name is empty, or one of the others is of a wrong type.
     """
 
     name: str
@@ -53,16 +64,40 @@ class NewJob:
     options: JobOptions = NO_OPTIONS
     parent: ParentRef | None = None
 
+    def __post_init__(self) -> None:
+        checked_text(self.name, "name")
+        object.__setattr__(self, "options", checked_options(self.options))
+        object.__setattr__(self, "parent", checked_parent(self.parent))
+
+
+GivenOptions: TypeAlias = JobOptions | Mapping[str, Any] | None
+"""Job options as callers may give them."""
+
+
+class HasRef(Protocol):
+    """A job that others may name as their parent."""
+
+    @property
+    def ref(self) -> ParentRef:
+        """Its reference."""
+        ...
+
+
+GivenParent: TypeAlias = ParentRef | HasRef | None
+"""A parent as callers may give it."""
+
+
+def new_job(name: str, data: Any, options: GivenOptions, parent: GivenParent = None) -> NewJob:
+    """Check what a caller gave of a job to add; raises what :class:`NewJob` does."""
+    return NewJob(name, data, checked_options(options), checked_parent(parent))
+
 
 def encode_data(name: str, data: object, with_codec: codec.Codec = codec.JSON) -> str:
-    """A job's payload as it is stored.
+    """Return a job's payload as it is stored.
 
     Raises:
-        UsageError: The job's name is no text, or empty.
         PayloadError: The codec cannot say the data, or they are too large.
     """
-    if not isinstance(name, str) or not name:
-        raise UsageError(f"A job's name says which task runs it, and {name!r} is none; pass the task's name as text.")
     return codec.encode(data, f"The data of job {name!r}", with_codec)
 
 
@@ -74,11 +109,7 @@ class Deadline:
     """
 
     def __init__(self, timeout: timedelta | float | None) -> None:
-        self.seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
-        if self.seconds is not None and not self.seconds >= 0:
-            raise UsageError(
-                f"A timeout of {self.seconds} s lies in the past; pass 0 or more, or None to wait for ever."
-            )
+        self.seconds = None if timeout is None else checked_duration(timeout, "timeout").total_seconds()
         self._end = None if self.seconds is None else time.monotonic() + self.seconds
 
     @property
@@ -95,6 +126,15 @@ class Deadline:
     def has_passed(self) -> bool:
         """Whether the time is over."""
         return self._end is not None and time.monotonic() >= self._end
+
+
+def describe_age(since_ms: int, now_ms: int) -> str:
+    """Return a duration in its largest whole unit, such as ``5 min``."""
+    seconds = max(0, now_ms - since_ms) / 1000
+    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= length:
+            return f"{int(seconds // length)} {unit}"
+    return f"{seconds:.1f} s"
 
 
 def outcome(queue: str, record: JobRecord) -> Any:

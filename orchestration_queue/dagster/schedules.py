@@ -99,7 +99,7 @@ def _adding(queue: str, templates: Mapping[str, JobTemplate], name: str, resourc
         scheduler, due_ms = str(context.op_config["scheduler"]), int(context.op_config["due_ms"])
         resource: QueueResource = getattr(context.resources, resource_key)
         client = resource.queue(queue)
-        rival = client.schedulers.get(scheduler)
+        rival = client.schedulers.find(scheduler)
         if rival is not None and not rival.is_paused:
             raise StateError(
                 f"Queue {queue!r} has a scheduler {scheduler!r} of its own, so that two places would decide when it "

@@ -179,8 +179,8 @@ def _put_back(inspected: InspectedQueue, job_id: str) -> str:
 
 def _notify(inspected: InspectedQueue, job_id: str, news: tuple[Notification, ...]) -> str:
     inspected.connection.follow(notify_all([(inspected.queue.keys, PendingNotifications(news))], now_ms()))
-    job = inspected.queue.get_job(job_id)
-    return f"notified job {job_id}, which is {job.state() if job else 'gone'}"
+    job = inspected.queue.get(job_id)
+    return f"notified job {job_id}, which is {job.read_state() if job else 'gone'}"
 
 
 def _repair_group(inspected: InspectedQueue, group: StalledGroup) -> str:

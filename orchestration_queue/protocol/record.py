@@ -120,6 +120,11 @@ class JobRecord:
         return self._number("attemptsMade")
 
     @property
+    def attempts(self) -> int:
+        """Attempts that have begun."""
+        return self.attempts_made + (self.state in (JobState.ACTIVE, JobState.COMPLETED))
+
+    @property
     def max_attempts(self) -> int:
         """Attempts allowed; 0 means one."""
         return self._number("maxAttempts")

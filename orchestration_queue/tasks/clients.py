@@ -80,4 +80,4 @@ class Clients:
         with self._lock:
             opened = self._loops.pop(asyncio.get_running_loop(), None)
         if opened is not None:
-            await opened.channel.close()
+            await opened.channel.aclose()

@@ -151,7 +151,7 @@ class _Session:
 
     async def drain(self, seconds: float | None, *, including_delayed: bool, end: datetime | None) -> list[JobRecord]:
         """Work until there is nothing to do; returns what finished."""
-        failed_before = {job.id for job in await self._queue.get_jobs(JobState.FAILED)}
+        failed_before = {job.id for job in await self._queue.jobs(JobState.FAILED)}
         working = asyncio.ensure_future(self._worker.run())
         quiet = asyncio.ensure_future(self._until_quiet(including_delayed=including_delayed, end=end))
         try:
@@ -198,7 +198,7 @@ class _Session:
 
     async def _what_is_left(self, seconds: float | None) -> str:
         counts = await self._queue.counts()
-        active = [f"{job.id} ({job.record.name})" for job in await self._queue.get_jobs(JobState.ACTIVE, 0, 4)]
+        active = [f"{job.id} ({job.record.name})" for job in await self._queue.jobs(JobState.ACTIVE, limit=5)]
         running = f", among them {', '.join(active)}" if active else ""
         return (
             f"Queue {self._queue.name!r} still has work after {seconds} s: {counts.waiting} jobs ready, "
@@ -207,7 +207,7 @@ class _Session:
 
     async def _finished(self, failed_before: set[str]) -> list[JobRecord]:
         """What ended here, and what failed without being run: expired or revoked."""
-        failed = [job.record for job in await self._queue.get_jobs(JobState.FAILED)]
+        failed = [job.record for job in await self._queue.jobs(JobState.FAILED)]
         unseen = {record.id: record for record in failed if record.id not in failed_before | self._witness.ended.keys()}
         ended = await self._channel.follow(self._witness.records(self._queue.keys))
         return sorted([*ended, *unseen.values()], key=lambda record: record.finished_at or self._clock.now())

@@ -67,7 +67,7 @@ async def test_jobs_survive_a_server_that_is_killed_again_and_again(tmp_path: Pa
         while (await queue.counts()).completed < JOBS:
             assert asyncio.get_running_loop().time() < deadline, await queue.counts()
             await asyncio.sleep(0.05)
-        jobs = await queue.get_jobs(JobState.COMPLETED)
+        jobs = await queue.jobs(JobState.COMPLETED)
         worker.stop()
         await running
     assert sorted(job.record.result for job in jobs) == list(range(JOBS))

@@ -93,7 +93,7 @@ class Launches(Fleet):
         """The run's job."""
         place = find_run_job(self.instance, run_id, self.queue)
         with Queue(place.queue, url=self.url) as queue:
-            return queue.get_job(place.job_id).record
+            return queue.get(place.job_id).record
 
     def messages(self, run_id: str) -> str:
         """All that Dagster's log says of the run."""

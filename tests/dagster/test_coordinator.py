@@ -38,7 +38,7 @@ def test_a_run_is_queued_until_a_worker_takes_it(launched: Launches) -> None:
 def test_urgent_runs_go_first(launched: Launches) -> None:
     run_ids = {priority: launched.submit("hello_job", {**NOWHERE, "dagster/priority": priority}) for priority in "19"}
     with Queue("nobody-works-here", url=launched.url) as queue:
-        assert [job.id for job in queue.get_jobs("delayed")] == [f"dagster.{run_ids[key]}.-run" for key in "91"]
+        assert [job.id for job in queue.jobs("delayed")] == [f"dagster.{run_ids[key]}.-run" for key in "91"]
 
 
 def test_a_queued_run_is_cancelled_at_once_and_never_starts(launched: Launches) -> None:
@@ -107,7 +107,7 @@ def test_submitting_twice_queues_once(launched: Launches) -> None:
 
     assert submit_again() is QUEUED
     with Queue("nobody-works-here", url=launched.url) as queue:
-        assert [job.id for job in queue.get_jobs("waiting")].count(f"dagster.{run_id}.-run") == 1
+        assert [job.id for job in queue.jobs("waiting")].count(f"dagster.{run_id}.-run") == 1
     assert launched.instance.run_coordinator.cancel_run(run_id)
     assert submit_again() is CANCELED
     assert launched.types(run_id).count("PIPELINE_ENQUEUED") == 1

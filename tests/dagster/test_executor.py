@@ -161,7 +161,7 @@ def _process_of_one(fleet: Fleet, **run: Any) -> str:
     result = fleet.run(steps.urgent_job, **run)
     assert result.success
     with Queue(fleet.queue, url=fleet.url) as queue:
-        job = queue.get_job(f"dagster.{result.run_id}.where_0.1")
+        job = queue.get(f"dagster.{result.run_id}.where_0.1")
         wait_until_sync(lambda: job.refresh().is_finished, "the step's worker to have its process back", 60)
     return fleet.lines("where")[-1].split()[1]
 
@@ -364,4 +364,4 @@ def test_urgent_steps_are_taken_first(fleet: Fleet) -> None:
     result = fleet.run(steps.urgent_job)
     assert result.success
     with Queue(fleet.queue, url=fleet.url) as queue:
-        assert queue.get_job(f"dagster.{result.run_id}.where_0.1").refresh().priority == wire_priority(7)
+        assert queue.get(f"dagster.{result.run_id}.where_0.1").refresh().priority == wire_priority(7)

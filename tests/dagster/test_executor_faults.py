@@ -88,7 +88,7 @@ def test_a_killed_worker_takes_its_steps_along_and_another_does_them(fleet: Flee
         result = finish(fleet, run)
         assert_was_lost_once(fleet, result)
         with Queue(fleet.queue, url=fleet.url) as queue:
-            lost = queue.get_job(f"dagster.{result.run_id}.endless.1")
+            lost = queue.get(f"dagster.{result.run_id}.endless.1")
             wait_until_sync(lambda: lost.refresh().is_finished, "the other worker to meet what was begun")
             assert lost.record.failed_reason in {
                 "revoked",
@@ -182,7 +182,7 @@ def test_a_cancelled_run_stops_its_steps_and_waits_until_they_have(fleet: Fleet)
         assert "Step 'endless' was stopped." in told, "it has said so, and the run did not wait for it in vain"
         wait_until_sync(lambda: not is_alive(child), "the step's process to leave, which has told of its end")
         with Queue(fleet.queue, url=fleet.url) as queue:
-            job = queue.get_job(f"dagster.{run.run_id}.endless.1")
+            job = queue.get(f"dagster.{run.run_id}.endless.1")
             wait_until_sync(lambda: job.refresh().is_finished, "its worker to tell the queue, too")
             assert job.record.failed_reason == "revoked"
     types = fleet.types(run.run_id)

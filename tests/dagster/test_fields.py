@@ -69,7 +69,7 @@ def test_lease_version_and_the_tag_for_time_reach_the_steps_job(
     tags = {"orchestration_queue/timeout": "44"}
     result = nobody.run(steps.where_job, tags=tags, lease=7.0, code_version="v3", unclaimed_timeout=0.5)
     with Queue(queue_name, url=server_url) as queue:
-        record = queue.get_job(f"dagster.{result.run_id}.where_0.1").record
+        record = queue.get(f"dagster.{result.run_id}.where_0.1").record
     assert (record.options["lockDuration"], record.options["timeout"]) == (7_000, 44_000)
     work = WorkItem.from_data(record.data)
     assert (work.code_version, work.timeout) == ("v3", timedelta(seconds=44))
@@ -120,7 +120,7 @@ def test_prefix_and_time_to_live_of_pipes_reach_their_keys(
     with Queue(queue_name, url=server_url, prefix="mine") as queue:
         wait_until_sync(lambda: queue.counts().waiting, "the job to wait", 60)
         kept = {str(key): raw.ttl(key) for key in raw.scan_iter("*:pipes:*")}
-        (job,) = queue.get_jobs("waiting")
+        (job,) = queue.jobs("waiting")
         job.cancel()
         failing.join(60)
     client.close()
@@ -138,7 +138,7 @@ def test_a_cancelled_step_waits_for_its_job_as_long_as_pipes_are_told(
     def cancel() -> None:
         with Queue(queue_name, url=server_url) as queue:
             wait_until_sync(lambda: queue.counts().waiting, "the job to wait", 60)
-            (job,) = queue.get_jobs("waiting")
+            (job,) = queue.jobs("waiting")
             raw.hset(f"glide:{{{queue_name}}}:job:{job.id}", "state", "active")  # a worker that never ends it
             since.append(time.monotonic())
             os.kill(os.getpid(), signal.SIGINT)

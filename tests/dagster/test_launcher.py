@@ -71,7 +71,7 @@ def test_launching_twice_launches_once(launched: Launches) -> None:
     assert run is not None
     launched.instance.run_launcher.launch_run(LaunchRunContext(run, None))
     with Queue("nobody-works-here", url=launched.url) as queue:
-        assert [job.id for job in queue.get_jobs("waiting")].count(f"dagster.{run_id}.-run") == 1
+        assert [job.id for job in queue.jobs("waiting")].count(f"dagster.{run_id}.-run") == 1
     assert "Run was launched before" in launched.messages(run_id)
     assert launched.instance.run_launcher.terminate(run_id)
 
@@ -114,7 +114,7 @@ def test_a_run_that_could_be_resumed_is_stopped_with_its_steps(launched: Launche
     assert launched.status(run_id) is CANCELED
     assert len(launched.lines("cleaned")) == 1
     with Queue(step.queue, url=launched.url) as queue:
-        assert queue.get_job(step.job_id).record.failed_reason == "revoked"
+        assert queue.get(step.job_id).record.failed_reason == "revoked"
 
 
 def test_what_a_worker_finds_cancelled_it_does_not_start(launched: Launches) -> None:
@@ -225,7 +225,7 @@ def test_every_field_counts(launched: Launches) -> None:
         Queue("elsewhere", url=launched.url, prefix="ours") as queue,
     ):
         launcher.launch_run(LaunchRunContext(run, None))
-        record = queue.get_job(f"dagster.{run_id}.-run").record
+        record = queue.get(f"dagster.{run_id}.-run").record
         assert launcher.find_job(run).queue == "elsewhere"
     assert (record.options["lockDuration"], record.options["timeout"]) == (7000, 90_000)
     assert record.options["priority"] < 1025

@@ -45,7 +45,7 @@ def kill_run(launched: Launches, run_id: str) -> None:
     job_id = launched.job(run_id).id
     os.kill(process_of(launched, run_id), signal.SIGKILL)
     with Queue(launched.queue, url=launched.url) as queue:
-        wait_until_sync(lambda: queue.get_job(job_id).record.is_finished, "the run's job to fail", 60)
+        wait_until_sync(lambda: queue.get(job_id).record.is_finished, "the run's job to fail", 60)
 
 
 def health(launched: Launches, run_id: str) -> tuple[WorkerStatus, str]:
@@ -80,7 +80,7 @@ def test_a_killed_run_goes_on_with_its_steps_in_flight_and_fails_the_second_time
     assert launched.status(run_id) is FAILURE
     assert "surpassed the configured maximum" in launched.messages(run_id)
     with Queue(place.queue, url=launched.url) as queue:
-        assert queue.get_job(place.job_id).record.failed_reason == "revoked", "nobody waits for the step any more"
+        assert queue.get(place.job_id).record.failed_reason == "revoked", "nobody waits for the step any more"
     assert not storage.get_concurrency_info("narrow").claimed_slots
 
 

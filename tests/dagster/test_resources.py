@@ -41,7 +41,7 @@ def test_the_clients_of_a_step_share_a_connection_that_ends_with_it(server_url: 
     def add(queue: QueueResource) -> str:
         seen.append(queue)
         job = queue.queue(queue_name).add("hello", {"to": "world"})
-        assert queue.queue(queue_name).get_job(job.id).record.data == {"to": "world"}
+        assert queue.queue(queue_name).get(job.id).record.data == {"to": "world"}
         assert queue.connection is queue.connection
         return job.id
 
@@ -147,7 +147,7 @@ def test_a_forked_process_uses_sockets_of_its_own(resource: QueueResource, queue
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == 0
     queue.add("after", {})
-    assert [job.record.name for job in queue.get_jobs("waiting")] == ["before", "forked", "after"]
+    assert [job.record.name for job in queue.jobs("waiting")] == ["before", "forked", "after"]
 
 
 @pytest.mark.parametrize("kind", [FlowResource, JobSchedulerResource])

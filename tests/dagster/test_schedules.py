@@ -54,7 +54,7 @@ def test_a_schedule_adds_the_job_that_the_queue_would_have_made(resource: QueueR
     assert request.tags["orchestration_queue/scheduled_at"] == request.run_key
     assert run(defs, request, resource).success
     assert run(defs, request, resource).success  # launched again by hand
-    (job,) = resource.queue(queue_name).get_jobs("waiting")
+    (job,) = resource.queue(queue_name).jobs("waiting")
     assert job.id == scheduled_job_id("nightly", DUE_MS)
     record = job.record
     assert (record.name, record.data, record.max_attempts) == ("extract", {"deep": True}, 3)
@@ -94,7 +94,7 @@ def test_a_whole_flow_can_be_scheduled(resource: QueueResource, queue_name: str)
     template = FlowTemplate(Dag("load", [Node("raw")], queue_name))
     defs = queue_schedules(queue_name, {"nightly": (Cron("0 3 * * *"), template)})
     assert run(defs, due(defs, "nightly"), resource).success
-    (job,) = resource.queue(queue_name).get_jobs("waiting")
+    (job,) = resource.queue(queue_name).jobs("waiting")
     assert (job.record.name, job.record.data) == (template.members()["name"], template.members()["data"])
 
 

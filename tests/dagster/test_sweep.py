@@ -37,7 +37,7 @@ def test_jobs_of_runs_that_are_over_or_deleted_are_stopped(launched: Launches) -
     assert sweep(launched.instance, ["swept"], timedelta(hours=1)).stopped == (f"dagster.{deleted}.-run",)
     assert sweep(launched.instance, ["swept"], NOW).stopped == (f"dagster.{over}.-run",)
     with Queue("swept", url=launched.url) as queue:
-        assert [job.id for job in queue.get_jobs("waiting")] == [f"dagster.{wanted}.-run"]
+        assert [job.id for job in queue.jobs("waiting")] == [f"dagster.{wanted}.-run"]
 
 
 def test_the_jobs_of_another_instance_are_left_to_it(launched: Launches) -> None:
@@ -47,7 +47,7 @@ def test_the_jobs_of_another_instance_are_left_to_it(launched: Launches) -> None
     with dg.instance_for_test(overrides=config) as other:
         assert sweep(other, ["swept"], NOW) == Swept((), (), ())
     with Queue("swept", url=launched.url) as queue:
-        assert [job.id for job in queue.get_jobs("waiting")] == [f"dagster.{theirs}.-run"]
+        assert [job.id for job in queue.jobs("waiting")] == [f"dagster.{theirs}.-run"]
 
 
 def test_a_run_that_is_over_is_stopped_where_it_runs(launched: Launches) -> None:
@@ -69,7 +69,7 @@ def test_queued_runs_without_a_job_get_one_and_those_whose_job_has_ended_fail(la
         swept = sweep(launched.instance, ["swept"], NOW)
         assert (swept.queued, swept.failed) == ((bare,), (spent,))
         assert launched.status(spent) is dg.DagsterRunStatus.FAILURE
-        assert {job.id for job in queue.get_jobs("waiting")} >= {f"dagster.{run}.-run" for run in (bare, waiting)}
+        assert {job.id for job in queue.jobs("waiting")} >= {f"dagster.{run}.-run" for run in (bare, waiting)}
 
 
 def test_the_command_says_what_it_did(launched: Launches) -> None:

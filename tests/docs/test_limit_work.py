@@ -31,7 +31,7 @@ async def test_the_page_runs_and_its_worker_works(
         assert await queue.global_rate_limit() == RateLimit(max=30, duration=timedelta(minutes=1))
         running = asyncio.ensure_future(worker.run())
         try:
-            for job in (await queue.get_job("1"), await queue.get_job(names["report"])):
+            for job in (await queue.get("1"), await queue.get(names["report"])):
                 assert await job.wait(60) == "42"
         finally:
             worker.stop()

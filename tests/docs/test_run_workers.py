@@ -39,7 +39,7 @@ async def test_the_workers_of_the_page_work(
             with pytest.raises(JobFailedError, match="an empty row"):
                 await empty.wait(SOON)
 
-            call = await calls.get_job("1")
+            call = await calls.get("1")
             assert call is not None
             stored = calls.keys.job("1")
             await wait_until(lambda: int(raw.hget(stored, "attemptsMade") or 0) >= 2, "the second failure")

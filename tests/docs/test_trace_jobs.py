@@ -17,6 +17,6 @@ async def test_the_worker_of_the_page_runs_the_traced_job(server_url: str) -> No
     worker = names["worker"](server_url)
     running = asyncio.ensure_future(worker.run())
     async with AsyncQueue("orders", url=server_url) as queue:
-        assert await (await queue.get_job(job_id)).wait(timedelta(seconds=60)) == "shipped 7"
+        assert await (await queue.get(job_id)).wait(timedelta(seconds=60)) == "shipped 7"
     worker.stop()
     await running

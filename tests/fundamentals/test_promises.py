@@ -70,7 +70,7 @@ def test_a_job_of_an_id_is_added_once(url: str) -> None:
     with Queue("q", url=url) as queue:
         assert queue.add("echo", 1, JobOptions(job_id="once")).is_new
         assert not queue.add("echo", 2, JobOptions(job_id="once")).is_new
-        assert queue.get_job("once").record.data == 1
+        assert queue.get("once").record.data == 1
 
 
 def test_a_failing_job_is_tried_again_and_then_fails_with_its_reason(url: str) -> None:
@@ -139,7 +139,7 @@ def test_what_was_accepted_is_there_when_everybody_has_left_and_come_back(url: s
     with Queue("q", url=url) as queue:
         queue.add("echo", {"n": 1}, JobOptions(job_id="kept"))
     with Queue("q", url=url) as queue:
-        assert queue.get_job("kept").record.data == {"n": 1}
+        assert queue.get("kept").record.data == {"n": 1}
 
 
 @pytest.mark.parametrize(

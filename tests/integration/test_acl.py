@@ -144,8 +144,8 @@ async def test_an_observer_reads_and_cannot_write(server: Server, queue_name: st
         await job.wait(SOON)
     async with AsyncQueue(queue_name, url=url) as queue, queue.events("0") as events:
         assert (await queue.counts()).completed == 1
-        assert (await queue.get_job(job.id)).record.result == 8
-        assert [found.id for found in await queue.get_jobs("completed")] == [job.id]
+        assert (await queue.get(job.id)).record.result == 8
+        assert [found.id for found in await queue.jobs("completed")] == [job.id]
         assert "completed" in [event.type for event in await events.read(SOON)]
         assert (await queue.metrics("completed")).count == 1
         assert await queue.workers() == []
@@ -154,7 +154,7 @@ async def test_an_observer_reads_and_cannot_write(server: Server, queue_name: st
             columns = connection.follow(job_records.columns(queue.keys, [job.id, "gone"], ["id", "name"]))
         assert columns == [[job.id.encode(), None], [b"double", None]]
         assert server.refused() == []
-        for write in (queue.add("double", {"n": 1}), queue.pause(), (await queue.get_job(job.id)).remove()):
+        for write in (queue.add("double", {"n": 1}), queue.pause(), (await queue.get(job.id)).remove()):
             with pytest.raises(ServerError):
                 await write
     with pytest.raises(NoPermissionError):

@@ -225,7 +225,7 @@ async def test_a_subscription_leaves_a_dead_letter_of_what_failed_for_good(
         await wait_until(lambda: raw.zscore(shop.keys.failed, message.id), "it to fail")
         await settled(shop)
     async with AsyncQueue(letters.queue, url=server_url) as queue:
-        (letter,) = await queue.get_jobs("waiting")
+        (letter,) = await queue.jobs("waiting")
     assert letter.record.name == "orders.created"
     assert letter.record.data == {
         "originalQueue": shop.name,

@@ -100,14 +100,14 @@ async def test_a_job_is_listed_followed_and_steered(oq: Oq, queue: Queue) -> Non
     failed = oq("job", "watch", queue.name, bad.id)
     assert (failed.exit_code, "ValueError: no good" in failed.stdout) == (1, True)
     assert oq.json("job", "retry", queue.name, bad.id)["retried"] is True
-    assert bad.state() is JobState.DELAYED, "due at once"
+    assert bad.read_state() is JobState.DELAYED, "due at once"
     assert oq("job", "cancel", queue.name, bad.id).stdout == f"Job {bad.id} will not run.\n"
-    assert bad.state() is JobState.FAILED
+    assert bad.read_state() is JobState.FAILED
     again = oq("job", "cancel", queue.name, bad.id)
     assert (again.exit_code, again.stderr.rstrip()[-39:]) == (3, "has ended (failed); nothing is stopped.")
     late = queue.add("good", {}, JobOptions(delay=3600))
     assert oq("job", "promote", queue.name, late.id).stdout == f"Job {late.id} is ready.\n"
-    assert late.state() is JobState.WAITING
+    assert late.read_state() is JobState.WAITING
     assert oq.json("job", "rm", queue.name, late.id, "--yes")["removed"] is True
     assert oq("job", "show", queue.name, late.id).exit_code == 3
 
@@ -122,7 +122,7 @@ async def test_dead_letters_are_read_replayed_and_dropped(oq: Oq, queue: Queue) 
     assert first["failed_reason"] == "ValueError: no good"
     assert "no good" in oq("dead", "show", queue.name, letters[0]["id"]).stdout
     again = oq.json("dead", "replay", queue.name, letters[0]["id"])
-    assert queue.get_job(again["id"]).record.data == first["data"]
+    assert queue.get(again["id"]).record.data == first["data"]
     assert oq.json("dead", "replay", queue.name, "--all", "--count", "1")["replayed"] == 1
     assert oq.json("dead", "purge", queue.name, "--yes")["dropped"] == 1
     assert oq.json("dead", "ls", queue.name) == []

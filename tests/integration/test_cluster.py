@@ -121,7 +121,7 @@ async def test_waits_of_one_client_hear_of_each_primary(cluster: Cluster, queues
         clients = [AsyncQueue(name, connection=channel) for name in queues]
         jobs = [await queue.add("double", {"n": n}) for n in range(3) for queue in clients]
         assert await asyncio.gather(*(job.wait(SOON) for job in jobs)) == [2 * n for n in range(3) for _ in queues]
-    await channel.close()
+    await channel.aclose()
 
 
 async def test_events_arrive_from_each_primary_on_the_sync_face_too(cluster: Cluster, queues: list[str]) -> None:
@@ -217,7 +217,7 @@ async def test_a_parent_on_another_primary_is_told(cluster: Cluster, queues: lis
         AsyncQueue(queues[1], connection=connection) as queue,
     ):
         await connection.pipeline(compile(dag, "f1").calls(1_700_000_000_000))
-        job = await queue.get_job("f1.b")
+        job = await queue.get("f1.b")
         assert job is not None
         assert 8 in dict(await job.wait(SOON)).values()
 
@@ -380,7 +380,7 @@ def test_a_primary_that_comes_later_takes_over_a_queue_and_has_the_library(
         assert not target.libraries
         cluster.move(name, target)
         after = queue.add("double", {"n": 2})  # MOVED
-        assert [job.id for job in queue.get_jobs("waiting")] == [before.id, after.id]
+        assert [job.id for job in queue.jobs("waiting")] == [before.id, after.id]
         assert target.port in {url.port for url in connection.primaries()}
     assert target.libraries == OURS
     assert target.ask("EXISTS", after._keys.job(after.id)) == 1

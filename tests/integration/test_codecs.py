@@ -38,7 +38,7 @@ async def test_a_payload_is_stored_as_its_codec_says_and_read_by_all(
         (bulk,) = await queue.add_bulk([NewJob("n", data)])
         for added in (job, bulk):
             assert str(raw.hget(QueueKeys(queue_name).job(added.id), "data")).startswith(begins)
-            assert (await other.get_job(added.id)).record.data == data
+            assert (await other.get(added.id)).record.data == data
 
 
 async def test_models_are_data_wherever_data_go(face: Face, queue_name: str, raw: redis.Redis) -> None:
@@ -47,7 +47,7 @@ async def test_models_are_data_wherever_data_go(face: Face, queue_name: str, raw
         job = await queue.add("ship", {"orders": [order]})
         await queue.add("ship", order)
         await job.update_data(order)
-        assert (await queue.get_job(job.id)).record.data == {"number": 7, "price": "1.10"}
+        assert (await queue.get(job.id)).record.data == {"number": 7, "price": "1.10"}
     assert Order.model_validate(job.record.data) == order
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from orchestration_queue.client import AsyncQueue, DeadLetter, NewJob
-from orchestration_queue.errors import InvalidNameError, InvalidOptionError, JobNotFoundError, UsageError
+from orchestration_queue.errors import DeadLetterNotFoundError, InvalidNameError, InvalidOptionError, UsageError
 from orchestration_queue.options import Backoff, Deduplication, JobOptions, Ordering, WorkerOptions
 from orchestration_queue.protocol import codec
 from orchestration_queue.protocol.codec import find_codec
@@ -66,9 +66,9 @@ async def test_a_job_that_failed_for_good_is_found_and_runs_again_once_its_cause
         again = await queue.dead_letters.replay(letter.id)
         assert (again.is_new, again.id != failed.id) == (True, True)
         assert await again.wait(60) == {"page": 7}
-        assert (await queue.get_job(again.id)).record.max_attempts == 2
+        assert (await queue.get(again.id)).record.max_attempts == 2
         assert await queue.dead_letters.list() == []
-        assert await queue.dead_letters.get(letter.id) is None
+        assert await queue.dead_letters.find(letter.id) is None
 
 
 async def test_letters_wait_for_a_queue_of_letters_that_is_broken(
@@ -108,29 +108,32 @@ async def test_letters_of_a_shared_queue_are_told_apart_by_their_owner(face: Fac
         assert [letter.original_job_id for letter in mine] == ["j0", "j2", "j3"]
         assert mine[1] == await queue.dead_letters.get(jobs[2].id)
         assert mine[1] == DeadLetter(jobs[2].id, queue_name, "j2", "work", 2, "no", 2, jobs[2].record.added_at)
-        assert [letter.original_job_id for letter in await queue.dead_letters.list(1, 1)] == ["j2"]
-        assert [letter.original_job_id for letter in await queue.dead_letters.list(1, -1)] == ["j2", "j3"]
+        assert [letter.original_job_id for letter in await queue.dead_letters.list(offset=1, limit=1)] == ["j2"]
+        assert [letter.original_job_id for letter in await queue.dead_letters.list(offset=1)] == [
+            "j2",
+            "j3",
+        ]
         # Those of others are none, for whatever one wants to do with them.
-        assert await queue.dead_letters.get(jobs[1].id) is None
+        assert await queue.dead_letters.find(jobs[1].id) is None
         assert not await queue.dead_letters.remove(jobs[1].id)
-        with pytest.raises(JobNotFoundError):
+        with pytest.raises(DeadLetterNotFoundError):
             await queue.dead_letters.replay(jobs[1].id)
         assert await queue.dead_letters.remove(jobs[0].id)
         assert not await queue.dead_letters.remove(jobs[0].id)
         assert await queue.dead_letters.purge() == 2
         assert await queue.dead_letters.list() == []
         assert [letter.original_job_id for letter in await stranger.dead_letters.list()] == ["j1"]
-        assert len(await letters.get_jobs("waiting")) == 4
+        assert len(await letters.jobs("waiting")) == 4
 
 
 async def test_the_queue_of_letters_is_the_one_named_by_anybody(face: Face, queue_name: str, raw: Any) -> None:
     dead = f"{queue_name}-dead"
     async with face.queue(queue_name) as queue, face.queue(queue_name, dead_letter_queue=dead) as naming:
         assert await queue.dead_letters.list() == []
-        assert await queue.dead_letters.get("1") is None
+        assert await queue.dead_letters.find("1") is None
         assert not await queue.dead_letters.remove("1")
         assert (await queue.dead_letters.replay_all(), await queue.dead_letters.purge()) == (0, 0)
-        with pytest.raises(JobNotFoundError):
+        with pytest.raises(DeadLetterNotFoundError):
             await queue.dead_letters.replay("1")
         assert raw.dbsize() == 0
         assert await naming.dead_letters.list() == []
@@ -164,7 +167,7 @@ async def test_a_replay_takes_data_and_options_of_the_original_but_not_what_was_
         letter = await letters.add("work", envelope(queue_name, "mine", "of the letter"))
         again = await queue.dead_letters.replay(letter.id)
         sent = again.record
-        record = (await queue.get_job(again.id)).record
+        record = (await queue.get(again.id)).record
         assert {name: record.fields.get(name) for name in sent.fields} == sent.fields
         assert record.data == {"page": 7}
         assert record.fields["data"] == raw.hget(queue.keys.job("mine"), "data")
@@ -197,7 +200,7 @@ async def test_without_the_original_a_replay_takes_the_letters_data(
         assert [letter.data for letter in await queue.dead_letters.list()] == [seen, seen]
         for letter in jobs:
             again = await queue.dead_letters.replay(letter.id)
-            record = (await queue.get_job(again.id)).record
+            record = (await queue.get(again.id)).record
             assert (record.name, record.data, record.options) == ("work", seen, {})
 
 
@@ -214,7 +217,7 @@ async def test_a_replay_whose_reply_was_lost_adds_nothing_twice(face: Face, queu
         raw.restore(letters.keys.job(letter.id), 0, before)
         assert await queue.dead_letters.replay_all() == 1
         assert not raw.exists(letters.keys.job(letter.id))
-        assert [job.id for job in await queue.get_jobs("waiting")] == [first.id]
+        assert [job.id for job in await queue.jobs("waiting")] == [first.id]
         # The letters of a queue that was removed meanwhile have the same ids, but are others.
         await letters.obliterate()
         later = await letters.add("work", envelope(queue_name, "gone", 2))
@@ -233,7 +236,7 @@ async def test_all_letters_are_replayed_in_order_page_by_page(face: Face, queue_
         assert await queue.dead_letters.replay_all(250) == 250
         assert await queue.dead_letters.replay_all() == 199
         assert await queue.dead_letters.replay_all() == 0
-        replayed = [job.record.data for job in await queue.get_jobs("waiting")]
+        replayed = [job.record.data for job in await queue.jobs("waiting")]
         assert replayed == [n for n in range(500) if n % 10 and n != 1]
         assert raw.xlen(letters.keys.stream) == 50
 
@@ -298,10 +301,10 @@ async def test_a_letter_that_a_worker_holds_goes_too(face: Face, queue_name: str
 async def test_bad_calls_are_refused_and_nothing_is_written(face: Face, queue_name: str, raw: Any) -> None:
     async with face.queue(queue_name) as queue:
         for attempt, says in (
-            (queue.dead_letters.list(-1), "The range -1 to 99 is none"),
-            (queue.dead_letters.list(0, -2), "The range 0 to -2 is none"),
-            (queue.dead_letters.replay_all(-1), "count must be a non-negative integer"),
-            (queue.dead_letters.replay_all(True), "count must be a non-negative integer"),
+            (queue.dead_letters.list(offset=-1), "`offset` must be a whole number"),
+            (queue.dead_letters.list(limit=-2), "`limit` must be a whole number"),
+            (queue.dead_letters.replay_all(-1), "`limit` must be a whole number"),
+            (queue.dead_letters.replay_all(True), "`limit` must be a whole number"),
         ):
             with pytest.raises(UsageError, match=says):
                 await attempt

@@ -430,7 +430,7 @@ async def test_one_map_follows_another(queue: AsyncQueue, flows: AsyncFlowProduc
     async with working(queue, work, server_url):
         flow = await flows.submit(builder.build(), flow_id="f")
         results = await flow.wait(SOON)
-        last = [(await queue.get_job(f"f.again[{index}]")).record.result for index in range(3)]
+        last = [(await queue.get(f"f.again[{index}]")).record.result for index in range(3)]
     assert results["note"] == {"double": {"count": 3}, "again": {"count": 3}}
     assert last == [4, 8, 12]
 
@@ -473,7 +473,7 @@ async def test_an_element_that_was_retried_by_hand_is_waited_for(
         work.hold.set()
         await wait_until(lambda: raw.zscore(queue.keys.failed, "f.double[0]"), "the failure", 60)
         work.fails = set()
-        await (await queue.get_job("f.double[0]")).retry()
+        await (await queue.get("f.double[0]")).retry()
         await queue.resume()
         assert (await flow.wait(SOON))["read"] == [2, 4]
 

@@ -379,9 +379,9 @@ async def test_a_node_that_fails_is_named_although_others_run_because_of_it(
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ({"state": "lost"}, "No flow is 'lost'; ask for one of submitting"),
-        ({"start": -1}, "The range -1 to 49 is none"),
-        ({"end": -2}, "The range 0 to -2 is none"),
+        ({"state": "lost"}, "`state` must be one of submitting"),
+        ({"offset": -1}, "`offset` must be a whole number"),
+        ({"limit": -2}, "`limit` must be a whole number"),
     ],
 )
 async def test_flows_of_no_state_or_range_are_not_listed(

@@ -50,7 +50,7 @@ async def test_what_a_handler_gives_out_is_followed_to_its_end(queue: AsyncQueue
             seen.append(entry)
             if len(seen) == 2:
                 go_on.set()
-        assert await job.state() == "completed"
+        assert await job.read_state() == "completed"
     assert [entry.id for entry in seen] == ids
     assert [dict(entry.fields) for entry in seen] == [
         {"row": "1", "share": "0.5"},

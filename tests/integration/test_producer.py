@@ -88,7 +88,7 @@ async def test_a_refused_job_is_named_and_all_others_are_there(face: Face, queue
         ]
         with pytest.raises(ServerError, match=r"^Job 1 of 3, counted from 0, was refused, and 2 others were added: "):
             await queue.add_bulk(jobs)
-        waiting = await queue.get_jobs("waiting")
+        waiting = await queue.jobs("waiting")
         assert [job.record.name for job in waiting] == ["fine", "fine"]
         # The parent waits for the child that was added, though its neighbour was refused.
         assert raw.smembers(other.keys.deps(parent.id)) == {queue.keys.member(waiting[1].id)}
@@ -106,8 +106,8 @@ async def test_a_portion_that_is_refused_as_a_whole_says_how_far_it_came(face: F
 
 
 BAD_JOBS: list[tuple[str, dict[str, Any], type[UsageError], str]] = [
-    ("no name", {"name": ""}, UsageError, "name says which task runs it"),
-    ("number as name", {"name": 7}, UsageError, "name says which task runs it"),
+    ("no name", {"name": ""}, UsageError, "`name` must be a non-empty string"),
+    ("number as name", {"name": 7}, UsageError, "`name` must be a non-empty string"),
     ("object as data", {"data": object()}, PayloadError, "cannot be written as JSON"),
     ("large data", {"data": "x" * 1_048_576}, PayloadError, "exceeds maximum size"),
     ("word of the wire", {"options": JobOptions(job_id="skipped")}, InvalidOptionError, "by which the server"),
@@ -122,9 +122,9 @@ async def test_bad_jobs_are_refused_and_nothing_is_written(
 ) -> None:
     bad = {"name": "work", **arguments}
     async with face.producer(queue_name) as producer:
-        for attempt in (producer.add(**bad), producer.add_bulk([NewJob("fine"), NewJob(**bad)])):
+        for add in (lambda: producer.add(**bad), lambda: producer.add_bulk([NewJob("fine"), NewJob(**bad)])):
             with pytest.raises(error, match=says) as caught:
-                await attempt
+                await add()
             assert str(caught.value).endswith(".")
     assert raw.dbsize() == 0
 

@@ -103,7 +103,7 @@ async def test_debounce_replaces_a_delayed_job(face: Face, queue_name: str, raw:
         first = await queue.add("work", {"n": 1}, options)
         last = await queue.add("work", {"n": 2}, options)
         assert last.is_new
-        assert [job.record.data for job in await queue.get_jobs("delayed")] == [{"n": 2}]
+        assert [job.record.data for job in await queue.jobs("delayed")] == [{"n": 2}]
         with pytest.raises(JobNotFoundError):
             await first.refresh()
 
@@ -112,7 +112,7 @@ async def test_compressed_data_is_stored_compressed_and_read_plain(face: Face, q
     async with face.queue(queue_name, codec="gzip") as queue:
         job = await queue.add("work", {"text": "x" * 1000})
         assert raw.hget(queue.keys.job(job.id), "data").startswith("gz:")
-        assert (await queue.get_job(job.id)).record.data == {"text": "x" * 1000}
+        assert (await queue.get(job.id)).record.data == {"text": "x" * 1000}
 
 
 async def test_without_events_nobody_is_told_of_the_adding(face: Face, queue_name: str, raw: Any) -> None:
@@ -161,7 +161,7 @@ async def test_a_parent_learns_of_children_of_its_own_and_of_other_queues(
             other.keys.member(many.id),
         }
         assert raw.hmget(other.keys.job(there.id), "parentId", "parentQueue") == [parent.id, queue_name]
-        assert (await other.get_job(there.id)).record.parent_queue == queue_name
+        assert (await other.get(there.id)).record.parent_queue == queue_name
 
 
 async def test_jobs_are_listed_by_state_in_the_order_workers_take_them(
@@ -174,12 +174,12 @@ async def test_jobs_are_listed_by_state_in_the_order_workers_take_them(
         later = await queue.add("later", options=JobOptions(delay=60))
         soon = await queue.add("soon", options=JobOptions(priority=9))
 
-        async def ids(state: str, *places: int) -> list[str]:
-            return [job.id for job in await queue.get_jobs(state, *places)]
+        async def ids(state: str, **page: int) -> list[str]:
+            return [job.id for job in await queue.jobs(state, **page)]
 
         assert await ids("waiting") == [lifo[1].id, lifo[0].id, second.id]
-        assert await ids("waiting", 0, 0) == [lifo[1].id]
-        assert await ids("waiting", 1, 2) == [lifo[0].id, second.id]
+        assert await ids("waiting", limit=1) == [lifo[1].id]
+        assert await ids("waiting", offset=1, limit=2) == [lifo[0].id, second.id]
         assert await ids("active") == [first.id]
         assert sorted(await ids("delayed")) == sorted([later.id, soon.id])
         assert await ids("completed") == []
@@ -198,10 +198,10 @@ async def test_an_unused_queue_is_empty(face: Face, queue_name: str, raw: Any) -
         counts = await queue.counts()
         assert (counts.waiting, counts.active, counts.delayed, counts.completed, counts.failed) == (0, 0, 0, 0, 0)
         for state in ("waiting", "active", "delayed", "completed", "failed", "suspended"):
-            assert await queue.get_jobs(state) == []
+            assert await queue.jobs(state) == []
         assert not await queue.is_paused()
         with pytest.raises(JobNotFoundError, match=f"Queue '{queue_name}' has no job 'nix'"):
-            await queue.get_job("nix")
+            await queue.get("nix")
         assert not await queue.remove("nix")
     assert raw.dbsize() == 0
 
@@ -291,7 +291,7 @@ async def test_jobs_are_steered(face: Face, queue_name: str, raw: Any, hand: Han
             0,
             None,
         )
-        assert await queue.get_jobs("failed") == []
+        assert await queue.jobs("failed") == []
         hand.complete(hand.take())
         assert await job.wait(0) is None
         assert await job.cancel() is Cancellation.FLAGGED
@@ -349,7 +349,7 @@ async def test_failed_jobs_are_retried_oldest_first(face: Face, queue_name: str,
         for _ in jobs:
             hand.fail(hand.take(), "no")
         assert await queue.retry_jobs(1) == 1
-        assert [job.id for job in await queue.get_jobs("delayed")] == [jobs[0].id]
+        assert [job.id for job in await queue.jobs("delayed")] == [jobs[0].id]
         assert await queue.retry_jobs() == 2
         assert await queue.retry_jobs() == 0
 
@@ -388,8 +388,8 @@ BAD_ADDS: list[tuple[str, dict[str, Any], type[Exception], str]] = [
     ("object as data", {"data": object()}, PayloadError, "cannot be written as JSON"),
     ("NaN as data", {"data": float("nan")}, PayloadError, "cannot be written as JSON"),
     ("large data", {"data": "x" * 1_048_576}, PayloadError, "exceeds maximum size"),
-    ("no name", {"name": ""}, UsageError, "name says which task runs it"),
-    ("number as name", {"name": 7}, UsageError, "name says which task runs it"),
+    ("no name", {"name": ""}, UsageError, "`name` must be a non-empty string"),
+    ("number as name", {"name": 7}, UsageError, "`name` must be a non-empty string"),
     (
         "word of the wire",
         {"options": JobOptions(job_id="duplicate")},
@@ -422,23 +422,23 @@ async def test_bad_calls_are_refused_and_nothing_is_written(face: Face, queue_na
         job = await queue.add("work")
         size = raw.dbsize()
         for attempt, says in (
-            (queue.get_jobs("lost"), "'lost' is no state of a job"),
-            (queue.get_jobs("waiting-children"), "keeps no list of jobs that are waiting-children"),
-            (queue.get_jobs("waiting", -1), "The range -1 to -1 is none"),
-            (queue.get_jobs("waiting", 0, -2), "The range 0 to -2 is none"),
-            (queue.retry_jobs(-1), "count must be a non-negative integer"),
-            (queue.retry_jobs(1.5), "count must be a non-negative integer"),  # type: ignore[arg-type]  # what is tested
-            (queue.clean(timedelta(seconds=-1)), "pass a timedelta of 0 or more"),
-            (queue.clean("completed"), "pass a timedelta"),  # type: ignore[arg-type]  # what is tested
-            (queue.clean(timedelta(0), -1), "count must be a non-negative integer"),
+            (queue.jobs("lost"), "got 'lost'"),
+            (queue.jobs("waiting-children"), "keeps no list of jobs that are waiting-children"),
+            (queue.jobs("waiting", limit=-1), "`limit` must be a whole number"),
+            (queue.jobs("waiting", offset=-2), "`offset` must be a whole number"),
+            (queue.retry_jobs(-1), "`limit` must be a whole number"),
+            (queue.retry_jobs(1.5), "`limit` must be a whole number"),  # type: ignore[arg-type]  # what is tested
+            (queue.clean(timedelta(seconds=-1)), "`grace` must be a timedelta"),
+            (queue.clean("completed"), "`grace` must be a timedelta"),  # type: ignore[arg-type]  # what is tested
+            (queue.clean(timedelta(0), -1), "`limit` must be a whole number"),
             (queue.clean(timedelta(0), state="active"), "have not finished"),
             (job.change_priority(-1), "greater than or equal to 0"),
             (job.change_priority(2049), "less than or equal to 2048"),
             (job.change_delay(-1), "greater than or equal to 0 seconds"),
             (job.change_delay(float("nan")), "NaN"),
             (job.update_data(object()), "cannot be written as JSON"),
-            (job.wait(-1), "lies in the past"),
-            (job.wait(float("nan")), "lies in the past"),
+            (job.wait(-1), "`timeout` must be"),
+            (job.wait(float("nan")), "`timeout` must be"),
         ):
             with pytest.raises(UsageError, match=says):
                 await attempt
@@ -465,7 +465,7 @@ async def test_url_and_connection_together_are_refused(face: Face, queue_name: s
 async def test_a_closed_client_says_so(face: Face, queue_name: str, raw: Any) -> None:
     queue = face.queue(queue_name)
     await queue.add("work")
-    await queue.close()
+    await queue.aclose()
     with pytest.raises(UsageError, match="closed; make a new one"):
         await queue.counts()
 
@@ -501,7 +501,7 @@ async def test_a_foreign_payload_is_left_as_it_is(face: Face, queue_name: str, r
     async with face.queue(queue_name) as queue:
         job = await queue.add("work")
         raw.hset(queue.keys.job(job.id), "data", "<xml/>")
-        record = (await queue.get_job(job.id)).record
+        record = (await queue.get(job.id)).record
         assert record.fields["data"] == "<xml/>"
         with pytest.raises(PayloadError, match="written with another serializer"):
             _ = record.data

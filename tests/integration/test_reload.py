@@ -72,7 +72,7 @@ def test_a_change_starts_the_worker_anew_once_its_jobs_are_done(
         (project / "may_end").touch()
         assert running.wait(60) == "old", "it was finished first"
         assert queue.add("say").wait(60) == "new"
-        assert queue.get_job(running.id).record.attempts_made == 0
+        assert queue.get(running.id).record.attempts_made == 0
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
 

@@ -59,7 +59,7 @@ def test_a_scheduler_is_set(oq: Oq, queue_name: str, server_url: str, arguments:
     words = ["--job", "load", "--data", '{"day": 1}', "--priority", "5", "--attempts", "2"]
     added = oq.json("scheduler", "add", queue_name, "s", *arguments, *words)
     with JobSchedulers(queue_name, url=server_url) as schedulers:
-        entry = schedulers.require("s")
+        entry = schedulers.get("s")
     assert (entry.timing, entry.policies, entry.limit) == (schedule.timing, schedule.policies, schedule.limit)
     assert entry.template == {"name": "load", "data": {"day": 1}, "opts": {"priority": 5, "attempts": 2}}
     assert (added["name"], added["template"]) == ("s", entry.template)
@@ -168,10 +168,10 @@ def test_a_run_by_hand_that_would_overlap(oq: Oq, queue_name: str, schedulers: J
 
 def test_a_scheduler_is_paused_and_goes_on(oq: Oq, queue_name: str, schedulers: JobSchedulers) -> None:
     assert "oq scheduler resume" in oq("scheduler", "pause", queue_name, "nightly").stdout
-    assert schedulers.require("nightly").is_paused
+    assert schedulers.get("nightly").is_paused
     resumed = oq("scheduler", "resume", queue_name, "nightly")
     assert resumed.stdout == "Scheduler nightly runs next at Thu 2124-03-23 02:30:00+01:00.\n"
-    assert not schedulers.require("nightly").is_paused
+    assert not schedulers.get("nightly").is_paused
     assert oq.json("scheduler", "pause", queue_name, "nightly")["is_paused"] is True
     assert oq.json("scheduler", "resume", queue_name, "nightly")["next_run"] == "2124-03-23T01:30:00+00:00"
     schedulers.upsert("chain", RepeatAfterComplete(30))
@@ -210,7 +210,7 @@ def a_dag() -> Dag:
 @pytest.mark.parametrize("target", ["DAG", "a_dag"])
 def test_a_flow_is_submitted_in_each_run(oq: Oq, queue_name: str, schedulers: JobSchedulers, target: str) -> None:
     oq("scheduler", "add", queue_name, "nightly", *EVERY, "--flow", f"{__name__}:{target}")
-    assert schedulers.require("nightly").template == FlowTemplate(DAG).members()
+    assert schedulers.get("nightly").template == FlowTemplate(DAG).members()
 
 
 @pytest.mark.parametrize(

@@ -62,11 +62,11 @@ async def test_schedulers_are_listed_looked_up_and_removed(face: Face, queue_nam
         entry = await schedulers.get("a")
         assert entry is not None
         assert entry.timing.repeat_after_complete == 5000
-        assert await schedulers.get("broken") is None
-        assert await schedulers.get("nix") is None
+        assert await schedulers.find("broken") is None
+        assert await schedulers.find("nix") is None
         assert await schedulers.remove("a")
         assert not await schedulers.remove("a")
-        assert await schedulers.get("a") is None
+        assert await schedulers.find("a") is None
 
 
 async def test_an_edit_waits_for_the_lock_and_gives_it_back(face: Face, queue_name: str, raw: Any) -> None:
@@ -93,7 +93,7 @@ async def test_a_lock_that_stays_taken_is_told_and_nothing_is_written(face: Face
 PAST = datetime(2000, 1, 1, tzinfo=UTC)
 
 BAD: list[tuple[str, str, Any, type[Exception], str]] = [
-    ("no name", "", lambda: Every(60), InvalidNameError, "name is text"),
+    ("no name", "", lambda: Every(60), InvalidNameError, "name must be a non-empty"),
     ("four fields", "s", lambda: Cron("* * * *"), ScheduleError, "field"),
     ("seven is no day", "s", lambda: Cron("* * * * 7"), ScheduleError, "7"),
     ("no zone", "s", lambda: Cron("* * * * *", tz="Mars/Base"), ScheduleError, "Mars/Base"),
@@ -181,14 +181,14 @@ async def test_a_scheduler_that_is_not_there_cannot_be_steered(
     assert raw.keys("*") == []
 
 
-VERBS = ["get", "require", "remove", "pause", "resume", "run_now", "next_runs", "history"]
+VERBS = ["get", "find", "remove", "pause", "resume", "run_now", "next_runs", "history"]
 
 
 @pytest.mark.parametrize("name", [None, 5, b"nightly", ["nightly"]], ids=repr)
 @pytest.mark.parametrize("verb", VERBS)
 async def test_a_name_that_is_no_text_is_refused(face: Face, queue_name: str, raw: Any, verb: str, name: Any) -> None:
     async with face.schedulers(queue_name) as schedulers:
-        with pytest.raises(InvalidNameError, match="name is text that tells it from others"):
+        with pytest.raises(InvalidNameError, match="Scheduler name must be a non-empty string"):
             await getattr(schedulers, verb)(name)
     assert raw.keys("*") == []
 
@@ -196,6 +196,6 @@ async def test_a_name_that_is_no_text_is_refused(face: Face, queue_name: str, ra
 @pytest.mark.parametrize("name", ["", None, 5])
 async def test_a_scheduler_needs_a_name(face: Face, queue_name: str, raw: Any, name: Any) -> None:
     async with face.schedulers(queue_name) as schedulers:
-        with pytest.raises(InvalidNameError, match="name is text that tells it from others"):
+        with pytest.raises(InvalidNameError, match="Scheduler name must be a non-empty string"):
             await schedulers.upsert(name, Every(60))
     assert raw.keys("*") == []

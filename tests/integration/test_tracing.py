@@ -131,7 +131,7 @@ def test_what_the_adder_says_stays_and_only_traced_blocks_trace(queue: Queue, sp
             [NewJob("a", {}, JobOptions(headers={"traceparent": "mine", "x": "1"})), NewJob("b")]
         )
     untraced = queue.add("c")
-    stored = [queue.get_job(job.id).record.options.get("headers", {}) for job in (mine, other, untraced)]
+    stored = [queue.get(job.id).record.options.get("headers", {}) for job in (mine, other, untraced)]
     assert stored[0] == {"traceparent": "mine", "x": "1"}
     assert str(stored[1]["traceparent"]).startswith("00-")
     assert stored[2] == {}
@@ -167,7 +167,7 @@ async def test_the_elements_of_a_map_belong_to_the_trace_that_submitted_it(queue
     runs = spans.named(f"process {queue.name}")
     assert [(run.attributes or {})["orchestration_queue.task"] for run in runs].count("square") == 3
     assert {link.context.trace_id for run in runs for link in run.links} == {spans.one("request").context.trace_id}
-    elements = [queue.get_job(f"{flow.id}.squares[{index}]") for index in range(3)]
+    elements = [queue.get(f"{flow.id}.squares[{index}]") for index in range(3)]
     assert [job and job.wait(SOON)["x"] for job in elements] == ["1"] * 3
 
 

@@ -197,8 +197,8 @@ async def test_a_flow_is_summed_at_all_its_levels(face: Face, queue_name: str, r
     jobs = await tree(face, queue_name)
     async with face.queue(queue_name) as queue, face.queue(f"{queue_name}-b") as other:
         for job in jobs[:3]:
-            await (await queue.get_job(job.id)).report_usage(ANSWER)
-        await (await other.get_job(jobs[3].id)).report_usage(Usage(tokens={"input": 1}))
+            await (await queue.get(job.id)).report_usage(ANSWER)
+        await (await other.get(jobs[3].id)).report_usage(Usage(tokens={"input": 1}))
         used = await queue.usage.of_flow(jobs[0].id)
         assert (used.jobs, used.tokens, used.cost, dict(used.models)) == (4, 421, 1.5, {"m-1": 3})
         assert await queue.usage.of_flow("nobody") == UsageTotals()

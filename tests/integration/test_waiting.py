@@ -109,7 +109,7 @@ async def test_queues_of_one_channel_are_read_one_by_one(server_url: str, queue_
             worker.complete(worker.take(), name)
             worker.complete(worker.take(), name)
     assert await asyncio.gather(*waits) == [name for name in names for _ in range(2)]
-    await channel.close()
+    await channel.aclose()
 
 
 @pytest.mark.parametrize("retention", [None, Retention(count=0)])
@@ -201,7 +201,7 @@ async def test_closing_wakes_those_who_wait(face: Face, queue_name: str, raw: An
         job = await queue.add("work")
         waits = [asyncio.ensure_future(job.wait(None)) for _ in range(3)]
         await waiting(getattr(queue, "_inner", queue), 3)
-        await queue.close()
+        await queue.aclose()
         done, late = await asyncio.wait(waits, timeout=30)
     assert not late
     for wait in done:
@@ -266,7 +266,7 @@ async def test_a_wait_on_a_closed_connection_ends(server_url: str, queue_name: s
     await connection.aclose()
     with pytest.raises(TransportError, match="was closed by this process"):
         await wait
-    await queue.close()
+    await queue.aclose()
 
 
 async def test_a_job_that_ends_without_an_event_is_found_by_looking(

@@ -49,10 +49,10 @@ async def test_a_job_added_by_raw_fcall_is_read_by_our_client_and_equal_to_one_o
     async with face.queue(queue_name) as queue:
         assert (await queue.counts()).waiting == 0  # connecting loads the library
         job_id = add_by_the_document(raw, queue_name, json.dumps(payload, separators=(",", ":")), "1709750400000")
-        theirs = await queue.get_job(job_id)
+        theirs = await queue.get(job_id)
         ours = await queue.add("send-email", payload)
         counts = await queue.counts()
-        waiting = await queue.get_jobs("waiting")
+        waiting = await queue.jobs("waiting")
 
         stored = [raw.hgetall(queue.keys.job(job.id)) for job in (theirs, ours)]
         entries = [fields for _, fields in raw.xrange(queue.keys.stream)]

@@ -26,9 +26,9 @@ def test_the_programs_of_the_page_do_what_it_says(
     program = "\n".join(re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL))
     exec(compile(program.replace("redis://localhost", server_url), "page", "exec"), names)  # noqa: S102  our own page
     with Queue("orders", url=server_url) as orders, Queue("audit", url=server_url) as audit:
-        assert {job.record.id for job in orders.get_jobs("waiting")} == {"bill-1", "bill-2"}
-        assert orders.get_job("bill-2").record.data == {"order_id": 2, "customer": "Ben", "amount": 35}
-        assert sorted(job.record.data["job_id"] for job in audit.get_jobs("waiting")) == ["bill-1", "bill-2"]
+        assert {job.record.id for job in orders.jobs("waiting")} == {"bill-1", "bill-2"}
+        assert orders.get("bill-2").record.data == {"order_id": 2, "customer": "Ben", "amount": 35}
+        assert sorted(job.record.data["job_id"] for job in audit.jobs("waiting")) == ["bill-1", "bill-2"]
     assert sorted(row.id for row in names["jobs"].collect()) == ["bill-1", "bill-2"]
     assert [names[name].collect() for name in ("failed", "results", "letters")] == [[], [], []]
 

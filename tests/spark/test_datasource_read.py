@@ -70,7 +70,7 @@ def test_every_job_is_read_once_whatever_its_state_and_the_parts(queue: Queue, r
     row = frame.where("id = '2'").collect()[0]
     assert (row.name, row.state, json.loads(row.data), row.failed_reason) == ("double", "completed", {"n": 1}, None)
     assert (row.attempts_made, row.max_attempts, row.priority) == (0, 0, 0)
-    job = queue.get_job("2")
+    job = queue.get("2")
     assert job.record.finished_at is not None
     assert row.finished_at.astimezone(UTC) == job.record.finished_at
     assert (row.started_at is not None, row.parent_id) == (True, None)
@@ -95,7 +95,7 @@ def test_an_empty_queue_has_no_rows_of_anything(queue: Queue, read: Any) -> None
 
 def test_filters_spare_the_reading_of_other_states_and_times(queue: Queue, read: Any, raw: redis.Redis) -> None:
     fill(queue)
-    finished = [*queue.get_jobs(JobState.COMPLETED), *queue.get_jobs(JobState.FAILED)]
+    finished = [*queue.jobs(JobState.COMPLETED), *queue.jobs(JobState.FAILED)]
     ended = sorted(at for job in finished if (at := job.record.finished_at))
     middle = ended[150]
     raw.config_resetstat()

@@ -146,7 +146,7 @@ def test_a_stream_becomes_jobs_each_once(
     with Queue(f"{queue.name}-copies", url=server_url) as copies:
         for checkpoint in ("one", "one", "two"):
             copy(checkpoint, idColumn="id")
-            found = [job.record.data["job_id"] for job in copies.get_jobs("waiting")]
+            found = [job.record.data["job_id"] for job in copies.jobs("waiting")]
             assert sorted(found) == sorted(f"j{n}" for n in range(500))
         copy("three", positionIds="true")
         for name in ("2", ".2.crc"):

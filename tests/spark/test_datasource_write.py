@@ -41,7 +41,7 @@ def write(server_url: str, queue_name: str) -> Any:
 
 def rows_of(queue: Queue) -> list[int]:
     """The ``id`` in the payload of every job that waits."""
-    return sorted(job.record.data["id"] for job in queue.get_jobs("waiting"))
+    return sorted(job.record.data["id"] for job in queue.jobs("waiting"))
 
 
 def test_every_row_becomes_a_job_that_any_worker_can_run(spark: Any, queue: Queue, write: Any) -> None:
@@ -51,7 +51,7 @@ def test_every_row_becomes_a_job_that_any_worker_can_run(spark: Any, queue: Queu
         [("a:b", 1, Decimal("1.50"), when, day, (["x", "ü"],)), ("c%", 2, None, None, None, None)], columns
     )
     write(frame, task="load", idColumn="key", attempts=3)
-    first, second = queue.get_job("load-a%3Ab").record, queue.get_job("load-c%25").record
+    first, second = queue.get("load-a%3Ab").record, queue.get("load-c%25").record
     assert first.data == {
         "key": "a:b",
         "id": 1,
@@ -83,16 +83,16 @@ def test_columns_say_task_priority_delay_and_payload(spark: Any, queue: Queue, w
     )
     options = {"taskColumn": "kind", "idColumn": "id", "priorityColumn": "urgency", "delayColumn": "wait"}
     write(frame, **options, payloadColumn="body")
-    assert queue.get_job("first-0").record.data == {"n": 0}
-    assert queue.get_job("first-0").record.state == "waiting"
-    later = queue.get_job("second-1").record
+    assert queue.get("first-0").record.data == {"n": 0}
+    assert queue.get("first-0").record.state == "waiting"
+    later = queue.get("second-1").record
     assert (later.name, later.priority, later.state) == ("second", 5, "delayed")
     assert later.options["delay"] == 60_500
     write(frame, **options, payloadColumns="urgency,id", idPrefix="again.")
-    assert queue.get_job("again.1").record.data == {"urgency": 5, "id": 1}
+    assert queue.get("again.1").record.data == {"urgency": 5, "id": 1}
     write(frame, task="rest", idColumn="id", priority=7, delay="2h", delayColumn="wait")
-    assert queue.get_job("rest-0").record.options == {"jobId": "rest-0", "priority": 7}
-    assert queue.get_job("rest-0").record.data == {
+    assert queue.get("rest-0").record.options == {"jobId": "rest-0", "priority": 7}
+    assert queue.get("rest-0").record.data == {
         "id": 0,
         "kind": "first",
         "urgency": 0,

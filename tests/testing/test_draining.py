@@ -228,7 +228,7 @@ def test_jobs_that_are_not_kept_come_back_as_they_ended(oq_queue: Queue, worksho
     double, fail = drain(oq_queue, workshop.tasks, raise_failures=False)
     assert (double.state, double.result) == (JobState.COMPLETED, 10)
     assert (fail.state, fail.failed_reason) == (JobState.FAILED, "LookupError: x")
-    assert oq_queue.get_jobs("completed") == []
+    assert oq_queue.jobs("completed") == []
 
 
 def test_jobs_that_expired_are_among_the_finished(oq_queue: Queue, workshop: Workshop, oq_clock: TimeMachine) -> None:
@@ -313,7 +313,7 @@ def test_what_does_not_end_is_named(oq_queue: Queue) -> None:
         (lambda: {"until": datetime.now(UTC) - DAY}, "yet to come"),
         (lambda: {"until": datetime(2040, 1, 1)}, "aware"),  # noqa: DTZ001
         (lambda: {"until": timedelta.max}, "cannot count"),
-        (lambda: {"timeout": -1}, "lies in the past"),
+        (lambda: {"timeout": -1}, "`timeout` must be"),
     ],
     ids=["both", "negative", "past", "naive", "far", "timeout"],
 )

@@ -103,7 +103,7 @@ def test_a_sleeping_worker_fires_a_month_of_a_schedule_day_by_day(
     for day in range(1, 31):
         oq_clock.travel(DAY)
         wait_until_sync(lambda day=day: len(workshop.ran) == before + day, f"the run of day {day}")  # type: ignore[misc]
-    wait_until_sync(lambda: len(oq_queue.get_jobs("completed")) == before + 30, "the last run to be told")
+    wait_until_sync(lambda: len(oq_queue.jobs("completed")) == before + 30, "the last run to be told")
 
 
 def test_the_window_of_a_groups_rate_limit_passes(oq_queue: Queue, workshop: Workshop, oq_clock: TimeMachine) -> None:

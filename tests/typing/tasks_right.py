@@ -79,7 +79,7 @@ def plain_code(queue: Queue) -> None:
         thumbnail.with_options(JobOptions(delay=timedelta(minutes=1))).with_queue("later").add("a.png").wait(), Picture
     )
     assert_type([job.wait() for job in thumbnail.add_bulk([thumbnail.job("a.png")])], list[Picture])
-    assert_type(resize.track(queue.get_job("1")).wait(), Picture)
+    assert_type(resize.track(queue.get("1")).wait(), Picture)
     assert_type(resize.node("small", deps=["load"])(path="a.png", width=1), Node)
 
 
@@ -90,4 +90,4 @@ async def coroutine(queue: AsyncQueue) -> None:
     assert_type(await (await thumbnail.add_async("a.png")).wait(), Picture)
     assert_type(await (await loosely.add_async({"a": 1})).wait(), dict[str, Any])
     assert_type(await (await resize.add_bulk_async([resize.job("a.png", 1)]))[0].wait(), Picture)
-    assert_type(await resize.track(await queue.get_job("1")).wait(), Picture)
+    assert_type(await resize.track(await queue.get("1")).wait(), Picture)

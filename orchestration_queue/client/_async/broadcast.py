@@ -8,9 +8,9 @@ from orchestration_queue.client._async.adder import AsyncAdder, Placed
 from orchestration_queue.client._async.channel import AsyncChannel
 from orchestration_queue.client._async.events import AsyncQueueEvents
 from orchestration_queue.client._async.job import AsyncJob
-from orchestration_queue.client.values import NO_OPTIONS, NewJob
+from orchestration_queue.client.checks import checked_options
+from orchestration_queue.client.values import GivenOptions, NewJob
 from orchestration_queue.errors import ServerError
-from orchestration_queue.options import JobOptions
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 from orchestration_queue.protocol.operations import additions, broadcasts, worker_registry
 from orchestration_queue.protocol.operations.additions import Addition
@@ -58,7 +58,7 @@ class AsyncBroadcast(AsyncAdder):
         super().__init__(name, url=url, connection=connection, prefix=prefix, codec=codec, emit_events=emit_events)
         self.max_messages = broadcasts.check_length(max_messages)
 
-    async def publish(self, subject: str, data: Any = None, options: JobOptions | None = None) -> AsyncJob:
+    async def publish(self, subject: str, data: Any = None, options: GivenOptions = None) -> AsyncJob:
         """Publish a message to every subscription there is, and to those that will start from before it.
 
         Args:
@@ -74,7 +74,7 @@ class AsyncBroadcast(AsyncAdder):
         Raises:
             UsageError: Subject, data or options are such that the wire cannot carry them to all; nothing was sent.
         """
-        checked = broadcasts.check_options(options or NO_OPTIONS)
+        checked = broadcasts.check_options(checked_options(options))
         message = self._addition(NewJob(check_subject(subject), data, checked))
         return (await self._jobs([await self._place(message)]))[0]
 

@@ -22,7 +22,7 @@ class AsyncChannel:
 
     Args:
         url: The server.
-        connection: An open connection to use instead; it stays open on :meth:`close`.
+        connection: An open connection to use instead; it stays open on :meth:`aclose`.
 
     Raises:
         UsageError: The URL cannot be read, or both are given.
@@ -95,10 +95,10 @@ class AsyncChannel:
         """A connection of its own, for reads that wait."""
         return await (await self.connection()).duplicate()
 
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         """Hang up."""
         self._is_closed = True
-        await self.listener.close()
+        await self.listener.aclose()
         if self._connection is not None and self._is_ours:
             await self._connection.aclose()
         self._connection = None
@@ -116,10 +116,10 @@ class AsyncClient:
         """Where the server is."""
         return self._channel.url
 
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         """Hang up. A connection that was passed in stays open."""
         if not self._is_lent:
-            await self._channel.close()
+            await self._channel.aclose()
 
     async def __aenter__(self) -> Self:
         return self
@@ -127,4 +127,4 @@ class AsyncClient:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.close()
+        await self.aclose()

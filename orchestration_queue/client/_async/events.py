@@ -78,7 +78,7 @@ class AsyncEventReader(AsyncClient):
                 return found
         return {}
 
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         """Hang up."""
         if self._connection is not None:
             await self._connection.aclose()
@@ -171,11 +171,11 @@ class AsyncQueueEvents(AsyncClient):
             self._ahead.extend(await self.read(None))
         return self._ahead.popleft()
 
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         """Stop listening and hang up."""
         if self._reader is not None:
-            await self._reader.close()
-        await super().close()
+            await self._reader.aclose()
+        await super().aclose()
 
 
 def _checked_cursor(after: str) -> str:

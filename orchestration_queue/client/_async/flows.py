@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from orchestration_queue.client._async.flow import AsyncFlow
 from orchestration_queue.client._async.queue_client import AsyncQueueClient
+from orchestration_queue.client.checks import checked_page, checked_text
 from orchestration_queue.client.flow_status import FlowSummary, summary
-from orchestration_queue.errors import StateError, UsageError
+from orchestration_queue.errors import FlowNotFoundError, UsageError
 from orchestration_queue.flows.stored import FlowState, flow_ids, read_flow
 from orchestration_queue.protocol.operations.conversation import all_good, chunks
 
@@ -29,38 +30,43 @@ class AsyncFlows(AsyncQueueClient):
         UsageError: Both ``url`` and ``connection`` are given.
     """
 
+    async def find(self, flow_id: str) -> AsyncFlow | None:
+        """Return a flow by its id; None if the queue keeps no record of it. One exchange."""
+        snapshot = await self._channel.look(read_flow(self.keys, checked_text(flow_id, "flow_id")))
+        return None if snapshot is None else AsyncFlow(self._channel, snapshot.flow)
+
     async def get(self, flow_id: str) -> AsyncFlow:
-        """A flow by its id. One trip.
+        """Return a flow by its id. One exchange.
 
         Args:
             flow_id: The submission's id.
 
         Raises:
-            StateError: The queue keeps no record of it.
+            FlowNotFoundError: The queue keeps no record of it.
         """
-        facts = await self._channel.look(read_flow(self.keys, flow_id))
-        if facts is None:
-            raise StateError(
-                f"Queue {self.name!r} has no record of a flow {flow_id!r}: it was submitted elsewhere, or removed "
-                f"since; see those that are there with `oq flow ls {self.name}`."
-            )
-        return AsyncFlow(self._channel, facts.flow)
+        flow = await self.find(flow_id)
+        if flow is None:
+            raise FlowNotFoundError(self.name, flow_id)
+        return flow
 
-    async def list(self, state: FlowState | None = None, start: int = 0, end: int = 49) -> list[FlowSummary]:
-        """The newest flows first, as their records tell them: a few seconds behind. A trip, and one per 50 flows.
+    async def list(
+        self, state: FlowState | None = None, *, limit: int | None = 50, offset: int = 0
+    ) -> list[FlowSummary]:
+        """List flows, newest first, as their records describe them: a few seconds behind.
+
+        One exchange, and one per 50 flows.
 
         Args:
-            state: Only those in this state, of the range.
-            start: The first, from 0.
-            end: The last, included; -1 for the oldest of all.
+            state: Only flows in this state, among those of the page.
+            limit: At most this many; None for all.
+            offset: How many of the newest to skip.
 
         Raises:
-            UsageError: There is no such state, or the range is none.
+            UsageError: The state does not exist, or the page is not one.
         """
         if state is not None and state not in list(FlowState):
-            raise UsageError(f"No flow is {state!r}; ask for one of {', '.join(FlowState)}.")
-        if start < 0 or end < -1:
-            raise UsageError(f"The range {start} to {end} is none; count from 0, and let -1 stand for the oldest flow.")
+            raise UsageError(f"`state` must be one of {', '.join(FlowState)}, or None for all; got {state!r}.")
+        start, end = checked_page(limit, offset)
         found = []
         for piece in chunks(await self._channel.look(flow_ids(self.keys, start, end)), _RECORDS_A_TRIP):
             reads = [read_flow(self.keys, flow_id) for flow_id in piece]

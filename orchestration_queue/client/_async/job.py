@@ -107,7 +107,7 @@ class AsyncJob(AsyncJobReading):
             JobNotFoundError: It is not there any more.
         """
         calls = job_output.progress(self._keys, self.id, progress)
-        await self.state()
+        await self.read_state()
         await self._channel.pipeline(calls)
 
     async def log(self, text: str, *more: str) -> None:
@@ -119,7 +119,7 @@ class AsyncJob(AsyncJobReading):
             JobNotFoundError: It is not there any more.
         """
         call = job_output.log(self._keys, self.id, (text, *more))
-        await self.state()
+        await self.read_state()
         await self._channel.execute(call)
 
     async def report_usage(self, used: Usage) -> None:

@@ -7,6 +7,8 @@ from typing import Any, Self
 
 from orchestration_queue.client._async.channel import AsyncChannel
 from orchestration_queue.client._async.job_stream import follow_stream
+from orchestration_queue.client.checks import checked_page, epoch_ms
+from orchestration_queue.client.values import describe_age
 from orchestration_queue.errors import JobNotFoundError
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import control, job_output, job_records
@@ -14,6 +16,7 @@ from orchestration_queue.protocol.operations.control import SuspendInfo
 from orchestration_queue.protocol.operations.job_output import StreamEntry
 from orchestration_queue.protocol.placement import ParentRef
 from orchestration_queue.protocol.record import JobRecord
+from orchestration_queue.server.clock import now_ms
 from orchestration_queue.states import JobState
 
 __all__ = ["AsyncJobReading"]
@@ -43,7 +46,9 @@ class AsyncJobReading:
         self.is_new = is_new
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.id} of queue {self.queue}, {self.record.state}>"
+        record = self.record
+        age = "" if record.added_at is None else f", added {describe_age(epoch_ms(record.added_at), now_ms())} ago"
+        return f"<{type(self).__name__} {self.id} {record.name!r} of queue {self.queue}, {record.state}{age}>"
 
     @property
     def record(self) -> JobRecord:
@@ -56,6 +61,40 @@ class AsyncJobReading:
     def queue(self) -> str:
         """The queue's name."""
         return self._keys.queue
+
+    @property
+    def name(self) -> str:
+        """What kind of job it is: the task's name."""
+        return self.record.name
+
+    @property
+    def data(self) -> Any:
+        """Its payload.
+
+        Raises:
+            PayloadError: It was written with another serializer, or is damaged.
+        """
+        return self.record.data
+
+    @property
+    def state(self) -> JobState:
+        """Its state when it was last read; see :meth:`read_state` for now."""
+        return self.record.state
+
+    @property
+    def result(self) -> Any:
+        """What its handler returned, as last read; None before that, or if it returned nothing."""
+        return self.record.result
+
+    @property
+    def failed_reason(self) -> str | None:
+        """Why its last attempt failed, as last read."""
+        return self.record.failed_reason
+
+    @property
+    def attempts(self) -> int:
+        """Attempts that had begun when it was last read."""
+        return self.record.attempts
 
     @property
     def ref(self) -> ParentRef:
@@ -76,8 +115,8 @@ class AsyncJobReading:
             raise JobNotFoundError(self.queue, self.id)
         return record
 
-    async def state(self) -> JobState:
-        """Where the job is now.
+    async def read_state(self) -> JobState:
+        """Read where the job is now.
 
         Raises:
             JobNotFoundError: It is not there any more.
@@ -92,9 +131,9 @@ class AsyncJobReading:
         """
         return self._found(await self._channel.look(job_records.job(self._keys, self.id, ("id", "progress")))).progress
 
-    async def logs(self, start: int = 0, end: int = -1) -> list[str]:
-        """The lines its handlers logged, ``start`` to ``end`` inclusive; -1 stands for the last."""
-        return await self._channel.look(job_records.logs(self._keys, self.id, start, end))
+    async def logs(self, *, limit: int | None = None, offset: int = 0) -> list[str]:
+        """Return the lines that its handlers logged: at most ``limit``, after the first ``offset``."""
+        return await self._channel.look(job_records.logs(self._keys, self.id, *checked_page(limit, offset)))
 
     async def children(self) -> list[Self]:
         """The jobs that this one waits for, or waited for, as far as they are still there."""

@@ -241,7 +241,7 @@ class AsyncListener:
         if self._is_closed:
             raise UsageError("The client was closed while a job was waited for; keep it open until all waits are over.")
 
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         """Wake everybody who waits, with an error, and hang up. Who reads notices within a second."""
         self._notice_fork()
         with self._lock:

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from orchestration_queue.client._async.adder import AsyncAdder
-from orchestration_queue.client.values import NO_OPTIONS, NewJob
-from orchestration_queue.options import JobOptions
-from orchestration_queue.protocol.placement import ParentRef
+from orchestration_queue.client.checks import checked_items
+from orchestration_queue.client.values import GivenOptions, GivenParent, NewJob, new_job
 
 __all__ = ["AsyncProducer"]
 
@@ -37,7 +36,7 @@ class AsyncProducer(AsyncAdder):
     """
 
     async def add(
-        self, name: str, data: Any = None, options: JobOptions | None = None, *, parent: ParentRef | None = None
+        self, name: str, data: Any = None, options: GivenOptions = None, *, parent: GivenParent = None
     ) -> str | None:
         """Add a job; arguments as for :meth:`AsyncQueue.add`. One trip to the server.
 
@@ -47,7 +46,7 @@ class AsyncProducer(AsyncAdder):
         Raises:
             UsageError: Name, data or options are such that the wire cannot carry them.
         """
-        placed = await self._place(self._addition(NewJob(name, data, options or NO_OPTIONS, parent)))
+        placed = await self._place(self._addition(new_job(name, data, options, parent)))
         return placed.added.job_id if placed.added.is_new else None
 
     async def add_bulk(self, jobs: Sequence[NewJob]) -> list[str | None]:
@@ -60,5 +59,5 @@ class AsyncProducer(AsyncAdder):
             UsageError: A job's name, data or options are such that the wire cannot carry them; none was added.
             ServerError: The server refused a job, which it names; others were added.
         """
-        placed = await self._place_all([self._addition(new) for new in jobs])
+        placed = await self._place_all([self._addition(new) for new in checked_items(jobs, NewJob, "jobs")])
         return [each.added.job_id if each.added.is_new else None for each in placed]

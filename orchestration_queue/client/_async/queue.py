@@ -16,11 +16,10 @@ from orchestration_queue.client._async.queue_reading import AsyncQueueReading
 from orchestration_queue.client._async.queue_upkeep import AsyncQueueUpkeep
 from orchestration_queue.client._async.schedulers import AsyncJobSchedulers
 from orchestration_queue.client._async.usage import AsyncUsageLedger
-from orchestration_queue.client.values import NO_OPTIONS, Deadline, NewJob
-from orchestration_queue.options import JobOptions
+from orchestration_queue.client.checks import checked_items
+from orchestration_queue.client.values import Deadline, GivenOptions, GivenParent, NewJob, new_job
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 from orchestration_queue.protocol.operations.keyspace import queue_names
-from orchestration_queue.protocol.placement import ParentRef
 from orchestration_queue.server import AsyncConnection
 
 __all__ = ["AsyncQueue"]
@@ -79,7 +78,7 @@ class AsyncQueue(AsyncAdder, AsyncQueueReading, AsyncQueueUpkeep):
         try:
             primaries = await (await channel.connection()).primaries()
         finally:
-            await channel.close()
+            await channel.aclose()
         names: set[str] = set()
         for primary in primaries:
             async with await AsyncConnection.open(primary, libraries=()) as one:
@@ -87,15 +86,15 @@ class AsyncQueue(AsyncAdder, AsyncQueueReading, AsyncQueueUpkeep):
         return sorted(names)
 
     async def add(
-        self, name: str, data: Any = None, options: JobOptions | None = None, *, parent: ParentRef | None = None
+        self, name: str, data: Any = None, options: GivenOptions = None, *, parent: GivenParent = None
     ) -> AsyncJob:
         """Add a job.
 
         Args:
             name: What kind of job it is: the task's name.
             data: Its payload, anything the queue's codec can say, or a pydantic model.
-            options: How it is placed, retried, limited and kept; default: at once, once, kept.
-            parent: The job that waits for it, from :attr:`AsyncJob.ref`.
+            options: How it is placed, retried, limited and kept, or a dict of these; default: at once, once, kept.
+            parent: The job that waits for it.
 
         Returns:
             The job. When its id or deduplication id was there already, the job that stands for it, with
@@ -104,7 +103,7 @@ class AsyncQueue(AsyncAdder, AsyncQueueReading, AsyncQueueUpkeep):
         Raises:
             UsageError: Name, data or options are such that the wire cannot carry them.
         """
-        placed = await self._place(self._addition(NewJob(name, data, options or NO_OPTIONS, parent)))
+        placed = await self._place(self._addition(new_job(name, data, options, parent)))
         return (await self._jobs([placed]))[0]
 
     async def add_bulk(self, jobs: Sequence[NewJob]) -> list[AsyncJob]:
@@ -117,13 +116,15 @@ class AsyncQueue(AsyncAdder, AsyncQueueReading, AsyncQueueUpkeep):
             UsageError: A job's name, data or options are such that the wire cannot carry them; none was added.
             ServerError: The server refused a job, which it names; others were added.
         """
-        return await self._jobs(await self._place_all([self._addition(new) for new in jobs]))
+        return await self._jobs(
+            await self._place_all([self._addition(new) for new in checked_items(jobs, NewJob, "jobs")])
+        )
 
     async def add_and_wait(
         self,
         name: str,
         data: Any = None,
-        options: JobOptions | None = None,
+        options: GivenOptions = None,
         *,
         timeout: timedelta | float | None = _DEFAULT_WAIT,  # noqa: ASYNC109  both faces have it
     ) -> Any:
@@ -147,7 +148,7 @@ class AsyncQueue(AsyncAdder, AsyncQueueReading, AsyncQueueUpkeep):
             TimeoutError: The time is up. The job goes on.
         """
         deadline = Deadline(timeout)
-        new = self._addition(NewJob(name, data, options or NO_OPTIONS))
+        new = self._addition(new_job(name, data, options))
         async with self._channel.listener.watch(self.keys) as watch:
             (job,) = await self._jobs([await self._place(new)])
             return await job.wait(deadline.remaining, watch=watch)

@@ -9,9 +9,9 @@ from orchestration_queue.client._sync.adder import Adder, Placed
 from orchestration_queue.client._sync.channel import Channel
 from orchestration_queue.client._sync.events import QueueEvents
 from orchestration_queue.client._sync.job import Job
-from orchestration_queue.client.values import NO_OPTIONS, NewJob
+from orchestration_queue.client.checks import checked_options
+from orchestration_queue.client.values import GivenOptions, NewJob
 from orchestration_queue.errors import ServerError
-from orchestration_queue.options import JobOptions
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 from orchestration_queue.protocol.operations import additions, broadcasts, worker_registry
 from orchestration_queue.protocol.operations.additions import Addition
@@ -59,7 +59,7 @@ class Broadcast(Adder):
         super().__init__(name, url=url, connection=connection, prefix=prefix, codec=codec, emit_events=emit_events)
         self.max_messages = broadcasts.check_length(max_messages)
 
-    def publish(self, subject: str, data: Any = None, options: JobOptions | None = None) -> Job:
+    def publish(self, subject: str, data: Any = None, options: GivenOptions = None) -> Job:
         """Publish a message to every subscription there is, and to those that will start from before it.
 
         Args:
@@ -75,7 +75,7 @@ class Broadcast(Adder):
         Raises:
             UsageError: Subject, data or options are such that the wire cannot carry them to all; nothing was sent.
         """
-        checked = broadcasts.check_options(options or NO_OPTIONS)
+        checked = broadcasts.check_options(checked_options(options))
         message = self._addition(NewJob(check_subject(subject), data, checked))
         return (self._jobs([self._place(message)]))[0]
 

@@ -8,8 +8,8 @@ from typing import TypeAlias
 from orchestration_queue.client._sync.adder import Adder
 from orchestration_queue.client._sync.channel import Channel
 from orchestration_queue.client._sync.job import Job
-from orchestration_queue.client.checks import checked_count
-from orchestration_queue.errors import JobNotFoundError, UsageError
+from orchestration_queue.client.checks import checked_limit, checked_page, checked_text
+from orchestration_queue.errors import DeadLetterNotFoundError
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX, QueueKeys
 from orchestration_queue.protocol.operations import control, dead_letters, queue_settings, worker_registry
 from orchestration_queue.protocol.operations.conversation import all_good
@@ -66,14 +66,26 @@ class DeadLetters(Adder):
 
     def _find(self, letter_id: str) -> tuple[QueueKeys | None, DeadLetter | None, JobRecord | None]:
         """Where the letters are, a letter of this queue, and the job that it is; each None when there is none."""
+        checked_text(letter_id, "letter_id")
         keys = self._whereabouts()
         found = self._channel.follow(dead_letters.letter(keys, self.name, letter_id)) if keys else None
         letter, record = found or (None, None)
         return keys, letter, record
 
-    def get(self, letter_id: str) -> DeadLetter | None:
-        """The letter of that id; None when there is none, or it is another queue's."""
+    def find(self, letter_id: str) -> DeadLetter | None:
+        """Return the dead letter of that id; None if it does not exist or is of another queue."""
         _, letter, _ = self._find(letter_id)
+        return letter
+
+    def get(self, letter_id: str) -> DeadLetter:
+        """Return the dead letter of that id.
+
+        Raises:
+            DeadLetterNotFoundError: It does not exist, or is of another queue.
+        """
+        letter = self.find(letter_id)
+        if letter is None:
+            raise DeadLetterNotFoundError(self.name, letter_id)
         return letter
 
     def remove(self, letter_id: str) -> bool:
@@ -96,35 +108,37 @@ class DeadLetters(Adder):
             The new job; with ``is_new`` False when an earlier call had added it.
 
         Raises:
-            JobNotFoundError: There is no such letter, or it is another queue's.
+            DeadLetterNotFoundError: It does not exist, or is of another queue.
         """
         keys, _, record = self._find(letter_id)
         if keys is None or record is None:
-            raise JobNotFoundError(keys.queue if keys else self.name, letter_id)
+            raise DeadLetterNotFoundError(self.name, letter_id)
         (again,) = self._channel.follow(dead_letters.replays(keys, self.keys, [record]))
         (job,) = self._jobs([self._place(again)])
         self._channel.run(control.remove(keys, letter_id))
         return job
 
-    def replay_all(self, count: int = 0) -> int:
+    def replay_all(self, limit: int | None = None) -> int:
         """Run dead jobs again, oldest first; each as :meth:`replay` does. 200 to a trip.
 
         Args:
-            count: At most this many; 0 means all that are there by now.
+            limit: At most this many; None for all that exist now.
 
         Returns:
             How many were replayed.
 
         Raises:
-            UsageError: The count is negative, or no whole number.
+            UsageError: The limit is negative, or not a whole number.
         """
-        return self._each(checked_count(count), replay=True)
+        return self._each(checked_limit(limit), replay=True)
 
     def purge(self) -> int:
         """Drop all letters of the queue that are there by now; returns how many."""
-        return self._each(0, replay=False)
+        return self._each(None, replay=False)
 
-    def _each(self, count: int, *, replay: bool) -> int:
+    def _each(self, limit: int | None, *, replay: bool) -> int:
+        if limit == 0:
+            return 0
         keys = self._whereabouts()
         until = self._channel.follow(dead_letters.last_entry(keys)) if keys else None
         if keys is None or until is None:
@@ -132,9 +146,9 @@ class DeadLetters(Adder):
         done, after = 0, _BEGINNING
         while True:
             page = self._channel.follow(dead_letters.dead_letter_page(keys, self.name, after, until))
-            wanted = min(len(page.letters), count - done) if count else len(page.letters)
+            wanted = len(page.letters) if limit is None else min(len(page.letters), limit - done)
             done += self._settle(keys, page, wanted, replay=replay)
-            if page.after is None or (count and done >= count):
+            if page.after is None or done == limit:
                 return done
             after = page.after
 
@@ -146,18 +160,17 @@ class DeadLetters(Adder):
         all_good(self._channel.pipeline(dead_letters.discard(keys, ids, page.entries[:wanted] + page.left_over)))
         return wanted
 
-    def list(self, start: int = 0, end: int = 99) -> _Letters:
-        """The queue's letters, oldest first. 200 jobs of the dead-letter queue are looked at in a trip.
+    def list(self, *, limit: int | None = 100, offset: int = 0) -> _Letters:
+        """List the queue's dead letters, oldest first. One exchange per 200 jobs of the dead-letter queue.
 
         Args:
-            start: First place, from 0.
-            end: Last place, inclusive; -1 stands for the last.
+            limit: At most this many; None for all.
+            offset: How many of the oldest to skip.
 
         Raises:
-            UsageError: There is no such range.
+            UsageError: The limit or the offset is negative, or not a whole number.
         """
-        if start < 0 or end < -1:
-            raise UsageError(f"The range {start} to {end} is none; count from 0, and let -1 stand for the last letter.")
+        start, end = checked_page(limit, offset)
         keys = self._whereabouts()
         found: _Letters = []
         after: str | None = _BEGINNING

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from orchestration_queue.client._sync.flow import Flow
 from orchestration_queue.client._sync.queue_client import QueueClient
+from orchestration_queue.client.checks import checked_page, checked_text
 from orchestration_queue.client.flow_status import FlowSummary, summary
-from orchestration_queue.errors import StateError, UsageError
+from orchestration_queue.errors import FlowNotFoundError, UsageError
 from orchestration_queue.flows.stored import FlowState, flow_ids, read_flow
 from orchestration_queue.protocol.operations.conversation import all_good, chunks
 
@@ -30,38 +31,41 @@ class Flows(QueueClient):
         UsageError: Both ``url`` and ``connection`` are given.
     """
 
+    def find(self, flow_id: str) -> Flow | None:
+        """Return a flow by its id; None if the queue keeps no record of it. One exchange."""
+        snapshot = self._channel.look(read_flow(self.keys, checked_text(flow_id, "flow_id")))
+        return None if snapshot is None else Flow(self._channel, snapshot.flow)
+
     def get(self, flow_id: str) -> Flow:
-        """A flow by its id. One trip.
+        """Return a flow by its id. One exchange.
 
         Args:
             flow_id: The submission's id.
 
         Raises:
-            StateError: The queue keeps no record of it.
+            FlowNotFoundError: The queue keeps no record of it.
         """
-        facts = self._channel.look(read_flow(self.keys, flow_id))
-        if facts is None:
-            raise StateError(
-                f"Queue {self.name!r} has no record of a flow {flow_id!r}: it was submitted elsewhere, or removed "
-                f"since; see those that are there with `oq flow ls {self.name}`."
-            )
-        return Flow(self._channel, facts.flow)
+        flow = self.find(flow_id)
+        if flow is None:
+            raise FlowNotFoundError(self.name, flow_id)
+        return flow
 
-    def list(self, state: FlowState | None = None, start: int = 0, end: int = 49) -> list[FlowSummary]:
-        """The newest flows first, as their records tell them: a few seconds behind. A trip, and one per 50 flows.
+    def list(self, state: FlowState | None = None, *, limit: int | None = 50, offset: int = 0) -> list[FlowSummary]:
+        """List flows, newest first, as their records describe them: a few seconds behind.
+
+        One exchange, and one per 50 flows.
 
         Args:
-            state: Only those in this state, of the range.
-            start: The first, from 0.
-            end: The last, included; -1 for the oldest of all.
+            state: Only flows in this state, among those of the page.
+            limit: At most this many; None for all.
+            offset: How many of the newest to skip.
 
         Raises:
-            UsageError: There is no such state, or the range is none.
+            UsageError: The state does not exist, or the page is not one.
         """
         if state is not None and state not in list(FlowState):
-            raise UsageError(f"No flow is {state!r}; ask for one of {', '.join(FlowState)}.")
-        if start < 0 or end < -1:
-            raise UsageError(f"The range {start} to {end} is none; count from 0, and let -1 stand for the oldest flow.")
+            raise UsageError(f"`state` must be one of {', '.join(FlowState)}, or None for all; got {state!r}.")
+        start, end = checked_page(limit, offset)
         found = []
         for piece in chunks(self._channel.look(flow_ids(self.keys, start, end)), _RECORDS_A_TRIP):
             reads = [read_flow(self.keys, flow_id) for flow_id in piece]

@@ -108,7 +108,7 @@ class Job(JobReading):
             JobNotFoundError: It is not there any more.
         """
         calls = job_output.progress(self._keys, self.id, progress)
-        self.state()
+        self.read_state()
         self._channel.pipeline(calls)
 
     def log(self, text: str, *more: str) -> None:
@@ -120,7 +120,7 @@ class Job(JobReading):
             JobNotFoundError: It is not there any more.
         """
         call = job_output.log(self._keys, self.id, (text, *more))
-        self.state()
+        self.read_state()
         self._channel.execute(call)
 
     def report_usage(self, used: Usage) -> None:

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from orchestration_queue.client._sync.adder import Adder
-from orchestration_queue.client.values import NO_OPTIONS, NewJob
-from orchestration_queue.options import JobOptions
-from orchestration_queue.protocol.placement import ParentRef
+from orchestration_queue.client.checks import checked_items
+from orchestration_queue.client.values import GivenOptions, GivenParent, NewJob, new_job
 
 __all__ = ["Producer"]
 
@@ -38,7 +37,7 @@ class Producer(Adder):
     """
 
     def add(
-        self, name: str, data: Any = None, options: JobOptions | None = None, *, parent: ParentRef | None = None
+        self, name: str, data: Any = None, options: GivenOptions = None, *, parent: GivenParent = None
     ) -> str | None:
         """Add a job; arguments as for :meth:`Queue.add`. One trip to the server.
 
@@ -48,7 +47,7 @@ class Producer(Adder):
         Raises:
             UsageError: Name, data or options are such that the wire cannot carry them.
         """
-        placed = self._place(self._addition(NewJob(name, data, options or NO_OPTIONS, parent)))
+        placed = self._place(self._addition(new_job(name, data, options, parent)))
         return placed.added.job_id if placed.added.is_new else None
 
     def add_bulk(self, jobs: Sequence[NewJob]) -> list[str | None]:
@@ -61,5 +60,5 @@ class Producer(Adder):
             UsageError: A job's name, data or options are such that the wire cannot carry them; none was added.
             ServerError: The server refused a job, which it names; others were added.
         """
-        placed = self._place_all([self._addition(new) for new in jobs])
+        placed = self._place_all([self._addition(new) for new in checked_items(jobs, NewJob, "jobs")])
         return [each.added.job_id if each.added.is_new else None for each in placed]

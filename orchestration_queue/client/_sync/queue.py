@@ -17,11 +17,10 @@ from orchestration_queue.client._sync.queue_reading import QueueReading
 from orchestration_queue.client._sync.queue_upkeep import QueueUpkeep
 from orchestration_queue.client._sync.schedulers import JobSchedulers
 from orchestration_queue.client._sync.usage import UsageLedger
-from orchestration_queue.client.values import NO_OPTIONS, Deadline, NewJob
-from orchestration_queue.options import JobOptions
+from orchestration_queue.client.checks import checked_items
+from orchestration_queue.client.values import Deadline, GivenOptions, GivenParent, NewJob, new_job
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 from orchestration_queue.protocol.operations.keyspace import queue_names
-from orchestration_queue.protocol.placement import ParentRef
 from orchestration_queue.server import Connection
 
 __all__ = ["Queue"]
@@ -87,16 +86,14 @@ class Queue(Adder, QueueReading, QueueUpkeep):
                 names.update(Channel(connection=one).follow(queue_names(prefix)))
         return sorted(names)
 
-    def add(
-        self, name: str, data: Any = None, options: JobOptions | None = None, *, parent: ParentRef | None = None
-    ) -> Job:
+    def add(self, name: str, data: Any = None, options: GivenOptions = None, *, parent: GivenParent = None) -> Job:
         """Add a job.
 
         Args:
             name: What kind of job it is: the task's name.
             data: Its payload, anything the queue's codec can say, or a pydantic model.
-            options: How it is placed, retried, limited and kept; default: at once, once, kept.
-            parent: The job that waits for it, from :attr:`Job.ref`.
+            options: How it is placed, retried, limited and kept, or a dict of these; default: at once, once, kept.
+            parent: The job that waits for it.
 
         Returns:
             The job. When its id or deduplication id was there already, the job that stands for it, with
@@ -105,7 +102,7 @@ class Queue(Adder, QueueReading, QueueUpkeep):
         Raises:
             UsageError: Name, data or options are such that the wire cannot carry them.
         """
-        placed = self._place(self._addition(NewJob(name, data, options or NO_OPTIONS, parent)))
+        placed = self._place(self._addition(new_job(name, data, options, parent)))
         return (self._jobs([placed]))[0]
 
     def add_bulk(self, jobs: Sequence[NewJob]) -> list[Job]:
@@ -118,13 +115,13 @@ class Queue(Adder, QueueReading, QueueUpkeep):
             UsageError: A job's name, data or options are such that the wire cannot carry them; none was added.
             ServerError: The server refused a job, which it names; others were added.
         """
-        return self._jobs(self._place_all([self._addition(new) for new in jobs]))
+        return self._jobs(self._place_all([self._addition(new) for new in checked_items(jobs, NewJob, "jobs")]))
 
     def add_and_wait(
         self,
         name: str,
         data: Any = None,
-        options: JobOptions | None = None,
+        options: GivenOptions = None,
         *,
         timeout: timedelta | float | None = _DEFAULT_WAIT,  # noqa: ASYNC109  both faces have it
     ) -> Any:
@@ -148,7 +145,7 @@ class Queue(Adder, QueueReading, QueueUpkeep):
             TimeoutError: The time is up. The job goes on.
         """
         deadline = Deadline(timeout)
-        new = self._addition(NewJob(name, data, options or NO_OPTIONS))
+        new = self._addition(new_job(name, data, options))
         with self._channel.listener.watch(self.keys) as watch:
             (job,) = self._jobs([self._place(new)])
             return job.wait(deadline.remaining, watch=watch)

@@ -3,13 +3,22 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
 from orchestration_queue.client._sync.job import Job
 from orchestration_queue.client._sync.queue_client import QueueClient
-from orchestration_queue.client.checks import checked_count, checked_finished, checked_state, epoch_ms
+from orchestration_queue.client.checks import (
+    checked_count,
+    checked_finished,
+    checked_limit,
+    checked_page,
+    checked_state,
+    checked_text,
+    epoch_ms,
+)
 from orchestration_queue.errors import JobNotFoundError, UsageError
 from orchestration_queue.options import RateLimit
 from orchestration_queue.protocol.operations import (
@@ -38,47 +47,53 @@ _LONGEST_METRICS = timedelta(days=31)
 class QueueReading(QueueClient):
     """What can be read of a queue. Nothing here changes anything, and all of it is tried again when a link breaks."""
 
-    def get_job(self, job_id: str) -> Job:
-        """The job of that id.
+    def find(self, job_id: str) -> Job | None:
+        """Return the job of that id; None if it does not exist."""
+        record = self._channel.look(job_records.job(self.keys, checked_text(job_id, "job_id")))
+        return None if record is None else self._job(record)
+
+    def get(self, job_id: str) -> Job:
+        """Return the job of that id.
 
         Raises:
-            JobNotFoundError: There is none.
+            JobNotFoundError: It does not exist.
         """
-        record = self._channel.look(job_records.job(self.keys, job_id))
-        if record is None:
+        job = self.find(job_id)
+        if job is None:
             raise JobNotFoundError(self.name, job_id)
-        return self._job(record)
+        return job
 
-    def get_jobs(self, state: JobState | str, start: int = 0, end: int = -1) -> list[Job]:
-        """The jobs in one state.
+    def jobs(self, state: JobState | str, *, limit: int | None = None, offset: int = 0) -> list[Job]:
+        """List the jobs in one state.
 
         Args:
             state: ``waiting`` (in the order in which workers take them), ``active``, ``delayed`` (with prioritized),
                 ``completed``, ``failed`` or ``suspended`` (these oldest first).
-            start: First place, from 0.
-            end: Last place, inclusive; -1 stands for the last.
+            limit: At most this many; None for all.
+            offset: How many to skip.
 
         Raises:
-            UsageError: There is no such state or range, or the wire keeps no list of that state.
+            UsageError: The state or the page does not exist, or the wire keeps no list of that state.
         """
+        start, end = checked_page(limit, offset)
         ids = self._channel.follow(job_records.job_ids(self.keys, checked_state(state), start, end))
         records = self._channel.follow(job_records.jobs([(self.keys, job_id) for job_id in ids]))
         return [self._job(record) for record in records if record is not None]
 
-    def suspended_jobs(self, start: int = 0, end: int = -1) -> list[Job]:
-        """The jobs that wait for a signal, those first whose time is up first; places as in :meth:`get_jobs`."""
-        return self.get_jobs(JobState.SUSPENDED, start, end)
+    def suspended_jobs(self, *, limit: int | None = None, offset: int = 0) -> list[Job]:
+        """List the jobs that wait for a signal, by the end of their wait; pages as in :meth:`jobs`."""
+        return self.jobs(JobState.SUSPENDED, limit=limit, offset=offset)
 
     def suspend_info(self, job_id: str) -> SuspendInfo | None:
-        """Why and since when a job is suspended; None when it is not."""
-        return self._channel.look(control.suspend_info(self.keys, job_id))
+        """Return why and since when a job is suspended; None when it is not."""
+        return self._channel.look(control.suspend_info(self.keys, checked_text(job_id, "job_id")))
 
     def search(
         self,
         name: str | None = None,
         state: JobState | str | None = None,
         data: Mapping[str, Any] | None = None,
-        limit: int = 100,
+        limit: int | None = 100,
     ) -> list[Job]:
         """Jobs that are like this, at most ``limit``.
 
@@ -91,7 +106,7 @@ class QueueReading(QueueClient):
             state: Their state. None looks through the lists of all states; jobs in ``waiting-children`` are in no
                 list, and are found only by naming that state, which walks all keys of the queue's server.
             data: Fields that their data must have, with equal values; None allows any data.
-            limit: At most this many.
+            limit: At most this many; None for all.
 
         Raises:
             UsageError: There is no such state, the data are no mapping, or the limit is no number of jobs.
@@ -101,7 +116,8 @@ class QueueReading(QueueClient):
         if data is not None and not isinstance(data, Mapping):
             raise UsageError(f"{data!r} names no fields of a job's data; pass a dict such as {{'user': 7}}.")
         wanted = None if state is None else checked_state(state)
-        found = self._channel.follow(search_jobs(self.keys, name, data, wanted, checked_count(limit)))
+        most = checked_limit(limit)
+        found = self._channel.follow(search_jobs(self.keys, name, data, wanted, sys.maxsize if most is None else most))
         return [self._job(record) for record in found]
 
     def counts(self) -> JobCounts:
@@ -149,9 +165,15 @@ class QueueReading(QueueClient):
         """The workers that are alive, the oldest first. Walks all keys of the queue's server."""
         return self._channel.follow(worker_registry.workers(self.keys))
 
-    def logs(self, job_id: str, start: int = 0, end: int = -1) -> list[str]:
-        """The lines a job's handlers logged, ``start`` to ``end`` inclusive; -1 stands for the last."""
-        return self._channel.look(job_records.logs(self.keys, job_id, start, end))
+    def logs(self, job_id: str, *, limit: int | None = None, offset: int = 0) -> list[str]:
+        """Return the lines that a job's handlers logged: at most ``limit``, after the first ``offset``."""
+        page = checked_page(limit, offset)
+        return self._channel.look(job_records.logs(self.keys, checked_text(job_id, "job_id"), *page))
+
+    def last_logs(self, job_id: str, count: int) -> list[str]:
+        """Return the last ``count`` lines that a job's handlers logged."""
+        last = (1, 0) if checked_count(count) == 0 else (-count, -1)
+        return self._channel.look(job_records.logs(self.keys, checked_text(job_id, "job_id"), *last))
 
     def read_stream(self, job_id: str, after: str = FIRST_ENTRY, count: int = 100) -> list[StreamEntry]:
         """What a job's handler gave out: up to ``count`` entries after the one of id ``after``.
@@ -159,7 +181,7 @@ class QueueReading(QueueClient):
         Raises:
             UsageError: ``after`` is no entry's id, or the count no positive number.
         """
-        return self._channel.look(job_output.read(self.keys, job_id, after, count))
+        return self._channel.look(job_output.read(self.keys, checked_text(job_id, "job_id"), after, count))
 
     def is_paused(self) -> bool:
         """Whether the queue is paused."""

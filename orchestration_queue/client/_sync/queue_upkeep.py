@@ -7,7 +7,13 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from orchestration_queue.client._sync.queue_client import QueueClient
-from orchestration_queue.client.checks import checked_count, checked_finished
+from orchestration_queue.client.checks import (
+    checked_duration,
+    checked_finished,
+    checked_flag,
+    checked_limit,
+    checked_text,
+)
 from orchestration_queue.errors import InvalidOptionError, StateError, UsageError
 from orchestration_queue.options import RateLimit, milliseconds
 from orchestration_queue.protocol.operations import control, keyspace, queue_settings, queue_state
@@ -93,11 +99,11 @@ class QueueUpkeep(QueueClient):
             UsageError: The name is empty, or no text.
             PayloadError: The data is not JSON, or too large.
         """
-        return self._channel.run(control.signal(self.keys, job_id, name, data, now_ms()))
+        return self._channel.run(control.signal(self.keys, checked_text(job_id, "job_id"), name, data, now_ms()))
 
     def remove(self, job_id: str) -> bool:
         """Remove a job, wherever it is; False when there is none. A running handler is not stopped."""
-        return self._channel.run(control.remove(self.keys, job_id))
+        return self._channel.run(control.remove(self.keys, checked_text(job_id, "job_id")))
 
     def cancel(self, job_id: str) -> Cancellation:
         """Cancel a job: it fails if it has not started, else its worker stops it.
@@ -105,54 +111,56 @@ class QueueUpkeep(QueueClient):
         Raises:
             JobNotFoundError: There is none.
         """
-        return self._channel.run(control.cancel(self.keys, job_id, now_ms()))
+        return self._channel.run(control.cancel(self.keys, checked_text(job_id, "job_id"), now_ms()))
 
-    def retry_jobs(self, count: int = 0) -> int:
-        """Give failed jobs all their attempts again, oldest first. 1,000 to a trip, so that none holds others up.
+    def retry_jobs(self, limit: int | None = None) -> int:
+        """Give failed jobs all their attempts again, oldest first. One exchange per 1,000 jobs.
 
         Args:
-            count: At most this many; 0 means all that have failed by now.
+            limit: At most this many; None for all that have failed by now.
 
         Returns:
             How many were retried.
 
         Raises:
-            UsageError: The count is negative, or no whole number.
+            UsageError: The limit is negative, or not a whole number.
         """
-        most = checked_count(count)
+        most = checked_limit(limit)
         failed = self._channel.look(queue_state.finished_count(self.keys, JobState.FAILED))
-        left, done = min(most, failed) if most else failed, 0
+        left, done = failed if most is None else min(most, failed), 0
         while left > 0:
             done += self._channel.run(control.retry_jobs(self.keys, min(left, BATCH_SIZE), now_ms()))
             left -= BATCH_SIZE
         return done
 
-    def clean(self, grace: timedelta, limit: int = 1000, state: JobState | str = JobState.COMPLETED) -> list[str]:
-        """Remove jobs that finished longer ago than ``grace``, oldest first. 1,000 to a trip.
+    def clean(
+        self,
+        grace: timedelta | float,
+        limit: int | None = 1000,
+        state: JobState | str = JobState.COMPLETED,
+    ) -> list[str]:
+        """Remove jobs that finished longer ago than ``grace``, oldest first. One exchange per 1,000 jobs.
 
         Args:
-            grace: How long they are kept.
-            limit: At most this many.
+            grace: How long they are kept: a duration, or seconds.
+            limit: At most this many; None for all.
             state: ``completed`` or ``failed``.
 
         Returns:
             The removed jobs' ids.
 
         Raises:
-            UsageError: The grace is no timedelta, it or the limit is negative, or jobs in that state have not finished.
+            UsageError: The grace or the limit is negative or of a wrong type, or jobs in that state have not finished.
         """
-        if not isinstance(grace, timedelta) or grace < timedelta(0):
-            raise UsageError(f"Jobs cannot be kept for {grace!r}; pass a timedelta of 0 or more as the grace.")
+        cutoff_ms = now_ms() - milliseconds(checked_duration(grace, "grace"))
         finished = checked_finished(state, "can be cleaned")
-        cutoff_ms = now_ms() - milliseconds(grace)
-        left = checked_count(limit)
+        most = checked_limit(limit)
         removed: list[str] = []
-        while left > 0:
-            portion = min(left, BATCH_SIZE)
-            gone = self._channel.run(control.clean(self.keys, finished, cutoff_ms, portion))
+        while most is None or len(removed) < most:
+            batch_size = BATCH_SIZE if most is None else min(most - len(removed), BATCH_SIZE)
+            gone = self._channel.run(control.clean(self.keys, finished, cutoff_ms, batch_size))
             removed += gone
-            left -= portion
-            if len(gone) < portion:
+            if len(gone) < batch_size:
                 break
         return removed
 
@@ -165,6 +173,7 @@ class QueueUpkeep(QueueClient):
         Returns:
             How many were removed.
         """
+        checked_flag(delayed, "delayed")
         counts = self._channel.follow(queue_state.counts(self.keys))
         left = counts.waiting + (counts.delayed if delayed else 0)
         removed, last = 0, 1
@@ -190,7 +199,7 @@ class QueueUpkeep(QueueClient):
         Raises:
             StateError: Jobs are active, and ``force`` is not given; nothing was removed.
         """
-        active = 0 if force else self._channel.follow(keyspace.active_jobs(self.keys))
+        active = 0 if checked_flag(force, "force") else self._channel.follow(keyspace.active_jobs(self.keys))
         if active:
             raise StateError(
                 f"Cannot obliterate queue {self.name!r}: {active} of its jobs are active; "

@@ -11,7 +11,13 @@ from datetime import datetime
 
 from orchestration_queue.client._sync.job import Job
 from orchestration_queue.client._sync.queue_client import QueueClient
-from orchestration_queue.errors import InvalidNameError, InvalidOptionError, SchedulerBusyError, StateError
+from orchestration_queue.errors import (
+    InvalidNameError,
+    InvalidOptionError,
+    SchedulerBusyError,
+    SchedulerNotFoundError,
+    StateError,
+)
 from orchestration_queue.protocol.operations import additions, job_records, schedule_entries
 from orchestration_queue.protocol.operations.additions import Addition
 from orchestration_queue.protocol.operations.schedule_entries import PastRun
@@ -56,9 +62,8 @@ class JobSchedulers(QueueClient):
             PayloadError: The template's data is not JSON, or too large.
             SchedulerBusyError: Another process held the lock for 5 s.
         """
-        if not name:
-            raise _no_name(name)
-        template = template or JobTemplate()
+        _check_name(name)
+        template = JobTemplate() if template is None else template
         # What cannot be set is refused before anybody is made to wait.
         SchedulerEntry.initial(schedule, template, now_ms())
         with self._locked(name):
@@ -68,24 +73,21 @@ class JobSchedulers(QueueClient):
             self._channel.execute(schedule_entries.put(self.keys, name, entry.dump()))
         return entry
 
-    def get(self, name: str) -> SchedulerEntry | None:
-        """The scheduler of that name; None when there is none, or when it cannot be read."""
+    def find(self, name: str) -> SchedulerEntry | None:
+        """Return the scheduler of that name; None if it does not exist or cannot be read."""
         _check_name(name)
         stored = self._channel.look(schedule_entries.entry(self.keys, name))
         return SchedulerEntry.parse(stored) if stored is not None else None
 
-    def require(self, name: str) -> SchedulerEntry:
-        """The scheduler of that name, which has to be there.
+    def get(self, name: str) -> SchedulerEntry:
+        """Return the scheduler of that name.
 
         Raises:
-            StateError: There is none, or it cannot be read.
+            SchedulerNotFoundError: It does not exist, or cannot be read.
         """
-        entry = self.get(name)
+        entry = self.find(name)
         if entry is None:
-            raise StateError(
-                f"Queue {self.name!r} has no scheduler {name!r} that can be read; "
-                f"list() or `oq scheduler ls {self.name}` names those it has."
-            )
+            raise SchedulerNotFoundError(self.name, name)
         return entry
 
     def remove(self, name: str) -> bool:
@@ -101,11 +103,11 @@ class JobSchedulers(QueueClient):
         """Let a scheduler make no jobs until it is resumed; Node's leaders heed it too. Pausing twice does no harm.
 
         Raises:
-            StateError: There is no scheduler of that name that can be read.
+            SchedulerNotFoundError: It does not exist, or cannot be read.
             SchedulerBusyError: Another process held the lock for 5 s.
         """
         with self._locked(name):
-            entry = self.require(name)
+            entry = self.get(name)
             if entry.is_paused:
                 return entry
             self._channel.execute(schedule_entries.put(self.keys, name, (paused := entry.paused()).dump()))
@@ -115,12 +117,13 @@ class JobSchedulers(QueueClient):
         """Let a scheduler make jobs again, from its next regular run on: what was due meanwhile is left out.
 
         Raises:
-            StateError: There is no scheduler of that name that can be read, or no run is to come any more.
+            SchedulerNotFoundError: It does not exist, or cannot be read.
+            StateError: Its schedule has ended.
             ScheduleError: This machine cannot read its pattern or time zone.
             SchedulerBusyError: Another process held the lock for 5 s.
         """
         with self._locked(name):
-            entry = self.require(name)
+            entry = self.get(name)
             if not entry.is_paused:
                 return entry
             resumed = entry.resumed(now_ms())
@@ -150,14 +153,14 @@ class JobSchedulers(QueueClient):
             not let them overlap: then :meth:`history` says whether the run was left out, or queued to follow that job.
 
         Raises:
-            StateError: There is no scheduler of that name that can be read.
+            SchedulerNotFoundError: It does not exist, or cannot be read.
             PayloadError: The data in its template, which another client wrote, are too large.
             SchedulerBusyError: Another process held the lock for 5 s, or took it over meanwhile; nothing was made.
             UsageError: The moment has no time zone.
         """
         moment_ms = None if at is None else epoch_ms(at)
         with self._locked(name) as token:
-            entry = self.require(name)
+            entry = self.get(name)
             # Nothing is written for a run that was made before: the entry may have gone on since.
             if moment_ms is not None and (standing := self._standing(manual_job_id(name, moment_ms))):
                 return standing
@@ -195,7 +198,7 @@ class JobSchedulers(QueueClient):
 
         Raises:
             InvalidOptionError: The count is not in its range.
-            StateError: There is no scheduler of that name that can be read.
+            SchedulerNotFoundError: It does not exist, or cannot be read.
             ScheduleError: This machine knows no such time zone.
         """
         if not isinstance(count, int) or isinstance(count, bool) or not 1 <= count <= _MOST_FORESEEN:
@@ -203,7 +206,7 @@ class JobSchedulers(QueueClient):
                 f"count must be a whole number from 1 to {_MOST_FORESEEN}, and {count!r} is not; "
                 "pass how many runs to tell."
             )
-        return (self.require(name)).next_runs(now_ms(), count)
+        return (self.get(name)).next_runs(now_ms(), count)
 
     def history(self, name: str) -> Sequence[PastRun]:
         """What became of a scheduler's last runs, 20 at most, the newest first. Node's leaders note nothing."""
@@ -235,9 +238,5 @@ class JobSchedulers(QueueClient):
 
 
 def _check_name(name: object) -> None:
-    if not isinstance(name, str):
-        raise _no_name(name)
-
-
-def _no_name(name: object) -> InvalidNameError:
-    return InvalidNameError(f"A scheduler's name is text that tells it from others, and {name!r} is none; pass one.")
+    if not isinstance(name, str) or not name:
+        raise InvalidNameError(f"Scheduler name must be a non-empty string, got {name!r}.")

@@ -207,7 +207,7 @@ class _Launch:
         """Withdraw the job. It may be there also if the interrupt came before the reply to its addition."""
         self.context.log.info(f"Revoking job {job_id} of queue {self.queue}")
         try:
-            job = queue.get_job(job_id)
+            job = queue.get(job_id)
             job.cancel()
             job.wait(timeout=self.client.cancel_timeout_seconds)
         except (JobFailedError, JobNotFoundError):

@@ -180,7 +180,7 @@ class RunJobs:
         if record is None or record.state is JobState.COMPLETED:
             return True
         if record.state is JobState.FAILED:
-            return record.failed_reason != _REVOKED or STOPPED in self.queue(place.queue).logs(place.job_id, -1)
+            return record.failed_reason != _REVOKED or STOPPED in self.queue(place.queue).last_logs(place.job_id, 1)
         return self.health(place, record)[0] is WorkerStatus.FAILED
 
     def health(self, place: JobAddress, record: JobRecord | None) -> tuple[WorkerStatus, str]:
@@ -218,7 +218,7 @@ class RunJobs:
         if not (record.is_finished or record.state is JobState.ACTIVE or self._channel.follow(workers(queue.keys))):
             said.append(f"Queue {place.queue!r} has no worker; start one with `oq dagster worker -q {place.queue}`.")
         said += [f"{name} at {at:%Y-%m-%d %H:%M:%S}" for name, at in _times(record) if at is not None]
-        return "\n".join([*said, *queue.logs(place.job_id, -_LAST_LINES)])
+        return "\n".join([*said, *queue.last_logs(place.job_id, _LAST_LINES)])
 
 
 def _times(record: JobRecord) -> Sequence[tuple[str, datetime | None]]:

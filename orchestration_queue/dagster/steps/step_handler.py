@@ -251,7 +251,7 @@ class QueueStepHandler(StepHandler):
             if sum(entry.step_key == work.step_key for entry in entries) >= work.attempt:
                 return True
             with suppress(OrchestrationQueueError):
-                if STOPPED in queue.logs(work.job_id, -1):
+                if STOPPED in queue.last_logs(work.job_id, 1):
                     return True
             time.sleep(_LOOK_S)
         return False

@@ -124,7 +124,7 @@ def test_what_is_selected_is_refreshed_and_told_although_another_fails(
     assert "seven is no number" in str(failure.event_specific_data)
     (job_id,) = {str(metadata["orchestration_queue/job_id"].value) for metadata in materialized(result).values()}
     with Queue(client.default_queue, url=server_url) as queue:
-        log = "\n".join(queue.get_job(job_id).logs())
+        log = "\n".join(queue.get(job_id).logs())
     assert "Flow 'spark_catalog.default.oq_totals' is EXCLUDED" in log
 
 

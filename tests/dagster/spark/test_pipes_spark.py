@@ -89,7 +89,7 @@ def test_cancelling_the_run_ends_sparks_work(
 
     def progress() -> str:
         with Queue(client.default_queue, url=server_url) as queue:
-            return str([job.progress() for job in queue.get_jobs("active")])
+            return str([job.progress() for job in queue.jobs("active")])
 
     def cancel() -> None:
         try:
