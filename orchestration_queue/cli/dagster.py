@@ -68,6 +68,9 @@ def work(
     code_version: Annotated[
         str, typer.Option(envvar="OQ_CODE_VERSION", help="Do only what wants this version of the code, or none.")
     ] = "",
+    first_sign: Annotated[
+        float, typer.Option(min=0.1, help="Seconds until a forked step that has not begun runs in a new process.")
+    ] = 60,
     metrics_port: MetricsPort = None,
     metrics_host: MetricsHost = "127.0.0.1",
     queue_metrics: QueueMetrics = False,
@@ -100,6 +103,7 @@ def work(
         recycling=Recycling(max_items, None if max_memory is None else max_memory * _MIB),
         grace=timedelta(seconds=grace),
         code_version=code_version,
+        first_sign=timedelta(seconds=first_sign),
     )
     shown = dict.fromkeys([*([queue] if queue_metrics else ()), *(metrics_queue or ())])
     with endpoint([worker], metrics_host, metrics_port, [*shown], url=url, prefix=prefix):

@@ -34,13 +34,15 @@ class Route:
         queue: The queue's name.
         priority: As Dagster counts: the higher, the earlier.
         isolation: In which process.
-        timeout: How long it may take; None for as long as it likes.
+        timeout: How long it may take; None for no limit.
+        crash_retries: How often it is tried again after its process crashed.
     """
 
     queue: str
     priority: int
     isolation: Isolation
     timeout: timedelta | None
+    crash_retries: int = 0
 
     def with_tags(self, step: Mapping[str, str], run: Mapping[str, str]) -> Route:
         """The same for a step and a run with these tags; a step's own go before its run's.
@@ -51,8 +53,15 @@ class Route:
         both = {**{name: run[name] for name in run if name not in step}, **step}
         queue = next((tags[name] for tags in (step, run) for name in QUEUE_TAGS if name in tags), self.queue)
         timeout = read_tag(both, f"{PREFIX}timeout", _seconds, "a number of seconds above 0")
-        isolation = read_tag(both, f"{PREFIX}isolation", Isolation, "fork, in_process or spawn")
-        return Route(queue, priority_of(step, run), isolation or self.isolation, timeout or self.timeout)
+        isolation = read_tag(both, f"{PREFIX}isolation", Isolation, "auto, fork, in_process or spawn")
+        crashes = read_tag(both, f"{PREFIX}crash_retries", _count, "a whole number of 0 or more")
+        return Route(
+            queue,
+            priority_of(step, run),
+            isolation or self.isolation,
+            timeout or self.timeout,
+            self.crash_retries if crashes is None else crashes,
+        )
 
 
 def priority_of(step: Mapping[str, str], run: Mapping[str, str]) -> int:
@@ -101,3 +110,9 @@ def _seconds(stored: str) -> timedelta:
     if seconds <= timedelta(0):
         raise ValueError(stored)
     return seconds
+
+
+def _count(stored: str) -> int:
+    if (count := int(stored)) < 0:
+        raise ValueError(stored)
+    return count

@@ -244,8 +244,8 @@ def test_a_step_may_start_when_its_inputs_are_there(fleet: Fleet) -> None:
     assert told.index(("early_bird", "STEP_START")) < told.index(("slow_starter", "STEP_SUCCESS"))
 
 
-def test_a_process_that_dies_is_tried_again_and_its_last_words_are_told(fleet: Fleet) -> None:
-    result = fleet.run(steps.mortal_job)
+def test_a_process_that_crashes_is_tried_again_when_asked_to_and_says_how_it_ended(fleet: Fleet) -> None:
+    result = fleet.run(steps.mortal_job, crash_retries=1)
     assert result.success
     (retry,) = [event for event in result.all_events if event.is_step_up_for_retry]
     message = str(retry.step_retry_data.error)
@@ -254,19 +254,19 @@ def test_a_process_that_dies_is_tried_again_and_its_last_words_are_told(fleet: F
 
 
 def test_losses_are_not_counted_as_the_steps_own_failures(fleet: Fleet) -> None:
-    result = fleet.run(steps.fragile_job)
+    result = fleet.run(steps.fragile_job, tags={"orchestration_queue/crash_retries": "1"})
     assert result.success
-    assert fleet.lines("fragile") == ["0", "0", "1"]  # lost, failed, and well
+    assert fleet.lines("fragile") == ["0", "0", "1"]  # crashed, failed, and well
 
 
-def test_without_lost_retries_a_process_that_dies_fails_its_step(fleet: Fleet) -> None:
-    result = fleet.run(steps.mortal_job, worker_lost_retries=0)
+def test_a_process_that_crashes_fails_its_step(fleet: Fleet) -> None:
+    result = fleet.run(steps.mortal_job)
     assert not result.success
     assert "was killed by SIGSEGV" in why(result, "mortal")
 
 
-def test_without_lost_retries_the_steps_own_policy_takes_over(fleet: Fleet) -> None:
-    result = fleet.run(steps.fragile_job, worker_lost_retries=0)
+def test_the_steps_own_policy_decides_about_crashes(fleet: Fleet) -> None:
+    result = fleet.run(steps.fragile_job)
     assert result.success
     assert fleet.lines("fragile") == ["0", "1"]
 
@@ -274,6 +274,7 @@ def test_without_lost_retries_the_steps_own_policy_takes_over(fleet: Fleet) -> N
 BAD_CONFIG: list[tuple[dict[str, Any], str]] = [
     ({"isolation": "jail"}, "jail"),
     ({"worker_lost_retries": -1}, "worker_lost_retries"),
+    ({"crash_retries": -1}, "crash_retries"),
     ({"lease": 0.0}, "lease"),
     ({"step_timeout": -1.0}, "step_timeout"),
     ({"unclaimed_timeout": 0.0}, "unclaimed_timeout"),
@@ -340,6 +341,7 @@ def test_priorities_of_the_wire_are_the_other_way_round() -> None:
         ("orchestration_queue/timeout", "0"),
         ("orchestration_queue/timeout", "nan"),
         ("orchestration_queue/isolation", "jail"),
+        ("orchestration_queue/crash_retries", "-1"),
     ],
 )
 def test_a_tag_that_says_nothing_is_refused(name: str, value: str) -> None:

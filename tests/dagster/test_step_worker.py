@@ -6,8 +6,9 @@ import re
 import subprocess
 import urllib.request
 import uuid
-from collections.abc import Iterator
-from contextlib import suppress
+from ast import literal_eval
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import dagster as dg
@@ -17,7 +18,7 @@ from dagster._grpc.types import ExecuteRunArgs, ExecuteStepArgs
 
 from orchestration_queue.client import Job, Queue
 from orchestration_queue.dagster import CodeLocation, DagsterWorker
-from orchestration_queue.dagster.steps.losses import is_loss, last_lines
+from orchestration_queue.dagster.steps.losses import Cause, cause_of, last_lines
 from orchestration_queue.dagster.steps.work_item import WorkItem
 from orchestration_queue.dagster.steps.write_fence import WriteFence, WriteFences, now
 from orchestration_queue.errors import JobFailedError, UsageError
@@ -28,17 +29,19 @@ from tests.waiting import wait_until_sync
 
 pytestmark = [pytest.mark.dagster, pytest.mark.timeout(300)]
 
-THREADED = """
-import threading, time
+LONELY = """
+import os, time
+from pathlib import Path
 import dagster as dg
-threading.Thread(target=lambda: time.sleep(1000), daemon=True).start()
+{at_import}
 
 @dg.op
 def lonely():
-    print("alone")
+    with Path(os.environ["SCRATCH"], "lonely").open("a") as file:
+        print({body}, file=file)
 
 @dg.job
-def threaded_job():
+def lonely_job():
     lonely()
 """
 
@@ -121,21 +124,88 @@ def failure(job: Job) -> str:
     return str(caught.value)
 
 
-def test_code_that_starts_threads_gets_new_processes_instead_of_copies(fleet: Fleet, tmp_path: Path) -> None:
-    file = tmp_path / "threaded.py"
-    file.write_text(THREADED)
-    workspace = tmp_path / "workspace.yaml"
-    workspace.write_text(f"load_from:\n  - python_file: {file}\n")
-    log = tmp_path / "worker.log"
-    recon = ReconstructableJob.for_file(str(file), "threaded_job")
-    run = fleet.instance.create_run_for_job(recon.get_definition(), job_code_origin=recon.get_python_origin())
-    work = WorkItem(ExecuteStepArgs(recon.get_python_origin(), run.run_id, ["lonely"]))
-    command = [OQ, "dagster", "worker", "-w", str(workspace), "-q", fleet.queue]
-    home = home_is(fleet.instance.root_directory)
-    with home, running_process(command, fleet.url, log), Queue(fleet.queue, url=fleet.url) as queue:
+@contextmanager
+def worker_of(fleet: Fleet, file: Path, *arguments: str) -> Iterator[Callable[[], dg.DagsterRun]]:
+    """A worker of a file with an op ``lonely``; gives what runs that op once more."""
+    command = [OQ, "dagster", "worker", "-f", str(file), "-q", fleet.queue, *arguments]
+    recon = ReconstructableJob.for_file(str(file), "lonely_job")
+
+    def run() -> dg.DagsterRun:
+        created = fleet.instance.create_run_for_job(LONELY_JOB, job_code_origin=recon.get_python_origin())
+        args = ExecuteStepArgs(recon.get_python_origin(), created.run_id, ["lonely"])
+        work = WorkItem(args, env={"SCRATCH": str(fleet.scratch)})
         assert queue.add(work.kind, work.data()).wait(120)["exit_code"] == 0
-    assert "starts 1 threads while it is imported" in log.read_text()
-    assert "STEP_SUCCESS" in fleet.types(run.run_id, "lonely")
+        assert "STEP_SUCCESS" in fleet.types(created.run_id, "lonely")
+        return created
+
+    home = home_is(fleet.instance.root_directory)
+    with home, running_process(command, fleet.url), Queue(fleet.queue, url=fleet.url) as queue:
+        yield run
+
+
+@dg.op
+def lonely() -> None:
+    """Stand for the op of the files, which only their workers import."""
+
+
+@dg.job(name="lonely_job")
+def LONELY_JOB() -> None:  # noqa: N802  a constant
+    """Stand for the job of the files."""
+    lonely()
+
+
+def write_location(directory: Path, at_import: str = "", body: str = "0") -> Path:
+    """Write a file with an op ``lonely`` that notes a value."""
+    file = directory / "lonely.py"
+    file.write_text(LONELY.format(at_import=at_import, body=body))
+    return file
+
+
+@pytest.mark.parametrize(
+    ("at_import", "hazard"),
+    [
+        ("import threading; threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()", "1 thread ("),
+        ("import socket; pair = socket.socketpair()", "a connection to another process"),
+        (
+            "import sqlite3; db = sqlite3.connect(__file__ + '.db'); db.execute('create table if not exists t (a)')",
+            ".db",
+        ),
+    ],
+    ids=["thread", "connection", "database"],
+)
+def test_code_that_cannot_be_forked_runs_in_new_processes(
+    fleet: Fleet, tmp_path: Path, at_import: str, hazard: str
+) -> None:
+    with worker_of(fleet, write_location(tmp_path, at_import)) as run:
+        told = [entry.message for entry in fleet.instance.all_logs(run().run_id)]
+    assert any("Code location 'lonely.py' cannot be forked" in message and hazard in message for message in told)
+
+
+def test_a_fork_that_hangs_is_killed_and_runs_in_a_new_process(fleet: Fleet, tmp_path: Path) -> None:
+    hangs = "os.register_at_fork(after_in_child=lambda: time.sleep(1000))"
+    with worker_of(fleet, write_location(tmp_path, hangs), "--first-sign", "2") as run:
+        first, second = run(), run()
+    told = [[entry.message for entry in fleet.instance.all_logs(made.run_id)] for made in (first, second)]
+    assert any("did not begin within 2 s and was killed" in message for message in told[0])
+    assert any("cannot be forked" in message for message in told[1]), "and no other step waits for its fork"
+
+
+def test_changed_code_is_loaded_before_the_next_step(fleet: Fleet, tmp_path: Path) -> None:
+    with worker_of(fleet, write_location(tmp_path, body="'old'")) as run:
+        run()
+        write_location(tmp_path, body="'new and longer'")
+        run()
+    assert fleet.lines("lonely") == ["old", "new and longer"]
+
+
+def test_forked_steps_draw_numbers_of_their_own(fleet: Fleet, tmp_path: Path) -> None:
+    numbers = "(os.getppid(), random.random(), numpy.random.random())"
+    with worker_of(fleet, write_location(tmp_path, "import random; import numpy", numbers)) as run:
+        run()
+        run()
+    (parent, *first), (other, *second) = (literal_eval(line) for line in fleet.lines("lonely"))
+    assert parent == other, "both are forks of one process"
+    assert not set(first) & set(second)
 
 
 @pytest.mark.parametrize(
@@ -207,9 +277,10 @@ def test_what_is_told_behind_the_fence_is_read_before_it() -> None:
 
 
 def test_reasons_tell_losses_from_failures(tmp_path: Path) -> None:
-    assert is_loss("Lost: its process (1 on a) was killed by SIGKILL")
-    assert is_loss("job stalled more than maxStalledCount")
-    assert not is_loss("Job timeout exceeded")
+    assert cause_of("Lost: its process (1 on a) was killed by SIGKILL") is Cause.LOST
+    assert cause_of("job stalled more than maxStalledCount") is Cause.LOST
+    assert cause_of("Crashed: its process (1 on a) exited with code 1") is Cause.CRASHED
+    assert cause_of("Job timeout exceeded") is cause_of("ValueError: the pump has stalled") is Cause.FAILED
     file = tmp_path / "errors"
     file.write_text("\n".join(map(str, range(1000))))
     assert last_lines({"stderr": str(file)}).endswith("998\n999")

@@ -18,14 +18,16 @@ class WorkKind(StrEnum):
 
 
 class Isolation(StrEnum):
-    """In which process."""
+    """The process of a work item."""
 
+    AUTO = "auto"
+    """A fork where the loaded code allows one, else a new process."""
     FORK = "fork"
-    """A copy of a process that has the user's code loaded: isolated, and started within milliseconds."""
+    """A fork of a process that has the user's code loaded, started within milliseconds."""
     IN_PROCESS = "in_process"
-    """A process that runs one after the other, and keeps what they leave in memory, such as a Spark session."""
+    """A process that runs one work item after the other and keeps their state, such as a Spark session."""
     SPAWN = "spawn"
-    """A new process: for code that starts threads while it is imported, and cannot be copied."""
+    """A new process that loads the code itself: for code that cannot be forked."""
 
 
 class Envelope(BaseModel):
@@ -37,7 +39,7 @@ class Envelope(BaseModel):
     location: str = ""
     resume_attempt: int = 0
     attempt: int = 1
-    isolation: Isolation = Isolation.FORK
+    isolation: Isolation = Isolation.AUTO
     timeout_ms: int | None = None
     env: dict[str, str] = Field(default_factory=dict)
     code_version: str = ""

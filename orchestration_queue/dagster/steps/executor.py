@@ -24,6 +24,7 @@ from orchestration_queue.dagster._compat import (
     get_step_dependency_config_field,
     get_tag_concurrency_limits_config,
 )
+from orchestration_queue.dagster.steps.losses import Cause
 from orchestration_queue.dagster.steps.step_handler import ExecutorOptions, QueueStepHandler
 from orchestration_queue.dagster.steps.work_item import Isolation
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
@@ -40,8 +41,6 @@ _SOON_S = 0.05
 """The pause before a second look at a step that looks wrong."""
 _LOOK_EVERY_S = 1
 """How often to ask the queue about the running steps: one trip for all of them."""
-_LOST = "StepWorkerLost"
-"""Marks retries that are ours in Dagster's log, from where their number is read, also after a resume."""
 _DURATIONS = ("step_timeout", "unclaimed_timeout", "lease")
 """The fields that are seconds."""
 
@@ -147,8 +146,10 @@ class QueueExecutor(StepDelegatingExecutor):
             self._handler.ended(str(event.step_key))
         if event.is_step_up_for_retry:
             data = event.step_retry_data
-            if data.error is not None and data.error.cls_name == _LOST:
-                self._handler.losses[str(event.step_key)] += 1
+            # Our own retries are marked in Dagster's log, from where they are counted again after a resume.
+            for cause in (Cause.LOST, Cause.CRASHED):
+                if data.error is not None and data.error.cls_name == cause.value:
+                    self._handler.losses[str(event.step_key), cause] += 1
             if data.seconds_to_wait:
                 self._retry_at = min(self._retry_at, time.monotonic() + data.seconds_to_wait)
 
@@ -159,18 +160,26 @@ class QueueExecutor(StepDelegatingExecutor):
         self._must_look_now = True  # at what is logged here: the queue has no news of it
         key = step_context.step.key
         verdict = self._handler.verdicts.pop(key, None)
-        losses = self._handler.losses[key]
         if (
             verdict is not None
-            and verdict.is_loss
             and self.retries.enabled
-            and losses < self._options.worker_lost_retries
+            and self._handler.losses[key, verdict.cause] < self._retries_of(verdict.cause, step_context)
         ):
-            error = err_info._replace(cls_name=_LOST)
+            error = err_info._replace(cls_name=verdict.cause.value)
             return dg.DagsterEvent.step_retry_event(step_context, StepRetryData(error=error, seconds_to_wait=0))
         return super().log_failure_or_retry_event_after_error(
             step_context, err_info, self._handler.without_losses(known_state)
         )
+
+    def _retries_of(self, cause: Cause, step_context: IStepContext) -> int:
+        """Return how often a step is tried again for this cause, beside its own retry policy."""
+        match cause:
+            case Cause.LOST:
+                return self._options.worker_lost_retries
+            case Cause.CRASHED:
+                return self._handler.route(step_context.step.tags or {}, step_context.dagster_run).crash_retries
+            case Cause.FAILED:
+                return 0
 
 
 def _config() -> dict[str, dg.Field]:
@@ -189,8 +198,9 @@ def _config() -> dict[str, dg.Field]:
         "step_dependency_config": get_step_dependency_config_field(),
         "isolation": field(
             dg.Enum("StepIsolation", [dg.EnumValue(str(kind)) for kind in Isolation]),
-            "The process of a step: a fork of a warm one, a warm one itself (in_process), or a new one (spawn).",
-            str(Isolation.FORK),
+            "The process of a step: a fork of a warm one, a warm one itself (in_process), a new one (spawn), "
+            "or (auto) a fork where the loaded code allows one, else a new one.",
+            str(Isolation.AUTO),
         ),
         "step_timeout": field(float, "Seconds that a step may take; default as many as it likes."),
         "unclaimed_timeout": field(
@@ -199,6 +209,9 @@ def _config() -> dict[str, dg.Field]:
         "lease": field(float, "Seconds without a sign of life after which a step's worker counts as lost.", 10.0),
         "worker_lost_retries": field(
             dg.IntSource, "How often a step is tried again that was lost with its worker, beside its own retries.", 2
+        ),
+        "crash_retries": field(
+            dg.IntSource, "How often a step is tried again whose own process crashed, beside its own retries.", 0
         ),
         "env": field(
             {str: dg.StringSource}, "Environment variables of the steps. They pass the queue: no secrets.", {}

@@ -15,12 +15,27 @@ from orchestration_queue.dagster.steps.fork_server_process import ForkServerProc
 from orchestration_queue.dagster.steps.write_fence import WriteFences
 from orchestration_queue.errors import UnrecoverableError, UsageError
 
-__all__ = ["ForkPool", "Recycling"]
+__all__ = ["ForkPool", "Loan", "Recycling"]
 
 log = logging.getLogger("orchestration_queue.dagster")
 
 _LEAVE_S = 1.0
 """How long an idle server may take to exit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loan:
+    """A server lent to one work item.
+
+    Attributes:
+        server: The server.
+        is_warm: Whether it has loaded the code, so that the work item begins within moments.
+        notice: What to write to the run's log: why it is not the process that was asked for.
+    """
+
+    server: ForkServerProcess
+    is_warm: bool = True
+    notice: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +86,7 @@ class ForkPool:
         await asyncio.gather(*(self._copyable(location) for location in self._locations.values()))
 
     @asynccontextmanager
-    async def lend(self, location_name: str, isolation: Isolation) -> AsyncIterator[ForkServerProcess]:
+    async def lend(self, location_name: str, isolation: Isolation) -> AsyncIterator[Loan]:
         """Lend a server to one work item.
 
         Raises:
@@ -79,10 +94,11 @@ class ForkPool:
             UsageError: Its code cannot be loaded.
         """
         location = self._find(location_name)
-        server = await self._server(location, isolation)
+        loan = await self._lend(location, isolation)
+        server = loan.server
         self._lent[server] = self._lent.get(server, 0) + 1
         try:
-            yield server
+            yield loan
         finally:
             self._lent[server] -= 1
             if not self._lent[server]:
@@ -112,20 +128,30 @@ class ForkPool:
             "give the executor a queue whose workers have it, or this worker that location."
         )
 
-    async def _server(self, location: CodeLocation, isolation: Isolation) -> ForkServerProcess:
+    async def _lend(self, location: CodeLocation, isolation: Isolation) -> Loan:
         match isolation:
             case Isolation.FORK:
+                return Loan(await self._copyable(location))
+            case Isolation.AUTO:
                 server = await self._copyable(location)
-                return server if server.threads == 1 else await ForkServerProcess.start(self._fence, None)
+                return Loan(server) if not server.hazards else await self._spawn(_explain_spawn(location, server))
             case Isolation.IN_PROCESS:
-                return self._idle(location) or await ForkServerProcess.start(self._fence, location, is_resident=True)
+                resident = self._idle(location)
+                return Loan(resident or await ForkServerProcess.start(self._fence, location, is_resident=True))
             case Isolation.SPAWN:
-                return await ForkServerProcess.start(self._fence, None)
+                return await self._spawn()
+
+    async def _spawn(self, notice: str = "") -> Loan:
+        return Loan(await ForkServerProcess.start(self._fence, None), is_warm=False, notice=notice)
+
+    def distrust(self, server: ForkServerProcess, reason: str) -> None:
+        """Fork no more work items from a server whose child did not begin, unless they insist on it."""
+        server.hazards.append(reason)
 
     def _idle(self, location: CodeLocation) -> ForkServerProcess | None:
         idle = self._resident[location.name]
         while idle:
-            if (server := idle.pop()).is_alive:
+            if (server := idle.pop()).is_alive and not server.changed_files:
                 return server
             self._end(server)
         return None
@@ -135,6 +161,9 @@ class ForkPool:
         async with self._starting[location.name]:
             server = self._copied.get(location.name)
             if server is None or not server.is_alive:
+                return await self._renewed(location)
+            if changed := server.changed_files:
+                log.info("Code location %s is loaded again, because %s was changed.", location.name, changed[0])
                 return await self._renewed(location)
         if self._recycling.is_due(server) and location.name not in self._successors:
             self._successors[location.name] = asyncio.create_task(self._succeed(location))
@@ -152,12 +181,10 @@ class ForkPool:
     async def _renewed(self, location: CodeLocation) -> ForkServerProcess:
         old = self._copied.get(location.name)
         fresh = self._copied[location.name] = await ForkServerProcess.start(self._fence, location)
-        if fresh.threads > 1:
+        if fresh.hazards:
             log.warning(
-                "The code of location %s starts %d threads while it is imported, so that no copy of its process "
-                "would be whole: each work gets a new process, which takes seconds to start. Start them later.",
-                location.name,
-                fresh.threads - 1,
+                "%s Create threads, connections and clients on first use, or in a resource.",
+                _explain_spawn(location, fresh),
             )
         if old is not None and old not in self._lent:
             self._end(old)
@@ -181,3 +208,10 @@ class ForkPool:
         ending = asyncio.create_task(server.end(_LEAVE_S if server.is_idle or not server.is_resident else 0))
         self._endings.add(ending)
         ending.add_done_callback(self._endings.discard)
+
+
+def _explain_spawn(location: CodeLocation, server: ForkServerProcess) -> str:
+    return (
+        f"Code location {location.name!r} cannot be forked: importing it leaves {'; '.join(server.hazards)}, which "
+        "forked processes would lack or share. Steps run in new processes, which take seconds to start."
+    )

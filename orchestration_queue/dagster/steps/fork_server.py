@@ -13,7 +13,6 @@ import selectors
 import signal
 import socket
 import sys
-import threading
 import traceback
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ import dagster as dg
 from orchestration_queue._process import die_with_parent, memory_bytes
 from orchestration_queue.dagster._compat import can_be_copied, capture_logs_directly, guard_events, warm_up
 from orchestration_queue.dagster.steps.code_location import CodeLocation
+from orchestration_queue.dagster.steps.fork_safety import find_hazards, open_descriptors, reseed, source_files
 from orchestration_queue.dagster.steps.work_item import WorkItem, WorkKind, perform
 from orchestration_queue.dagster.steps.write_fence import WriteFence
 from orchestration_queue.errors import StateError
@@ -65,6 +65,7 @@ def main(
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # a pipe's text wrapper has it
     logging.basicConfig(level=log_level, format="%(levelname)s %(name)s: %(message)s")
+    logging.getLogger("alembic").setLevel(max(log_level, logging.WARNING))  # it writes two lines per connection
     server = _ForkServer(socket.socket(fileno=descriptor), fence, is_resident=is_resident)
     try:
         if location is not None:
@@ -75,7 +76,7 @@ def main(
         return
     gc.collect()
     gc.freeze()  # what is there stays shared: the collector would touch, and so copy, every page of it in every child
-    server.send(kind="ready", threads=threading.active_count(), memory_bytes=memory_bytes())
+    server.send(kind="ready", memory_bytes=memory_bytes(), **server.examine(location))
     server.serve()
 
 
@@ -95,16 +96,25 @@ class _ForkServer:
         self._selector = selectors.DefaultSelector()
         self._is_over = False
         self._instance: dg.DagsterInstance | None = None
+        self._known: frozenset[int] = frozenset()
 
     def load(self, location: CodeLocation) -> None:
         """Import what every work needs: the storage's drivers, and the user's code."""
         instance = dg.DagsterInstance.get()
         warm_up(instance)
+        self._known = open_descriptors()
         location.load()
         if can_be_copied(instance) and not self._is_resident:
             self._instance = instance
         else:
             instance.dispose()
+
+    def examine(self, location: dict[str, str] | None) -> dict[str, object]:
+        """Return what the worker must know of the loaded code: its files, and why it cannot be forked."""
+        if location is None:
+            return {"hazards": [], "sources": {}}
+        hazards = [] if self._is_resident else find_hazards(self._known)
+        return {"hazards": hazards, "sources": source_files([location["file"]] if location["file"] else [])}
 
     def send(self, **frame: object) -> None:
         with suppress(OSError):  # the worker is gone, which the next read tells
@@ -186,6 +196,7 @@ class _ForkServer:
             signal.signal(signal.SIGINT, signal.default_int_handler)
             self._selector.close()
             self._line.close()
+            reseed()
             code = _do(frame, fence, self._instance)
         finally:
             with suppress(Exception):
@@ -227,7 +238,9 @@ def _do(frame: Frame, fence: WriteFence, opened: dg.DagsterInstance | None) -> i
         work = WorkItem.from_data(frame["data"])
         capture_logs_directly(lambda path: fence.tell(stderr=path))
         with nullcontext(opened) if opened else dg.DagsterInstance.get() as instance:
-            guard_events(instance, fence.check)
+            guard_events(instance, fence.admit)
+            if notice := frame["notice"]:
+                _report(notice, work, instance)
             if frame["is_redelivered"]:
                 _refuse_to_repeat(work, instance)
             fence.tell(exit_code=str(perform(work, instance)))
@@ -236,6 +249,12 @@ def _do(frame: Frame, fence: WriteFence, opened: dg.DagsterInstance | None) -> i
         fence.tell(reason=_reason(error))
         return _FAILED
     return 0
+
+
+def _report(notice: str, work: WorkItem, instance: dg.DagsterInstance) -> None:
+    """Write a message of the worker to the run's log."""
+    if run := instance.get_run_by_id(work.run_id):
+        instance.report_engine_event(notice, run, step_key=work.step_key or None)
 
 
 def _refuse_to_repeat(work: WorkItem, instance: dg.DagsterInstance) -> None:

@@ -8,8 +8,10 @@ import logging
 import signal
 from collections.abc import Mapping
 from contextlib import suppress
+from typing import cast
 
 from orchestration_queue.dagster.steps.code_location import CodeLocation
+from orchestration_queue.dagster.steps.fork_safety import changed_files
 from orchestration_queue.dagster.steps.write_fence import FenceSlot, WriteFences
 from orchestration_queue.errors import SandboxDiedError, UsageError
 from orchestration_queue.worker.sandbox.frames import pack, receive
@@ -30,14 +32,16 @@ class ForkServerProcess(ChildProcess):
         items: How many work items it was given.
         memory_bytes: The memory it held at its last report.
         is_resident: Whether work items run in the server itself, one at a time.
-        threads: How many threads it had after loading the code. With more than one, it cannot be forked safely.
+        hazards: Why forks of it are unsafe, in words; none when they are safe.
+        sources: The files of the code it has loaded, with the times at which they were changed.
     """
 
     def __init__(self, transport: asyncio.SubprocessTransport, output: Output, line: Line) -> None:
         super().__init__(transport, output, line)
         self.items = 0
         self.memory_bytes = 0
-        self.threads = 1
+        self.hazards: list[str] = []
+        self.sources: dict[str, int] = {}
         self.is_resident = False
         self._numbers = itertools.count()
         self._running: dict[int, Running] = {}
@@ -72,22 +76,29 @@ class ForkServerProcess(ChildProcess):
         return server
 
     @property
+    def changed_files(self) -> list[str]:
+        """Return the files of its code that were changed after it had loaded them."""
+        return changed_files(self.sources)
+
+    @property
     def is_idle(self) -> bool:
         """Whether nothing runs here."""
         return not self._running
 
-    def begin(self, data: object, slot: FenceSlot, *, is_redelivered: bool) -> Running:
+    def begin(self, data: object, slot: FenceSlot, *, is_redelivered: bool, notice: str = "") -> Running:
         """Start a work item.
 
         Args:
             data: The work item as its job carries it.
             slot: Its write fence.
             is_redelivered: Whether another worker had the job before and was lost.
+            notice: A message to write to the run's log first.
         """
         self.items += 1
         number = next(self._numbers)
         running = self._running[number] = Running(self, number)
         frame = {"number": number, "data": data, "slot": slot.index, "is_redelivered": is_redelivered}
+        frame["notice"] = notice
         self._writer.write(pack({"kind": "run", **frame}))
         if not self.is_alive:
             running.died(None)
@@ -119,7 +130,10 @@ class ForkServerProcess(ChildProcess):
         match frame["kind"]:
             case "ready":
                 self._remember(frame)
-                self.threads = int(str(frame["threads"]))
+                self.hazards, self.sources = (
+                    cast("list[str]", frame["hazards"]),
+                    cast("dict[str, int]", frame["sources"]),
+                )
                 self._ready.set_result(None)
             case "unready":
                 self._ready.set_exception(SandboxDiedError(str(frame["reason"])))
@@ -137,16 +151,21 @@ class Running:
 
     Attributes:
         ended: Its exit code, minus the signal's number when one killed it.
+        is_lost: Whether it ended with its fork server, through no fault of its own.
+        has_begun: Whether it wrote an event, or ended, before its worker gave up on it.
     """
 
     def __init__(self, server: ForkServerProcess, number: int) -> None:
         self.ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._server = server
         self._number = number
+        self.is_lost = False
+        self.has_begun = True
 
     def died(self, host_code: int | None) -> None:
         """The server is gone, and this with it: the kernel saw to that."""
         if not self.ended.done():
+            self.is_lost = not self._server.is_resident
             self.ended.set_result(_BY_ITSELF if host_code is None else host_code or _BY_ITSELF)
 
     async def stop(self, grace_s: float) -> None:

@@ -3,22 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import Enum
 from pathlib import Path
 
-__all__ = ["LOST", "STOPPED", "is_loss", "last_lines"]
+__all__ = ["CRASHED", "LOST", "STOPPED", "Cause", "cause_of", "last_lines"]
 
 LOST = "Lost: "
 """What the reason of a job begins with whose process was lost: nothing is known against the work itself."""
+CRASHED = "Crashed: "
+"""How the failure reason of a job begins whose process ended itself: by its exit code, or by a signal."""
 STOPPED = "The process has ended."
 """The last line of the log of a job that was revoked: its process is gone, whether it could tell Dagster or not."""
-_STALLED = "stalled"
+_STALLED = "job stalled more than maxStalledCount"
 _LINES = 40
 _TAIL_BYTES = 16_384
 
 
-def is_loss(reason: str) -> bool:
-    """Whether a job failed because a worker or a process was lost."""
-    return reason.startswith(LOST) or _STALLED in reason
+class Cause(Enum):
+    """Why a step ended that could not report its end."""
+
+    LOST = "StepWorkerLost"
+    """Its worker or its fork server is gone; nothing is known against the step itself."""
+    CRASHED = "StepProcessCrashed"
+    """Its own process exited or was killed."""
+    FAILED = "StepFailed"
+    """Anything else, such as a timeout."""
+
+
+def cause_of(reason: str) -> Cause:
+    """Return the cause that the failure reason of a job names."""
+    if reason.startswith(CRASHED):
+        return Cause.CRASHED
+    return Cause.LOST if reason.startswith(LOST) or reason == _STALLED else Cause.FAILED
 
 
 def last_lines(note: Mapping[str, str]) -> str:

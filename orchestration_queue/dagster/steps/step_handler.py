@@ -26,7 +26,7 @@ from orchestration_queue.dagster._compat import (
 )
 from orchestration_queue.dagster.origin import headers_of
 from orchestration_queue.dagster.routing import Route, wire_priority
-from orchestration_queue.dagster.steps.losses import STOPPED
+from orchestration_queue.dagster.steps.losses import STOPPED, Cause
 from orchestration_queue.dagster.steps.step_health import StepHealth, Verdict
 from orchestration_queue.dagster.steps.work_item import KEPT, Isolation, WorkItem
 from orchestration_queue.errors import JobNotFoundError, OrchestrationQueueError, TransportError
@@ -72,12 +72,13 @@ class ExecutorOptions(Options):
     url: str | None = Field(default=None, repr=False)
     prefix: str = DEFAULT_PREFIX
     queue: str = "dagster"
-    isolation: Isolation = Isolation.FORK
+    isolation: Isolation = Isolation.AUTO
     step_timeout: Positive | None = None
     unclaimed_timeout: Positive | None = None
     lease: Positive = timedelta(seconds=10)
     max_concurrent: int | None = Field(default=None, ge=1)
     worker_lost_retries: int = Field(default=2, ge=0)
+    crash_retries: int = Field(default=0, ge=0)
     env: dict[str, str] = Field(default_factory=dict)
     code_version: str = ""
 
@@ -90,7 +91,7 @@ class QueueStepHandler(StepHandler):
 
     Attributes:
         watch: What the queue knows of the run's steps.
-        losses: By step, how often its worker or process was lost.
+        losses: By step and cause, how often it was tried again without counting as an attempt of its own.
         verdicts: By step, what was found wrong with it at last.
     """
 
@@ -98,10 +99,10 @@ class QueueStepHandler(StepHandler):
         super().__init__()
         self._options = options
         self._channel = Channel(options.url)
-        self._route = Route(options.queue, 0, options.isolation, options.step_timeout)
+        self._route = Route(options.queue, 0, options.isolation, options.step_timeout, options.crash_retries)
         self._revoked: set[str] = set()
         self._current: dict[str, str] = {}
-        self.losses: Counter[str] = Counter()
+        self.losses: Counter[tuple[str, Cause]] = Counter()
         self.verdicts: dict[str, Verdict] = {}
         self.watch: StepHealth
 
@@ -192,7 +193,10 @@ class QueueStepHandler(StepHandler):
 
     def without_losses(self, known: KnownExecutionState) -> KnownExecutionState:
         """What is known of the run, with only those attempts counted that the steps themselves have failed."""
-        attempts = {key: count - self.losses[key] for key, count in known.previous_retry_attempts.items()}
+        attempts = {
+            key: count - sum(self.losses[key, cause] for cause in Cause)
+            for key, count in known.previous_retry_attempts.items()
+        }
         return known._replace(previous_retry_attempts=attempts)
 
     def check_step_health(self, step_handler_context: StepHandlerContext) -> CheckStepHealthResult:

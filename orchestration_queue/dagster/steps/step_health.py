@@ -10,7 +10,7 @@ from datetime import timedelta
 
 from orchestration_queue.client._sync.channel import Channel
 from orchestration_queue.client._sync.events import EventReader
-from orchestration_queue.dagster.steps.losses import is_loss
+from orchestration_queue.dagster.steps.losses import Cause, cause_of
 from orchestration_queue.dagster.steps.work_item import run_prefix
 from orchestration_queue.errors import OrchestrationQueueError
 from orchestration_queue.protocol.keys import QueueKeys
@@ -40,11 +40,11 @@ class Verdict:
 
     Attributes:
         reason: In words.
-        is_loss: Whether nothing is known against the step itself: its worker or process was lost.
+        cause: Whether its worker was lost, its process crashed, or it failed.
     """
 
     reason: str
-    is_loss: bool
+    cause: Cause
 
 
 @dataclass(slots=True)
@@ -171,13 +171,15 @@ class StepHealth:
         """What is wrong, and how long to wait before that is believed."""
         where = f"its job {job_id!r} on queue {job.keys.queue!r}"
         if record is None or "state" not in record.fields:
-            return Verdict(f"{where} is unknown there: it was removed, or the server has lost it", is_loss=True), 0
+            return Verdict(f"{where} is unknown there: it was removed, or the server has lost it", Cause.LOST), 0
         match record.state:
             case JobState.COMPLETED:
-                return Verdict(f"{where} is done, and Dagster's log does not say how the step ended", True), _GRACE_S
+                return Verdict(
+                    f"{where} is done, and Dagster's log does not say how the step ended", Cause.LOST
+                ), _GRACE_S
             case JobState.FAILED:
                 reason = record.failed_reason or "without a reason"
-                return Verdict(f"{where} failed: {reason}", is_loss(reason)), _CLEANUP_S if reason == "revoked" else 0
+                return Verdict(f"{where} failed: {reason}", cause_of(reason)), _CLEANUP_S if reason == "revoked" else 0
             case JobState.ACTIVE:
                 return self._judge_active(job, where, record.fields.get("lastActive", ""))
             case _:
@@ -191,7 +193,7 @@ class StepHealth:
         if silent_s < self._lease_s + _GRACE_S:
             return None
         reason = f"the worker of {where} has given no sign of life for {silent_s:.0f} s, and its lease has ended"
-        return Verdict(reason, is_loss=True), 0
+        return Verdict(reason, Cause.LOST), 0
 
     def _judge_waiting(self, job: _Watched, where: str) -> tuple[Verdict, float] | None:
         waited_s = time.monotonic() - job.since
@@ -201,7 +203,7 @@ class StepHealth:
             f"{where} has waited for {waited_s:.0f} s, and no worker is there; "
             f"start one with `oq dagster worker --queue {job.keys.queue}`"
         )
-        return Verdict(reason, is_loss=False), 0
+        return Verdict(reason, Cause.FAILED), 0
 
     def _workers(self, keys: QueueKeys) -> int:
         """How many workers the queue has. Asked rarely: it walks all keys."""

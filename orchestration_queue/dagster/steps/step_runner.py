@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import socket
@@ -14,10 +15,10 @@ from datetime import timedelta
 from pydantic import ValidationError
 
 from orchestration_queue.dagster.steps.code_location import CodeLocation
-from orchestration_queue.dagster.steps.envelope import Envelope, WorkKind
+from orchestration_queue.dagster.steps.envelope import Envelope, Isolation, WorkKind
 from orchestration_queue.dagster.steps.fork_pool import ForkPool, Recycling
 from orchestration_queue.dagster.steps.fork_server_process import Running
-from orchestration_queue.dagster.steps.losses import LOST, STOPPED, last_lines
+from orchestration_queue.dagster.steps.losses import CRASHED, LOST, STOPPED, last_lines
 from orchestration_queue.dagster.steps.write_fence import FenceSlot, WriteFences
 from orchestration_queue.errors import OrchestrationQueueError, PayloadError, UnrecoverableError
 from orchestration_queue.protocol.record import JobRecord
@@ -25,6 +26,8 @@ from orchestration_queue.worker import AsyncActiveJob, Middleware
 from orchestration_queue.worker.sandbox.supervised import manner
 
 __all__ = ["StepRunner"]
+
+log = logging.getLogger("orchestration_queue.dagster")
 
 _LOOK_EVERY_S = 0.5
 """How often to look whether running jobs were revoked. The heartbeat learns it too, but rarely."""
@@ -45,6 +48,7 @@ class StepRunner:
         recycling: When fork servers are replaced.
         grace: How long a work item may take to end when it is stopped.
         code_version: The code version that work items must want, if they want any.
+        first_sign: How long a warm process may take to write its first event.
     """
 
     def __init__(
@@ -57,6 +61,7 @@ class StepRunner:
         recycling: Recycling,
         grace: timedelta,
         code_version: str,
+        first_sign: timedelta,
     ) -> None:
         self.middleware: tuple[Middleware, ...] = ()
         self._locations = locations
@@ -66,6 +71,7 @@ class StepRunner:
         self._recycling = recycling
         self._grace_s = grace.total_seconds()
         self._code_version = code_version
+        self._first_sign_s = first_sign.total_seconds()
         self._slots: dict[str, FenceSlot] = {}
         self._revoked: set[str] = set()
         self._fence: WriteFences
@@ -133,26 +139,66 @@ class StepRunner:
         with self._fence.slot(self._deadline(job.record)) as slot:
             self._slots[job.id] = slot
             try:
-                async with self._pool.lend(work.location, work.isolation) as server:
-                    running = server.begin(job.data, slot, is_redelivered=is_redelivered)
-                    code = await self._ended(running, job, work, started)
-                return self._told(slot, code)
+                running = await self._run(job, work, work.isolation, started)
+                if not running.has_begun:
+                    notice = (
+                        f"The process did not begin within {self._first_sign_s:g} s and was killed; this is another "
+                        "attempt in a new process. Pass `isolation: spawn` if the code cannot be forked."
+                    )
+                    log.warning("Job %s: %s", job.id, notice)
+                    slot.clear()
+                    running = await self._run(job, work, Isolation.SPAWN, started, notice)
+                return self._settle(slot, running)
             finally:
                 del self._slots[job.id]
                 self._revoked.discard(job.id)
 
-    async def _ended(self, running: Running, job: AsyncActiveJob, work: Envelope, started: float) -> int:
-        """How it ended. It may clean up, and tell Dagster of its end, only if that is meant to be its end."""
+    async def _run(
+        self, job: AsyncActiveJob, work: Envelope, isolation: Isolation, started: float, notice: str = ""
+    ) -> Running:
+        """Run a work item to its end, or kill it if a warm process does not begin with it in time."""
+        slot = self._slots[job.id]
+        async with self._pool.lend(work.location, isolation) as loan:
+            running = loan.server.begin(
+                job.data, slot, is_redelivered=job.record.stalled_count > 0, notice=notice or loan.notice
+            )
+            if loan.is_warm and not await self._begins(running, slot, job, work, started):
+                self._pool.distrust(loan.server, "processes that do not begin")
+                running.has_begun = False
+            else:
+                await self._end(running, job, work, started)
+            return running
+
+    async def _begins(
+        self, running: Running, slot: FenceSlot, job: AsyncActiveJob, work: Envelope, started: float
+    ) -> bool:
+        """Return whether a work item writes its first event in time; kill it if not."""
         try:
-            return await asyncio.shield(running.ended)
+            await asyncio.wait({running.ended}, timeout=self._first_sign_s)
         except asyncio.CancelledError:
-            grace_s = self._grace_of(job.id, work, started)
-            self._slots[job.id].prolong(grace_s)
-            await running.stop(grace_s)
-            if job.id in self._revoked:
-                with suppress(OrchestrationQueueError):
-                    await job.log(STOPPED)  # its job failed as revoked before
+            await self._stop(running, job, work, started)
             raise
+        if running.ended.done() or slot.has_signed:
+            return True
+        await running.stop(0)
+        return slot.has_signed  # it may have begun a moment before it was killed
+
+    async def _end(self, running: Running, job: AsyncActiveJob, work: Envelope, started: float) -> None:
+        """Wait for the end of a work item; stop it when its job is cancelled."""
+        try:
+            await asyncio.shield(running.ended)
+        except asyncio.CancelledError:
+            await self._stop(running, job, work, started)
+            raise
+
+    async def _stop(self, running: Running, job: AsyncActiveJob, work: Envelope, started: float) -> None:
+        """Stop a work item. It may clean up and report its end to Dagster only if that is meant to be its end."""
+        grace_s = self._grace_of(job.id, work, started)
+        self._slots[job.id].prolong(grace_s)
+        await running.stop(grace_s)
+        if job.id in self._revoked:
+            with suppress(OrchestrationQueueError):
+                await job.log(STOPPED)  # its job failed as revoked before
 
     def _grace_of(self, job_id: str, work: Envelope, started: float) -> float:
         """How long a work that must stop may clean up; not at all when it was given up, and shall be done again."""
@@ -162,9 +208,13 @@ class StepRunner:
         return min(self._grace_s, _OVERDUE_GRACE_S) if is_overdue else 0
 
     @staticmethod
-    def _told(slot: FenceSlot, code: int) -> dict[str, object]:
-        """What a work that ended by itself comes to; its job's result."""
-        note = slot.note
+    def _settle(slot: FenceSlot, running: Running) -> dict[str, object]:
+        """Return the result of the job of a work item that ended by itself.
+
+        Raises:
+            UnrecoverableError: It could not report its end to Dagster.
+        """
+        note, code = slot.note, running.ended.result()
         where = {"host": socket.gethostname(), "pid": int(note.get("pid", 0))}
         if code == 0:
             return {"exit_code": int(note.get("exit_code", 0)), **where}
@@ -172,9 +222,9 @@ class StepRunner:
             if where["pid"]:
                 os.killpg(int(note["pid"]), signal.SIGKILL)  # its children, in case its fork server is gone too
         if "reason" in note:
-            raise UnrecoverableError(f"Dagster could not do it: {note['reason']}")
+            raise UnrecoverableError(f"Dagster could not run it: {note['reason']}")
         words = last_lines(note)
         raise UnrecoverableError(
-            f"{LOST}its process ({where['pid']} on {where['host']}) {manner(code)} while it ran"
-            + (f"; its last words:\n{words}" if words else ".")
+            f"{LOST if running.is_lost else CRASHED}its process ({where['pid']} on {where['host']}) {manner(code)}"
+            + (f"; the end of its standard error:\n{words}" if words else ".")
         )

@@ -70,7 +70,7 @@ class WorkItem:
     location: str = ""
     attempt: int = 1
     resume_attempt: int = 0
-    isolation: Isolation = Isolation.FORK
+    isolation: Isolation = Isolation.AUTO
     timeout: timedelta | None = None
     env: Mapping[str, str] = field(default_factory=dict)
     code_version: str = ""

@@ -45,6 +45,8 @@ class DagsterWorker(Worker):
         recycling: When the processes that are copied, or kept, are replaced; default never.
         grace: How long a work may take to clean up when it is cancelled or out of time, before it is killed.
         code_version: The version of the code this worker has; it puts back work items that want another one.
+        first_sign: How long a forked work item may take to write its first event to Dagster's log. One that takes
+            longer is killed and runs once more in a new process.
 
     Raises:
         UsageError: There is no code location, or two have the same name.
@@ -61,6 +63,7 @@ class DagsterWorker(Worker):
         recycling: Recycling = _NO_RECYCLING,
         grace: timedelta = timedelta(seconds=10),
         code_version: str = "",
+        first_sign: timedelta = timedelta(seconds=60),
     ) -> None:
         names = [location.name for location in locations]
         if not names or len(set(names)) < len(names):
@@ -77,6 +80,7 @@ class DagsterWorker(Worker):
             recycling=recycling,
             grace=grace,
             code_version=code_version,
+            first_sign=first_sign,
         )
         super().__init__(queue, self._step_runner, url=url, options=options, prefix=prefix)
 

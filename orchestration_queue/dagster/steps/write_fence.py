@@ -22,8 +22,10 @@ __all__ = ["FenceSlot", "WriteFence", "WriteFences", "now"]
 
 _SLOT_BYTES = 8192
 _DEADLINE = struct.Struct("=d")
+_SIGNED = struct.Struct("=?")
 _LENGTH = struct.Struct("=I")
-_MOST_NOTE_BYTES = _SLOT_BYTES - _DEADLINE.size - _LENGTH.size
+_NOTE_AT = _DEADLINE.size + _SIGNED.size
+_MOST_NOTE_BYTES = _SLOT_BYTES - _NOTE_AT - _LENGTH.size
 _SHORTEST_NAP_S = 0.01
 
 
@@ -49,8 +51,17 @@ class _Memory:
         _DEADLINE.pack_into(self._memory, self._start, value)
 
     @property
+    def has_signed(self) -> bool:
+        (signed,) = _SIGNED.unpack_from(self._memory, self._start + _DEADLINE.size)
+        return bool(signed)
+
+    @has_signed.setter
+    def has_signed(self, value: bool) -> None:
+        _SIGNED.pack_into(self._memory, self._start + _DEADLINE.size, value)
+
+    @property
     def note(self) -> dict[str, str]:
-        at = self._start + _DEADLINE.size
+        at = self._start + _NOTE_AT
         (length,) = _LENGTH.unpack_from(self._memory, at)
         if not 0 < length <= _MOST_NOTE_BYTES:
             return {}
@@ -60,7 +71,7 @@ class _Memory:
     @note.setter
     def note(self, value: dict[str, str]) -> None:
         text = json.dumps(value).encode()
-        at = self._start + _DEADLINE.size
+        at = self._start + _NOTE_AT
         _LENGTH.pack_into(self._memory, at, 0)  # nobody reads half of it, should this process be killed in between
         self._memory[at + _LENGTH.size : at + _LENGTH.size + len(text)] = text
         _LENGTH.pack_into(self._memory, at, len(text))
@@ -89,7 +100,7 @@ class WriteFences:
         """A place for one work, until when it may write at first."""
         index = self._free.pop()
         slot = FenceSlot(self._memory, index)
-        slot.note = {}
+        slot.clear()
         slot.extend(deadline)
         try:
             yield slot
@@ -119,9 +130,15 @@ class FenceSlot:
         """What the work has told of itself."""
         return self._part.note
 
-    @note.setter
-    def note(self, value: dict[str, str]) -> None:
-        self._part.note = value
+    @property
+    def has_signed(self) -> bool:
+        """Whether the work item has written an event."""
+        return self._part.has_signed
+
+    def clear(self) -> None:
+        """Forget what was written for the work item before."""
+        self._part.note = {}
+        self._part.has_signed = False
 
     def extend(self, deadline: float) -> None:
         """Let it write until then; any thread may call this."""
@@ -144,6 +161,11 @@ class WriteFence:
     def left_s(self) -> float:
         """How long the work may still write; negative when its time is over."""
         return self._part.deadline - now()
+
+    def admit(self) -> None:
+        """Check before an event is written, and sign that the work item has begun."""
+        self.check()
+        self._part.has_signed = True
 
     def check(self) -> None:
         """End this process and all it has started, at once, if it may not write any more."""

@@ -1,0 +1,152 @@
+"""Whether a process can be forked: the threads, connections and open databases that a fork would break.
+
+A fork copies memory and descriptors, but only the calling thread. A child of a process with a native thread pool waits
+for ever for threads it does not have, and two children of a process with a connection write into the same stream.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import random
+import signal
+import socket
+import stat
+import sys
+import threading
+import warnings
+from collections.abc import Iterable, Set
+from contextlib import suppress
+from pathlib import Path
+
+__all__ = ["changed_files", "find_hazards", "open_descriptors", "reseed", "source_files"]
+
+_FORK_SAFE_THREADS = frozenset({"jemalloc_bg_thd"})
+"""Threads of libraries that restart them in the child."""
+_GPU_DEVICES = ("/dev/nvidia", "/dev/kfd")
+_MOST_NAMES = 5
+_OURS = frozenset({"dagster", "dagster_shared", "orchestration_queue"})
+
+
+def open_descriptors() -> frozenset[int]:
+    """Return this process's open file descriptors; none where the system does not list them."""
+    found = set()
+    with suppress(OSError):
+        listed = [int(entry.name) for entry in Path("/proc/self/fd").iterdir()]
+        for descriptor in listed:
+            with suppress(OSError):  # it was open only to list the others
+                os.fstat(descriptor)
+                found.add(descriptor)
+    return frozenset(found)
+
+
+def find_hazards(known: Set[int] = frozenset()) -> list[str]:
+    """Return what makes forks of this process unsafe, in words; nothing when they are safe.
+
+    Args:
+        known: Descriptors to leave out, because they were there before the user's code was loaded.
+    """
+    hazards = []
+    if threads := _lost_threads():
+        shown = ", ".join(sorted(set(threads))[:_MOST_NAMES])
+        hazards.append(f"{len(threads)} thread{'s' * (len(threads) > 1)} ({shown})")
+    for descriptor in sorted(open_descriptors() - known):
+        with suppress(OSError):  # closed meanwhile, as the one that listed them
+            if hazard := _describe(descriptor):
+                hazards.append(hazard)
+    return list(dict.fromkeys(hazards))
+
+
+def _lost_threads() -> list[str]:
+    """Return the names of the threads that a forked child would miss.
+
+    Some libraries (OpenBLAS) stop their threads when a fork begins and start them again on demand. Only a fork shows
+    which ones, so this makes one whose child does nothing.
+    """
+    tasks = Path("/proc/self/task")
+    if not tasks.is_dir():
+        return [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]
+    _fork_once()
+    names = []
+    for task in tasks.iterdir():
+        with suppress(OSError):  # it has ended meanwhile
+            if int(task.name) != os.getpid():
+                names.append((task / "comm").read_text().strip())
+    return [name for name in names if name not in _FORK_SAFE_THREADS]
+
+
+def _fork_once() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # a fork with threads is what this is about
+        child = os.fork()
+    if not child:
+        os._exit(0)
+    os.kill(child, signal.SIGKILL)  # it may hang in a handler that runs after a fork
+    os.waitpid(child, 0)
+
+
+def _describe(descriptor: int) -> str | None:
+    """Return what a descriptor is, when forked children must not share it."""
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISSOCK(mode):
+        return _describe_socket(descriptor)
+    path = str(Path(f"/proc/self/fd/{descriptor}").readlink())
+    if path.startswith(_GPU_DEVICES):
+        return f"the GPU ({path})"
+    flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
+    is_updated = flags & os.O_ACCMODE == os.O_RDWR and not flags & os.O_APPEND
+    if stat.S_ISREG(mode) and is_updated and Path(path).exists():  # not a temporary file without a name
+        return f"the open file {path}"
+    return None
+
+
+def _describe_socket(descriptor: int) -> str | None:
+    with socket.socket(fileno=os.dup(descriptor)) as copy:
+        try:
+            peer = copy.getpeername()
+        except OSError:  # it only listens, or is not connected
+            return None
+    if copy.family in (socket.AF_INET, socket.AF_INET6):
+        return f"a connection to {peer[0]}:{peer[1]}"
+    return f"a connection to {os.fsdecode(peer)}" if peer else "a connection to another process"
+
+
+def reseed() -> None:
+    """Give this process random numbers of its own: a fork starts with its parent's, and so would draw the same."""
+    random.seed()
+    if numpy := sys.modules.get("numpy.random"):
+        numpy.seed()
+    if torch := sys.modules.get("torch"):
+        torch.seed()
+
+
+def source_files(extra: Iterable[str] = ()) -> dict[str, int]:
+    """Return the files of the imported user code, with the times at which they were changed.
+
+    What is installed is left out: it changes only with a deployment, which starts new workers.
+    """
+    found: dict[str, int] = {}
+    installed = tuple({sys.prefix, sys.base_prefix, sys.exec_prefix})
+    files = [str(path) for path in extra]
+    for name, module in list(sys.modules.items()):
+        path = getattr(module, "__file__", None)
+        is_ours = name.partition(".")[0] in _OURS
+        if isinstance(path, str) and path.endswith(".py") and not is_ours and not path.startswith(installed):
+            files.append(path)
+    for path in files:
+        with suppress(OSError):
+            found[path] = Path(path).stat().st_mtime_ns
+    return found
+
+
+def changed_files(sources: dict[str, int]) -> list[str]:
+    """Return the files that were changed or removed since :func:`source_files` listed them."""
+    changed = []
+    for path, changed_ns in sources.items():
+        try:
+            is_same = os.stat(path).st_mtime_ns == changed_ns  # noqa: PTH116  a fork waits for this: no objects
+        except OSError:
+            is_same = False
+        if not is_same:
+            changed.append(path)
+    return changed
