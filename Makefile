@@ -24,7 +24,7 @@ $(UV):
 
 # A stamp per lock file: what it names is installed, and so is this package, editable.
 $(VENV)/.%.stamp: requirements/%.lock pyproject.toml | $(UV)
-	$(UV) pip install --quiet --python $(BIN)/python --require-hashes -r $<
+	$(UV) pip install --quiet --python $(BIN)/python --no-deps --require-hashes -r $<
 	$(UV) pip install --quiet --python $(BIN)/python --no-deps --editable .
 	@touch $@
 
@@ -106,7 +106,7 @@ generate: $(VENV)/.dev.stamp ## Write the generated files anew
 
 # Hashes instead of addresses: any mirror will do.
 COMPILE = $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
-          --no-header --no-annotate $(LOCK_ARGS) pyproject.toml --all-extras --group examples
+          --no-header --no-annotate --override requirements/overrides.txt $(LOCK_ARGS) pyproject.toml --all-extras --group examples
 lock: | $(UV) ## Resolve the locked versions anew (LOCK_ARGS=--upgrade for the newest)
 	$(COMPILE) --output-file requirements/demo.lock
 	$(COMPILE) --group bench --group test --group lint --group docs --output-file requirements/dev.lock

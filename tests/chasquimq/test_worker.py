@@ -23,7 +23,7 @@ from orchestration_queue.dialects.chasquimq.keys import ChasquiKeys
 from orchestration_queue.dialects.chasquimq.packing import pack
 from orchestration_queue.errors import UnrecoverableError, UsageError
 from tests.chasquimq.vectors import VECTORS
-from tests.chasquimq.working import working
+from tests.chasquimq.working import is_settled, working
 from tests.waiting import wait_until
 
 
@@ -34,11 +34,6 @@ def events(server: Any, keys: ChasquiKeys) -> list[dict[str, str]]:
         fields = {name.decode(): value.decode() for name, value in flat.items()}
         found.append({name: value for name, value in fields.items() if name not in ("ts", "duration_us")})
     return found
-
-
-def is_settled(server: Any, keys: ChasquiKeys) -> bool:
-    """Whether the stream is empty and nothing waits."""
-    return not server.xlen(keys.stream) and not server.zcard(keys.delayed)
 
 
 async def test_jobs_run_in_coroutines_and_threads_and_leave_nothing(

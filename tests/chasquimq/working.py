@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 from orchestration_queue.dialects.chasquimq import ChasquiWorker, ChasquiWorkerOptions
+from orchestration_queue.dialects.chasquimq.keys import ChasquiKeys
 
 
 @asynccontextmanager
@@ -24,3 +25,8 @@ async def working(
     finally:
         worker.stop()
         await asyncio.wait_for(task, 60)
+
+
+def is_settled(server: Any, keys: ChasquiKeys) -> bool:
+    """Whether no job is ready, running or waiting, all at one time."""
+    return not any(server.pipeline().xlen(keys.stream).zcard(keys.delayed).execute())
