@@ -10,6 +10,7 @@ UV     := $(BIN)/uv
 VOICED := \
   docs/reference/doctor.md \
   examples/0* \
+  orchestration_queue/cli \
   orchestration_queue/doctor \
   tools
 

@@ -39,7 +39,7 @@ PHRASES: dict[str, str] = {
 }
 """What not to write, as patterns that begin at a word, and what to do instead."""
 
-NAMES = "BroadcastLine|FlowFacts|FlowKeeper|DeadLetterPage|SharedPlaces|is_hungry|let_go|pin|lock_duration|revoke"
+NAMES = "BroadcastLine|FlowKeeper|SharedPlaces|is_hungry|lock_duration"
 """Identifiers that have another name now."""
 
 _BANNED = re.compile(

@@ -23,7 +23,7 @@ from orchestration_queue.worker import AsyncActiveJob, Worker
 __all__ = ["bench"]
 
 _ALONE = 10
-"""One job in so many is added by a call of its own."""
+"""One job in this many is added by a call of its own."""
 _STARTS = 200
 
 
@@ -40,7 +40,7 @@ def bench(
         show_json(figures)
         return
     rows = [
-        ("a trip to the server, p50", f"{figures['trip_ms']:.2f} ms"),
+        ("an exchange with the server, p50", f"{figures['exchange_ms']:.2f} ms"),
         ("add one by one, each confirmed", f"{figures['adds_per_s']:,.0f} jobs/s"),
         ("add in bulk", f"{figures['bulk_adds_per_s']:,.0f} jobs/s"),
         (f"run, {concurrency} at a time", f"{figures['jobs_per_s']:,.0f} jobs/s"),
@@ -83,7 +83,7 @@ async def _figures(
     tell(f"adding {_STARTS} jobs to a worker that waits for them")
     starts = sorted(await _starts(queue, url, prefix))
     return {
-        "trip_ms": statistics.median(trips) * 1000,
+        "exchange_ms": statistics.median(trips) * 1000,
         "adds_per_s": alone / adding,
         "bulk_adds_per_s": (jobs - alone) / in_bulk,
         "jobs_per_s": jobs / running,

@@ -55,16 +55,14 @@ def work(
     ] = None,
     queue: Annotated[str, typer.Option("--queue", "-q", envvar="OQ_QUEUE", help="The queue.")] = "dagster",
     concurrency: Annotated[int, typer.Option(envvar="OQ_CONCURRENCY", help="Steps and runs at a time.")] = 1,
-    lease: Annotated[
-        float, typer.Option(help="Seconds without a sign of life after which a step counts as lost.")
-    ] = 30,
-    stalled_interval: Annotated[float, typer.Option(help="Seconds between two looks for lost ones.")] = 30,
-    drain: Annotated[float, typer.Option(help="Seconds that running ones get to finish when told to stop.")] = 30,
+    lease: Annotated[float, typer.Option(help="Seconds without a renewal after which a step counts as lost.")] = 30,
+    stalled_interval: Annotated[float, typer.Option(help="Seconds between two searches for lost ones.")] = 30,
+    drain: Annotated[float, typer.Option(help="Seconds that running ones get to finish on a stop signal.")] = 30,
     grace: Annotated[float, typer.Option(help="Seconds that a cancelled one gets to clean up.")] = 10,
     max_items: Annotated[
-        int | None, typer.Option(help="Replace the process that is copied after so many; default never.")
+        int | None, typer.Option(help="Replace the fork server after this many items; default never.")
     ] = None,
-    max_memory: Annotated[int | None, typer.Option(help="Replace it once it holds so many MiB; default never.")] = None,
+    max_memory: Annotated[int | None, typer.Option(help="Replace it above this many MiB; default never.")] = None,
     code_version: Annotated[
         str, typer.Option(envvar="OQ_CODE_VERSION", help="Do only what wants this version of the code, or none.")
     ] = "",
@@ -118,7 +116,7 @@ def run(
     context: typer.Context,
     sensor_pause: Annotated[
         float,
-        typer.Option(min=0.05, max=5, help="Seconds between two looks at which sensors are due."),
+        typer.Option(min=0.05, max=5, help="Seconds between two checks for due sensors."),
     ] = 0.25,
 ) -> None:
     """Run Dagster's daemon with short pauses between a sensor's ticks. All else is passed to `dagster-daemon run`."""
@@ -133,7 +131,7 @@ def run(
 @app.command("sweep")
 def tidy(
     queue: Annotated[
-        list[str] | None, typer.Option("--queue", "-q", help="A queue of steps to look at, too; may be repeated.")
+        list[str] | None, typer.Option("--queue", "-q", help="Another queue of steps to check; can be repeated.")
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 
 from orchestration_queue.cli.common import (
     JsonFlag,
@@ -22,7 +20,8 @@ from orchestration_queue.cli.common import (
     show_table,
     time_text,
 )
-from orchestration_queue.cli.verbs import Done, counted, verb
+from orchestration_queue.cli.text import dump, print_line
+from orchestration_queue.cli.verbs import Done, counted, known_queue, verb
 from orchestration_queue.client import Queue
 from orchestration_queue.errors import JobNotFoundError, UsageError
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
@@ -37,29 +36,29 @@ LetterId = Annotated[str, typer.Argument(help="The letter's id.")]
 @app.command("ls")
 def ls(
     queue: QueueName,
-    limit: Annotated[int, typer.Option(help="At most so many, the oldest first.", min=1)] = 50,
+    limit: Annotated[int, typer.Option(help="Maximum number of letters, the oldest first.", min=1)] = 50,
     url: Url = None,
     prefix: Prefix = DEFAULT_PREFIX,
     as_json: JsonFlag = False,
 ) -> None:
     """List the dead letters of a queue."""
-    with Queue(queue, url=url, prefix=prefix) as client:
+    with known_queue(queue, url, prefix) as client:
         letters = client.dead_letters.list(limit=limit)
     if as_json:
         show_json([asdict(letter) for letter in letters])
         return
     if not letters:
-        typer.echo(f"Queue {queue} has no dead letters; those of `oq worker --dead-letter-queue` would stand here.")
+        print_line(f"Queue {queue} has no dead letters; `oq worker --dead-letter-queue` adds them.")
         return
     show_table(
         ("letter", "name", "job", "written", "reason"),
         [
             [
                 letter.id,
-                escape(letter.name),
+                letter.name,
                 letter.original_job_id,
                 moment_text(letter.added_at),
-                escape(letter.failed_reason[:80]),
+                letter.failed_reason[:80],
             ]
             for letter in letters
         ],
@@ -71,7 +70,7 @@ def show(
     queue: QueueName, letter_id: LetterId, url: Url = None, prefix: Prefix = DEFAULT_PREFIX, as_json: JsonFlag = False
 ) -> None:
     """Show a dead letter: which job failed, with what data, and why."""
-    with Queue(queue, url=url, prefix=prefix) as client:
+    with known_queue(queue, url, prefix) as client:
         letter = client.dead_letters.find(letter_id)
     if letter is None:
         raise JobNotFoundError(queue, letter_id)
@@ -80,11 +79,9 @@ def show(
         return
     shown = asdict(letter) | {
         "added_at": time_text(letter.added_at),
-        "data": json.dumps(letter.data, ensure_ascii=False, default=str),
+        "data": dump(letter.data),
     }
-    show_fields(
-        {name.replace("_", " "): None if value is None else escape(str(value)) for name, value in shown.items()}
-    )
+    show_fields({name.replace("_", " "): None if value is None else str(value) for name, value in shown.items()})
 
 
 @verb(app, "replay")
@@ -92,7 +89,9 @@ def _replay(
     client: Queue,
     letter_id: Annotated[str | None, typer.Argument(help="The letter's id.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="All letters of the queue.")] = False,
-    count: Annotated[int, typer.Option(help="At most so many of all, the oldest first; 0 means every one.")] = 0,
+    count: Annotated[
+        int, typer.Option(help="With all: at most this many, the oldest first; 0 means every letter.")
+    ] = 0,
 ) -> Done:
     """Run dead jobs again, as new jobs with all their attempts."""
     if (letter_id is None) is not everything:

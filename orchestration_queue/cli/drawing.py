@@ -1,4 +1,4 @@
-"""Drawing a flow in a terminal: its levels from top to bottom, each node with its state and its times."""
+"""Draw a flow in a terminal: its levels from top to bottom, each node with its state and times."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Collection, Sequence
 from itertools import groupby
 
 from rich.console import Group, RenderableType
-from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from orchestration_queue.cli.common import STATE_COLORS
+from orchestration_queue.cli.common import STATE_COLORS, state_text
+from orchestration_queue.cli.text import clean, styled
 from orchestration_queue.client import FlowNode
 
 __all__ = ["graph", "mermaid", "span_text"]
@@ -29,7 +29,7 @@ _BAR = 8
 
 
 def span_text(seconds: float | None) -> str:
-    """A duration, short."""
+    """Format a duration briefly."""
     if seconds is None:
         return ""
     if seconds < 1:
@@ -44,7 +44,7 @@ def span_text(seconds: float | None) -> str:
 
 
 def graph(nodes: Sequence[FlowNode], critical: Collection[str]) -> RenderableType:
-    """The nodes by levels; those of the critical path are marked, and bars show how long each took."""
+    """Return the nodes by level, with the critical path marked and a bar for each duration."""
     longest = max((node.seconds or 0 for node in nodes), default=0)
     levels = groupby(sorted(nodes, key=lambda node: node.depth), key=lambda node: node.depth)
     parts: list[RenderableType] = []
@@ -57,7 +57,7 @@ def graph(nodes: Sequence[FlowNode], critical: Collection[str]) -> RenderableTyp
     parts.append(table)
     if reasons := [node for node in nodes if node.outcome == "failed" and node.failed_reason]:
         parts.append(Text())
-        parts += [Text.from_markup(f"[red]✘ {escape(n.name)}[/]  {escape(n.failed_reason or '')}") for n in reasons]
+        parts += [Text.assemble(styled(f"✘ {n.name}", "red"), "  ", clean(n.failed_reason or "")) for n in reasons]
     return Group(*parts)
 
 
@@ -65,25 +65,25 @@ def _row(node: FlowNode, level: str, is_critical: bool, longest: float) -> list[
     outcome = node.outcome or "gone"
     color = STATE_COLORS.get(outcome, "magenta")
     tries = f" ({node.attempts} tries)" if node.attempts > 1 else ""
-    name = escape(node.name) + _elements(node)
-    rule = "" if node.rule == "all_success" or not node.deps else f" [italic]({escape(str(node.rule))})[/]"
+    name = styled(f"┃ {node.name}", "bold yellow") if is_critical else styled(f"  {node.name}")
+    rule = "" if node.rule == "all_success" or not node.deps else f" ({node.rule})"
     return [
-        f"[dim]{level}[/]",
-        f"[bold yellow]┃ {name}[/]" if is_critical else f"  {name}",
-        f"[{color}]{_SIGNS.get(outcome, '·')} {outcome.replace('_', ' ')}{tries}[/]",
-        f"[dim]{span_text(node.waited)}[/]",
+        styled(level, "dim"),
+        Text.assemble(name, styled(_elements(node), "dim")),
+        state_text(outcome, f"{_SIGNS.get(outcome, '·')} {outcome.replace('_', ' ')}{tries}"),
+        styled(span_text(node.waited), "dim"),
         span_text(node.seconds),
-        f"[{'yellow' if is_critical else color}]{_bar(node.seconds, longest)}[/]",
-        f"[dim]{escape(_some(node.deps))}{rule}[/]",
+        styled(_bar(node.seconds, longest), "yellow" if is_critical else color),
+        Text.assemble(styled(_some(node.deps), "dim"), styled(rule, "dim italic")),
     ]
 
 
 def _elements(node: FlowNode) -> str:
-    """How many elements of a node that maps have ended, and of how many."""
+    """Return how many elements of a mapped node have ended, and the total."""
     if node.elements is None:
         return ""
     ended = sum(count for state, count in node.elements.items() if state in ("completed", "failed"))
-    return f" [dim]{ended}/{sum(node.elements.values())}[/]"
+    return f" {ended}/{sum(node.elements.values())}"
 
 
 def _bar(seconds: float | None, longest: float) -> str:
@@ -104,14 +104,22 @@ _FILLS = {
 
 
 def mermaid(nodes: Sequence[FlowNode]) -> str:
-    """The flow as a Mermaid flowchart, each node in the color of its state."""
+    """Return the flow as a Mermaid flowchart, each node in the color of its state."""
     ids = {node.name: f"n{place}" for place, node in enumerate(nodes)}
     lines = ["flowchart TD"]
     for node in nodes:
-        words = f"{node.name}<br/>{node.outcome or 'gone'}" + (f" {span_text(node.seconds)}" if node.seconds else "")
-        lines.append(f'  {ids[node.name]}["{words.replace(chr(34), "#quot;")}"]')
+        words = f"{_quoted(node.name)}<br/>{node.outcome or 'gone'}" + (
+            f" {span_text(node.seconds)}" if node.seconds else ""
+        )
+        lines.append(f'  {ids[node.name]}["{words}"]')
         lines += [f"  {ids[dep]} --> {ids[node.name]}" for dep in node.deps if dep in ids]
     for outcome, fill in _FILLS.items():
         if named := [ids[node.name] for node in nodes if node.outcome == outcome]:
             lines += [f"  classDef {outcome} fill:{fill}", f"  class {','.join(named)} {outcome}"]
     return "\n".join(lines)
+
+
+def _quoted(name: str) -> str:
+    """Return a name as Mermaid's text: without quotes, tags or line breaks."""
+    name = clean(name).replace("#", "#35;").replace("&", "#amp;")
+    return name.replace('"', "#quot;").replace("<", "#lt;").replace(">", "#gt;")

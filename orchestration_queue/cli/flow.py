@@ -1,4 +1,4 @@
-"""`oq flow`: look at flows, and steer them."""
+"""`oq flow`: show and control flows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typing import Annotated
 import typer
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
-from rich.markup import escape
 from rich.text import Text
 
 from orchestration_queue.cli import drawing
@@ -29,7 +28,8 @@ from orchestration_queue.cli.common import (
     state_text,
     time_text,
 )
-from orchestration_queue.cli.verbs import Done, verb
+from orchestration_queue.cli.text import print_line, styled
+from orchestration_queue.cli.verbs import Done, known_queue, verb
 from orchestration_queue.client import Flow, FlowNode, FlowProducer, FlowStatus, Queue
 from orchestration_queue.client.flow_status import critical_path
 from orchestration_queue.errors import StateError
@@ -53,7 +53,7 @@ def _noun() -> None:
 
 @contextmanager
 def _flow(queue: str, flow_id: str, url: str | None, prefix: str) -> Iterator[Flow]:
-    with Queue(queue, url=url, prefix=prefix) as client:
+    with known_queue(queue, url, prefix) as client:
         yield client.flows.get(flow_id)
 
 
@@ -61,13 +61,13 @@ def _flow(queue: str, flow_id: str, url: str | None, prefix: str) -> Iterator[Fl
 def ls(
     queue: QueueName,
     state: Annotated[FlowState | None, typer.Option(help="Only flows in this state.")] = None,
-    limit: Annotated[int, typer.Option(min=1, help="Look at no more than so many, the newest.")] = 50,
+    limit: Annotated[int, typer.Option(min=1, help="Maximum number of flows, the newest.")] = 50,
     url: Url = None,
     prefix: Prefix = DEFAULT_PREFIX,
     as_json: JsonFlag = False,
 ) -> None:
     """List a queue's flows, the newest first."""
-    with Queue(queue, url=url, prefix=prefix) as client:
+    with known_queue(queue, url, prefix) as client:
         flows = client.flows.list(state, limit=limit)
     if as_json:
         show_json([asdict(flow) for flow in flows])
@@ -76,9 +76,9 @@ def ls(
         ("flow", "name", "state", "nodes", "created", "finished"),
         [
             [
-                escape(flow.id),
-                escape(flow.name),
-                state_text(flow.state) + (" [dim]paused[/]" if flow.is_paused and not flow.state.is_final else ""),
+                flow.id,
+                flow.name,
+                _state(flow.state, is_paused=flow.is_paused and not flow.state.is_final),
                 str(flow.nodes),
                 moment_text(flow.created_at),
                 moment_text(flow.finished_at),
@@ -92,7 +92,7 @@ def ls(
 def show(
     queue: QueueName, flow_id: FlowId, url: Url = None, prefix: Prefix = DEFAULT_PREFIX, as_json: JsonFlag = False
 ) -> None:
-    """Show how a flow stands as a whole, and which chain of nodes took it so long."""
+    """Show a flow's state and progress, and its critical path."""
     with _flow(queue, flow_id, url, prefix) as flow:
         status, path = flow.status(), flow.critical_path()
     if as_json:
@@ -101,16 +101,18 @@ def show(
         return
     show_fields(
         {
-            "flow": escape(status.id),
-            "name": escape(status.name),
-            "state": state_text(status.state) + (" [dim]paused[/]" if status.is_paused else ""),
-            "stopped": escape(status.stopped or ""),
-            "nodes": ", ".join(f"{count} {state_text(name)}" for name, count in sorted(status.counts.items())),
+            "flow": status.id,
+            "name": status.name,
+            "state": _state(status.state, is_paused=status.is_paused),
+            "stopped": status.stopped,
+            "nodes": Text(", ").join(
+                Text.assemble(f"{count} ", state_text(name)) for name, count in sorted(status.counts.items())
+            ),
             "ended": f"{status.percent:.0f} %",
             "started": time_text(status.started_at),
             "finished": time_text(status.finished_at),
             "took": drawing.span_text(status.seconds),
-            "critical path": " → ".join(f"{escape(n.name)} ({drawing.span_text(n.seconds)})" for n in path),
+            "critical path": " → ".join(f"{n.name} ({drawing.span_text(n.seconds)})" for n in path),
         }
     )
 
@@ -126,7 +128,7 @@ def tree(
     as_json: JsonFlag = False,
 ) -> None:
     """Draw a flow's nodes, how far each is, how long it waited and took, and the critical path."""
-    with Queue(queue, url=url, prefix=prefix) as client:
+    with known_queue(queue, url, prefix) as client:
         try:
             flow = client.flows.get(flow_id)
         except StateError:
@@ -141,7 +143,7 @@ def tree(
     if as_json:
         show_json([node.to_dict() for node in nodes])
     elif mermaid:
-        typer.echo(drawing.mermaid(nodes))
+        print_line(drawing.mermaid(nodes), lines=True)
     else:
         console().print(_drawn(nodes, status))
 
@@ -153,10 +155,15 @@ def _drawn(nodes: list[FlowNode], status: FlowStatus | None) -> RenderableType:
         return drawn
     took = f", took {drawing.span_text(status.seconds)}" if status.seconds is not None else ""
     paused = ", paused" if status.is_paused and not status.state.is_final else ""
-    stopped = f", {escape(status.stopped)}" if status.stopped not in (None, status.state) else ""
-    title = f"[bold]{escape(status.id)}[/]  {state_text(status.state)}{paused}{stopped}, {status.percent:.0f} %{took}"
-    legend = Text.from_markup("[yellow]┃[/] [dim]critical path[/]") if path else Text("")
-    return Group(Text.from_markup(title), Text(""), drawn, legend)
+    stopped = f", {status.stopped}" if status.stopped not in (None, status.state) else ""
+    rest = styled(f"{paused}{stopped}, {status.percent:.0f} %{took}")
+    title = Text.assemble(styled(status.id, "bold"), "  ", state_text(status.state), rest)
+    legend = Text.assemble(("┃", "yellow"), (" critical path", "dim")) if path else Text("")
+    return Group(title, Text(""), drawn, legend)
+
+
+def _state(state: FlowState, *, is_paused: bool) -> Text:
+    return Text.assemble(state_text(state), (" paused" if is_paused else "", "dim"))
 
 
 def _watch(flow: Flow) -> None:
@@ -174,60 +181,60 @@ def _watch(flow: Flow) -> None:
 def retry(
     queue: QueueName, flow_id: FlowId, url: Url = None, prefix: Prefix = DEFAULT_PREFIX, as_json: JsonFlag = False
 ) -> None:
-    """Let the failed nodes run again, and those that did not run because of them."""
+    """Run the failed nodes again, and those that did not run because of them."""
     with _flow(queue, flow_id, url, prefix) as flow:
         names = flow.retry()
     if as_json:
         show_json(names)
     else:
-        typer.echo(_told(names, "runs again", "run again", f"No node of flow {flow_id} has failed."))
+        print_line(_sentence(names, "runs again", "run again", f"No node of flow {flow_id} has failed."))
 
 
 @app.command("cancel")
 def cancel(
     queue: QueueName,
     flow_id: FlowId,
-    reason: Annotated[str, typer.Option(help="Why, for those who look at it later.")] = "cancelled",
+    reason: Annotated[str, typer.Option(help="The reason, as `oq flow show` prints it.")] = "cancelled",
     yes: Yes = False,
     url: Url = None,
     prefix: Prefix = DEFAULT_PREFIX,
     as_json: JsonFlag = False,
 ) -> None:
-    """Withdraw everything of a flow that has not finished; what runs is stopped."""
+    """Cancel all unfinished nodes of a flow; running ones are stopped."""
     with _flow(queue, flow_id, url, prefix) as flow:
         ask(yes, f"Cancel flow {flow_id}?")
         names = flow.cancel(reason)
     if as_json:
         show_json(names)
     else:
-        typer.echo(_told(names, "is withdrawn", "are withdrawn", f"All nodes of flow {flow_id} had finished."))
+        print_line(_sentence(names, "is cancelled", "are cancelled", f"All nodes of flow {flow_id} had finished."))
 
 
 @verb(app, "pause")
 def _pause(client: Queue, flow_id: FlowId) -> Done:
-    """Start no more nodes of those that wait for others; what is ready or runs goes on."""
+    """Pause a flow: no more nodes become ready; ready and active ones go on."""
     client.flows.get(flow_id).pause()
-    then = f"let it go on with `oq flow resume {client.name} {flow_id}`"
+    then = f"resume it with `oq flow resume {client.name} {flow_id}`"
     return Done(f"Flow {flow_id} is paused; {then}.", {"id": flow_id, "paused": True})
 
 
 @verb(app, "resume")
 def _resume(client: Queue, flow_id: FlowId) -> Done:
-    """Let a paused flow go on."""
+    """Resume a paused flow."""
     client.flows.get(flow_id).resume()
     return Done(f"Flow {flow_id} goes on.", {"id": flow_id, "paused": False})
 
 
 @verb(app, "rm")
 def _rm(client: Queue, flow_id: FlowId, yes: Yes = False) -> Done:
-    """Remove a flow that does not run: all its jobs, and its record."""
+    """Remove a flow that is not running, with all its jobs."""
     flow = client.flows.get(flow_id)
     ask(yes, f"Remove flow {flow_id} with all its jobs?")
     flow.remove()
     return Done(f"Flow {flow_id} is removed.", {"id": flow_id, "removed": True})
 
 
-def _told(names: list[str], one: str, many: str, none: str) -> str:
+def _sentence(names: list[str], one: str, many: str, none: str) -> str:
     if not names:
         return none
     rest = f" and {len(names) - 5} more" if len(names) > 5 else ""

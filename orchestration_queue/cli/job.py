@@ -1,15 +1,13 @@
-"""`oq job`: add jobs, look at them, steer them."""
+"""`oq job`: add, show and follow jobs."""
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterable
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from orchestration_queue.cli.common import (
@@ -28,7 +26,8 @@ from orchestration_queue.cli.common import (
     state_text,
     time_text,
 )
-from orchestration_queue.cli.verbs import Done, verb
+from orchestration_queue.cli.text import clean, dump, print_line
+from orchestration_queue.cli.verbs import Done, known_queue, verb
 from orchestration_queue.client import Cancellation, Job, Queue
 from orchestration_queue.errors import PayloadError, StateError
 from orchestration_queue.options import JobOptions
@@ -40,7 +39,7 @@ __all__ = ["app"]
 app = typer.Typer(help="Jobs.", no_args_is_help=True)
 
 JobId = Annotated[str, typer.Argument(help="The job's id.")]
-_LOOK_AGAIN_S = 0.5
+_POLL_S = 0.5
 _LISTED = (
     JobState.ACTIVE,
     JobState.WAITING,
@@ -58,8 +57,8 @@ def add(
     name: Annotated[str, typer.Argument(help="What kind of job it is: the task's name.")],
     data: Annotated[str, typer.Option(help="The job's data, as JSON.")] = "{}",
     delay: Annotated[float, typer.Option(help="Start no earlier than this many seconds from now.")] = 0,
-    priority: Annotated[int, typer.Option(help="1 is the most urgent, 2048 the least; 0 stands outside.")] = 0,
-    attempts: Annotated[int, typer.Option(help="Tries in all.")] = 0,
+    priority: Annotated[int, typer.Option(help="From 1, the most urgent, to 2048; 0 for none.")] = 0,
+    attempts: Annotated[int, typer.Option(help="Maximum attempts.")] = 0,
     job_id: Annotated[str | None, typer.Option(help="Your own id: adding it twice adds it once.")] = None,
     wait: Annotated[float | None, typer.Option(help="Wait this many seconds for the result, and print it.")] = None,
     url: Url = None,
@@ -76,9 +75,9 @@ def add(
     if as_json:
         show_json(added)
     elif wait is not None:
-        typer.echo(json.dumps(added["result"], ensure_ascii=False))
+        typer.echo(dump(added["result"]))
     else:
-        typer.echo(f"Added job {job.id} to queue {queue}." if job.is_new else f"Job {job.id} was there already.")
+        print_line(f"Added job {job.id} to queue {queue}." if job.is_new else f"Job {job.id} was there already.")
 
 
 @app.command("show")
@@ -89,8 +88,8 @@ def show(
     prefix: Prefix = DEFAULT_PREFIX,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show a job: where it is, what it was given, what it returned, what it logged."""
-    with Queue(queue, url=url, prefix=prefix) as client:
+    """Show a job: its state, data, result and logs."""
+    with known_queue(queue, url, prefix) as client:
         job = client.get(job_id)
         logs = job.logs()
     if as_json:
@@ -107,13 +106,13 @@ def show(
             "finished": time_text(record.finished_at),
             "seconds": None if record.seconds is None else seconds_text(record.seconds),
             "attempts failed": f"{record.attempts_made} of {max(1, record.max_attempts)}",
-            "reason": _plain(record.failed_reason),
-            "progress": None if record.progress is None else _plain(json.dumps(record.progress, ensure_ascii=False)),
+            "reason": record.failed_reason,
+            "progress": None if record.progress is None else dump(record.progress),
             "data": _stored(job, "data"),
             "result": _stored(job, "returnvalue"),
-            "options": _plain(record.fields.get("opts")),
-            "waited for by": _plain(record.parent_id),
-            "logs": _plain("\n".join(logs)),
+            "options": record.fields.get("opts"),
+            "waited for by": record.parent_id,
+            "logs": "\n".join(clean(line) for line in logs),
         }
     )
 
@@ -123,13 +122,13 @@ def ls(
     queue: QueueName,
     state: Annotated[JobState | None, typer.Option(help="Only those in this state.")] = None,
     name: Annotated[str | None, typer.Option(help="Only jobs of this name.")] = None,
-    limit: Annotated[int, typer.Option(help="At most so many.", min=1)] = 50,
+    limit: Annotated[int, typer.Option(help="Maximum number of jobs.", min=1)] = 50,
     url: Url = None,
     prefix: Prefix = DEFAULT_PREFIX,
     as_json: JsonFlag = False,
 ) -> None:
-    """List jobs: those that run first, then those that are to run, and those that have ended."""
-    with Queue(queue, url=url, prefix=prefix) as client:
+    """List jobs: active first, then waiting and delayed, then finished."""
+    with known_queue(queue, url, prefix) as client:
         if name is None:
             jobs = _first_jobs(client, [state] if state else _LISTED, limit)
         else:
@@ -142,11 +141,11 @@ def ls(
         [
             [
                 job.id,
-                escape(job.record.name),
+                job.record.name,
                 state_text(job.record.state),
                 moment_text(job.record.added_at),
                 str(job.record.attempts_made),
-                escape((job.record.failed_reason or "")[:60]),
+                (job.record.failed_reason or "")[:60],
             ]
             for job in jobs
         ],
@@ -170,36 +169,43 @@ def watch(
     as_json: JsonFlag = False,
 ) -> None:
     """Follow a job until it ends: its progress, and each line that it logs."""
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[said]}"), TimeElapsedColumn())
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TextColumn("{task.fields[said]}", markup=False),
+        TimeElapsedColumn(),
+    )
     with (
-        Queue(queue, url=url, prefix=prefix) as client,
+        known_queue(queue, url, prefix) as client,
         Progress(*columns, console=Console(stderr=True), transient=True) as bars,
     ):
         job = client.get(job_id)
-        bar = bars.add_task(f"{job.record.name} {job_id}", total=None, said="")
+        bar = bars.add_task(clean(f"{job.record.name} {job_id}"), total=None, said="")
         told = 0
         while True:
             for line in (lines := job.logs(offset=told)):
-                bars.console.print(line, markup=False, highlight=False)
+                bars.console.print(clean(line, lines=True), markup=False, highlight=False)
             told += len(lines)
             record = job.refresh()
             percent, said = _progress(record.progress)
-            bars.update(bar, total=None if percent is None else 100, completed=percent or 0, said=said or record.state)
+            bars.update(
+                bar, total=None if percent is None else 100, completed=percent or 0, said=clean(said or record.state)
+            )
             if record.is_finished:
                 break
-            time.sleep(_LOOK_AGAIN_S)
+            time.sleep(_POLL_S)
     if as_json:
         show_json({"queue": queue, **_described(job)})
     else:
         seconds = "" if record.seconds is None else f" after {record.seconds:.2f} s"
         reason = f": {record.failed_reason}" if record.failed_reason else "."
-        typer.echo(f"Job {job_id} {record.state}{seconds}{reason}")
+        print_line(f"Job {job_id} {record.state}{seconds}{reason}")
     if record.state is JobState.FAILED:
         raise typer.Exit(1)
 
 
 def _progress(value: Any) -> tuple[float | None, str]:
-    """A percentage and a text, of whatever a handler may have reported."""
+    """Return a percentage and a text from the progress that a handler reported."""
     if isinstance(value, dict):
         percent, said = value.get("percent", value.get("progress")), value.get("text", value.get("message", ""))
     else:
@@ -214,13 +220,13 @@ def logs(
     queue: QueueName, job_id: JobId, url: Url = None, prefix: Prefix = DEFAULT_PREFIX, as_json: JsonFlag = False
 ) -> None:
     """Print what a job logged."""
-    with Queue(queue, url=url, prefix=prefix) as client:
+    with known_queue(queue, url, prefix) as client:
         lines = client.get(job_id).logs()
     if as_json:
         show_json(lines)
         return
     for line in lines:
-        typer.echo(line)
+        print_line(line, lines=True)
 
 
 @verb(app, "retry")
@@ -239,18 +245,18 @@ def _promote(client: Queue, job_id: JobId) -> Done:
 
 @verb(app, "cancel")
 def _cancel(client: Queue, job_id: JobId) -> Done:
-    """Stop a job: one that waits fails at once, one that runs as soon as its worker hears of it."""
+    """Cancel a job: a waiting one fails at once, a running one as soon as its worker is notified."""
     job = client.get(job_id)
     if job.record.is_finished:
         raise StateError(f"Job {job_id!r} of queue {client.name!r} has ended ({job.record.state}); nothing is stopped.")
     done = job.cancel()
-    happens = "is told to stop" if done is Cancellation.FLAGGED else "will not run"
-    return Done(f"Job {job_id} {happens}.", {"id": job_id, "revocation": done})
+    happens = "is notified to stop" if done is Cancellation.FLAGGED else "will not run"
+    return Done(f"Job {job_id} {happens}.", {"id": job_id, "cancellation": done})
 
 
 @verb(app, "rm")
 def _rm(client: Queue, job_id: JobId, yes: Yes = False) -> Done:
-    """Remove a job and all that is known of it."""
+    """Remove a job with its logs and results."""
     job = client.get(job_id)
     ask(yes, f"Remove job {job_id} ({job.record.name}, {job.record.state})?")
     return Done(f"Job {job_id} is removed.", {"id": job_id, "removed": job.remove()})
@@ -280,7 +286,7 @@ def _described(job: Job) -> dict[str, Any]:
 
 
 def _readable(job: Job, field: str) -> Any:
-    """A payload decoded, or as it is stored when another client's serializer wrote it."""
+    """Return a decoded payload, or the stored text when another client's serializer wrote it."""
     try:
         return job.record.data if field == "data" else job.record.result
     except PayloadError:
@@ -290,9 +296,4 @@ def _readable(job: Job, field: str) -> Any:
 def _stored(job: Job, field: str) -> str | None:
     if field not in job.record.fields:
         return None
-    return _plain(json.dumps(_readable(job, field), ensure_ascii=False, default=str))
-
-
-def _plain(words: str | None) -> str | None:
-    """Text in which nothing is taken for markup."""
-    return None if words is None else escape(words)
+    return dump(_readable(job, field))

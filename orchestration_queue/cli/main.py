@@ -1,4 +1,4 @@
-"""The command's entry: its nouns, and what becomes of errors."""
+"""The command's entry point: its nouns, and how errors end."""
 
 from __future__ import annotations
 
@@ -25,6 +25,8 @@ from orchestration_queue.cli import (
     worker,
 )
 from orchestration_queue.cli.common import fail
+from orchestration_queue.cli.targets import TargetImportError
+from orchestration_queue.cli.text import clean
 from orchestration_queue.errors import OrchestrationQueueError, ServerError, StateError, TransportError, UsageError
 
 __all__ = ["app", "main"]
@@ -40,12 +42,14 @@ _EXIT_CODES: tuple[tuple[type[Exception], int], ...] = (
 
 
 class _Commands(TyperGroup):
-    """The commands; whatever a user can mend ends in one sentence and an exit code that says whose turn it is."""
+    """The commands; errors that a user can repair end in one sentence and an exit code by kind."""
 
     def main(self, *args: Any, **options: Any) -> NoReturn:
         try:
             code = super().main(*args, **{**options, "prog_name": "oq", "standalone_mode": False})
         except (OrchestrationQueueError, TimeoutError) as error:
+            if isinstance(error, TargetImportError) and error.frames:
+                typer.echo(clean(error.frames, lines=True), err=True, nl=False)
             fail(str(error))
             sys.exit(next(code for kind, code in _EXIT_CODES if isinstance(error, kind)))
         except typer.Abort:
@@ -60,7 +64,7 @@ class _Commands(TyperGroup):
 
 
 def _explain(error: Any) -> None:
-    """Say in one sentence what is wrong with a command line; without any command, show the help."""
+    """Print in one sentence what is wrong with a command line; without any command, show the help."""
     context = getattr(error, "ctx", None)
     if type(error).__name__ == "NoArgsIsHelpError":
         error.show()
@@ -91,7 +95,7 @@ def _options(
         "--version",
         callback=_show_version,
         is_eager=True,
-        allow_from_autoenv=False,  # OQ_VERSION may well say which version is installed somewhere
+        allow_from_autoenv=False,  # OQ_VERSION often names an installed version
         help="Print the version.",
     ),
 ) -> None:

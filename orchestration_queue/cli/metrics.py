@@ -24,7 +24,8 @@ QueueMetrics: TypeAlias = Annotated[
     bool, typer.Option(envvar="OQ_QUEUE_METRICS", help="Show there how full the queues are, too.")
 ]
 MetricsQueue: TypeAlias = Annotated[
-    list[str] | None, typer.Option(help="Show there how full this queue is, whoever serves it; can be repeated.")
+    list[str] | None,
+    typer.Option(help="Show there how full this queue is, whichever worker serves it; can be repeated."),
 ]
 
 _SOON = timedelta(seconds=1)
@@ -67,7 +68,7 @@ def endpoint(
         metrics.watch(worker)
     with ExitStack() as stack:
         if queues:
-            # A connection that soon gives up: whoever collects metrics waits a few seconds.
+            # A connection that gives up early: scrapers wait only a few seconds.
             connection = stack.enter_context(Connection.open(url, connect_timeout=_SOON))
             shown = [Queue(name, connection=connection, prefix=prefix) for name in queues]
             QueueCollector(shown, metrics.registry)

@@ -1,8 +1,7 @@
-"""`oq workers`, `oq events` and `oq top`: what happens right now."""
+"""`oq workers`, `oq events` and `oq top`: the present state."""
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -12,10 +11,11 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.live import Live
-from rich.markup import escape
 from rich.table import Table
 
 from orchestration_queue.cli.common import JsonFlag, Prefix, QueueName, Url, console, moment_text, show_json, show_table
+from orchestration_queue.cli.text import dump, styled
+from orchestration_queue.cli.verbs import known_queue
 from orchestration_queue.client import JobCounts, Queue
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 from orchestration_queue.server import Connection
@@ -26,7 +26,7 @@ __all__ = ["events", "top", "workers"]
 
 def workers(queue: QueueName, url: Url = None, prefix: Prefix = DEFAULT_PREFIX, as_json: JsonFlag = False) -> None:
     """List the workers of a queue that are alive."""
-    with Queue(queue, url=url, prefix=prefix) as client:
+    with known_queue(queue, url, prefix) as client:
         found = client.workers()
     if as_json:
         show_json([asdict(worker) for worker in found])
@@ -36,7 +36,7 @@ def workers(queue: QueueName, url: Url = None, prefix: Prefix = DEFAULT_PREFIX, 
         [
             [
                 worker.id,
-                escape(worker.host),
+                worker.host,
                 str(worker.pid),
                 moment_text(worker.started_at),
                 str(worker.active_jobs),
@@ -51,7 +51,7 @@ def events(
     after: Annotated[
         str, typer.Option(help="Start after the event of this id; 0-0: with the oldest, $: with the next.")
     ] = "$",
-    limit: Annotated[int | None, typer.Option(help="Leave after so many; default on Ctrl-C.", min=1)] = None,
+    limit: Annotated[int | None, typer.Option(help="Leave after this many; default on Ctrl-C.", min=1)] = None,
     url: Url = None,
     prefix: Prefix = DEFAULT_PREFIX,
 ) -> None:
@@ -59,12 +59,12 @@ def events(
     with Queue(queue, url=url, prefix=prefix) as client, client.events(after) as heard:
         for event in islice(heard, limit):
             said = {"id": event.id, "at": event.at.isoformat(), "type": event.type, "job_id": event.job_id}
-            typer.echo(json.dumps(said | dict(event.fields), ensure_ascii=False))
+            typer.echo(dump(said | dict(event.fields)))
 
 
 @dataclass(frozen=True, slots=True)
 class _Snapshot:
-    """What one look at a queue saw."""
+    """What was read of a queue at one time."""
 
     at_s: float
     counts: JobCounts
@@ -85,12 +85,12 @@ def _take_snapshot(queue: Queue) -> _Snapshot:
 
 def top(
     interval: Annotated[float, typer.Option(help="Seconds between two rounds.", min=0.1)] = 1.0,
-    rounds: Annotated[int | None, typer.Option(help="Leave after so many; default on Ctrl-C.", min=1)] = None,
+    rounds: Annotated[int | None, typer.Option(help="Leave after this many; default on Ctrl-C.", min=1)] = None,
     url: Url = None,
     prefix: Prefix = DEFAULT_PREFIX,
     as_json: JsonFlag = False,
 ) -> None:
-    """Watch all queues: how full, how fast, how late. New queues are looked for every tenth time."""
+    """Watch all queues: how full, how fast, how late. New queues are searched for every tenth round."""
     with Connection.open(url) as connection, Live(console=Console(), auto_refresh=False, transient=True) as live:
         queues: dict[str, Queue] = {}
         before: dict[str, _Snapshot] = {}
@@ -101,7 +101,7 @@ def top(
                 queues = {name: Queue(name, connection=connection, prefix=prefix) for name in names}
             now = {name: _take_snapshot(queue) for name, queue in queues.items()}
             if as_json:
-                typer.echo(json.dumps(_facts(now, before)))
+                typer.echo(dump(_facts(now, before)))
             else:
                 table = _table(now, before)
                 live.update(table, refresh=True)
@@ -113,22 +113,22 @@ def top(
         console().print(table)
 
 
-def _rate(look: _Snapshot, before: _Snapshot | None) -> float | None:
-    if before is None or before is look:
+def _rate(snapshot: _Snapshot, before: _Snapshot | None) -> float | None:
+    if before is None or before is snapshot:
         return None
-    return max(0, look.ended - before.ended) / (look.at_s - before.at_s)
+    return max(0, snapshot.ended - before.ended) / (snapshot.at_s - before.at_s)
 
 
 def _facts(now: Mapping[str, _Snapshot], before: Mapping[str, _Snapshot]) -> list[dict[str, object]]:
     return [
         {
             "queue": name,
-            **asdict(look.counts),
-            "ended_per_s": _rate(look, before.get(name)),
-            "oldest_ready_s": look.oldest_s,
-            "paused": look.is_paused,
+            **asdict(snapshot.counts),
+            "ended_per_s": _rate(snapshot, before.get(name)),
+            "oldest_ready_s": snapshot.oldest_s,
+            "paused": snapshot.is_paused,
         }
-        for name, look in now.items()
+        for name, snapshot in now.items()
     ]
 
 
@@ -138,17 +138,17 @@ def _table(now: Mapping[str, _Snapshot], before: Mapping[str, _Snapshot]) -> Tab
     for column in ("waiting", "active", "delayed", "failed", "ended/s", "oldest"):
         table.add_column(column, justify="right")
     table.add_column("")
-    for name, look in now.items():
-        rate = _rate(look, before.get(name))
-        counts = look.counts
+    for name, snapshot in now.items():
+        rate = _rate(snapshot, before.get(name))
+        counts = snapshot.counts
         table.add_row(
-            name,
+            styled(name),
             str(counts.waiting),
-            f"[cyan]{counts.active}[/]" if counts.active else "0",
+            styled(str(counts.active), "cyan" if counts.active else ""),
             str(counts.delayed),
-            f"[red]{counts.failed}[/]" if counts.failed else "0",
+            styled(str(counts.failed), "red" if counts.failed else ""),
             "-" if rate is None else f"{rate:.0f}",
-            "-" if look.oldest_s is None else f"{look.oldest_s:.0f} s",
-            "[yellow]paused[/]" if look.is_paused else "",
+            "-" if snapshot.oldest_s is None else f"{snapshot.oldest_s:.0f} s",
+            styled("paused" if snapshot.is_paused else "", "yellow"),
         )
     return table

@@ -1,4 +1,4 @@
-"""`oq queue`: which queues there are, how full, and what can be done to a whole queue."""
+"""`oq queue`: list, show and control whole queues."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from orchestration_queue.cli.common import (
     show_table,
     time_text,
 )
-from orchestration_queue.cli.verbs import Done, counted, verb
+from orchestration_queue.cli.verbs import Done, counted, known_queue, verb
 from orchestration_queue.client import Queue
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 from orchestration_queue.server import Connection
@@ -54,8 +54,8 @@ def ls(url: Url = None, prefix: Prefix = DEFAULT_PREFIX, as_json: JsonFlag = Fal
 
 @app.command("show")
 def show(queue: QueueName, url: Url = None, prefix: Prefix = DEFAULT_PREFIX, as_json: JsonFlag = False) -> None:
-    """Show a queue: its jobs by state, how long the oldest waits, its limits and workers."""
-    with Queue(queue, url=url, prefix=prefix) as client:
+    """Show a queue: its jobs by state, the oldest ready job, its limits and workers."""
+    with known_queue(queue, url, prefix) as client:
         limit = client.global_rate_limit()
         shown = {
             "queue": queue,
@@ -74,25 +74,26 @@ def show(queue: QueueName, url: Url = None, prefix: Prefix = DEFAULT_PREFIX, as_
     show_fields({name.replace("_", " "): None if value is None else str(value) for name, value in shown.items()})
 
 
-@verb(app, "pause")
+@verb(app, "pause", may_create=True)
 def _pause(client: Queue) -> Done:
-    """Let workers take no more jobs; those that run go on."""
+    """Pause a queue: workers take no more jobs; active ones go on."""
     client.pause()
     return Done(f"Queue {client.name} is paused.", {"paused": True})
 
 
 @verb(app, "resume")
 def _resume(client: Queue) -> Done:
-    """Let workers take jobs again."""
+    """Resume a paused queue."""
     client.resume()
     return Done(f"Queue {client.name} is running.", {"paused": False})
 
 
 @verb(app, "retry")
 def _retry(
-    client: Queue, count: Annotated[int, typer.Option(help="At most so many, the oldest first; 0 means all.")] = 0
+    client: Queue,
+    count: Annotated[int, typer.Option(help="Maximum number of jobs, the oldest first; 0 means all.")] = 0,
 ) -> Done:
-    """Give failed jobs all their attempts again."""
+    """Retry failed jobs with all their attempts."""
     retried = client.retry_jobs(count or None)
     return Done(f"To run again: {counted(retried, 'job')}.", {"retried": retried})
 
@@ -100,10 +101,10 @@ def _retry(
 @verb(app, "drain")
 def _drain(
     client: Queue,
-    delayed: Annotated[bool, typer.Option("--delayed", help="Those that are due later, too.")] = False,
+    delayed: Annotated[bool, typer.Option("--delayed", help="Remove delayed jobs as well.")] = False,
     yes: Yes = False,
 ) -> Done:
-    """Remove every job that waits."""
+    """Remove all waiting jobs."""
     ask(yes, f"Remove all waiting jobs of queue {client.name}?")
     removed = client.drain(delayed=delayed)
     return Done(f"Removed {counted(removed, 'job')}.", {"removed": removed})
@@ -112,9 +113,9 @@ def _drain(
 @verb(app, "clean")
 def _clean(
     client: Queue,
-    older_than: Annotated[float, typer.Option(help="Only what ended longer ago than so many seconds.")] = 0,
+    older_than: Annotated[float, typer.Option(help="Only jobs that ended more than this many seconds ago.")] = 0,
     state: Annotated[Literal["completed", "failed"], typer.Option(help="Which finished jobs.")] = "completed",
-    limit: Annotated[int, typer.Option(help="At most so many.")] = 1000,
+    limit: Annotated[int, typer.Option(help="Maximum number of jobs.")] = 1000,
     yes: Yes = False,
 ) -> Done:
     """Remove finished jobs, the oldest first."""
@@ -126,7 +127,7 @@ def _clean(
 @verb(app, "obliterate")
 def _obliterate(
     client: Queue,
-    force: Annotated[bool, typer.Option("--force", help="Even while jobs run.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Remove it even while jobs are active.")] = False,
     yes: Yes = False,
 ) -> Done:
     """Remove a queue with all that belongs to it."""

@@ -1,4 +1,4 @@
-"""`oq worker --reload`: start the worker anew whenever code changes. For development."""
+"""`oq worker --reload`: restart the worker whenever code changes. For development."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ _logger = logging.getLogger(__name__)
 
 
 def run_with_reload(arguments: Sequence[str], directory: Path) -> int:
-    """Run `oq` in a process of its own, and anew whenever a Python file below the directory has changed.
+    """Run `oq` in a process of its own, restarted whenever a Python file below the directory changes.
 
-    What runs is told to stop first, and finishes its jobs. If it fails, the next change starts it again.
+    The process is asked to stop first and finishes its jobs. If it fails, the next change starts it again.
 
     Args:
         arguments: What follows `oq`.
         directory: What to watch.
 
     Returns:
-        The exit code of the last process, once this one was told to stop by SIGTERM or SIGINT.
+        The exit code of the last process, once this one was stopped by SIGTERM or SIGINT.
 
     Raises:
         UsageError: The package watchfiles is missing.
@@ -51,7 +51,7 @@ def run_with_reload(arguments: Sequence[str], directory: Path) -> int:
         signal.signal(number, stop)
     for changes in watch(directory, watch_filter=PythonFilter(), stop_event=told, raise_interrupt=False):
         changed = ", ".join(sorted({os.path.relpath(path, directory) for _, path in changes}))
-        _logger.info("Starting anew, because of a change in %s", changed)
+        _logger.info("Restarting after a change in %s", changed)
         running.terminate()
         running.wait()
         if told.is_set():

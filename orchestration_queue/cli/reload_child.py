@@ -1,4 +1,4 @@
-"""`oq` in a process that somebody watches: it is told to stop when the watching process ends, however that ends."""
+"""Run `oq` as a watched process, which is stopped when the watching process ends for any reason."""
 
 from __future__ import annotations
 

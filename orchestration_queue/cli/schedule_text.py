@@ -1,20 +1,20 @@
-"""How schedulers are told of, to people and to programs."""
+"""Descriptions of schedulers, for people and for programs."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any
 
-from rich.markup import escape
+from rich.text import Text
 
+from orchestration_queue.cli.text import Cell, dump, styled
 from orchestration_queue.protocol.operations.schedule_entries import PastRun
 from orchestration_queue.schedules import SchedulerEntry
 from orchestration_queue.schedules.cron import find_zone
 from orchestration_queue.server.clock import now_ms
 
-__all__ = ["day_and_time", "described", "fields", "rhythm", "standing", "time_there", "why_none"]
+__all__ = ["day_and_time", "described", "fields", "rhythm", "state_of", "time_there", "why_none"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _OVERDUE_MS = 60_000
@@ -22,7 +22,7 @@ _OUTCOMES = {"fired": "green", "missed": "red"}
 
 
 def _at(at_ms: int | None, zone: tzinfo = UTC) -> datetime | None:
-    """A time of the wire; None for none, and for one beyond the calendar."""
+    """Read a time of the wire; None when absent or beyond the calendar."""
     try:
         return (_EPOCH + timedelta(milliseconds=at_ms)).astimezone(zone) if at_ms else None
     except OverflowError:
@@ -30,18 +30,18 @@ def _at(at_ms: int | None, zone: tzinfo = UTC) -> datetime | None:
 
 
 def day_and_time(at: datetime) -> str:
-    """A time with its day of the week, as cron patterns care for that; in UTC without the offset."""
+    """Format a time with its day of the week, which cron patterns use; in UTC without the offset."""
     return f"{at:%a %Y-%m-%d %H:%M:%S}" if at.tzinfo is UTC else f"{at:%a} {at.isoformat(' ', 'seconds')}"
 
 
 def time_there(entry: SchedulerEntry, at_ms: int | None) -> str | None:
-    """A time by the clock of the scheduler's zone."""
+    """Format a time by the clock of the scheduler's zone."""
     at = _at(at_ms, find_zone(entry.timing.tz) or UTC)
     return None if at is None else day_and_time(at)
 
 
 def rhythm(entry: SchedulerEntry) -> str:
-    """When it runs, in short."""
+    """Return when it runs, in short."""
     timing = entry.timing
     if timing.pattern:
         return f"{timing.pattern} (either day)" if timing.day_or else timing.pattern
@@ -54,26 +54,26 @@ def _span(span_ms: int) -> str:
     return str(timedelta(milliseconds=span_ms))
 
 
-def standing(entry: SchedulerEntry) -> str:
-    """What is remarkable about it at this moment."""
+def state_of(entry: SchedulerEntry) -> Text:
+    """Return its state when it is worth noting, else nothing."""
     if entry.is_paused:
-        return "[yellow]paused[/]"
+        return styled("paused", "yellow")
     if entry.queued:
-        return "[cyan]a run queued[/]"
+        return styled("a run queued", "cyan")
     if entry.waits_for_completion:
-        return "[cyan]running[/]"
-    return "[red]overdue[/]" if entry.next_run < now_ms() - _OVERDUE_MS else ""
+        return styled("running", "cyan")
+    return styled("overdue" if entry.next_run < now_ms() - _OVERDUE_MS else "", "red")
 
 
 def why_none(entry: SchedulerEntry) -> str:
-    """Why no run of it is planned."""
+    """Return why none of its runs is planned."""
     if entry.is_paused:
         return "it is paused"
     return "that is decided when its job ends" if entry.waits_for_completion else "it is over"
 
 
 def described(name: str, entry: SchedulerEntry) -> dict[str, Any]:
-    """A scheduler for programs; durations in seconds."""
+    """Describe a scheduler for programs; durations are in seconds."""
     timing, policies = entry.timing, entry.policies
     return {
         "name": name,
@@ -103,16 +103,16 @@ def _seconds(span_ms: int | None) -> float | None:
     return None if span_ms is None else span_ms / 1000
 
 
-def fields(queue: str, name: str, entry: SchedulerEntry, history: Sequence[PastRun]) -> dict[str, Any]:
-    """A scheduler for people: what :func:`show_fields` takes."""
+def fields(queue: str, name: str, entry: SchedulerEntry, history: Sequence[PastRun]) -> dict[str, Cell | None]:
+    """Describe a scheduler for people, as :func:`show_fields` takes it."""
     policies, options = entry.policies, entry.job_options
     next_run, last_run = _at(entry.next_run), _at(entry.last_run)
     bound = f", the latest {policies.missed_max}" if policies.missed == "fire_all" else ""
     return {
-        "scheduler": escape(f"{name} of queue {queue}"),
-        "runs": escape(rhythm(entry)),
-        "zone": escape(entry.timing.tz or "UTC"),
-        "state": standing(entry),
+        "scheduler": f"{name} of queue {queue}",
+        "runs": rhythm(entry),
+        "zone": entry.timing.tz or "UTC",
+        "state": state_of(entry),
         "next run": time_there(entry, entry.next_run),
         "in UTC": None if next_run is None else day_and_time(next_run),
         "last run": None if last_run is None else time_there(entry, entry.last_run),
@@ -122,18 +122,16 @@ def fields(queue: str, name: str, entry: SchedulerEntry, history: Sequence[PastR
         "jitter": f"up to {_span(policies.jitter_ms)}" if policies.jitter_ms else None,
         "missed runs": policies.missed + bound,
         "overlap": str(policies.overlap),
-        "last job": escape(entry.last_job or ""),
-        "makes job": escape(entry.job_name(name)),
-        "data": _json(entry.template["data"]) if "data" in entry.template else None,
-        "options": _json(options) if options else None,
-        "history": "\n".join(_past(entry, run) for run in history),
+        "last job": entry.last_job,
+        "makes job": entry.job_name(name),
+        "data": dump(entry.template["data"]) if "data" in entry.template else None,
+        "options": dump(options) if options else None,
+        "history": Text("\n").join(_past(entry, run) for run in history),
     }
 
 
-def _json(value: object) -> str:
-    return escape(json.dumps(value, ensure_ascii=False))
-
-
-def _past(entry: SchedulerEntry, run: PastRun) -> str:
+def _past(entry: SchedulerEntry, run: PastRun) -> Text:
     color = _OUTCOMES.get(run.outcome, "yellow")
-    return f"{time_there(entry, run.due_ms)}  [{color}]{escape(run.outcome)}[/]  {escape(run.job_id)}".rstrip()
+    return Text.assemble(
+        time_there(entry, run.due_ms) or "", "  ", styled(run.outcome, color), "  ", styled(run.job_id)
+    )

@@ -1,4 +1,4 @@
-"""`oq scheduler`: set repeatable jobs, look at them, and steer them."""
+"""`oq scheduler`: set repeatable jobs, read and control them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
 
 from orchestration_queue.cli import schedule_text
 from orchestration_queue.cli.common import (
@@ -20,14 +19,15 @@ from orchestration_queue.cli.common import (
     Url,
     Yes,
     ask,
-    named_object,
     parsed_json,
     show_fields,
     show_json,
     show_table,
 )
 from orchestration_queue.cli.drawing import span_text
-from orchestration_queue.cli.verbs import Done, verb
+from orchestration_queue.cli.targets import named_object
+from orchestration_queue.cli.text import print_line, styled
+from orchestration_queue.cli.verbs import Done, known_queue, verb
 from orchestration_queue.client import JobSchedulers, Queue
 from orchestration_queue.errors import ScheduleError, StateError, UsageError
 from orchestration_queue.flows import Dag
@@ -55,7 +55,7 @@ SchedulerName = Annotated[str, typer.Argument(metavar="NAME", help="The schedule
 
 
 class Missed(StrEnum):
-    """What becomes of runs that nobody made in time."""
+    """How runs that were not made in time are handled."""
 
     FIRE_ONCE = "fire_once"
     SKIP = "skip"
@@ -68,17 +68,17 @@ def _noun() -> None:
 
 
 @contextmanager
-def _standing(queue: str, name: str, url: str | None, prefix: str) -> Iterator[tuple[JobSchedulers, SchedulerEntry]]:
-    """The schedulers of a queue, and the entry of one that has to be there."""
-    with JobSchedulers(queue, url=url, prefix=prefix) as schedulers:
-        yield schedulers, schedulers.get(name)
+def _scheduler(queue: str, name: str, url: str | None, prefix: str) -> Iterator[tuple[JobSchedulers, SchedulerEntry]]:
+    """Open the schedulers of a queue, with the entry of one that must exist."""
+    with known_queue(queue, url, prefix) as client:
+        yield client.schedulers, client.schedulers.get(name)
 
 
 @app.command("ls")
 def ls(queue: QueueName, url: Url = None, prefix: Prefix = DEFAULT_PREFIX, as_json: JsonFlag = False) -> None:
     """List a queue's schedulers, and when each runs next by the clock of its zone."""
-    with JobSchedulers(queue, url=url, prefix=prefix) as schedulers:
-        entries = schedulers.list()
+    with known_queue(queue, url, prefix) as client:
+        entries = client.schedulers.list()
     if as_json:
         show_json([schedule_text.described(name, entry) for name, entry in entries.items()])
         return
@@ -86,12 +86,12 @@ def ls(queue: QueueName, url: Url = None, prefix: Prefix = DEFAULT_PREFIX, as_js
         ("scheduler", "runs", "zone", "next run", "made", ""),
         [
             [
-                escape(name),
-                escape(schedule_text.rhythm(entry)),
-                escape(entry.timing.tz or "UTC"),
+                name,
+                schedule_text.rhythm(entry),
+                entry.timing.tz or "UTC",
                 schedule_text.time_there(entry, entry.next_run) or "",
                 str(entry.iteration_count),
-                schedule_text.standing(entry),
+                schedule_text.state_of(entry),
             ]
             for name, entry in entries.items()
         ],
@@ -103,7 +103,7 @@ def show(
     queue: QueueName, name: SchedulerName, url: Url = None, prefix: Prefix = DEFAULT_PREFIX, as_json: JsonFlag = False
 ) -> None:
     """Show a scheduler: when it runs, what it makes, and what became of its last runs."""
-    with _standing(queue, name, url, prefix) as (schedulers, entry):
+    with _scheduler(queue, name, url, prefix) as (schedulers, entry):
         history = schedulers.history(name)
     if as_json:
         show_json({**schedule_text.described(name, entry), "history": [asdict(run) for run in history]})
@@ -122,15 +122,15 @@ def add(
     day_or: Annotated[bool, typer.Option("--day-or", help="Day of month or of week is enough.")] = False,
     start: Annotated[str | None, typer.Option(help="No run before this time, in ISO 8601.")] = None,
     end: Annotated[str | None, typer.Option(help="No run after this time.")] = None,
-    limit: Annotated[int | None, typer.Option(help="Make so many jobs.")] = None,
+    limit: Annotated[int | None, typer.Option(help="End after this many jobs.")] = None,
     jitter: Annotated[float, typer.Option(help="Make each run up to this many seconds later.")] = 0,
-    missed: Annotated[Missed, typer.Option(help="What becomes of late runs.")] = Missed.FIRE_ONCE,
-    missed_max: Annotated[int | None, typer.Option(help="Of fire_all: the latest so many.")] = None,
+    missed: Annotated[Missed, typer.Option(help="How late runs are handled.")] = Missed.FIRE_ONCE,
+    missed_max: Annotated[int | None, typer.Option(help="With fire_all: at most this many, the latest.")] = None,
     overlap: Annotated[Overlap, typer.Option(help="While the last job has not ended.")] = Overlap.ALLOW,
     job: Annotated[str | None, typer.Option(help="The jobs' name; default the scheduler's.")] = None,
     data: Annotated[str | None, typer.Option(help="The jobs' data, as JSON.")] = None,
-    priority: Annotated[int, typer.Option(help="1 is the most urgent, 2048 the least; 0 stands outside.")] = 0,
-    attempts: Annotated[int, typer.Option(help="Tries of each job in all.")] = 0,
+    priority: Annotated[int, typer.Option(help="From 1, the most urgent, to 2048; 0 for none.")] = 0,
+    attempts: Annotated[int, typer.Option(help="Maximum attempts of each job.")] = 0,
     flow: Annotated[
         str | None, typer.Option(metavar="MODULE:DAG", help="Submit this flow in each run, rather than add a job.")
     ] = None,
@@ -138,7 +138,7 @@ def add(
     prefix: Prefix = DEFAULT_PREFIX,
     as_json: JsonFlag = False,
 ) -> None:
-    """Set a scheduler, or set it anew. One of the first three options says when it runs."""
+    """Set or replace a scheduler. One of the first three options says when it runs."""
     bounds: dict[str, Any] = {"start": _instant("start", start, tz), "end": _instant("end", end, tz), "limit": limit}
     policies = {"jitter": jitter, "missed": _missed(missed, missed_max), "overlap": overlap}
     schedule = _schedule(cron, every, after, tz, day_or, {**bounds, **policies})
@@ -155,9 +155,9 @@ def add(
     if as_json:
         show_json(schedule_text.described(name, entry))
     elif entry.is_paused:
-        typer.echo(f"Scheduler {name} is still paused; let it go on with `oq scheduler resume {queue} {name}`.")
+        print_line(f"Scheduler {name} is still paused; resume it with `oq scheduler resume {queue} {name}`.")
     else:
-        typer.echo(f"Scheduler {name} runs next at {schedule_text.time_there(entry, entry.next_run)}.")
+        print_line(f"Scheduler {name} runs next at {schedule_text.time_there(entry, entry.next_run)}.")
 
 
 def _schedule(
@@ -204,21 +204,21 @@ def _missed(mode: Missed, most: int | None) -> MissedRuns:
 
 
 def _instant(option: str, words: str | None, tz: str | None) -> datetime | None:
-    """A time in ISO 8601; without an offset, by the clock of the schedule's zone."""
+    """Parse a time in ISO 8601; without an offset, by the clock of the schedule's zone."""
     if words is None:
         return None
     try:
         at = datetime.fromisoformat(words)
     except ValueError:
         raise ScheduleError(
-            f"--{option} {words!r} is no time in ISO 8601; write it like 2030-01-31T06:00+01:00."
+            f"--{option} {words!r} is not a time in ISO 8601; write it like 2030-01-31T06:00+01:00."
         ) from None
     return at if at.tzinfo else at.replace(tzinfo=known_zone(tz))
 
 
 @verb(app, "rm")
 def _rm(client: Queue, name: SchedulerName, yes: Yes = False) -> Done:
-    """Remove a scheduler; jobs that it has made stay."""
+    """Remove a scheduler; jobs that it made are kept."""
     client.schedulers.get(name)
     ask(yes, f"Remove scheduler {name}?")
     is_removed = client.schedulers.remove(name)
@@ -227,15 +227,15 @@ def _rm(client: Queue, name: SchedulerName, yes: Yes = False) -> Done:
 
 @verb(app, "pause")
 def _pause(client: Queue, name: SchedulerName) -> Done:
-    """Let a scheduler make no jobs until it is resumed."""
+    """Pause a scheduler: it makes no jobs until it is resumed."""
     entry = client.schedulers.pause(name)
-    then = f"let it go on with `oq scheduler resume {client.name} {name}`"
+    then = f"resume it with `oq scheduler resume {client.name} {name}`"
     return Done(f"Scheduler {name} is paused; {then}.", schedule_text.described(name, entry))
 
 
 @verb(app, "resume")
 def _resume(client: Queue, name: SchedulerName) -> Done:
-    """Let a paused scheduler go on; what was due meanwhile is left out."""
+    """Resume a paused scheduler; runs that were due meanwhile are skipped."""
     entry = client.schedulers.resume(name)
     run = schedule_text.time_there(entry, entry.next_run)
     then = f"runs next at {run}" if run else "goes on when its job has ended"
@@ -246,10 +246,10 @@ def _resume(client: Queue, name: SchedulerName) -> Done:
 def run(
     queue: QueueName, name: SchedulerName, url: Url = None, prefix: Prefix = DEFAULT_PREFIX, as_json: JsonFlag = False
 ) -> None:
-    """Make one run at once, beside those that are planned."""
-    with JobSchedulers(queue, url=url, prefix=prefix) as schedulers:
-        job = schedulers.run_now(name)
-        entry = None if job else schedulers.find(name)
+    """Make one run now, in addition to the planned ones."""
+    with known_queue(queue, url, prefix) as client:
+        job = client.schedulers.run_now(name)
+        entry = None if job else client.schedulers.find(name)
     if job is None and not (entry and entry.queued):
         raise StateError(
             f"Scheduler {name!r} made no job, because that of the run before has not ended and it lets none overlap; "
@@ -258,9 +258,9 @@ def run(
     if as_json:
         show_json({"queue": queue, "scheduler": name, "id": job.id if job else None, "is_queued": job is None})
     elif job is None:
-        typer.echo(f"Scheduler {name} makes a job as soon as that of the run before has ended.")
+        print_line(f"Scheduler {name} makes a job as soon as that of the run before has ended.")
     else:
-        typer.echo(f"Scheduler {name} made job {job.id}.")
+        print_line(f"Scheduler {name} made job {job.id}.")
 
 
 @app.command("next")
@@ -272,24 +272,24 @@ def next_(
     prefix: Prefix = DEFAULT_PREFIX,
     as_json: JsonFlag = False,
 ) -> None:
-    """Tell the next planned runs, by the clock of the scheduler's zone and in UTC."""
-    with _standing(queue, name, url, prefix) as (schedulers, entry):
+    """List the next planned runs, by the clock of the scheduler's zone and in UTC."""
+    with _scheduler(queue, name, url, prefix) as (schedulers, entry):
         runs = schedulers.next_runs(name, count)
     if as_json:
         show_json([{"at": run, "utc": run.astimezone(UTC)} for run in runs])
         return
     if not runs:
-        typer.echo(f"Scheduler {name} has no planned run: {schedule_text.why_none(entry)}.")
+        print_line(f"Scheduler {name} has no planned run: {schedule_text.why_none(entry)}.")
         return
     now = datetime.now(UTC)
     is_utc = runs[0].tzinfo is UTC
     show_table(
-        ("UTC", "in") if is_utc else (escape(entry.timing.tz or ""), "UTC", "in"),
+        ("UTC", "in") if is_utc else (entry.timing.tz or "", "UTC", "in"),
         [
             [
                 *([] if is_utc else [schedule_text.day_and_time(run)]),
                 schedule_text.day_and_time(run.astimezone(UTC)),
-                span_text((run - now).total_seconds()) if run > now else "[red]due[/]",
+                span_text((run - now).total_seconds()) if run > now else styled("due", "red"),
             ]
             for run in runs
         ],

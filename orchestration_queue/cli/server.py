@@ -26,7 +26,7 @@ __all__ = ["app"]
 _NOT_RUNNING = 3
 _LONGEST_END_S = 15.0
 """A supervisor gives its server 10 s to end by itself."""
-_LOOK_EVERY_S = 0.05
+_POLL_S = 0.05
 
 app = typer.Typer(help="The embedded server, in the background.", no_args_is_help=True)
 
@@ -64,7 +64,7 @@ def stop(url: Url = None, as_json: JsonFlag = False) -> None:
 
 @app.command("status")
 def status(url: Url = None, prefix: Prefix = DEFAULT_PREFIX, as_json: JsonFlag = False) -> None:
-    """Say where the embedded server is, and how it does. Starts nothing; leaves with code 3 when none runs."""
+    """Show the embedded server's state. Starts nothing; exits with code 3 when none runs."""
     place = _embedded(url)
     with explained(place.path):
         is_running = has_supervisor(place.path)
@@ -86,13 +86,13 @@ def _embedded(url: str | None) -> ServerUrl:
     if place.kind != "embedded":
         raise UsageError(
             f"The server {place} is not an embedded one, so it is not ours to start or stop; name a directory, "
-            "like `--url embedded://.oq`, or look at it by `oq doctor`."
+            "like `--url embedded://.oq`, or check it with `oq doctor`."
         )
     return place
 
 
 def _has_ended(directory: Path) -> bool:
-    """Wait for the end of a server that nobody uses; False as soon as somebody does.
+    """Wait until an unused server has ended; return False as soon as a client uses it.
 
     Raises:
         TransportError: It takes longer than a server may take.
@@ -103,11 +103,11 @@ def _has_ended(directory: Path) -> bool:
             return False
         if time.monotonic() > deadline:
             raise TransportError(
-                f"The server in {directory} has not ended within {_LONGEST_END_S:g} s, though nobody uses it; "
-                f"{directory / 'supervisor.log'} says what it does.",
+                f"The server in {directory} has not ended within {_LONGEST_END_S:g} s, though no client uses it; "
+                f"{directory / 'supervisor.log'} holds its log.",
                 maybe_applied=True,
             )
-        time.sleep(_LOOK_EVERY_S)
+        time.sleep(_POLL_S)
     return True
 
 

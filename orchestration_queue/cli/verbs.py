@@ -1,42 +1,84 @@
-"""What is done to a queue, or to something in it: always with the same options, and told in the same way."""
+"""Verbs that act on a queue or on something in it: the same options, the same reports, the same errors."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import Any, Concatenate, ParamSpec
 
 import typer
 
 from orchestration_queue.cli.common import JsonFlag, Prefix, QueueName, Url, tell
 from orchestration_queue.client import Queue
+from orchestration_queue.errors import StateError
+from orchestration_queue.protocol.call import Call
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
+from orchestration_queue.server import Connection
 
-__all__ = ["Done", "counted", "verb"]
+__all__ = ["Done", "counted", "known_queue", "require_queue", "verb"]
 
 P = ParamSpec("P")
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What was done: in a sentence for people, and in facts for programs."""
+    """What was done: a sentence for people, and facts for programs."""
 
     sentence: str
     facts: Mapping[str, object] = field(default_factory=dict)
 
 
-def verb(app: typer.Typer, name: str) -> Callable[[Callable[Concatenate[Queue, P], Done]], None]:
-    """Make a function of a queue a command: it names the queue first, and has the common options last.
+@contextmanager
+def known_queue(queue: str, url: str | None, prefix: str, *, may_create: bool = False) -> Iterator[Queue]:
+    """Open a queue that exists.
+
+    Args:
+        queue: Its name.
+        url: The server.
+        prefix: First part of every key.
+        may_create: Accept a queue that does not exist yet.
+
+    Raises:
+        StateError: The server holds no queue of that name.
+    """
+    with Connection.open(url) as connection, Queue(queue, connection=connection, prefix=prefix) as client:
+        if not may_create:
+            require_queue(connection, client)
+        yield client
+
+
+def require_queue(connection: Connection, queue: Queue) -> None:
+    """Raise an error that names the closest queue when the server holds no key of this one.
+
+    Raises:
+        StateError: The queue was never used.
+    """
+    keys = queue.keys
+    if connection.execute(Call("EXISTS", (keys.id, keys.stream, keys.meta, keys.schedulers)), repeatable=True):
+        return
+    names = Queue.names(connection=connection, prefix=keys.prefix)
+    close = get_close_matches(queue.name, names, n=1)
+    hint = f"did you mean {close[0]!r}? `oq queue ls` lists all." if close else "`oq queue ls` lists those that exist."
+    raise StateError(f"Queue {queue.name!r} is unknown on this server; {hint}")
+
+
+def verb(
+    app: typer.Typer, name: str, *, may_create: bool = False
+) -> Callable[[Callable[Concatenate[Queue, P], Done]], None]:
+    """Make a function of a queue a command: the queue comes first, and the common options last.
 
     Args:
         app: The noun.
         name: The verb.
+        may_create: Accept a queue that does not exist yet.
     """
 
     def register(act: Callable[Concatenate[Queue, P], Done]) -> None:
         def command(queue: str, url: str | None, prefix: str, as_json: bool, **own: Any) -> None:
-            with Queue(queue, url=url, prefix=prefix) as client:
+            with known_queue(queue, url, prefix, may_create=may_create) as client:
                 done = act(client, **own)  # type: ignore[call-arg]  # typer goes by the signature below
             tell(as_json, done.sentence, queue=queue, **done.facts)
 
@@ -61,5 +103,5 @@ def _option(name: str, annotation: Any, default: object) -> inspect.Parameter:
 
 
 def counted(number: int, noun: str) -> str:
-    """A number and what is counted, as one says it."""
+    """Format a number with its noun."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -1,4 +1,4 @@
-"""`oq worker`: run jobs until told to stop."""
+"""`oq worker`: run jobs until a signal stops it."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from typing import Annotated
 
 import typer
 
-from orchestration_queue.cli.common import Prefix, Url, named_object
+from orchestration_queue.cli.common import Prefix, Url
 from orchestration_queue.cli.metrics import MetricsHost, MetricsPort, MetricsQueue, QueueMetrics, endpoint
 from orchestration_queue.cli.reload import run_with_reload
+from orchestration_queue.cli.targets import named_object
 from orchestration_queue.errors import UsageError
 from orchestration_queue.options import WorkerOptions
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
@@ -26,7 +27,9 @@ _IDLE_THREADS_LEAVE_S = 1.0
 
 
 def work(
-    target: Annotated[str, typer.Argument(help="What runs the jobs, as module:object: tasks, or one function.")],
+    target: Annotated[
+        str, typer.Argument(help="What runs the jobs: tasks or one function, as module:object or file.py:object.")
+    ],
     queue: Annotated[
         list[str] | None,
         typer.Option(envvar="OQ_QUEUE", help="A queue whose jobs to run; can be repeated. Default the tasks' own."),
@@ -38,31 +41,31 @@ def work(
         Polling | None,
         typer.Option(
             envvar="OQ_POLLING",
-            help="Let the queues share their slots: ordered serves one only while those named before have no job "
-            "ready, round-robin all in turn. Default slots for each.",
+            help="Share the slots among the queues: ordered serves a queue only while those named before it "
+            "have no ready job, round-robin serves all in turn. Default: slots for each queue.",
         ),
     ] = None,
     lease: Annotated[
-        float, typer.Option(help="Seconds without a sign of life after which another worker takes a job.")
+        float, typer.Option(help="Seconds without a renewal after which another worker takes a job.")
     ] = 30,
-    stalled_interval: Annotated[float, typer.Option(help="Seconds between two looks for such jobs.")] = 30,
-    promotion_interval: Annotated[float, typer.Option(help="Most seconds between two looks at delayed jobs.")] = 5,
-    drain: Annotated[float, typer.Option(help="Seconds that running jobs get to finish when told to stop.")] = 30,
+    stalled_interval: Annotated[float, typer.Option(help="Seconds between two searches for such jobs.")] = 30,
+    promotion_interval: Annotated[float, typer.Option(help="Maximum seconds between two checks of delayed jobs.")] = 5,
+    drain: Annotated[float, typer.Option(help="Seconds that running jobs get to finish on a stop signal.")] = 30,
     dead_letter_queue: Annotated[
-        str | None, typer.Option(help="Where a copy of each job goes that failed for good; see `oq dead`.")
+        str | None, typer.Option(help="The queue for copies of jobs that failed for good; see `oq dead`.")
     ] = None,
     metrics_port: MetricsPort = None,
     metrics_host: MetricsHost = "127.0.0.1",
     queue_metrics: QueueMetrics = False,
     metrics_queue: MetricsQueue = None,
     reload: Annotated[
-        bool, typer.Option("--reload", help="Start anew when a Python file of this directory changes; to develop with.")
+        bool, typer.Option("--reload", help="Restart when a Python file of this directory changes; for development.")
     ] = False,
     log_level: Annotated[str, typer.Option(envvar="OQ_LOG_LEVEL", help="debug, info, warning or error.")] = "info",
     url: Url = None,
     prefix: Prefix = DEFAULT_PREFIX,
 ) -> None:
-    """Run a queue's jobs until SIGTERM or SIGINT: then finish what runs. A second signal leaves at once."""
+    """Run a queue's jobs until SIGTERM or SIGINT, then finish active ones. A second signal leaves at once."""
     log_to_stderr(log_level)
     if reload:
         arguments = [argument for argument in sys.argv[1:] if argument != "--reload"]
@@ -90,7 +93,7 @@ def work(
 
 
 def _own_queue(target: str, handler: Handler | Router) -> list[str]:
-    """The queue that the tasks name themselves."""
+    """Return the queue that the tasks name themselves."""
     own = getattr(handler, "queue", None)
     if not isinstance(own, str):
         raise UsageError(f"Nothing says whose jobs {target} runs; pass --queue, or name one in Tasks(queue=...).")

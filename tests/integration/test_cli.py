@@ -50,7 +50,7 @@ def test_a_job_whose_data_are_no_json_is_shown(oq: Oq, queue_name: str, server_u
     with Queue(queue_name, url=server_url, codec="msgpack") as queue:
         queue.add("n", {"raw": b"\x00", "at": datetime(2013, 1, 31, tzinfo=UTC)})
     shown = oq("job", "show", queue_name, "1")
-    assert (shown.exit_code, "2013-01-31 00:00:00+00:00" in shown.stdout) == (0, True)
+    assert (shown.exit_code, "2013-01-31T00:00:00+00:00" in shown.stdout) == (0, True)
     assert oq.json("job", "show", queue_name, "1")["data"] == {"raw": "b'\\x00'", "at": "2013-01-31T00:00:00+00:00"}
 
 
@@ -163,8 +163,8 @@ def test_the_librarys_status_is_looked_up_and_nothing_loaded(oq: Oq, queue_name:
         (["job", "ad"], 2, "see `oq job --help`"),
         (["jobs"], 2, "see `oq --help`"),
         (["job", "add", "q", "n", "--speed", "9"], 2, "see `oq job add --help`"),
-        (["job", "show", "q", "nix"], 3, "has no job 'nix'"),
-        (["flow", "tree", "q", "nix"], 3, "has no job of a flow 'nix'"),
+        (["job", "show", "q", "nix"], 3, "Queue 'q' is unknown on this server; `oq queue ls` lists"),
+        (["flow", "tree", "q", "nix"], 3, "Queue 'q' is unknown"),
         (["library", "dump", "nix"], 2, "There is no library 'nix'"),
         (["queue", "ls", "--url", "http://x"], 2, "The server URL 'http://x' cannot be read"),
         (["worker", "nix", "--queue", "q"], 2, "write module:object"),
@@ -342,3 +342,24 @@ def test_a_worker_waits_for_its_first_job(server_url: str, queue_name: str, raw:
         worker.send_signal(signal.SIGTERM)
         assert worker.wait(60) == 0
     assert not list(raw.scan_iter(f"glide:{{{queue_name}}}:w:*"))
+
+
+def test_an_unknown_queue_is_3_and_the_closest_is_named(oq: Oq, raw: Any) -> None:
+    oq("job", "add", "ingest", "n")
+    before = set(raw.scan_iter("*"))
+    for command in (["queue", "show"], ["job", "ls"], ["dead", "ls"], ["scheduler", "ls"], ["workers"], ["doctor"]):
+        result = oq(*command, "ingset")
+        assert (result.exit_code, result.stdout) == (3, ""), command
+        assert result.stderr.startswith("Queue 'ingset' is unknown on this server; did you mean 'ingest'?")
+    assert set(raw.scan_iter("*")) == before
+    assert oq("queue", "pause", "later").exit_code == 0, "a queue can be paused before its first job"
+
+
+def test_a_worker_names_the_line_at_which_its_module_fails(oq: Oq, tmp_path: Path) -> None:
+    (tmp_path / "oqt_broken.py").write_text("import oqt_nowhere\n")
+    result = oq("worker", f"{tmp_path}/oqt_broken.py:tasks", "--queue", "q")
+    assert result.exit_code == 2
+    frames, _, sentence = result.stderr.rstrip("\n").rpartition("\n")
+    assert f'File "{tmp_path}/oqt_broken.py", line 1' in frames
+    assert "importlib" not in frames
+    assert "No module named 'oqt_nowhere'" in sentence

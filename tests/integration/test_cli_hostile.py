@@ -1,0 +1,137 @@
+"""Text from data never drives the terminal: every verb shows names, ids, reasons and logs escaped."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+
+import redis
+
+from orchestration_queue.cli.text import clean, dump
+from orchestration_queue.client import FlowProducer, Queue
+from orchestration_queue.flows import Dag, Node
+from orchestration_queue.options import JobOptions, WorkerOptions
+from orchestration_queue.schedules import Every
+from orchestration_queue.worker import ActiveJob, Worker
+from tests.integration.test_cli import Oq, commands
+from tests.waiting import wait_until
+
+N = "[red]x[/]\u202egpj\x9b\u2066"
+"""What a name may hold: markup, an override of direction, a one-byte control sequence, an isolate."""
+H = f"{N}\x1b[31m\x07\x1b]0;title\x07"
+"""What any other text may hold: a color, a bell, a new title of the window."""
+UNSAFE = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+
+Q, DEAD = f"h{N}", f"h{N}-dead"
+
+SHOWN: list[tuple[str, ...]] = [
+    ("queue", "ls"),
+    ("queue", "show", Q),
+    ("job", "ls", Q),
+    ("job", "ls", Q, "--name", N),
+    ("job", "show", Q, "doomed"),
+    ("job", "show", Q, N),
+    ("job", "logs", Q, "doomed"),
+    ("job", "watch", Q, "doomed"),
+    ("dead", "ls", DEAD),
+    ("dead", "show", DEAD, "1"),
+    ("flow", "ls", Q),
+    ("flow", "show", Q, N),
+    ("flow", "tree", Q, N),
+    ("flow", "tree", Q, N, "--mermaid"),
+    ("scheduler", "ls", Q),
+    ("scheduler", "show", Q, N),
+    ("scheduler", "next", Q, f"{N}2"),
+    ("events", Q, "--after", "0-0", "--limit", "2"),
+    ("top", "--rounds", "1"),
+    ("doctor", Q),
+    ("job", "add", Q, N, "--data", dump({H: H}), "--job-id", f"{N}2"),
+    ("job", "promote", Q, f"{N}3"),
+    ("job", "promote", Q, N),
+    ("job", "retry", Q, N),
+    ("job", "cancel", Q, N),
+    ("job", "rm", Q, "doomed"),
+    ("dead", "replay", DEAD, N),
+    ("dead", "purge", DEAD),
+    ("flow", "pause", Q, N),
+    ("flow", "resume", Q, N),
+    ("flow", "retry", Q, N),
+    ("flow", "cancel", Q, N, "--yes"),
+    ("flow", "rm", Q, N),
+    ("scheduler", "add", Q, N, "--every", "60"),
+    ("scheduler", "run", Q, N),
+    ("scheduler", "pause", Q, N),
+    ("scheduler", "resume", Q, N),
+    ("scheduler", "rm", Q, N),
+    ("queue", "pause", Q),
+    ("queue", "resume", Q),
+    ("queue", "retry", N),
+    ("queue", "clean", Q),
+    ("queue", "drain", Q),
+    ("queue", "obliterate", Q),
+    ("workers", N),
+    ("worker", f"{N}:{N}"),
+    ("library", "dump", N),
+    ("server", "start", "--url", f"redis://{N}"),
+    ("server", "stop", "--url", f"redis://{N}"),
+    ("server", "status", "--url", f"redis://{N}"),
+]
+"""What to run in turn; each prints hostile text somewhere."""
+PRINT_NO_DATA = {
+    "bench",
+    "dagster daemon",
+    "dagster sweep",
+    "dagster worker",
+    "library load",
+    "library status",
+    "spark archive",
+}
+"""Verbs that print nothing that a client of the queue wrote."""
+
+
+def test_every_verb_shows_hostile_text_escaped(server_url: str, raw: redis.Redis) -> None:
+    oq = Oq(server_url)
+    with Queue(Q, url=server_url) as queue, FlowProducer(url=server_url) as flows:
+        doomed = queue.add(N, {H: H}, JobOptions(job_id="doomed"))
+        asyncio.run(_fail(queue))
+        doomed.log(H)
+        queue.add(N, {}, JobOptions(job_id=N, delay=3600))
+        queue.schedulers.upsert(N, Every(3600))
+        flows.submit(Dag(N, [Node(N), Node("n", deps=(N,))], Q), flow_id=N)
+        raw.hset(queue.keys.job("doomed"), "name", H)  # as a careless client would
+    wrong = []
+    for arguments in SHOWN:
+        result = oq(*arguments, answer="n\n")
+        printed = result.stdout + result.stderr
+        if UNSAFE.search(printed) or "[red]x" not in printed or isinstance(result.exception, Exception):
+            wrong.append((arguments, printed, result.exception))
+    assert wrong == []
+    as_json = oq("job", "show", Q, "doomed", "--json").stdout
+    assert not UNSAFE.search(as_json)
+    assert json.loads(as_json)["data"] == {H: H}, "escaped, but the same to a program"
+
+
+def test_every_verb_has_a_hostile_case() -> None:
+    verbs = {" ".join(command) for command in commands()}
+    shown = {verb for verb in verbs if any(" ".join(case).startswith(verb) for case in SHOWN)}
+    assert verbs - shown == PRINT_NO_DATA
+
+
+async def _fail(queue: Queue) -> None:
+    def handle(job: ActiveJob) -> None:
+        job.update_progress({"percent": 50, "text": H})
+        raise ValueError(H)
+
+    worker = Worker(queue.name, handle, url=str(queue.url), options=WorkerOptions(dead_letter_queue=DEAD))
+    running = asyncio.ensure_future(worker.run())
+    await wait_until(lambda: queue.counts().failed == 1, "the job to fail")
+    worker.stop()
+    await running
+
+
+def test_unsafe_characters_are_spelled_out() -> None:
+    assert clean("a\x1b[0m\u202eb\x9b\ud800\U000e0001\r\n") == r"a\x1b[0m\u202eb\x9b\ud800\U000e0001\r\n"
+    assert clean("two\nlines\t!", lines=True) == "two\nlines\t!"
+    assert clean("zoë 東京 👩‍🚀 می‌خواهم") == "zoë 東京 👩‍🚀 می‌خواهم"
+    assert dump("\x1b\u202e\U000e0001ë") == r'"\u001b\u202e\udb40\udc01ë"'
