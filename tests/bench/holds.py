@@ -1,0 +1,103 @@
+"""How long the longest command of each public call holds the server in a queue of a million waiting jobs.
+
+``python -m tests.bench.holds [--jobs 1000000]`` prints JSON: for each call the longest of its commands in milliseconds,
+from the server's slow log, how many commands it was, and the limit. A server runs one command at a time, so this is
+what all other clients wait.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+
+import redis
+
+from orchestration_queue import Dag, Every, FlowProducer, JobOptions, NewJob, Node, Queue
+from tests.bench.server import server
+
+LIMIT_MS = 10.0
+CHUNK = 10_000
+
+
+def fill(queue: Queue, jobs: int, **options: object) -> None:
+    """Add waiting jobs, in chunks."""
+    values = JobOptions.model_validate(options)
+    for first in range(0, jobs, CHUNK):
+        queue.add_bulk([NewJob("task", {"n": n}, options=values) for n in range(first, min(first + CHUNK, jobs))])
+        print(f"\r{queue.name}: {first + CHUNK:,} of {jobs:,}", end="", file=sys.stderr)
+    print(file=sys.stderr)
+
+
+def middle(queue: Queue, jobs: int) -> Iterator[str]:
+    """Ids of waiting jobs, from the middle on."""
+    yield from (str(number) for number in range(jobs // 2, jobs))
+
+
+def graph(name: str, nodes: int) -> Dag:
+    """A root and its dependents, ready only after it."""
+    return Dag(name, [Node("root"), *(Node(f"n{n}", deps=["root"]) for n in range(nodes - 1))], name)
+
+
+def calls(queue: Queue, lifo: Queue, producer: FlowProducer, jobs: int) -> dict[str, Callable[[], object]]:
+    """Every public call that might depend on the length of the queue."""
+    ids, late = middle(queue, jobs), middle(lifo, jobs)
+    return {
+        "add": lambda: queue.add("task", {}),
+        "add_bulk, 10,000": lambda: queue.add_bulk([NewJob("task", {}) for _ in range(10_000)]),
+        "add, priority": lambda: queue.add("task", {}, options=JobOptions(priority=3)),
+        "add, lifo": lambda: lifo.add("task", {}, options=JobOptions(lifo=True)),
+        "cancel": lambda: queue.cancel(next(ids)),
+        "cancel, lifo": lambda: lifo.cancel(next(late)),
+        "remove": lambda: queue.remove(next(ids)),
+        "remove, lifo": lambda: lifo.remove(next(late)),
+        "change_priority": lambda: queue.get_job(next(ids)).change_priority(2),
+        "change_delay": lambda: queue.get_job(next(ids)).change_delay(60),
+        "counts": queue.counts,
+        "get_jobs, first 100": lambda: queue.get_jobs("waiting", 0, 99),
+        "get_jobs, 100 in the middle": lambda: queue.get_jobs("waiting", jobs // 2, jobs // 2 + 99),
+        "get_jobs, lifo, in the middle": lambda: lifo.get_jobs("waiting", jobs // 2, jobs // 2 + 99),
+        "search by name": lambda: queue.search(name="absent"),
+        "oldest_ready": queue.oldest_ready,
+        "pause": queue.pause,
+        "resume": queue.resume,
+        "upsert a scheduler": lambda: queue.schedulers.upsert("s", Every(timedelta(hours=1))),
+        "flow of 200 nodes, submit": lambda: producer.submit(graph(queue.name, 200), flow_id="f200"),
+        "flow of 200 nodes, cancel": lambda: queue.flows.get("f200").cancel(),
+        "retry_jobs": queue.retry_jobs,
+        "clean failed": lambda: queue.clean(timedelta(0), 1000, "failed"),
+        "drain": queue.drain,
+        "obliterate, lifo": lambda: lifo.obliterate(force=True),
+    }
+
+
+def main() -> None:
+    """Parse the arguments, measure, print."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.holds", description=__doc__)
+    parser.add_argument("--jobs", type=int, default=1_000_000, help="waiting jobs (default 1000000)")
+    parser.add_argument("--only", nargs="*", help="calls whose names begin so")
+    arguments = parser.parse_args()
+    report: dict[str, dict[str, float]] = {}
+    with server() as url, redis.Redis.from_url(url) as client:
+        queue, lifo, producer = Queue("holds", url=url), Queue("lifo", url=url), FlowProducer(url=url)
+        fill(queue, arguments.jobs)
+        fill(lifo, arguments.jobs, lifo=True)
+        client.config_set("slowlog-log-slower-than", 100)
+        client.config_set("slowlog-max-len", 100_000)
+        for name, call in calls(queue, lifo, producer, arguments.jobs).items():
+            if arguments.only and not name.startswith(tuple(arguments.only)):
+                continue
+            client.slowlog_reset()
+            call()
+            longest = max(client.slowlog_get(100_000), key=lambda entry: entry["duration"], default=None)
+            milliseconds = longest["duration"] / 1000 if longest else 0.0
+            words = b" ".join(longest["command"].split()[:2]).decode() if longest else ""
+            report[name] = {"longest_ms": milliseconds, "limit_ms": LIMIT_MS}
+            print(f"{'!' if milliseconds > LIMIT_MS else ' '} {name:32}{milliseconds:9.1f} ms  {words}", file=sys.stderr)
+    print(json.dumps({"jobs": arguments.jobs, "calls": report}, indent=2))
+
+
+if __name__ == "__main__":
+    main()
