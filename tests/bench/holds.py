@@ -95,7 +95,7 @@ def main() -> None:
             milliseconds = longest["duration"] / 1000 if longest else 0.0
             words = b" ".join(longest["command"].split()[:2]).decode() if longest else ""
             report[name] = {"longest_ms": milliseconds, "limit_ms": LIMIT_MS}
-            print(f"{'!' if milliseconds > LIMIT_MS else ' '} {name:32}{milliseconds:9.1f} ms  {words}", file=sys.stderr)
+            print(f"{name:32}{milliseconds:9.1f} ms  {words}", file=sys.stderr)
     print(json.dumps({"jobs": arguments.jobs, "calls": report}, indent=2))
 
 

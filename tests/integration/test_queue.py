@@ -193,6 +193,23 @@ async def test_jobs_are_listed_by_state_in_the_order_workers_take_them(
     assert (counts.waiting, counts.active, counts.delayed, counts.completed, counts.failed) == (3, 0, 1, 1, 1)
 
 
+async def test_a_long_queue_is_listed_in_pieces(face: Face, queue_name: str) -> None:
+    def jobs(number: int, **options: Any) -> list[NewJob]:
+        return [NewJob("task", options=JobOptions(**options)) for _ in range(number)]
+
+    async with face.queue(queue_name) as queue:
+        ready = [job.id for job in await queue.add_bulk(jobs(2300))]
+        lifo = [job.id for job in await queue.add_bulk(jobs(1100, lifo=True))]
+        later = [job.id for job in await queue.add_bulk(jobs(1001, delay=60))]
+        waiting = [*reversed(lifo), *ready]
+        for start, end in ((0, -1), (0, 0), (998, 1003), (1050, 1150), (1100, 1100), (3350, 5000), (5000, -1)):
+            expected = waiting[start:] if end < 0 else waiting[start : end + 1]
+            assert [job.id for job in await queue.get_jobs("waiting", start, end)] == expected
+        for start, end in ((0, -1), (999, 1000), (1000, 1000)):
+            expected = later[start:] if end < 0 else later[start : end + 1]
+            assert sorted(job.id for job in await queue.get_jobs("delayed", start, end)) == sorted(expected)
+
+
 async def test_an_unused_queue_is_empty(face: Face, queue_name: str, raw: Any) -> None:
     async with face.queue(queue_name) as queue:
         counts = await queue.counts()

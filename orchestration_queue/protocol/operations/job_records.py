@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import count
 from typing import Any
 
 from orchestration_queue.errors import UsageError
@@ -11,7 +12,7 @@ from orchestration_queue.protocol.call import Call, Operation, Reply, integer, o
 from orchestration_queue.protocol.functions import glidemq, oq1
 from orchestration_queue.protocol.keys import GROUP, QueueKeys
 from orchestration_queue.protocol.operations.conversation import BATCH_SIZE, Conversation, all_good, chunks
-from orchestration_queue.protocol.operations.queue_state import handed_out_until, without_group
+from orchestration_queue.protocol.operations.queue_state import groups, last_delivered, without_group
 from orchestration_queue.protocol.placement import ParentRef
 from orchestration_queue.protocol.record import JobRecord, pairs
 from orchestration_queue.states import JobState
@@ -127,8 +128,14 @@ def sorted_set(keys: QueueKeys, state: JobState) -> str:
 
 
 def _ranked_ids(key: str, start: int, end: int) -> Conversation[list[str]]:
-    (reply,) = all_good((yield [Call("ZRANGE", (key,), (start, end))]))
-    return texts(reply)
+    ids: list[str] = []
+    for first in count(start, BATCH_SIZE):
+        last = first + BATCH_SIZE - 1
+        (reply,) = all_good((yield [Call("ZRANGE", (key,), (first, last if end < 0 else min(last, end)))]))
+        ids += texts(reply)
+        if len(reply) < BATCH_SIZE or last == end:
+            break
+    return ids
 
 
 def _slice(ids: list[str], start: int, end: int) -> list[str]:
@@ -137,20 +144,34 @@ def _slice(ids: list[str], start: int, end: int) -> list[str]:
 
 def _waiting_ids(keys: QueueKeys, start: int, end: int) -> Conversation[list[str]]:
     """Lists first, then what the stream has not yet handed out: everything behind the group's last delivery."""
-    last = yield from handed_out_until(keys)
-    limit = () if end < 0 else ("COUNT", end + 1)
-    leftmost = 0 if end < 0 else -1 - end  # workers take from the right end of both lists
-    priority, lifo, entries = all_good(
-        (
-            yield [
-                Call("LRANGE", (keys.priority,), (leftmost, -1)),
-                Call("LRANGE", (keys.lifo,), (leftmost, -1)),
-                Call("XRANGE", (keys.stream,), (f"({last}", "+", *limit)),
-            ]
-        )
-    )
-    ids = [*reversed(texts(priority)), *reversed(texts(lifo)), *(pairs(fields)["jobId"] for _, fields in entries)]
-    return _slice(ids, start, end)
+    lists = (keys.priority, keys.lifo)
+    described, lengths = yield from groups(keys, *(Call("LLEN", (key,)) for key in lists))
+    stop = None if end < 0 else end + 1
+    ids: list[str] = []
+    for key, length in zip(lists, map(integer, lengths), strict=True):
+        until = length if stop is None else min(length, stop)
+        for first in range(start, until, BATCH_SIZE):
+            # Workers take from the right end.
+            span = (-min(first + BATCH_SIZE, until), -1 - first)
+            (reply,) = all_good((yield [Call("LRANGE", (key,), span)]))
+            ids += reversed(texts(reply))
+        start, stop = max(0, start - length), None if stop is None else max(0, stop - length)
+    return ids + (yield from _stream_ids(keys, last_delivered(described), start, stop))
+
+
+def _stream_ids(keys: QueueKeys, after: str, start: int, stop: int | None) -> Conversation[list[str]]:
+    """Ids of the jobs of the entries behind one, from ``start`` to before ``stop``."""
+    ids: list[str] = []
+    for first in count(0, BATCH_SIZE):
+        size = BATCH_SIZE if stop is None else min(BATCH_SIZE, stop - first)
+        if size <= 0:
+            break
+        (entries,) = all_good((yield [Call("XRANGE", (keys.stream,), (f"({after}", "+", "COUNT", size))]))
+        ids += [pairs(fields)["jobId"] for _, fields in entries[max(0, start - first) :]]
+        if len(entries) < BATCH_SIZE:
+            break
+        after = text(entries[-1][0])
+    return ids
 
 
 def _active_ids(keys: QueueKeys, start: int, end: int) -> Conversation[list[str]]:
