@@ -202,12 +202,12 @@ async def test_a_long_queue_is_listed_in_pieces(face: Face, queue_name: str) -> 
         lifo = [job.id for job in await queue.add_bulk(jobs(1100, lifo=True))]
         later = [job.id for job in await queue.add_bulk(jobs(1001, delay=60))]
         waiting = [*reversed(lifo), *ready]
-        for start, end in ((0, -1), (0, 0), (998, 1003), (1050, 1150), (1100, 1100), (3350, 5000), (5000, -1)):
-            expected = waiting[start:] if end < 0 else waiting[start : end + 1]
-            assert [job.id for job in await queue.get_jobs("waiting", start, end)] == expected
-        for start, end in ((0, -1), (999, 1000), (1000, 1000)):
-            expected = later[start:] if end < 0 else later[start : end + 1]
-            assert sorted(job.id for job in await queue.get_jobs("delayed", start, end)) == sorted(expected)
+        for offset, limit in ((0, None), (0, 1), (998, 6), (1050, 101), (1100, 1), (3350, 1000), (5000, None)):
+            expected = waiting[offset:][:limit]
+            assert [job.id for job in await queue.jobs("waiting", offset=offset, limit=limit)] == expected
+        for offset, limit in ((0, None), (999, 2), (1000, 1)):
+            found = [job.id for job in await queue.jobs("delayed", offset=offset, limit=limit)]
+            assert sorted(found) == sorted(later[offset:][:limit])
 
 
 async def test_an_unused_queue_is_empty(face: Face, queue_name: str, raw: Any) -> None:
