@@ -8,7 +8,26 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-__all__ = ["TERMINAL", "TRANSITIONS", "JobState", "Transition"]
+__all__ = ["TERMINAL", "TRANSITIONS", "FailureKind", "JobState", "Transition"]
+
+
+class FailureKind(StrEnum):
+    """What made a job fail, as its record says beside the reason's text."""
+
+    ERROR = "error"
+    """Its handler raised."""
+    TIMEOUT = "timeout"
+    """Its handler took longer than the job's timeout."""
+    CANCELLED = "cancelled"
+    """It was cancelled."""
+    STALLED = "stalled"
+    """Workers were lost while they ran it, too often."""
+    EXPIRED = "expired"
+    """Its time to live was over before it started."""
+    MALFORMED = "malformed"
+    """Its record is damaged, so that no worker can run it."""
+    RATE_LIMITED = "rate-limited"
+    """The service that its handler calls refused it; the job is tried again."""
 
 
 class JobState(StrEnum):

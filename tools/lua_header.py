@@ -15,6 +15,7 @@ One line per fact::
     --- @each children FlowChild: what one is ... @end children    keys and arguments that repeat
     --- @like   addJob.job -data -opts        the arguments of that record, as `glidemq` declares them, but for some
     --- @flags  no-writes                     it only reads: callers need no right to write
+    --- @flags  allow-oom                     a full server runs it too: it ends work or frees memory
     --- @returns text   the id, or `duplicate`
     --- @error   the id key does not end in `:id`
     --- @cost    O(1)

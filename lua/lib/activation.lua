@@ -1,6 +1,7 @@
 --- The one way in which a job becomes active.
 
 local admission = require("admission")
+local failure = require("failure")
 local lists = require("lists")
 local record = require("record")
 local release = require("release")
@@ -61,8 +62,8 @@ end
 --- @return the flat record; or nil and why not: empty (no such job), `REVOKED`, `EXPIRED` or a verdict of the gates
 function activation.try(queue, job_id, entry, now, skip_events)
   local key = queue .. "job:" .. job_id
-  local flat = redis.call("HGETALL", key)
-  if #flat == 0 then
+  local flat = redis.pcall("HGETALL", key)
+  if flat.err or #flat == 0 then
     return nil, ""
   end
   local job = record.from_flat(flat)
@@ -72,7 +73,7 @@ function activation.try(queue, job_id, entry, now, skip_events)
     return nil, "REVOKED"
   end
   local verdict
-  if (tonumber(job.expireAt) or 0) > 0 and now > tonumber(job.expireAt) then
+  if failure.has_expired(job, now) then
     release.expire(queue, job_id, job, now)
     verdict = "EXPIRED"
   elseif job.groupKey and job.groupKey ~= "" then

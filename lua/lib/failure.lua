@@ -2,6 +2,7 @@
 
 local events = require("events")
 local metrics = require("metrics")
+local numbers = require("numbers")
 
 local failure = {}
 
@@ -35,13 +36,13 @@ end
 
 --- Fail a job whose time to live is over.
 function failure.expire(queue, job_id, now, processed_on)
-  failure.record(queue, job_id, "expired", now)
+  failure.record(queue, job_id, "expired", now, "failureKind", "expired")
   events.emit(queue, "expired", job_id)
   metrics.record(queue, "failed", now, processed_on)
 end
 
 function failure.has_expired(job, now)
-  local expire_at = tonumber(job.expireAt) or 0
+  local expire_at = numbers.finite(job.expireAt) or 0
   return expire_at > 0 and now > expire_at
 end
 

@@ -1,6 +1,7 @@
 --- Jobs that wait for others: counted on the waiting job, each child once.
 
 local events = require("events")
+local numbers = require("numbers")
 local stream = require("stream")
 
 local flows = {}
@@ -28,7 +29,7 @@ function flows.notify(queue, parent_id, member, decide)
   if redis.call("HSETNX", key, "depdone:" .. member, 1) == 0 then
     return
   end
-  local done = redis.call("HINCRBY", key, "depsCompleted", 1)
+  local done = numbers.count(key, "depsCompleted", 1)
   if parent[1] ~= "waiting-children" then
     return
   elseif done >= redis.call("SCARD", queue .. "deps:" .. parent_id) then

@@ -1,5 +1,7 @@
 --- The job's hash, read.
 
+local numbers = require("numbers")
+
 local record = {}
 
 --- What decides about a job: everything but its payloads.
@@ -11,7 +13,11 @@ local CONTROL = {
 --- The control fields as a table without the absent ones; nil when there is no such job.
 function record.load(queue, job_id)
   local key = queue .. "job:" .. job_id
-  local values = redis.call("HMGET", key, unpack(CONTROL))
+  -- A key that is no hash is no job: it must not keep its neighbours from being looked at.
+  local values = redis.pcall("HMGET", key, unpack(CONTROL))
+  if values.err then
+    return nil
+  end
   local job, found = {}, false
   for index, name in ipairs(CONTROL) do
     if values[index] then
@@ -43,11 +49,11 @@ function record.has_ended(job)
 end
 
 function record.sequence(job)
-  return tonumber(job.orderingSeq) or 0
+  return numbers.whole(job.orderingSeq) or 0
 end
 
 function record.priority(job)
-  return tonumber(job.priority) or 0
+  return numbers.whole(job.priority) or 0
 end
 
 return record

@@ -190,7 +190,7 @@ end
 
 --- Fail a job that was withdrawn before it started.
 function release.revoke(queue, job_id, job, now)
-  failure.record(queue, job_id, "revoked", now)
+  failure.record(queue, job_id, "revoked", now, "failureKind", "cancelled")
   release.forfeit(queue, job, now)
   events.emit(queue, "revoked", job_id)
 end

@@ -3,6 +3,7 @@
 local active = require("active")
 local events = require("events")
 local failure = require("failure")
+local numbers = require("numbers")
 local placement = require("placement")
 local record = require("record")
 local release = require("release")
@@ -18,10 +19,10 @@ local PAGE = 1000
 local function count(queue, attempt)
   local key = queue .. "job:" .. attempt.job_id
   if not attempt.broadcast then
-    return redis.call("HINCRBY", key, "attemptsMade", 1)
+    return numbers.count(key, "attemptsMade", 1)
   end
   key = key .. ":sub:" .. attempt.group
-  local attempts = redis.call("HINCRBY", key, "a", 1)
+  local attempts = numbers.count(key, "a", 1)
   redis.call("EXPIRE", key, SUBSCRIPTION_TTL_S)
   return attempts
 end
@@ -32,7 +33,7 @@ local function schedule(queue, attempt, job, attempts)
   local key = queue .. "job:" .. job_id
   local opts = redis.call("HGET", key, "opts")
   if opts and opts:find('"fallbacks"', 1, true) then
-    redis.call("HINCRBY", key, "fallbackIndex", 1)
+    numbers.count(key, "fallbackIndex", 1)
   end
   local member = attempt.broadcast and job_id .. "||" .. attempt.group or job_id
   placement.later(queue, member, job, now + attempt.backoff_ms)
@@ -73,6 +74,7 @@ function retry.afresh(queue, job_id, job, now)
     "HSET", queue .. "job:" .. job_id,
     "state", "delayed", "attemptsMade", 0, "failedReason", "", "finishedOn", ""
   )
+  redis.call("HDEL", queue .. "job:" .. job_id, "failureKind", "traceback")
 end
 
 --- Schedule up to `most` failed jobs again, oldest first, or all when it is 0; returns how many.

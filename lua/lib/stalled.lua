@@ -3,6 +3,7 @@
 local events = require("events")
 local failure = require("failure")
 local record = require("record")
+local numbers = require("numbers")
 local release = require("release")
 
 local stalled = { REASON = "job stalled more than maxStalledCount" }
@@ -27,7 +28,7 @@ end
 
 --- Whether the job, which was heard of before, has been silent for as long as is forgiven.
 function stalled.is_silent(queue, job_id, job, sweep)
-  local last, lease = tonumber(job.lastActive) or 0, own_lease(queue, job_id)
+  local last, lease = numbers.finite(job.lastActive) or 0, own_lease(queue, job_id)
   if lease then
     return sweep.now_ms - last >= lease
   end
@@ -37,11 +38,11 @@ end
 --- Count one stall. Returns true when it was one too many and the job has failed.
 function stalled.strike(queue, job_id, job, most, now)
   local key = queue .. "job:" .. job_id
-  if redis.call("HINCRBY", key, "stalledCount", 1) <= most then
+  if numbers.count(key, "stalledCount", 1) <= most then
     events.emit(queue, "stalled", job_id)
     return false
   end
-  failure.record(queue, job_id, stalled.REASON, now)
+  failure.record(queue, job_id, stalled.REASON, now, "failureKind", "stalled")
   release.forfeit(queue, job, now)
   failure.announce(queue, job_id, stalled.REASON, now, job.processedOn)
   return true

@@ -2,6 +2,7 @@
 ---
 --- As `glidemq_drain`, but no more than a call can do without keeping others waiting. What is left may start meanwhile.
 --- @queue   stream!
+--- @flags   allow-oom
 --- @key   stream               stream       ready jobs
 --- @key   scheduled            zset         delayed and prioritized jobs
 --- @key   events               stream       lifecycle events

@@ -1,5 +1,6 @@
 --- Make one trip for a worker: settle what ended, return what shall not start, start what was delivered, take more.
 --- @queue   stream!
+--- @flags   allow-oom
 --- @key   stream               stream       ready jobs
 --- @key   completed            zset         completed jobs by time
 --- @key   failed               zset         failed jobs by time

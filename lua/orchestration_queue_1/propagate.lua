@@ -1,5 +1,6 @@
 --- Tell the jobs that wait for ended ones what became of these, and run or end each as its trigger rule says.
 --- @queue   stream!
+--- @flags   allow-oom
 --- @key   stream               stream       ready jobs
 --- @key   failed               zset         failed jobs by time
 --- @key   events               stream       lifecycle events

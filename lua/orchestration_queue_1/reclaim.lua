@@ -1,6 +1,7 @@
 --- Take jobs back from workers that fell silent: ready again, or failed when it happened too often; and fail suspended
 --- jobs whose time is up. Dead letters that nobody added are handed out again.
 --- @queue   stream!
+--- @flags   allow-oom
 --- @key   stream               stream       ready jobs
 --- @key   failed               zset         failed jobs by time
 --- @key   events               stream       lifecycle events

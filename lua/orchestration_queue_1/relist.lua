@@ -1,5 +1,6 @@
 --- Put jobs back on their lists that a worker was given in a reply which never reached it.
 --- @queue   stream!
+--- @flags   allow-oom
 --- @key   stream               stream       ready jobs
 --- @key   priority             list         ready jobs with a priority
 --- @key   lifo                 list         ready last-in-first-out jobs

@@ -1,5 +1,6 @@
 --- Renew the leases of running jobs, each only for who holds it.
 --- @queue   stream!
+--- @flags   allow-oom
 --- @key   stream               stream       ready jobs
 --- @arg   now_ms               int          epoch ms
 --- @arg   lease_count          int #leases  how many follow

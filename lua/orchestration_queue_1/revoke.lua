@@ -1,5 +1,6 @@
 --- Withdraw a job as `glidemq_revoke` does, and decide about those that wait for it if it never will run.
 --- @queue   stream!
+--- @flags   allow-oom
 --- @key   stream               stream       ready jobs
 --- @key   scheduled            zset         delayed and prioritized jobs
 --- @key   failed               zset         failed jobs by time

@@ -1,5 +1,6 @@
 --- Make ready what is due, for all workers of a queue, and say what each of them wants to know from time to time.
 --- @queue   scheduled!
+--- @flags   allow-oom
 --- @key   scheduled            zset         delayed and prioritized jobs
 --- @key   stream               stream       ready jobs
 --- @key   events               stream       lifecycle events

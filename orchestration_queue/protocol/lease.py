@@ -7,6 +7,7 @@ from typing import Literal
 
 from orchestration_queue.options import Retention, wire_number
 from orchestration_queue.protocol.record import JobRecord
+from orchestration_queue.states import FailureKind
 
 __all__ = [
     "KEEP",
@@ -92,6 +93,8 @@ class Failure:
     max_attempts: int = 0
     backoff_ms: int = 0
     retention: Retention = KEEP
+    kind: FailureKind = FailureKind.ERROR
+    traceback: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -11,9 +12,27 @@ from typing import Any
 
 from orchestration_queue.options import plain_number, wire_number
 from orchestration_queue.protocol import codec
-from orchestration_queue.states import TERMINAL, JobState
+from orchestration_queue.states import TERMINAL, FailureKind, JobState
 
-__all__ = ["JobRecord", "pairs", "stored_number", "when"]
+__all__ = ["JobRecord", "pairs", "stored_number", "when", "whole_number"]
+
+_WHOLE = re.compile(r"-?[0-9]{1,15}")
+_WHOLE_FIELDS = (
+    "attemptsMade", "maxAttempts", "stalledCount", "fallbackIndex", "priority", "timestamp", "processedOn",
+    "finishedOn", "orderingSeq", "expireAt", "depsCompleted",
+)  # fmt: skip
+_TEXT_FIELDS = (
+    "name", "groupKey", "orderingKey", "parentId", "parentQueue", "budgetKey", "schedulerName", "parentIds",
+)  # fmt: skip
+_KINDS = frozenset(FailureKind)
+_KIND_OF_REASON = {
+    "revoked": FailureKind.CANCELLED,
+    "expired": FailureKind.EXPIRED,
+    "job stalled more than maxStalledCount": FailureKind.STALLED,
+    "Job timeout exceeded": FailureKind.TIMEOUT,
+    "rate limited": FailureKind.RATE_LIMITED,
+}
+"""The reasons that the wire itself gives."""
 
 
 def pairs(flat: Sequence[bytes]) -> dict[str, str]:
@@ -23,8 +42,17 @@ def pairs(flat: Sequence[bytes]) -> dict[str, str]:
 
 
 def when(milliseconds: str | int | None) -> datetime | None:
-    """Epoch milliseconds as an aware time; None when absent, empty or zero."""
-    return datetime.fromtimestamp(int(milliseconds) / 1000, UTC) if milliseconds and int(milliseconds) else None
+    """Return epoch milliseconds as an aware time; None when absent, empty, zero, or no time at all."""
+    number = milliseconds if isinstance(milliseconds, int) else whole_number(milliseconds)
+    try:
+        return datetime.fromtimestamp(number / 1000, UTC) if number else None
+    except (OverflowError, OSError, ValueError):
+        return None
+
+
+def whole_number(stored: str | None) -> int | None:
+    """Return a whole number as every client of the wire writes it; None for anything else, such as ``inf``."""
+    return int(stored) if stored is not None and _WHOLE.fullmatch(stored) else None
 
 
 def stored_number(stored: str | None) -> float:
@@ -48,7 +76,7 @@ class JobRecord:
     fields: Mapping[str, str] = field(repr=False)
 
     def _number(self, name: str) -> int:
-        return int(float(self.fields.get(name) or 0))
+        return whole_number(self.fields.get(name)) or 0
 
     @property
     def name(self) -> str:
@@ -77,14 +105,11 @@ class JobRecord:
     @cached_property
     def options(self) -> dict[str, Any]:
         """The options as stored, in the wire's names; empty when unreadable."""
-        stored = self.fields.get("opts", "{}")
-        if stored == "{}":
-            return {}
-        try:
-            options = json.loads(stored)
-        except ValueError:
-            return {}
-        return options if isinstance(options, dict) else {}
+        return self._stored_options or {}
+
+    @cached_property
+    def _stored_options(self) -> dict[str, Any] | None:
+        return _read_object(self.fields.get("opts", ""))
 
     @property
     def headers(self) -> dict[str, str]:
@@ -106,8 +131,42 @@ class JobRecord:
             return None
         try:
             return json.loads(stored)
-        except ValueError:
+        except (ValueError, RecursionError):
             return stored
+
+    @property
+    def failure_kind(self) -> FailureKind | None:
+        """What made its last attempt fail; None when it has not failed.
+
+        Workers of other languages store no kind; theirs is read off the reasons that the wire itself gives.
+        """
+        stored = self.fields.get("failureKind", "")
+        if stored in _KINDS:
+            return FailureKind(stored)
+        reason = self.failed_reason
+        return None if reason is None else _KIND_OF_REASON.get(reason, FailureKind.ERROR)
+
+    @property
+    def traceback(self) -> str | None:
+        """Where the handler of its last attempt failed: the end of the traceback; None when nothing is known."""
+        return self.fields.get("traceback") or None
+
+    @property
+    def problem(self) -> str | None:
+        """Why no worker can run it: the first field that is damaged; None for a sound record."""
+        for name in _WHOLE_FIELDS:
+            stored = self.fields.get(name)
+            if stored and whole_number(stored) is None:
+                return f"its field {name!r} should be a whole number and is {stored[:40]!r}"
+        for name in ("timestamp", "processedOn", "finishedOn"):
+            if (stored := self.fields.get(name)) and whole_number(stored) and when(stored) is None:
+                return f"its field {name!r} is no time: {stored[:40]!r}"
+        for name in _TEXT_FIELDS:
+            if not _is_unicode(stored := self.fields.get(name, "")):
+                return f"its field {name!r} should be text and holds other bytes: {stored[:40]!r}"
+        if self._stored_options is None:
+            return f"its field 'opts' should be a JSON object and is {self.fields['opts'][:40]!r}"
+        return None
 
     @property
     def failed_reason(self) -> str | None:
@@ -180,3 +239,18 @@ class JobRecord:
     def group(self) -> str | None:
         """Its ordering key."""
         return self.fields.get("groupKey") or None
+
+
+def _is_unicode(text: str) -> bool:
+    return text.isascii() or text.encode("utf-8", "replace").decode() == text
+
+
+def _read_object(text: str) -> dict[str, Any] | None:
+    """Return a JSON object; None when the text is none, or nested too deep to be read."""
+    if text in ("", "{}"):
+        return {}
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None

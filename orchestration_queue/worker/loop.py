@@ -13,6 +13,7 @@ from orchestration_queue.errors import LeaseLostError, OrchestrationQueueError, 
 from orchestration_queue.options import WorkerOptions, milliseconds
 from orchestration_queue.protocol.lease import Completion, Failure, Lease, Settlement
 from orchestration_queue.protocol.operations.exchanges import Renewal, Verdict, Why
+from orchestration_queue.worker import outcome
 from orchestration_queue.worker.events import Announcer, WorkerEventType
 from orchestration_queue.worker.heartbeat import Heartbeat
 from orchestration_queue.worker.machine import Exchange, Leave, Listen, Machine, Recover, Rest, Watch
@@ -224,7 +225,9 @@ class WorkerLoop:
         try:
             await self._runner.run(lease, self._tell)
         except Exception as error:
-            self._failure = error
+            # No settlement could be built from what the record holds: that fails this job, and no other.
+            log.exception("Job %r of queue %s could not be run", lease.job_id, self._io.queue)
+            self._tell(outcome.malformed(lease, outcome.reason_of(error)))
         finally:
             self._stopped(lease)
 
@@ -250,7 +253,7 @@ class WorkerLoop:
             self._cancel(lease)
 
     def _fail_cancelled(self, lease: Lease) -> None:
-        self._tell(Failure(lease, "revoked"))
+        self._tell(outcome.cancelled(lease))
         self._cancel(lease)
 
     def _lost(self, lease: Lease) -> None:

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import logging
+import os
+import traceback
 from collections.abc import Callable, Mapping
 from datetime import timedelta
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
-from orchestration_queue.errors import OrchestrationQueueError, PayloadError, RateLimitError, UnrecoverableError
+from orchestration_queue.errors import (
+    OrchestrationQueueError,
+    PayloadError,
+    RateLimitError,
+    SandboxedError,
+    UnrecoverableError,
+)
 from orchestration_queue.options import (
     Backoff,
     Retention,
@@ -20,8 +29,21 @@ from orchestration_queue.options import (
 from orchestration_queue.options.base import MAX_DURATION
 from orchestration_queue.protocol import codec
 from orchestration_queue.protocol.lease import KEEP, Completion, Failure, Lease
+from orchestration_queue.states import FailureKind
 
-__all__ = ["Strategy", "completed", "failed", "is_unrecoverable", "rate_limited", "reason_of", "without_exit"]
+__all__ = [
+    "JobTimeoutError",
+    "Strategy",
+    "cancelled",
+    "completed",
+    "failed",
+    "is_unrecoverable",
+    "malformed",
+    "rate_limited",
+    "reason_of",
+    "traceback_of",
+    "without_exit",
+]
 
 log = logging.getLogger("orchestration_queue.worker")
 
@@ -29,8 +51,17 @@ Strategy: TypeAlias = Callable[[int, BaseException], timedelta]
 """A custom backoff: the number of failures, 1 for the first, and the error in; how long to wait out."""
 
 _REASON_LENGTH = 8_000
+_TRACEBACK_BYTES = 8_192
+_PACKAGE = str(Path(__file__).resolve().parent.parent) + os.sep
 _NO_STRATEGIES: Mapping[str, Strategy] = MappingProxyType({})
 _AT_ONCE = Backoff(type="fixed", delay=0)
+
+
+class JobTimeoutError(TimeoutError):
+    """A handler took longer than its job's timeout."""
+
+    def __init__(self) -> None:
+        super().__init__("Job timeout exceeded")
 
 
 def reason_of(error: BaseException) -> str:
@@ -38,11 +69,39 @@ def reason_of(error: BaseException) -> str:
 
     Our own errors are sentences, and stand without their type.
     """
-    message = str(error)
+    message = _message_of(error)
     if not message:
         return type(error).__name__
     speaks_for_itself = isinstance(error, (OrchestrationQueueError, UnrecoverableError, TimeoutError))
-    return (message if speaks_for_itself else f"{type(error).__name__}: {message}")[:_REASON_LENGTH]
+    return _sendable(message if speaks_for_itself else f"{type(error).__name__}: {message}")[:_REASON_LENGTH]
+
+
+def _message_of(error: BaseException) -> str:
+    """The error's message. Its ``__str__`` is a user's code, which may fail in any way."""
+    try:
+        return str(error)
+    except BaseException as failure:
+        return f"(its __str__ raised {type(failure).__name__})"
+
+
+def _sendable(text: str) -> str:
+    """The text without halves of surrogate pairs, which no server takes."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def traceback_of(error: BaseException) -> str:
+    """Return where the handler failed: the end of its traceback, at most 8 KiB, without this package's own frames."""
+    if isinstance(error, SandboxedError):
+        return error.traceback[-_TRACEBACK_BYTES:]
+    try:
+        traced = traceback.TracebackException.from_exception(error, capture_locals=False)
+        user_frames = [frame for frame in traced.stack if not frame.filename.startswith(_PACKAGE)]
+        if user_frames:
+            traced.stack[:] = user_frames
+        text = "".join(traced.format())
+    except BaseException:
+        return reason_of(error)
+    return _sendable(text).encode()[-_TRACEBACK_BYTES:].decode(errors="ignore")
 
 
 def is_unrecoverable(error: BaseException) -> bool:
@@ -53,7 +112,11 @@ def is_unrecoverable(error: BaseException) -> bool:
 def without_exit(error: BaseException) -> BaseException:
     """The error; for a wish to exit, which passed on would end the worker together with its job, one that says so."""
     if isinstance(error, (SystemExit, KeyboardInterrupt)):
-        return RuntimeError(f"the handler called exit ({error!r})")
+        try:
+            said = repr(error)
+        except BaseException:
+            said = type(error).__name__
+        return RuntimeError(f"the handler called exit ({said})")
     return error
 
 
@@ -91,7 +154,20 @@ def failed(
         max_attempts=attempts,
         backoff_ms=_wait_ms(lease, error, chance, strategies) if attempts else 0,
         retention=_retention(lease, "removeOnFail"),
+        kind=FailureKind.TIMEOUT if isinstance(error, JobTimeoutError) else FailureKind.ERROR,
+        traceback=traceback_of(error),
     )
+
+
+def cancelled(lease: Lease) -> Failure:
+    """Build the settlement of a job that was cancelled while it ran."""
+    return Failure(lease, "revoked", kind=FailureKind.CANCELLED)
+
+
+def malformed(lease: Lease, problem: str) -> Failure:
+    """Build the settlement of a job whose record no worker can run. It is not retried: the record stays as it is."""
+    reason = f"Job {lease.job_id!r} cannot run: {problem}; remove it, or correct the record and retry the job."
+    return Failure(lease, _sendable(reason)[:_REASON_LENGTH], kind=FailureKind.MALFORMED)
 
 
 def rate_limited(lease: Lease, error: RateLimitError, default: timedelta) -> Failure:
@@ -103,6 +179,7 @@ def rate_limited(lease: Lease, error: RateLimitError, default: timedelta) -> Fai
         max_attempts=lease.record.attempts_made + 2,
         backoff_ms=milliseconds(min(max(delay, timedelta(0)), MAX_DURATION)),
         retention=_retention(lease, "removeOnFail"),
+        kind=FailureKind.RATE_LIMITED,
     )
 
 

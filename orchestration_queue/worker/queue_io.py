@@ -12,6 +12,7 @@ from orchestration_queue.protocol.call import Call, integer
 from orchestration_queue.protocol.keys import GROUP, QueueKeys
 from orchestration_queue.protocol.lease import Delivery
 from orchestration_queue.protocol.operations import dead_letters, exchanges, maintenance, queue_state, worker_registry
+from orchestration_queue.protocol.operations.conversation import all_good
 from orchestration_queue.protocol.operations.exchanges import ExchangeResult
 from orchestration_queue.protocol.operations.maintenance import Tick
 from orchestration_queue.protocol.operations.notifications import PendingNotifications, notify_all
@@ -95,7 +96,7 @@ class QueueIO:
         return True
 
     async def exchange(self, step: Exchange) -> ExchangeResult:
-        """Make one trip: tell outcomes, return and start deliveries, take more."""
+        """Send one exchange: settle outcomes, return and start deliveries, take more."""
         operation = exchanges.exchange(
             self._keys,
             self._consumer,
@@ -111,10 +112,18 @@ class QueueIO:
             skip_metrics=not self._options.record_metrics,
         )
         with self.outages.watch():  # jobs that it starts are nobody's to renew until it is back
-            trip = await self._calls.run(operation)
-        await self._post(trip.letters)
-        await self._tell(trip.pending)
-        return trip
+            if notes := exchanges.failure_notes(self._keys, step.settle):
+                # In the same request, and before: once a failure is settled, its record may be gone.
+                noted, reply = await self._calls.pipeline((notes, operation.call))
+                if isinstance(noted, ServerError):
+                    log.warning("Failures of queue %s were stored without their kinds: %s", self.queue, noted)
+                (reply,) = all_good([reply])
+                result = operation.read(reply)
+            else:
+                result = await self._calls.run(operation)
+        await self._post(result.letters)
+        await self._tell(result.pending)
+        return result
 
     async def _post(self, letters: Sequence[bytes]) -> None:
         """Add dead letters that the server keeps for us. It goes on to keep those that nobody takes."""

@@ -35,6 +35,7 @@ log = logging.getLogger("orchestration_queue.worker")
 Handler: TypeAlias = Callable[[Any], Any]
 """A function of one :class:`ActiveJob`, or a coroutine function of one :class:`AsyncActiveJob`."""
 
+_NAME_LENGTH = 100
 _CLEANUP_S = 5.0
 """How long a coroutine may go on after its time, to clean up, before its outcome is told without it."""
 
@@ -122,6 +123,9 @@ class Runner:
 
     async def _settlement(self, run: _Run) -> Settlement:
         lease, job = run.lease, run.job
+        if (problem := lease.record.problem) is not None:
+            log.error("Job %r of queue %s is malformed and fails: %s", lease.job_id, self._keys.queue, problem)
+            return outcome.malformed(lease, problem)
         try:
             return outcome.completed(lease, await self._through_middleware(run))
         except JobInterrupt as interrupt:
@@ -145,9 +149,19 @@ class Runner:
             return self._failed(run, error)
 
     def _failed(self, run: _Run, error: BaseException) -> Settlement:
-        return outcome.failed(
+        failure = outcome.failed(
             run.lease, error, _chance(), strategies=self._strategies, is_discarded=run.job.is_discarded
         )
+        log.warning(
+            "Attempt %d of job %r (%r) of queue %s failed: %s\n%s",
+            run.job.attempt,
+            run.lease.job_id,
+            run.lease.record.name[:_NAME_LENGTH],
+            self._keys.queue,
+            failure.reason,
+            failure.traceback,
+        )
+        return failure
 
     def _through_middleware(self, run: _Run) -> Awaitable[Any]:
         chain = self._middleware
@@ -187,7 +201,7 @@ class Runner:
         task.cancel()
         await asyncio.wait({task}, timeout=_CLEANUP_S)
         run.leave(task)
-        raise TimeoutError(_OVERTIME)
+        raise outcome.JobTimeoutError
 
     async def _in_thread(self, handler: Handler, run: _Run, timeout_s: float | None) -> Any:
         loop = asyncio.get_running_loop()
@@ -202,10 +216,7 @@ class Runner:
             return thread.result()
         run.job.request_stop()
         run.leave(thread)
-        raise TimeoutError(_OVERTIME)
-
-
-_OVERTIME = "Job timeout exceeded"
+        raise outcome.JobTimeoutError
 
 
 class _Run:

@@ -30,7 +30,7 @@ local function reset(queue, job_id)
     "HSET", key,
     "state", "waiting-children", "attemptsMade", 0, "failedReason", "", "finishedOn", ""
   )
-  redis.call("HDEL", key, "outcome", "stalledCount", "lastActive", "revoked")
+  redis.call("HDEL", key, "outcome", "stalledCount", "lastActive", "revoked", "failureKind", "traceback")
   return true
 end
 

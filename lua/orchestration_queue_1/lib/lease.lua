@@ -1,5 +1,7 @@
 --- The fence: a job belongs to whoever activated it, until it leaves the active state or is activated again.
 
+local numbers = require("numbers")
+
 local lease = {}
 
 lease.RENEWAL = { "state", "processedOn", "stalledCount", "revoked" }
@@ -21,7 +23,7 @@ function lease.look(queue, claim, fields)
     job[name] = values[index] or nil
   end
   local same = tonumber(job.processedOn) == claim.taken_ms
-    and (tonumber(job.stalledCount) or 0) == claim.stalled_count
+    and (numbers.whole(job.stalledCount) or 0) == claim.stalled_count
   return job, same
 end
 

@@ -14,6 +14,7 @@ __all__ = [
     "BulkJob",
     "Delivered",
     "EntryUpdate",
+    "FailureNote",
     "FieldName",
     "ForeignDependency",
     "ForeignDependent",
@@ -38,6 +39,7 @@ __all__ = [
     "fire",
     "hold_nodes",
     "mend_group",
+    "note_failures",
     "propagate",
     "put_back",
     "put_scheduler",
@@ -268,6 +270,24 @@ class MissedRun(NamedTuple):
 
     name: str
     due_ms: int
+
+
+class FailureNote(NamedTuple):
+    """An attempt that failed.
+
+    Attributes:
+        job_id: The job.
+        taken_ms: Its `processedOn`, as its activation wrote it.
+        stalled_count: Its `stalledCount` at that time; 0 without one.
+        kind: What failed: a word of the client, stored as `failureKind`.
+        traceback: Where, stored as `traceback`; empty when nothing is known.
+    """
+
+    job_id: str
+    taken_ms: int
+    stalled_count: int
+    kind: str
+    traceback: str
 
 
 class ForeignOutcome(NamedTuple):
@@ -974,6 +994,45 @@ def mend_group(
             active,
             next_seq,
             now_ms,
+        ),
+        is_function=True,
+    )
+
+
+def note_failures(
+    *,
+    stream_key: str,
+    failures: Sequence[FailureNote] = (),
+) -> Call:
+    """Note about failed attempts what their settlement does not carry. Sent before the exchange that settles them.
+
+    Args:
+        stream_key: Stream; ready jobs.
+        failures: Each an attempt that failed.
+
+    Returns:
+        The call. Its reply (int): how many were noted: an attempt whose lease is lost is not.
+
+    The server refuses it when the stream key does not end in `:stream`.
+
+    Cost: O(1) per failure.
+    """
+    return Call(
+        "oq1_noteFailures",
+        (stream_key,),
+        (
+            len(failures),
+            *(
+                word
+                for item in failures
+                for word in (
+                    item.job_id,
+                    item.taken_ms,
+                    item.stalled_count,
+                    item.kind,
+                    item.traceback,
+                )
+            ),
         ),
         is_function=True,
     )
@@ -1766,7 +1825,7 @@ def version() -> Call:
     """Say which revision of this library answers. The major version is in its name.
 
     Returns:
-        The call. Its reply (text): `12`, growing with every change of the library.
+        The call. Its reply (text): `13`, growing with every change of the library.
 
     Cost: O(1).
     """

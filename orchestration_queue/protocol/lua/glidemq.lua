@@ -348,8 +348,44 @@ end
 return membership
 end)()
 
+modules.numbers = (function()
+--- Numbers in records, which clients of any language write and anybody may damage.
+
+local numbers = {}
+
+local LONGEST = 15
+
+--- A whole number as every client writes it; nil for anything else, such as `inf`, `0x10` or `zz`.
+function numbers.whole(text)
+  if type(text) == "number" then
+    return text
+  end
+  return type(text) == "string" and #text <= LONGEST + 1 and text:match("^-?%d+$") and tonumber(text) or nil
+end
+
+--- A finite number; nil for anything else.
+function numbers.finite(text)
+  local number = tonumber(text)
+  return number and number > -math.huge and number < math.huge and number or nil
+end
+
+--- Count in a field of a hash. A field that is no whole number counts from 0 again: it must not stop the caller.
+function numbers.count(key, field, amount)
+  local reply = redis.pcall("HINCRBY", key, field, amount)
+  if type(reply) == "number" then
+    return reply
+  end
+  redis.call("HSET", key, field, amount)
+  return amount
+end
+
+return numbers
+end)()
+
 modules.record = (function()
 --- The job's hash, read.
+
+local numbers = require("numbers")
 
 local record = {}
 
@@ -362,7 +398,11 @@ local CONTROL = {
 --- The control fields as a table without the absent ones; nil when there is no such job.
 function record.load(queue, job_id)
   local key = queue .. "job:" .. job_id
-  local values = redis.call("HMGET", key, unpack(CONTROL))
+  -- A key that is no hash is no job: it must not keep its neighbours from being looked at.
+  local values = redis.pcall("HMGET", key, unpack(CONTROL))
+  if values.err then
+    return nil
+  end
   local job, found = {}, false
   for index, name in ipairs(CONTROL) do
     if values[index] then
@@ -394,11 +434,11 @@ function record.has_ended(job)
 end
 
 function record.sequence(job)
-  return tonumber(job.orderingSeq) or 0
+  return numbers.whole(job.orderingSeq) or 0
 end
 
 function record.priority(job)
-  return tonumber(job.priority) or 0
+  return numbers.whole(job.priority) or 0
 end
 
 return record
@@ -1309,6 +1349,7 @@ modules.failure = (function()
 
 local events = require("events")
 local metrics = require("metrics")
+local numbers = require("numbers")
 
 local failure = {}
 
@@ -1342,13 +1383,13 @@ end
 
 --- Fail a job whose time to live is over.
 function failure.expire(queue, job_id, now, processed_on)
-  failure.record(queue, job_id, "expired", now)
+  failure.record(queue, job_id, "expired", now, "failureKind", "expired")
   events.emit(queue, "expired", job_id)
   metrics.record(queue, "failed", now, processed_on)
 end
 
 function failure.has_expired(job, now)
-  local expire_at = tonumber(job.expireAt) or 0
+  local expire_at = numbers.finite(job.expireAt) or 0
   return expire_at > 0 and now > expire_at
 end
 
@@ -1579,7 +1620,7 @@ end
 
 --- Fail a job that was withdrawn before it started.
 function release.revoke(queue, job_id, job, now)
-  failure.record(queue, job_id, "revoked", now)
+  failure.record(queue, job_id, "revoked", now, "failureKind", "cancelled")
   release.forfeit(queue, job, now)
   events.emit(queue, "revoked", job_id)
 end
@@ -1631,6 +1672,7 @@ modules.flows = (function()
 --- Jobs that wait for others: counted on the waiting job, each child once.
 
 local events = require("events")
+local numbers = require("numbers")
 local stream = require("stream")
 
 local flows = {}
@@ -1658,7 +1700,7 @@ function flows.notify(queue, parent_id, member, decide)
   if redis.call("HSETNX", key, "depdone:" .. member, 1) == 0 then
     return
   end
-  local done = redis.call("HINCRBY", key, "depsCompleted", 1)
+  local done = numbers.count(key, "depsCompleted", 1)
   if parent[1] ~= "waiting-children" then
     return
   elseif done >= redis.call("SCARD", queue .. "deps:" .. parent_id) then
@@ -1909,6 +1951,7 @@ modules.activation = (function()
 --- The one way in which a job becomes active.
 
 local admission = require("admission")
+local failure = require("failure")
 local lists = require("lists")
 local record = require("record")
 local release = require("release")
@@ -1969,8 +2012,8 @@ end
 --- @return the flat record; or nil and why not: empty (no such job), `REVOKED`, `EXPIRED` or a verdict of the gates
 function activation.try(queue, job_id, entry, now, skip_events)
   local key = queue .. "job:" .. job_id
-  local flat = redis.call("HGETALL", key)
-  if #flat == 0 then
+  local flat = redis.pcall("HGETALL", key)
+  if flat.err or #flat == 0 then
     return nil, ""
   end
   local job = record.from_flat(flat)
@@ -1980,7 +2023,7 @@ function activation.try(queue, job_id, entry, now, skip_events)
     return nil, "REVOKED"
   end
   local verdict
-  if (tonumber(job.expireAt) or 0) > 0 and now > tonumber(job.expireAt) then
+  if failure.has_expired(job, now) then
     release.expire(queue, job_id, job, now)
     verdict = "EXPIRED"
   elseif job.groupKey and job.groupKey ~= "" then
@@ -2240,6 +2283,7 @@ modules.retry = (function()
 local active = require("active")
 local events = require("events")
 local failure = require("failure")
+local numbers = require("numbers")
 local placement = require("placement")
 local record = require("record")
 local release = require("release")
@@ -2255,10 +2299,10 @@ local PAGE = 1000
 local function count(queue, attempt)
   local key = queue .. "job:" .. attempt.job_id
   if not attempt.broadcast then
-    return redis.call("HINCRBY", key, "attemptsMade", 1)
+    return numbers.count(key, "attemptsMade", 1)
   end
   key = key .. ":sub:" .. attempt.group
-  local attempts = redis.call("HINCRBY", key, "a", 1)
+  local attempts = numbers.count(key, "a", 1)
   redis.call("EXPIRE", key, SUBSCRIPTION_TTL_S)
   return attempts
 end
@@ -2269,7 +2313,7 @@ local function schedule(queue, attempt, job, attempts)
   local key = queue .. "job:" .. job_id
   local opts = redis.call("HGET", key, "opts")
   if opts and opts:find('"fallbacks"', 1, true) then
-    redis.call("HINCRBY", key, "fallbackIndex", 1)
+    numbers.count(key, "fallbackIndex", 1)
   end
   local member = attempt.broadcast and job_id .. "||" .. attempt.group or job_id
   placement.later(queue, member, job, now + attempt.backoff_ms)
@@ -2310,6 +2354,7 @@ function retry.afresh(queue, job_id, job, now)
     "HSET", queue .. "job:" .. job_id,
     "state", "delayed", "attemptsMade", 0, "failedReason", "", "finishedOn", ""
   )
+  redis.call("HDEL", queue .. "job:" .. job_id, "failureKind", "traceback")
 end
 
 --- Schedule up to `most` failed jobs again, oldest first, or all when it is 0; returns how many.
@@ -2542,6 +2587,7 @@ modules.stalled = (function()
 local events = require("events")
 local failure = require("failure")
 local record = require("record")
+local numbers = require("numbers")
 local release = require("release")
 
 local stalled = { REASON = "job stalled more than maxStalledCount" }
@@ -2566,7 +2612,7 @@ end
 
 --- Whether the job, which was heard of before, has been silent for as long as is forgiven.
 function stalled.is_silent(queue, job_id, job, sweep)
-  local last, lease = tonumber(job.lastActive) or 0, own_lease(queue, job_id)
+  local last, lease = numbers.finite(job.lastActive) or 0, own_lease(queue, job_id)
   if lease then
     return sweep.now_ms - last >= lease
   end
@@ -2576,11 +2622,11 @@ end
 --- Count one stall. Returns true when it was one too many and the job has failed.
 function stalled.strike(queue, job_id, job, most, now)
   local key = queue .. "job:" .. job_id
-  if redis.call("HINCRBY", key, "stalledCount", 1) <= most then
+  if numbers.count(key, "stalledCount", 1) <= most then
     events.emit(queue, "stalled", job_id)
     return false
   end
-  failure.record(queue, job_id, stalled.REASON, now)
+  failure.record(queue, job_id, stalled.REASON, now, "failureKind", "stalled")
   release.forfeit(queue, job, now)
   failure.announce(queue, job_id, stalled.REASON, now, job.processedOn)
   return true

@@ -367,8 +367,44 @@ end
 return membership
 end)()
 
+modules.numbers = (function()
+--- Numbers in records, which clients of any language write and anybody may damage.
+
+local numbers = {}
+
+local LONGEST = 15
+
+--- A whole number as every client writes it; nil for anything else, such as `inf`, `0x10` or `zz`.
+function numbers.whole(text)
+  if type(text) == "number" then
+    return text
+  end
+  return type(text) == "string" and #text <= LONGEST + 1 and text:match("^-?%d+$") and tonumber(text) or nil
+end
+
+--- A finite number; nil for anything else.
+function numbers.finite(text)
+  local number = tonumber(text)
+  return number and number > -math.huge and number < math.huge and number or nil
+end
+
+--- Count in a field of a hash. A field that is no whole number counts from 0 again: it must not stop the caller.
+function numbers.count(key, field, amount)
+  local reply = redis.pcall("HINCRBY", key, field, amount)
+  if type(reply) == "number" then
+    return reply
+  end
+  redis.call("HSET", key, field, amount)
+  return amount
+end
+
+return numbers
+end)()
+
 modules.record = (function()
 --- The job's hash, read.
+
+local numbers = require("numbers")
 
 local record = {}
 
@@ -381,7 +417,11 @@ local CONTROL = {
 --- The control fields as a table without the absent ones; nil when there is no such job.
 function record.load(queue, job_id)
   local key = queue .. "job:" .. job_id
-  local values = redis.call("HMGET", key, unpack(CONTROL))
+  -- A key that is no hash is no job: it must not keep its neighbours from being looked at.
+  local values = redis.pcall("HMGET", key, unpack(CONTROL))
+  if values.err then
+    return nil
+  end
   local job, found = {}, false
   for index, name in ipairs(CONTROL) do
     if values[index] then
@@ -413,11 +453,11 @@ function record.has_ended(job)
 end
 
 function record.sequence(job)
-  return tonumber(job.orderingSeq) or 0
+  return numbers.whole(job.orderingSeq) or 0
 end
 
 function record.priority(job)
-  return tonumber(job.priority) or 0
+  return numbers.whole(job.priority) or 0
 end
 
 return record
@@ -1121,6 +1161,7 @@ modules.flows = (function()
 --- Jobs that wait for others: counted on the waiting job, each child once.
 
 local events = require("events")
+local numbers = require("numbers")
 local stream = require("stream")
 
 local flows = {}
@@ -1148,7 +1189,7 @@ function flows.notify(queue, parent_id, member, decide)
   if redis.call("HSETNX", key, "depdone:" .. member, 1) == 0 then
     return
   end
-  local done = redis.call("HINCRBY", key, "depsCompleted", 1)
+  local done = numbers.count(key, "depsCompleted", 1)
   if parent[1] ~= "waiting-children" then
     return
   elseif done >= redis.call("SCARD", queue .. "deps:" .. parent_id) then
@@ -1644,6 +1685,7 @@ modules.failure = (function()
 
 local events = require("events")
 local metrics = require("metrics")
+local numbers = require("numbers")
 
 local failure = {}
 
@@ -1677,13 +1719,13 @@ end
 
 --- Fail a job whose time to live is over.
 function failure.expire(queue, job_id, now, processed_on)
-  failure.record(queue, job_id, "expired", now)
+  failure.record(queue, job_id, "expired", now, "failureKind", "expired")
   events.emit(queue, "expired", job_id)
   metrics.record(queue, "failed", now, processed_on)
 end
 
 function failure.has_expired(job, now)
-  local expire_at = tonumber(job.expireAt) or 0
+  local expire_at = numbers.finite(job.expireAt) or 0
   return expire_at > 0 and now > expire_at
 end
 
@@ -1914,7 +1956,7 @@ end
 
 --- Fail a job that was withdrawn before it started.
 function release.revoke(queue, job_id, job, now)
-  failure.record(queue, job_id, "revoked", now)
+  failure.record(queue, job_id, "revoked", now, "failureKind", "cancelled")
   release.forfeit(queue, job, now)
   events.emit(queue, "revoked", job_id)
 end
@@ -2234,6 +2276,8 @@ end)()
 modules.lease = (function()
 --- The fence: a job belongs to whoever activated it, until it leaves the active state or is activated again.
 
+local numbers = require("numbers")
+
 local lease = {}
 
 lease.RENEWAL = { "state", "processedOn", "stalledCount", "revoked" }
@@ -2255,7 +2299,7 @@ function lease.look(queue, claim, fields)
     job[name] = values[index] or nil
   end
   local same = tonumber(job.processedOn) == claim.taken_ms
-    and (tonumber(job.stalledCount) or 0) == claim.stalled_count
+    and (numbers.whole(job.stalledCount) or 0) == claim.stalled_count
   return job, same
 end
 
@@ -2636,6 +2680,7 @@ modules.activation = (function()
 --- The one way in which a job becomes active.
 
 local admission = require("admission")
+local failure = require("failure")
 local lists = require("lists")
 local record = require("record")
 local release = require("release")
@@ -2696,8 +2741,8 @@ end
 --- @return the flat record; or nil and why not: empty (no such job), `REVOKED`, `EXPIRED` or a verdict of the gates
 function activation.try(queue, job_id, entry, now, skip_events)
   local key = queue .. "job:" .. job_id
-  local flat = redis.call("HGETALL", key)
-  if #flat == 0 then
+  local flat = redis.pcall("HGETALL", key)
+  if flat.err or #flat == 0 then
     return nil, ""
   end
   local job = record.from_flat(flat)
@@ -2707,7 +2752,7 @@ function activation.try(queue, job_id, entry, now, skip_events)
     return nil, "REVOKED"
   end
   local verdict
-  if (tonumber(job.expireAt) or 0) > 0 and now > tonumber(job.expireAt) then
+  if failure.has_expired(job, now) then
     release.expire(queue, job_id, job, now)
     verdict = "EXPIRED"
   elseif job.groupKey and job.groupKey ~= "" then
@@ -3114,6 +3159,7 @@ modules.retry = (function()
 local active = require("active")
 local events = require("events")
 local failure = require("failure")
+local numbers = require("numbers")
 local placement = require("placement")
 local record = require("record")
 local release = require("release")
@@ -3129,10 +3175,10 @@ local PAGE = 1000
 local function count(queue, attempt)
   local key = queue .. "job:" .. attempt.job_id
   if not attempt.broadcast then
-    return redis.call("HINCRBY", key, "attemptsMade", 1)
+    return numbers.count(key, "attemptsMade", 1)
   end
   key = key .. ":sub:" .. attempt.group
-  local attempts = redis.call("HINCRBY", key, "a", 1)
+  local attempts = numbers.count(key, "a", 1)
   redis.call("EXPIRE", key, SUBSCRIPTION_TTL_S)
   return attempts
 end
@@ -3143,7 +3189,7 @@ local function schedule(queue, attempt, job, attempts)
   local key = queue .. "job:" .. job_id
   local opts = redis.call("HGET", key, "opts")
   if opts and opts:find('"fallbacks"', 1, true) then
-    redis.call("HINCRBY", key, "fallbackIndex", 1)
+    numbers.count(key, "fallbackIndex", 1)
   end
   local member = attempt.broadcast and job_id .. "||" .. attempt.group or job_id
   placement.later(queue, member, job, now + attempt.backoff_ms)
@@ -3184,6 +3230,7 @@ function retry.afresh(queue, job_id, job, now)
     "HSET", queue .. "job:" .. job_id,
     "state", "delayed", "attemptsMade", 0, "failedReason", "", "finishedOn", ""
   )
+  redis.call("HDEL", queue .. "job:" .. job_id, "failureKind", "traceback")
 end
 
 --- Schedule up to `most` failed jobs again, oldest first, or all when it is 0; returns how many.
@@ -3766,6 +3813,7 @@ modules.stalled = (function()
 local events = require("events")
 local failure = require("failure")
 local record = require("record")
+local numbers = require("numbers")
 local release = require("release")
 
 local stalled = { REASON = "job stalled more than maxStalledCount" }
@@ -3790,7 +3838,7 @@ end
 
 --- Whether the job, which was heard of before, has been silent for as long as is forgiven.
 function stalled.is_silent(queue, job_id, job, sweep)
-  local last, lease = tonumber(job.lastActive) or 0, own_lease(queue, job_id)
+  local last, lease = numbers.finite(job.lastActive) or 0, own_lease(queue, job_id)
   if lease then
     return sweep.now_ms - last >= lease
   end
@@ -3800,11 +3848,11 @@ end
 --- Count one stall. Returns true when it was one too many and the job has failed.
 function stalled.strike(queue, job_id, job, most, now)
   local key = queue .. "job:" .. job_id
-  if redis.call("HINCRBY", key, "stalledCount", 1) <= most then
+  if numbers.count(key, "stalledCount", 1) <= most then
     events.emit(queue, "stalled", job_id)
     return false
   end
-  failure.record(queue, job_id, stalled.REASON, now)
+  failure.record(queue, job_id, stalled.REASON, now, "failureKind", "stalled")
   release.forfeit(queue, job, now)
   failure.announce(queue, job_id, stalled.REASON, now, job.processedOn)
   return true
@@ -4137,7 +4185,7 @@ local function reset(queue, job_id)
     "HSET", key,
     "state", "waiting-children", "attemptsMade", 0, "failedReason", "", "finishedOn", ""
   )
-  redis.call("HDEL", key, "outcome", "stalledCount", "lastActive", "revoked")
+  redis.call("HDEL", key, "outcome", "stalledCount", "lastActive", "revoked", "failureKind", "traceback")
   return true
 end
 
@@ -4535,7 +4583,7 @@ end
 do -- drain
   local draining = require("draining")
   local events = require("events")
-  redis.register_function("oq1_drain", function(KEYS, ARGV)
+  redis.register_function{ function_name = "oq1_drain", flags = { "allow-oom" }, callback = function(KEYS, ARGV)
     local drain_delayed = flag(ARGV[1], "drain", "drain_delayed")
     local group = ARGV[2]
     local limit = whole(ARGV[3], "drain", "limit")
@@ -4559,7 +4607,7 @@ do -- drain
       events.emit(queue, "drained", removed)
     end
     return removed
-  end)
+  end }
 end
 
 do -- dueSchedulers
@@ -4593,7 +4641,7 @@ do -- exchange
   local outcomes = require("outcomes")
   local propagation = require("propagation")
   local validate = require("validate")
-  redis.register_function("oq1_exchange", function(KEYS, ARGV)
+  redis.register_function{ function_name = "oq1_exchange", flags = { "allow-oom" }, callback = function(KEYS, ARGV)
     local now_ms = whole(ARGV[1], "exchange", "now_ms")
     local group = ARGV[2]
     local consumer = ARGV[3]
@@ -4677,7 +4725,7 @@ do -- exchange
     end
     local _, elsewhere, remaining = unpack(propagation.finish(self.outcomes))
     return { verdicts, self.started, elsewhere, stopped, self.letters, remaining }
-  end)
+  end }
 end
 
 do -- fire
@@ -4832,11 +4880,45 @@ do -- mendGroup
   end)
 end
 
+do -- noteFailures
+  local lease = require("lease")
+  redis.register_function{ function_name = "oq1_noteFailures", flags = { "allow-oom" }, callback = function(KEYS, ARGV)
+    local failure_count = whole(ARGV[1], "noteFailures", "failure_count")
+    count_words("noteFailures", #KEYS, 1, #ARGV, 1 + 5 * failure_count)
+    local failures = {}
+    for index = 1, failure_count do
+      local arg = 1 + (index - 1) * 5
+      failures[index] = {
+        job_id = ARGV[arg + 1],
+        taken_ms = whole(ARGV[arg + 2], "noteFailures", "taken_ms"),
+        stalled_count = whole(ARGV[arg + 3], "noteFailures", "stalled_count"),
+        kind = ARGV[arg + 4],
+        traceback = ARGV[arg + 5],
+      }
+    end
+    local queue = queue_of("noteFailures", KEYS[1], ":stream") .. ":"
+    local FIELDS = { "state", "processedOn", "stalledCount" }
+
+    local noted = 0
+    for _, failure in ipairs(failures) do
+      local job, same = lease.look(queue, failure, FIELDS)
+      if same and job.state == "active" then
+        redis.call(
+          "HSET", queue .. "job:" .. failure.job_id,
+          "failureKind", failure.kind, "traceback", failure.traceback
+        )
+        noted = noted + 1
+      end
+    end
+    return noted
+  end }
+end
+
 do -- propagate
   local dependencies = require("dependencies")
   local propagation = require("propagation")
   local validate = require("validate")
-  redis.register_function("oq1_propagate", function(KEYS, ARGV)
+  redis.register_function{ function_name = "oq1_propagate", flags = { "allow-oom" }, callback = function(KEYS, ARGV)
     local now_ms = whole(ARGV[1], "propagate", "now_ms")
     local limit = whole(ARGV[2], "propagate", "limit")
     local news_count = whole(ARGV[3], "propagate", "news_count")
@@ -4880,7 +4962,7 @@ do -- propagate
       propagation.ended(outcomes, job_id)
     end
     return propagation.finish(outcomes)
-  end)
+  end }
 end
 
 do -- putBack
@@ -5014,7 +5096,7 @@ do -- reclaim
   local stalled = require("stalled")
   local suspension = require("suspension")
   local validate = require("validate")
-  redis.register_function("oq1_reclaim", function(KEYS, ARGV)
+  redis.register_function{ function_name = "oq1_reclaim", flags = { "allow-oom" }, callback = function(KEYS, ARGV)
     local now_ms = whole(ARGV[1], "reclaim", "now_ms")
     local group = ARGV[2]
     local consumer = ARGV[3]
@@ -5057,7 +5139,7 @@ do -- reclaim
     local _, elsewhere, remaining = unpack(propagation.finish(outcomes))
     local more = (more_entries or more_list_jobs or more_letters) and 1 or 0
     return { retried, failed, more, self.letters, elsewhere, remaining, timed_out }
-  end)
+  end }
 end
 
 do -- releaseGraph
@@ -5087,7 +5169,7 @@ do -- relist
   local lists = require("lists")
   local placement = require("placement")
   local stalled = require("stalled")
-  redis.register_function("oq1_relist", function(KEYS, ARGV)
+  redis.register_function{ function_name = "oq1_relist", flags = { "allow-oom" }, callback = function(KEYS, ARGV)
     local now_ms = whole(ARGV[1], "relist", "now_ms")
     local consumer = ARGV[2]
     local known_count = whole(ARGV[3], "relist", "known_count")
@@ -5119,12 +5201,12 @@ do -- relist
       end
     end
     return count
-  end)
+  end }
 end
 
 do -- renew
   local lease = require("lease")
-  redis.register_function("oq1_renew", function(KEYS, ARGV)
+  redis.register_function{ function_name = "oq1_renew", flags = { "allow-oom" }, callback = function(KEYS, ARGV)
     local now_ms = whole(ARGV[1], "renew", "now_ms")
     local lease_count = whole(ARGV[2], "renew", "lease_count")
     count_words("renew", #KEYS, 1, #ARGV, 2 + 3 * lease_count)
@@ -5149,7 +5231,7 @@ do -- renew
       end
     end
     return outcomes
-  end)
+  end }
 end
 
 do -- reportUsage
@@ -5239,7 +5321,7 @@ end
 do -- revoke
   local propagation = require("propagation")
   local revocation = require("revocation")
-  redis.register_function("oq1_revoke", function(KEYS, ARGV)
+  redis.register_function{ function_name = "oq1_revoke", flags = { "allow-oom" }, callback = function(KEYS, ARGV)
     local job_id = ARGV[1]
     local now_ms = whole(ARGV[2], "revoke", "now_ms")
     local group = ARGV[3]
@@ -5252,7 +5334,7 @@ do -- revoke
     local reply = revocation.revoke(queue, job_id, now_ms, group)
     propagation.finish(outcomes)
     return reply
-  end)
+  end }
 end
 
 do -- submitGraph
@@ -5352,7 +5434,7 @@ do -- tick
   local promotion = require("promotion")
   local propagation = require("propagation")
   local schedulers = require("schedulers")
-  redis.register_function("oq1_tick", function(KEYS, ARGV)
+  redis.register_function{ function_name = "oq1_tick", flags = { "allow-oom" }, callback = function(KEYS, ARGV)
     local now_ms = whole(ARGV[1], "tick", "now_ms")
     local heal = flag(ARGV[2], "tick", "heal")
     count_words("tick", #KEYS, 8, #ARGV, 2)
@@ -5379,7 +5461,7 @@ do -- tick
       time[1] * 1000 + math.floor(time[2] / 1000),
       schedulers.next_look(queue),
     }
-  end)
+  end }
 end
 
 do -- updateData
@@ -5398,6 +5480,6 @@ end
 do -- version
   redis.register_function("oq1_version", function(KEYS, ARGV)
     count_words("version", #KEYS, 0, #ARGV, 0)
-    return "12"
+    return "13"
   end)
 end

@@ -10,7 +10,7 @@ from orchestration_queue.errors import InvalidOptionError, LeaseLostError
 from orchestration_queue.protocol.call import Call, Operation, Reply, integer, text, texts
 from orchestration_queue.protocol.functions import glidemq, oq1
 from orchestration_queue.protocol.keys import GROUP, QueueKeys
-from orchestration_queue.protocol.lease import Delivery, Lease, Settlement
+from orchestration_queue.protocol.lease import Delivery, Failure, Lease, Settlement
 from orchestration_queue.protocol.operations.notifications import NONE_PENDING, PendingNotifications, read_notifications
 from orchestration_queue.protocol.operations.settlements import Verdict, settled
 from orchestration_queue.protocol.record import JobRecord, pairs
@@ -23,6 +23,7 @@ __all__ = [
     "Why",
     "add_children",
     "exchange",
+    "failure_notes",
     "next_entry",
     "notice",
     "read_group",
@@ -117,6 +118,22 @@ def exchange(
         skip_metrics=skip_metrics,
     )
     return Operation(call, _read_exchange_result)
+
+
+def failure_notes(keys: QueueKeys, settle: Sequence[Settlement]) -> Call | None:
+    """Note the kinds and tracebacks of failed attempts, right before the exchange that settles them."""
+    notes = [
+        oq1.FailureNote(
+            job_id=failure.lease.job_id,
+            taken_ms=failure.lease.taken_ms,
+            stalled_count=failure.lease.stalled_count,
+            kind=failure.kind,
+            traceback=failure.traceback,
+        )
+        for failure in settle
+        if isinstance(failure, Failure)
+    ]
+    return oq1.note_failures(stream_key=keys.stream, failures=notes) if notes else None
 
 
 def _read_exchange_result(reply: Reply) -> ExchangeResult:

@@ -11,6 +11,7 @@ from orchestration_queue.errors import SandboxDiedError
 from orchestration_queue.protocol.lease import Lease
 from orchestration_queue.worker.interrupts import JobInterrupt
 from orchestration_queue.worker.job import AsyncActiveJob
+from orchestration_queue.worker.outcome import JobTimeoutError
 from orchestration_queue.worker.sandbox import endings
 from orchestration_queue.worker.sandbox.frames import Frame, pack, receive
 from orchestration_queue.worker.sandbox.handler import Sandboxed
@@ -73,7 +74,7 @@ class SandboxProcess(ChildProcess):
                 return frame
         except TimeoutError:
             if is_started:
-                raise TimeoutError("Job timeout exceeded") from None
+                raise JobTimeoutError from None
             raise SandboxDiedError(
                 f"The sandbox process was not ready after {_READY_S:.0f} s; see what importing its handler does."
             ) from None
