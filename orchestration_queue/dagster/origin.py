@@ -7,13 +7,12 @@ from weakref import WeakKeyDictionary
 import dagster as dg
 
 from orchestration_queue.dagster._compat import StepContext, attempt_of, storage_id
+from orchestration_queue.dagster.steps.envelope import INSTANCE
 from orchestration_queue.options import JobOptions
 from orchestration_queue.options.job import Headers
 
-__all__ = ["INSTANCE", "headers_of", "instance_id", "with_origin"]
+__all__ = ["headers_of", "instance_id", "with_origin"]
 
-INSTANCE = "dagster.instance"
-"""The header that tells which instance a run is of: several may share a queue."""
 _RUN, _JOB = "dagster.run_id", "dagster.job_name"
 
 _instance_ids: WeakKeyDictionary[dg.DagsterInstance, str] = WeakKeyDictionary()

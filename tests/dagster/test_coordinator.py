@@ -129,6 +129,22 @@ def test_it_refuses_another_launcher(launched: Launches) -> None:
             instance.run_coordinator.cancel_run("x")
 
 
+@pytest.mark.parametrize(
+    ("limits", "named"),
+    [
+        ({"runs": {"max_concurrent_runs": 5}}, r"concurrency\.runs\.max_concurrent_runs"),
+        ({"pools": {"granularity": "run"}}, r"concurrency\.pools\.granularity: run"),
+    ],
+)
+def test_it_refuses_limits_that_it_does_not_enforce(limits: dict[str, object], named: str) -> None:
+    ours = {"module": "orchestration_queue.dagster", "class": "QueueRunCoordinator"}
+    with (
+        dg.instance_for_test(overrides={"run_coordinator": ours, "concurrency": limits}) as instance,
+        pytest.raises(UsageError, match=f"does not enforce {named}"),
+    ):
+        _ = instance.run_coordinator
+
+
 def test_it_has_no_configuration() -> None:
     ours = {"module": "orchestration_queue.dagster", "class": "QueueRunCoordinator", "config": {"queue": "x"}}
     with (

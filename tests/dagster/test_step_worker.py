@@ -18,10 +18,14 @@ from dagster._grpc.types import ExecuteRunArgs, ExecuteStepArgs
 
 from orchestration_queue.client import Job, Queue
 from orchestration_queue.dagster import CodeLocation, DagsterWorker
+from orchestration_queue.dagster.steps.envelope import INSTANCE
 from orchestration_queue.dagster.steps.losses import Cause, cause_of, last_lines
 from orchestration_queue.dagster.steps.work_item import WorkItem
 from orchestration_queue.dagster.steps.write_fence import WriteFence, WriteFences, now
 from orchestration_queue.errors import JobFailedError, UsageError
+from orchestration_queue.options import JobOptions
+from orchestration_queue.options.job import Headers
+from orchestration_queue.states import JobState
 from tests.dagster import steps
 from tests.dagster.step_workers import Fleet, home_is
 from tests.processes import OQ, running_process
@@ -115,6 +119,14 @@ def test_a_run_is_work_like_any_other_and_what_is_none_fails(fleet: Fleet) -> No
             ("greet", {}, "no handler for 'greet'"),
         ):
             assert reason in failure(queue.add(name, data))
+
+
+def test_jobs_of_another_instance_are_put_back(fleet: Fleet) -> None:
+    recon = dg.reconstructable(steps.where_job)
+    work = WorkItem(ExecuteStepArgs(recon.get_python_origin(), "a-run-of-theirs", ["where_0"]))
+    with fleet.worker(), Queue(fleet.queue, url=fleet.url) as queue:
+        job = queue.add(work.kind, work.data(), JobOptions(headers=Headers({INSTANCE: "theirs"})))
+        wait_until_sync(lambda: job.refresh().state is JobState.DELAYED, "the job to be put back", 120)
 
 
 def failure(job: Job) -> str:

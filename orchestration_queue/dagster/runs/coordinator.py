@@ -54,6 +54,25 @@ class QueueRunCoordinator(RunCoordinator[dg.DagsterInstance], ConfigurableClass)
         """Make one."""
         return cls(inst_data)
 
+    def register_instance(self, instance: dg.DagsterInstance) -> None:
+        """Take the instance.
+
+        Raises:
+            UsageError: ``dagster.yaml`` asks for limits that only Dagster's own coordinator enforces.
+        """
+        settings = instance.get_settings("concurrency") or {}
+        asked = [
+            f"concurrency.runs.{name}" for name, value in (settings.get("runs") or {}).items() if value is not None
+        ]
+        if (settings.get("pools") or {}).get("granularity") == "run":
+            asked.append("concurrency.pools.granularity: run")
+        if asked:
+            raise UsageError(
+                f"QueueRunCoordinator does not enforce {', '.join(asked)}, because workers take runs and no daemon "
+                "does; limit runs by `oq dagster worker --concurrency`, or remove run_coordinator from dagster.yaml."
+            )
+        super().register_instance(instance)
+
     @property
     def _launcher(self) -> QueueRunLauncher:
         launcher = self._instance.run_launcher

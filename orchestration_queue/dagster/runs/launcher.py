@@ -28,7 +28,6 @@ from orchestration_queue.dagster.origin import headers_of
 from orchestration_queue.dagster.routing import QUEUE_TAGS, RUN_QUEUE_TAG, priority_of, wire_priority
 from orchestration_queue.dagster.runs.run_jobs import (
     JOB,
-    OVERTIME,
     QUEUE,
     JobAddress,
     RunJobs,
@@ -36,6 +35,7 @@ from orchestration_queue.dagster.runs.run_jobs import (
     find_step_jobs,
 )
 from orchestration_queue.dagster.steps.envelope import run_job_id
+from orchestration_queue.dagster.steps.losses import OVERTIME
 from orchestration_queue.dagster.steps.work_item import KEPT, WorkItem
 from orchestration_queue.errors import UsageError
 from orchestration_queue.options import JobOptions
@@ -56,7 +56,7 @@ class LauncherOptions(Options):
     url: str | None = Field(default=None, repr=False)
     prefix: str = DEFAULT_PREFIX
     queue: str = "dagster-runs"
-    lease: Annotated[timedelta, Field(ge=timedelta(seconds=1), le=timedelta(days=1))] = timedelta(seconds=10)
+    lease: Annotated[timedelta, Field(ge=timedelta(seconds=1), le=timedelta(days=1))] = timedelta(seconds=30)
     run_timeout: Positive | None = None
     env: dict[str, str] = Field(default_factory=dict)
     code_version: str = ""

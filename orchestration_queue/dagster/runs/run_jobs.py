@@ -25,12 +25,10 @@ from orchestration_queue.protocol.operations.worker_registry import workers
 from orchestration_queue.protocol.record import JobRecord, when
 from orchestration_queue.states import JobState
 
-__all__ = ["JOB", "OVERTIME", "QUEUE", "JobAddress", "RunJobs", "find_run_job", "find_step_jobs"]
+__all__ = ["JOB", "QUEUE", "JobAddress", "RunJobs", "find_run_job", "find_step_jobs"]
 
 JOB, QUEUE = "job", "queue"
 """Under which names the metadata of events tell where a job is."""
-OVERTIME = "Job timeout exceeded"
-"""Why a job failed that took longer than it may, in the words of every worker of this wire."""
 _REVOKED = "revoked"
 _GRACE_MS = 1_000
 _LOOK_S = 0.1

@@ -10,10 +10,11 @@ from datetime import UTC, datetime, timedelta
 import dagster as dg
 
 from orchestration_queue.dagster._compat import LaunchRunContext
-from orchestration_queue.dagster.origin import INSTANCE, instance_id
+from orchestration_queue.dagster.origin import instance_id
 from orchestration_queue.dagster.runs.coordinator import QueueRunCoordinator
 from orchestration_queue.dagster.runs.launcher import QueueRunLauncher
 from orchestration_queue.dagster.runs.run_jobs import JobAddress
+from orchestration_queue.dagster.steps.envelope import INSTANCE
 from orchestration_queue.errors import UsageError
 from orchestration_queue.protocol.operations.conversation import chunks
 

@@ -6,7 +6,11 @@ from enum import StrEnum
 
 from pydantic import BaseModel, ConfigDict, Field
 
-__all__ = ["Envelope", "Isolation", "WorkKind", "run_job_id", "run_prefix"]
+__all__ = ["INSTANCE", "Envelope", "Isolation", "WorkKind", "run_job_id", "run_prefix"]
+
+
+INSTANCE = "dagster.instance"
+"""The header that names the instance of a run: several may share a queue."""
 
 
 class WorkKind(StrEnum):

@@ -206,7 +206,7 @@ def _config() -> dict[str, dg.Field]:
         "unclaimed_timeout": field(
             float, "Seconds that a step may wait on a queue that has no worker; default for ever."
         ),
-        "lease": field(float, "Seconds without a sign of life after which a step's worker counts as lost.", 10.0),
+        "lease": field(float, "Seconds without a sign of life after which a step's worker counts as lost.", 30.0),
         "worker_lost_retries": field(
             dg.IntSource, "How often a step is tried again that was lost with its worker, beside its own retries.", 2
         ),

@@ -144,6 +144,11 @@ class ForkPool:
     async def _spawn(self, notice: str = "") -> Loan:
         return Loan(await ForkServerProcess.start(self._fence, None), is_warm=False, notice=notice)
 
+    @property
+    def instance(self) -> str:
+        """Return the id of the Dagster instance of this worker; empty when it is unknown."""
+        return next((server.instance for server in self._copied.values()), "")
+
     def distrust(self, server: ForkServerProcess, reason: str) -> None:
         """Fork no more work items from a server whose child did not begin, unless they insist on it."""
         server.hazards.append(reason)

@@ -21,7 +21,7 @@ from typing import NoReturn
 import dagster as dg
 
 from orchestration_queue._process import die_with_parent, memory_bytes
-from orchestration_queue.dagster._compat import can_be_copied, capture_logs_directly, guard_events, warm_up
+from orchestration_queue.dagster._compat import can_be_copied, capture_logs_directly, guard_events, storage_id, warm_up
 from orchestration_queue.dagster.steps.code_location import CodeLocation
 from orchestration_queue.dagster.steps.fork_safety import find_hazards, open_descriptors, reseed, source_files
 from orchestration_queue.dagster.steps.work_item import WorkItem, WorkKind, perform
@@ -96,12 +96,14 @@ class _ForkServer:
         self._selector = selectors.DefaultSelector()
         self._is_over = False
         self._instance: dg.DagsterInstance | None = None
+        self._instance_id = ""
         self._known: frozenset[int] = frozenset()
 
     def load(self, location: CodeLocation) -> None:
         """Import what every work needs: the storage's drivers, and the user's code."""
         instance = dg.DagsterInstance.get()
         warm_up(instance)
+        self._instance_id = storage_id(instance)
         self._known = open_descriptors()
         location.load()
         if can_be_copied(instance) and not self._is_resident:
@@ -112,9 +114,12 @@ class _ForkServer:
     def examine(self, location: dict[str, str] | None) -> dict[str, object]:
         """Return what the worker must know of the loaded code: its files, and why it cannot be forked."""
         if location is None:
-            return {"hazards": [], "sources": {}}
-        hazards = [] if self._is_resident else find_hazards(self._known)
-        return {"hazards": hazards, "sources": source_files([location["file"]] if location["file"] else [])}
+            return {"hazards": [], "sources": {}, "instance": ""}
+        return {
+            "hazards": [] if self._is_resident else find_hazards(self._known),
+            "sources": source_files([location["file"]] if location["file"] else []),
+            "instance": self._instance_id,
+        }
 
     def send(self, **frame: object) -> None:
         with suppress(OSError):  # the worker is gone, which the next read tells

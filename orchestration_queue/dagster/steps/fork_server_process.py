@@ -33,6 +33,7 @@ class ForkServerProcess(ChildProcess):
         memory_bytes: The memory it held at its last report.
         is_resident: Whether work items run in the server itself, one at a time.
         hazards: Why forks of it are unsafe, in words; none when they are safe.
+        instance: The id of the Dagster instance that it belongs to; empty when that has none.
         sources: The files of the code it has loaded, with the times at which they were changed.
     """
 
@@ -42,6 +43,7 @@ class ForkServerProcess(ChildProcess):
         self.memory_bytes = 0
         self.hazards: list[str] = []
         self.sources: dict[str, int] = {}
+        self.instance = ""
         self.is_resident = False
         self._numbers = itertools.count()
         self._running: dict[int, Running] = {}
@@ -130,10 +132,9 @@ class ForkServerProcess(ChildProcess):
         match frame["kind"]:
             case "ready":
                 self._remember(frame)
-                self.hazards, self.sources = (
-                    cast("list[str]", frame["hazards"]),
-                    cast("dict[str, int]", frame["sources"]),
-                )
+                self.hazards = cast("list[str]", frame["hazards"])
+                self.sources = cast("dict[str, int]", frame["sources"])
+                self.instance = str(frame["instance"])
                 self._ready.set_result(None)
             case "unready":
                 self._ready.set_exception(SandboxDiedError(str(frame["reason"])))

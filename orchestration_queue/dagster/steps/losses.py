@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from enum import Enum
 from pathlib import Path
 
-__all__ = ["CRASHED", "LOST", "STOPPED", "Cause", "cause_of", "last_lines"]
+__all__ = ["CRASHED", "LOST", "OVERTIME", "STOPPED", "Cause", "cause_of", "last_lines"]
 
 LOST = "Lost: "
 """What the reason of a job begins with whose process was lost: nothing is known against the work itself."""
@@ -14,6 +14,8 @@ CRASHED = "Crashed: "
 """How the failure reason of a job begins whose process ended itself: by its exit code, or by a signal."""
 STOPPED = "The process has ended."
 """The last line of the log of a job that was revoked: its process is gone, whether it could tell Dagster or not."""
+OVERTIME = "Job timeout exceeded"
+"""The failure reason of a job that took longer than its timeout; every worker of this wire writes it."""
 _STALLED = "job stalled more than maxStalledCount"
 _LINES = 40
 _TAIL_BYTES = 16_384

@@ -26,7 +26,7 @@ from orchestration_queue.dagster._compat import (
 )
 from orchestration_queue.dagster.origin import headers_of
 from orchestration_queue.dagster.routing import Route, wire_priority
-from orchestration_queue.dagster.steps.losses import STOPPED, Cause
+from orchestration_queue.dagster.steps.losses import OVERTIME, STOPPED, Cause
 from orchestration_queue.dagster.steps.step_health import StepHealth, Verdict
 from orchestration_queue.dagster.steps.work_item import KEPT, Isolation, WorkItem
 from orchestration_queue.errors import JobNotFoundError, OrchestrationQueueError, TransportError
@@ -75,7 +75,7 @@ class ExecutorOptions(Options):
     isolation: Isolation = Isolation.AUTO
     step_timeout: Positive | None = None
     unclaimed_timeout: Positive | None = None
-    lease: Positive = timedelta(seconds=10)
+    lease: Positive = timedelta(seconds=30)
     max_concurrent: int | None = Field(default=None, ge=1)
     worker_lost_retries: int = Field(default=2, ge=0)
     crash_retries: int = Field(default=0, ge=0)
@@ -211,11 +211,27 @@ class QueueStepHandler(StepHandler):
             log.warning("The queue cannot be asked about step %s, and is asked again soon: %s", work.step_key, error)
             return CheckStepHealthResult.healthy()
         if verdict is None:
+            self._warn_if_unserved(step_handler_context, queue, work)
             return CheckStepHealthResult.healthy()
+        if verdict.reason.endswith(OVERTIME) and route.timeout:
+            limit = f"{verdict.reason} after {route.timeout.total_seconds():g} s"
+            reason = f"{limit}, which `step_timeout` or the tag `orchestration_queue/timeout` sets"
+            verdict = Verdict(reason, verdict.cause)
         self.verdicts[work.step_key] = verdict
         self._withdraw(queue, work.job_id)
         self.watch.drop(work.job_id)
         return CheckStepHealthResult.unhealthy(verdict.reason)
+
+    def _warn_if_unserved(self, context: StepHandlerContext, queue: Queue, work: WorkItem) -> None:
+        """Report once in a run that a queue has no worker."""
+        if self.watch.is_unserved(queue.keys, work.job_id):
+            name = queue.keys.queue
+            context.instance.report_engine_event(
+                f"Step {work.step_key!r} waits, because queue {name!r} has no worker; "
+                f"start one with `oq dagster worker --queue {name}`.",
+                context.dagster_run,
+                step_key=work.step_key,
+            )
 
     def terminate_step(self, step_handler_context: StepHandlerContext) -> Iterator[dg.DagsterEvent]:
         """End the step, and wait until it has ended. The first call tells all steps, so that they end together."""

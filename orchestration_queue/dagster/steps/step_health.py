@@ -31,6 +31,9 @@ _GRACE_S = 1.0
 _CLEANUP_S = 20.0
 """How long a step whose job was revoked may take to tell of its end: its job fails before."""
 _COUNT_WORKERS_EVERY_S = 5.0
+_UNSERVED_S = 5.0
+"""How long a step waits before its queue is asked for its workers."""
+_WAITING = (JobState.WAITING, JobState.DELAYED)
 _PAUSE_S = 0.5
 
 
@@ -86,6 +89,7 @@ class StepHealth:
         self._read_at = float("-inf")
         self._counted: dict[QueueKeys, tuple[float, int]] = {}
         self._reader: EventReader | None = None
+        self._warned: set[QueueKeys] = set()
         self._is_cut_off = False
         self.must_look = False
 
@@ -154,6 +158,17 @@ class StepHealth:
             job.suspicion = (verdict, now)
             return None
         return verdict if self._read_at > job.suspicion[1] and now >= job.suspicion[1] + patience_s else None
+
+    def is_unserved(self, keys: QueueKeys, job_id: str) -> bool:
+        """Return whether a step has waited for some seconds on a queue without a worker; once for each queue."""
+        job, record = self._jobs.get(job_id), self._records.get(job_id)
+        waits = record is not None and "state" in record.fields and record.state in _WAITING
+        if job is None or not waits or keys in self._warned or time.monotonic() - job.since < _UNSERVED_S:
+            return False
+        if self._workers(keys):
+            return False
+        self._warned.add(keys)
+        return True
 
     def close(self) -> None:
         """Hang up."""

@@ -15,7 +15,7 @@ from datetime import timedelta
 from pydantic import ValidationError
 
 from orchestration_queue.dagster.steps.code_location import CodeLocation
-from orchestration_queue.dagster.steps.envelope import Envelope, Isolation, WorkKind
+from orchestration_queue.dagster.steps.envelope import INSTANCE, Envelope, Isolation, WorkKind
 from orchestration_queue.dagster.steps.fork_pool import ForkPool, Recycling
 from orchestration_queue.dagster.steps.fork_server_process import Running
 from orchestration_queue.dagster.steps.losses import CRASHED, LOST, STOPPED, last_lines
@@ -29,7 +29,7 @@ __all__ = ["StepRunner"]
 
 log = logging.getLogger("orchestration_queue.dagster")
 
-_LOOK_EVERY_S = 0.5
+_LOOK_EVERY_S = 0.25
 """How often to look whether running jobs were revoked. The heartbeat learns it too, but rarely."""
 _OVERDUE_GRACE_S = 4.0
 """The most for a work whose time is over: its end is told 5 s later at the latest, and the next attempt may begin."""
@@ -74,6 +74,7 @@ class StepRunner:
         self._first_sign_s = first_sign.total_seconds()
         self._slots: dict[str, FenceSlot] = {}
         self._revoked: set[str] = set()
+        self._foreign: set[str] = set()
         self._fence: WriteFences
         self._pool: ForkPool
 
@@ -131,6 +132,7 @@ class StepRunner:
             raise UnrecoverableError(f"The job holds no work of Dagster's ({type(error).__name__}).") from error
         if work.code_version and work.code_version != self._code_version:
             job.move_to_delayed(_PUT_BACK)
+        self._put_back_foreign(job)
         is_redelivered = job.record.stalled_count > 0
         if is_redelivered and job.name == WorkKind.STEP:
             # Its events may be half written. Dagster counts attempts, and starts the next one under another id.
@@ -152,6 +154,19 @@ class StepRunner:
             finally:
                 del self._slots[job.id]
                 self._revoked.discard(job.id)
+
+    def _put_back_foreign(self, job: AsyncActiveJob) -> None:
+        """Leave the jobs of other Dagster instances to their own workers."""
+        theirs, ours = job.record.headers.get(INSTANCE), self._pool.instance
+        if theirs and ours and theirs != ours:
+            if theirs not in self._foreign:
+                log.warning(
+                    "Jobs of another Dagster instance (%s) arrive on this queue, and are put back for its own workers; "
+                    "give each instance a queue or a prefix of its own.",
+                    theirs,
+                )
+            self._foreign.add(theirs)
+            job.move_to_delayed(_PUT_BACK)
 
     async def _run(
         self, job: AsyncActiveJob, work: Envelope, isolation: Isolation, started: float, notice: str = ""
