@@ -11,6 +11,7 @@ from typer.core import TyperGroup
 from orchestration_queue import __version__
 from orchestration_queue.cli import (
     bench,
+    chasqui,
     dagster,
     dead,
     doctor,
@@ -109,6 +110,7 @@ app.add_typer(flow.app, name="flow")
 app.add_typer(scheduler.app, name="scheduler")
 app.add_typer(server.app, name="server")
 app.add_typer(library.app, name="library")
+app.add_typer(chasqui.app, name="chasqui")
 app.add_typer(dagster.app, name="dagster")
 app.add_typer(spark.app, name="spark")
 app.command("worker")(worker.work)

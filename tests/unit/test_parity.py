@@ -42,6 +42,7 @@ def _members(face: type) -> dict[str, str]:
 def test_every_async_client_has_a_sync_twin() -> None:
     assert {face.__name__ for face, _ in PAIRS} == {
         "AsyncBroadcast",
+        "AsyncChasquiEvents",
         "AsyncChasquiQueue",
         "AsyncConnection",
         "AsyncDeadLetters",

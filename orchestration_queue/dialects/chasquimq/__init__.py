@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+from orchestration_queue.dialects.chasquimq._async.events import AsyncChasquiEvents
 from orchestration_queue.dialects.chasquimq._async.queue import AsyncChasquiQueue
+from orchestration_queue.dialects.chasquimq._sync.events import ChasquiEvents
 from orchestration_queue.dialects.chasquimq._sync.queue import ChasquiQueue
 from orchestration_queue.dialects.chasquimq.backoff import BackoffSpec
-from orchestration_queue.dialects.chasquimq.entries import ChasquiCounts, ChasquiDeadLetter, ChasquiSchedule
+from orchestration_queue.dialects.chasquimq.entries import (
+    ChasquiCounts,
+    ChasquiDeadLetter,
+    ChasquiEvent,
+    ChasquiSchedule,
+)
 from orchestration_queue.dialects.chasquimq.jobs import ChasquiJob, NewChasquiJob
 from orchestration_queue.dialects.chasquimq.options import ChasquiWorkerOptions
 from orchestration_queue.dialects.chasquimq.worker import ChasquiWorker
 
 __all__ = [
+    "AsyncChasquiEvents",
     "AsyncChasquiQueue",
     "BackoffSpec",
     "ChasquiCounts",
     "ChasquiDeadLetter",
+    "ChasquiEvent",
+    "ChasquiEvents",
     "ChasquiJob",
     "ChasquiQueue",
     "ChasquiSchedule",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from datetime import datetime, timedelta
 from typing import Any, get_args
 
@@ -12,10 +13,20 @@ from orchestration_queue.dialects.chasquimq.packing import pack
 from orchestration_queue.dialects.chasquimq.repeat import CronPattern, EveryPattern, MissedFires, Pattern, RepeatSpec
 from orchestration_queue.errors import InvalidNameError, InvalidOptionError, UsageError
 
-__all__ = ["build_spec", "checked_count", "checked_id", "checked_name", "duration_ms", "moment_ms", "retry_override"]
+__all__ = [
+    "build_spec",
+    "checked_count",
+    "checked_cursor",
+    "checked_id",
+    "checked_name",
+    "duration_ms",
+    "moment_ms",
+    "retry_override",
+]
 
 MAX_NAME_BYTES = 256
 _MAX_MS = 2**53
+_CURSOR = re.compile(r"\$|\d+(-\d+)?")
 
 
 def checked_name(name: object) -> str:
@@ -51,6 +62,17 @@ def checked_count(count: object, option: str, least: int = 1) -> int:
     if isinstance(count, bool) or not isinstance(count, int) or count < least:
         raise InvalidOptionError(f"`{option}` must be a whole number >= {least}, got {count!r}.")
     return count
+
+
+def checked_cursor(after: object) -> str:
+    """Return where to begin reading events.
+
+    Raises:
+        UsageError: It is not an event id, ``0`` or ``$``.
+    """
+    if isinstance(after, str) and _CURSOR.fullmatch(after):
+        return after
+    raise UsageError(f"`after` must be the id of an event, '0' for all or '$' for new ones, got {after!r}.")
 
 
 def duration_ms(duration: object, option: str, least: int = 0) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -19,6 +19,7 @@ from orchestration_queue.protocol.functions.chasquimq import Replayed
 __all__ = [
     "ChasquiCounts",
     "ChasquiDeadLetter",
+    "ChasquiEvent",
     "ChasquiSchedule",
     "count_calls",
     "find_envelope",
@@ -26,6 +27,7 @@ __all__ = [
     "read_counts",
     "read_dead_letters",
     "read_delayed",
+    "read_events",
     "read_fields",
     "read_jobs",
     "read_name",
@@ -99,6 +101,27 @@ class ChasquiSchedule:
     next_at: datetime
     fired: int
     spec: RepeatSpec | None
+
+
+@dataclass(frozen=True, slots=True)
+class ChasquiEvent:
+    """Something that happened in a queue.
+
+    Attributes:
+        id: Its id, by which reading can be resumed.
+        type: ``active``, ``completed``, ``failed``, ``retry-scheduled``, ``dlq``, ``waiting`` or ``drained``.
+        job_id: The job; None when it is about none, or about an entry that cannot be read.
+        job_name: The job's name; empty when the event has none.
+        at: When it happened, on the reporter's clock.
+        fields: What else it says, such as ``attempt``, ``reason`` or ``duration_us``.
+    """
+
+    id: str
+    type: str
+    job_id: str | None
+    job_name: str
+    at: datetime
+    fields: Mapping[str, str]
 
 
 def read_fields(flat: Sequence[bytes] | None) -> dict[bytes, bytes]:
@@ -208,7 +231,7 @@ def read_schedules(due: Reply, specs: Sequence[Reply]) -> list[ChasquiSchedule]:
     ]
 
 
-def moment(score: bytes) -> datetime:
+def moment(score: bytes | str) -> datetime:
     """Read a score: epoch milliseconds."""
     return datetime.fromtimestamp(float(score) / 1000, UTC)
 
@@ -226,3 +249,16 @@ def _find_spec(packed: bytes | None) -> RepeatSpec | None:
         return None if packed is None else RepeatSpec.unpack(packed)
     except PayloadError:
         return None
+
+
+def read_events(reply: Reply) -> list[ChasquiEvent]:
+    """Read entries of the event stream."""
+    return [_event(entry_id.decode(), flat) for _, entries in reply or () for entry_id, flat in entries]
+
+
+def _event(entry_id: str, flat: Sequence[bytes]) -> ChasquiEvent:
+    pairs = read_fields(flat)
+    fields = {name.decode(errors="replace"): value.decode(errors="replace") for name, value in pairs.items()}
+    kind, job_id, name, at = (fields.pop(key, "") for key in ("e", "id", "n", "ts"))
+    at_ms = at if at.isascii() and at.isdecimal() else entry_id.partition("-")[0]
+    return ChasquiEvent(entry_id, kind, job_id or None, name, moment(at_ms), fields)

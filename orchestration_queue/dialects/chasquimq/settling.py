@@ -42,24 +42,28 @@ class Settler:
 
     def complete(self, delivery: Delivery, result: Any, duration_us: int) -> None:
         """Record a success; a result that cannot be packed makes it a failure."""
-        call: Call | None = None
-        if self._options.store_results and result is not None:
-            try:
-                value = pack(result, "The job's result")
-            except PayloadError as error:
-                self.fail(delivery, UnrecoverableError(str(error)), duration_us, 0.0)
-                return
-            ttl_ms = int(self._options.result_ttl.total_seconds() * 1000)
-            call = functions.finish(
-                stream_key=self._keys.stream,
-                result_key=self._keys.result(delivery.job.id),
-                group=self._options.group,
-                entry_id=delivery.entry_id,
-                ttl_s=max(1, -(-ttl_ms // 1000)),
-                value=value,
-            )
-        self._report(delivery, "completed", "duration_us", duration_us)
-        self._outbox.settle(Settlement(delivery.entry_id, call))
+        if not self._options.store_results or result is None:
+            self._report(delivery, "completed", "duration_us", duration_us)
+            self._outbox.settle(Settlement(delivery.entry_id))
+            return
+        try:
+            value = pack(result, "The job's result")
+        except PayloadError as error:
+            self.fail(delivery, UnrecoverableError(str(error)), duration_us, 0.0)
+            return
+        ttl_ms = int(self._options.result_ttl.total_seconds() * 1000)
+        call = functions.finish(
+            stream_key=self._keys.stream,
+            result_key=self._keys.result(delivery.job.id),
+            group=self._options.group,
+            entry_id=delivery.entry_id,
+            ttl_s=max(1, -(-ttl_ms // 1000)),
+            value=value,
+        )
+        # Reported once the result is there, for those who wait for it.
+        extras = ("attempt", delivery.attempt, "duration_us", duration_us)
+        event = self._event("completed", delivery.job.id, delivery.name, *extras)
+        self._outbox.settle(Settlement(delivery.entry_id, call, event))
 
     def fail(self, delivery: Delivery, error: BaseException, duration_us: int, chance: float) -> None:
         """Record a failed attempt: the job waits for its next one, or becomes a dead letter."""

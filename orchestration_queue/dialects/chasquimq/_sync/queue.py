@@ -10,9 +10,10 @@ from typing import Any
 
 from orchestration_queue.dialects.chasquimq._sync.client import ChasquiClient
 from orchestration_queue.dialects.chasquimq._sync.dead_letters import ChasquiDeadLetters
+from orchestration_queue.dialects.chasquimq._sync.events import ChasquiEvents
 from orchestration_queue.dialects.chasquimq._sync.schedules import ChasquiSchedules
 from orchestration_queue.dialects.chasquimq.backoff import BackoffSpec
-from orchestration_queue.dialects.chasquimq.checks import checked_count, checked_id
+from orchestration_queue.dialects.chasquimq.checks import checked_count, checked_id, duration_ms
 from orchestration_queue.dialects.chasquimq.entries import (
     ChasquiCounts,
     count_calls,
@@ -28,7 +29,7 @@ from orchestration_queue.dialects.chasquimq.jobs import (
     prepare_job,
 )
 from orchestration_queue.dialects.chasquimq.packing import unpack
-from orchestration_queue.errors import UsageError
+from orchestration_queue.errors import JobFailedError, UsageError
 from orchestration_queue.protocol.call import Call
 from orchestration_queue.protocol.functions import chasquimq as functions
 from orchestration_queue.server import ServerUrl
@@ -38,6 +39,7 @@ __all__ = ["ChasquiQueue"]
 
 _BATCH = 1000
 """How many jobs go to the server at once."""
+_BLOCK_S = 5.0
 
 
 class ChasquiQueue(ChasquiDeadLetters, ChasquiSchedules, ChasquiClient):
@@ -111,6 +113,49 @@ class ChasquiQueue(ChasquiDeadLetters, ChasquiSchedules, ChasquiClient):
             replies = iter(self._pipeline([call for job in batch for call in job.calls]))
             added.extend(job.added([next(replies) for _ in job.calls][-1]) for job in batch)
         return added
+
+    def add_and_wait(
+        self,
+        name: str,
+        data: Any = None,
+        *,
+        timeout: timedelta | float = 30.0,  # noqa: ASYNC109  both faces have it
+        attempts: int | None = None,
+        backoff: BackoffSpec | timedelta | float | None = None,
+    ) -> Any:
+        """Add a job and wait until it has ended.
+
+        Args:
+            name: Its name, up to 256 bytes; may be empty.
+            data: Anything MessagePack can carry.
+            timeout: How long to wait: a duration, or seconds.
+            attempts: How often its handler may run; default the worker's.
+            backoff: The pauses between attempts; default the worker's.
+
+        Returns:
+            What its handler returned, if its worker keeps results; else None. A worker of the original may report
+            a completion shortly before it keeps the result.
+
+        Raises:
+            UsageError: The wire cannot carry a value; nothing was sent.
+            JobFailedError: It failed for good.
+            TimeoutError: The time is up. The job goes on.
+        """
+        end_ms = now_ms() + duration_ms(timeout, "timeout")
+        with ChasquiEvents(self.name, url=self._url) as events:
+            events.start()
+            job = self.add(name, data, attempts=attempts, backoff=backoff)
+            reason = ""
+            while (left_ms := end_ms - now_ms()) > 0:
+                for event in events.read(min(left_ms / 1000, _BLOCK_S)):
+                    if event.job_id != job.id:
+                        continue
+                    reason = event.fields.get("reason", reason) if event.type == "failed" else reason
+                    if event.type == "completed":
+                        return self.find_result(job.id)
+                    if event.type == "dlq":
+                        raise JobFailedError(self.name, job.id, reason or event.fields.get("reason", ""))
+        raise TimeoutError(f"Job {job.id!r} of queue {self.name!r} did not end in time; it goes on.")
 
     def _prepare(self, new: NewChasquiJob) -> PreparedJob:
         if not isinstance(new, NewChasquiJob):

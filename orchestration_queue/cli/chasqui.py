@@ -1,0 +1,244 @@
+"""`oq chasqui`: the queues of ChasquiMQ."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from orchestration_queue.cli.common import (
+    JsonFlag,
+    QueueName,
+    Url,
+    Yes,
+    ask,
+    moment_text,
+    parsed_json,
+    show_fields,
+    show_json,
+    show_table,
+    tell,
+)
+from orchestration_queue.cli.targets import named_object
+from orchestration_queue.cli.verbs import counted
+from orchestration_queue.errors import UsageError
+
+if TYPE_CHECKING:
+    from orchestration_queue.dialects.chasquimq import ChasquiQueue, ChasquiSchedule
+
+__all__ = ["app"]
+
+app = typer.Typer(help="Queues of ChasquiMQ (needs the extra `msgpack`).", no_args_is_help=True)
+dead = typer.Typer(help="Dead letters: jobs that failed for good.", no_args_is_help=True)
+scheduler = typer.Typer(help="Repeatable jobs.", no_args_is_help=True)
+job = typer.Typer(help="Jobs.", no_args_is_help=True)
+for noun, name in ((dead, "dead"), (scheduler, "scheduler"), (job, "job")):
+    app.add_typer(noun, name=name)
+
+Limit = Annotated[int, typer.Option(help="At most this many.", min=1)]
+
+
+def _open(queue: str, url: str | None) -> ChasquiQueue:
+    # Late: the wire needs a package that is an extra.
+    from orchestration_queue.dialects.chasquimq import ChasquiQueue
+
+    return ChasquiQueue(queue, url=url)
+
+
+@app.command("inspect")
+def inspect(queue: QueueName, url: Url = None, as_json: JsonFlag = False) -> None:
+    """Count a queue's jobs by state."""
+    with _open(queue, url) as client:
+        counts = asdict(client.counts())
+    if as_json:
+        show_json(counts)
+        return
+    show_fields({name.replace("_", " "): str(value) for name, value in counts.items()})
+
+
+@app.command("pause")
+def pause(queue: QueueName, url: Url = None, as_json: JsonFlag = False) -> None:
+    """Have workers start no further jobs. Those of chasquimq 1.3.0 ignore it."""
+    with _open(queue, url) as client:
+        client.pause()
+    tell(as_json, f"Queue {queue} is paused.", queue=queue, is_paused=True)
+
+
+@app.command("resume")
+def resume(queue: QueueName, url: Url = None, as_json: JsonFlag = False) -> None:
+    """Have workers start jobs again."""
+    with _open(queue, url) as client:
+        client.resume()
+    tell(as_json, f"Queue {queue} is running again.", queue=queue, is_paused=False)
+
+
+@app.command("events")
+def events(
+    queue: QueueName,
+    after: Annotated[str, typer.Option(help="Id of an event, 0 for all events, $ for those from now on.")] = "$",
+    limit: Annotated[int | None, typer.Option(help="End after this many; default never.", min=1)] = None,
+    url: Url = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Print a queue's events as they happen."""
+    from orchestration_queue.dialects.chasquimq import ChasquiEvents
+
+    with ChasquiEvents(queue, url=url, after=after) as listener:
+        for number, event in enumerate(listener, 1):
+            if as_json:
+                show_json(asdict(event))
+            else:
+                fields = " ".join(f"{name}={value[:80]}" for name, value in sorted(event.fields.items()))
+                typer.echo(
+                    f"{event.at.isoformat()} {event.id} {event.type} {event.job_id or '-'} {event.job_name} {fields}"
+                )
+            if number == limit:
+                return
+
+
+@app.command("worker")
+def worker(
+    queue: QueueName,
+    handler: Annotated[str, typer.Argument(help="What runs the jobs, like `app:handler`.")],
+    concurrency: Annotated[int, typer.Option(help="Jobs at a time.", min=1)] = 100,
+    store_results: Annotated[bool, typer.Option(help="Keep what the handler returns for an hour.")] = False,
+    url: Url = None,
+) -> None:
+    """Run a queue's jobs until SIGTERM or SIGINT."""
+    from orchestration_queue.dialects.chasquimq import ChasquiWorker, ChasquiWorkerOptions
+
+    found: Any = named_object(handler, "runs jobs", "app:handler")
+    options = ChasquiWorkerOptions(concurrency=concurrency, store_results=store_results)
+    asyncio.run(ChasquiWorker(queue, found, url=url, options=options).run())
+
+
+@job.command("add")
+def add_job(
+    queue: QueueName,
+    name: Annotated[str, typer.Argument(help="The job's name.")],
+    data: Annotated[str, typer.Option(help="Its data, as JSON.")] = "null",
+    delay: Annotated[float | None, typer.Option(help="Seconds to wait.", min=0)] = None,
+    attempts: Annotated[int | None, typer.Option(help="How often it may run; default the worker's.", min=0)] = None,
+    job_id: Annotated[str | None, typer.Option("--id", help="Its id.")] = None,
+    url: Url = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Add a job."""
+    with _open(queue, url) as client:
+        added = client.add(name, parsed_json(data), delay=delay, attempts=attempts, job_id=job_id)
+    sentence = f"Added job {added.id}." if added.is_new else f"The id {added.id} is taken; nothing was added."
+    tell(as_json, sentence, queue=queue, id=added.id, is_new=added.is_new)
+
+
+@job.command("ls")
+def list_jobs(queue: QueueName, limit: Limit = 20, url: Url = None, as_json: JsonFlag = False) -> None:
+    """List the jobs that are ready or running, the oldest first."""
+    with _open(queue, url) as client:
+        jobs = client.list_jobs(limit)
+    if as_json:
+        show_json([asdict(found) for found in jobs])
+        return
+    rows = [[escape(found.id), escape(found.name), str(found.attempt), moment_text(found.created_at)] for found in jobs]
+    show_table(("job", "name", "failed attempts", "added"), rows)
+
+
+@job.command("cancel")
+def cancel_job(
+    queue: QueueName,
+    job_id: Annotated[str, typer.Argument(help="The job's id.")],
+    url: Url = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Remove a job that waits for its time."""
+    with _open(queue, url) as client:
+        is_cancelled = client.cancel(job_id)
+    sentence = f"Cancelled job {job_id}." if is_cancelled else f"Job {job_id} does not wait for its time."
+    tell(as_json, sentence, queue=queue, id=job_id, is_cancelled=is_cancelled)
+
+
+@dead.command("ls")
+def list_dead(queue: QueueName, limit: Limit = 50, url: Url = None, as_json: JsonFlag = False) -> None:
+    """List the dead letters of a queue, the oldest first."""
+    with _open(queue, url) as client:
+        letters = client.dead_letters(limit)
+    if as_json:
+        show_json([asdict(letter) | {"envelope": letter.envelope.hex()} for letter in letters])
+        return
+    rows = [
+        [
+            letter.id,
+            escape(letter.name),
+            escape(letter.job_id or "-"),
+            moment_text(letter.added_at),
+            letter.reason,
+            escape((letter.detail or "")[:80]),
+        ]
+        for letter in letters
+    ]
+    show_table(("dead letter", "name", "job", "added", "reason", "detail"), rows)
+
+
+@dead.command("replay")
+def replay_dead(
+    queue: QueueName,
+    ids: Annotated[list[str] | None, typer.Argument(help="Dead letters to replay.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="All dead letters of the queue.")] = False,
+    reason: Annotated[str | None, typer.Option(help="Only those that failed for this reason.")] = None,
+    limit: Annotated[int | None, typer.Option(help="At most this many, the oldest first.", min=0)] = None,
+    url: Url = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Make dead jobs ready again, with all their attempts."""
+    if bool(ids) is everything:
+        raise UsageError("Name dead letters, or pass --all; see `oq chasqui dead ls`.")
+    with _open(queue, url) as client:
+        replayed = client.replay_dead_letters(limit, ids=ids or None, reason=reason)
+    tell(as_json, f"Ready again: {counted(replayed, 'job')}.", queue=queue, replayed=replayed)
+
+
+@dead.command("purge")
+def purge_dead(queue: QueueName, yes: Yes = False, url: Url = None, as_json: JsonFlag = False) -> None:
+    """Remove all dead letters of a queue."""
+    ask(yes, f"Remove all dead letters of queue {queue}?")
+    with _open(queue, url) as client:
+        removed = client.purge_dead_letters()
+    tell(as_json, f"Removed {counted(removed, 'dead letter')}.", queue=queue, removed=removed)
+
+
+@scheduler.command("ls")
+def list_schedules(queue: QueueName, limit: Limit = 100, url: Url = None, as_json: JsonFlag = False) -> None:
+    """List a queue's repeatable jobs, the next to fire first."""
+    with _open(queue, url) as client:
+        schedules = client.schedules(limit)
+    if as_json:
+        show_json([_schedule(found) for found in schedules])
+        return
+    rows = [
+        [escape(found.key), escape(_name(found)), moment_text(found.next_at), str(found.fired)] for found in schedules
+    ]
+    show_table(("schedule", "name", "next fire", "fired"), rows)
+
+
+def _schedule(found: ChasquiSchedule) -> dict[str, object]:
+    return {"key": found.key, "name": _name(found), "next_at": found.next_at, "fired": found.fired}
+
+
+def _name(found: ChasquiSchedule) -> str:
+    return found.spec.job_name if found.spec else "-"
+
+
+@scheduler.command("rm")
+def remove_schedule(
+    queue: QueueName,
+    key: Annotated[str, typer.Argument(help="The schedule's key.")],
+    url: Url = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Remove a repeatable job."""
+    with _open(queue, url) as client:
+        is_removed = client.remove_schedule(key)
+    sentence = f"Removed schedule {key}." if is_removed else f"Queue {queue} has no schedule {key}."
+    tell(as_json, sentence, queue=queue, key=key, is_removed=is_removed)

@@ -1,0 +1,75 @@
+"""What happens in a ChasquiMQ queue, as it happens."""
+
+from __future__ import annotations
+
+from collections import deque
+from datetime import timedelta
+from typing import Self
+
+from orchestration_queue.dialects.chasquimq._async.client import AsyncChasquiClient
+from orchestration_queue.dialects.chasquimq.checks import checked_count, checked_cursor, duration_ms
+from orchestration_queue.dialects.chasquimq.entries import ChasquiEvent, read_events
+from orchestration_queue.protocol.call import Call
+from orchestration_queue.server import ServerUrl
+
+__all__ = ["AsyncChasquiEvents"]
+
+_BLOCK_S = 5.0
+
+
+class AsyncChasquiEvents(AsyncChasquiClient):
+    """The events of one queue: an endless iterator. Connects when first needed.
+
+    The queue keeps about its last 100,000 events. To resume after a break, pass the last event's ``id`` as ``after``.
+
+    Args:
+        name: The queue's name.
+        url: The server; default ``OQ_URL``, else the embedded server of this directory.
+        after: The id of an event, to read those that follow it; ``0`` for all events, ``$`` for those from now on.
+
+    Raises:
+        UsageError: A value is wrong.
+
+    Attributes:
+        name: The queue's name.
+        keys: The queue's keys.
+        cursor: The id of the last event read.
+    """
+
+    def __init__(self, name: str, *, url: str | ServerUrl | None = None, after: str = "$") -> None:
+        super().__init__(name, url=url)
+        self.cursor = checked_cursor(after)
+        self._ahead: deque[ChasquiEvent] = deque()
+
+    async def start(self) -> str:
+        """Find the newest event, so that none after it is missed, and return the cursor."""
+        if self.cursor == "$":
+            args = ("+", "-", "COUNT", 1)
+            newest = await self._execute(Call("XREVRANGE", (self.keys.events,), args), repeatable=True)
+            self.cursor = newest[0][0].decode() if newest else "0-0"
+        return self.cursor
+
+    async def read(self, timeout: timedelta | float = 0, limit: int = 100) -> list[ChasquiEvent]:  # noqa: ASYNC109  both faces have it
+        """Return the next events.
+
+        Args:
+            timeout: How long to wait for the first: a duration, or seconds.
+            limit: At most this many.
+        """
+        cursor = await self.start()
+        wait_ms = duration_ms(timeout, "timeout")
+        block = ("BLOCK", wait_ms) if wait_ms else ()
+        args = ("COUNT", checked_count(limit, "limit"), *block, "STREAMS", self.keys.events, cursor)
+        reply = await self._execute(Call("XREAD", args=args, near=self.keys.events), repeatable=True)
+        events = read_events(reply)
+        if events:
+            self.cursor = events[-1].id
+        return events
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> ChasquiEvent:
+        while not self._ahead:
+            self._ahead.extend(await self.read(_BLOCK_S))
+        return self._ahead.popleft()
