@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any, TypeVar
 
 from orchestration_queue.errors import InvalidOptionError, UsageError
@@ -24,7 +24,6 @@ __all__ = [
     "checked_parent",
     "checked_state",
     "checked_text",
-    "epoch_ms",
 ]
 
 T = TypeVar("T")
@@ -167,14 +166,3 @@ def checked_count(count: int) -> int:
     if isinstance(count, bool) or not isinstance(count, int) or count < 0:
         raise UsageError(f"`count` must be a whole number >= 0, got {count!r}.")
     return count
-
-
-def epoch_ms(at: datetime) -> int:
-    """Return a time as the wire counts it.
-
-    Raises:
-        UsageError: It is not a time, or has no time zone.
-    """
-    if not isinstance(at, datetime) or at.utcoffset() is None:
-        raise UsageError(f"{at!r} does not say which moment it is; pass a datetime with a time zone.")
-    return int(at.timestamp() * 1000)

@@ -43,8 +43,10 @@ def milliseconds(duration: timedelta) -> int:
     return duration // timedelta(milliseconds=1)
 
 
-def name_problem(name: str) -> str | None:
+def name_problem(name: object) -> str | None:
     """Return why the wire cannot carry this name of a queue or job; None when it can."""
+    if not isinstance(name, str):
+        return "is not text"
     if not name:
         return "is empty"
     if len(name) > MAX_NAME_LENGTH:

@@ -24,13 +24,13 @@ def now_ms() -> int:
 
 
 def epoch_ms(at: datetime) -> int:
-    """A moment in epoch milliseconds.
+    """Return a time as the wire counts it.
 
     Raises:
-        UsageError: It has no time zone.
+        UsageError: It is not a time, or has no time zone.
     """
-    if at.tzinfo is None:
-        raise UsageError(f"{at.isoformat()} is another moment in every time zone; pass a time with one, such as UTC.")
+    if not isinstance(at, datetime) or at.utcoffset() is None:
+        raise UsageError(f"{at!r} does not say which moment it is; pass a datetime with a time zone.")
     return round(at.timestamp() * 1000)
 
 

@@ -96,7 +96,7 @@ async def test_a_restarted_listener_has_a_connection_of_its_own(face: Face, queu
 
 @pytest.mark.parametrize("after", ["", "soon", "1-", "-1", "1-x", "1-1-1"])
 async def test_what_is_no_event_id_is_refused_before_connecting(face: Face, queue_name: str, after: str) -> None:
-    with pytest.raises(UsageError, match=r"is no event id; pass the `id` of an event"):
+    with pytest.raises(UsageError, match=r"`after` must be an event"):
         face.events(queue_name, after=after, url="redis://localhost:1")
 
 

@@ -239,8 +239,8 @@ async def test_many_flows_at_a_time(face: Face, queue_name: str, raw: Any) -> No
 @pytest.mark.parametrize(
     ("ids", "says"),
     [
-        (["f"], "2 graphs need an id each"),
-        ("fg", "2 graphs need an id each"),
+        (["f"], "`flow_ids` must"),
+        ("fg", "`flow_ids` must"),
         (["f", "f"], "Two graphs are given one id"),
     ],
 )

@@ -167,9 +167,9 @@ def test_chunks_that_no_stream_carries_are_refused(type: Any, content: Any) -> N
 async def test_what_is_no_position_is_refused(face: Face, queue_name: str, raw: redis.Redis, after: Any) -> None:
     async with face.queue(queue_name) as queue:
         job = await queue.add("work")
-        with pytest.raises(UsageError, match="is no entry's id"):
+        with pytest.raises(UsageError, match="`after` must be"):
             await job.read_stream(after)
-        with pytest.raises(UsageError, match="is no entry's id"):
+        with pytest.raises(UsageError, match="`after` must be"):
             job.stream(after)
 
 
@@ -177,5 +177,5 @@ async def test_what_is_no_position_is_refused(face: Face, queue_name: str, raw: 
 async def test_what_is_no_count_is_refused(face: Face, queue_name: str, raw: redis.Redis, count: Any) -> None:
     async with face.queue(queue_name) as queue:
         job = await queue.add("work")
-        with pytest.raises(UsageError, match="is no number of entries"):
+        with pytest.raises(UsageError, match="`count` must be"):
             await job.read_stream(count=count)

@@ -154,10 +154,10 @@ async def test_bad_searches_are_refused_and_an_unused_queue_is_empty(face: Face,
         assert await queue.search() == []
         assert await queue.search(state="waiting-children") == []
         for query, says in (
-            ({"name": wrong}, "7 is no job's name"),
+            ({"name": wrong}, "`name` must be text"),
             ({"state": "lost"}, "got 'lost'"),
-            ({"data": wrong}, "7 names no fields"),
-            ({"data": ["n"]}, "names no fields"),
+            ({"data": wrong}, "must be a dict of fields"),
+            ({"data": ["n"]}, "must be a dict of fields"),
             ({"limit": -1}, "`limit` must be a whole number"),
             ({"limit": True}, "`limit` must be a whole number"),
         ):

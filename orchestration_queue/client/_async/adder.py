@@ -9,6 +9,7 @@ from functools import partial
 from orchestration_queue.client._async.channel import AsyncChannel
 from orchestration_queue.client._async.job import AsyncJob
 from orchestration_queue.client._async.queue_client import AsyncQueueClient
+from orchestration_queue.client.checks import checked_flag
 from orchestration_queue.client.headers import with_headers
 from orchestration_queue.client.values import NewJob, encode_data
 from orchestration_queue.errors import ServerError
@@ -68,7 +69,7 @@ class AsyncAdder(AsyncQueueClient):
     ) -> None:
         super().__init__(name, url=url, connection=connection, prefix=prefix)
         self._codec = find_codec(codec)
-        self._skip_events = not emit_events
+        self._skip_events = not checked_flag(emit_events, "emit_events")
 
     def _addition(self, new: NewJob) -> Addition:
         data = encode_data(new.name, new.data, self._codec)

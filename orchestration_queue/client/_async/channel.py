@@ -34,6 +34,8 @@ class AsyncChannel:
     def __init__(self, url: str | None = None, connection: AsyncConnection | None = None) -> None:
         if url is not None and connection is not None:
             raise UsageError("Both url and connection are given, and one of them would be ignored; pass either.")
+        if connection is not None and not isinstance(connection, AsyncConnection):
+            raise UsageError(f"`connection` must be an AsyncConnection, got {connection!r}; pass `url=` for a URL.")
         # A URL that cannot be read is known at once; the environment's counts when the connection opens.
         self._url = url if url is None else parse_url(url)
         self._connection = connection

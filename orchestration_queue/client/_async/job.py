@@ -15,7 +15,7 @@ from orchestration_queue.protocol.events import Event
 from orchestration_queue.protocol.operations import control, job_output, job_records, usage
 from orchestration_queue.protocol.operations.control import Cancellation
 from orchestration_queue.protocol.record import JobRecord
-from orchestration_queue.server._async.reporting import report_usage
+from orchestration_queue.server._async.reporting import check_usage, report_usage
 from orchestration_queue.server.clock import now_ms
 
 __all__ = ["AsyncJob"]
@@ -130,6 +130,7 @@ class AsyncJob(AsyncJobReading):
             JobNotFoundError: The job is not there any more.
             StateError: A client of another language was half-way through a report for 5 s.
         """
+        check_usage(used)
         await report_usage(await self._channel.connection(), self._keys, self.id, used)
 
     async def report_tokens(self, tokens: int) -> None:

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from orchestration_queue.client._async.channel import AsyncChannel
 from orchestration_queue.client._async.job_stream import follow_stream
-from orchestration_queue.client.checks import checked_page, epoch_ms
+from orchestration_queue.client.checks import checked_page
 from orchestration_queue.client.values import describe_age
 from orchestration_queue.errors import JobNotFoundError
 from orchestration_queue.protocol.keys import QueueKeys
@@ -16,7 +16,7 @@ from orchestration_queue.protocol.operations.control import SuspendInfo
 from orchestration_queue.protocol.operations.job_output import StreamEntry
 from orchestration_queue.protocol.placement import ParentRef
 from orchestration_queue.protocol.record import JobRecord
-from orchestration_queue.server.clock import now_ms
+from orchestration_queue.server.clock import epoch_ms, now_ms
 from orchestration_queue.states import JobState
 
 __all__ = ["AsyncJobReading"]

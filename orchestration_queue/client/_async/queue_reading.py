@@ -16,7 +16,6 @@ from orchestration_queue.client.checks import (
     checked_page,
     checked_state,
     checked_text,
-    epoch_ms,
 )
 from orchestration_queue.errors import JobNotFoundError, UsageError
 from orchestration_queue.options import RateLimit
@@ -34,7 +33,7 @@ from orchestration_queue.protocol.operations.job_search import search_jobs
 from orchestration_queue.protocol.operations.queue_state import JobCounts, Metrics
 from orchestration_queue.protocol.operations.worker_registry import WorkerInfo
 from orchestration_queue.protocol.record import when
-from orchestration_queue.server.clock import now_ms
+from orchestration_queue.server.clock import epoch_ms, now_ms
 from orchestration_queue.states import JobState
 
 __all__ = ["AsyncQueueReading"]
@@ -111,9 +110,9 @@ class AsyncQueueReading(AsyncQueueClient):
             UsageError: There is no such state, the data are no mapping, or the limit is no number of jobs.
         """
         if name is not None and not isinstance(name, str):
-            raise UsageError(f"{name!r} is no job's name; pass text, or None for any name.")
+            raise UsageError(f"`name` must be text, or None for any name; got {name!r}.")
         if data is not None and not isinstance(data, Mapping):
-            raise UsageError(f"{data!r} names no fields of a job's data; pass a dict such as {{'user': 7}}.")
+            raise UsageError(f"`data` must be a dict of fields such as {{'user': 7}}, got {data!r}.")
         wanted = None if state is None else checked_state(state)
         most = checked_limit(limit)
         found = await self._channel.follow(

@@ -13,7 +13,7 @@ from orchestration_queue.client.checks import (
     checked_limit,
     checked_text,
 )
-from orchestration_queue.errors import InvalidOptionError, StateError, UsageError
+from orchestration_queue.errors import InvalidOptionError, StateError
 from orchestration_queue.options import RateLimit, milliseconds
 from orchestration_queue.protocol.operations import control, keyspace, queue_settings, queue_state
 from orchestration_queue.protocol.operations.control import Cancellation
@@ -45,7 +45,7 @@ class AsyncQueueUpkeep(AsyncQueueClient):
         """
         if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
             raise InvalidOptionError(
-                f"A global concurrency of {limit!r} is none; pass 1 or more, or None for no bound "
+                f"`limit` must be a whole number >= 1, or None for no limit; got {limit!r} "
                 "(to stop the workers, pause the queue)."
             )
         await self._channel.execute(queue_settings.set_global_concurrency(self.keys, limit))
@@ -59,7 +59,7 @@ class AsyncQueueUpkeep(AsyncQueueClient):
             InvalidOptionError: It is no rate limit.
         """
         if limit is not None and not isinstance(limit, RateLimit):
-            raise InvalidOptionError(f"{limit!r} is no rate limit; pass a RateLimit, or None for no bound.")
+            raise InvalidOptionError(f"`limit` must be a RateLimit, or None for no limit; got {limit!r}.")
         await self._channel.execute(queue_settings.set_global_rate_limit(self.keys, limit))
 
     async def rate_limit_group(self, key: str, duration: timedelta | float) -> datetime:
@@ -78,9 +78,8 @@ class AsyncQueueUpkeep(AsyncQueueClient):
         Raises:
             UsageError: The key is empty, or the duration not positive.
         """
-        if not isinstance(key, str) or not key:
-            raise UsageError(f"{key!r} is no ordering key; pass the one that the jobs were added with.")
-        held = RateLimit(max=1, duration=duration).duration
+        checked_text(key, "key")
+        held = RateLimit(max=1, duration=checked_duration(duration, "duration")).duration
         return await self._channel.run(queue_settings.hold_group(self.keys, key, max(1, milliseconds(held)), now_ms()))
 
     async def signal(self, job_id: str, name: str, data: Any = None) -> bool:

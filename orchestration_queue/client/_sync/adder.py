@@ -10,6 +10,7 @@ from functools import partial
 from orchestration_queue.client._sync.channel import Channel
 from orchestration_queue.client._sync.job import Job
 from orchestration_queue.client._sync.queue_client import QueueClient
+from orchestration_queue.client.checks import checked_flag
 from orchestration_queue.client.headers import with_headers
 from orchestration_queue.client.values import NewJob, encode_data
 from orchestration_queue.errors import ServerError
@@ -69,7 +70,7 @@ class Adder(QueueClient):
     ) -> None:
         super().__init__(name, url=url, connection=connection, prefix=prefix)
         self._codec = find_codec(codec)
-        self._skip_events = not emit_events
+        self._skip_events = not checked_flag(emit_events, "emit_events")
 
     def _addition(self, new: NewJob) -> Addition:
         data = encode_data(new.name, new.data, self._codec)

@@ -35,6 +35,8 @@ class Channel:
     def __init__(self, url: str | None = None, connection: Connection | None = None) -> None:
         if url is not None and connection is not None:
             raise UsageError("Both url and connection are given, and one of them would be ignored; pass either.")
+        if connection is not None and not isinstance(connection, Connection):
+            raise UsageError(f"`connection` must be an Connection, got {connection!r}; pass `url=` for a URL.")
         # A URL that cannot be read is known at once; the environment's counts when the connection opens.
         self._url = url if url is None else parse_url(url)
         self._connection = connection

@@ -182,4 +182,4 @@ class QueueEvents(Client):
 def _checked_cursor(after: str) -> str:
     if after == _NEW_ONLY or is_position(after):
         return str(after)
-    raise UsageError(f"{after!r} is no event id; pass the `id` of an event, '0' for all events, or '$' for new ones.")
+    raise UsageError(f"`after` must be an event's `id`, '0' for all events, or '$' for new ones; got {after!r}.")

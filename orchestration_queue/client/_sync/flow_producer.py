@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from orchestration_queue.client._sync.channel import Channel, Client
 from orchestration_queue.client._sync.flow import Flow
+from orchestration_queue.client.checks import checked_items, checked_text
 from orchestration_queue.client.headers import with_headers
 from orchestration_queue.client.progress import TREE_FIELDS, found_nodes
 from orchestration_queue.client.values import FlowNode
@@ -52,7 +53,7 @@ class FlowProducer(Client):
         super().__init__(url, connection)
         if library not in (None, "oq1", "glidemq"):
             raise UsageError(f"No library {library!r} submits flows; pass 'oq1' or 'glidemq', or leave it out.")
-        self.prefix = prefix
+        self.prefix = QueueKeys("q", prefix).prefix
         self._library = library
 
     def submit(self, dag: Dag, *, flow_id: str | None = None) -> Flow:
@@ -77,6 +78,8 @@ class FlowProducer(Client):
             StateError: The id stands for a flow with another graph.
             ServerError: The server refused a node; nothing has started.
         """
+        if not isinstance(dag, Dag):
+            raise FlowError(f"`dag` must be a Dag, got {dag!r}; pass Dag(name, nodes).")
         (flow,) = self.submit_bulk([dag], flow_ids=None if flow_id is None else [flow_id])
         return flow
 
@@ -96,11 +99,10 @@ class FlowProducer(Client):
             StateError: An id stands for a flow with another graph; others may have been submitted.
             ServerError: The server refused a node; likewise.
         """
-        if flow_ids is not None and (isinstance(flow_ids, str) or len(flow_ids) != len(dags)):
-            raise UsageError(
-                f"{len(dags)} graphs need an id each, and flow_ids is {flow_ids!r}; pass a list of as many."
-            )
-        ids = [_new_id(dag) for dag in dags] if flow_ids is None else flow_ids
+        dags = checked_items(dags, Dag, "dags")
+        ids = [_new_id(dag) for dag in dags] if flow_ids is None else checked_items(flow_ids, str, "flow_ids")
+        if len(ids) != len(dags):
+            raise UsageError(f"`flow_ids` must have an id for each of the {len(dags)} graphs, got {flow_ids!r}.")
         named = zip(dags, ids, strict=True)
         plans = [compile(dag, flow_id, prefix=self.prefix, finish=with_headers) for dag, flow_id in named]
         if len({(plan.keys, plan.flow_id) for plan in plans}) < len(plans):
@@ -159,6 +161,7 @@ class FlowProducer(Client):
             StateError: No job of the queue belongs to such a flow.
         """
         keys = QueueKeys(queue, self.prefix)
+        checked_text(flow_id, "flow_id")
         graph = self._channel.follow(flow_dependencies(keys, flow_id))
         if not graph:
             raise StateError(

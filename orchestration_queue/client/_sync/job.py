@@ -16,7 +16,7 @@ from orchestration_queue.protocol.events import Event
 from orchestration_queue.protocol.operations import control, job_output, job_records, usage
 from orchestration_queue.protocol.operations.control import Cancellation
 from orchestration_queue.protocol.record import JobRecord
-from orchestration_queue.server._sync.reporting import report_usage
+from orchestration_queue.server._sync.reporting import check_usage, report_usage
 from orchestration_queue.server.clock import now_ms
 
 __all__ = ["Job"]
@@ -131,6 +131,7 @@ class Job(JobReading):
             JobNotFoundError: The job is not there any more.
             StateError: A client of another language was half-way through a report for 5 s.
         """
+        check_usage(used)
         report_usage(self._channel.connection(), self._keys, self.id, used)
 
     def report_tokens(self, tokens: int) -> None:

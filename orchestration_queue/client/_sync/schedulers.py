@@ -14,6 +14,7 @@ from orchestration_queue.client._sync.queue_client import QueueClient
 from orchestration_queue.errors import (
     InvalidNameError,
     InvalidOptionError,
+    ScheduleError,
     SchedulerBusyError,
     SchedulerNotFoundError,
     StateError,
@@ -21,7 +22,15 @@ from orchestration_queue.errors import (
 from orchestration_queue.protocol.operations import additions, job_records, schedule_entries
 from orchestration_queue.protocol.operations.additions import Addition
 from orchestration_queue.protocol.operations.schedule_entries import PastRun
-from orchestration_queue.schedules import JobTemplate, Schedule, ScheduledRun, SchedulerEntry, manual_job_id, run_now
+from orchestration_queue.schedules import (
+    Cron,
+    JobTemplate,
+    Schedule,
+    ScheduledRun,
+    SchedulerEntry,
+    manual_job_id,
+    run_now,
+)
 from orchestration_queue.server.clock import epoch_ms, now_ms
 
 __all__ = ["JobSchedulers"]
@@ -45,12 +54,12 @@ class JobSchedulers(QueueClient):
         UsageError: Both ``url`` and ``connection`` are given.
     """
 
-    def upsert(self, name: str, schedule: Schedule, template: JobTemplate | None = None) -> SchedulerEntry:
+    def upsert(self, name: str, schedule: Schedule | str, template: JobTemplate | None = None) -> SchedulerEntry:
         """Set a repeatable job. One that runs at the same times already goes on counting.
 
         Args:
             name: The scheduler's name, by which it is replaced and removed.
-            schedule: When it makes jobs.
+            schedule: When it makes jobs; text is a cron pattern, by UTC.
             template: What jobs it makes; default jobs of the scheduler's name, without data.
 
         Returns:
@@ -63,7 +72,12 @@ class JobSchedulers(QueueClient):
             SchedulerBusyError: Another process held the lock for 5 s.
         """
         _check_name(name)
+        schedule = Cron(schedule) if isinstance(schedule, str) else schedule
+        if not isinstance(schedule, Schedule):
+            raise ScheduleError(f"`schedule` must be a schedule or a cron pattern, got {schedule!r}; pass Every(60).")
         template = JobTemplate() if template is None else template
+        if not isinstance(template, JobTemplate):
+            raise InvalidOptionError(f"`template` must be a JobTemplate, got {template!r}; pass JobTemplate(name=...).")
         # What cannot be set is refused before anybody is made to wait.
         SchedulerEntry.initial(schedule, template, now_ms())
         with self._locked(name):

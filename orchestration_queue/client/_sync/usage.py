@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from orchestration_queue.client._sync.queue_client import QueueClient
-from orchestration_queue.errors import InvalidOptionError, JobNotFoundError, UsageError
+from orchestration_queue.client.checks import checked_items, checked_text
+from orchestration_queue.errors import InvalidOptionError, JobNotFoundError
 from orchestration_queue.options import Budget, milliseconds
 from orchestration_queue.protocol.operations import budgets, usage
 from orchestration_queue.protocol.operations.budgets import BudgetState
@@ -50,11 +51,10 @@ class UsageLedger(QueueClient):
                 read, all queues together.
             InvalidNameError: The wire cannot carry one of the names.
         """
-        if isinstance(queues, str):
-            raise UsageError(f"The names of queues are a list, and {queues!r} is one name; pass [{queues!r}].")
+        names = None if queues is None else checked_items(queues, str, "queues")
         end_ms = now_ms() if end is None else epoch_ms(end)
         start_ms = end_ms - _HOUR_MS if start is None else epoch_ms(start)
-        return self._channel.follow(usage.summary(self.keys.prefix, queues, start_ms, end_ms))
+        return self._channel.follow(usage.summary(self.keys.prefix, names, start_ms, end_ms))
 
     def of_flow(self, flow_id: str) -> UsageTotals:
         """Add up what the jobs of a flow reported, at all its levels, as far as they are kept.
@@ -62,11 +62,11 @@ class UsageLedger(QueueClient):
         Args:
             flow_id: The id of its root job: the one that waits for all others.
         """
-        return self._channel.follow(usage.of_flow(ParentRef(self.keys, flow_id)))
+        return self._channel.follow(usage.of_flow(ParentRef(self.keys, checked_text(flow_id, "flow_id"))))
 
     def budget(self, flow_id: str) -> BudgetState | None:
         """A flow's budget and what of it is used; None when it has none."""
-        return self._channel.look(budgets.budget(self.keys, flow_id))
+        return self._channel.look(budgets.budget(self.keys, checked_text(flow_id, "flow_id")))
 
     def set_budget(self, flow_id: str, budget: Budget) -> BudgetState:
         """Give a flow a budget, or another one: it holds for all of its jobs that have not started.

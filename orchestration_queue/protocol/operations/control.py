@@ -257,7 +257,7 @@ def signal(keys: QueueKeys, job_id: str, name: str, data: Any, now_ms: int) -> O
         PayloadError: The data is not JSON, or larger than 1 MiB.
     """
     if not isinstance(name, str) or not name:
-        raise UsageError(f"A signal's name says what happened, and {name!r} is none; pass a word such as 'approved'.")
+        raise UsageError(f"Signal name must be a non-empty string, got {name!r}; pass a word such as 'approved'.")
     call = glidemq.signal(
         job_key=keys.job(job_id),
         stream_key=keys.stream,

@@ -94,7 +94,7 @@ def chunk(type: str, content: str | None = None) -> dict[str, str]:  # noqa: A00
         UsageError: The type is empty, or no text.
     """
     if not isinstance(type, str) or not type:
-        raise UsageError(f"A chunk's type says how to read it, and {type!r} is none; pass a word such as 'token'.")
+        raise UsageError(f"Chunk type must be a non-empty string, got {type!r}; pass a word such as 'token'.")
     return {"type": type} if content is None else {"type": type, "content": content}
 
 
@@ -105,7 +105,7 @@ def read(keys: QueueKeys, job_id: str, after: str = FIRST_ENTRY, count: int = 10
         UsageError: The position is no entry's id, or the count no positive number.
     """
     if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-        raise UsageError(f"{count!r} is no number of entries; pass 1 or more.")
+        raise UsageError(f"`count` must be a whole number >= 1, got {count!r}.")
     start = checked_position(after)
     return Operation(Call("XRANGE", (keys.stream_of(job_id),), (f"({start}", "+", "COUNT", count)), _read_entries)
 
@@ -140,7 +140,9 @@ def checked_position(after: str) -> str:
         UsageError: It is no entry's id.
     """
     if not is_position(after):
-        raise UsageError(f"{after!r} is no entry's id; pass the `id` of one that was read, or '0' for the beginning.")
+        raise UsageError(
+            f"`after` must be the `id` of an entry that was read, or '0' for the beginning; got {after!r}."
+        )
     return str(after)
 
 
@@ -156,7 +158,7 @@ def log(keys: QueueKeys, job_id: str, lines: Sequence[str]) -> Call:
     """
     for line in lines:
         if not isinstance(line, str):
-            raise UsageError(f"A log line is text, and {line!r} is none; pass str({line!r}).")
+            raise UsageError(f"A log line must be text, got {line!r}; pass str({line!r}).")
         codec.encode(line, "Log line")
     return Call("RPUSH", (keys.log(job_id),), tuple(lines))
 

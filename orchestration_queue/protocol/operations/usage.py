@@ -169,7 +169,7 @@ def report_tokens(keys: QueueKeys, job_id: str, tokens: int) -> Call:
         UsageError: It is no number of tokens.
     """
     if isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 0:
-        raise UsageError(f"{tokens!r} is no number of tokens; report a whole number, 0 or more.")
+        raise UsageError(f"`tokens` must be a whole number >= 0, got {tokens!r}.")
     return Call("HSET", (keys.job(job_id),), ("tpmTokens", tokens))
 
 

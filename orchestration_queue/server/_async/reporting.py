@@ -12,9 +12,19 @@ from orchestration_queue.protocol.operations.conversation import all_good
 from orchestration_queue.server._async.connection import AsyncConnection
 from orchestration_queue.server.clock import now_ms
 
-__all__ = ["report_usage"]
+__all__ = ["check_usage", "report_usage"]
 
 _TRIES, _PAUSE_S = 200, 0.025
+
+
+def check_usage(used: Usage) -> None:
+    """Check what a job reports.
+
+    Raises:
+        InvalidOptionError: It is not a :class:`Usage`.
+    """
+    if not isinstance(used, Usage):
+        raise InvalidOptionError(f"A job reports its usage as a Usage, not as {used!r}; write Usage(tokens=...).")
 
 
 async def report_usage(connection: AsyncConnection, keys: QueueKeys, job_id: str, used: Usage) -> None:
@@ -24,8 +34,7 @@ async def report_usage(connection: AsyncConnection, keys: QueueKeys, job_id: str
         JobNotFoundError: It is not there any more.
         StateError: A client of another language was half-way through a report for 5 s.
     """
-    if not isinstance(used, Usage):
-        raise InvalidOptionError(f"A job reports its usage as a Usage, not as {used!r}; write Usage(tokens=...).")
+    check_usage(used)
     for _ in range(_TRIES):
         report = usage.report(keys, job_id, used, now_ms())
         _, reply = all_good(await connection.pipeline([usage.name_queue(keys), report.call], repeatable=True))

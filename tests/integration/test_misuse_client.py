@@ -1,0 +1,242 @@
+"""The natural mistakes in calls of the client: each is refused in one sentence of ours, before anything is sent.
+
+The clients' server does not exist: a call that tried to reach it would fail with a TransportError instead.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from orchestration_queue import client
+from orchestration_queue.errors import UsageError
+from orchestration_queue.flows import Dag, Node, compile  # noqa: A004
+from orchestration_queue.protocol.keys import QueueKeys
+from orchestration_queue.protocol.record import JobRecord
+
+NOWHERE = "redis://127.0.0.1:1"
+NAIVE = datetime(2026, 1, 1)  # noqa: DTZ001  what is tested
+NO_DAGS: list[Any] = [None, "g", [Node("a")], {"a": []}]
+GRAPH = Dag("g", [Node("a")], queue="q")
+
+CLIENTS = ("Queue", "Producer", "QueueEvents", "JobSchedulers", "Broadcast")
+ADDERS = ("queue", "producer")
+IDS: list[Any] = ["", 5, None, b"1"]
+"""What is not the id of anything."""
+BY_ID = ("get", "find", "suspend_info", "logs", "remove", "cancel")
+LIMITS: list[dict[str, Any]] = [
+    {"limit": -1},
+    {"limit": "5"},
+    {"limit": True},
+    {"limit": 1.5},
+    {"offset": -1},
+    {"offset": "0"},
+    {"offset": None},
+]
+DURATIONS: list[Any] = [-1, "5", float("nan"), True, [5]]
+
+Case = tuple[str, str, tuple[Any, ...], dict[str, Any]]
+
+
+def _call(owner: str, method: str, *arguments: Any, **options: Any) -> Case:
+    return owner, method, arguments, options
+
+
+CASES: list[Case] = [
+    # Constructors.
+    *(
+        _call(kind, "", name)
+        for kind in ("Queue", "Producer", "QueueEvents", "JobSchedulers")
+        for name in ("", "a:b", 5)
+    ),
+    *(
+        _call(kind, "", "q", **options)
+        for kind in CLIENTS
+        for options in (
+            {"url": 5},
+            {"url": "localhost"},
+            {"url": "redis://h:x"},
+            {"url": NOWHERE, "connection": object()},
+            {"connection": "redis://localhost"},
+            {"prefix": 5},
+            {"prefix": ""},
+        )
+    ),
+    *(_call(kind, "", "q", codec=codec) for kind in ("Queue", "Producer") for codec in ("zip", 5, None)),
+    _call("Queue", "", "q", dead_letter_queue="q"),
+    _call("Queue", "", "q", dead_letter_queue=5),
+    _call("Queue", "", "q", emit_events="no"),
+    _call("FlowProducer", "", url=5),
+    _call("FlowProducer", "", prefix=5),
+    _call("FlowProducer", "", library="bull"),
+    _call("QueueEvents", "", "q", after="new"),
+    _call("QueueEvents", "", "q", after=None),
+    # Adding.
+    *(_call("queue", "add", name) for name in IDS),
+    *(_call(owner, "add", "work", object()) for owner in ("queue", "producer")),
+    *(
+        _call(owner, "add", "work", options=options)
+        for owner in ("queue", "producer")
+        for options in (5, "delay", [1], {"dealy": 5}, {"delay": -1}, {"priority": "high"}, {1: 2})
+    ),
+    *(_call("queue", "add", "work", parent=parent) for parent in ("1", 1, {"id": "1"})),
+    *(
+        _call(owner, "add_bulk", jobs)
+        for owner in ("queue", "producer")
+        for jobs in ("work", 5, None, ["work"], {"a": 1})
+    ),
+    *(_call("queue", "add_and_wait", "work", timeout=timeout) for timeout in DURATIONS),
+    # Reading.
+    *(
+        _call("queue", method, job_id)
+        for method in ("get", "find", "suspend_info", "logs", "remove", "cancel")
+        for job_id in IDS
+    ),
+    *(_call("queue", "jobs", state) for state in ("lost", None, 5, "waiting-children")),
+    *(_call("queue", "jobs", "waiting", **page) for page in LIMITS),
+    *(_call("queue", "suspended_jobs", **page) for page in LIMITS),
+    *(_call("queue", "logs", "1", **page) for page in LIMITS),
+    *(_call("queue", "last_logs", "1", count) for count in (-1, "5", None, True)),
+    _call("queue", "search", 5),
+    _call("queue", "search", state="lost"),
+    _call("queue", "search", data=[1]),
+    *(_call("queue", "search", limit=limit) for limit in (-1, "5", True)),
+    *(
+        _call("queue", "metrics", **options)
+        for options in ({"kind": "waiting"}, {"start": NAIVE}, {"end": "now"}, {"start": 5})
+    ),
+    *(_call("queue", "read_stream", "1", after) for after in ("new", None, -1)),
+    *(_call("queue", "read_stream", "1", count=count) for count in (0, "5", None)),
+    _call("queue", "events", "new"),
+    # Upkeep.
+    *(_call("queue", "set_global_concurrency", limit) for limit in (0, -1, "5", True, 1.5)),
+    *(_call("queue", "set_global_rate_limit", limit) for limit in (5, "5/s", (5, 1))),
+    *(_call("queue", "rate_limit_group", key, 5) for key in IDS),
+    *(_call("queue", "rate_limit_group", "k", duration) for duration in DURATIONS),
+    *(_call("queue", "signal", job_id, "go") for job_id in IDS),
+    *(_call("queue", "signal", "1", name) for name in IDS),
+    _call("queue", "signal", "1", "go", object()),
+    *(_call("queue", "retry_jobs", limit) for limit in (-1, "5", True)),
+    *(_call("queue", "clean", grace) for grace in DURATIONS),
+    *(_call("queue", "clean", 5, limit) for limit in (-1, "5")),
+    _call("queue", "clean", 5, state="waiting"),
+    _call("queue", "drain", delayed="no"),
+    _call("queue", "obliterate", force="no"),
+    # Jobs.
+    *(_call("job", "wait", timeout) for timeout in DURATIONS),
+    _call("job", "update_progress", object()),
+    *(_call("job", "log", line) for line in (5, None, b"x")),
+    *(_call("job", "report_usage", used) for used in (5, {"tokens": 5})),
+    *(_call("job", "report_tokens", tokens) for tokens in (-1, "5", None)),
+    *(_call("job", "signal", name) for name in IDS),
+    *(_call("job", "change_priority", priority) for priority in (-1, 2049, "high", None)),
+    *(_call("job", "change_delay", delay) for delay in (-1, "x", None)),
+    _call("job", "update_data", object()),
+    *(_call("job", "logs", **page) for page in LIMITS),
+    *(_call("job", "read_stream", after) for after in ("new", None)),
+    _call("job", "stream", "new"),
+    # Schedulers.
+    *(
+        _call("schedulers", method, name)
+        for method in ("get", "find", "remove", "pause", "resume", "run_now", "next_runs", "history")
+        for name in IDS
+    ),
+    *(_call("schedulers", "upsert", name, 5) for name in IDS),
+    *(_call("schedulers", "upsert", "s", schedule) for schedule in (None, 5, object(), "not a pattern")),
+    *(_call("schedulers", "upsert", "s", "* * * * *", template) for template in (5, "work")),
+    *(_call("schedulers", "next_runs", "s", count) for count in (0, 1001, "5", None)),
+    *(_call("schedulers", "run_now", "s", at=at) for at in (NAIVE, 5, "now")),
+    # Flows.
+    *(_call("flows", method, flow_id) for method in ("get", "find") for flow_id in IDS),
+    *(_call("flows", "list", **page) for page in LIMITS),
+    *(_call("flows", "list", state) for state in ("lost", 5)),
+    *(_call("flow_producer", "submit", dag) for dag in NO_DAGS),
+    *(_call("flow_producer", "submit", GRAPH, flow_id=flow_id) for flow_id in ("", "a.b", 5)),
+    *(_call("flow_producer", "submit_bulk", dags) for dags in (GRAPH, None, ["g"])),
+    *(_call("flow_producer", "submit_bulk", [GRAPH], flow_ids=ids) for ids in ("a", [], 5, [5])),
+    *(_call("flow_producer", "tree", queue, "f") for queue in ("", "a:b", 5)),
+    *(_call("flow_producer", "tree", "q", flow_id) for flow_id in IDS),
+    *(_call("flow", "wait", timeout) for timeout in DURATIONS),
+    # Events, dead letters, usage, broadcasts.
+    *(_call("events", "read", timeout) for timeout in DURATIONS),
+    *(_call("dead_letters", method, letter) for method in ("get", "find", "remove", "replay") for letter in IDS),
+    *(_call("dead_letters", "list", **page) for page in LIMITS),
+    *(_call("dead_letters", "replay_all", limit) for limit in (-1, "5", True)),
+    *(_call("usage", "of_flow", flow_id) for flow_id in IDS),
+    *(_call("usage", "budget", flow_id) for flow_id in IDS),
+    *(_call("usage", "set_budget", "f", budget) for budget in (None, 5, {"max_tokens": 5})),
+    *(_call("usage", "summary", queues) for queues in ("q", 5, [5])),
+    *(_call("usage", "summary", start=start) for start in (NAIVE, 5)),
+    *(_call("broadcast", "publish", subject) for subject in ("", 5, None, "a..b")),
+    *(_call("broadcast", "publish", "a", None, options) for options in (5, {"lifo": True}, {"dealy": 5})),
+    *(_call("broadcast", method, name) for method in ("subscribe", "unsubscribe") for name in ("", 5, None, "a:b")),
+    *(_call("broadcast", "subscribe", "s", start) for start in ("new", 5, None)),
+]
+
+
+def _make(face: str, owner: str) -> Any:
+    """Return a client, or what one gives out, without asking a server."""
+
+    def kind(name: str) -> Any:
+        return getattr(client, f"Async{name}" if face == "async" else name)
+
+    if owner[0].isupper():
+        return kind(owner)
+    queue = kind("Queue")("q", url=NOWHERE)
+    made: dict[str, Callable[[], Any]] = {
+        "queue": lambda: queue,
+        "producer": lambda: kind("Producer")("q", url=NOWHERE),
+        "events": lambda: kind("QueueEvents")("q", url=NOWHERE),
+        "broadcast": lambda: kind("Broadcast")("q", url=NOWHERE),
+        "flow_producer": lambda: kind("FlowProducer")(url=NOWHERE),
+        "job": lambda: kind("Job")(queue._channel, QueueKeys("q"), "1", JobRecord("1", {"name": "work"})),
+        "flow": lambda: kind("Flow")(queue._channel, compile(GRAPH, "f")),
+    }
+    return made[owner]() if owner in made else getattr(queue, owner)
+
+
+def _name(case: Case) -> str:
+    owner, method, arguments, options = case
+    shown = [repr(value) for value in arguments] + [f"{name}={value!r}" for name, value in options.items()]
+    return re.sub(r" at 0x\w+", "", f"{owner}.{method}({', '.join(shown)})")[:100]
+
+
+async def _run(target: Any, case: Case) -> None:
+    _, method, arguments, options = case
+    done = (getattr(target, method) if method else target)(*arguments, **options)
+    if inspect.isawaitable(done):
+        await done
+
+
+@pytest.mark.parametrize("face", ["sync", "async"])
+@pytest.mark.parametrize("case", CASES, ids=_name)
+async def test_a_mistake_is_refused_in_one_sentence_and_nothing_is_sent(case: Case, face: str) -> None:
+    target = _make(face, case[0])
+    with pytest.raises(UsageError) as caught:
+        await _run(target, case)
+    message = str(caught.value)
+    assert message.endswith("."), message
+    assert "\n" not in message, message
+    assert caught.value.__cause__ is None or isinstance(caught.value.__cause__, UsageError)
+
+
+def test_every_public_method_with_an_argument_has_a_case() -> None:
+    owners = {
+        "queue": client.AsyncQueue,
+        "producer": client.AsyncProducer,
+        "job": client.AsyncJob,
+        "schedulers": client.AsyncJobSchedulers,
+        "flow_producer": client.AsyncFlowProducer,
+        "events": client.AsyncQueueEvents,
+    }
+    covered = {(owner, method) for owner, method, *_ in CASES}
+    for owner, kind in owners.items():
+        for name, method in inspect.getmembers(kind, inspect.isfunction):
+            takes = [p for p in list(inspect.signature(method).parameters)[1:] if p not in ("arguments", "options")]
+            if not name.startswith("_") and takes:
+                assert (owner, name) in covered, f"{owner}.{name}({', '.join(takes)})"
