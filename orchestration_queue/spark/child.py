@@ -24,8 +24,9 @@ from pydantic_core import to_jsonable_python
 from orchestration_queue._process import die_with_parent
 from orchestration_queue.errors import UnrecoverableError
 from orchestration_queue.protocol import codec
+from orchestration_queue.spark.annotations import dataframe_parameters
 from orchestration_queue.spark.failure import Failure, describe_exit
-from orchestration_queue.spark.references import ResultLocation, call_with_frames, dataframe_parameters
+from orchestration_queue.spark.references import ResultLocation, call_with_frames
 from orchestration_queue.spark.registry import registered
 
 _JAVA_LEAVES_S = 5.0
@@ -67,7 +68,7 @@ def _application() -> str | None:
     return None
 
 
-def _run_function(name: str, arguments: dict[str, Any], results: dict[str, str] | None) -> Any:
+def _run_function(name: str, arguments: dict[str, Any], results: dict[str, Any] | None) -> Any:
     module_name, _, qualified = name.partition(":")
     function: Any = importlib.import_module(module_name)
     for part in qualified.split("."):
@@ -79,7 +80,7 @@ def _run_function(name: str, arguments: dict[str, Any], results: dict[str, str] 
 
     from pyspark.sql import SparkSession
 
-    kept = ResultLocation(results["root"], results["queue"], results["job"]) if results else None
+    kept = ResultLocation.from_json(results) if results else None
     return call_with_frames(function, SparkSession.builder.getOrCreate(), typed, kept)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -50,6 +50,13 @@ class SparkOptions(Options):
     results: str | None = None
     """Where DataFrames that tasks return are written: a directory or a URI that every worker reaches; by default what
     the variable ``OQ_SPARK_RESULTS`` says."""
+    result_format: Literal["parquet", "orc", "delta"] = "parquet"
+    """As what they are written; ``delta`` needs Delta Lake's jars on the server."""
+    result_partition_by: tuple[str, ...] = ()
+    """Columns whose values become directories of the files."""
+    result_files: Annotated[int, Field(ge=1)] | None = None
+    """At most this many files for each, or this many tasks when there are partition columns; by default Spark's own
+    number."""
 
     @property
     def session_conf(self) -> dict[str, str]:

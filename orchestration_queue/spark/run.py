@@ -104,7 +104,7 @@ def _request(
         if not isinstance(arguments, Mapping) and arguments != ():
             raise InvalidOptionError(f"The function {target} takes its arguments by name; pass them as a mapping.")
         named = to_jsonable_python(dict(arguments or {}))
-        kept = {"results": {"root": results.root, "queue": results.queue, "job": results.job}} if results else {}
+        kept = {"results": results.to_json()} if results else {}
         return _request_of(target.rpartition(":")[2], {"function": target, "arguments": named, **kept})
     if isinstance(arguments, (str, Mapping)) or not isinstance(arguments, Sequence):
         raise InvalidOptionError(f"The script {target} takes words; pass its arguments as a list of text.")

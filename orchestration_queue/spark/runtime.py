@@ -10,12 +10,13 @@ from functools import cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from orchestration_queue.errors import TransportError, UnrecoverableError, UsageError
+from orchestration_queue.spark.annotations import FrameShape, dataframe_parameters
 from orchestration_queue.spark.connect.server import ConnectServer
 from orchestration_queue.spark.options import SparkOptions
-from orchestration_queue.spark.references import DataFrameRef, ResultLocation, call_with_frames, dataframe_parameters
+from orchestration_queue.spark.references import DataFrameRef, ResultLocation, call_with_frames
 from orchestration_queue.spark.run import run_spark
 from orchestration_queue.worker.tracing_hooks import span
 
@@ -121,7 +122,17 @@ def _run(
 def result_location(options: SparkOptions, job: ActiveJob) -> ResultLocation | None:
     """Where a job's DataFrame is kept; None when nothing says so."""
     root = options.results or os.environ.get(_RESULTS)
-    return ResultLocation(root, job.queue, job.id, lambda: not job.should_stop) if root else None
+    if not root:
+        return None
+    return ResultLocation(
+        root,
+        job.queue,
+        job.id,
+        format=options.result_format,
+        partition_by=options.result_partition_by,
+        files=options.result_files,
+        may_commit=lambda: not job.should_stop,
+    )
 
 
 def job_log(job: ActiveJob) -> Callable[[str], None]:
@@ -137,23 +148,54 @@ def job_log(job: ActiveJob) -> Callable[[str], None]:
 
 def _upstream(
     name: str, function: Callable[..., Any], arguments: Mapping[str, Any], job: ActiveJob | None
-) -> dict[str, DataFrameRef]:
-    """DataFrames that the job's data do not give: what the nodes of those names returned, or the only one that did."""
+) -> dict[str, Any]:
+    """Return the DataFrames that the job's data do not give.
+
+    A parameter takes what the node of its name returned. The only one without such a node takes what is left: one
+    DataFrame the only node that returned one, a container those of all nodes.
+    """
+    shapes = dataframe_parameters(function)
     parameters = inspect.signature(function).parameters
-    missing = [parameter for parameter in dataframe_parameters(function) if arguments.get(parameter) is None]
+    missing = [parameter for parameter in shapes if arguments.get(parameter) is None]
     required = [parameter for parameter in missing if parameters[parameter].default is inspect.Parameter.empty]
+    required = [parameter for parameter in required if not shapes[parameter].optional]
     if required and job is None:
         raise UsageError(f"{name} needs the DataFrame {required[0]!r}; pass a DataFrameRef by that name.")
     results = job.upstream_results() if job and missing else {}
-    found = {node: ref for node, value in results.items() if (ref := _reference(value))}
-    if len(missing) == len(found) == 1:
-        return {missing[0]: next(iter(found.values()))}
+    found = {
+        parameter: value
+        for parameter in missing
+        if (value := _validated(shapes[parameter], results.get(parameter))) is not None
+    }
+    left = {node: ref for node, value in results.items() if node not in found and (ref := _reference(value))}
+    if len(lacking := [parameter for parameter in missing if parameter not in found]) == 1:
+        gathered = _gathered(shapes[lacking[0]], left)
+        found |= {lacking[0]: gathered} if gathered is not None else {}
     if unknown := [parameter for parameter in required if parameter not in found]:
         raise UnrecoverableError(
             f"{name} needs the DataFrame {unknown[0]!r}, and no node of that name before it returned one; rename the "
             "parameter or the node, or pass a DataFrameRef in the job's data."
         )
-    return {parameter: found[parameter] for parameter in missing if parameter in found}
+    return found
+
+
+def _gathered(shape: FrameShape, left: Mapping[str, DataFrameRef]) -> Any:
+    """Return the references of nodes as a parameter without a node of its name takes them; None when it cannot."""
+    refs = list(left.values())
+    if shape.kind == "one":
+        return refs[0] if len(refs) == 1 else None
+    if not refs or (shape.size is not None and shape.size != len(refs)):
+        return None
+    return dict(left) if shape.kind == "dict" else refs
+
+
+def _validated(shape: FrameShape, value: object) -> Any:
+    """Return a node's result as a parameter takes it; None when it is something else."""
+    if value is None:
+        return None
+    with contextlib.suppress(ValidationError):
+        return TypeAdapter(shape.annotate(DataFrameRef)).validate_python(value)
+    return None
 
 
 def _reference(value: object) -> DataFrameRef | None:

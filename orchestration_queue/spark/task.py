@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, get_args, overload
 
 from orchestration_queue.errors import UsageError
+from orchestration_queue.spark.annotations import dataframe_parameters, mentions_dataframe, returned_shape
 from orchestration_queue.spark.connect.server import ConnectServer
 from orchestration_queue.spark.options import SparkOptions
-from orchestration_queue.spark.references import DataFrameRef, dataframe_parameters, returns_dataframe
+from orchestration_queue.spark.references import DataFrameRef
 from orchestration_queue.spark.registry import register
 from orchestration_queue.spark.run import run_spark
 from orchestration_queue.spark.runtime import Runtime, default_runtime, job_log, run_task
@@ -52,9 +53,11 @@ def spark_task(
 
     Stacked under ``@tasks.task`` it runs as a queue job: what it prints becomes the job's log, how far its queries are
     the job's progress, and its session ends with the job, whichever way that ends. Arguments and result are JSON. A
-    DataFrame that it returns is written to ``options.results``, and the job's result is a :class:`DataFrameRef`; for a
-    parameter annotated ``DataFrame`` it gets what a reference stands for: one in the job's data, or else the one that
-    the flow's node of the parameter's name returned. The undecorated function stays at hand as ``f.__wrapped__``.
+    DataFrame that it returns, alone or in lists, tuples and dicts, is written to ``options.results``, and the job's
+    result has a :class:`DataFrameRef` in its place. For a parameter annotated ``DataFrame`` it gets what a reference
+    stands for: one in the job's data, or else the one that the flow's node of the parameter's name returned.
+    ``list[DataFrame]``, ``tuple[DataFrame, ...]`` and ``dict[str, DataFrame]`` (by node) take those of all nodes. The
+    undecorated function stays at hand as ``f.__wrapped__``.
 
     Args:
         function: The function, when used as a bare decorator. It must stand at the top level of a module.
@@ -183,9 +186,11 @@ def _decorate(function: Callable[..., Any], config: _TaskConfig) -> Callable[...
     with_job = signature.replace(parameters=[*signature.parameters.values(), job])
     run.__signature__ = with_job  # type: ignore[attr-defined]  # read by inspect
     annotations = {key: hint for key, hint in function.__annotations__.items() if key != session}
-    annotations |= dict.fromkeys(dataframe_parameters(function), DataFrameRef | None)
-    if returns_dataframe(function):
-        annotations["return"] = DataFrameRef
+    annotations |= {name: shape.annotate(DataFrameRef) | None for name, shape in dataframe_parameters(function).items()}
+    if shape := returned_shape(function):
+        annotations["return"] = shape.annotate(DataFrameRef)
+    elif mentions_dataframe(annotations.get("return")):
+        annotations["return"] = Any  # DataFrames among other values: references in their places
     run.__annotations__ = annotations | {_JOB: _job_type()}
     return run
 
@@ -200,9 +205,9 @@ def _split_signature(function: Callable[..., Any], name: str) -> tuple[str, insp
     plain = [parameter for parameter in parameters[1:] if parameter.name not in frames]
     by_name = [
         signature.parameters[frame].replace(
-            kind=inspect.Parameter.KEYWORD_ONLY, default=None, annotation=DataFrameRef | None
+            kind=inspect.Parameter.KEYWORD_ONLY, default=None, annotation=shape.annotate(DataFrameRef) | None
         )
-        for frame in frames
+        for frame, shape in frames.items()
     ]
     last = [parameter for parameter in plain if parameter.kind is inspect.Parameter.VAR_KEYWORD]
     others = [parameter for parameter in plain if parameter not in last]

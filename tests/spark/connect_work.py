@@ -7,6 +7,7 @@ import time
 import uuid
 from collections.abc import Iterable, Iterator
 from datetime import date, timedelta
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -212,3 +213,26 @@ def count_table(spark: SparkSession, table: DataFrame) -> int:
 def read_path(spark: SparkSession, path: str) -> DataFrame:
     """Files that no task has made."""
     return spark.read.parquet(path)
+
+
+@tasks.task
+@spark_task(server=SERVER, options=SparkOptions(result_format="orc", result_partition_by=("kind",), result_files=1))
+def split(spark: SparkSession, numbers: DataFrame) -> dict[str, DataFrame | int]:
+    """Several DataFrames among other values, in files of another kind."""
+    return {"even": numbers.where("id % 2 = 0"), "odd/ones": numbers.where("id % 2 = 1"), "count": numbers.count()}
+
+
+@tasks.task
+@spark_task(server=SERVER)
+def gather(spark: SparkSession, parts: dict[str, DataFrame], extra: DataFrame | None = None) -> list[DataFrame]:
+    """What all nodes before this one returned, in one; and how many rows came from each."""
+    rows = [(name, frame.count()) for name, frame in sorted(parts.items())]
+    both = reduce(lambda left, right: left.unionByName(right), parts.values())
+    return [both, spark.createDataFrame(rows, "node string, rows long")]
+
+
+@tasks.task
+@spark_task(runtime="process", options=SparkOptions(master="local[2]"))
+def gather_apart(spark: SparkSession, parts: list[DataFrame]) -> tuple[DataFrame, ...]:
+    """Likewise in a process of its own."""
+    return tuple(part.limit(1) for part in parts)

@@ -16,14 +16,10 @@ from orchestration_queue.client import AsyncFlowProducer, AsyncJob, AsyncQueue
 from orchestration_queue.errors import JobFailedError, SparkCancelledError, UnrecoverableError, UsageError
 from orchestration_queue.flows import Dag, Node
 from orchestration_queue.spark import ConnectServer, DataFrameRef, SparkOptions
+from orchestration_queue.spark.annotations import FrameShape, dataframe_parameters, returned_shape
 from orchestration_queue.spark.connect.run import run_connect
 from orchestration_queue.spark.connect.server_state import ServerState
-from orchestration_queue.spark.references import (
-    ResultLocation,
-    call_with_frames,
-    dataframe_parameters,
-    returns_dataframe,
-)
+from orchestration_queue.spark.references import ResultLocation, call_with_frames
 from tests.spark import connect_work
 from tests.spark.connect_work import tasks
 from tests.workers import working
@@ -62,6 +58,11 @@ async def reason(job: AsyncJob) -> str:
 def contents(directory: Path) -> list[str]:
     """The names in a directory."""
     return sorted(entry.name for entry in directory.iterdir())
+
+
+def below(directory: Path) -> list[Path]:
+    """All files below a directory."""
+    return [file for file in directory.rglob("*") if file.is_file()]
 
 
 def held(directory: Path) -> int:
@@ -110,6 +111,34 @@ async def test_a_reference_in_the_jobs_data_is_read_also_by_a_process_of_its_own
     counted = pd.read_parquet((await apart.wait(SOON))["location"])
     assert dict(zip(counted["kind"], counted["count"], strict=True)) == {"0": 4, "1": 3, "2": 3}
     assert (await apart.wait(SOON))["inputs"] == [ref["location"]]
+
+
+async def test_dataframes_are_handed_on_in_containers(queue: AsyncQueue, results: Path, server_url: str) -> None:
+    nodes = [Node(f"m{month}", task="numbers", data={"count": month}) for month in (1, 2, 3)]
+    dag = Dag("year", [*nodes, Node("whole", task="gather", deps=["m1", "m2", "m3"])], queue.name)
+    async with AsyncFlowProducer(url=server_url) as flows:
+        flow = await flows.submit(dag, flow_id="y")
+        both, counts = (DataFrameRef.model_validate(ref) for ref in (await flow.wait(SOON))["whole"])
+    assert both.location == str(results / queue.name / "y.whole" / "0")
+    assert (both.rows, len(both.inputs)) == (6, 3)
+    assert pd.read_parquet(counts.location).to_dict("list") == {"node": ["m1", "m2", "m3"], "rows": [1, 2, 3]}
+    apart = await (await queue.add("gather_apart", {"parts": [both, counts]})).wait(SOON)
+    assert [ref["rows"] for ref in apart] == [1, 1]
+    assert [ref["inputs"] for ref in apart] == [[both.location, counts.location]] * 2
+
+
+async def test_what_is_handed_on_is_written_as_the_options_say(queue: AsyncQueue, results: Path) -> None:
+    ref = await (await queue.add("numbers", {"count": 9})).wait(SOON)
+    job = await queue.add("split", {"numbers": ref})
+    split = await job.wait(SOON)
+    assert (split["count"], split["even"]["rows"], split["odd/ones"]["rows"]) == (9, 5, 4)
+    odd = split["odd/ones"]
+    assert (odd["format"], odd["location"]) == ("orc", str(results / queue.name / job.id / "odd%2Fones"))
+    files = [file for file in below(Path(odd["location"])) if file.suffix == ".orc"]
+    assert sorted(file.parent.name for file in files) == ["kind=0", "kind=1", "kind=2"], "one file for each directory"
+    assert odd["bytes"] == sum(file.stat().st_size for file in files)
+    again = await (await queue.add("kinds", {"numbers": split["even"]})).wait(SOON)
+    assert again["rows"] == 3
 
 
 async def test_a_table_is_handed_on_by_its_name(queue: AsyncQueue, results: Path) -> None:
@@ -198,8 +227,8 @@ def test_a_keep_that_cannot_be_written_says_so(connect_server: ConnectServer, tm
 
 def test_dataframes_are_found_by_their_annotation() -> None:
     kinds = connect_work.kinds.function
-    assert dataframe_parameters(kinds.__wrapped__) == ["numbers"]  # type: ignore[attr-defined]
-    assert returns_dataframe(kinds.__wrapped__)  # type: ignore[attr-defined]
+    assert dataframe_parameters(kinds.__wrapped__) == {"numbers": FrameShape("one")}  # type: ignore[attr-defined]
+    assert returned_shape(kinds.__wrapped__) == FrameShape("one")  # type: ignore[attr-defined]
     assert kinds.__annotations__["numbers"] == DataFrameRef | None
     with pytest.raises(UsageError, match="needs the DataFrame 'numbers'; pass a DataFrameRef by that name"):
         cast(Any, kinds)()
@@ -224,7 +253,7 @@ def test_a_reference_holds_what_it_says() -> None:
 
 def test_unrecoverable_is_what_another_attempt_cannot_mend(connect_server: ConnectServer) -> None:
     function = connect_work.numbers.function.__wrapped__  # type: ignore[attr-defined]
-    with pytest.raises(UnrecoverableError, match="numbers returned a DataFrame, and nothing says where to keep it"):
+    with pytest.raises(UnrecoverableError, match="numbers returned a DataFrame, and nothing says where to write it"):
         run_connect(
             "numbers",
             lambda spark: call_with_frames(function, spark, {"count": 1}, None),

@@ -11,6 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from zipfile import ZipFile
 
 import pytest
 import redis
@@ -64,16 +65,19 @@ async def test_the_driver_of_a_killed_worker_is_found_again(
     server_url: str, queue_name: str, raw: redis.Redis, cluster: Cluster, tmp_path: Path
 ) -> None:
     before = {one.id for one in cluster.master.drivers()}
+    with ZipFile(tmp_path / "library.zip", "w") as library:
+        library.writestr("shipped.py", "WORD = 'here'\n")
+    options = cluster.options.model_copy(update={"py_files": (str(tmp_path / "library.zip"),)})
     module = tmp_path / "cluster_tasks.py"
     module.write_text(
         "from orchestration_queue.spark import SparkSubmit, spark_submit\n"
         "from orchestration_queue.tasks import Tasks\n"
-        f"options = SparkSubmit.model_validate_json({cluster.options.model_dump_json()!r})\n"
+        f"options = SparkSubmit.model_validate_json({options.model_dump_json()!r})\n"
         "tasks = Tasks()\n"
         f"tasks.task(spark_submit({str(APP)!r}, options))\n"
     )
     tasks = Tasks()
-    tasks.task(spark_submit(APP, cluster.options))
+    tasks.task(spark_submit(APP, options))
     sign, go = tmp_path / "sign", tmp_path / "sign-go"
     async with AsyncQueue(queue_name, url=server_url) as queue:
         job = await queue.add(APP.stem, {"arguments": ["write", str(sign), str(tmp_path / "out")]})

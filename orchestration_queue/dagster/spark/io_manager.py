@@ -13,7 +13,8 @@ from pydantic import Field
 from orchestration_queue.dagster.spark.session import SparkSessionResource
 from orchestration_queue.dagster.spark.versioned_directory import VersionedDirectory
 from orchestration_queue.errors import StateError, UsageError
-from orchestration_queue.spark.references import DataFrameRef, write_new
+from orchestration_queue.spark.references import DataFrameRef
+from orchestration_queue.spark.result_files import write_new
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -69,6 +69,7 @@ def create_request(
         words: Its words.
         properties: Spark's properties.
     """
+    properties = _ship_py_files(properties)
     if options.listener_jar:
         properties = with_listener(properties, "stderr", options.listener_jar)
     resource = path.removeprefix("local:")
@@ -85,3 +86,15 @@ def create_request(
         "sparkProperties": {**properties, TAG_PROPERTY: reservation.tag},
         "environmentVariables": {**python, **java, **options.env},
     }
+
+
+def _ship_py_files(properties: dict[str, str]) -> dict[str, str]:
+    """Return the properties with the Python files among the files that executors fetch.
+
+    In the driver, PySpark imports from the names of ``spark.submit.pyFiles`` that it finds among the fetched files.
+    ``spark-submit`` merges the two lists; a request to the submission server passes it by.
+    """
+    if not (py_files := properties.get("spark.submit.pyFiles")):
+        return properties
+    names = dict.fromkeys(",".join((properties.get("spark.files", ""), py_files)).split(","))
+    return {**properties, "spark.files": ",".join(filter(None, names))}

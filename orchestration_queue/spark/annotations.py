@@ -1,0 +1,141 @@
+"""Which parameters of a Spark task are DataFrames, and in what they are wrapped: read from its annotations. Pure.
+
+Annotations are compared as text: where PySpark is imported for type checkers only, there is nothing else.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import GenericAlias
+from typing import Any, Literal
+
+from orchestration_queue.errors import UsageError
+
+__all__ = ["FrameShape", "dataframe_parameters", "frame_shape", "mentions_dataframe", "returned_shape"]
+
+_NAMES = frozenset({"DataFrame", "sql.DataFrame"})
+_SPARK = "pyspark.sql."
+_LISTS = frozenset({"list", "List", "Sequence"})
+_DICTS = frozenset({"dict", "Dict", "Mapping"})
+_TUPLES = frozenset({"tuple", "Tuple"})
+
+
+@dataclass(frozen=True, slots=True)
+class FrameShape:
+    """One DataFrame, or several in a container.
+
+    Attributes:
+        kind: The container; ``one`` without.
+        optional: Whether None will do.
+        size: How many a tuple of fixed length has; None for any number.
+    """
+
+    kind: Literal["one", "list", "tuple", "dict"]
+    optional: bool = False
+    size: int | None = None
+
+    def annotate(self, item: Any) -> Any:
+        """Return the annotation with ``item`` in place of DataFrame."""
+        items = (item, ...) if self.size is None else (item,) * self.size
+        containers: dict[str, tuple[type, Any]] = {
+            "list": (list, item),
+            "tuple": (tuple, items),
+            "dict": (dict, (str, item)),
+        }
+        shape = item if self.kind == "one" else GenericAlias(*containers[self.kind])
+        return shape | None if self.optional else shape
+
+
+def dataframe_parameters(function: Callable[..., Any]) -> dict[str, FrameShape]:
+    """Return the parameters of a function ``f(spark, ...)`` that take DataFrames.
+
+    Raises:
+        UsageError: A parameter has DataFrames where none can be handed over.
+    """
+    found = {}
+    for name in list(inspect.signature(function).parameters)[1:]:
+        hint = function.__annotations__.get(name)
+        if shape := frame_shape(hint):
+            found[name] = shape
+        elif mentions_dataframe(hint):
+            raise UsageError(
+                f"Parameter {name!r} of {function.__qualname__} is annotated {_text(hint)}, and DataFrames are handed "
+                "over alone or in one container; use DataFrame, list[DataFrame], tuple[DataFrame, ...] or "
+                "dict[str, DataFrame], each with or without `| None`."
+            )
+    return found
+
+
+def returned_shape(function: Callable[..., Any]) -> FrameShape | None:
+    """Return the shape of the DataFrames that a function is annotated to return; None when it is another type."""
+    return frame_shape(function.__annotations__.get("return"))
+
+
+def mentions_dataframe(hint: object) -> bool:
+    """Return whether a Spark DataFrame is anywhere in an annotation."""
+    tree = _parse(hint)
+    return tree is not None and any(_is_dataframe(node) for node in ast.walk(tree))
+
+
+def frame_shape(hint: object) -> FrameShape | None:
+    """Return the shape that an annotation describes; None when it is not about DataFrames."""
+    tree = _parse(hint)
+    return None if tree is None else _shape(tree)
+
+
+def _parse(hint: object) -> ast.expr | None:
+    if hint is None:
+        return None
+    try:
+        return ast.parse(_text(hint), mode="eval").body
+    except SyntaxError:  # the text of an object that is no type
+        return None
+
+
+def _text(hint: object) -> str:
+    return hint if isinstance(hint, str) else inspect.formatannotation(hint)
+
+
+def _shape(node: ast.expr) -> FrameShape | None:
+    match node:
+        case ast.Constant(value=str(text)):  # a quoted name
+            return frame_shape(text)
+        case ast.BinOp(left=one, op=ast.BitOr(), right=ast.Constant(value=None)):
+            return _optional(one)
+        case ast.BinOp(left=ast.Constant(value=None), op=ast.BitOr(), right=one):
+            return _optional(one)
+        case ast.Subscript(value=container, slice=inner):
+            return _container_shape(ast.unparse(container).rpartition(".")[2], inner)
+    return FrameShape("one") if _is_dataframe(node) else None
+
+
+def _container_shape(name: str, inner: ast.expr) -> FrameShape | None:
+    items = inner.elts if isinstance(inner, ast.Tuple) else [inner]
+    if name == "Optional":
+        return _optional(inner)
+    if name in _LISTS and _is_dataframe(inner):
+        return FrameShape("list")
+    if name in _DICTS and len(items) == 2 and ast.unparse(items[0]) == "str" and _is_dataframe(items[1]):
+        return FrameShape("dict")
+    if name in _TUPLES and _is_dataframe(items[0]):
+        if len(items) == 2 and ast.unparse(items[1]) in ("...", "Ellipsis"):
+            return FrameShape("tuple")
+        return FrameShape("tuple", size=len(items)) if all(map(_is_dataframe, items)) else None
+    return None
+
+
+def _optional(node: ast.expr) -> FrameShape | None:
+    shape = _shape(node)
+    return FrameShape(shape.kind, True, shape.size) if shape else None
+
+
+def _is_dataframe(node: ast.AST) -> bool:
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value.strip() in _NAMES
+    if not isinstance(node, (ast.Name, ast.Attribute)):
+        return False
+    name = ast.unparse(node)
+    return name in _NAMES or (name.startswith(_SPARK) and name.endswith(".DataFrame"))
