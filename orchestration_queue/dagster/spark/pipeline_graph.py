@@ -22,7 +22,7 @@ from typing import Any, cast
 from pyspark.pipelines.cli import load_pipeline_spec, register_definitions
 from pyspark.pipelines.flow import AutoCdcFlow, Flow
 from pyspark.pipelines.graph_element_registry import GraphElementRegistry
-from pyspark.pipelines.output import Output, Sink, TemporaryView
+from pyspark.pipelines.output import Output, Sink, StreamingTable, TemporaryView
 from pyspark.sql.connect.client.retries import DefaultPolicy
 from pyspark.sql.connect.session import SparkSession as ConnectSession
 
@@ -30,8 +30,10 @@ from orchestration_queue.errors import InvalidOptionError
 from orchestration_queue.spark.connect.control import channel_builder
 from orchestration_queue.spark.failure import Failure
 
-__all__ = ["Dataset", "Pipeline", "read_pipeline"]
+__all__ = ["FULL_REFRESH", "Dataset", "Pipeline", "read_pipeline"]
 
+FULL_REFRESH = "--full-refresh="
+"""What precedes the name of a dataset to fill from the beginning, among the words for the program."""
 _NOWHERE = "sc://localhost:1"
 _CREATES = re.compile(
     r"\bCREATE\s+(?:OR\s+REFRESH\s+)?(?P<kind>MATERIALIZED\s+VIEW|STREAMING\s+TABLE|TEMPORARY\s+VIEW)\s+"
@@ -50,6 +52,7 @@ class Dataset:
     Attributes:
         name: As the pipeline calls it.
         is_kept: Whether it is there after the run; a temporary view is not.
+        is_append_only: Whether it is a streaming table that is only appended to.
         comment: What its author says of it.
         place: Its file and line.
         flows: Names of the flows that fill it.
@@ -58,6 +61,7 @@ class Dataset:
 
     name: str
     is_kept: bool = True
+    is_append_only: bool = False
     comment: str | None = None
     place: str = ""
     flows: list[str] = field(default_factory=list)
@@ -121,6 +125,7 @@ class Reading(GraphElementRegistry):
         at = output.source_code_location
         known = self._dataset(output.name)
         known.is_kept = not isinstance(output, (TemporaryView, Sink))
+        known.is_append_only = isinstance(output, StreamingTable)
         known.comment, known.place = output.comment, f"{at.filename}:{at.line_number}"
         if self._behind is not None:
             self._behind.register_output(output)
@@ -148,6 +153,7 @@ class Reading(GraphElementRegistry):
         target = self._dataset(flow.target)
         target.flows.append(flow.name or flow.target)
         target.reads.append(flow.source)
+        target.is_append_only = False
         if self._behind is not None:
             self._behind.register_auto_cdc_flow(flow)
 
@@ -157,6 +163,7 @@ class Reading(GraphElementRegistry):
             if created := _CREATES.search(statement):
                 target = self._dataset(_bare(created["name"]))
                 target.is_kept = not created["kind"].upper().startswith("TEMPORARY")
+                target.is_append_only = created["kind"].upper().startswith("STREAMING")
                 target.place = str(file_path)
                 target.flows.append(target.name)
                 read = (_bare(match["name"]) for match in _READS.finditer(statement, created.end()))

@@ -2,17 +2,48 @@
 
 # No `from __future__ import annotations` here: Dagster looks at the type of `context`, and would find a text.
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
+from pydantic import Field
 
 from orchestration_queue.dagster.pipes.client import PipesJobFailure
 from orchestration_queue.dagster.spark.client import PipesSparkClient
 from orchestration_queue.errors import InvalidOptionError
 from orchestration_queue.options import JobOptions
 
-__all__ = ["pipeline_assets"]
+__all__ = ["PipelineConfig", "pipeline_assets"]
+
+_ROWS = "dagster/row_count"
+_NOT_SHRUNK = "has_not_shrunk"
+
+
+class PipelineConfig(dg.Config):
+    """Run configuration of a declarative pipeline."""
+
+    full_refresh: list[str] = Field(
+        default=[], description="Datasets to fill from the beginning, by the pipeline's names; `*` for all."
+    )
+
+    def checked(self, chosen: Sequence[str]) -> list[str]:
+        """Return the datasets to fill from the beginning.
+
+        Args:
+            chosen: Those that the run refreshes.
+
+        Raises:
+            dg.Failure: One is not among them.
+        """
+        if "*" in self.full_refresh:
+            return [*chosen]
+        if strange := [name for name in self.full_refresh if name not in chosen]:
+            raise dg.Failure(
+                f"full_refresh names {strange[0]!r}, and the run refreshes {', '.join(chosen)}; use one of these.",
+                allow_retries=False,
+            )
+        return [*self.full_refresh]
 
 
 def pipeline_assets(
@@ -47,7 +78,7 @@ def pipeline_assets(
     Raises:
         InvalidOptionError: The specification is not below the directory, cannot be read, or defines nothing that stays.
     """
-    from orchestration_queue.dagster.spark.pipeline_graph import read_pipeline  # it loads PySpark
+    from orchestration_queue.dagster.spark.pipeline_graph import FULL_REFRESH, read_pipeline  # it loads PySpark
 
     path, root = Path(spec).absolute(), Path(scripts).absolute()
     if not path.is_relative_to(root):
@@ -76,38 +107,72 @@ def pipeline_assets(
     ]
     names = {key_of(dataset.name): dataset.name for dataset in pipeline.kept}
 
+    checks = {key: _NOT_SHRUNK for key, name in names.items() if pipeline.datasets[name].is_append_only}
+
     @dg.multi_asset(
         name=dg.AssetKey([*key_prefix, pipeline.name]).to_python_identifier(),
         specs=specs,
+        check_specs=[
+            dg.AssetCheckSpec(name, asset=key, description="An append-only table has all rows of its last run.")
+            for key, name in checks.items()
+        ],
         can_subset=True,
         required_resource_keys={resource_key},
         retry_policy=retry_policy,
         pool=pool,
     )
-    def refreshed(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[None]]:
+    def refreshed(
+        context: dg.AssetExecutionContext, config: PipelineConfig
+    ) -> Iterator[dg.MaterializeResult[None] | dg.AssetCheckResult]:
         client: PipesSparkClient = getattr(context.resources, resource_key)
         chosen = {
             name: key.to_escaped_user_string() for key, name in names.items() if key in context.selected_asset_keys
         }
+        full = config.checked([*chosen])
+        before = {key: _row_count(context.instance, key) for key in checks if names[key] in chosen}
+
+        def results(done: dg.PipesClientCompletedInvocation) -> Iterator[Any]:
+            for result in done.get_results(implicit_materializations=False):
+                if isinstance(result, dg.MaterializeResult):
+                    yield result
+                    if (key := result.asset_key) in before and dg.AssetCheckKey(key, _NOT_SHRUNK) in wanted:
+                        yield _compare(key, None if names[key] in full else before[key], result.metadata or {})
+
+        wanted = context.selected_asset_check_keys
         try:
             done = client.run(
                 context=context,
                 script=path.relative_to(root).as_posix(),
-                arguments=[] if len(chosen) == len(names) else [*chosen],
+                arguments=[
+                    *([] if len(chosen) == len(names) else chosen),
+                    *(f"{FULL_REFRESH}{name}" for name in full),
+                ],
                 extras={"datasets": chosen},
                 queue=queue,
                 options=options,
             )
         except PipesJobFailure as failure:
             if failure.invocation is not None:
-                yield from _materialized(failure.invocation)
+                yield from results(failure.invocation)
             raise
-        yield from _materialized(done)
+        yield from results(done)
 
     return refreshed
 
 
-def _materialized(done: dg.PipesClientCompletedInvocation) -> Iterator[dg.MaterializeResult[None]]:
-    for result in done.get_results(implicit_materializations=False):
-        if isinstance(result, dg.MaterializeResult):
-            yield result
+def _row_count(instance: dg.DagsterInstance, key: dg.AssetKey) -> int | None:
+    """Return how many rows an asset had when it was last materialized."""
+    event = instance.get_latest_materialization_event(key)
+    told = event.asset_materialization.metadata.get(_ROWS) if event and event.asset_materialization else None
+    return told.value if isinstance(told, dg.IntMetadataValue) else None
+
+
+def _compare(key: dg.AssetKey, before: int | None, metadata: Mapping[str, Any]) -> dg.AssetCheckResult:
+    told = metadata.get(_ROWS)
+    rows = told.value if isinstance(told, dg.IntMetadataValue) else told
+    return dg.AssetCheckResult(
+        asset_key=key,
+        check_name=_NOT_SHRUNK,
+        passed=before is None or (isinstance(rows, int) and rows >= before),
+        metadata={name: value for name, value in (("rows_before", before), ("rows", rows)) if value is not None},
+    )

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import shutil
+import signal
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -10,7 +14,11 @@ import pytest
 
 from orchestration_queue.client import Queue
 from orchestration_queue.dagster.spark import PipesSparkClient, pipeline_assets
+from orchestration_queue.dagster.spark.pipelines import PipelineConfig
 from orchestration_queue.errors import InvalidOptionError, JobFailedError
+from orchestration_queue.spark import ConnectServer
+from orchestration_queue.spark.connect.server_state import read_state
+from tests.waiting import wait_until_sync
 
 pytestmark = [
     pytest.mark.dagster,
@@ -47,6 +55,19 @@ from pyspark import pipelines as dp
 @dp.materialized_view
 def oq_broken():
     return spark.table("oq_orders").selectExpr("raise_error('seven is no number') as x")
+"""
+
+
+STREAM = """
+from pyspark import pipelines as dp
+
+@dp.table
+def oq_stream():
+    return spark.readStream.schema("id int").json("INPUT")
+
+@dp.materialized_view
+def oq_stream_total():
+    return spark.read.table("oq_stream").groupBy().count()
 """
 
 
@@ -126,6 +147,59 @@ def test_what_is_selected_is_refreshed_and_told_although_another_fails(
     with Queue(client.default_queue, url=server_url) as queue:
         log = "\n".join(queue.get(job_id).logs())
     assert "Flow 'spark_catalog.default.oq_totals' is EXCLUDED" in log
+
+
+def test_a_streaming_table_outlives_its_server(
+    client: PipesSparkClient, instance: dg.DagsterInstance, scripts: Path, tmp_path: Path, connect_server: ConnectServer
+) -> None:
+    source = tmp_path / "in"
+    source.mkdir()
+    spec = write(scripts / "stream", tables_py=STREAM.replace("INPUT", str(source)))
+    assets = pipeline_assets(spec, scripts=scripts)
+
+    def run(rows: int = 0, **config: object) -> tuple[int, bool]:
+        """Rows of the streaming table after a run that finds so many new ones, and whether its check passed."""
+        if rows:
+            text = "".join(f'{{"id": {number}}}\n' for number in range(rows))
+            (source / f"{len([*source.iterdir()])}.json").write_text(text)
+        options = {"ops": {assets.op.name: {"config": config}}} if config else {}
+        result = dg.materialize([assets], instance=instance, resources={"spark": client}, run_config=options)
+        told = materialized(result)
+        (check,) = result.get_asset_check_evaluations()
+        assert told["oq_stream_total"]["dagster/row_count"].value == 1
+        return int(str(told["oq_stream"]["dagster/row_count"].value)), check.passed
+
+    assert run(10) == (10, True)
+    state = read_state(connect_server.directory)
+    assert state is not None
+    (pid,) = [
+        int(entry.name)
+        for entry in Path("/proc").glob("[0-9]*")
+        if f"{connect_server.directory.name}/{state.process}" in cwd_of(entry)
+        and "SparkConnectServer" in (entry / "cmdline").read_text("utf-8", "replace")
+    ]
+    os.kill(pid, signal.SIGKILL)
+    wait_until_sync(lambda: read_state(connect_server.directory) not in (None, state), "a new server", 100)
+    assert run() == (10, True), "nothing was lost"
+    assert run(5) == (15, True), "and nothing comes twice"
+    assert run(full_refresh=["oq_stream"]) == (15, True)
+    shutil.rmtree(scripts / "stream" / "storage" / "_tables")
+    with pytest.raises(Exception, match=r"oq_stream` has batches behind it.* and is gone"):
+        run()
+    assert run(full_refresh=["*"]) == (15, True)
+
+
+def cwd_of(process: Path) -> str:
+    """A process's working directory; empty when it is gone, or another user's."""
+    with contextlib.suppress(OSError):
+        return str((process / "cwd").readlink())
+    return ""
+
+
+def test_a_dataset_that_is_not_refreshed_cannot_be_filled_anew() -> None:
+    assert PipelineConfig(full_refresh=["*"]).checked(["a", "b"]) == ["a", "b"]
+    with pytest.raises(dg.Failure, match="full_refresh names 'c', and the run refreshes a, b"):
+        PipelineConfig(full_refresh=["c"]).checked(["a", "b"])
 
 
 def test_a_pipeline_is_not_submitted(server_url: str, client: PipesSparkClient) -> None:
