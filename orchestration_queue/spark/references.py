@@ -112,7 +112,9 @@ def call_with_frames(
         if arguments.get(name) is not None
     }
     loaded = {name: _replace(value, DataFrameRef, lambda _, ref: ref.load(spark)) for name, value in given.items()}
-    result = function(spark, **{**arguments, **loaded})
+    result = _replace(
+        function(spark, **{**arguments, **loaded}), _row_type(), lambda _, row: row.asDict(recursive=True)
+    )
     frames = _collect_frames(result)
     if not frames:
         return result
@@ -145,6 +147,12 @@ def _frame_type() -> Any:
     from pyspark.sql import DataFrame
 
     return DataFrame
+
+
+def _row_type() -> Any:
+    from pyspark.sql import Row
+
+    return Row
 
 
 def _replace(value: Any, kind: Any, replace: Callable[[str, Any], Any], path: str = "") -> Any:

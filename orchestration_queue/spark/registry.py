@@ -7,29 +7,34 @@ from typing import Any
 
 from orchestration_queue.errors import InvalidOptionError
 
-__all__ = ["reference", "register", "registered"]
+__all__ = ["name_of", "reference", "register", "registered"]
 
 _functions: dict[str, Callable[..., Any]] = {}
 
 
+def name_of(function: Callable[..., Any]) -> str:
+    """Return a function's name, ``module:qualified.name``."""
+    return f"{getattr(function, '__module__', None)}:{getattr(function, '__qualname__', '<unnamed>')}"
+
+
 def reference(function: Callable[..., Any]) -> str:
-    """A function's importable name, ``module:qualified.name``.
+    """Return the name by which another process imports a function, ``module:qualified.name``.
 
     Raises:
-        InvalidOptionError: Another process could not import it under that name.
+        InvalidOptionError: It cannot be imported.
     """
-    module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", "<unnamed>")
-    if not module or module == "__main__" or "<" in name:
+    module, _, name = (full := name_of(function)).partition(":")
+    if module in ("None", "__main__") or "<" in name:
         raise InvalidOptionError(
-            f"Spark work runs in a process of its own, which cannot import {name!r} from {module!r}; "
-            "define the function at the top level of a module that is not the program itself."
+            f"Spark work with runtime='process' runs in another process, which cannot import {name!r} from {module!r}; "
+            "define the function at the top level of a module that is not the program itself, or use a Connect server."
         )
-    return f"{module}:{name}"
+    return full
 
 
 def register(function: Callable[..., Any]) -> str:
-    """Remember a function under its importable name, which is returned."""
-    name = reference(function)
+    """Remember a function under its name, which is returned."""
+    name = name_of(function)
     _functions[name] = function
     return name
 

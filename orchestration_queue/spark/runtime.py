@@ -17,6 +17,7 @@ from orchestration_queue.spark.annotations import FrameShape, dataframe_paramete
 from orchestration_queue.spark.connect.server import ConnectServer
 from orchestration_queue.spark.options import SparkOptions
 from orchestration_queue.spark.references import DataFrameRef, ResultLocation, call_with_frames
+from orchestration_queue.spark.registry import reference
 from orchestration_queue.spark.run import run_spark
 from orchestration_queue.worker.tracing_hooks import span
 
@@ -94,6 +95,7 @@ def _run(
     job: ActiveJob | None,
 ) -> Any:
     if runtime == "process":
+        reference(function)
         should_stop = (lambda: job.should_stop) if job else (lambda: False)
         if job is None:
             return run_spark(name, arguments, options)
@@ -151,8 +153,8 @@ def _upstream(
 ) -> dict[str, Any]:
     """Return the DataFrames that the job's data do not give.
 
-    A parameter takes what the node of its name returned. The only one without such a node takes what is left: one
-    DataFrame the only node that returned one, a container those of all nodes.
+    A parameter takes what the node of its name returned. The only one without such a node, optional ones aside,
+    takes what is left: a DataFrame that of the only node that returned one, a container those of all nodes.
     """
     shapes = dataframe_parameters(function)
     parameters = inspect.signature(function).parameters
@@ -168,9 +170,10 @@ def _upstream(
         if (value := _validated(shapes[parameter], results.get(parameter))) is not None
     }
     left = {node: ref for node, value in results.items() if node not in found and (ref := _reference(value))}
-    if len(lacking := [parameter for parameter in missing if parameter not in found]) == 1:
-        gathered = _gathered(shapes[lacking[0]], left)
-        found |= {lacking[0]: gathered} if gathered is not None else {}
+    lacking = [parameter for parameter in missing if parameter not in found]
+    if len(takers := [parameter for parameter in lacking if parameter in required] or lacking) == 1:
+        gathered = _gathered(shapes[takers[0]], left)
+        found |= {takers[0]: gathered} if gathered is not None else {}
     if unknown := [parameter for parameter in required if parameter not in found]:
         raise UnrecoverableError(
             f"{name} needs the DataFrame {unknown[0]!r}, and no node of that name before it returned one; rename the "

@@ -14,7 +14,7 @@ from orchestration_queue.spark.annotations import dataframe_parameters, mentions
 from orchestration_queue.spark.connect.server import ConnectServer
 from orchestration_queue.spark.options import SparkOptions
 from orchestration_queue.spark.references import DataFrameRef
-from orchestration_queue.spark.registry import register
+from orchestration_queue.spark.registry import reference, register
 from orchestration_queue.spark.run import run_spark
 from orchestration_queue.spark.runtime import Runtime, default_runtime, job_log, run_task
 from orchestration_queue.spark.submit.options import SparkSubmit
@@ -60,7 +60,8 @@ def spark_task(
     undecorated function stays at hand as ``f.__wrapped__``.
 
     Args:
-        function: The function, when used as a bare decorator. It must stand at the top level of a module.
+        function: The function, when used as a bare decorator. With ``runtime="process"`` it must be at the top level of
+            a module.
         options: How it runs.
         runtime: ``connect``: in the worker, its session on a Spark Connect server that is there already. ``process``:
             in a process with a Java of its own. By default ``connect`` where PySpark finds what it needs for it.
@@ -68,7 +69,7 @@ def spark_task(
             memory, environment and Java of the options.
 
     Raises:
-        InvalidOptionError: The function cannot be imported by another process.
+        InvalidOptionError: With ``runtime="process"``, the function cannot be imported by another process.
         UsageError: It has no parameter for the session, there is no such runtime, or the options concern the server
             and a server is named.
 
@@ -167,6 +168,8 @@ def _make_program_task(
 
 
 def _decorate(function: Callable[..., Any], config: _TaskConfig) -> Callable[..., Any]:
+    if config.runtime == "process":
+        reference(function)
     name = register(function)
     session, signature = _split_signature(function, name)
 

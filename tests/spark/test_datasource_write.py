@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -172,7 +173,7 @@ def test_a_task_that_is_tried_again_adds_no_job_twice(spark: Any, queue: Queue, 
             "Job ids begin with the task's name, and 'a:b' contains ':'; say by idPrefix",
         ),
         ({"idColumn": "id", "idPrefix": "{"}, "The option idPrefix is '{', which contains '{'; use another."),
-        ({"idcolum": "id"}, "Writing to a queue has no option 'idcolum'; it has queue"),
+        ({"idcolum": "id"}, "Writing to a queue has no option 'idcolum'; did you mean idColumn? It has queue"),
     ],
 )
 def test_bad_options_are_refused_before_any_task(spark: Any, options: dict[str, str], message: str) -> None:
@@ -188,7 +189,12 @@ def test_bad_options_are_refused_before_any_task(spark: Any, options: dict[str, 
     [
         ({"key": None}, {}, "A row has nothing in the column 'key', which the option idColumn names; fill it, or"),
         ({"key": ""}, {}, "A row has nothing in the column 'key'"),
-        ({"key": "k", "x": float("nan")}, {}, "The data of job 'load' cannot be written as JSON"),
+        (
+            {"key": "k", "x": float("nan")},
+            {},
+            "The column 'x' is nan in the row of k, which JSON cannot say; fill it",
+        ),
+        ({"key": "k", "x": float("-inf")}, {"nanAsNull": "false"}, "The column 'x' is -inf in the row of k"),
         ({"key": "k", "body": "a{"}, {"payloadColumn": "body"}, "The payload of a job 'load' is no JSON"),
         ({"key": "k", "p": 9999}, {"priorityColumn": "p"}, "JobOptions.priority (given 9999)"),
         ({"key": "k", "d": -1}, {"delayColumn": "d"}, "JobOptions.delay (given"),
@@ -204,6 +210,15 @@ def test_a_bad_row_is_refused_in_a_sentence(
     with pytest.raises(UsageError) as caught:
         RowEncoder(WriteOptions.of(given, schema), "here.").jobs(batch.slice(1), 0)
     assert message in str(caught.value)
+
+
+def test_a_number_without_a_word_in_json_is_null_if_wanted(spark: Any) -> None:
+    rows = [{"key": f"k{at}", "x": value} for at, value in enumerate((1.5, float("nan"), None, float("inf")))]
+    schema = cast(StructType, StructType.fromDDL("key string, x double"))
+    options = {"queue": "q", "task": "load", "idColumn": "key", "nanAsNull": "true"}
+    given = SourceOptions(options, WRITE_OPTIONS, "Writing")
+    jobs = RowEncoder(WriteOptions.of(given, schema), "here.").jobs(pa.RecordBatch.from_pylist(rows), 0)
+    assert [json.loads(job.data)["x"] for job in jobs] == [1.5, None, None, None]
 
 
 def test_a_bad_row_fails_the_write_with_its_sentence(spark: Any, queue: Queue, write: Any) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Optional
 
 import pytest
 
-from orchestration_queue.errors import UnrecoverableError, UsageError
+from orchestration_queue.errors import InvalidOptionError, UnrecoverableError, UsageError
 from orchestration_queue.spark import DataFrameRef, SparkSubmit, spark_task
 from orchestration_queue.spark.annotations import FrameShape, dataframe_parameters, frame_shape, mentions_dataframe
 from orchestration_queue.spark.runtime import _upstream
@@ -119,7 +119,7 @@ def pair(spark: Any, months: tuple[DataFrame, DataFrame]) -> None:  # type: igno
     """Takes two."""
 
 
-def join(spark: Any, weather: DataFrame, months: dict[str, DataFrame]) -> None:  # type: ignore[name-defined]  # noqa: F821
+def join(spark: Any, weather: DataFrame, months: dict[str, DataFrame], extra: DataFrame | None = None) -> None:  # type: ignore[name-defined]  # noqa: F821
     """Takes one by name, and all others."""
 
 
@@ -145,7 +145,11 @@ def test_a_container_takes_what_all_nodes_returned() -> None:
         upstream(gather, {"count": 5})
     with pytest.raises(UsageError, match="needs the DataFrame 'months'; pass a DataFrameRef"):
         _upstream("f", gather, {}, None)
-    assert dataframe_parameters(join) == {"weather": FrameShape("one"), "months": FrameShape("dict")}
+    assert dataframe_parameters(join) == {
+        "weather": FrameShape("one"),
+        "months": FrameShape("dict"),
+        "extra": FrameShape("one", optional=True),
+    }
 
 
 def test_python_files_are_among_the_files_that_executors_fetch() -> None:
@@ -157,3 +161,12 @@ def test_python_files_are_among_the_files_that_executors_fetch() -> None:
     assert request["sparkProperties"]["spark.files"] == "/x.py,/y.csv,/lib.zip"
     bare = create_request(reservation, options, "/app.py", [], {})
     assert "spark.files" not in bare["sparkProperties"]
+
+
+def test_only_a_process_of_its_own_has_to_import_the_function() -> None:
+    def local(spark: Any) -> None:
+        """As in a script or a notebook."""
+
+    assert spark_task(local).__wrapped__ is local  # type: ignore[attr-defined]
+    with pytest.raises(InvalidOptionError, match=r"runtime='process' runs in another process, which cannot import"):
+        spark_task(runtime="process")(local)

@@ -6,6 +6,7 @@ import contextvars
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from orchestration_queue.errors import InvalidOptionError, OrchestrationQueueErr
 from orchestration_queue.spark import ConnectServer, SparkOptions, spark_task
 from orchestration_queue.spark.connect import address
 from orchestration_queue.spark.connect.output import printed_to
+from orchestration_queue.spark.connect.server import _startup_hint
 from orchestration_queue.spark.connect.server_state import ServerState
 from orchestration_queue.spark.runtime import server_for
 
@@ -54,6 +56,16 @@ def test_an_address_is_kept_as_host_and_port(url: str, place: str) -> None:
     assert server.lease_session("run").place == address.place(url) == place
     assert server.url_of(place) == url
     assert server.url_of("elsewhere:15002") is None
+
+
+def test_a_master_that_does_not_answer_is_why_a_server_does_not_start(tmp_path: Path) -> None:
+    assert _startup_hint(tmp_path) == ""
+    (tmp_path / "p1").mkdir()
+    log = tmp_path / "p1" / "server.log"
+    log.write_text("WARN one\nWARN Caused by: java.net.ConnectException: Connection refused: host:7077\nINFO last\n")
+    assert _startup_hint(tmp_path) == (
+        " (its log says: WARN Caused by: java.net.ConnectException: Connection refused: host:7077)"
+    )
 
 
 @pytest.mark.parametrize("options", [{"max_jobs": 0}, {"max_jobs": -1}, {"max_memory_gib": 0.0}], ids=str)

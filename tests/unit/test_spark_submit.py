@@ -71,6 +71,33 @@ def test_options_that_spark_would_choke_on_are_refused(options: dict[str, Any]) 
         SparkSubmit(**options)
 
 
+def test_what_clusters_ask_for_by_name_has_an_option() -> None:
+    options = SparkSubmit(
+        archives=("env.tar.gz#env",),
+        repositories=("https://maven.example",),
+        exclude_packages=("a:b",),
+        queue="nightly",
+        principal="etl@EXAMPLE",
+        keytab="/etc/etl.keytab",
+    )
+    assert options.own_properties == {
+        "spark.archives": "env.tar.gz#env",
+        "spark.jars.repositories": "https://maven.example",
+        "spark.jars.excludes": "a:b",
+        "spark.yarn.queue": "nightly",
+        "spark.kerberos.principal": "etl@EXAMPLE",
+        "spark.kerberos.keytab": "/etc/etl.keytab",
+    }
+    assert "--proxy-user me" in " ".join(command_line("/spark", Path("p"), None, "app.py", [], "me"))
+    cluster = SparkSubmit(master="spark://host:7077", deploy_mode="cluster", proxy_user="me")
+    request = create_request(Reservation("http://h:1", "http://h:2", "tag", 0), cluster, "/app.py", ["x"], {})
+    assert request["appArgs"][-4:] == ["--proxy-user", "me", "/app.py", "x"]
+    with pytest.raises(InvalidOptionError, match="has both proxy_user and principal or keytab"):
+        SparkSubmit(proxy_user="me", principal="etl@EXAMPLE", keytab="k").complete()
+    with pytest.raises(InvalidOptionError, match="principal and keytab log in together"):
+        SparkSubmit(principal="etl@EXAMPLE").complete()
+
+
 def test_a_properties_file_is_read_as_java_reads_it(tmp_path: Path) -> None:
     file = tmp_path / "spark.properties"
     file.write_text(

@@ -7,6 +7,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import secrets
 import subprocess
 import sys
@@ -44,6 +45,7 @@ from orchestration_queue.spark.options import SparkOptions
 __all__ = ["ConnectServer", "SessionLease"]
 
 _LOOK_S = 0.05
+_UNREACHABLE = re.compile(r"Failed to connect|Connection refused|UnknownHost|masters are unresponsive|No route to host")
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,8 +159,9 @@ class ConnectServer:
             if should_stop():
                 raise SparkCancelledError("The job was told to stop while it waited for the Spark Connect server.")
             if time.monotonic() > deadline:
+                hint = _startup_hint(self.directory)
                 raise SparkTimeoutError(
-                    f"The Spark Connect server did not start within {self._start_timeout}; see {self.directory}, "
+                    f"The Spark Connect server did not start within {self._start_timeout}{hint}; see {self.directory}, "
                     "or raise ConnectServer(start_timeout=...)."
                 )
             time.sleep(_LOOK_S)
@@ -259,6 +262,14 @@ def _start_supervisor(directory: Path, request: dict[str, Any], lock: int) -> No
             pass_fds=[lock],
             check=True,
         )
+
+
+def _startup_hint(directory: Path) -> str:
+    """Return what the newest server's log says of a cluster that does not answer; nothing when it says nothing."""
+    logs = sorted(directory.glob(f"*/{LOG}"), key=lambda log: log.stat().st_mtime)
+    lines = logs[-1].read_text("utf-8", "replace").splitlines() if logs else []
+    said = next((line for line in reversed(lines) if _UNREACHABLE.search(line)), None)
+    return f" (its log says: {said.strip()[:300]})" if said else ""
 
 
 def _is_held(lock: Path) -> bool:

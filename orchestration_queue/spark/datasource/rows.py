@@ -103,10 +103,26 @@ class RowEncoder:
         if self._options.payload_column is not None:
             texts = _present(batch, "payloadColumn", self._options.payload_column)
             return [_checked(name, text) for name, text in zip(names, texts, strict=True)]
-        columns = {name: _sayable(batch.column(name)).to_pylist() for name in self._options.payload_columns}
+        columns = {name: self._values_of(batch, name) for name in self._options.payload_columns}
         keys = tuple(columns)
         rows = zip(*columns.values(), strict=True)
         return [encode_data(name, dict(zip(keys, row, strict=True))) for name, row in zip(names, rows, strict=True)]
+
+    def _values_of(self, batch: pa.RecordBatch, name: str) -> list[Any]:
+        column = _sayable(batch.column(name))
+        if not pa.types.is_floating(column.type):
+            return list(column.to_pylist())
+        finite = pc.is_finite(column)
+        if not pc.all(finite, min_count=0).as_py():
+            if not self._options.nan_as_null:
+                row = pc.index(finite, False).as_py()
+                shown = "" if self._options.id_column is None else f" of {batch.column(self._options.id_column)[row]}"
+                raise PayloadError(
+                    f"The column {name!r} is {column[row].as_py()} in the row{shown}, which JSON cannot say; fill it, "
+                    "or pass nanAsNull=true to write null."
+                )
+            column = pc.if_else(finite, column, None)
+        return list(column.to_pylist())
 
 
 def _values(batch: pa.RecordBatch, column: str | None) -> list[Any]:

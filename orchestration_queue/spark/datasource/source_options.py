@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 from datetime import timedelta
+from difflib import get_close_matches
 
 from orchestration_queue.errors import InvalidOptionError
 
@@ -33,7 +34,9 @@ class SourceOptions:
         self._what = what
         meant = {name.lower() for name in known} | _SPARKS_OWN
         if strange := next((name for name in self._values if name not in meant), None):
-            raise InvalidOptionError(f"{what} has no option {strange!r}; it has {', '.join(known)}.")
+            close = get_close_matches(strange, {name.lower(): name for name in known}, 1)
+            meant_name = next((f"did you mean {name}? It" for name in known if name.lower() in close), "it")
+            raise InvalidOptionError(f"{what} has no option {strange!r}; {meant_name} has {', '.join(known)}.")
 
     def text(self, name: str) -> str | None:
         """An option's text; None when it is absent or empty."""

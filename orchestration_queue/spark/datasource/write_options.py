@@ -30,6 +30,7 @@ WRITE_OPTIONS = (
     "delayColumn",
     "attempts",
     "emitEvents",
+    "nanAsNull",
 )
 _WHOLE = ("tinyint", "smallint", "int", "bigint")
 _PLAIN = (*_WHOLE, "string", "boolean", "float", "double")
@@ -52,7 +53,8 @@ class WriteOptions:
         options: How all jobs are placed.
         priority_column: The column that says a job's priority.
         delay_column: The column that says how many seconds a job waits.
-        emit_events: Tell listeners of each job.
+        emit_events: Notify listeners of each job.
+        nan_as_null: Write NaN and infinities, for which JSON has no word, as null.
     """
 
     address: QueueAddress
@@ -66,6 +68,7 @@ class WriteOptions:
     priority_column: str | None
     delay_column: str | None
     emit_events: bool
+    nan_as_null: bool
 
     @classmethod
     def of(cls, given: SourceOptions, schema: StructType) -> WriteOptions:
@@ -98,6 +101,7 @@ class WriteOptions:
             priority_column=given.text("priorityColumn"),
             delay_column=given.text("delayColumn"),
             emit_events=given.flag("emitEvents", True),
+            nan_as_null=given.flag("nanAsNull", False),
         )
         made._check(schema)
         return made

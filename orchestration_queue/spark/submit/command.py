@@ -39,7 +39,14 @@ def checked(
     return str(path), list(arguments)
 
 
-def command_line(home: str, properties: Path, main_class: str | None, path: str, words: Sequence[str]) -> list[str]:
+def command_line(
+    home: str,
+    properties: Path,
+    main_class: str | None,
+    path: str,
+    words: Sequence[str],
+    proxy_user: str | None = None,
+) -> list[str]:
     """The command that submits an application. What is secret, or says where it runs, stands in the properties.
 
     Args:
@@ -48,7 +55,9 @@ def command_line(home: str, properties: Path, main_class: str | None, path: str,
         main_class: The class to run, of a jar.
         path: The application.
         words: Its words.
+        proxy_user: The user to run it as; no property says this.
     """
     kind = ["--class", main_class] if main_class else []
-    submit = [f"{home}/bin/spark-submit", "--load-spark-defaults", *kind]
+    user = ["--proxy-user", proxy_user] if proxy_user else []
+    submit = [f"{home}/bin/spark-submit", "--load-spark-defaults", *kind, *user]
     return [*submit, "--properties-file", str(properties), path, *words]

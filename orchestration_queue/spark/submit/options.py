@@ -33,12 +33,26 @@ class SparkSubmit(SparkOptions):
     """The class to run, of an application that is a jar."""
     packages: tuple[str, ...] = ()
     """Maven coordinates, ``group:artifact:version``, to be fetched with what they need."""
+    exclude_packages: tuple[str, ...] = ()
+    """``group:artifact`` of what those need and must not be fetched."""
+    repositories: tuple[str, ...] = ()
+    """Maven repositories to look in besides Maven Central."""
     jars: tuple[str, ...] = ()
     """Jars for the class path of driver and executors."""
     py_files: tuple[str, ...] = ()
     """Python files, eggs and archives for the path of driver and executors."""
     files: tuple[str, ...] = ()
     """Files for the working directory of each executor."""
+    archives: tuple[str, ...] = ()
+    """Archives to unpack in the working directory of each executor, as ``environment.tar.gz#environment``."""
+    queue: str | None = None
+    """YARN's queue."""
+    proxy_user: str | None = None
+    """Run as this user. Not together with a keytab."""
+    principal: str | None = None
+    """Kerberos principal that logs in by ``keytab``."""
+    keytab: str | None = None
+    """Path of the principal's key table."""
     driver_cores: _Count | None = None
     """Cores of a driver that runs in a cluster."""
     executors: _Count | None = None
@@ -64,15 +78,21 @@ class SparkSubmit(SparkOptions):
         """What the fields of this class come to."""
         lists = {
             "spark.jars.packages": self.packages,
+            "spark.jars.excludes": self.exclude_packages,
+            "spark.jars.repositories": self.repositories,
             "spark.jars": self.jars,
             "spark.submit.pyFiles": self.py_files,
             "spark.files": self.files,
+            "spark.archives": self.archives,
         }
         values = {
             "spark.driver.cores": self.driver_cores,
             "spark.executor.instances": self.executors,
             "spark.executor.memory": self.executor_memory,
             "spark.executor.cores": self.executor_cores,
+            "spark.yarn.queue": self.queue,
+            "spark.kerberos.principal": self.principal,
+            "spark.kerberos.keytab": self.keytab,
         }
         said = {name: ",".join(entries) for name, entries in lists.items() if entries}
         return said | {name: str(value) for name, value in values.items() if value is not None}
@@ -117,6 +137,12 @@ class SparkSubmit(SparkOptions):
             InvalidOptionError: The file cannot be read, or the driver cannot run where it shall.
         """
         complete = self._with_file()
+        if complete.proxy_user and (complete.keytab or complete.principal):
+            raise InvalidOptionError(
+                "SparkSubmit has both proxy_user and principal or keytab, and Spark takes one of them; leave one out."
+            )
+        if (complete.principal is None) != (complete.keytab is None):
+            raise InvalidOptionError("SparkSubmit.principal and keytab log in together; pass both, or neither.")
         if complete.deploy_mode == "cluster":
             if complete.is_local:
                 raise InvalidOptionError(

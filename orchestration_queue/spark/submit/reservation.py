@@ -76,13 +76,14 @@ def create_request(
     python = {"PYSPARK_PYTHON": str(options.python)} if options.python else {}
     java = {"JAVA_HOME": str(options.java_home)} if options.java_home else {}
     kind = ["--class", options.main_class] if options.main_class else []
+    user = ["--proxy-user", options.proxy_user] if options.proxy_user else []
     return {
         "action": "CreateSubmissionRequest",
         "clientSparkVersion": "4.0.0",
         "appResource": resource if ":/" in resource else f"file:{quote(resource)}",
         "mainClass": MAIN_CLASS,
         # Without a master in its words, it would run beside the cluster: in the driver alone.
-        "appArgs": ["--master", options.master, "--deploy-mode", "client", *kind, path, *words],
+        "appArgs": ["--master", options.master, "--deploy-mode", "client", *kind, *user, path, *words],
         "sparkProperties": {**properties, TAG_PROPERTY: reservation.tag},
         "environmentVariables": {**python, **java, **options.env},
     }

@@ -97,7 +97,7 @@ def run_submit(
         properties = write_properties(scratch, wanted)
         environment = spark_environment(options, scratch)
         environment["PYSPARK_DRIVER_PYTHON"] = str(options.python or sys.executable)
-        submit = command_line(spark_home(environment), properties, options.main_class, path, words)
+        submit = command_line(spark_home(environment), properties, options.main_class, path, words, options.proxy_user)
         outcome = run_child(
             [sys.executable, "-m", _LAUNCH, *submit],
             b"",
