@@ -23,10 +23,10 @@ from tests.spark.datasource_program import FILES
 from tests.spark.standalone import QUICKLY
 from tests.waiting import wait_until_sync
 
-pytestmark = [pytest.mark.spark, pytest.mark.chaos, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.spark, pytest.mark.chaos, pytest.mark.timeout(300)]
 
 ROOT = Path(__file__).parents[2]
-ROWS = int(os.environ.get("OQ_CHAOS_ROWS", "100000"))
+ROWS = int(os.environ.get("OQ_CHAOS_ROWS", "30000"))
 """How many rows are written."""
 
 
