@@ -12,6 +12,7 @@ VOICED := \
   examples/0* \
   orchestration_queue/cli \
   orchestration_queue/doctor \
+  orchestration_queue/spark \
   tools
 
 .PHONY: help demo demo-ui test quick durations lua-coverage bench lint voice types check archive generate lock docs wheel sbom audit clean

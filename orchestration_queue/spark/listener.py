@@ -98,7 +98,7 @@ class ListenerFollower:
                 self.feed(line)
 
     def poll_and_ask(self, should_stop: Callable[[], bool]) -> bool:
-        """Read the file whenever somebody asks whether to stop, which is a few times a second."""
+        """Read the file and return whether to stop; called a few times a second."""
         self.poll()
         return should_stop()
 

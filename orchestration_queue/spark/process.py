@@ -191,7 +191,7 @@ def _has_living_members(group: int) -> bool:
     for entry in proc.iterdir():
         if entry.name.isdecimal():
             with contextlib.suppress(OSError):
-                # After the command, which stands in brackets and may hold any text: state, parent, group.
+                # After the command, in brackets, which may hold any text: state, parent, group.
                 state, _, its_group = (entry / "stat").read_text("utf-8", "replace").rpartition(")")[2].split()[:3]
                 if int(its_group) == group and state not in "ZX":
                     return True

@@ -9,7 +9,7 @@ __all__ = ["ProgressReporter"]
 
 
 class ProgressReporter:
-    """Tells how far an application is: now and then, only what is new, and no percentage that falls within a query.
+    """Reports how far an application is: at intervals, only changes, and never a lower percentage within a query.
 
     Args:
         tell: Receives a percentage of the query's tasks, and a text.

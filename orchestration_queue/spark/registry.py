@@ -1,4 +1,4 @@
-"""Which plain functions stand behind the names that are tasks by now."""
+"""The plain functions behind names that now are tasks."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ def scratch_directory() -> Iterator[Path]:
     """A directory of one's own for as long as the context lasts.
 
     Its owner holds a lock in it, which the kernel releases when the owner dies in whatever way. So those who come
-    later know which directories nobody owns any more, and remove them.
+    later know which directories have no owner any more, and remove them.
     """
     parent = Path(tempfile.gettempdir())
     _remove_abandoned(parent)
@@ -30,7 +30,7 @@ def scratch_directory() -> Iterator[Path]:
         unseen = directory / f"{_LOCK}.new"
         with unseen.open("wb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            unseen.rename(directory / _LOCK)  # under this name only once it is locked, or somebody might be faster
+            unseen.rename(directory / _LOCK)  # under this name only once locked: another process might be faster
             yield directory
     finally:
         shutil.rmtree(directory, ignore_errors=True)
@@ -38,7 +38,7 @@ def scratch_directory() -> Iterator[Path]:
 
 def _remove_abandoned(parent: Path) -> None:
     for lock_file in parent.glob(f"{_PREFIX}*/{_LOCK}"):
-        with contextlib.suppress(OSError):  # it is in use, somebody else's, or was removed just now
+        with contextlib.suppress(OSError):  # it is in use, another user's, or was removed just now
             if lock_file.stat().st_uid != os.getuid():
                 continue
             with lock_file.open("rb") as lock:

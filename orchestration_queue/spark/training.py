@@ -1,6 +1,6 @@
 """A Spark application that uses a little of everything, so that the classes of all that are loaded.
 
-:func:`~orchestration_queue.spark.build_archive.make_class_archive` runs it; nobody else does.
+:func:`~orchestration_queue.spark.build_archive.make_class_archive` runs it.
 """
 
 from __future__ import annotations

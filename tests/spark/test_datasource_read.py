@@ -137,7 +137,7 @@ def test_what_other_clients_left_is_read_as_far_as_it_can_be(queue: Queue, read:
         ({"states": "gone"}, "The option states names 'gone', of which the wire keeps no list; use waiting, active,"),
         (
             {"states": "failed", "read": "results"},
-            "The option states is about jobs, and results are to be read; drop it.",
+            "The option states is about jobs, and this reads results; drop it.",
         ),
         ({"columns": "id,size"}, "jobs have no column 'size'; they have id, name,"),
         ({"numPartitions": "0"}, "option numPartitions is '0'; use a whole number from 1 to 10,000."),

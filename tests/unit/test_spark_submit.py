@@ -216,7 +216,7 @@ def test_the_command_of_a_cluster_is_words_and_a_file() -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"master": "local[2]"}, r"deploy_mode is 'cluster', and the master 'local\[2\]' is none; pass master='spark:"),
+        ({"master": "local[2]"}, r"deploy_mode is 'cluster', and 'local\[2\]' is not a cluster; pass master='spark:"),
         ({"master": "yarn", "conf": {"spark.driver.supervise": "true"}}, r"supervise .* the queue would repeat"),
     ],
     ids=str,

@@ -73,7 +73,7 @@ class PlacedTables(GraphElementRegistry):
         return ".".join(f"`{word}`" for word in self._path(name))
 
     def clear(self, names: Collection[str]) -> None:
-        """Remove the files of tables that are to be filled from the beginning; Spark truncates all others itself."""
+        """Remove the files of tables that must be filled from the beginning; Spark truncates all others itself."""
         for name in names:
             if name in self._placed:
                 form, location = self._placed[name]
@@ -92,7 +92,7 @@ class PlacedTables(GraphElementRegistry):
             if self._has_files(f"{checkpoints}/*/*/commits") and not self._exists(name):
                 raise UnrecoverableError(
                     f"Table {self.table_name(name)} has batches behind it, by its checkpoints in {checkpoints}, and is "
-                    "gone, as when its catalog in memory ended with the server; fill it anew by a run with "
+                    "gone, as when its catalog in memory ended with the server; fill it again by a run with "
                     f"full_refresh: [{name!r}], and give SQL tables a location or the server a lasting catalog."
                 )
 

@@ -18,7 +18,7 @@ def checked(url: str) -> str:
     """The address, if PySpark can connect to it.
 
     Raises:
-        InvalidOptionError: It cannot, or would wait for ever.
+        InvalidOptionError: It cannot be used, or would make PySpark hang.
     """
     try:
         parts = urlsplit(url)

@@ -19,9 +19,9 @@ __all__ = ["SessionControl", "channel_builder", "fence", "reason"]
 
 _DEADLINE_S = 5.0
 _ANSWER_S = 60.0
-"""A server that has served nobody yet takes seconds for a session, and more on a busy machine."""
+"""A server's first session takes seconds, and more on a busy machine."""
 _AWAY_S = 5.0
-"""How long a server may be away, as when it is started anew just now."""
+"""How long a server may be away, as during a restart."""
 _LOOK_S = 0.05
 
 
@@ -35,7 +35,7 @@ def channel_builder(url: str, session: str) -> DefaultChannelBuilder:
 
 
 class SessionControl:
-    """Looks at one session, and ends it.
+    """Inspects and ends one session.
 
     Args:
         url: The server.
@@ -116,7 +116,7 @@ class SessionControl:
         return list(reply.interrupted_ids)
 
     def release(self) -> None:
-        """Close the session: whoever still holds it, can do nothing more with it.
+        """Close the session: clients that still hold it cannot use it any more.
 
         Raises:
             grpc.RpcError: The server does not answer.
@@ -126,7 +126,7 @@ class SessionControl:
 
 
 def fence(url: str, session: str) -> list[str]:
-    """End whatever still runs in a session that nobody shall use any more, and see it ended.
+    """End what still runs in a session, wait for its end, and close the session.
 
     Returns:
         The operations that ran.

@@ -42,7 +42,7 @@ _lines: ContextVar[_LineBuffer | None] = ContextVar("oq_spark_output", default=N
 
 
 class _ThreadStream:
-    """Stands in for the standard output: hands each write to whom the thread prints for."""
+    """Replaces standard output: passes each write to the job of the thread that prints."""
 
     def __init__(self, behind: TextIO) -> None:
         self.behind = behind
@@ -82,7 +82,7 @@ def printed_to(log: Callable[[str], None]) -> Iterator[None]:
 
 
 def _stand_in(change: int) -> None:
-    """The stand-in is there while anybody needs it; it goes unless somebody has put another before it."""
+    """Install the replacement while a job prints; remove it unless another replacement was installed over it."""
     global _users
     with _lock:
         _users += change

@@ -1,4 +1,4 @@
-"""What PySpark tells a client of its queries, as a job's progress."""
+"""PySpark's progress events as a job's progress."""
 
 from __future__ import annotations
 

@@ -152,7 +152,7 @@ def run_connect(
 def _fence(job: RunContext, server: ConnectServer, earlier: _Attempt | None) -> None:
     """End what an earlier attempt left running, if its server can be reached."""
     if earlier is None or (url := server.url_of(earlier.place)) is None:
-        return  # that server is no more, or its own keeper sees to it
+        return  # that server is gone, or its own supervisor fences the session
     try:
         ended = fence(url, earlier.session)
     except (grpc.RpcError, TimeoutError) as error:
@@ -194,7 +194,7 @@ def _run(
             if isinstance(error, (UnrecoverableError, SparkFailedError)):
                 raise
             raise _failed(error, job) from None
-    if watch.stop_reason is not None:  # and whoever caught what that raised, had no session to go on with
+    if watch.stop_reason is not None:  # a function that caught the error had no session to go on with
         raise _stopped(name, watch.stop_reason, options, lease)
     return result
 
@@ -233,7 +233,7 @@ def _stopped(name: str, stop_reason: StopReason, options: SparkOptions, lease: S
     if stop_reason == "cancelled":
         return SparkCancelledError(f"Spark work {name!r} was told to stop, and its session was ended.")
     return SparkFailedError(
-        f"The Spark Connect server {lease.place} died while it ran {name!r} (if nobody killed it, it was out of "
+        f"The Spark Connect server {lease.place} died while it ran {name!r} (unless it was killed, it was out of "
         "memory: give it more by SparkOptions.memory); a new one is started, and the job can be tried again there."
     )
 

@@ -1,4 +1,4 @@
-"""The Spark Connect server of a pool of workers: found, shared, and started when there is none; or somebody else's."""
+"""The Spark Connect server of a pool of workers: found, shared and started on demand; or one that others run."""
 
 from __future__ import annotations
 
@@ -70,16 +70,16 @@ class SessionLease:
 class ConnectServer:
     """A Spark Connect server for the jobs of all workers that name an equal one.
 
-    Without an address, it is a server of this machine: started by whoever needs it first, shared by the processes of
+    Without an address, it is a server of this machine: started by its first job, shared by the processes of
     one user that ask for the same, on loopback and behind a secret, started again when it is killed, and gone soon
     after its last user. docs/decisions/0010-spark-connect-servers.md has the whole picture.
 
     Args:
         options: Its master, memory, properties, environment, Python and Java; default ``local[*]`` with 1 GiB.
         url: The address of a server that others run, ``sc://host:15002``; then there is nothing to start.
-        max_jobs: Replace it after so many jobs, which leave something behind in each; None never does.
+        max_jobs: Replace it after this many jobs, each of which leaves some memory behind; None never does.
         max_memory_gib: Replace it when it holds more; None never does.
-        linger: How long it stays when nobody uses it.
+        linger: How long it stays without users.
         start_timeout: How long a job waits for its start.
 
     Raises:
@@ -115,7 +115,7 @@ class ConnectServer:
         self._start_timeout = start_timeout
 
     def start(self) -> None:
-        """Have it started, without waiting for it: it warms up while nobody needs it yet.
+        """Start it without waiting, so that it warms up before the first job.
 
         Raises:
             UsageError: PySpark is not installed, or the server's directory cannot be used.
@@ -236,16 +236,16 @@ class ConnectServer:
         shelf.mkdir(mode=0o700, exist_ok=True)
         if not is_private(shelf):
             raise UsageError(
-                f"{str(shelf)!r}, which is to hold the Spark Connect server, belongs to somebody else or is open to "
+                f"{str(shelf)!r}, which holds the Spark Connect server, belongs to another user or is open to "
                 "others; correct that directory, or set TMPDIR."
             )
         return shelf / hashlib.sha256(told.encode()).hexdigest()[:16]
 
 
 def _importable() -> str:
-    """What is importable here is to be importable there: a server for other modules is another server."""
+    """Return the import path that the server must share: other modules need another server."""
     places = dict.fromkeys(Path(entry).absolute() for entry in sys.path)
-    # Where commands are, no modules are: `oq worker` and `python program.py` are to find the same server.
+    # Where commands are, no modules are: `oq worker` and `python program.py` must find the same server.
     nothing = Path(sys.executable).parent
     return os.pathsep.join(str(place) for place in places if place.exists() and place != nothing)
 

@@ -41,7 +41,7 @@ class ServerProcess:
     Args:
         parent: Where to make the directory.
         options: How Spark runs.
-        supervisor_lock: Inherited by the server: while it lives, nobody else keeps one here.
+        supervisor_lock: Inherited by the server: while it lives, no other supervisor starts one here.
     """
 
     def __init__(self, parent: Path, options: SparkOptions, supervisor_lock: int) -> None:

@@ -28,13 +28,13 @@ _STATE = "state.json"
 
 @dataclass(frozen=True, slots=True)
 class ServerState:
-    """What the keeper tells the users.
+    """What the supervisor publishes to users.
 
     Attributes:
         process: Name of the directory of the server that answers.
         port: Where it answers, on loopback.
         token: What it wants to hear.
-        problem: Why there is none, and will be none.
+        problem: Why no server runs, and none will.
     """
 
     process: str = ""
@@ -49,7 +49,7 @@ class ServerState:
 
 
 def read_state(directory: Path) -> ServerState | None:
-    """The server's state; None while there is none."""
+    """Return the server's state; None while no server answers."""
     try:
         return ServerState(**json.loads((directory / _STATE).read_text("utf-8")))
     except FileNotFoundError:
@@ -57,7 +57,7 @@ def read_state(directory: Path) -> ServerState | None:
 
 
 def write_state(directory: Path, state: ServerState | None) -> None:
-    """Replace the server's state, in one step."""
+    """Replace the server's state atomically."""
     if state is None:
         (directory / _STATE).unlink(missing_ok=True)
         return

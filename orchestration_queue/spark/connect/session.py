@@ -34,8 +34,8 @@ class SparkConnection:
 
     Args:
         url: The server.
-        session_id: The session's id: nobody else's, ever.
-        tag: Carried by every operation, for those who look at the server.
+        session_id: The session's id, never used before.
+        tag: Carried by every operation, visible in the server's UI.
         conf: The session's properties.
 
     Raises:
@@ -52,7 +52,7 @@ class SparkConnection:
             PySparkLogger.getLogger(name).disabled = True
         # By its constructor: the builder would make it the default of all threads.
         self._session = ConnectSession(connection=channel_builder(url, session_id))
-        self.session = cast("SparkSession", self._session)  # it is none by inheritance, but in all that people use
+        self.session = cast("SparkSession", self._session)  # not by inheritance, but by its methods
         self._session.client.set_retry_policies(
             [DefaultPolicy(max_retries=_MOST_RETRIES, max_backoff=_LONGEST_BACKOFF_MS)]
         )

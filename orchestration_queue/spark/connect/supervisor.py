@@ -23,7 +23,7 @@ from orchestration_queue.spark.options import SparkOptions
 __all__ = ["ConnectSupervisor", "main"]
 
 _IDLE_S = 1.0
-"""A server that nobody uses so soon after its start is warmed up."""
+"""A server that is idle this long after its start is warmed up."""
 _TRY_AGAIN_S = 30.0
 """How long to leave a worn server in place after its successor did not start."""
 

@@ -81,7 +81,7 @@ class EventsPartitionReader:
         """The rows of a stretch.
 
         Raises:
-            StateError: Some of them are gone, and that is to be told.
+            StateError: Some of them are gone, and `failOnDataLoss` is not false.
         """
         schema = to_arrow_schema(self._schema, timezone="UTC")
         at = stretch.after
@@ -158,5 +158,5 @@ class EventsReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read a part, 1,000 events in a trip."""
-        if isinstance(partition, EventsPartition):  # else there is none
+        if isinstance(partition, EventsPartition):  # else Spark passed a placeholder
             yield from self._reader.read(partition)

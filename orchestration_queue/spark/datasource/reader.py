@@ -87,7 +87,7 @@ class ReadOptions:
 def _states(given: SourceOptions, read: str) -> tuple[JobState, ...]:
     names = given.names("states")
     if names and read != "jobs":
-        raise InvalidOptionError(f"The option states is about jobs, and {read} are to be read; drop it.")
+        raise InvalidOptionError(f"The option states is about jobs, and this reads {read}; drop it.")
     for name in names:
         if name not in CUTTABLE:
             raise InvalidOptionError(
@@ -155,7 +155,7 @@ class JobsReader(DataSourceReader):
 
 
 class PushingJobsReader(JobsReader):
-    """Likewise, but what Spark filters by state and time of the end is not even looked at."""
+    """Likewise, but what Spark filters by state and time of the end is not even read."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  Spark's name
         """Take what helps. Spark is told to filter by all of them nevertheless, for jobs move while they are read."""

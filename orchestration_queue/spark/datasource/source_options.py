@@ -74,7 +74,7 @@ def duration(text: str, name: str) -> timedelta:
     """A duration such as ``90s``, ``250ms`` or ``2h``.
 
     Raises:
-        InvalidOptionError: It is none.
+        InvalidOptionError: The text is not a duration.
     """
     found = re.fullmatch(r"(\d{1,12})\s*(ms|s|m|h|d)", text.strip())
     if not found:

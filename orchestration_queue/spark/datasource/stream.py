@@ -38,7 +38,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         given: Spark's options.
 
     Raises:
-        UsageError: An option is out of its limits, or what is to be read is no stream.
+        UsageError: An option is out of its limits, or what it names is not a stream.
     """
 
     def __init__(self, options: ReadOptions, schema: StructType, given: SourceOptions) -> None:
@@ -103,7 +103,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _begun_anew(self, start: Offset) -> Offset:
         if self._watches_losses:
             raise StateError(
-                f"Queue {self._options.address.keys.queue!r} was removed and has begun anew since {start['id']} was "
+                f"Queue {self._options.address.keys.queue!r} was removed and has begun again since {start['id']} was "
                 "read; start with a new checkpoint."
             )
         return start

@@ -83,7 +83,7 @@ class WriteOptions:
         if not id_column and not given.flag("positionIds", False):
             raise InvalidOptionError(
                 "No idColumn is given, so that a row that Spark writes again would be another job; name a column whose "
-                "value is each row's own, or pass positionIds=true if no shuffle stands between the source and here."
+                "value is each row's own, or pass positionIds=true if no shuffle comes between the source and here."
             )
         made = cls(
             address=QueueAddress.of(given),

@@ -1,4 +1,4 @@
-"""Run an application whose driver is on a machine of a standalone cluster: one driver per job, whoever dies.
+"""Run an application whose driver is on a machine of a standalone cluster: one driver per job, whatever dies.
 
 The master alone gives a driver its id, so the id cannot be written down before the driver is there. What is written
 down first is a tag that the driver will carry: an attempt that finds a tag without an id looks for its driver among
@@ -37,7 +37,7 @@ R = TypeVar("R")
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 2.0
 _ASK_S = 0.1
-"""How often to ask whether to stop, between two looks at the master."""
+"""How often to ask whether to stop, between two requests to the master."""
 _AWAY_S = 60.0
 """How long a master may be away, as when another takes over."""
 _UNTOLD_S = 30.0
@@ -104,7 +104,7 @@ class _ClusterRun:
         self._lines: deque[str] = deque(maxlen=LINES_KEPT)
 
     def resume(self, earlier: Reservation | None) -> Reservation | None:
-        """The place of an earlier attempt whose driver still runs, or has succeeded; None when there is none."""
+        """The place of an earlier attempt whose driver still runs, or has succeeded; None without one."""
         if earlier is None:
             return None
         master = Master(earlier.rest_url, earlier.web_url)
@@ -114,7 +114,7 @@ class _ClusterRun:
             return None
         status = self._with_retries(master.status, earlier.driver)
         if not status.state or status.state in ENDED - {"FINISHED"}:
-            return None  # it failed, or was forgotten with all that ran: this attempt is to try it anew
+            return None  # it failed, or was forgotten with all that ran: this attempt submits it again
         self._log(f"found {earlier.driver} of an earlier attempt, which is {status.state}")
         return earlier
 
@@ -170,7 +170,7 @@ class _ClusterRun:
             self._progress({"percent": 0, "text": "not submitted", "spark": {}})
 
     def _find(self, master: Master, reservation: Reservation) -> str:
-        """The id of the driver that carries a tag; empty when there is none. Waits for those that do not tell yet."""
+        """The id of the driver that carries a tag; empty without one. Waits for logs that cannot be read yet."""
         pauses, untold_by = _pauses(), time.monotonic() + _UNTOLD_S
         while True:
             untold = []
@@ -203,13 +203,13 @@ class _ClusterRun:
             time.sleep(_ASK_S)
         raise SparkFailedError(
             f"Driver {driver} of Spark application {self.name!r} was to be stopped, and the master {master.rest_url} "
-            f"does not say that it was; it may still run: look at {master.web_url}."
+            f"does not say that it was; it may still run: check {master.web_url}."
         )
 
     def _failed(self, master: Master, driver: str, status: DriverStatus, output: DriverLog) -> SparkFailedError:
         if not status.state:
             return SparkFailedError(
-                f"The master {master.rest_url} knows nothing of driver {driver} any more, as when it was started anew "
+                f"The master {master.rest_url} knows nothing of driver {driver} any more, as after a restart "
                 "without spark.deploy.recoveryMode; how the application ended is unknown."
             )
         if status.state == "KILLED":

@@ -47,7 +47,7 @@ def command_line(
     words: Sequence[str],
     proxy_user: str | None = None,
 ) -> list[str]:
-    """The command that submits an application. What is secret, or says where it runs, stands in the properties.
+    """The command that submits an application. What is secret, or says where it runs, is in the properties.
 
     Args:
         home: The home of Spark.

@@ -1,4 +1,4 @@
-"""The process between a worker and the ``spark-submit`` that it runs: sees to it that none outlives the other.
+"""The process between a worker and the ``spark-submit`` that it runs: ends each of them with the other.
 
 ``spark-submit`` becomes a Java process, which starts the application's Python, which starts Python workers. The kernel
 signals only one process when a parent dies: this one, which then kills the whole group.

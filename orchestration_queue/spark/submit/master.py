@@ -1,6 +1,6 @@
 """A standalone master over HTTP: its submission server, its pages, and the pages of its workers with drivers' logs.
 
-One request, one connection, a few seconds at most: between two of them a master may be started anew.
+One request, one connection, a few seconds at most: between two of them a master may be restarted.
 """
 
 from __future__ import annotations

@@ -134,7 +134,7 @@ class SparkSubmit(SparkOptions):
         """The same without a properties file: what it says is in ``conf``, and its master is ours unless we name one.
 
         Raises:
-            InvalidOptionError: The file cannot be read, or the driver cannot run where it shall.
+            InvalidOptionError: The file cannot be read, or the driver cannot run where it should.
         """
         complete = self._with_file()
         if complete.proxy_user and (complete.keytab or complete.principal):
@@ -146,7 +146,7 @@ class SparkSubmit(SparkOptions):
         if complete.deploy_mode == "cluster":
             if complete.is_local:
                 raise InvalidOptionError(
-                    f"SparkSubmit.deploy_mode is 'cluster', and the master {complete.master!r} is none; pass "
+                    f"SparkSubmit.deploy_mode is 'cluster', and {complete.master!r} is not a cluster; pass "
                     "master='spark://host:7077', 'yarn' or 'k8s://...'."
                 )
             if complete.conf.get("spark.driver.supervise", "false").lower() != "false":

@@ -16,7 +16,7 @@ MAIN_CLASS = "org.apache.spark.deploy.SparkSubmit"
 """What a driver of ours runs: in the cluster, what would run here in client mode."""
 
 TAG_PROPERTY = "spark.orchestration_queue.submission"
-"""The property by which a driver is known to be of one attempt: it stands in its command, which its log begins with."""
+"""The property by which a driver is known to be of one attempt: it is in its command, which its log begins with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Reservation:
         web_url: The master's pages.
         tag: What the driver carries as :data:`TAG_PROPERTY`.
         since_ms: A time by the master's clock, before which the driver cannot have been submitted.
-        driver: Its id; empty until the master has told it.
+        driver: Its id; empty until the master has assigned it.
     """
 
     rest_url: str

@@ -44,7 +44,7 @@ def run_submit(
     """Run an application, and wait for its end. Its driver runs here, and dies with this process.
 
     With ``deploy_mode="cluster"`` its driver runs on a machine of the cluster. On a standalone cluster it is found
-    again by the attempt after one that died, and killed when this one has to stop; other clusters are not looked at.
+    again by the attempt after one that died, and killed when this one has to stop; other clusters are not tracked.
 
     Args:
         application: The path of a Python program or a jar, or a URI that Spark can read.
