@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestration_queue.dialects.chasquimq.backoff import BackoffSpec, backoff_ms
+from orchestration_queue.dialects.chasquimq.delivery import Rejection, judge
 from orchestration_queue.dialects.chasquimq.envelope import (
     Envelope,
     RetryOverride,
@@ -17,6 +18,7 @@ from orchestration_queue.dialects.chasquimq.envelope import (
     split_member,
     unpack_envelope,
 )
+from orchestration_queue.dialects.chasquimq.options import ChasquiWorkerOptions
 from orchestration_queue.dialects.chasquimq.packing import pack, unpack
 from orchestration_queue.dialects.chasquimq.repeat import RepeatSpec, first_fire, next_fire
 from orchestration_queue.dialects.chasquimq.ulid import ulid
@@ -36,6 +38,7 @@ MEMBERS = [
 ]
 SPECS = [case["command"][7]["hex"] for case in VECTORS["repeat_spec"]]
 TOLERANCE = VECTORS["tolerance"]
+WRITTEN = [bytes.fromhex(written) for written in ENVELOPES]
 
 
 @pytest.mark.parametrize("written", ENVELOPES)
@@ -189,3 +192,15 @@ def test_specs_are_read_with_the_tolerance_of_the_original(case: dict[str, Any])
         return
     with pytest.raises((PayloadError, ScheduleError)):
         next_fire(RepeatSpec.unpack(packed), 0)
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from([b"d", b"n", b"x"]), st.binary(max_size=60) | st.sampled_from(WRITTEN))),
+    st.integers(0, 5),
+)
+def test_every_entry_is_run_or_becomes_a_dead_letter(pairs: list[tuple[bytes, bytes]], deliveries: int) -> None:
+    taken = judge("q", "1-1", [word for pair in pairs for word in pair], deliveries, ChasquiWorkerOptions(attempts=3))
+    if isinstance(taken, Rejection):
+        assert taken.reason in {"malformed", "oversize_payload", "decode_failed", "retries_exhausted"}
+    else:
+        assert 1 <= taken.attempt <= taken.max_attempts
