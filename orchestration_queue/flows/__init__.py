@@ -6,7 +6,7 @@ from orchestration_queue.flows.glidemq_plan import PlannedCall
 from orchestration_queue.flows.ids import job_id_of, split_job_id
 from orchestration_queue.flows.node import Node
 from orchestration_queue.flows.options import FlowOptions
-from orchestration_queue.flows.plan import FlowPlan, LibraryName, compile  # noqa: A004
+from orchestration_queue.flows.plan import CARRIERS, Carrier, FlowPlan, compile  # noqa: A004
 from orchestration_queue.flows.planned_node import PlannedNode
 from orchestration_queue.flows.record import FlowRecord, RecordedNode, RecordedOptions
 from orchestration_queue.flows.rules import TriggerRule
@@ -15,6 +15,8 @@ from orchestration_queue.flows.stored import FlowState
 from orchestration_queue.flows.submitting import Launch, launch
 
 __all__ = [
+    "CARRIERS",
+    "Carrier",
     "Dag",
     "DagBuilder",
     "Dependency",
@@ -23,7 +25,6 @@ __all__ = [
     "FlowRecord",
     "FlowState",
     "Launch",
-    "LibraryName",
     "Node",
     "Part",
     "PlannedCall",

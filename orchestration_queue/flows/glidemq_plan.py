@@ -17,7 +17,7 @@ from orchestration_queue.protocol.call import Call
 from orchestration_queue.protocol.functions import glidemq
 from orchestration_queue.protocol.placement import ParentRef, add_job
 
-__all__ = ["PlannedCall", "plan_calls"]
+__all__ = ["PlannedCall", "node_calls", "plan_calls"]
 
 _MEMBERS_PER_CALL = 1000
 """Dependencies named in one call: a script unpacks them onto a stack of some thousand places."""
@@ -51,7 +51,7 @@ def plan_calls(nodes: PlannedNodes, now_ms: int) -> Iterator[PlannedCall]:
     for planned in nodes.values():
         if problem := _problem(planned, nodes):
             raise FlowError(f"Node {planned.node.name!r} {problem}.")
-    return _calls(nodes, now_ms)
+    return (call for planned in dependents_first(nodes) for call in node_calls(nodes, planned, now_ms))
 
 
 def _problem(planned: PlannedNode, nodes: PlannedNodes) -> str | None:
@@ -72,14 +72,41 @@ def _problem(planned: PlannedNode, nodes: PlannedNodes) -> str | None:
     return None
 
 
-def _calls(nodes: PlannedNodes, now_ms: int) -> Iterator[PlannedCall]:
-    for planned in dependents_first(nodes):
-        yield from _waiting_job(nodes, planned, now_ms) if planned.node.deps else _ready_job(nodes, planned, now_ms)
+def node_calls(
+    nodes: PlannedNodes, planned: PlannedNode, now_ms: int, *, registers_all: bool = False
+) -> Iterator[PlannedCall]:
+    """Yield the calls that create one node's job and wire it to its dependents.
+
+    Args:
+        nodes: The whole plan.
+        planned: The node.
+        now_ms: Epoch milliseconds by the caller's clock.
+        registers_all: Register a dependent of another queue, too, instead of naming it in the job's record. In a
+            cluster a record must not name it: other clients' completions would touch keys of another slot.
+    """
+    only = _only_dependent(nodes, planned)
+    is_elsewhere = only is not None and only.keys != planned.keys
+    if registers_all and is_elsewhere:
+        only = None
+    if planned.node.waits_for:
+        yield from _waiting_job(nodes, planned, now_ms)
+        in_record = only if is_elsewhere else None
+    else:
+        in_record = only
+        parent = ParentRef(only.keys, only.job_id) if only else None
+        # It waits for nothing: a worker may complete it before the next call arrives.
+        create = add_job(planned.keys, planned.node.job_name, planned.data_text, planned.options, now_ms, parent=parent)
+        yield PlannedCall(planned.node.name, (), create)
+    if in_record is None:
+        yield from _registrations(nodes, planned)
+    elif planned.node.waits_for:
+        # registerParent serves parents of the job's own queue; a parent elsewhere is found through these fields.
+        yield _fields(planned, {"parentId": in_record.job_id, "parentQueue": in_record.keys.queue})
 
 
 def _waiting_job(nodes: PlannedNodes, planned: PlannedNode, now_ms: int) -> Iterator[PlannedCall]:
     """Create a job that waits, before anything that it waits for exists."""
-    name, keys, deps = planned.node.name, planned.keys, planned.node.deps
+    name, keys, deps = planned.node.name, planned.keys, planned.node.waits_for
     members = [nodes[dep].member for dep in deps]
     create = glidemq.add_flow(
         id_key=keys.id,
@@ -99,23 +126,6 @@ def _waiting_job(nodes: PlannedNodes, planned: PlannedNode, now_ms: int) -> Iter
         part = slice(start, start + _MEMBERS_PER_CALL)
         add = Call("SADD", (keys.deps(planned.job_id),), tuple(members[part]))
         yield PlannedCall(name, tuple(deps[part]), add)
-
-    only = _only_dependent(nodes, planned)
-    if only is not None and only.keys != keys:
-        # registerParent serves parents of the job's own queue; a parent elsewhere is found through these fields.
-        yield _fields(planned, {"parentId": only.job_id, "parentQueue": only.keys.queue})
-    else:
-        yield from _registrations(nodes, planned)
-
-
-def _ready_job(nodes: PlannedNodes, planned: PlannedNode, now_ms: int) -> Iterator[PlannedCall]:
-    """Create a job that waits for nothing: a worker may complete it before the next call arrives."""
-    only = _only_dependent(nodes, planned)
-    parent = ParentRef(only.keys, only.job_id) if only else None
-    create = add_job(planned.keys, planned.node.job_name, planned.data_text, planned.options, now_ms, parent=parent)
-    yield PlannedCall(planned.node.name, (), create)
-    if parent is None:
-        yield from _registrations(nodes, planned)
 
 
 def _registrations(nodes: PlannedNodes, planned: PlannedNode) -> Iterator[PlannedCall]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from orchestration_queue.errors import FlowError
 from orchestration_queue.flows import drawing, glidemq_plan
@@ -16,15 +16,18 @@ from orchestration_queue.flows.mapping import MAP, MAX_ELEMENTS, bound_data, ele
 from orchestration_queue.flows.node import Node
 from orchestration_queue.flows.planned_node import PlannedNode
 from orchestration_queue.flows.submission import Submission, submission
+from orchestration_queue.flows.transaction import MAX_CALLS, OUR_OPTIONS, transaction_calls
 from orchestration_queue.options import JobOptions
 from orchestration_queue.protocol import codec
 from orchestration_queue.protocol.call import Call
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX, QueueKeys
 
-__all__ = ["FlowPlan", "LibraryName", "compile"]
+__all__ = ["CARRIERS", "Carrier", "FlowPlan", "compile"]
 
-LibraryName: TypeAlias = Literal["oq1", "glidemq"]
-"""Whose functions submit a flow: ours, or those of every glide-mq server."""
+Carrier: TypeAlias = Literal["transaction", "packed"]
+"""How a plan's calls reach the server: as they are in one MULTI/EXEC, or packed into calls of ``oq1_submitGraph``."""
+
+CARRIERS: Final[tuple[Carrier, ...]] = ("transaction", "packed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,19 +51,27 @@ class FlowPlan:
         """The flow's own queue, and those of its nodes."""
         return list(dict.fromkeys([self.keys, *(planned.keys for planned in self.nodes.values())]))
 
-    @property
-    def is_single_slot(self) -> bool:
-        """Whether all jobs are of one queue."""
-        return len({planned.keys for planned in self.nodes.values()}) == 1
-
     def submission(self) -> Submission:
         """What to send to a server that has our library: a call per thousand nodes of a queue."""
         return submission(self.flow_id, self.dag, self.keys, self.nodes)
 
-    def calls(self, now_ms: int) -> list[Call]:
-        """What to send to a server that only has glide-mq's library, in order: some calls per node.
+    @property
+    def carrier(self) -> Carrier:
+        """How the calls reach the server unless the caller says: in one transaction, if one slot holds all their keys.
 
-        Sent twice, it changes nothing, as long as the jobs of the first time are still kept.
+        A graph of several queues, or one that would hold up the server for too long, is packed.
+        """
+        few = sum(3 + 2 * len(planned.dependents) for planned in self.nodes.values()) <= MAX_CALLS
+        return "transaction" if few and len(self.queues) == 1 else "packed"
+
+    def calls(self, now_ms: int) -> list[Call]:
+        """Return the plain calls of glide-mq's library, without the record; see :meth:`planned`."""
+        return [planned.call for planned in self.planned(now_ms)]
+
+    def planned(self, now_ms: int) -> Iterator[PlannedCall]:
+        """Yield the calls that a server knows that has no library but glide-mq's, each with what it is for.
+
+        Sent twice, they change nothing, as long as the jobs of the first time are still kept.
 
         Args:
             now_ms: Epoch milliseconds by the caller's clock.
@@ -68,43 +79,53 @@ class FlowPlan:
         Raises:
             FlowError: That library cannot run the graph.
         """
-        return [planned.call for planned in self.planned(now_ms)]
-
-    def planned(self, now_ms: int) -> Iterator[PlannedCall]:
-        """The same, each call with what it is for."""
-        if beyond := [name for name in _KEPT_BY_OURS if getattr(self.dag.options, name)]:
+        if beyond := [name for name in OUR_OPTIONS if getattr(self.dag.options, name)]:
             raise FlowError(
                 f"Flow {self.dag.name!r} has the option {beyond[0]}, which glide-mq's library does not know; drop it."
             )
         return glidemq_plan.plan_calls(self.nodes, now_ms)
 
-    def explain(self, library: LibraryName = "oq1") -> str:
-        """What is sent, as tables in text: each call, and each node with its rule and what it waits for."""
-        nodes, levels = len(self.nodes), len(self.dag.levels)
-        rows = list(self._calls_in_words() if library == "oq1" else self._frozen_in_words())
-        title = f"Flow {self.dag.name!r} as {self.flow_id}: {nodes} nodes, {levels} levels, {len(rows)} calls"
+    def transaction(self, now_ms: int, carrier: Carrier = "transaction") -> list[PlannedCall]:
+        """Return the list of calls that the plan is, in order, each with what it is for.
+
+        Args:
+            now_ms: Epoch milliseconds by the caller's clock.
+            carrier: What takes them to the server. Packed ones may go to several slots.
+        """
+        registers_all = carrier == "packed"
+        return [*transaction_calls(self.flow_id, self.dag, self.keys, self.nodes, now_ms, registers_all=registers_all)]
+
+    def explain(self, carrier: Carrier | None = None) -> str:
+        """Return the plan as text: the list of calls, what takes them to the server, and the nodes with their rules.
+
+        Args:
+            carrier: What takes them there; default as :attr:`carrier` says.
+        """
+        carrier = carrier or self.carrier
+        planned = self.transaction(0, carrier)
+        title = f"Flow {self.dag.name!r} as {self.flow_id}: {len(self.nodes)} nodes, {len(self.dag.levels)} levels, "
         calls = drawing.table(
-            ("call", "function", "queue", "for"), [(str(number), *row) for number, row in enumerate(rows, 1)]
+            ("call", "function", "queue", "for"),
+            [
+                (str(number), each.call.name, self._queue_of(each), _purpose(each))
+                for number, each in enumerate(planned, 1)
+            ],
         )
-        return f"{title}\n\n{calls}\n\n{drawing.node_table(self.dag)}"
+        sent = self._carrier_in_words(carrier)
+        return f"{title}{len(planned)} calls\nCarrier: {sent}\n\n{calls}\n\n{drawing.node_table(self.dag)}"
 
-    def _calls_in_words(self) -> Iterator[tuple[str, str, str]]:
+    def _queue_of(self, planned: PlannedCall) -> str:
+        return self.nodes[planned.node].keys.queue if planned.node else self.keys.queue
+
+    def _carrier_in_words(self, carrier: Carrier) -> str:
+        if carrier == "transaction":
+            return "one transaction (MULTI/EXEC)"
         whole = self.submission()
-        for part, write in zip(whole.parts, whole.writes(0), strict=True):
-            yield write.call.name, part.keys.queue, _names(part.nodes)
+        packed = f"packed into {len(whole.parts)} oq1_submitGraph"
         if not whole.is_held:
-            return
-        for call in whole.limits:
-            yield call.name, self.keys.queue, "limits"
-        yield whole.commit().name, self.keys.queue, "all are there"
-        for part, (keys, release) in zip((part for part in whole.parts if part.nodes), whole.releases(0), strict=True):
-            yield release.call.name, keys.queue, _names(part.nodes)
-        yield whole.done().name, self.keys.queue, "none is held"
-
-    def _frozen_in_words(self) -> Iterator[tuple[str, str, str]]:
-        for each in self.planned(0):
-            waits = f" waits for {', '.join(each.waits_for)}" if each.waits_for else ""
-            yield each.call.name, self.nodes[each.node].keys.queue, f"{each.node}{waits}"
+            return packed
+        released = sum(1 for part in whole.parts if part.nodes)
+        return f"{packed}, held until all are there, then {released} oq1_releaseGraph"
 
     def to_mermaid(self) -> str:
         """The graph as a Mermaid flowchart: arrows from a node to those that wait for it, dotted where it may fail."""
@@ -115,11 +136,10 @@ class FlowPlan:
         return drawing.dot(self.dag)
 
 
-_KEPT_BY_OURS = ("fail_fast", "timeout", "retention", "concurrency", "budget")
-
-
-def _names(nodes: list[PlannedNode]) -> str:
-    return ", ".join(planned.node.name for planned in nodes)
+def _purpose(planned: PlannedCall) -> str:
+    if not planned.node:
+        return "the flow"
+    return f"{planned.node} waits for {', '.join(planned.waits_for)}" if planned.waits_for else planned.node
 
 
 def compile(  # noqa: A001 - what it does

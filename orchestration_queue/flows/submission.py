@@ -21,7 +21,17 @@ from orchestration_queue.protocol.operations.budgets import budget_calls, hold_t
 from orchestration_queue.protocol.operations.graphs import Edge, Graph, GraphNode, OutsideDependency, OutsideDependent
 from orchestration_queue.protocol.placement import ParentRef, new_job
 
-__all__ = ["HELD", "SUBMITTING", "GraphPart", "Submission", "SubmissionSnapshot", "read_submission", "submission"]
+__all__ = [
+    "HELD",
+    "RUNNING",
+    "SUBMITTING",
+    "GraphPart",
+    "Submission",
+    "SubmissionSnapshot",
+    "limit_calls",
+    "read_submission",
+    "submission",
+]
 
 SUBMITTING, RUNNING = "submitting", "running"
 """States of a flow's record while parts may be missing, and when none is."""
@@ -114,13 +124,13 @@ class Submission:
             for names, is_weak in ((node.deps, False), (node.optional_deps, True)):
                 for name in names:
                     other, other_place = self._places[name]
-                    if other is part:
-                        edges.append(Edge(place, other_place, is_weak))
-                    else:
+                    if other is not part:
                         waits_for.append(OutsideDependency(place, _ref(other, other_place), is_weak))
-            for name in planned.dependents:
+            for name in planned.dependents:  # in the graph's order, which the jobs keep
                 other, other_place = self._places[name]
-                if other is not part:
+                if other is part:
+                    edges.append(Edge(other_place, place, node.name in part.nodes[other_place].node.optional_deps))
+                else:
                     awaited_by.append(OutsideDependent(place, _ref(other, other_place)))
         return Graph(nodes, edges, waits_for, awaited_by)
 
@@ -140,7 +150,7 @@ def submission(flow_id: str, dag: Dag, keys: QueueKeys, nodes: PlannedNodes) -> 
     """
     parts = _parts(keys, nodes)
     places = {planned.node.name: (part, place) for part in parts for place, planned in enumerate(part.nodes)}
-    limits = [*_limits(flow_id, dag, keys, nodes)]
+    limits = [*limit_calls(flow_id, dag, keys, nodes)]
     return Submission(flow_id, keys, FlowRecord.of(dag).text(), parts, limits, places)
 
 
@@ -160,7 +170,7 @@ def _parts(own: QueueKeys, nodes: PlannedNodes) -> list[GraphPart]:
     return [part for queue in parts.values() for part in queue]
 
 
-def _limits(flow_id: str, dag: Dag, keys: QueueKeys, nodes: PlannedNodes) -> Iterable[Call]:
+def limit_calls(flow_id: str, dag: Dag, keys: QueueKeys, nodes: PlannedNodes) -> Iterable[Call]:
     """Callbacks are bound by nothing: they are to tell of a spent budget, too."""
     bound = [ParentRef((planned := nodes[node.name]).keys, planned.job_id) for node in dag.nodes]
     if dag.options.budget is not None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from orchestration_queue import flows
 from orchestration_queue.client import FlowProducer
-from orchestration_queue.flows import Dag, DagBuilder, LibraryName, Node
+from orchestration_queue.flows import CARRIERS, Carrier, Dag, DagBuilder, Node
 from orchestration_queue.worker import AsyncActiveJob
 from tests.bench.apart import worker_apart
 from tests.bench.server import Meter, server
@@ -54,10 +54,10 @@ def compile_flow(nodes: int, edges: int, seed: int) -> Figures:
     }
 
 
-def submit_flow(url: str, library: LibraryName, nodes: int, edges: int, seed: int) -> Figures:
+def submit_flow(url: str, carrier: Carrier, nodes: int, edges: int, seed: int) -> Figures:
     """A graph to a flow that is under way, compiling included."""
     dag = random_dag(nodes, edges, seed)
-    with Meter(url) as meter, FlowProducer(url=url, library=library) as producer:
+    with Meter(url) as meter, FlowProducer(url=url, carrier=carrier) as producer:
         producer.submit(Dag("warm", [Node("up")], "bench"))
         meter.begin()
         producer.submit(dag)
@@ -133,11 +133,10 @@ def main() -> None:
     size = (arguments.nodes, arguments.edges)
     report: dict[str, object] = {"nodes": arguments.nodes, "edges": arguments.edges, "elements": arguments.elements}
     report["compile"] = _medians([compile_flow(*size, seed) for seed in range(arguments.runs)])
-    libraries: tuple[LibraryName, ...] = ("oq1", "glidemq")
     with server() as url:
-        for library in libraries:
-            runs = [submit_flow(url, library, *size, seed) for seed in range(arguments.runs)]
-            report[f"submit_{library}"] = _medians(runs)
+        for carrier in CARRIERS:
+            runs = [submit_flow(url, carrier, *size, seed) for seed in range(arguments.runs)]
+            report[f"submit_{carrier}"] = _medians(runs)
     report["fan_out"] = _medians([_fan_out_alone(arguments.elements) for _ in range(arguments.runs)])
     print(json.dumps(report, indent=2))
 

@@ -30,7 +30,7 @@ async def test_the_page_runs_and_prints_what_it_shows(
     printed = capsys.readouterr().out
     (shown,) = PAGE.blocks("text")
     assert shown in printed
-    assert "oq1_submitGraph  data   rows, flights, planes" in printed
+    assert "glidemq_addFlow  data   rows waits for flights, planes" in printed
     assert 'n3["tidy (all_done)"]' in printed
     assert names["names"] == ["start", "load.raw", "load.clean", "rows"]
     assert [len(dag.levels) for dag in names["shapes"]] == [3, 2, 3]

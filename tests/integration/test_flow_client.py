@@ -289,8 +289,12 @@ async def test_bad_flow_ids_are_refused_and_nothing_is_written(
 async def test_what_the_server_refuses_is_told(face: Face, queue_name: str, raw: Any) -> None:
     raw.set(f"glide:{{{queue_name}}}:stream", "no stream")
     async with face.flows() as flows:
+        with pytest.raises(ServerError, match=r"refused glidemq_addJob: .*WRONGTYPE"):
+            await flows.submit(Dag("d", [Node("a"), Node("b", deps=["a"])], queue_name), flow_id="f")
+        assert not raw.keys("*:job:*")
+        assert not raw.exists(f"glide:{{{queue_name}}}:flow:f")
         with pytest.raises(ServerError, match=r"refused oq1_submitGraph: .*WRONGTYPE"):
-            await flows.submit(Dag("d", [Node("a")], queue_name))
+            await flows.submit(Dag("d", [Node("a")], queue_name), carrier="packed")
 
 
 async def test_hundreds_of_nodes_are_one_submission(face: Face, queue_name: str, raw: Any, hand: HandWorker) -> None:

@@ -14,7 +14,7 @@ import redis
 from orchestration_queue import flows
 from orchestration_queue.client import AsyncFlowProducer, AsyncQueue
 from orchestration_queue.errors import FlowError, ServerError, StateError, UsageError
-from orchestration_queue.flows import Dag, FlowOptions, FlowPlan, FlowRecord, Node, TriggerRule
+from orchestration_queue.flows import CARRIERS, Carrier, Dag, FlowOptions, FlowPlan, FlowRecord, Node, TriggerRule
 from orchestration_queue.options import Budget, JobOptions, Retention
 from orchestration_queue.protocol.call import Call, Reply
 from orchestration_queue.protocol.keys import QueueKeys
@@ -422,34 +422,56 @@ async def test_a_worker_that_died_takes_no_place_of_its_flow_along(
     assert raw.hget(keys.named("group:flow.f"), "active") == "0"
 
 
-async def test_glide_mqs_own_library_is_enough_for_plain_graphs(face: Face, queue_name: str, raw: Any) -> None:
+@pytest.mark.parametrize("carrier", CARRIERS)
+async def test_rules_and_options_hold_by_either_carrier(
+    face: Face, queue_name: str, raw: Any, carrier: Carrier
+) -> None:
     ran = Ran()
-    dag = Dag("d", [Node("a"), Node("b", deps=["a"]), Node("c", deps=["a", "b"])], queue_name)
-    async with face.flows(library="glidemq") as producer, ran.at_work(face.url, [queue_name]):
+    nodes = [
+        Node("a"),
+        Node("b", deps=["a"]),
+        Node("c", deps=["a", "b"], trigger_rule=TriggerRule.ALL_FAILED),
+        Node("d", deps=["c"], trigger_rule=TriggerRule.ALL_DONE, optional_deps=["b"]),
+    ]
+    dag = Dag("d", nodes, queue_name, FlowOptions(timeout=timedelta(hours=1), concurrency=1))
+    async with face.flows(carrier=carrier) as producer, ran.at_work(face.url, [queue_name]):
         flow = await producer.submit(dag, flow_id="f")
-        assert await flow.wait(SOON) == {"a": "a", "b": "b", "c": "c"}
-        assert not raw.exists(QueueKeys(queue_name).flow("f"))
-        with pytest.raises(FlowError, match="trigger rule all_done, which glide-mq's library does not know"):
-            await producer.submit(
-                Dag("d", [Node("a"), Node("b", deps=["a"], trigger_rule=TriggerRule.ALL_DONE)], queue_name)
-            )
+        assert flow.is_new
+        assert await flow.wait(SOON) == {"a": "a", "b": "b", "d": "d"}
+        assert raw.hget(QueueKeys(queue_name).flow("f"), "plan")
+        again = await producer.submit(dag, flow_id="f")
+        assert (again.is_new, await again.wait(SOON)) == (False, {"a": "a", "b": "b", "d": "d"})
+        with pytest.raises(StateError, match="with other nodes or options"):
+            await producer.submit(Dag("d", nodes[:1], queue_name), flow_id="f")
 
 
-async def test_a_server_without_our_library_is_served_by_glide_mqs(server_url: str, queue_name: str, raw: Any) -> None:
+async def test_a_transaction_survives_the_loss_of_all_functions(face: Face, queue_name: str, raw: Any) -> None:
+    async with face.flows() as producer:
+        await producer.submit(Dag("d", [Node("a")], queue_name))
+        raw.function_flush("SYNC")
+        flow = await producer.submit(Dag("d", [Node("a"), Node("b", deps=["a"])], queue_name))
+        assert [node.state for node in await flow.tree()] == ["waiting", "waiting-children"]
+
+
+async def test_a_server_without_our_library_runs_plain_graphs(server_url: str, queue_name: str, raw: Any) -> None:
     theirs = [library for library in LIBRARIES if library.name == "glidemq"]
     raw.function_flush("SYNC")
     async with (
         await AsyncConnection.open(server_url, libraries=theirs) as connection,
         AsyncFlowProducer(connection=connection) as producer,
-        AsyncFlowProducer(connection=connection, library="oq1") as strict,
+        AsyncFlowProducer(connection=connection, carrier="packed") as packing,
     ):
         dag = Dag("d", [Node("a"), Node("b", deps=["a"])], queue_name)
         flow = await producer.submit(dag, flow_id="f")
         assert [node.state for node in await flow.tree()] == ["waiting", "waiting-children"]
         with pytest.raises(ServerError):
-            await strict.submit(dag, flow_id="g")
+            await packing.submit(dag, flow_id="g")
+        ruled = Dag("d", [Node("a"), Node("b", deps=["a"], trigger_rule=TriggerRule.ALL_DONE)], queue_name)
+        with pytest.raises(FlowError, match="trigger rule all_done, which glide-mq's library does not know"):
+            await producer.submit(ruled, flow_id="h")
+        assert not raw.exists(QueueKeys(queue_name).flow("h"))
 
 
-def test_a_library_that_is_none_is_refused(server_url: str) -> None:
-    with pytest.raises(UsageError, match="No library 'lua' submits flows"):
-        AsyncFlowProducer(url=server_url, library="lua")  # type: ignore[arg-type]  # bad on purpose
+def test_an_unknown_carrier_is_refused(server_url: str) -> None:
+    with pytest.raises(UsageError, match="`carrier` must be 'transaction' or 'packed', got 'lua'"):
+        AsyncFlowProducer(url=server_url, carrier="lua")  # type: ignore[arg-type]  # bad on purpose

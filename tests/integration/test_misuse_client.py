@@ -73,7 +73,7 @@ CASES: list[Case] = [
     _call("Queue", "", "q", emit_events="no"),
     _call("FlowProducer", "", url=5),
     _call("FlowProducer", "", prefix=5),
-    _call("FlowProducer", "", library="bull"),
+    _call("FlowProducer", "", carrier="bull"),
     _call("QueueEvents", "", "q", after="new"),
     _call("QueueEvents", "", "q", after=None),
     # Adding.

@@ -267,7 +267,7 @@ def test_diamond_creates_dependents_first() -> None:
         ("registerParent", "C", ("A",)),
         ("HSET", "A", ()),
     ]
-    assert plan.is_single_slot
+    assert plan.carrier == "transaction"
 
 
 def test_diamond_word_by_word() -> None:
@@ -313,7 +313,7 @@ def test_node_alone_is_a_plain_job() -> None:
 
 def test_single_dependent_in_another_queue_is_found_by_its_parent_fields() -> None:
     plan = plan_of([Node("a"), Node("b", deps=["a"], queue="mid"), Node("c", deps=["b"], queue="end")])
-    assert not plan.is_single_slot
+    assert plan.carrier == "packed"
     last, middle, fields, leaf = plan.calls(NOW)
     assert last.args[-2:] == (1, "glide:{mid}:f.b")
     assert middle.args[-2:] == (1, "glide:{data}:f.a")
@@ -369,42 +369,43 @@ def test_job_ids_split_one_way(job_id: str, parts: tuple[str, str] | None) -> No
         assert flows.job_id_of(*parts) == job_id
 
 
-def test_explain_names_each_call_and_each_edge() -> None:
+def test_explain_lists_the_calls_and_names_their_carrier() -> None:
     assert (
-        flows.compile(diamond(), "f7").explain()
+        flows.compile(Dag("pair", [Node("a"), Node("b", deps=["a"])], "data"), "f7").explain()
         == """\
-Flow 'diamond' as f7: 4 nodes, 3 levels, 1 calls
+Flow 'pair' as f7: 2 nodes, 2 levels, 7 calls
+Carrier: one transaction (MULTI/EXEC)
 
 call  function         queue  for
-   1  oq1_submitGraph  data   D, B, C, A
+   1  HSET             data   the flow
+   2  ZADD             data   the flow
+   3  ZADD             data   the flow
+   4  glidemq_addFlow  data   b waits for a
+   5  HSET             data   b
+   6  glidemq_addJob   data   a
+   7  HSET             data   a
 
 level  node  queue  rule         waits for
-    2  D     data   all_success  B, C
-    1  B     data   all_success  A
-    1  C     data   all_success  A
-    0  A     data"""
+    1  b     data   all_success  a
+    0  a     data"""
     )
 
 
-def test_explain_of_a_flow_over_queues_shows_when_it_is_released() -> None:
+def test_explain_of_a_flow_over_queues_lists_calls_that_are_packed() -> None:
     plan = plan_of([Node("a"), Node("b", queue="spark", deps=["a"]), Node("c", deps=["a"], optional_deps=["b"])])
-    calls, nodes = plan.explain().split("\n\n")[1:]
-    assert [line.split(maxsplit=3)[1:] for line in calls.splitlines()[1:]] == [
-        ["oq1_submitGraph", "data", "c, a"],
-        ["oq1_submitGraph", "spark", "b"],
-        ["HSET", "data", "all are there"],
-        ["oq1_releaseGraph", "data", "c, a"],
-        ["oq1_releaseGraph", "spark", "b"],
-        ["HDEL", "data", "none is held"],
-    ]
+    head, calls, nodes = plan.explain().split("\n\n")
+    assert head.splitlines()[1] == (
+        "Carrier: packed into 2 oq1_submitGraph, held until all are there, then 2 oq1_releaseGraph"
+    )
+    named = [line.split(maxsplit=3)[1:] for line in calls.splitlines()[1:]]
+    assert ["glidemq_addFlow", "data", "c waits for a, b"] in named
+    assert ["glidemq_registerParent", "spark", "b waits for a"] in named
     assert nodes.splitlines()[1].split(maxsplit=4) == ["2", "c", "data", "all_success", "a, b (optional)"]
 
 
-def test_explain_of_the_calls_that_every_glide_mq_server_knows() -> None:
-    lines = flows.compile(diamond(), "f7").explain("glidemq").splitlines()
-    assert lines[0] == "Flow 'diamond' as f7: 4 nodes, 3 levels, 11 calls"
-    assert lines[2].split() == ["call", "function", "queue", "for"]
-    assert lines[3].split(maxsplit=3) == ["1", "glidemq_addFlow", "data", "D waits for B, C"]
+@pytest.mark.parametrize(("nodes", "carrier"), [(1, "transaction"), (100, "transaction"), (101, "packed")])
+def test_a_plan_too_large_for_one_transaction_is_packed(nodes: int, carrier: str) -> None:
+    assert plan_of([Node(f"n{number}") for number in range(nodes)]).carrier == carrier
 
 
 def test_drawings_escape_what_would_be_markup() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Sequence
+from contextlib import suppress
 
 from orchestration_queue.client._async.channel import AsyncChannel, AsyncClient
 from orchestration_queue.client._async.flow import AsyncFlow
@@ -12,8 +13,12 @@ from orchestration_queue.client.checks import checked_items, checked_text
 from orchestration_queue.client.headers import with_headers
 from orchestration_queue.client.progress import TREE_FIELDS, found_nodes
 from orchestration_queue.client.values import FlowNode
-from orchestration_queue.errors import FlowError, ServerError, StateError, UsageError
-from orchestration_queue.flows import Dag, FlowPlan, Launch, LibraryName, compile, launch  # noqa: A004
+from orchestration_queue.errors import FlowError, ServerError, StateError, TransportError, UsageError
+from orchestration_queue.flows import CARRIERS, Carrier, Dag, FlowPlan, Launch, compile, control, launch  # noqa: A004
+from orchestration_queue.flows.stored import StoredFlow
+from orchestration_queue.flows.submission import read_submission
+from orchestration_queue.flows.transaction import needs_our_library
+from orchestration_queue.protocol.functions import oq1
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX, QueueKeys
 from orchestration_queue.protocol.library import is_missing_function
 from orchestration_queue.protocol.operations import additions, event_log, job_records
@@ -34,11 +39,12 @@ class AsyncFlowProducer(AsyncClient):
         url: The server; default ``OQ_URL``, else the embedded server of this directory.
         connection: An open connection to use; it stays open on close.
         prefix: First part of every key.
-        library: Whose functions submit: ``oq1`` for ours, or ``glidemq`` for those of every glide-mq server, which know
-            less and take longer. Default ours, where the server has them.
+        carrier: How a plan's calls reach the server: ``transaction`` sends them as they are in one MULTI/EXEC,
+            ``packed`` packs them into calls of ``oq1_submitGraph``. Default a transaction where one slot holds all keys
+            of a graph of up to some hundred nodes; other graphs, and many at once, are packed.
 
     Raises:
-        UsageError: Both ``url`` and ``connection`` are given, or there is no such library.
+        UsageError: Both ``url`` and ``connection`` are given, or the carrier is unknown.
     """
 
     def __init__(
@@ -47,31 +53,35 @@ class AsyncFlowProducer(AsyncClient):
         url: str | None = None,
         connection: AsyncConnection | AsyncChannel | None = None,
         prefix: str = DEFAULT_PREFIX,
-        library: LibraryName | None = None,
+        carrier: Carrier | None = None,
     ) -> None:
         super().__init__(url, connection)
-        if library not in (None, "oq1", "glidemq"):
-            raise UsageError(f"No library {library!r} submits flows; pass 'oq1' or 'glidemq', or leave it out.")
         self.prefix = QueueKeys("q", prefix).prefix
-        self._library = library
+        self._carrier = _check_carrier(carrier)
+        self._has_our_library = False
 
-    async def submit(self, dag: Dag, *, flow_id: str | None = None) -> AsyncFlow:
+    async def submit(self, dag: Dag, *, flow_id: str | None = None, carrier: Carrier | None = None) -> AsyncFlow:
         """Submit a graph: nothing of it starts before all of it is there.
 
-        One queue's graph of up to some thousand nodes is written in one call; a larger one, or one of several queues,
-        in several, and is released then. When this process dies in between, or a reply is lost, submit again under the
-        same id: that completes what is missing. What nobody completes is swept by the workers of the flow's queue.
+        The plan is a list of ``glidemq_addFlow``, ``glidemq_addJob`` and ``glidemq_registerParent`` calls in Kahn's
+        order. By default one transaction carries it, if one slot holds all its keys and it is of moderate size. A
+        larger graph, or one of several queues, is packed into calls of ``oq1_submitGraph`` and released when all is
+        there.
+        When this process dies in between, or a reply is lost, submit again under the same id: that completes what is
+        missing. Workers of the flow's queue remove what nobody completes.
 
         Args:
             dag: The graph.
             flow_id: The submission's id, without dots; default a new one. Submitting again under the same id joins
                 the flow that is there.
+            carrier: How the calls reach the server, ``transaction`` or ``packed``; default the producer's.
 
         Returns:
             The flow, under way.
 
         Raises:
-            FlowError: The server only has glide-mq's library, which cannot run the graph.
+            FlowError: The server only has glide-mq's library, which cannot run the graph; or a transaction cannot carry
+                it, because a cluster keeps its queues on several servers.
             InvalidNameError: An id or prefix is one the wire cannot carry.
             PayloadError: A node's data is not JSON, or too large.
             StateError: The id stands for a flow with another graph.
@@ -79,8 +89,10 @@ class AsyncFlowProducer(AsyncClient):
         """
         if not isinstance(dag, Dag):
             raise FlowError(f"`dag` must be a Dag, got {dag!r}; pass Dag(name, nodes).")
-        (flow,) = await self.submit_bulk([dag], flow_ids=None if flow_id is None else [flow_id])
-        return flow
+        plan = compile(dag, _new_id(dag) if flow_id is None else flow_id, prefix=self.prefix, finish=with_headers)
+        carrier = _check_carrier(carrier) or self._carrier
+        (done,) = await self._launch([plan], carrier or plan.carrier, is_fresh=flow_id is None)
+        return AsyncFlow(self._channel, plan, done.cursors, is_new=done.is_new)
 
     async def submit_bulk(self, dags: Sequence[Dag], *, flow_ids: Sequence[str] | None = None) -> list[AsyncFlow]:
         """Submit many graphs, about 100 to a trip. Each is a flow of its own, as :meth:`submit` describes it.
@@ -108,43 +120,79 @@ class AsyncFlowProducer(AsyncClient):
             raise UsageError("Two graphs are given one id, which stands for one submission; give each its own.")
         launched: list[Launch] = []
         for portion in chunks(plans, _FLOWS_PER_TRIP):
-            launched += await self._launch(portion, is_fresh=flow_ids is None)
+            launched += await self._launch(portion, self._carrier or "packed", is_fresh=flow_ids is None)
         return [
             AsyncFlow(self._channel, plan, done.cursors, is_new=done.is_new)
             for plan, done in zip(plans, launched, strict=True)
         ]
 
-    async def _launch(self, plans: Sequence[FlowPlan], *, is_fresh: bool) -> list[Launch]:
-        if self._library != "glidemq":
+    async def _launch(self, plans: Sequence[FlowPlan], carrier: Carrier, *, is_fresh: bool) -> list[Launch]:
+        if carrier == "packed":
             exchanges = [launch(plan, now_ms(), is_fresh=is_fresh) for plan in plans]
             try:
                 return await self._channel.follow(together(exchanges))
             except ServerError as error:
-                if self._library is not None or not is_missing_function(str(error)):
+                if self._carrier == "packed" or not is_missing_function(str(error)):
                     raise
-        return [await self._launch_frozen(plan) for plan in plans]
+        return [await self._launch_in_transaction(plan, is_fresh=is_fresh) for plan in plans]
 
-    async def _launch_frozen(self, plan: FlowPlan) -> Launch:
-        """Submit by glide-mq's library: all in one transaction."""
-        planned = list(plan.planned(now_ms()))
-        if not plan.is_single_slot and (await self._channel.connection()).is_cluster:
+    async def _launch_in_transaction(self, plan: FlowPlan, *, is_fresh: bool) -> Launch:
+        """Send a plan's calls as one transaction, unless the flow is there."""
+        if len(plan.queues) > 1 and (await self._channel.connection()).is_cluster:
             raise FlowError(
-                f"Flow {plan.dag.name!r} has nodes in several queues, and no server of a cluster holds them all, so "
-                "glide-mq's library cannot submit it in one transaction; put its nodes in one queue."
+                f"Flow {plan.dag.name!r} has several queues, and no server of a cluster holds them all, so one "
+                "transaction cannot carry it; put its nodes in one queue, or pass `carrier='packed'`."
             )
+        if needs_our_library(plan.dag):
+            await self._require_our_library(plan)
+        look = read_submission(plan.keys, plan.flow_id)
+        if is_fresh or (await self._channel.look(look)).record is None:
+            try:
+                return await self._send_transaction(plan)
+            except TransportError as error:
+                # Sent again blindly, it could create jobs again that ran and were removed meanwhile.
+                if not error.maybe_applied or (await self._channel.look(look)).record is None:
+                    raise
+        return await self._channel.follow(launch(plan, now_ms(), is_fresh=False))
+
+    async def _send_transaction(self, plan: FlowPlan) -> Launch:
+        """Send a transaction; when a call of it is refused, remove what the others left."""
+        try:
+            return await self._send_once(plan)
+        except ServerError as error:
+            # This also loads the functions, should the server have lost them.
+            with suppress(ServerError):
+                await self._channel.follow(control.remove(StoredFlow.planned(plan), now_ms()))
+            if not is_missing_function(str(error)):
+                raise
+        return await self._send_once(plan)
+
+    async def _send_once(self, plan: FlowPlan) -> Launch:
+        planned = plan.transaction(now_ms())
         newest = [event_log.last_event_id(keys) for keys in plan.queues]
         # The cursors belong to the transaction, so that no event of the flow can come before them.
-        replies = await self._channel.pipeline(
-            [*(operation.call for operation in newest), *(each.call for each in planned)], atomic=True, repeatable=True
-        )
+        calls = [*(operation.call for operation in newest), *(each.call for each in planned)]
+        replies = await self._channel.pipeline(calls, atomic=True)
         cursors = {
             keys: operation.read(reply) for keys, operation, reply in zip(plan.queues, newest, replies, strict=False)
         }
         old = [
             additions.read_node_reply(each.node, each.call, reply)
             for each, reply in zip(planned, replies[len(newest) :], strict=True)
+            if each.call.name in _CREATING
         ]
         return Launch(cursors, is_new=not any(old))
+
+    async def _require_our_library(self, plan: FlowPlan) -> None:
+        """Refuse a graph that needs more than glide-mq's library on a server that has nothing else."""
+        if self._has_our_library:
+            return
+        (reply,) = await self._channel.pipeline([oq1.version()], repeatable=True)
+        if isinstance(reply, ServerError):
+            if is_missing_function(str(reply)):
+                plan.planned(now_ms())  # says what of the graph is beyond that library
+            raise reply
+        self._has_our_library = True
 
     async def tree(self, queue: str, flow_id: str) -> list[FlowNode]:
         """The nodes of a flow as they stand, dependencies before dependents; of any submission, by anybody.
@@ -170,6 +218,15 @@ class AsyncFlowProducer(AsyncClient):
         wanted = [(QueueKeys(name, self.prefix), job_id) for name, job_id in graph]
         records = await self._channel.follow(job_records.jobs(wanted, TREE_FIELDS))
         return found_nodes(flow_id, graph, dict(zip(graph, records, strict=True)))
+
+
+_CREATING = ("glidemq_addJob", "glidemq_addFlow", "glidemq_registerParent")
+
+
+def _check_carrier(carrier: Carrier | None) -> Carrier | None:
+    if carrier is not None and carrier not in CARRIERS:
+        raise UsageError(f"`carrier` must be 'transaction' or 'packed', got {carrier!r}; or leave it out.")
+    return carrier
 
 
 def _new_id(dag: Dag) -> str:
