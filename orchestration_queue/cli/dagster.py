@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 import os
 import sys
@@ -16,6 +17,7 @@ from orchestration_queue.cli.worker import log_to_stderr
 from orchestration_queue.errors import UsageError
 from orchestration_queue.options import WorkerOptions
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
+from orchestration_queue.server import parse_url
 from orchestration_queue.worker import run_workers
 
 __all__ = ["app"]
@@ -109,6 +111,55 @@ def work(
     if told_twice:
         logging.shutdown()
         sys.exit(1)
+
+
+_OQ = (sys.executable, "-c", "from orchestration_queue.cli.main import main; main()")
+
+
+@app.command("dev")
+def develop_locally(
+    module: Annotated[
+        list[str] | None, typer.Option("--module", "-m", help="A module with definitions; may be repeated.")
+    ] = None,
+    file: Annotated[
+        list[str] | None, typer.Option("--file", "-f", help="A Python file with definitions; may be repeated.")
+    ] = None,
+    workspace: Annotated[
+        list[str] | None, typer.Option("--workspace", "-w", help="A workspace.yaml; may be repeated.")
+    ] = None,
+    queue: Annotated[list[str] | None, typer.Option("--queue", "-q", help="A queue of steps; may be repeated.")] = None,
+    concurrency: Annotated[int, typer.Option(envvar="OQ_CONCURRENCY", help="Steps at a time on each queue.")] = 4,
+    host: Annotated[str, typer.Option("--host", "-h", help="The webserver's address.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", "-p", help="The webserver's port.")] = 3000,
+    log_level: Annotated[str, typer.Option(envvar="OQ_LOG_LEVEL", help="debug, info, warning or error.")] = "info",
+    url: Url = None,
+    prefix: Prefix = DEFAULT_PREFIX,
+) -> None:
+    """Run `dagster dev` with workers for its steps beside it, and an embedded server unless OQ_URL names another."""
+    log_to_stderr(log_level)
+    code = [
+        argument
+        for option, names in (("-m", module), ("-f", file), ("-w", workspace))
+        for name in names or ()
+        for argument in (option, name)
+    ]
+    if not code:
+        raise UsageError("No code to load; name a module with -m, a file with -f, or a workspace with -w.")
+    if importlib.util.find_spec("dagster") is None or importlib.util.find_spec("dagster_webserver") is None:
+        raise UsageError(
+            "`oq dagster dev` needs Dagster and its webserver, and one is not installed; "
+            "run `pip install 'orchestration-queue[dagster,embedded]' dagster-webserver`."
+        )
+    from orchestration_queue.dagster.develop import develop
+
+    worker = (*_OQ, "dagster", "worker", *code, "--concurrency", str(concurrency), "--drain", "5", "--prefix", prefix)
+    sys.exit(
+        develop(
+            parse_url(url),
+            (sys.executable, "-m", "dagster", "dev", *code, "--host", host, "--port", str(port)),
+            [(*worker, "--queue", name) for name in queue or ("dagster",)],
+        )
+    )
 
 
 @app.command("daemon", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})

@@ -1,0 +1,117 @@
+"""Dagster's development server with workers beside it, for ``oq dagster dev``. It needs no Dagster itself."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from orchestration_queue.server import Connection, ServerUrl
+
+__all__ = ["develop", "find_home"]
+
+log = logging.getLogger("orchestration_queue.dagster")
+
+_POLL_S = 0.2
+_RESTART_S = 3.0
+"""The pause before a worker starts again whose code could not be loaded: somebody is editing it."""
+_END_S = 20.0
+"""How long Dagster and the workers may take to end before they are killed."""
+
+
+def find_home(directory: Path) -> Path:
+    """Return the DAGSTER_HOME of a project without one: where its ``dagster.yaml`` is, else a directory in ``.oq``."""
+    home = directory if (directory / "dagster.yaml").exists() else directory / ".oq" / "dagster"
+    home.mkdir(parents=True, exist_ok=True)
+    return home
+
+
+def develop(server: ServerUrl, dagster: Sequence[str], workers: Sequence[Sequence[str]]) -> int:
+    """Run ``dagster dev`` and workers until SIGINT or SIGTERM, or until ``dagster dev`` ends.
+
+    Args:
+        server: The queue's server. An embedded one is started, and kept until the end.
+        dagster: The command that runs ``dagster dev``.
+        workers: The commands that run workers.
+
+    Returns:
+        The exit code of ``dagster dev``; 0 when it was stopped.
+
+    Raises:
+        TransportError: The server cannot be reached.
+    """
+    os.environ.setdefault("DAGSTER_HOME", str(find_home(Path.cwd())))
+    if server.kind == "embedded":
+        os.environ["OQ_URL"] = f"embedded://{server.path}"
+    must_stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: must_stop.set())
+    with Connection.open(server):
+        children = [_Child(command) for command in (dagster, *workers)]
+        try:
+            return _watch(children, must_stop)
+        finally:
+            for child in children:
+                child.ask_to_end()
+            deadline = time.monotonic() + _END_S
+            for child in children:
+                child.end(deadline)
+
+
+def _watch(children: Sequence[_Child], must_stop: threading.Event) -> int:
+    server, *workers = children
+    while not must_stop.wait(_POLL_S):
+        if (code := server.exit_code) is not None:
+            return code
+        for worker in workers:
+            worker.restart_if_ended()
+    return 0
+
+
+class _Child:
+    """A command that runs beside this process, in a group of its own.
+
+    Args:
+        command: The program and its arguments.
+    """
+
+    def __init__(self, command: Sequence[str]) -> None:
+        self._command = command
+        self._process = self._start()
+        self._ended_at: float | None = None
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(self._command, start_new_session=True)
+
+    @property
+    def exit_code(self) -> int | None:
+        return self._process.poll()
+
+    def restart_if_ended(self) -> None:
+        """Start it again some seconds after it has ended."""
+        now = time.monotonic()
+        if self.exit_code is None:
+            return
+        if self._ended_at is None:
+            log.warning("The worker ended with code %s; it starts again in %g s.", self.exit_code, _RESTART_S)
+            self._ended_at = now
+        elif now - self._ended_at >= _RESTART_S:
+            self._process, self._ended_at = self._start(), None
+
+    def ask_to_end(self) -> None:
+        if self.exit_code is None:
+            self._process.send_signal(signal.SIGINT)
+
+    def end(self, deadline: float) -> None:
+        """Wait until it has ended, and kill what is left of it."""
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(max(0.0, deadline - time.monotonic()))
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
