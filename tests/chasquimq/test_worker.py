@@ -22,6 +22,7 @@ from orchestration_queue.dialects.chasquimq.envelope import Envelope, RetryOverr
 from orchestration_queue.dialects.chasquimq.keys import ChasquiKeys
 from orchestration_queue.dialects.chasquimq.packing import pack
 from orchestration_queue.errors import UnrecoverableError, UsageError
+from orchestration_queue.tasks import Depends, Tasks
 from tests.chasquimq.vectors import VECTORS
 from tests.chasquimq.working import is_settled, working
 from tests.waiting import wait_until
@@ -346,6 +347,29 @@ async def test_jobs_that_do_not_end_in_time_are_left_to_others(
     async with working(queue.name, endless, server_url, shutdown_timeout=timedelta(0)):
         await asyncio.wait_for(started.wait(), 60)
     assert server.xpending(keys.stream, "default")["pending"] == 1
+
+
+async def test_tasks_serve_a_queue(queue: AsyncChasquiQueue, server: Any, keys: ChasquiKeys, server_url: str) -> None:
+    tasks = Tasks()
+
+    def factor() -> int:
+        return 10
+
+    @tasks.task
+    def total(a: int, b: int, factor: int = Depends(factor)) -> int:
+        return (a + b) * factor
+
+    @tasks.task
+    async def size(raw: bytes) -> int:
+        return len(raw)
+
+    jobs = [await queue.add("total", {"a": 1, "b": 2}), await queue.add("size", {"raw": b"\x00\xff"})]
+    await queue.add("unknown")
+    await queue.add("total", {"a": "x"})
+    async with working(queue.name, tasks, server_url, store_results=True):
+        await wait_until(lambda: is_settled(server, keys), "all jobs to end")
+    assert await queue.find_results([job.id for job in jobs]) == [30, 2]
+    assert [letter.reason for letter in await queue.dead_letters()] == ["unrecoverable"] * 2
 
 
 async def test_a_stop_from_another_thread_ends_the_worker(server: Any, server_url: str, queue_name: str) -> None:

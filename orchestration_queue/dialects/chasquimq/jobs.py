@@ -22,6 +22,7 @@ from orchestration_queue.dialects.chasquimq.ulid import ulid
 from orchestration_queue.errors import InvalidOptionError, ServerError
 from orchestration_queue.protocol.call import Call, Reply
 from orchestration_queue.protocol.functions import chasquimq as functions
+from orchestration_queue.protocol.record import JobRecord
 
 __all__ = ["MAX_LENGTH", "ChasquiJob", "NewChasquiJob", "PreparedJob", "prepare_job", "publish_call"]
 
@@ -75,6 +76,11 @@ class ChasquiJob:
     attempt: int
     created_at: datetime
     is_new: bool = True
+
+    @property
+    def record(self) -> JobRecord:
+        """The job as :class:`orchestration_queue.tasks.Tasks` reads it: without JSON, so tasks read `data`."""
+        return JobRecord(self.id, {"name": self.name, "data": ""})
 
     @classmethod
     def read(cls, queue: str, name: str, envelope: Envelope) -> ChasquiJob:

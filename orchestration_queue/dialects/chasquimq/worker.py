@@ -43,7 +43,7 @@ _FAREWELL_S = 2.0
 
 @runtime_checkable
 class ChasquiRouter(Protocol):
-    """Finds the handler for a job's name."""
+    """Finds the handler for a job's name; :class:`orchestration_queue.tasks.Tasks` is one."""
 
     def handler(self, name: str) -> Callable[[Any], Any]:
         """Return the handler for jobs of this name; raise UnrecoverableError when there is none."""
@@ -88,6 +88,7 @@ class ChasquiWorker:
             raise UsageError(f"`options` must be ChasquiWorkerOptions, got {options!r}.")
         self.id = f"c-{uuid.uuid4()}"
         self._keys = ChasquiKeys(queue)
+        self._lifespan = getattr(handler, "lifespan", None)
         self._find = handler.handler if isinstance(handler, ChasquiRouter) else lambda _name: handler
         self._url = url if url is None else parse_url(url)
         self._options = options or ChasquiWorkerOptions()
@@ -139,6 +140,8 @@ class ChasquiWorker:
         stack.push_async_callback(calls.aclose)
         waits = await calls.duplicate()
         stack.push_async_callback(waits.aclose)
+        if self._lifespan is not None:
+            await stack.enter_async_context(self._lifespan())
         reader = Reader(calls, waits, keys, self.id, options)
         await reader.create_group()
         self._executor = ThreadPoolExecutor(options.concurrency, thread_name_prefix="oq-chasqui")
