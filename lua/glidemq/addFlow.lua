@@ -22,7 +22,7 @@
 --- @arg   data                 text         its payload
 --- @arg   opts                 json         its options; ordering, cost, ttl and lifo are read from here
 --- @arg   delay_ms             int =0       how long it waits before it is ready
---- @arg   priority             int =0       0 stands outside the order; otherwise lower runs first
+--- @arg   priority             int =0       0 is outside the order; otherwise lower runs first
 --- @arg   max_attempts         int =0       attempts allowed; 0 means one
 --- @arg   queue_prefix         text         its queue's key prefix, `prefix:{queue}`
 --- @arg   parent_queue         text         name of the parent's queue

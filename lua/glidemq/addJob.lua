@@ -11,7 +11,7 @@
 --- @arg   opts                 json         the caller's options, stored verbatim
 --- @arg   timestamp_ms         int          when it was created, epoch ms
 --- @arg   delay_ms             int =0       how long it waits before it is ready
---- @arg   priority             int =0       0 stands outside the order; otherwise lower runs first
+--- @arg   priority             int =0       0 is outside the order; otherwise lower runs first
 --- @arg   parent_id            text =       id of the job that waits for it
 --- @arg   max_attempts         int =0       attempts allowed; 0 means one
 --- @arg   ordering_key         text =       group it belongs to; empty for none
@@ -21,7 +21,7 @@
 --- @arg   tb_capacity          int =0       size of the group's token bucket, millitokens; 0 for none
 --- @arg   tb_refill_rate       int =0       millitokens per second that flow in
 --- @arg   cost                 int =0       millitokens the job takes; 0 means 1000
---- @arg   ttl_ms               int =0       how long after creation it may still start; 0 for ever
+--- @arg   ttl_ms               int =0       how long after creation it may still start; 0 forever
 --- @arg   custom_id            text =       the caller's id; empty for an automatic one
 --- @arg   lifo                 flag =0      put it on the LIFO list
 --- @arg   parent_queue         text =       name of the parent's queue

@@ -1,4 +1,4 @@
---- Complete one job: record its result, free its group slot, tell the jobs that wait for it.
+--- Complete one job: record its result, free its group slot, notify the jobs that wait for it.
 --- @queue   job!
 --- @key   stream               stream       ready jobs
 --- @key   completed            zset         completed jobs by time

@@ -1,4 +1,4 @@
---- Set an active job aside until a given time, without counting an attempt.
+--- Defer an active job until a given time, without counting an attempt.
 --- @queue   job
 --- @key   job                  hash         the job
 --- @key   stream               stream       ready jobs

@@ -1,4 +1,4 @@
---- Take stream jobs back from workers that fell silent: ready again, or failed when it happened too often.
+--- Take stalled stream jobs back: ready again, or failed when it happened too often.
 --- @queue   stream
 --- @key   stream               stream       ready jobs
 --- @key   events               stream       lifecycle events
@@ -10,7 +10,7 @@
 --- @arg   failed_key           text         ignored: the key of failed jobs, which follows from the stream's
 --- @arg   broadcast            flag =0      leave entries on the stream
 --- @arg   lock_duration_ms     int =0       silence forgiven when the job names none; 0 means min_idle_ms
---- @returns int entries looked at
+--- @returns int entries inspected
 --- @cost    O(P) for P idle entries, at most 10000
 
 local reclaim = require("reclaim")

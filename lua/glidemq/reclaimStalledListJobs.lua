@@ -1,4 +1,4 @@
---- Take list jobs back from workers that fell silent: ready again, or failed when it happened too often.
+--- Take stalled list jobs back: ready again, or failed when it happened too often.
 --- @queue   stream
 --- @key   stream               stream       ready jobs
 --- @key   events               stream       lifecycle events

@@ -8,7 +8,7 @@
 --- @key   events               stream       lifecycle events
 --- @key   log                  list         the job's log lines
 --- @arg   job_id               text         the job
---- @returns int 1, or 0 when there is none
+--- @returns int 1, or 0 when it does not exist
 --- @cost    O(log N); O(N) for a job waiting on a list
 
 local events = require("events")

@@ -9,7 +9,7 @@
 --- @arg   group                text         consumer group of the entry
 --- @arg   now_ms               int          epoch ms
 --- @arg   reason               text =       why
---- @arg   timeout_ms           int =0       fail it when no signal came in this time; 0 waits for ever
+--- @arg   timeout_ms           int =0       fail it when no signal came in this time; 0 waits forever
 --- @arg   broadcast            flag =0      leave the entry on the stream
 --- @returns text `ok`, `error:not_found` or `error:not_active`
 --- @cost    O(log N)

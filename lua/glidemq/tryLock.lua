@@ -1,4 +1,4 @@
---- Take a lock unless somebody holds it.
+--- Take a lock unless another owner holds it.
 --- @key   lock                 string       the lock
 --- @arg   token                text         names this holder
 --- @arg   ttl_ms               int =1000    the lock falls free after this

@@ -11,7 +11,7 @@ local activation = {}
 
 local STAMPED = { "state", "processedOn", "lastActive" }
 
---- Take a job that did not become active off whoever fetched it. The caller keeps the list count.
+--- Take a job that did not become active off the worker that fetched it. The caller keeps the list count.
 local function put_down(queue, job_id, entry)
   if entry.id == "" then
     lists.forget(queue, job_id)
@@ -59,7 +59,7 @@ end
 
 --- Activate one job. `entry` has `id` (empty from a list), `group` and `broadcast`, and may have `consumer`, who takes it;
 --- with `unfinished` a job that has ended is as good as gone.
---- @return the flat record; or nil and why not: empty (no such job), `REVOKED`, `EXPIRED` or a verdict of the gates
+--- @return the flat record; or nil and why not: empty (no such job), `REVOKED`, `EXPIRED` or a verdict of admission
 function activation.try(queue, job_id, entry, now, skip_events)
   local key = queue .. "job:" .. job_id
   local flat = redis.pcall("HGETALL", key)

@@ -1,4 +1,4 @@
---- What a job of a group passes before it is activated: its turn, a free slot, tokens, the rate window.
+--- Admission of a grouped job: its turn, a free slot, tokens, the rate window.
 
 local groups = require("groups")
 local record = require("record")

@@ -57,7 +57,7 @@ local function fields_of(job_id, job, sequence, state)
   return fields
 end
 
---- Write a job whose id is taken. With a `state` it gets no place: somebody else releases it.
+--- Write a job whose id is taken. With a `state` it gets no place: another call releases it.
 function creation.write(queue, job_id, job, state)
   local sequence = job.ordering_key ~= "" and membership.join(queue, job) or nil
   state = state or placement.new(queue, job_id, job)

@@ -1,4 +1,4 @@
---- Deduplication: one job stands in for others of the same deduplication id.
+--- Deduplication: one job represents all of the same deduplication id.
 
 local events = require("events")
 local purge = require("purge")

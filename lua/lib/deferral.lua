@@ -1,4 +1,4 @@
---- Sets an active job aside, to go on later: at a time, when its children have completed, or when it is signalled.
+--- Defers an active job, to go on later: at a time, when its children have completed, or when it is signalled.
 --- The caller takes it off its worker.
 
 local active = require("active")
@@ -10,7 +10,7 @@ local deferral = {}
 
 local NO_DEADLINE = 9999999999999
 
---- Set a job aside until a time, without counting an attempt. Unless empty, `new_data` replaces its payload.
+--- Defer a job until a time, without counting an attempt. Unless empty, `new_data` replaces its payload.
 function deferral.until_due(queue, job_id, job, due, now, new_data)
   local key, delay = queue .. "job:" .. job_id, math.max(due - now, 0)
   placement.later(queue, job_id, job, now + delay)
@@ -35,7 +35,7 @@ function deferral.for_children(queue, job_id, job, now)
   return true
 end
 
---- Suspend a job until it is signalled, at most `timeout` ms; 0 is for ever.
+--- Suspend a job until it is signalled, at most `timeout` ms; 0 is forever.
 function deferral.for_signal(queue, job_id, job, now, reason, timeout)
   local key = queue .. "job:" .. job_id
   redis.call("HSET", key, "state", "suspended", "suspendedAt", now)

@@ -41,7 +41,7 @@ local function pending(queue, group)
   return held
 end
 
---- Remove the jobs of all entries that nobody holds; returns how many.
+--- Remove the jobs of all entries that no consumer holds; returns how many.
 function draining.stream(queue, group, limit)
   local held = pending(queue, group)
   local entry_ids, job_ids = {}, {}

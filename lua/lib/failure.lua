@@ -26,7 +26,7 @@ function failure.record(queue, job_id, reason, now, ...)
   end
 end
 
---- Tell of a failure, and count it.
+--- Emit the event of a failure, and count it.
 function failure.announce(queue, job_id, reason, now, processed_on, skip_events)
   if not skip_events then
     events.emit(queue, "failed", job_id, "failedReason", reason)

@@ -20,7 +20,7 @@ local function activated(completed_id, job_id, entry_id, flat)
   return reply
 end
 
---- A job withdrawn before it reached the list has failed already; one retried since then fails now.
+--- A job cancelled before it reached the list has failed already; one retried since then fails now.
 local function drop_revoked(queue, job_id, now)
   local job = record.load(queue, job_id)
   if job and job.state == "waiting" then

@@ -18,7 +18,7 @@ function flows.resume(queue, job_id, name)
   events.emit(queue, "active", job_id)
 end
 
---- Tell a parent that the child `member` has completed. A parent that is gone stays gone. `decide()` is called where
+--- Notify a parent that the child `member` has completed. A parent that is gone stays gone. `decide()` is called where
 --- that does not release it, but it has a rule of its own.
 function flows.notify(queue, parent_id, member, decide)
   local key = queue .. "job:" .. parent_id
@@ -49,7 +49,7 @@ function flows.each_registered(queue, job_id, visit)
   end
 end
 
---- Tell all further parents in the child's own queue; those elsewhere are on other slots.
+--- Notify all further parents in the child's own queue; those elsewhere are on other slots.
 function flows.notify_registered(queue, job_id)
   flows.each_registered(queue, job_id, function(parent_queue, parent_id)
     if parent_queue == queue then

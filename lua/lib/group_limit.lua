@@ -7,7 +7,7 @@ local record = require("record")
 
 local group_limit = { REASON = "group rate limited" }
 
---- Where a held job stands among the parked: before all others in its sequence, or behind them.
+--- The rank of a held job among the parked: before all others in its sequence, or behind them.
 local function score_of(queue, name, job_id, job, position)
   local seq = record.sequence(job)
   if position ~= "back" then

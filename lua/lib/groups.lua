@@ -1,4 +1,4 @@
---- State of one group: its limits, its slots, its sequence, and the jobs parked before its gates.
+--- State of one group: its limits, its slots, its sequence, and the jobs parked until admission.
 
 local tokens = require("tokens")
 
@@ -94,13 +94,13 @@ function groups.advance(queue, name, group)
   return true
 end
 
---- Park a job before the gates.
+--- Park a job until admission.
 function groups.park(queue, name, job_id, score)
   redis.call("ZADD", groups.parked_key(queue, name), score, job_id)
   redis.call("HSET", queue .. "job:" .. job_id, "state", "group-waiting")
 end
 
---- Where a job stands among the parked.
+--- The rank of a job among the parked.
 function groups.park_score(job_id, job)
   local seq = tonumber(job.orderingSeq) or 0
   return seq > 0 and seq or tonumber(job_id) or tonumber(job.timestamp) or 0
@@ -111,7 +111,7 @@ function groups.hold_until(queue, name, due)
   redis.call("ZADD", queue .. "ratelimited", due, name)
 end
 
---- Have the group looked at by the next promotion, unless it is being held back.
+--- Have the next promotion check the group, unless it is being held back.
 function groups.wake_soon(queue, name)
   redis.call("ZADD", queue .. "ratelimited", "NX", 0, name)
 end

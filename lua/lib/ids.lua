@@ -5,7 +5,7 @@ local chunks = require("chunks")
 local ids = {}
 
 local MOST_COLLISIONS = 1000
--- Above this a double, and so this library, cannot tell neighbours apart.
+-- Above this a double, and so this library, cannot tell neighbors apart.
 local LARGEST = 2 ^ 53 - 1
 
 function ids.exists(queue, job_id)

@@ -36,7 +36,7 @@ function lists.taken(queue, job_ids)
   return job_ids
 end
 
---- Pop up to `count` jobs, from the LIFO list only when nobody has priority.
+--- Pop up to `count` jobs, from the LIFO list only when no job has priority.
 function lists.pop(queue, count)
   local popped = redis.call("LMPOP", 2, queue .. "priority", queue .. "lifo", "RIGHT", "COUNT", count)
   return popped and popped[2] or {}
@@ -79,7 +79,7 @@ function lists.leave_all(queue, job_ids)
   end
 end
 
---- One job is in no worker's hands any more. Whoever removed a job that is gone has counted it out already, unless
+--- No worker holds the job any more. The call that removed a job that is gone has counted it out already, unless
 --- the index still has it.
 function lists.leave(queue, job_id, is_gone)
   local indexed = redis.call("ZREM", index_key(queue), job_id) == 1
@@ -96,7 +96,7 @@ function lists.holds(job)
   return job.lifo == "1" or record.priority(job) > 0
 end
 
---- Find active list jobs by looking at every key of the queue; false when there are too many keys.
+--- Find active list jobs by scanning every key of the queue; false when there are too many keys.
 local function scan(queue, visit)
   local prefix = queue .. "job:"
   local pattern = prefix:gsub("[%*%?%[%]%^\\]", "\\%0") .. "*"

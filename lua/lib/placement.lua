@@ -50,7 +50,7 @@ function placement.ready(queue, job_id, job, ...)
   end
 end
 
---- Set a job aside until a time.
+--- Defer a job until a time.
 function placement.later(queue, member, job, due)
   scheduled.add(queue, member, record.priority(job), due)
 end

@@ -1,6 +1,6 @@
---- Takes jobs back from workers that fell silent. `sweep` has now_ms, min_idle_ms, lock_duration_ms, most_stalls,
---- and for the stream also group and broadcast. It may have `limit`, how many entries to look at and list jobs to take
---- back, and `tell(job_id, job, has_failed)`, called for each job that is ready again or failed by a stall too many.
+--- Takes stalled jobs back. `sweep` has now_ms, min_idle_ms, lock_duration_ms, most_stalls,
+--- and for the stream also group and broadcast. It may have `limit`, how many entries to inspect and list jobs to take
+--- back, and `notify(job_id, job, has_failed)`, called for each job that is ready again or failed by a stall too many.
 
 local failure = require("failure")
 local lists = require("lists")
@@ -14,13 +14,13 @@ local reclaim = {}
 
 local MOST_PAGES, PAGE = 100, 100
 
-local function tell(sweep, job_id, job, has_failed)
-  if sweep.tell then
-    sweep.tell(job_id, job, has_failed)
+local function notify(sweep, job_id, job, has_failed)
+  if sweep.notify then
+    sweep.notify(job_id, job, has_failed)
   end
 end
 
---- Look at one idle entry: drop it, leave it, or run its job again. Returns whether it was left.
+--- Inspect one idle entry: drop it, leave it, or run its job again. Returns whether it was left.
 local function entry(queue, entry_id, job_id, sweep)
   local now = sweep.now_ms
   local job = job_id and record.load(queue, job_id)
@@ -38,7 +38,7 @@ local function entry(queue, entry_id, job_id, sweep)
       stalled.reset(queue, job_id, job, now)
       stream.push(queue, job_id, job.name)
     end
-    tell(sweep, job_id, job, failed)
+    notify(sweep, job_id, job, failed)
   end
   stream.settle(queue, sweep.group, entry_id, sweep.broadcast)
   return false
@@ -53,7 +53,7 @@ local function owners(key, cursor, count, sweep)
   return owner
 end
 
---- Claim a page of idle entries and look at each. What is still worked on goes back into the hands it was in: a worker
+--- Claim a page of idle entries and inspect each. What is still worked on goes back into the hands it was in: a worker
 --- takes what it finds in its own for lost, and starts it. Returns the next cursor, and how many were seen.
 local function look_at_page(queue, key, consumer, cursor, count, sweep)
   local owner = owners(key, cursor, count, sweep)
@@ -72,7 +72,7 @@ local function look_at_page(queue, key, consumer, cursor, count, sweep)
   return page[1], seen
 end
 
---- Look at entries idle for too long, page by page; returns how many, and whether there may be more.
+--- Inspect entries idle for too long, page by page; returns how many, and whether there may be more.
 function reclaim.entries(queue, consumer, sweep)
   local key, cursor, seen = queue .. "stream", "0-0", 0
   if not redis.call("XPENDING", key, sweep.group, "IDLE", sweep.min_idle_ms, "-", "+", 1)[1] then
@@ -90,7 +90,7 @@ function reclaim.entries(queue, consumer, sweep)
   return seen, cursor ~= "0-0"
 end
 
---- Look at one active list job; returns whether it was taken back.
+--- Inspect one active list job; returns whether it was taken back.
 local function list_job(queue, found, sweep)
   local job_id, job, now = found.id, found.job, sweep.now_ms
   if not job.lastActive or not stalled.is_silent(queue, job_id, job, sweep) then
@@ -107,17 +107,17 @@ local function list_job(queue, found, sweep)
     stalled.reset(queue, job_id, job, now)
     placement.ready(queue, job_id, job)
   end
-  tell(sweep, job_id, job, failed)
+  notify(sweep, job_id, job, failed)
   return true
 end
 
---- Look at one job that was popped, but is not active; returns whether it was taken back.
+--- Inspect one job that was popped, but is not active; returns whether it was taken back.
 local function taken_job(queue, found, sweep)
   if found.is_new then
     lists.seen_taken(queue, found.id, sweep.now_ms)
   elseif stalled.has_passed(found.since, sweep) then
     placement.back(queue, found.id, found.job)
-    tell(sweep, found.id, found.job, false)
+    notify(sweep, found.id, found.job, false)
     return true
   end
   return false

@@ -22,7 +22,7 @@ function release.reject(queue, job_id, now, processed_on, skip_events)
   failure.announce(queue, job_id, COST_REASON, now, processed_on, skip_events)
 end
 
---- Drop a parked job that will not run, so that its sequence number holds nobody up.
+--- Drop a parked job that will not run, so that its sequence number blocks no other job.
 local function drop(queue, name, group, seq)
   if group.next_seq > 0 and seq >= group.next_seq then
     groups.skip(queue, name, seq)
@@ -169,7 +169,7 @@ function release.forfeit(queue, job, now)
   local group = groups.load(queue, name)
   if seq >= group.next_seq then
     drop(queue, name, group, seq)
-    -- Only those whose turn this makes it are woken; nobody may be parked, and then the gates advance later.
+    -- Only those whose turn this makes it are woken; when none is parked, admission advances the turn later.
     if redis.call("EXISTS", groups.parked_key(queue, name)) == 1 and groups.advance(queue, name, group) then
       release.promote(queue, name, group, now)
     end
@@ -188,7 +188,7 @@ function release.expire(queue, job_id, job, now)
   release.forfeit(queue, job, now)
 end
 
---- Fail a job that was withdrawn before it started.
+--- Fail a job that was cancelled before it started.
 function release.revoke(queue, job_id, job, now)
   failure.record(queue, job_id, "revoked", now, "failureKind", "cancelled")
   release.forfeit(queue, job, now)

@@ -86,7 +86,7 @@ function by_delay.delayed(queue, job_id, job, _, delay, now)
   end
 end
 
---- Apply the change that fits the job's state and tell of it; returns the reply.
+--- Apply the change that fits the job's state and emit its event; returns the reply.
 local function apply(changes, event, field, queue, job_id, group, value, now)
   local job = record.load(queue, job_id)
   if not job then

@@ -1,4 +1,4 @@
---- The one way in which a job is withdrawn.
+--- The one way in which a job is cancelled.
 
 local events = require("events")
 local lists = require("lists")

@@ -19,7 +19,7 @@ function scheduled.bound(band, due)
   return string.format("%.0f", band * SHIFT + due)
 end
 
---- Band and due time of the lowest member that is in no band below `band`; nil when there is none.
+--- Band and due time of the lowest member that is in no band below `band`; nil without such a member.
 function scheduled.first(key, band)
   local from = band and scheduled.bound(band, 0) or "-inf"
   local lowest = redis.call("ZRANGE", key, from, "+inf", "BYSCORE", "LIMIT", 0, 1, "WITHSCORES")

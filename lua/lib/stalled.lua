@@ -1,4 +1,4 @@
---- What happens to an active job whose worker fell silent.
+--- What happens to an active job whose lease ran out.
 
 local events = require("events")
 local failure = require("failure")

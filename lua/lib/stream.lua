@@ -132,7 +132,7 @@ function stream.withdraw(queue, group, job_id, thorough)
   return true
 end
 
---- Note that a cancelled job's entry was left behind. Whoever reads it drops it, as the job has ended.
+--- Note that a cancelled job's entry was left behind. The worker that reads it drops it, as the job has ended.
 function stream.note_stray(queue, job_id)
   redis.call("HSET", queue .. "job:" .. job_id, "strayEntry", 1)
 end

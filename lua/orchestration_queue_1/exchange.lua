@@ -1,4 +1,4 @@
---- Make one trip for a worker: settle what ended, return what shall not start, start what was delivered, take more.
+--- Serve one exchange of a worker: settle what ended, return what must not start, start what was delivered, take more.
 --- @queue   stream!
 --- @flags   allow-oom
 --- @key   stream               stream       ready jobs
@@ -18,7 +18,7 @@
 --- @arg   consumer             text         who takes jobs
 --- @arg   want                 int          jobs to start beyond the delivered ones; delayed and prioritized ones that are due too
 --- @arg   honor_pause         flag         start nothing while the queue is paused; deliveries go back
---- @arg   cluster              flag         keys of other queues may be on other servers: tell their jobs by notices
+--- @arg   cluster              flag         keys of other queues may be on other servers: notify their jobs by notices
 --- @arg   dead_letter          text         queue to which a letter goes about each job that fails for good; empty for none
 --- @arg   skip_events          flag         emit no `completed` event, nor a `failed` one of a job that costs too much
 --- @arg   skip_metrics         flag         count no completions
@@ -32,7 +32,7 @@
 --- @arg   taken_ms             int          its `processedOn`, as its activation wrote it
 --- @arg   stalled_count        int          its `stalledCount` at that time; 0 without one
 --- @arg   payload              text         `c` its result, as the serializer wrote it; `f` or `s` why; `d` its new payload, empty keeps it; `g` what becomes of it: `front` or `back` of its group, or `fail`
---- @arg   wait_ms              int          `f` how long before the retry; `d` epoch ms until which it waits, never before now; `s` how long at most, 0 for ever; `g` how long the group is held back
+--- @arg   wait_ms              int          `f` how long before the retry; `d` epoch ms until which it waits, never before now; `s` how long at most, 0 forever; `g` how long the group is held back
 --- @arg   max_attempts         int          `f` attempts allowed; 0 and 1 both mean no retry
 --- @arg   extend               flag         `g` a later end already set stays
 --- @arg   remove_mode          text         retention: `true`, `count`, `age_count`, or `0` to keep all
@@ -48,8 +48,8 @@
 --- @arg   entry_id             text         its stream entry
 --- @end     deliveries
 --- @returns array 1: a letter per settlement, `c` completed, `r` to be retried, `f` failed, `d` delayed, `w` waits for its children, `a` ready again, all its children having completed, `s` suspended, `g` parked with its group, `l` lease lost and nothing changed; 2: job id, entry id (empty from a list), [field, value, ...] per started job; 3: queue, dependent, member, outcome per job that waits for one that ended, to be told there through `oq1_propagate`; 4: why no more jobs were taken: `enough` (there may be more), `empty`, `full` (global concurrency), `paused`, or empty text when no more were wanted; 5: the dead letters that this call could not add, `[queue, id, name, data]` in JSON each, which the caller adds and then takes out of the sorted set `outbox`; 6: failed jobs whose dependents remain to be told through `oq1_propagate`
---- @error   the stream key does not end in `:stream`; or when a kind, an entry id, a retention mode or what becomes of a job is none
---- @cost    O(log N) per job, and O(1) per removed, notified or skipped job; it looks at most at 3 * want + 10 jobs, and changes at most 500 that wait for jobs that failed
+--- @error   the stream key does not end in `:stream`; or when a kind, an entry id, a retention mode or what becomes of a job is unknown
+--- @cost    O(log N) per job, and O(1) per removed, notified or skipped job; it inspects at most 3 * want + 10 jobs, and changes at most 500 that wait for jobs that failed
 
 local dispatch = require("dispatch")
 local exchange = require("exchange")

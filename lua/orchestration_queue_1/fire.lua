@@ -2,7 +2,7 @@
 --- @queue   id!
 --- @key   lock                 string       the schedulers' lock
 --- @key   schedulers           hash         entries by name
---- @key   schedulers_due       zset         when each is to be looked at
+--- @key   schedulers_due       zset         when each is due for evaluation
 --- @key   schedulers_looked    string       there while all of them need no look
 --- @key   id                   string       counter of automatic ids; must end in `:id`
 --- @key   stream               stream       ready jobs
@@ -11,7 +11,7 @@
 --- @key   events               stream       lifecycle events
 --- @arg   token                text         what the holder wrote into the lock
 --- @arg   now_ms               int          epoch ms
---- @arg   looked_ms            int          all entries were looked at, and need no such look for so long; 0 if not
+--- @arg   looked_ms            int          all entries were evaluated, and the next full evaluation is due after this time; 0 if not
 --- @arg   job_count            int #jobs    how many follow
 --- @arg   run_count            int #runs    how many follow, one per job
 --- @arg   update_count         int #updates how many follow
@@ -28,7 +28,7 @@
 --- @each    updates EntryUpdate: an entry to store
 --- @arg   name                 text         the scheduler
 --- @arg   entry                text         its entry; `drop` to drop it, empty to leave it
---- @arg   look_ms              int          when it is to be looked at
+--- @arg   look_ms              int          when it is due for evaluation
 --- @arg   held_entry           text =       likewise, if its run was held back; empty when it cannot be
 --- @arg   held_look_ms         int =0       likewise
 --- @end     updates

@@ -6,7 +6,7 @@
 --- @key   failed               zset         failed jobs by time
 --- @key   metrics_failed       hash         failures per minute
 --- @arg   name                 text         the group
---- @arg   seen_active          int          jobs of it that it counted as active when somebody looked
+--- @arg   seen_active          int          jobs of it that it counted as active when the caller read it
 --- @arg   seen_next_seq        int          whose turn it said it was
 --- @arg   active               int          jobs that were active in truth
 --- @arg   next_seq             int          whose turn it was in truth
@@ -18,7 +18,7 @@
 local groups = require("groups")
 local release = require("release")
 
--- Whoever looked read these two numbers first, then every job of the queue. A job that starts or ends in between
+-- The caller read these two numbers first, then every job of the queue. A job that starts or ends in between
 -- changes one of them: each start moves the turn, and each end, or a start out of turn, the count.
 
 local group = groups.load(queue, name)

@@ -1,4 +1,4 @@
---- Tell the jobs that wait for ended ones what became of these, and run or end each as its trigger rule says.
+--- Notify dependents of the outcomes of ended jobs, and run or end each as its trigger rule says.
 --- @queue   stream!
 --- @flags   allow-oom
 --- @key   stream               stream       ready jobs
@@ -31,7 +31,7 @@ local validate = require("validate")
 -- jobs that have ended by then. A job ruled by `always` runs as soon as it is told of anything, or is not made to wait.
 --
 -- Written are, on a job that waits, the fields `depdone:{member}` and `depsCompleted` of completions, `depend:{member}`,
--- `depsFailed` and `depsSkipped` of others; and where it shall not run, it fails with `outcome` beside its
+-- `depsFailed` and `depsSkipped` of others; and where it must not run, it fails with `outcome` beside its
 -- `failedReason`. Told again, in any order with glidemq_completeChild, nothing is counted or decided twice.
 
 validate.check_limit("propagate", limit)

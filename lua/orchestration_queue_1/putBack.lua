@@ -1,4 +1,4 @@
---- Put a job back that says it is ready, or will be, and is in no structure, so that nobody would ever find it.
+--- Put a job back that says it is ready, or will be, and is in no structure, so that no worker would ever find it.
 --- @queue   stream!
 --- @key   stream               stream       ready jobs
 --- @key   scheduled            zset         delayed and prioritized jobs
@@ -18,7 +18,7 @@ local record = require("record")
 local stream = require("stream")
 
 -- It becomes due at once: a set holds it only once, however often this is called, and promotion gives it its place.
--- Whoever took it from the stream or, with this library, from a list is seen in there. A worker of another library that
+-- A worker that took it from the stream or, with this library, from a list is recorded there. A worker of another library that
 -- has popped it, and not yet started it, is seen in the count of list jobs alone.
 
 local WAITS = { waiting = true, delayed = true, prioritized = true }

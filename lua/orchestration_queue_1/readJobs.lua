@@ -1,7 +1,7 @@
 --- Read some fields of many jobs.
 --- @queue   stream!
 --- @key   stream               stream       ready jobs
---- @arg   most_bytes           int          after so many bytes of values the jobs that remain are left to another call
+--- @arg   most_bytes           int          bytes of values after which the remaining jobs are left to another call
 --- @arg   field_count          int #fields  how many follow
 --- @arg   job_count            int #job_ids how many follow
 --- @each    fields FieldName: a field of each job's hash

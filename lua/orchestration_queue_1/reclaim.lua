@@ -1,5 +1,5 @@
---- Take jobs back from workers that fell silent: ready again, or failed when it happened too often; and fail suspended
---- jobs whose time is up. Dead letters that nobody added are handed out again.
+--- Take stalled jobs back: ready again, or failed when it happened too often; and fail suspended
+--- jobs whose time is up. Dead letters that were not added are handed out again.
 --- @queue   stream!
 --- @flags   allow-oom
 --- @key   stream               stream       ready jobs
@@ -14,7 +14,7 @@
 --- @arg   now_ms               int          epoch ms
 --- @arg   group                text         consumer group
 --- @arg   consumer             text         who looks
---- @arg   limit                int          at least 1; how many idle entries to look at, and how many list jobs to take back
+--- @arg   limit                int          at least 1; how many idle entries to inspect, and how many list jobs to take back
 --- @arg   min_idle_ms          int          entries idle for less are left alone
 --- @arg   max_stalled_count    int          stalls forgiven per job
 --- @arg   lock_duration_ms     int          silence forgiven when the job names none; 0 means min_idle_ms
@@ -47,7 +47,7 @@ local sweep = {
   most_stalls = max_stalled_count,
   now_ms = now_ms,
   limit = limit,
-  tell = function(job_id, job, has_failed)
+  notify = function(job_id, job, has_failed)
     if has_failed then
       failed[#failed + 1] = job_id
       dead_letters.send(self, job_id, job, "crashed: " .. stalled.REASON, 0)

@@ -12,7 +12,7 @@
 --- @arg*  job_ids              text         held jobs; one that is gone, or is not held, is passed over
 --- @returns array 1: job id, verdict per decided job, `run`, `upstream_failed` or `skipped`; 2: queue, dependent, member, outcome per job that waits in another queue, to be told there through `oq1_propagate`; 3: jobs to call `oq1_propagate` with until there are none
 --- @error   the stream key does not end in `:stream`; or when the limit is 0
---- @cost    O(log N) per job, about 15 us; and as of `oq1_propagate` where one shall not run
+--- @cost    O(log N) per job, about 15 us; and as of `oq1_propagate` where one must not run
 
 local holding = require("holding")
 local propagation = require("propagation")

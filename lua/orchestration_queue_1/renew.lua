@@ -9,7 +9,7 @@
 --- @arg   taken_ms             int          its `processedOn`, as its activation wrote it
 --- @arg   stalled_count        int          its `stalledCount` at that time; 0 without one
 --- @end     leases
---- @returns ints per lease 1 renewed, 2 renewed but the job is revoked, 0 lost: the job is gone, ended or with somebody else
+--- @returns ints per lease 1 renewed, 2 renewed but the job is revoked, 0 lost: the job is gone, ended or leased to another worker
 --- @error   the stream key does not end in `:stream`
 --- @cost    O(1) per lease
 

@@ -17,7 +17,7 @@
 --- @arg*  job_ids              text         jobs; one that has not failed is passed over
 --- @returns array 1: those that failed and have not now; 2: queue, dependent, member per job of another queue that waits for one of these, to be told there as `news`; 3: queue, dependent, member, outcome per job to be told through `oq1_propagate`; 4: jobs whose dependents remain to be told through `oq1_propagate`
 --- @error   the stream key does not end in `:stream`
---- @cost    O(log N) per job, O(1) per edge to or from it: about 30 us and 10 us, so that some 1,000 a call keep nobody waiting
+--- @cost    O(log N) per job, O(1) per edge to or from it: about 30 us and 10 us, so that 1,000 a call do not delay other clients
 
 local graph_retry = require("graph_retry")
 local propagation = require("propagation")

@@ -1,4 +1,4 @@
---- Withdraw a job as `glidemq_revoke` does, and decide about those that wait for it if it never will run.
+--- Cancel a job as `glidemq_revoke` does, and decide about those that wait for it if it never will run.
 --- @queue   stream!
 --- @flags   allow-oom
 --- @key   stream               stream       ready jobs
@@ -18,7 +18,7 @@ local propagation = require("propagation")
 local revocation = require("revocation")
 
 -- Jobs that wait in other queues are decided about, too, unless these may be on other servers of a cluster. They, and
--- those beyond the bound, are told when somebody looks at their flow.
+-- those beyond the bound, are notified when the reconciler reads their flow.
 
 local outcomes = propagation.new(queue, now_ms, 500)
 local reply = revocation.revoke(queue, job_id, now_ms, group)

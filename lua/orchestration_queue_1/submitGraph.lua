@@ -18,7 +18,7 @@
 --- @arg   foreign_count        int #foreign how many follow
 --- @arg   outside_count        int #outside how many follow
 --- @arg   rule_count           int #rules   how many follow
---- @each    nodes NewJob: a job of the graph, with a custom id and without a parent; it stands before those it waits for
+--- @each    nodes NewJob: a job of the graph, with a custom id and without a parent; it comes before those it waits for
 --- @like    addJob.job
 --- @end     nodes
 --- @each    edges GraphEdge: one job waits for another
@@ -41,8 +41,8 @@
 --- @arg   rule                 text         its trigger rule, such as `all_done`
 --- @end     rules
 --- @returns array 1: per node its id, or `duplicate` when it was there, and only what waits for it was told of it; 2: queue, dependent, member, outcome per job of another queue that waits for one that has ended, to be told there through `oq1_propagate`; 3: ended jobs whose dependents remain to be told through `oq1_propagate`
---- @error   the id key does not end in `:id`; or when a node has no custom id, a parent, or another's id; or when an edge does not lead to a later node, or what is outside has no sensible name, or a rule is none; `OQ_TOO_EXPENSIVE` when a node costs more than its token bucket holds
---- @cost    O(log N) per node, O(1) per edge: about 25 us a node and 3 us an edge, so that some 1,000 nodes a call keep nobody waiting
+--- @error   the id key does not end in `:id`; or when a node has no custom id, a parent, or another's id; or when an edge does not lead to a later node, or what is outside has no sensible name, or a rule is unknown; `OQ_TOO_EXPENSIVE` when a node costs more than its token bucket holds
+--- @cost    O(log N) per node, O(1) per edge: about 25 us a node and 3 us an edge, so that 1,000 nodes a call do not delay other clients
 
 local submission = require("submission")
 

@@ -7,11 +7,11 @@
 --- @key   ratelimited          zset         groups that wait for their rate limit
 --- @key   meta                 hash         settings of the queue
 --- @key   schedulers           hash         entries of repeatable jobs by name
---- @key   schedulers_due       zset         when each of these is to be looked at
+--- @key   schedulers_due       zset         when each of these is due for evaluation
 --- @key   schedulers_looked    string       there while all of these need no look
 --- @arg   now_ms               int          epoch ms
 --- @arg   heal                 flag         correct the count of list jobs in workers' hands too
---- @returns ints jobs made ready, epoch ms of the next one due or -1, repeatable jobs, 1 if paused, rate limit or 0, its window in ms, the server's own time in epoch ms, epoch ms at which repeatable jobs are to be looked at or -1
+--- @returns ints jobs made ready, epoch ms of the next one due or -1, repeatable jobs, 1 if paused, rate limit or 0, its window in ms, the server's own time in epoch ms, epoch ms at which repeatable jobs are due for evaluation or -1
 --- @error   the scheduled key does not end in `:scheduled`
 --- @cost    O(log N) per job made ready and per priority in use; at most 1,000 jobs and 100 groups
 

@@ -1,4 +1,4 @@
---- Dead letters: what is told of a job that failed for good, as a job of another queue, to be looked at or replayed.
+--- Dead letters: the report of a job that failed for good, as a job of another queue, for inspection or replay.
 
 local bulk = require("bulk")
 local dependents = require("dependents")
@@ -8,7 +8,7 @@ local dead_letters = {}
 local LONGEST_ID = 256
 local MOST_OVERDUE = 20
 
---- A payload inside other JSON: as it is when it is JSON, for reading and writing it anew would change numbers and empty
+--- A payload inside other JSON: as it is when it is JSON, since decoding and encoding it again would change numbers and empty
 --- lists; else, as when a codec wrote it, as a text.
 local function embedded(payload)
   local strict = cjson.new()
@@ -40,14 +40,14 @@ local function add(self, name, data)
   return reply:sub(1, 4) ~= "ERR:"
 end
 
---- Keep a letter until the caller, or whoever looks after overdue ones, has added it and struck it off.
+--- Keep a letter until the caller, or the worker that recovers overdue ones, has added it and struck it off.
 local function keep(self, letter_id, name, data)
   local letter = cjson.encode({ self.dead_letter, letter_id, name, data })
   redis.call("ZADD", self.queue .. "outbox", string.format("%.0f", self.now), letter)
   self.letters[#self.letters + 1] = letter
 end
 
---- Hand out letters that were kept before a time, and are still there: whoever was to add them may have died. Returns
+--- Hand out letters that were kept before a time, and are still there: the caller that had to add them may have died. Returns
 --- whether there may be more.
 function dead_letters.overdue(self, before_ms)
   local latest = string.format("%.0f", before_ms)
@@ -58,7 +58,7 @@ function dead_letters.overdue(self, before_ms)
   return #found == MOST_OVERDUE
 end
 
---- Add a dead letter about a job that is about to fail for good, unless it was revoked: then nobody misses it.
+--- Add a dead letter about a job that is about to fail for good, unless it was revoked: a cancelled job needs no report.
 --- `job` has the field processedOn; `counted` says how many of its attempts were counted for this failure. What cannot be
 --- added here, as in a cluster, where the other queue may be on another server, is kept.
 function dead_letters.send(self, job_id, job, reason, counted)

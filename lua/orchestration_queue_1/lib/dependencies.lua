@@ -29,7 +29,7 @@ local function forget(key, member, before)
   redis.call("HINCRBY", key, COUNTER[before], -1)
 end
 
---- Enter how `member` ended; false when that was known. A job that ran again after its failure ends anew; one that
+--- Enter how `member` ended; false when that was known. A job that ran again after its failure ends again; one that
 --- completed, or counts as completed, has done so for good.
 function dependencies.enter(key, member, outcome)
   local known = redis.call("HMGET", key, "depend:" .. member, "depdone:" .. member, "depweak:" .. member)
@@ -133,7 +133,7 @@ function dependencies.correct(queue, job_id)
   return found
 end
 
---- All that a job waited for counts as done: it was enough, and no client shall count it again, should the job wait for
+--- All that a job waited for counts as done: it was enough, and no client may count it again, should the job wait for
 --- children later.
 function dependencies.close(queue, job_id)
   local key = queue .. "job:" .. job_id
@@ -241,7 +241,7 @@ local function reenter(key, members, found, counts)
   end
 end
 
---- Count anew how all that a job waits for ended: by `outcome_of(member)`, or as is known where that knows nothing.
+--- Recount how all that a job waits for ended: by `outcome_of(member)`, or as is known where that knows nothing.
 function dependencies.recount(queue, job_id, outcome_of)
   local key, counts = queue .. "job:" .. job_id, { depsCompleted = 0, depsFailed = 0, depsSkipped = 0 }
   local rule = redis.call("HGET", key, "triggerRule")

@@ -10,7 +10,7 @@ local stream = require("stream")
 
 local dispatch = {}
 
---- How many candidates are looked at for `want` jobs: some are gone, expired or have to wait for their group.
+--- How many candidates are inspected for `want` jobs: some are gone, expired or have to wait for their group.
 local LOOKS_PER_JOB, SPARE_LOOKS = 3, 10
 
 --- Start one job; returns 1 when it runs now. What does not run is off the worker's hands.

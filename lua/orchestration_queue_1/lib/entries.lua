@@ -31,7 +31,7 @@ function entries.claim(queue, group, consumer, entry_ids)
   return held
 end
 
---- Take one entry off the group's hands and off the stream; false when it was in nobody's hands.
+--- Take one entry off the group's hands and off the stream; false when no consumer held it.
 function entries.drop(queue, group, entry_id)
   local held = redis.call("XACK", queue .. "stream", group, entry_id) == 1
   redis.call("XDEL", queue .. "stream", entry_id)

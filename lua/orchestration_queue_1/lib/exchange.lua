@@ -1,4 +1,4 @@
---- One worker's trip: what many jobs need the same command for is collected here and sent once.
+--- One worker's exchange: what many jobs need the same command for is collected here and sent once.
 
 local entries = require("entries")
 local lists = require("lists")
@@ -7,7 +7,7 @@ local retention = require("retention")
 
 local exchange = {}
 
---- A trip for `who.consumer` of `who.group` at `now`. `outcomes` is the propagation of what it settles; `dead_letter`
+--- An exchange for `who.consumer` of `who.group` at `now`. `outcomes` is the propagation of what it settles; `dead_letter`
 --- names the queue of dead letters, which are kept for the caller to add with `cluster`; `skip_events` and
 --- `skip_metrics` are those of completions.
 function exchange.new(queue, now, who)

@@ -69,7 +69,7 @@ local function may_run(queue, job_id)
   return ran and rule ~= rules.CHILDREN_ENDED and not dependencies.any_pending(queue, job_id, outcome_of(queue))
 end
 
---- Count anew what a job waits for. One that ran, and may again at once, is not asked for its rule a second time.
+--- Recount what a job waits for. One that ran, and may again at once, is not asked for its rule a second time.
 local function recount(queue, job_id)
   if may_run(queue, job_id) then
     dependencies.close(queue, job_id)

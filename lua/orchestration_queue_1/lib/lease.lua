@@ -1,4 +1,4 @@
---- The fence: a job belongs to whoever activated it, until it leaves the active state or is activated again.
+--- The fence: a job belongs to the worker that activated it, until it leaves the active state or is activated again.
 
 local numbers = require("numbers")
 
@@ -16,7 +16,7 @@ lease.OTHER = {
 --- Some fields of the job of `claim`, and whether its last activation was the one claimed: that of `taken_ms`, after
 --- `stalled_count` takeovers.
 function lease.look(queue, claim, fields)
-  -- A key that is no hash is no job: it shall not keep the others of its batch from being settled.
+  -- A key that is not a hash is not a job: it must not keep the others of its batch from being settled.
   local values = redis.pcall("HMGET", queue .. "job:" .. claim.job_id, unpack(fields))
   local job = {}
   for index, name in ipairs(fields) do

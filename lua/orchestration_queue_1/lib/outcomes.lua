@@ -14,7 +14,7 @@ local stream = require("stream")
 
 local outcomes = {}
 
---- Tell the jobs that wait for this one that it has completed.
+--- Notify the jobs that wait for this one that it has completed.
 local function notify_parents(self, job_id, job, registered)
   dependents.each(self.queue, job_id, job, registered, function(parent_queue, parent_id)
     propagation.completed(self.outcomes, parent_queue, parent_id, self.queue .. job_id)

@@ -1,4 +1,4 @@
---- Tells the jobs that wait what became of those they wait for, and what that means for them by their trigger rules.
+--- Notifies dependents of the outcomes of the jobs they wait for, and applies their trigger rules.
 ---
 --- While a call has a propagation, it hears of every job that fails for good, wherever that is decided, and so before
 --- retention can take away who waits for it. The call lets it run when its own work is done.
@@ -98,7 +98,7 @@ function propagation.knows(self, job_id, job, registered)
 end
 
 --- The verdict on a job that waits, as soon as there is one, on which counts, and by which rule. Who waits for the end
---- of its children looks at each of them itself, so what it knows is not read through once more.
+--- of its children reads each of them itself, so what it knows is not read through once more.
 local function judge(queue, job_id)
   local counts, rule = dependencies.counts(queue, job_id)
   if not counts then
@@ -113,7 +113,7 @@ local function judge(queue, job_id)
   return verdict, counts, rule
 end
 
---- End a job that shall not run, and everything it holds up.
+--- End a job that must not run, and everything it holds up.
 local function end_unrun(self, queue, job_id, verdict)
   local job, reason = record.load(queue, job_id), REASON[verdict]
   self.verdict = verdict
@@ -158,7 +158,7 @@ function propagation.start(self, job_id)
 end
 
 --- Tell one job that `member` ended; whether that changed anything.
-local function tell(self, queue, job_id, member, outcome)
+local function notify(self, queue, job_id, member, outcome)
   local key = queue .. "job:" .. job_id
   local job = { state = redis.call("HGET", key, "state") }
   if not job.state or record.has_ended(job) then
@@ -179,7 +179,7 @@ end
 
 --- Pass on news from another queue.
 function propagation.news(self, told)
-  tell(self, self.queue, told.dependent, told.member, told.outcome)
+  notify(self, self.queue, told.dependent, told.member, told.outcome)
 end
 
 --- Pass on how a job ended, if it has.
@@ -187,7 +187,7 @@ function propagation.ended(self, job_id)
   self.todo[#self.todo + 1] = recorded(self.queue, job_id)
 end
 
---- Tell a job that `member` has completed, as any client would; where a rule says more, it is heeded.
+--- Notify a job that `member` has completed, as any client would; where a rule says more, it is heeded.
 function propagation.completed(self, queue, job_id, member)
   if self.leaves and queue ~= self.queue then
     leave(self, queue, job_id, member, "success")
@@ -210,7 +210,7 @@ local function tell_all(self, ended)
       leave(self, other.queue, other.job_id, member, ended.outcome)
     elseif self.room == 0 then
       return false
-    elseif tell(self, other.queue, other.job_id, member, ended.outcome) then
+    elseif notify(self, other.queue, other.job_id, member, ended.outcome) then
       self.room = self.room - 1
     end
     ended.told = ended.told + 1
@@ -242,7 +242,7 @@ function propagation.run(self)
   self.todo = {}
 end
 
---- The same, and hear no more. Returns what was decided, what others are to be told, and whose dependents remain.
+--- The same, and hear no more. Returns what was decided, the notifications for other queues, and whose dependents remain.
 function propagation.finish(self)
   propagation.run(self)
   failure.watch(nil)

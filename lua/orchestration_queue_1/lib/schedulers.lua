@@ -1,4 +1,4 @@
---- Repeatable jobs: an index of when each is to be looked at, their last jobs, and what they did.
+--- Repeatable jobs: an index of when each is due for evaluation, their last jobs, and what they did.
 
 local revocation = require("revocation")
 
@@ -19,7 +19,7 @@ function schedulers.needs_full_look(queue)
   return entries ~= indexed or redis.call("EXISTS", queue .. "schedulers:looked") == 0
 end
 
---- When somebody has to look at the entries next, epoch ms; 0 for at once, -1 for never.
+--- When the entries need their next evaluation, epoch ms; 0 for at once, -1 for never.
 function schedulers.next_look(queue)
   if schedulers.needs_full_look(queue) then
     return 0
@@ -36,7 +36,7 @@ function schedulers.note(queue, name, due_ms, now_ms, job_id, outcome)
   redis.call("EXPIRE", key, HISTORY_S)
 end
 
---- Store an entry and when it is to be looked at; an empty entry stays as it is, `drop` goes.
+--- Store an entry and when it is due for evaluation; an empty entry stays as it is, `drop` goes.
 function schedulers.put(queue, name, entry, look_ms)
   local entries, due = queue .. "schedulers", queue .. "schedulers:due"
   if entry == "drop" then
@@ -61,7 +61,7 @@ function schedulers.fate(queue, job_id)
   return "open", 0
 end
 
---- Whether a run has to wait for the job of the one before. One that is to be replaced is revoked instead.
+--- Whether a run has to wait for the job of the one before. One that must be replaced is revoked instead.
 function schedulers.holds_back(queue, run, now_ms)
   if run.previous == "" or run.overlap == "allow" or schedulers.fate(queue, run.previous) ~= "open" then
     return false

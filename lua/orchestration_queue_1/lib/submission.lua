@@ -41,7 +41,7 @@ local function check_place(nodes, place, what)
   end
 end
 
---- Refuse what would leave a graph half written, or waiting for ever.
+--- Refuse what would leave a graph half written, or waiting forever.
 function submission.check(queue, graph)
   local nodes = graph.nodes
   check_nodes(queue, nodes)
@@ -75,7 +75,7 @@ function submission.note(flow_key, flows_key, flow_id, plan, now, held)
   if redis.call("HSETNX", flow_key, "plan", plan) == 1 then
     redis.call("HSET", flow_key, "createdAt", now, "state", held and "submitting" or "running")
     redis.call("ZADD", flows_key, "NX", now, flow_id)
-    redis.call("ZADD", flows_key .. ":due", now, flow_id) -- when a worker is to look at it
+    redis.call("ZADD", flows_key .. ":due", now, flow_id) -- when the reconciler should read it
   end
 end
 
@@ -165,7 +165,7 @@ local function create(queue, job, flow_id, held)
   end
 end
 
---- A job that was there from before is to tell those that may be new what becomes of it.
+--- A job that was there from before notifies those that may be new of its outcome.
 local function register_new(queue, job, created)
   local members, named = {}, redis.call("HGET", queue .. "job:" .. job.custom_id, "parentId")
   for _, other in ipairs(job.told) do

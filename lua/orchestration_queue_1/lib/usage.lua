@@ -84,7 +84,7 @@ function usage.replace(queue, job_key, report, minute)
     earlier[NAMES[index]] = value or nil
   end
   redis.call("HDEL", job_key, unpack(FIELDS))
-  -- A minute that nobody can ask for any more is not made again, only to be taken from.
+  -- A minute past retention is not created again only to be subtracted from.
   local old_key = earlier.bucketTs and queue .. "usage:" .. earlier.bucketTs
   if old_key and redis.call("EXISTS", old_key) == 1 then
     add(old_key, earlier, -1)

@@ -72,7 +72,7 @@ class FlowChild(NamedTuple):
         data: Its payload.
         opts: Its options; ordering, cost, ttl and lifo are read from here.
         delay_ms: How long it waits before it is ready.
-        priority: 0 stands outside the order; otherwise lower runs first.
+        priority: 0 is outside the order; otherwise lower runs first.
         max_attempts: Attempts allowed; 0 means one.
         queue_prefix: Its queue's key prefix, `prefix:{queue}`.
         parent_queue: Name of the parent's queue.
@@ -227,7 +227,7 @@ def add_job(
         opts: The caller's options, stored verbatim.
         timestamp_ms: When it was created, epoch ms.
         delay_ms: How long it waits before it is ready.
-        priority: 0 stands outside the order; otherwise lower runs first.
+        priority: 0 is outside the order; otherwise lower runs first.
         parent_id: Id of the job that waits for it.
         max_attempts: Attempts allowed; 0 means one.
         ordering_key: Group it belongs to; empty for none.
@@ -237,7 +237,7 @@ def add_job(
         tb_capacity: Size of the group's token bucket, millitokens; 0 for none.
         tb_refill_rate: Millitokens per second that flow in.
         cost: Millitokens the job takes; 0 means 1000.
-        ttl_ms: How long after creation it may still start; 0 for ever.
+        ttl_ms: How long after creation it may still start; 0 forever.
         custom_id: The caller's id; empty for an automatic one.
         lifo: Put it on the LIFO list.
         parent_queue: Name of the parent's queue.
@@ -493,7 +493,7 @@ def complete(
     parent_id: str = "",
     broadcast: bool = False,
 ) -> Call:
-    """Complete one job: record its result, free its group slot, tell the jobs that wait for it.
+    """Complete one job: record its result, free its group slot, notify the jobs that wait for it.
 
     Args:
         stream_key: Stream; ready jobs.
@@ -670,7 +670,7 @@ def complete_child(
     deps_member: str,
     parent_id: str,
 ) -> Call:
-    """Tell a waiting job that one of the jobs it waits for has completed.
+    """Notify a waiting job that one of the jobs it waits for has completed.
 
     Args:
         parent_deps_key: Set; members the parent waits for.
@@ -681,7 +681,7 @@ def complete_child(
         parent_id: The parent.
 
     Returns:
-        The call. Its reply (int): members still awaited; telling it twice changes nothing.
+        The call. Its reply (int): members still awaited; a second notification changes nothing.
 
     Cost: O(1).
     """
@@ -733,7 +733,7 @@ def dedup(
     parent_queue: str = "",
     skip_events: bool = False,
 ) -> Call:
-    """Create one job unless another with its deduplication id stands in for it.
+    """Create one job unless another holds its deduplication id.
 
     Args:
         dedup_key: Hash; deduplication ids and the job each stands for.
@@ -751,7 +751,7 @@ def dedup(
         opts: The caller's options, stored verbatim.
         timestamp_ms: When it was created, epoch ms.
         delay_ms: How long it waits before it is ready.
-        priority: 0 stands outside the order; otherwise lower runs first.
+        priority: 0 is outside the order; otherwise lower runs first.
         parent_id: Id of the job that waits for it.
         max_attempts: Attempts allowed; 0 means one.
         ordering_key: Group it belongs to; empty for none.
@@ -761,7 +761,7 @@ def dedup(
         tb_capacity: Size of the group's token bucket, millitokens; 0 for none.
         tb_refill_rate: Millitokens per second that flow in.
         cost: Millitokens the job takes; 0 means 1000.
-        ttl_ms: How long after creation it may still start; 0 for ever.
+        ttl_ms: How long after creation it may still start; 0 forever.
         custom_id: The caller's id; empty for an automatic one.
         lifo: Put it on the LIFO list.
         parent_queue: Name of the parent's queue.
@@ -1041,7 +1041,7 @@ def move_active_to_delayed(
     new_data: str = "",
     broadcast: bool = False,
 ) -> Call:
-    """Set an active job aside until a given time, without counting an attempt.
+    """Defer an active job until a given time, without counting an attempt.
 
     Args:
         job_key: Hash; the job.
@@ -1497,7 +1497,7 @@ def reclaim_stalled(
     broadcast: bool = False,
     lock_duration_ms: int = 0,
 ) -> Call:
-    """Take stream jobs back from workers that fell silent: ready again, or failed when it happened too often.
+    """Take stalled stream jobs back: ready again, or failed when it happened too often.
 
     Args:
         stream_key: Stream; ready jobs.
@@ -1512,7 +1512,7 @@ def reclaim_stalled(
         lock_duration_ms: Silence forgiven when the job names none; 0 means min_idle_ms.
 
     Returns:
-        The call. Its reply (int): entries looked at.
+        The call. Its reply (int): entries inspected.
 
     Cost: O(P) for P idle entries, at most 10000.
     """
@@ -1546,7 +1546,7 @@ def reclaim_stalled_list_jobs(
     failed_key: str,
     lock_duration_ms: int = 0,
 ) -> Call:
-    """Take list jobs back from workers that fell silent: ready again, or failed when it happened too often.
+    """Take stalled list jobs back: ready again, or failed when it happened too often.
 
     Args:
         stream_key: Stream; ready jobs.
@@ -1696,7 +1696,7 @@ def remove_job(
         job_id: The job.
 
     Returns:
-        The call. Its reply (int): 1, or 0 when there is none.
+        The call. Its reply (int): 1, or 0 when it does not exist.
 
     Cost: O(log N); O(N) for a job waiting on a list.
     """
@@ -1825,7 +1825,7 @@ def revoke(
     now_ms: int,
     group: str,
 ) -> Call:
-    """Withdraw a job: fail it if it has not started, else flag it.
+    """Cancel a job: fail it if it has not started, else flag it.
 
     Args:
         job_key: Hash; the job.
@@ -2010,7 +2010,7 @@ def suspend(
         group: Consumer group of the entry.
         now_ms: Epoch ms.
         reason: Why.
-        timeout_ms: Fail it when no signal came in this time; 0 waits for ever.
+        timeout_ms: Fail it when no signal came in this time; 0 waits forever.
         broadcast: Leave the entry on the stream.
 
     Returns:
@@ -2085,7 +2085,7 @@ def try_lock(
     token: str,
     ttl_ms: int = 1000,
 ) -> Call:
-    """Take a lock unless somebody holds it.
+    """Take a lock unless another owner holds it.
 
     Args:
         lock_key: String; the lock.

@@ -67,7 +67,7 @@ class JobForm(NamedTuple):
         opts: The caller's options, stored verbatim.
         timestamp_ms: When it was created, epoch ms.
         delay_ms: How long it waits before it is ready.
-        priority: 0 stands outside the order; otherwise lower runs first.
+        priority: 0 is outside the order; otherwise lower runs first.
         parent_id: Id of the job that waits for it.
         max_attempts: Attempts allowed; 0 means one.
         ordering_key: Group it belongs to; empty for none.
@@ -77,7 +77,7 @@ class JobForm(NamedTuple):
         tb_capacity: Size of the group's token bucket, millitokens; 0 for none.
         tb_refill_rate: Millitokens per second that flow in.
         cost: Millitokens the job takes; 0 means 1000.
-        ttl_ms: How long after creation it may still start; 0 for ever.
+        ttl_ms: How long after creation it may still start; 0 forever.
         lifo: Put it on the LIFO list.
         parent_queue: Name of the parent's queue.
         scheduler_name: Repeat-after-complete scheduler that created it.
@@ -120,7 +120,7 @@ class BulkJob(NamedTuple):
 
 
 class NewJob(NamedTuple):
-    """A job of the graph, with a custom id and without a parent; it stands before those it waits for.
+    """A job of the graph, with a custom id and without a parent; it comes before those it waits for.
 
     Attributes:
         job_name: What kind of job it is.
@@ -128,7 +128,7 @@ class NewJob(NamedTuple):
         opts: The caller's options, stored verbatim.
         timestamp_ms: When it was created, epoch ms.
         delay_ms: How long it waits before it is ready.
-        priority: 0 stands outside the order; otherwise lower runs first.
+        priority: 0 is outside the order; otherwise lower runs first.
         parent_id: Id of the job that waits for it.
         max_attempts: Attempts allowed; 0 means one.
         ordering_key: Group it belongs to; empty for none.
@@ -138,7 +138,7 @@ class NewJob(NamedTuple):
         tb_capacity: Size of the group's token bucket, millitokens; 0 for none.
         tb_refill_rate: Millitokens per second that flow in.
         cost: Millitokens the job takes; 0 means 1000.
-        ttl_ms: How long after creation it may still start; 0 for ever.
+        ttl_ms: How long after creation it may still start; 0 forever.
         custom_id: The caller's id; empty for an automatic one.
         lifo: Put it on the LIFO list.
         parent_queue: Name of the parent's queue.
@@ -180,7 +180,7 @@ class Settled(NamedTuple):
         payload: `c` its result, as the serializer wrote it; `f` or `s` why; `d` its new payload, empty keeps it; `g`
             what becomes of it: `front` or `back` of its group, or `fail`.
         wait_ms: `f` how long before the retry; `d` epoch ms until which it waits, never before now; `s` how long at
-            most, 0 for ever; `g` how long the group is held back.
+            most, 0 forever; `g` how long the group is held back.
         max_attempts: `f` attempts allowed; 0 and 1 both mean no retry.
         extend: `g` a later end already set stays.
         remove_mode: Retention: `true`, `count`, `age_count`, or `0` to keep all.
@@ -248,7 +248,7 @@ class EntryUpdate(NamedTuple):
     Attributes:
         name: The scheduler.
         entry: Its entry; `drop` to drop it, empty to leave it.
-        look_ms: When it is to be looked at.
+        look_ms: When it is due for evaluation.
         held_entry: Likewise, if its run was held back; empty when it cannot be.
         held_look_ms: Likewise.
     """
@@ -523,7 +523,7 @@ def add_children(
     Returns:
         The call. Its reply (texts): per job its id; or `duplicate` when it was there, and is a child from now on all
         the same; or `ERR:COST_EXCEEDS_CAPACITY`, and then it was not added; or the one text `lost` when the running job
-        is gone, ended, revoked or with somebody else, and nothing was written.
+        is gone, ended, revoked or leased to another worker, and nothing was written.
 
     The server refuses it when the id key does not end in `:id`; or when a job has no custom id, a parent, or the id of
     the running job.
@@ -638,11 +638,11 @@ def due_schedulers(
     now_ms: int,
     limit: int,
 ) -> Call:
-    """Read the entries of repeatable jobs that are to be looked at.
+    """Read the scheduler entries that are due for evaluation.
 
     Args:
         schedulers_key: Hash; entries by name.
-        schedulers_due_key: Zset; when each is to be looked at.
+        schedulers_due_key: Zset; when each is due for evaluation.
         schedulers_looked_key: String; there while all of them need no look.
         stream_key: Stream; ready jobs.
         scheduled_key: Zset; delayed and prioritized jobs.
@@ -650,9 +650,9 @@ def due_schedulers(
         limit: How many at most.
 
     Returns:
-        The call. Its reply (array): 1: 1 if all entries have to be looked at, since other clients may have changed
-        them; 2: per entry its name, its text, what became of the job it waits for (`open`, `ended`, `gone`; empty for
-        none), and when that ended.
+        The call. Its reply (array): 1: 1 if all entries need evaluation, since other clients may have changed them; 2:
+        per entry its name, its text, what became of the job it waits for (`open`, `ended`, `gone`; empty for none), and
+        when that ended.
 
     The server refuses it when the schedulers key does not end in `:schedulers`; `OQ_BAD_ARGUMENT` for a limit of 0.
 
@@ -702,7 +702,8 @@ def exchange(
     skip_events: bool,
     skip_metrics: bool,
 ) -> Call:
-    """Make one trip for a worker: settle what ended, return what shall not start, start what was delivered, take more.
+    """Serve one exchange of a worker: settle what ended, return what must not start, start what was delivered, take
+    more.
 
     Args:
         stream_key: Stream; ready jobs.
@@ -725,7 +726,7 @@ def exchange(
         consumer: Who takes jobs.
         want: Jobs to start beyond the delivered ones; delayed and prioritized ones that are due too.
         honor_pause: Start nothing while the queue is paused; deliveries go back.
-        cluster: Keys of other queues may be on other servers: tell their jobs by notices.
+        cluster: Keys of other queues may be on other servers: notify their jobs by notices.
         dead_letter: Queue to which a letter goes about each job that fails for good; empty for none.
         skip_events: Emit no `completed` event, nor a `failed` one of a job that costs too much.
         skip_metrics: Count no completions.
@@ -741,9 +742,9 @@ def exchange(
         sorted set `outbox`; 6: failed jobs whose dependents remain to be told through `oq1_propagate`.
 
     The server refuses it when the stream key does not end in `:stream`; or when a kind, an entry id, a retention mode
-    or what becomes of a job is none.
+    or what becomes of a job is unknown.
 
-    Cost: O(log N) per job, and O(1) per removed, notified or skipped job; it looks at most at 3 * want + 10 jobs, and
+    Cost: O(log N) per job, and O(1) per removed, notified or skipped job; it inspects at most 3 * want + 10 jobs, and
     changes at most 500 that wait for jobs that failed.
     """
     return Call(
@@ -825,7 +826,7 @@ def fire(
     Args:
         lock_key: String; the schedulers' lock.
         schedulers_key: Hash; entries by name.
-        schedulers_due_key: Zset; when each is to be looked at.
+        schedulers_due_key: Zset; when each is due for evaluation.
         schedulers_looked_key: String; there while all of them need no look.
         id_key: String; counter of automatic ids; must end in `:id`.
         stream_key: Stream; ready jobs.
@@ -838,7 +839,7 @@ def fire(
         misses: Each a run that is left out.
         token: What the holder wrote into the lock.
         now_ms: Epoch ms.
-        looked_ms: All entries were looked at, and need no such look for so long; 0 if not.
+        looked_ms: All entries were evaluated, and the next full evaluation is due after this time; 0 if not.
 
     Returns:
         The call. Its reply (texts): per job what `glidemq_addJob` replies, or `held`; or the one text `lost` when
@@ -965,7 +966,7 @@ def mend_group(
         failed_key: Zset; failed jobs by time.
         metrics_failed_key: Hash; failures per minute.
         name: The group.
-        seen_active: Jobs of it that it counted as active when somebody looked.
+        seen_active: Jobs of it that it counted as active when the caller read it.
         seen_next_seq: Whose turn it said it was.
         active: Jobs that were active in truth.
         next_seq: Whose turn it was in truth.
@@ -1050,7 +1051,7 @@ def propagate(
     limit: int,
     job_ids: Sequence[str] = (),
 ) -> Call:
-    """Tell the jobs that wait for ended ones what became of these, and run or end each as its trigger rule says.
+    """Notify dependents of the outcomes of ended jobs, and run or end each as its trigger rule says.
 
     Args:
         stream_key: Stream; ready jobs.
@@ -1105,7 +1106,7 @@ def put_back(
     now_ms: int,
     limit: int,
 ) -> Call:
-    """Put a job back that says it is ready, or will be, and is in no structure, so that nobody would ever find it.
+    """Put a job back that says it is ready, or will be, and is in no structure, so that no worker would ever find it.
 
     Args:
         stream_key: Stream; ready jobs.
@@ -1151,14 +1152,14 @@ def put_scheduler(
     entry: str,
     look_ms: int,
 ) -> Call:
-    """Store or drop the entry of a repeatable job. Whoever leads looks at it next.
+    """Store or drop the entry of a repeatable job. The scheduler leader evaluates it next.
 
     Args:
         schedulers_key: Hash; entries by name.
-        schedulers_due_key: Zset; when each is to be looked at.
+        schedulers_due_key: Zset; when each is due for evaluation.
         name: The scheduler.
         entry: Its entry; `drop` to drop it.
-        look_ms: When it is to be looked at, epoch ms.
+        look_ms: When it is due for evaluation, epoch ms.
 
     Returns:
         The call. Its reply (int): 1, or 0 when there was none to drop.
@@ -1194,7 +1195,7 @@ def read_jobs(
     Args:
         stream_key: Stream; ready jobs.
         fields: Each a field of each job's hash.
-        most_bytes: After so many bytes of values the jobs that remain are left to another call.
+        most_bytes: Bytes of values after which the remaining jobs are left to another call.
         job_ids: Jobs.
 
     Returns:
@@ -1241,8 +1242,8 @@ def reclaim(
     dead_letter: str,
     cluster: bool,
 ) -> Call:
-    """Take jobs back from workers that fell silent: ready again, or failed when it happened too often; and fail
-    suspended jobs whose time is up. Dead letters that nobody added are handed out again.
+    """Take stalled jobs back: ready again, or failed when it happened too often; and fail suspended jobs whose time is
+    up. Dead letters that were not added are handed out again.
 
     Args:
         stream_key: Stream; ready jobs.
@@ -1257,7 +1258,7 @@ def reclaim(
         now_ms: Epoch ms.
         group: Consumer group.
         consumer: Who looks.
-        limit: At least 1; how many idle entries to look at, and how many list jobs to take back.
+        limit: At least 1; how many idle entries to inspect, and how many list jobs to take back.
         min_idle_ms: Entries idle for less are left alone.
         max_stalled_count: Stalls forgiven per job.
         lock_duration_ms: Silence forgiven when the job names none; 0 means min_idle_ms.
@@ -1338,7 +1339,7 @@ def release_graph(
 
     The server refuses it when the stream key does not end in `:stream`; or when the limit is 0.
 
-    Cost: O(log N) per job, about 15 us; and as of `oq1_propagate` where one shall not run.
+    Cost: O(log N) per job, about 15 us; and as of `oq1_propagate` where one must not run.
     """
     return Call(
         "oq1_releaseGraph",
@@ -1421,7 +1422,7 @@ def renew(
 
     Returns:
         The call. Its reply (ints): per lease 1 renewed, 2 renewed but the job is revoked, 0 lost: the job is gone,
-        ended or with somebody else.
+        ended or leased to another worker.
 
     The server refuses it when the stream key does not end in `:stream`.
 
@@ -1551,8 +1552,8 @@ def retry_nodes(
 
     The server refuses it when the stream key does not end in `:stream`.
 
-    Cost: O(log N) per job, O(1) per edge to or from it: about 30 us and 10 us, so that some 1,000 a call keep nobody
-    waiting.
+    Cost: O(log N) per job, O(1) per edge to or from it: about 30 us and 10 us, so that 1,000 a call do not delay other
+    clients.
     """
     return Call(
         "oq1_retryNodes",
@@ -1588,7 +1589,7 @@ def revoke(
     now_ms: int,
     group: str,
 ) -> Call:
-    """Withdraw a job as `glidemq_revoke` does, and decide about those that wait for it if it never will run.
+    """Cancel a job as `glidemq_revoke` does, and decide about those that wait for it if it never will run.
 
     Args:
         stream_key: Stream; ready jobs.
@@ -1660,7 +1661,7 @@ def submit_graph(
         ratelimited_key: Zset; groups that wait for their limits.
         flow_key: Hash; the flow's record.
         flows_key: Zset; ids of flows by time of creation.
-        nodes: Each a job of the graph, with a custom id and without a parent; it stands before those it waits for.
+        nodes: Each a job of the graph, with a custom id and without a parent; it comes before those it waits for.
         edges: Each one job waits for another.
         foreign: Each one job waits for another that is not in this call.
         outside: Each a job that is not in this call waits for one of these.
@@ -1677,11 +1678,11 @@ def submit_graph(
         `oq1_propagate`.
 
     The server refuses it when the id key does not end in `:id`; or when a node has no custom id, a parent, or another's
-    id; or when an edge does not lead to a later node, or what is outside has no sensible name, or a rule is none;
+    id; or when an edge does not lead to a later node, or what is outside has no sensible name, or a rule is unknown;
     `OQ_TOO_EXPENSIVE` when a node costs more than its token bucket holds.
 
-    Cost: O(log N) per node, O(1) per edge: about 25 us a node and 3 us an edge, so that some 1,000 nodes a call keep
-    nobody waiting.
+    Cost: O(log N) per node, O(1) per edge: about 25 us a node and 3 us an edge, so that 1,000 nodes a call do not delay
+    other clients.
     """
     return Call(
         "oq1_submitGraph",
@@ -1763,15 +1764,15 @@ def tick(
         ratelimited_key: Zset; groups that wait for their rate limit.
         meta_key: Hash; settings of the queue.
         schedulers_key: Hash; entries of repeatable jobs by name.
-        schedulers_due_key: Zset; when each of these is to be looked at.
+        schedulers_due_key: Zset; when each of these is due for evaluation.
         schedulers_looked_key: String; there while all of these need no look.
         now_ms: Epoch ms.
         heal: Correct the count of list jobs in workers' hands too.
 
     Returns:
         The call. Its reply (ints): jobs made ready, epoch ms of the next one due or -1, repeatable jobs, 1 if paused,
-        rate limit or 0, its window in ms, the server's own time in epoch ms, epoch ms at which repeatable jobs are to
-        be looked at or -1.
+        rate limit or 0, its window in ms, the server's own time in epoch ms, epoch ms at which repeatable jobs are due
+        for evaluation or -1.
 
     The server refuses it when the scheduled key does not end in `:scheduled`.
 

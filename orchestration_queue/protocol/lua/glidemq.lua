@@ -67,7 +67,7 @@ local chunks = require("chunks")
 local ids = {}
 
 local MOST_COLLISIONS = 1000
--- Above this a double, and so this library, cannot tell neighbours apart.
+-- Above this a double, and so this library, cannot tell neighbors apart.
 local LARGEST = 2 ^ 53 - 1
 
 function ids.exists(queue, job_id)
@@ -158,7 +158,7 @@ return tokens
 end)()
 
 modules.groups = (function()
---- State of one group: its limits, its slots, its sequence, and the jobs parked before its gates.
+--- State of one group: its limits, its slots, its sequence, and the jobs parked until admission.
 
 local tokens = require("tokens")
 
@@ -254,13 +254,13 @@ function groups.advance(queue, name, group)
   return true
 end
 
---- Park a job before the gates.
+--- Park a job until admission.
 function groups.park(queue, name, job_id, score)
   redis.call("ZADD", groups.parked_key(queue, name), score, job_id)
   redis.call("HSET", queue .. "job:" .. job_id, "state", "group-waiting")
 end
 
---- Where a job stands among the parked.
+--- The rank of a job among the parked.
 function groups.park_score(job_id, job)
   local seq = tonumber(job.orderingSeq) or 0
   return seq > 0 and seq or tonumber(job_id) or tonumber(job.timestamp) or 0
@@ -271,7 +271,7 @@ function groups.hold_until(queue, name, due)
   redis.call("ZADD", queue .. "ratelimited", due, name)
 end
 
---- Have the group looked at by the next promotion, unless it is being held back.
+--- Have the next promotion check the group, unless it is being held back.
 function groups.wake_soon(queue, name)
   redis.call("ZADD", queue .. "ratelimited", "NX", 0, name)
 end
@@ -483,7 +483,7 @@ function lists.taken(queue, job_ids)
   return job_ids
 end
 
---- Pop up to `count` jobs, from the LIFO list only when nobody has priority.
+--- Pop up to `count` jobs, from the LIFO list only when no job has priority.
 function lists.pop(queue, count)
   local popped = redis.call("LMPOP", 2, queue .. "priority", queue .. "lifo", "RIGHT", "COUNT", count)
   return popped and popped[2] or {}
@@ -526,7 +526,7 @@ function lists.leave_all(queue, job_ids)
   end
 end
 
---- One job is in no worker's hands any more. Whoever removed a job that is gone has counted it out already, unless
+--- No worker holds the job any more. The call that removed a job that is gone has counted it out already, unless
 --- the index still has it.
 function lists.leave(queue, job_id, is_gone)
   local indexed = redis.call("ZREM", index_key(queue), job_id) == 1
@@ -543,7 +543,7 @@ function lists.holds(job)
   return job.lifo == "1" or record.priority(job) > 0
 end
 
---- Find active list jobs by looking at every key of the queue; false when there are too many keys.
+--- Find active list jobs by scanning every key of the queue; false when there are too many keys.
 local function scan(queue, visit)
   local prefix = queue .. "job:"
   local pattern = prefix:gsub("[%*%?%[%]%^\\]", "\\%0") .. "*"
@@ -666,7 +666,7 @@ function scheduled.bound(band, due)
   return string.format("%.0f", band * SHIFT + due)
 end
 
---- Band and due time of the lowest member that is in no band below `band`; nil when there is none.
+--- Band and due time of the lowest member that is in no band below `band`; nil without such a member.
 function scheduled.first(key, band)
   local from = band and scheduled.bound(band, 0) or "-inf"
   local lowest = redis.call("ZRANGE", key, from, "+inf", "BYSCORE", "LIMIT", 0, 1, "WITHSCORES")
@@ -814,7 +814,7 @@ function stream.withdraw(queue, group, job_id, thorough)
   return true
 end
 
---- Note that a cancelled job's entry was left behind. Whoever reads it drops it, as the job has ended.
+--- Note that a cancelled job's entry was left behind. The worker that reads it drops it, as the job has ended.
 function stream.note_stray(queue, job_id)
   redis.call("HSET", queue .. "job:" .. job_id, "strayEntry", 1)
 end
@@ -888,7 +888,7 @@ function placement.ready(queue, job_id, job, ...)
   end
 end
 
---- Set a job aside until a time.
+--- Defer a job until a time.
 function placement.later(queue, member, job, due)
   scheduled.add(queue, member, record.priority(job), due)
 end
@@ -981,7 +981,7 @@ local function fields_of(job_id, job, sequence, state)
   return fields
 end
 
---- Write a job whose id is taken. With a `state` it gets no place: somebody else releases it.
+--- Write a job whose id is taken. With a `state` it gets no place: another call releases it.
 function creation.write(queue, job_id, job, state)
   local sequence = job.ordering_key ~= "" and membership.join(queue, job) or nil
   state = state or placement.new(queue, job_id, job)
@@ -1207,7 +1207,7 @@ function by_delay.delayed(queue, job_id, job, _, delay, now)
   end
 end
 
---- Apply the change that fits the job's state and tell of it; returns the reply.
+--- Apply the change that fits the job's state and emit its event; returns the reply.
 local function apply(changes, event, field, queue, job_id, group, value, now)
   local job = record.load(queue, job_id)
   if not job then
@@ -1373,7 +1373,7 @@ function failure.record(queue, job_id, reason, now, ...)
   end
 end
 
---- Tell of a failure, and count it.
+--- Emit the event of a failure, and count it.
 function failure.announce(queue, job_id, reason, now, processed_on, skip_events)
   if not skip_events then
     events.emit(queue, "failed", job_id, "failedReason", reason)
@@ -1452,7 +1452,7 @@ function release.reject(queue, job_id, now, processed_on, skip_events)
   failure.announce(queue, job_id, COST_REASON, now, processed_on, skip_events)
 end
 
---- Drop a parked job that will not run, so that its sequence number holds nobody up.
+--- Drop a parked job that will not run, so that its sequence number blocks no other job.
 local function drop(queue, name, group, seq)
   if group.next_seq > 0 and seq >= group.next_seq then
     groups.skip(queue, name, seq)
@@ -1599,7 +1599,7 @@ function release.forfeit(queue, job, now)
   local group = groups.load(queue, name)
   if seq >= group.next_seq then
     drop(queue, name, group, seq)
-    -- Only those whose turn this makes it are woken; nobody may be parked, and then the gates advance later.
+    -- Only those whose turn this makes it are woken; when none is parked, admission advances the turn later.
     if redis.call("EXISTS", groups.parked_key(queue, name)) == 1 and groups.advance(queue, name, group) then
       release.promote(queue, name, group, now)
     end
@@ -1618,7 +1618,7 @@ function release.expire(queue, job_id, job, now)
   release.forfeit(queue, job, now)
 end
 
---- Fail a job that was withdrawn before it started.
+--- Fail a job that was cancelled before it started.
 function release.revoke(queue, job_id, job, now)
   failure.record(queue, job_id, "revoked", now, "failureKind", "cancelled")
   release.forfeit(queue, job, now)
@@ -1689,7 +1689,7 @@ function flows.resume(queue, job_id, name)
   events.emit(queue, "active", job_id)
 end
 
---- Tell a parent that the child `member` has completed. A parent that is gone stays gone. `decide()` is called where
+--- Notify a parent that the child `member` has completed. A parent that is gone stays gone. `decide()` is called where
 --- that does not release it, but it has a rule of its own.
 function flows.notify(queue, parent_id, member, decide)
   local key = queue .. "job:" .. parent_id
@@ -1720,7 +1720,7 @@ function flows.each_registered(queue, job_id, visit)
   end
 end
 
---- Tell all further parents in the child's own queue; those elsewhere are on other slots.
+--- Notify all further parents in the child's own queue; those elsewhere are on other slots.
 function flows.notify_registered(queue, job_id)
   flows.each_registered(queue, job_id, function(parent_queue, parent_id)
     if parent_queue == queue then
@@ -1858,7 +1858,7 @@ return completion
 end)()
 
 modules.admission = (function()
---- What a job of a group passes before it is activated: its turn, a free slot, tokens, the rate window.
+--- Admission of a grouped job: its turn, a free slot, tokens, the rate window.
 
 local groups = require("groups")
 local record = require("record")
@@ -1961,7 +1961,7 @@ local activation = {}
 
 local STAMPED = { "state", "processedOn", "lastActive" }
 
---- Take a job that did not become active off whoever fetched it. The caller keeps the list count.
+--- Take a job that did not become active off the worker that fetched it. The caller keeps the list count.
 local function put_down(queue, job_id, entry)
   if entry.id == "" then
     lists.forget(queue, job_id)
@@ -2009,7 +2009,7 @@ end
 
 --- Activate one job. `entry` has `id` (empty from a list), `group` and `broadcast`, and may have `consumer`, who takes it;
 --- with `unfinished` a job that has ended is as good as gone.
---- @return the flat record; or nil and why not: empty (no such job), `REVOKED`, `EXPIRED` or a verdict of the gates
+--- @return the flat record; or nil and why not: empty (no such job), `REVOKED`, `EXPIRED` or a verdict of admission
 function activation.try(queue, job_id, entry, now, skip_events)
   local key = queue .. "job:" .. job_id
   local flat = redis.pcall("HGETALL", key)
@@ -2067,7 +2067,7 @@ local function activated(completed_id, job_id, entry_id, flat)
   return reply
 end
 
---- A job withdrawn before it reached the list has failed already; one retried since then fails now.
+--- A job cancelled before it reached the list has failed already; one retried since then fails now.
 local function drop_revoked(queue, job_id, now)
   local job = record.load(queue, job_id)
   if job and job.state == "waiting" then
@@ -2141,7 +2141,7 @@ return fetch
 end)()
 
 modules.dedup = (function()
---- Deduplication: one job stands in for others of the same deduplication id.
+--- Deduplication: one job represents all of the same deduplication id.
 
 local events = require("events")
 local purge = require("purge")
@@ -2240,7 +2240,7 @@ local function pending(queue, group)
   return held
 end
 
---- Remove the jobs of all entries that nobody holds; returns how many.
+--- Remove the jobs of all entries that no consumer holds; returns how many.
 function draining.stream(queue, group, limit)
   local held = pending(queue, group)
   local entry_ids, job_ids = {}, {}
@@ -2382,7 +2382,7 @@ return retry
 end)()
 
 modules.deferral = (function()
---- Sets an active job aside, to go on later: at a time, when its children have completed, or when it is signalled.
+--- Defers an active job, to go on later: at a time, when its children have completed, or when it is signalled.
 --- The caller takes it off its worker.
 
 local active = require("active")
@@ -2394,7 +2394,7 @@ local deferral = {}
 
 local NO_DEADLINE = 9999999999999
 
---- Set a job aside until a time, without counting an attempt. Unless empty, `new_data` replaces its payload.
+--- Defer a job until a time, without counting an attempt. Unless empty, `new_data` replaces its payload.
 function deferral.until_due(queue, job_id, job, due, now, new_data)
   local key, delay = queue .. "job:" .. job_id, math.max(due - now, 0)
   placement.later(queue, job_id, job, now + delay)
@@ -2419,7 +2419,7 @@ function deferral.for_children(queue, job_id, job, now)
   return true
 end
 
---- Suspend a job until it is signalled, at most `timeout` ms; 0 is for ever.
+--- Suspend a job until it is signalled, at most `timeout` ms; 0 is forever.
 function deferral.for_signal(queue, job_id, job, now, reason, timeout)
   local key = queue .. "job:" .. job_id
   redis.call("HSET", key, "state", "suspended", "suspendedAt", now)
@@ -2534,7 +2534,7 @@ local record = require("record")
 
 local group_limit = { REASON = "group rate limited" }
 
---- Where a held job stands among the parked: before all others in its sequence, or behind them.
+--- The rank of a held job among the parked: before all others in its sequence, or behind them.
 local function score_of(queue, name, job_id, job, position)
   local seq = record.sequence(job)
   if position ~= "back" then
@@ -2582,7 +2582,7 @@ return group_limit
 end)()
 
 modules.stalled = (function()
---- What happens to an active job whose worker fell silent.
+--- What happens to an active job whose lease ran out.
 
 local events = require("events")
 local failure = require("failure")
@@ -2646,9 +2646,9 @@ return stalled
 end)()
 
 modules.reclaim = (function()
---- Takes jobs back from workers that fell silent. `sweep` has now_ms, min_idle_ms, lock_duration_ms, most_stalls,
---- and for the stream also group and broadcast. It may have `limit`, how many entries to look at and list jobs to take
---- back, and `tell(job_id, job, has_failed)`, called for each job that is ready again or failed by a stall too many.
+--- Takes stalled jobs back. `sweep` has now_ms, min_idle_ms, lock_duration_ms, most_stalls,
+--- and for the stream also group and broadcast. It may have `limit`, how many entries to inspect and list jobs to take
+--- back, and `notify(job_id, job, has_failed)`, called for each job that is ready again or failed by a stall too many.
 
 local failure = require("failure")
 local lists = require("lists")
@@ -2662,13 +2662,13 @@ local reclaim = {}
 
 local MOST_PAGES, PAGE = 100, 100
 
-local function tell(sweep, job_id, job, has_failed)
-  if sweep.tell then
-    sweep.tell(job_id, job, has_failed)
+local function notify(sweep, job_id, job, has_failed)
+  if sweep.notify then
+    sweep.notify(job_id, job, has_failed)
   end
 end
 
---- Look at one idle entry: drop it, leave it, or run its job again. Returns whether it was left.
+--- Inspect one idle entry: drop it, leave it, or run its job again. Returns whether it was left.
 local function entry(queue, entry_id, job_id, sweep)
   local now = sweep.now_ms
   local job = job_id and record.load(queue, job_id)
@@ -2686,7 +2686,7 @@ local function entry(queue, entry_id, job_id, sweep)
       stalled.reset(queue, job_id, job, now)
       stream.push(queue, job_id, job.name)
     end
-    tell(sweep, job_id, job, failed)
+    notify(sweep, job_id, job, failed)
   end
   stream.settle(queue, sweep.group, entry_id, sweep.broadcast)
   return false
@@ -2701,7 +2701,7 @@ local function owners(key, cursor, count, sweep)
   return owner
 end
 
---- Claim a page of idle entries and look at each. What is still worked on goes back into the hands it was in: a worker
+--- Claim a page of idle entries and inspect each. What is still worked on goes back into the hands it was in: a worker
 --- takes what it finds in its own for lost, and starts it. Returns the next cursor, and how many were seen.
 local function look_at_page(queue, key, consumer, cursor, count, sweep)
   local owner = owners(key, cursor, count, sweep)
@@ -2720,7 +2720,7 @@ local function look_at_page(queue, key, consumer, cursor, count, sweep)
   return page[1], seen
 end
 
---- Look at entries idle for too long, page by page; returns how many, and whether there may be more.
+--- Inspect entries idle for too long, page by page; returns how many, and whether there may be more.
 function reclaim.entries(queue, consumer, sweep)
   local key, cursor, seen = queue .. "stream", "0-0", 0
   if not redis.call("XPENDING", key, sweep.group, "IDLE", sweep.min_idle_ms, "-", "+", 1)[1] then
@@ -2738,7 +2738,7 @@ function reclaim.entries(queue, consumer, sweep)
   return seen, cursor ~= "0-0"
 end
 
---- Look at one active list job; returns whether it was taken back.
+--- Inspect one active list job; returns whether it was taken back.
 local function list_job(queue, found, sweep)
   local job_id, job, now = found.id, found.job, sweep.now_ms
   if not job.lastActive or not stalled.is_silent(queue, job_id, job, sweep) then
@@ -2755,17 +2755,17 @@ local function list_job(queue, found, sweep)
     stalled.reset(queue, job_id, job, now)
     placement.ready(queue, job_id, job)
   end
-  tell(sweep, job_id, job, failed)
+  notify(sweep, job_id, job, failed)
   return true
 end
 
---- Look at one job that was popped, but is not active; returns whether it was taken back.
+--- Inspect one job that was popped, but is not active; returns whether it was taken back.
 local function taken_job(queue, found, sweep)
   if found.is_new then
     lists.seen_taken(queue, found.id, sweep.now_ms)
   elseif stalled.has_passed(found.since, sweep) then
     placement.back(queue, found.id, found.job)
-    tell(sweep, found.id, found.job, false)
+    notify(sweep, found.id, found.job, false)
     return true
   end
   return false
@@ -2850,7 +2850,7 @@ return budgets
 end)()
 
 modules.revocation = (function()
---- The one way in which a job is withdrawn.
+--- The one way in which a job is cancelled.
 
 local events = require("events")
 local lists = require("lists")

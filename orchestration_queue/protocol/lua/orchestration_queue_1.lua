@@ -86,7 +86,7 @@ local chunks = require("chunks")
 local ids = {}
 
 local MOST_COLLISIONS = 1000
--- Above this a double, and so this library, cannot tell neighbours apart.
+-- Above this a double, and so this library, cannot tell neighbors apart.
 local LARGEST = 2 ^ 53 - 1
 
 function ids.exists(queue, job_id)
@@ -177,7 +177,7 @@ return tokens
 end)()
 
 modules.groups = (function()
---- State of one group: its limits, its slots, its sequence, and the jobs parked before its gates.
+--- State of one group: its limits, its slots, its sequence, and the jobs parked until admission.
 
 local tokens = require("tokens")
 
@@ -273,13 +273,13 @@ function groups.advance(queue, name, group)
   return true
 end
 
---- Park a job before the gates.
+--- Park a job until admission.
 function groups.park(queue, name, job_id, score)
   redis.call("ZADD", groups.parked_key(queue, name), score, job_id)
   redis.call("HSET", queue .. "job:" .. job_id, "state", "group-waiting")
 end
 
---- Where a job stands among the parked.
+--- The rank of a job among the parked.
 function groups.park_score(job_id, job)
   local seq = tonumber(job.orderingSeq) or 0
   return seq > 0 and seq or tonumber(job_id) or tonumber(job.timestamp) or 0
@@ -290,7 +290,7 @@ function groups.hold_until(queue, name, due)
   redis.call("ZADD", queue .. "ratelimited", due, name)
 end
 
---- Have the group looked at by the next promotion, unless it is being held back.
+--- Have the next promotion check the group, unless it is being held back.
 function groups.wake_soon(queue, name)
   redis.call("ZADD", queue .. "ratelimited", "NX", 0, name)
 end
@@ -502,7 +502,7 @@ function lists.taken(queue, job_ids)
   return job_ids
 end
 
---- Pop up to `count` jobs, from the LIFO list only when nobody has priority.
+--- Pop up to `count` jobs, from the LIFO list only when no job has priority.
 function lists.pop(queue, count)
   local popped = redis.call("LMPOP", 2, queue .. "priority", queue .. "lifo", "RIGHT", "COUNT", count)
   return popped and popped[2] or {}
@@ -545,7 +545,7 @@ function lists.leave_all(queue, job_ids)
   end
 end
 
---- One job is in no worker's hands any more. Whoever removed a job that is gone has counted it out already, unless
+--- No worker holds the job any more. The call that removed a job that is gone has counted it out already, unless
 --- the index still has it.
 function lists.leave(queue, job_id, is_gone)
   local indexed = redis.call("ZREM", index_key(queue), job_id) == 1
@@ -562,7 +562,7 @@ function lists.holds(job)
   return job.lifo == "1" or record.priority(job) > 0
 end
 
---- Find active list jobs by looking at every key of the queue; false when there are too many keys.
+--- Find active list jobs by scanning every key of the queue; false when there are too many keys.
 local function scan(queue, visit)
   local prefix = queue .. "job:"
   local pattern = prefix:gsub("[%*%?%[%]%^\\]", "\\%0") .. "*"
@@ -685,7 +685,7 @@ function scheduled.bound(band, due)
   return string.format("%.0f", band * SHIFT + due)
 end
 
---- Band and due time of the lowest member that is in no band below `band`; nil when there is none.
+--- Band and due time of the lowest member that is in no band below `band`; nil without such a member.
 function scheduled.first(key, band)
   local from = band and scheduled.bound(band, 0) or "-inf"
   local lowest = redis.call("ZRANGE", key, from, "+inf", "BYSCORE", "LIMIT", 0, 1, "WITHSCORES")
@@ -833,7 +833,7 @@ function stream.withdraw(queue, group, job_id, thorough)
   return true
 end
 
---- Note that a cancelled job's entry was left behind. Whoever reads it drops it, as the job has ended.
+--- Note that a cancelled job's entry was left behind. The worker that reads it drops it, as the job has ended.
 function stream.note_stray(queue, job_id)
   redis.call("HSET", queue .. "job:" .. job_id, "strayEntry", 1)
 end
@@ -907,7 +907,7 @@ function placement.ready(queue, job_id, job, ...)
   end
 end
 
---- Set a job aside until a time.
+--- Defer a job until a time.
 function placement.later(queue, member, job, due)
   scheduled.add(queue, member, record.priority(job), due)
 end
@@ -1000,7 +1000,7 @@ local function fields_of(job_id, job, sequence, state)
   return fields
 end
 
---- Write a job whose id is taken. With a `state` it gets no place: somebody else releases it.
+--- Write a job whose id is taken. With a `state` it gets no place: another call releases it.
 function creation.write(queue, job_id, job, state)
   local sequence = job.ordering_key ~= "" and membership.join(queue, job) or nil
   state = state or placement.new(queue, job_id, job)
@@ -1178,7 +1178,7 @@ function flows.resume(queue, job_id, name)
   events.emit(queue, "active", job_id)
 end
 
---- Tell a parent that the child `member` has completed. A parent that is gone stays gone. `decide()` is called where
+--- Notify a parent that the child `member` has completed. A parent that is gone stays gone. `decide()` is called where
 --- that does not release it, but it has a rule of its own.
 function flows.notify(queue, parent_id, member, decide)
   local key = queue .. "job:" .. parent_id
@@ -1209,7 +1209,7 @@ function flows.each_registered(queue, job_id, visit)
   end
 end
 
---- Tell all further parents in the child's own queue; those elsewhere are on other slots.
+--- Notify all further parents in the child's own queue; those elsewhere are on other slots.
 function flows.notify_registered(queue, job_id)
   flows.each_registered(queue, job_id, function(parent_queue, parent_id)
     if parent_queue == queue then
@@ -1349,7 +1349,7 @@ rules.SINGLE_OUT_OPTIONAL = {
 --- Return the verdict as soon as there is one, false before. `counts` says how many jobs are waited for (`total`), how
 --- many ended with `success`, `failed` (or never ran because of a failure) and `skipped`, and, where the rule tells them
 --- from the others, how many optional dependencies are `pending` beside these.
---- An unknown rule means `all_success`, as does none.
+--- An unknown or missing rule counts as `all_success`.
 function rules.decide(rule, counts)
   local decide = VERDICTS[rule] or VERDICTS.all_success
   local verdict = decide(counts, counts.success + counts.failed + counts.skipped >= counts.total)
@@ -1394,7 +1394,7 @@ local function forget(key, member, before)
   redis.call("HINCRBY", key, COUNTER[before], -1)
 end
 
---- Enter how `member` ended; false when that was known. A job that ran again after its failure ends anew; one that
+--- Enter how `member` ended; false when that was known. A job that ran again after its failure ends again; one that
 --- completed, or counts as completed, has done so for good.
 function dependencies.enter(key, member, outcome)
   local known = redis.call("HMGET", key, "depend:" .. member, "depdone:" .. member, "depweak:" .. member)
@@ -1498,7 +1498,7 @@ function dependencies.correct(queue, job_id)
   return found
 end
 
---- All that a job waited for counts as done: it was enough, and no client shall count it again, should the job wait for
+--- All that a job waited for counts as done: it was enough, and no client may count it again, should the job wait for
 --- children later.
 function dependencies.close(queue, job_id)
   local key = queue .. "job:" .. job_id
@@ -1606,7 +1606,7 @@ local function reenter(key, members, found, counts)
   end
 end
 
---- Count anew how all that a job waits for ended: by `outcome_of(member)`, or as is known where that knows nothing.
+--- Recount how all that a job waits for ended: by `outcome_of(member)`, or as is known where that knows nothing.
 function dependencies.recount(queue, job_id, outcome_of)
   local key, counts = queue .. "job:" .. job_id, { depsCompleted = 0, depsFailed = 0, depsSkipped = 0 }
   local rule = redis.call("HGET", key, "triggerRule")
@@ -1709,7 +1709,7 @@ function failure.record(queue, job_id, reason, now, ...)
   end
 end
 
---- Tell of a failure, and count it.
+--- Emit the event of a failure, and count it.
 function failure.announce(queue, job_id, reason, now, processed_on, skip_events)
   if not skip_events then
     events.emit(queue, "failed", job_id, "failedReason", reason)
@@ -1788,7 +1788,7 @@ function release.reject(queue, job_id, now, processed_on, skip_events)
   failure.announce(queue, job_id, COST_REASON, now, processed_on, skip_events)
 end
 
---- Drop a parked job that will not run, so that its sequence number holds nobody up.
+--- Drop a parked job that will not run, so that its sequence number blocks no other job.
 local function drop(queue, name, group, seq)
   if group.next_seq > 0 and seq >= group.next_seq then
     groups.skip(queue, name, seq)
@@ -1935,7 +1935,7 @@ function release.forfeit(queue, job, now)
   local group = groups.load(queue, name)
   if seq >= group.next_seq then
     drop(queue, name, group, seq)
-    -- Only those whose turn this makes it are woken; nobody may be parked, and then the gates advance later.
+    -- Only those whose turn this makes it are woken; when none is parked, admission advances the turn later.
     if redis.call("EXISTS", groups.parked_key(queue, name)) == 1 and groups.advance(queue, name, group) then
       release.promote(queue, name, group, now)
     end
@@ -1954,7 +1954,7 @@ function release.expire(queue, job_id, job, now)
   release.forfeit(queue, job, now)
 end
 
---- Fail a job that was withdrawn before it started.
+--- Fail a job that was cancelled before it started.
 function release.revoke(queue, job_id, job, now)
   failure.record(queue, job_id, "revoked", now, "failureKind", "cancelled")
   release.forfeit(queue, job, now)
@@ -1965,7 +1965,7 @@ return release
 end)()
 
 modules.propagation = (function()
---- Tells the jobs that wait what became of those they wait for, and what that means for them by their trigger rules.
+--- Notifies dependents of the outcomes of the jobs they wait for, and applies their trigger rules.
 ---
 --- While a call has a propagation, it hears of every job that fails for good, wherever that is decided, and so before
 --- retention can take away who waits for it. The call lets it run when its own work is done.
@@ -2065,7 +2065,7 @@ function propagation.knows(self, job_id, job, registered)
 end
 
 --- The verdict on a job that waits, as soon as there is one, on which counts, and by which rule. Who waits for the end
---- of its children looks at each of them itself, so what it knows is not read through once more.
+--- of its children reads each of them itself, so what it knows is not read through once more.
 local function judge(queue, job_id)
   local counts, rule = dependencies.counts(queue, job_id)
   if not counts then
@@ -2080,7 +2080,7 @@ local function judge(queue, job_id)
   return verdict, counts, rule
 end
 
---- End a job that shall not run, and everything it holds up.
+--- End a job that must not run, and everything it holds up.
 local function end_unrun(self, queue, job_id, verdict)
   local job, reason = record.load(queue, job_id), REASON[verdict]
   self.verdict = verdict
@@ -2125,7 +2125,7 @@ function propagation.start(self, job_id)
 end
 
 --- Tell one job that `member` ended; whether that changed anything.
-local function tell(self, queue, job_id, member, outcome)
+local function notify(self, queue, job_id, member, outcome)
   local key = queue .. "job:" .. job_id
   local job = { state = redis.call("HGET", key, "state") }
   if not job.state or record.has_ended(job) then
@@ -2146,7 +2146,7 @@ end
 
 --- Pass on news from another queue.
 function propagation.news(self, told)
-  tell(self, self.queue, told.dependent, told.member, told.outcome)
+  notify(self, self.queue, told.dependent, told.member, told.outcome)
 end
 
 --- Pass on how a job ended, if it has.
@@ -2154,7 +2154,7 @@ function propagation.ended(self, job_id)
   self.todo[#self.todo + 1] = recorded(self.queue, job_id)
 end
 
---- Tell a job that `member` has completed, as any client would; where a rule says more, it is heeded.
+--- Notify a job that `member` has completed, as any client would; where a rule says more, it is heeded.
 function propagation.completed(self, queue, job_id, member)
   if self.leaves and queue ~= self.queue then
     leave(self, queue, job_id, member, "success")
@@ -2177,7 +2177,7 @@ local function tell_all(self, ended)
       leave(self, other.queue, other.job_id, member, ended.outcome)
     elseif self.room == 0 then
       return false
-    elseif tell(self, other.queue, other.job_id, member, ended.outcome) then
+    elseif notify(self, other.queue, other.job_id, member, ended.outcome) then
       self.room = self.room - 1
     end
     ended.told = ended.told + 1
@@ -2209,7 +2209,7 @@ function propagation.run(self)
   self.todo = {}
 end
 
---- The same, and hear no more. Returns what was decided, what others are to be told, and whose dependents remain.
+--- The same, and hear no more. Returns what was decided, the notifications for other queues, and whose dependents remain.
 function propagation.finish(self)
   propagation.run(self)
   failure.watch(nil)
@@ -2274,7 +2274,7 @@ return children
 end)()
 
 modules.lease = (function()
---- The fence: a job belongs to whoever activated it, until it leaves the active state or is activated again.
+--- The fence: a job belongs to the worker that activated it, until it leaves the active state or is activated again.
 
 local numbers = require("numbers")
 
@@ -2292,7 +2292,7 @@ lease.OTHER = {
 --- Some fields of the job of `claim`, and whether its last activation was the one claimed: that of `taken_ms`, after
 --- `stalled_count` takeovers.
 function lease.look(queue, claim, fields)
-  -- A key that is no hash is no job: it shall not keep the others of its batch from being settled.
+  -- A key that is not a hash is not a job: it must not keep the others of its batch from being settled.
   local values = redis.pcall("HMGET", queue .. "job:" .. claim.job_id, unpack(fields))
   local job = {}
   for index, name in ipairs(fields) do
@@ -2380,7 +2380,7 @@ local function pending(queue, group)
   return held
 end
 
---- Remove the jobs of all entries that nobody holds; returns how many.
+--- Remove the jobs of all entries that no consumer holds; returns how many.
 function draining.stream(queue, group, limit)
   local held = pending(queue, group)
   local entry_ids, job_ids = {}, {}
@@ -2418,7 +2418,7 @@ return draining
 end)()
 
 modules.revocation = (function()
---- The one way in which a job is withdrawn.
+--- The one way in which a job is cancelled.
 
 local events = require("events")
 local lists = require("lists")
@@ -2457,7 +2457,7 @@ return revocation
 end)()
 
 modules.schedulers = (function()
---- Repeatable jobs: an index of when each is to be looked at, their last jobs, and what they did.
+--- Repeatable jobs: an index of when each is due for evaluation, their last jobs, and what they did.
 
 local revocation = require("revocation")
 
@@ -2478,7 +2478,7 @@ function schedulers.needs_full_look(queue)
   return entries ~= indexed or redis.call("EXISTS", queue .. "schedulers:looked") == 0
 end
 
---- When somebody has to look at the entries next, epoch ms; 0 for at once, -1 for never.
+--- When the entries need their next evaluation, epoch ms; 0 for at once, -1 for never.
 function schedulers.next_look(queue)
   if schedulers.needs_full_look(queue) then
     return 0
@@ -2495,7 +2495,7 @@ function schedulers.note(queue, name, due_ms, now_ms, job_id, outcome)
   redis.call("EXPIRE", key, HISTORY_S)
 end
 
---- Store an entry and when it is to be looked at; an empty entry stays as it is, `drop` goes.
+--- Store an entry and when it is due for evaluation; an empty entry stays as it is, `drop` goes.
 function schedulers.put(queue, name, entry, look_ms)
   local entries, due = queue .. "schedulers", queue .. "schedulers:due"
   if entry == "drop" then
@@ -2520,7 +2520,7 @@ function schedulers.fate(queue, job_id)
   return "open", 0
 end
 
---- Whether a run has to wait for the job of the one before. One that is to be replaced is revoked instead.
+--- Whether a run has to wait for the job of the one before. One that must be replaced is revoked instead.
 function schedulers.holds_back(queue, run, now_ms)
   if run.previous == "" or run.overlap == "allow" or schedulers.fate(queue, run.previous) ~= "open" then
     return false
@@ -2587,7 +2587,7 @@ return schedulers
 end)()
 
 modules.admission = (function()
---- What a job of a group passes before it is activated: its turn, a free slot, tokens, the rate window.
+--- Admission of a grouped job: its turn, a free slot, tokens, the rate window.
 
 local groups = require("groups")
 local record = require("record")
@@ -2690,7 +2690,7 @@ local activation = {}
 
 local STAMPED = { "state", "processedOn", "lastActive" }
 
---- Take a job that did not become active off whoever fetched it. The caller keeps the list count.
+--- Take a job that did not become active off the worker that fetched it. The caller keeps the list count.
 local function put_down(queue, job_id, entry)
   if entry.id == "" then
     lists.forget(queue, job_id)
@@ -2738,7 +2738,7 @@ end
 
 --- Activate one job. `entry` has `id` (empty from a list), `group` and `broadcast`, and may have `consumer`, who takes it;
 --- with `unfinished` a job that has ended is as good as gone.
---- @return the flat record; or nil and why not: empty (no such job), `REVOKED`, `EXPIRED` or a verdict of the gates
+--- @return the flat record; or nil and why not: empty (no such job), `REVOKED`, `EXPIRED` or a verdict of admission
 function activation.try(queue, job_id, entry, now, skip_events)
   local key = queue .. "job:" .. job_id
   local flat = redis.pcall("HGETALL", key)
@@ -2807,7 +2807,7 @@ function entries.claim(queue, group, consumer, entry_ids)
   return held
 end
 
---- Take one entry off the group's hands and off the stream; false when it was in nobody's hands.
+--- Take one entry off the group's hands and off the stream; false when no consumer held it.
 function entries.drop(queue, group, entry_id)
   local held = redis.call("XACK", queue .. "stream", group, entry_id) == 1
   redis.call("XDEL", queue .. "stream", entry_id)
@@ -2867,7 +2867,7 @@ return retention
 end)()
 
 modules.exchange = (function()
---- One worker's trip: what many jobs need the same command for is collected here and sent once.
+--- One worker's exchange: what many jobs need the same command for is collected here and sent once.
 
 local entries = require("entries")
 local lists = require("lists")
@@ -2876,7 +2876,7 @@ local retention = require("retention")
 
 local exchange = {}
 
---- A trip for `who.consumer` of `who.group` at `now`. `outcomes` is the propagation of what it settles; `dead_letter`
+--- An exchange for `who.consumer` of `who.group` at `now`. `outcomes` is the propagation of what it settles; `dead_letter`
 --- names the queue of dead letters, which are kept for the caller to add with `cluster`; `skip_events` and
 --- `skip_metrics` are those of completions.
 function exchange.new(queue, now, who)
@@ -3066,7 +3066,7 @@ return completion
 end)()
 
 modules.dead_letters = (function()
---- Dead letters: what is told of a job that failed for good, as a job of another queue, to be looked at or replayed.
+--- Dead letters: the report of a job that failed for good, as a job of another queue, for inspection or replay.
 
 local bulk = require("bulk")
 local dependents = require("dependents")
@@ -3076,7 +3076,7 @@ local dead_letters = {}
 local LONGEST_ID = 256
 local MOST_OVERDUE = 20
 
---- A payload inside other JSON: as it is when it is JSON, for reading and writing it anew would change numbers and empty
+--- A payload inside other JSON: as it is when it is JSON, since decoding and encoding it again would change numbers and empty
 --- lists; else, as when a codec wrote it, as a text.
 local function embedded(payload)
   local strict = cjson.new()
@@ -3108,14 +3108,14 @@ local function add(self, name, data)
   return reply:sub(1, 4) ~= "ERR:"
 end
 
---- Keep a letter until the caller, or whoever looks after overdue ones, has added it and struck it off.
+--- Keep a letter until the caller, or the worker that recovers overdue ones, has added it and struck it off.
 local function keep(self, letter_id, name, data)
   local letter = cjson.encode({ self.dead_letter, letter_id, name, data })
   redis.call("ZADD", self.queue .. "outbox", string.format("%.0f", self.now), letter)
   self.letters[#self.letters + 1] = letter
 end
 
---- Hand out letters that were kept before a time, and are still there: whoever was to add them may have died. Returns
+--- Hand out letters that were kept before a time, and are still there: the caller that had to add them may have died. Returns
 --- whether there may be more.
 function dead_letters.overdue(self, before_ms)
   local latest = string.format("%.0f", before_ms)
@@ -3126,7 +3126,7 @@ function dead_letters.overdue(self, before_ms)
   return #found == MOST_OVERDUE
 end
 
---- Add a dead letter about a job that is about to fail for good, unless it was revoked: then nobody misses it.
+--- Add a dead letter about a job that is about to fail for good, unless it was revoked: a cancelled job needs no report.
 --- `job` has the field processedOn; `counted` says how many of its attempts were counted for this failure. What cannot be
 --- added here, as in a cluster, where the other queue may be on another server, is kept.
 function dead_letters.send(self, job_id, job, reason, counted)
@@ -3280,7 +3280,7 @@ return failed_attempt
 end)()
 
 modules.deferral = (function()
---- Sets an active job aside, to go on later: at a time, when its children have completed, or when it is signalled.
+--- Defers an active job, to go on later: at a time, when its children have completed, or when it is signalled.
 --- The caller takes it off its worker.
 
 local active = require("active")
@@ -3292,7 +3292,7 @@ local deferral = {}
 
 local NO_DEADLINE = 9999999999999
 
---- Set a job aside until a time, without counting an attempt. Unless empty, `new_data` replaces its payload.
+--- Defer a job until a time, without counting an attempt. Unless empty, `new_data` replaces its payload.
 function deferral.until_due(queue, job_id, job, due, now, new_data)
   local key, delay = queue .. "job:" .. job_id, math.max(due - now, 0)
   placement.later(queue, job_id, job, now + delay)
@@ -3317,7 +3317,7 @@ function deferral.for_children(queue, job_id, job, now)
   return true
 end
 
---- Suspend a job until it is signalled, at most `timeout` ms; 0 is for ever.
+--- Suspend a job until it is signalled, at most `timeout` ms; 0 is forever.
 function deferral.for_signal(queue, job_id, job, now, reason, timeout)
   local key = queue .. "job:" .. job_id
   redis.call("HSET", key, "state", "suspended", "suspendedAt", now)
@@ -3345,7 +3345,7 @@ local record = require("record")
 
 local group_limit = { REASON = "group rate limited" }
 
---- Where a held job stands among the parked: before all others in its sequence, or behind them.
+--- The rank of a held job among the parked: before all others in its sequence, or behind them.
 local function score_of(queue, name, job_id, job, position)
   local seq = record.sequence(job)
   if position ~= "back" then
@@ -3393,7 +3393,7 @@ return group_limit
 end)()
 
 modules.interruption = (function()
---- Ends the run of a job that is not done: by the kind of its settlement, and with the letter that says what became of
+--- Ends the attempt of a job that is not done: by the kind of its settlement, and with the letter that says what became of
 --- it. The effects are those of glidemq_moveActiveToDelayed, _moveToWaitingChildren, _suspend and _rateLimitGroup.
 
 local dead_letters = require("dead_letters")
@@ -3463,7 +3463,7 @@ local stream = require("stream")
 
 local outcomes = {}
 
---- Tell the jobs that wait for this one that it has completed.
+--- Notify the jobs that wait for this one that it has completed.
 local function notify_parents(self, job_id, job, registered)
   dependents.each(self.queue, job_id, job, registered, function(parent_queue, parent_id)
     propagation.completed(self.outcomes, parent_queue, parent_id, self.queue .. job_id)
@@ -3654,7 +3654,7 @@ local stream = require("stream")
 
 local dispatch = {}
 
---- How many candidates are looked at for `want` jobs: some are gone, expired or have to wait for their group.
+--- How many candidates are inspected for `want` jobs: some are gone, expired or have to wait for their group.
 local LOOKS_PER_JOB, SPARE_LOOKS = 3, 10
 
 --- Start one job; returns 1 when it runs now. What does not run is off the worker's hands.
@@ -3808,7 +3808,7 @@ return holding
 end)()
 
 modules.stalled = (function()
---- What happens to an active job whose worker fell silent.
+--- What happens to an active job whose lease ran out.
 
 local events = require("events")
 local failure = require("failure")
@@ -3872,9 +3872,9 @@ return stalled
 end)()
 
 modules.reclaim = (function()
---- Takes jobs back from workers that fell silent. `sweep` has now_ms, min_idle_ms, lock_duration_ms, most_stalls,
---- and for the stream also group and broadcast. It may have `limit`, how many entries to look at and list jobs to take
---- back, and `tell(job_id, job, has_failed)`, called for each job that is ready again or failed by a stall too many.
+--- Takes stalled jobs back. `sweep` has now_ms, min_idle_ms, lock_duration_ms, most_stalls,
+--- and for the stream also group and broadcast. It may have `limit`, how many entries to inspect and list jobs to take
+--- back, and `notify(job_id, job, has_failed)`, called for each job that is ready again or failed by a stall too many.
 
 local failure = require("failure")
 local lists = require("lists")
@@ -3888,13 +3888,13 @@ local reclaim = {}
 
 local MOST_PAGES, PAGE = 100, 100
 
-local function tell(sweep, job_id, job, has_failed)
-  if sweep.tell then
-    sweep.tell(job_id, job, has_failed)
+local function notify(sweep, job_id, job, has_failed)
+  if sweep.notify then
+    sweep.notify(job_id, job, has_failed)
   end
 end
 
---- Look at one idle entry: drop it, leave it, or run its job again. Returns whether it was left.
+--- Inspect one idle entry: drop it, leave it, or run its job again. Returns whether it was left.
 local function entry(queue, entry_id, job_id, sweep)
   local now = sweep.now_ms
   local job = job_id and record.load(queue, job_id)
@@ -3912,7 +3912,7 @@ local function entry(queue, entry_id, job_id, sweep)
       stalled.reset(queue, job_id, job, now)
       stream.push(queue, job_id, job.name)
     end
-    tell(sweep, job_id, job, failed)
+    notify(sweep, job_id, job, failed)
   end
   stream.settle(queue, sweep.group, entry_id, sweep.broadcast)
   return false
@@ -3927,7 +3927,7 @@ local function owners(key, cursor, count, sweep)
   return owner
 end
 
---- Claim a page of idle entries and look at each. What is still worked on goes back into the hands it was in: a worker
+--- Claim a page of idle entries and inspect each. What is still worked on goes back into the hands it was in: a worker
 --- takes what it finds in its own for lost, and starts it. Returns the next cursor, and how many were seen.
 local function look_at_page(queue, key, consumer, cursor, count, sweep)
   local owner = owners(key, cursor, count, sweep)
@@ -3946,7 +3946,7 @@ local function look_at_page(queue, key, consumer, cursor, count, sweep)
   return page[1], seen
 end
 
---- Look at entries idle for too long, page by page; returns how many, and whether there may be more.
+--- Inspect entries idle for too long, page by page; returns how many, and whether there may be more.
 function reclaim.entries(queue, consumer, sweep)
   local key, cursor, seen = queue .. "stream", "0-0", 0
   if not redis.call("XPENDING", key, sweep.group, "IDLE", sweep.min_idle_ms, "-", "+", 1)[1] then
@@ -3964,7 +3964,7 @@ function reclaim.entries(queue, consumer, sweep)
   return seen, cursor ~= "0-0"
 end
 
---- Look at one active list job; returns whether it was taken back.
+--- Inspect one active list job; returns whether it was taken back.
 local function list_job(queue, found, sweep)
   local job_id, job, now = found.id, found.job, sweep.now_ms
   if not job.lastActive or not stalled.is_silent(queue, job_id, job, sweep) then
@@ -3981,17 +3981,17 @@ local function list_job(queue, found, sweep)
     stalled.reset(queue, job_id, job, now)
     placement.ready(queue, job_id, job)
   end
-  tell(sweep, job_id, job, failed)
+  notify(sweep, job_id, job, failed)
   return true
 end
 
---- Look at one job that was popped, but is not active; returns whether it was taken back.
+--- Inspect one job that was popped, but is not active; returns whether it was taken back.
 local function taken_job(queue, found, sweep)
   if found.is_new then
     lists.seen_taken(queue, found.id, sweep.now_ms)
   elseif stalled.has_passed(found.since, sweep) then
     placement.back(queue, found.id, found.job)
-    tell(sweep, found.id, found.job, false)
+    notify(sweep, found.id, found.job, false)
     return true
   end
   return false
@@ -4139,7 +4139,7 @@ function usage.replace(queue, job_key, report, minute)
     earlier[NAMES[index]] = value or nil
   end
   redis.call("HDEL", job_key, unpack(FIELDS))
-  -- A minute that nobody can ask for any more is not made again, only to be taken from.
+  -- A minute past retention is not created again only to be subtracted from.
   local old_key = earlier.bucketTs and queue .. "usage:" .. earlier.bucketTs
   if old_key and redis.call("EXISTS", old_key) == 1 then
     add(old_key, earlier, -1)
@@ -4224,7 +4224,7 @@ local function may_run(queue, job_id)
   return ran and rule ~= rules.CHILDREN_ENDED and not dependencies.any_pending(queue, job_id, outcome_of(queue))
 end
 
---- Count anew what a job waits for. One that ran, and may again at once, is not asked for its rule a second time.
+--- Recount what a job waits for. One that ran, and may again at once, is not asked for its rule a second time.
 local function recount(queue, job_id)
   if may_run(queue, job_id) then
     dependencies.close(queue, job_id)
@@ -4305,7 +4305,7 @@ local function check_place(nodes, place, what)
   end
 end
 
---- Refuse what would leave a graph half written, or waiting for ever.
+--- Refuse what would leave a graph half written, or waiting forever.
 function submission.check(queue, graph)
   local nodes = graph.nodes
   check_nodes(queue, nodes)
@@ -4339,7 +4339,7 @@ function submission.note(flow_key, flows_key, flow_id, plan, now, held)
   if redis.call("HSETNX", flow_key, "plan", plan) == 1 then
     redis.call("HSET", flow_key, "createdAt", now, "state", held and "submitting" or "running")
     redis.call("ZADD", flows_key, "NX", now, flow_id)
-    redis.call("ZADD", flows_key .. ":due", now, flow_id) -- when a worker is to look at it
+    redis.call("ZADD", flows_key .. ":due", now, flow_id) -- when the reconciler should read it
   end
 end
 
@@ -4429,7 +4429,7 @@ local function create(queue, job, flow_id, held)
   end
 end
 
---- A job that was there from before is to tell those that may be new what becomes of it.
+--- A job that was there from before notifies those that may be new of its outcome.
 local function register_new(queue, job, created)
   local members, named = {}, redis.call("HGET", queue .. "job:" .. job.custom_id, "parentId")
   for _, other in ipairs(job.told) do
@@ -4868,7 +4868,7 @@ do -- mendGroup
     local now_ms = whole(ARGV[6], "mendGroup", "now_ms")
     count_words("mendGroup", #KEYS, 5, #ARGV, 6)
     local queue = queue_of("mendGroup", KEYS[1], ":stream") .. ":"
-    -- Whoever looked read these two numbers first, then every job of the queue. A job that starts or ends in between
+    -- The caller read these two numbers first, then every job of the queue. A job that starts or ends in between
     -- changes one of them: each start moves the turn, and each end, or a start out of turn, the count.
 
     local group = groups.load(queue, name)
@@ -4945,7 +4945,7 @@ do -- propagate
     -- jobs that have ended by then. A job ruled by `always` runs as soon as it is told of anything, or is not made to wait.
     --
     -- Written are, on a job that waits, the fields `depdone:{member}` and `depsCompleted` of completions, `depend:{member}`,
-    -- `depsFailed` and `depsSkipped` of others; and where it shall not run, it fails with `outcome` beside its
+    -- `depsFailed` and `depsSkipped` of others; and where it must not run, it fails with `outcome` beside its
     -- `failedReason`. Told again, in any order with glidemq_completeChild, nothing is counted or decided twice.
 
     validate.check_limit("propagate", limit)
@@ -4981,7 +4981,7 @@ do -- putBack
     local priority_key = KEYS[3]
     local lifo_key = KEYS[4]
     -- It becomes due at once: a set holds it only once, however often this is called, and promotion gives it its place.
-    -- Whoever took it from the stream or, with this library, from a list is seen in there. A worker of another library that
+    -- A worker that took it from the stream or, with this library, from a list is recorded there. A worker of another library that
     -- has popped it, and not yet started it, is seen in the count of list jobs alone.
 
     local WAITS = { waiting = true, delayed = true, prioritized = true }
@@ -5124,7 +5124,7 @@ do -- reclaim
       most_stalls = max_stalled_count,
       now_ms = now_ms,
       limit = limit,
-      tell = function(job_id, job, has_failed)
+      notify = function(job_id, job, has_failed)
         if has_failed then
           failed[#failed + 1] = job_id
           dead_letters.send(self, job_id, job, "crashed: " .. stalled.REASON, 0)
@@ -5328,7 +5328,7 @@ do -- revoke
     count_words("revoke", #KEYS, 6, #ARGV, 3)
     local queue = queue_of("revoke", KEYS[1], ":stream") .. ":"
     -- Jobs that wait in other queues are decided about, too, unless these may be on other servers of a cluster. They, and
-    -- those beyond the bound, are told when somebody looks at their flow.
+    -- those beyond the bound, are notified when the reconciler reads their flow.
 
     local outcomes = propagation.new(queue, now_ms, 500)
     local reply = revocation.revoke(queue, job_id, now_ms, group)
