@@ -10,12 +10,13 @@ UV     := $(BIN)/uv
 VOICED := \
   docs/reference/doctor.md \
   examples/0* \
+  lua/glidemq lua/lib lua/orchestration_queue_1 \
   orchestration_queue/cli \
   orchestration_queue/doctor \
   orchestration_queue/spark \
   tools
 
-.PHONY: help demo demo-ui test quick durations lua-coverage bench lint voice types check archive generate lock docs wheel sbom audit clean
+.PHONY: help demo demo-ui test quick durations mutants lua-coverage bench lint voice types check archive generate lock docs wheel sbom audit clean
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,6 +50,9 @@ quick: $(VENV)/.dev.stamp ## Run the tests of the inner loop: units, Lua, contra
 
 durations: $(VENV)/.dev.stamp ## Measure the tests, for the order of later runs (ARGS=tests/lua measures some)
 	$(BIN)/python -m pytest $(PARALLEL) --write-durations $(ARGS)
+
+mutants: $(VENV)/.dev.stamp ## Change operators of the pure floors and print what no unit test notices (ARGS="--only flows")
+	$(BIN)/python tools/mutants.py $(ARGS)
 
 lua-coverage: $(VENV)/.dev.stamp ## Print which lines of lua/ its tests run
 	$(BIN)/python -m pytest tests/lua --lua-coverage=95 $(ARGS)

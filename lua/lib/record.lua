@@ -13,7 +13,7 @@ local CONTROL = {
 --- The control fields as a table without the absent ones; nil when there is no such job.
 function record.load(queue, job_id)
   local key = queue .. "job:" .. job_id
-  -- A key that is no hash is no job: it must not keep its neighbours from being looked at.
+  -- A key that is not a hash is not a job: it must not keep its neighbors from being read.
   local values = redis.pcall("HMGET", key, unpack(CONTROL))
   if values.err then
     return nil

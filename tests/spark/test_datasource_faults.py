@@ -117,7 +117,7 @@ def cluster(directory: Path) -> Iterator[str]:
 
         def alive(words: str) -> bool:
             try:
-                with urllib.request.urlopen(f"http://127.0.0.1:{page}/json/") as answer:
+                with urllib.request.urlopen(f"http://127.0.0.1:{page}/json/", timeout=10) as answer:
                     return words in answer.read().decode()
             except OSError:
                 return False

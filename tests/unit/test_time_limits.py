@@ -18,7 +18,7 @@ def unbounded(source: str) -> Iterator[int]:
     for call in ast.walk(ast.parse(source)):
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
             of_subprocess = isinstance(call.func.value, ast.Name) and call.func.value.id == "subprocess"
-            waits = (of_subprocess and call.func.attr in WAITING) or call.func.attr == "communicate"
+            waits = (of_subprocess and call.func.attr in WAITING) or call.func.attr in ("communicate", "urlopen")
             if waits and not any(keyword.arg in ("timeout", None) for keyword in call.keywords):
                 yield call.lineno
 

@@ -78,7 +78,7 @@ rules.SINGLE_OUT_OPTIONAL = {
 }
 
 --- Return the verdict as soon as there is one, false before. `counts` says how many jobs are waited for (`total`), how
---- many ended with `success`, `failed` (or never ran because of a failure) and `skipped`, and, where the rule tells them
+--- many ended with `success`, `failed` (or never ran because of a failure) and `skipped`, and, where the rule separates them
 --- from the others, how many optional dependencies are `pending` beside these.
 --- An unknown or missing rule counts as `all_success`.
 function rules.decide(rule, counts)

@@ -417,7 +417,7 @@ local CONTROL = {
 --- The control fields as a table without the absent ones; nil when there is no such job.
 function record.load(queue, job_id)
   local key = queue .. "job:" .. job_id
-  -- A key that is no hash is no job: it must not keep its neighbours from being looked at.
+  -- A key that is not a hash is not a job: it must not keep its neighbors from being read.
   local values = redis.pcall("HMGET", key, unpack(CONTROL))
   if values.err then
     return nil
@@ -1347,7 +1347,7 @@ rules.SINGLE_OUT_OPTIONAL = {
 }
 
 --- Return the verdict as soon as there is one, false before. `counts` says how many jobs are waited for (`total`), how
---- many ended with `success`, `failed` (or never ran because of a failure) and `skipped`, and, where the rule tells them
+--- many ended with `success`, `failed` (or never ran because of a failure) and `skipped`, and, where the rule separates them
 --- from the others, how many optional dependencies are `pending` beside these.
 --- An unknown or missing rule counts as `all_success`.
 function rules.decide(rule, counts)
