@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         Queue,
         QueueEvents,
     )
+    from orchestration_queue.client.durability import Replicated
     from orchestration_queue.errors import (
         BudgetExceededError,
         CycleError,
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
         JobNotFoundError,
         LeaseLostError,
         NotFoundError,
+        NotReplicatedError,
         OrchestrationQueueError,
         PayloadError,
         RateLimitError,
@@ -157,6 +159,7 @@ __all__ = [
     "NewJob",
     "Node",
     "NotFoundError",
+    "NotReplicatedError",
     "OrchestrationQueueError",
     "Ordering",
     "Overlap",
@@ -167,6 +170,7 @@ __all__ = [
     "RateLimit",
     "RateLimitError",
     "RepeatAfterComplete",
+    "Replicated",
     "Retention",
     "SandboxDiedError",
     "SandboxedError",
@@ -204,9 +208,10 @@ __all__ = [
 ]
 
 _HOMES = {
+    "client.durability": "Replicated",
     "client": "Broadcast Flow FlowProducer Job JobSchedulers NewJob Producer Queue QueueEvents AsyncBroadcast "
     "AsyncFlow AsyncFlowProducer AsyncJob AsyncJobSchedulers AsyncProducer AsyncQueue AsyncQueueEvents",
-    "errors": "DeadLetterNotFoundError FlowNotFoundError NotFoundError SchedulerNotFoundError "
+    "errors": "DeadLetterNotFoundError FlowNotFoundError NotFoundError NotReplicatedError SchedulerNotFoundError "
     "BudgetExceededError CycleError DuplicateJobError DuplicateNodeError EmbeddedServerError "
     "FlowError FlowFailedError InvalidNameError InvalidOptionError JavaNotFoundError JobFailedError "
     "JobNotFoundError LeaseLostError OrchestrationQueueError PayloadError RateLimitError "

@@ -27,6 +27,7 @@
     ├── ServerError                      The server refused a call, or sent a reply that the protocol does not know
     │   └── UnsupportedServerError       The server is too old, or cannot load functions
     ├── TransportError                   The server could not be reached
+    │   └── NotReplicatedError           Too few replicas confirmed a write in time. The primary has applied it
     ├── JobFailedError                   The job failed; the message ends with its reason
     │   └── FlowFailedError              A node of a flow failed
     ├── SandboxedError                   A sandboxed handler raised an exception; the message is the job's failed reason
@@ -64,6 +65,7 @@ __all__ = [
     "JobNotFoundError",
     "LeaseLostError",
     "NotFoundError",
+    "NotReplicatedError",
     "OrchestrationQueueError",
     "PayloadError",
     "RateLimitError",
@@ -273,6 +275,18 @@ class TransportError(OrchestrationQueueError):
     def __init__(self, message: str, *, maybe_applied: bool) -> None:
         self.maybe_applied = maybe_applied
         super().__init__(message)
+
+
+class NotReplicatedError(TransportError):
+    """Too few replicas confirmed a write in time. The primary has applied it."""
+
+    def __init__(self, queue: str, confirmed: int, wanted: int, waited_s: float) -> None:
+        self.queue, self.confirmed, self.wanted = queue, confirmed, wanted
+        super().__init__(
+            f"{confirmed} of {wanted} replicas confirmed a write to queue {queue!r} within {waited_s:g} s, so a "
+            "failover now could lose it; check the replicas, or add it again under the same job_id.",
+            maybe_applied=True,
+        )
 
 
 class JobFailedError(OrchestrationQueueError):

@@ -109,8 +109,8 @@ async def test_a_job_that_is_gone_is_named_and_nothing_is_written(
 
 
 BAD: list[tuple[Any, str]] = [
-    (lambda job: job.signal(""), "A signal's name says what happened"),
-    (lambda job: job.signal(None), "A signal's name says what happened"),
+    (lambda job: job.signal(""), "Signal name must be a non-empty string"),
+    (lambda job: job.signal(None), "Signal name must be a non-empty string"),
     (lambda job: job.signal("go", {1}), "The data of signal 'go' cannot be written as JSON"),
     (lambda job: job.signal("go", "x" * 2**20), "exceeds maximum size"),
     (lambda job: job.log(5), "A log line must be text, got 5"),

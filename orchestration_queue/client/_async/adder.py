@@ -5,15 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar
 
 from orchestration_queue.client._async.channel import AsyncChannel
 from orchestration_queue.client._async.job import AsyncJob
 from orchestration_queue.client._async.queue_client import AsyncQueueClient
 from orchestration_queue.client.checks import checked_flag
+from orchestration_queue.client.durability import (
+    Durability,
+    GivenDurability,
+    checked_durability,
+    confirmation,
+    read_confirmation,
+)
 from orchestration_queue.client.headers import with_headers
 from orchestration_queue.client.values import NewJob, encode_data
 from orchestration_queue.errors import ServerError
-from orchestration_queue.protocol.call import Call
+from orchestration_queue.protocol.call import Call, Operation
 from orchestration_queue.protocol.codec import find_codec
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 from orchestration_queue.protocol.operations import additions, job_records
@@ -24,6 +32,8 @@ from orchestration_queue.server import AsyncConnection
 from orchestration_queue.server.clock import now_ms
 
 __all__ = ["AsyncAdder", "Placed"]
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +60,8 @@ class AsyncAdder(AsyncQueueClient):
         connection: An open connection to use; it stays open on close.
         prefix: First part of every key.
         codec: How the jobs' data are written.
-        emit_events: Tell listeners of jobs being added; False saves the server an entry a job.
+        emit_events: Emit an event for each job that is added. Disable to save one stream entry per job.
+        durability: ``primary`` returns when the primary has the job, ``replicated`` when a replica has it, too.
 
     Raises:
         InvalidNameError: The wire cannot carry the queue's name.
@@ -66,8 +77,10 @@ class AsyncAdder(AsyncQueueClient):
         prefix: str = DEFAULT_PREFIX,
         codec: str = "json",
         emit_events: bool = True,
+        durability: GivenDurability = "primary",
     ) -> None:
         super().__init__(name, url=url, connection=connection, prefix=prefix)
+        self._durability = checked_durability(durability)
         self._codec = find_codec(codec)
         self._skip_events = not checked_flag(emit_events, "emit_events")
 
@@ -75,16 +88,28 @@ class AsyncAdder(AsyncQueueClient):
         data = encode_data(new.name, new.data, self._codec)
         return Addition(new.name, data, with_headers(self.name, new.name, new.options), new.parent)
 
-    async def _place(self, job: Addition) -> Placed:
-        """Add one job: one trip, and one more to a parent in another queue."""
+    def _wanted(self, durability: GivenDurability | None) -> Durability:
+        return self._durability if durability is None else checked_durability(durability)
+
+    async def _place(self, job: Addition, durability: Durability = None) -> Placed:
+        """Add one job: one exchange, and one more with a parent in another queue."""
         at_ms = now_ms()
-        added = await self._channel.run(additions.add(self.keys, job, at_ms, skip_events=self._skip_events))
-        placed = Placed(job, added, at_ms)
+        operation = additions.add(self.keys, job, at_ms, skip_events=self._skip_events)
+        placed = Placed(job, await self._write(operation, durability), at_ms)
         if job.parent is not None:
             all_good(await self._channel.pipeline(self._joining([placed])))
         return placed
 
-    async def _place_all(self, jobs: Sequence[Addition]) -> list[Placed]:
+    async def _write(self, operation: Operation[T], durability: Durability) -> T:
+        if durability is None:
+            return await self._channel.run(operation)
+        reply, *confirmed = await self._channel.pipeline([operation.call, *confirmation(self.keys, durability)])
+        (reply,) = all_good([reply])
+        result = operation.read(reply)
+        read_confirmation(self.keys, durability, confirmed)
+        return result
+
+    async def _place_all(self, jobs: Sequence[Addition], durability: Durability = None) -> list[Placed]:
         """Add many jobs, about 1,000 to a trip.
 
         Raises:
@@ -94,7 +119,7 @@ class AsyncAdder(AsyncQueueClient):
         at_ms = now_ms()
         done: list[Placed] = []
         for portion in additions.portions(jobs):
-            outcomes = await self._send(portion, at_ms)
+            outcomes = await self._send(portion, at_ms, durability)
             placed = [
                 Placed(job, out, at_ms) for job, out in zip(portion, outcomes, strict=True) if isinstance(out, Added)
             ]
@@ -108,16 +133,18 @@ class AsyncAdder(AsyncQueueClient):
             done += placed
         return done
 
-    async def _send(self, jobs: Sequence[Addition], at_ms: int) -> Sequence[Outcome]:
+    async def _send(self, jobs: Sequence[Addition], at_ms: int, durability: Durability) -> Sequence[Outcome]:
         if all(job.is_plain for job in jobs):
             try:
-                return await self._channel.run(
-                    additions.add_many(self.keys, jobs, at_ms, skip_events=self._skip_events)
-                )
+                many = additions.add_many(self.keys, jobs, at_ms, skip_events=self._skip_events)
+                return await self._write(many, durability)
             except ServerError as error:
                 return [error] * len(jobs)
         calls = [additions.add(self.keys, job, at_ms, skip_events=self._skip_events).call for job in jobs]
-        return additions.read_each(self.keys, jobs, await self._channel.pipeline(calls))
+        replies = await self._channel.pipeline([*calls, *confirmation(self.keys, durability)])
+        outcomes = additions.read_each(self.keys, jobs, replies[: len(jobs)])
+        read_confirmation(self.keys, durability, replies[len(jobs) :])
+        return outcomes
 
     def _joining(self, outcomes: Sequence[Placed]) -> list[Call]:
         """What tells parents of other queues; those of this queue were told when the job was added."""

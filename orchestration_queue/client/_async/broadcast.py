@@ -9,6 +9,7 @@ from orchestration_queue.client._async.channel import AsyncChannel
 from orchestration_queue.client._async.events import AsyncQueueEvents
 from orchestration_queue.client._async.job import AsyncJob
 from orchestration_queue.client.checks import checked_options
+from orchestration_queue.client.durability import Durability, confirmation, read_confirmation
 from orchestration_queue.client.values import GivenOptions, NewJob
 from orchestration_queue.errors import ServerError
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
@@ -78,12 +79,14 @@ class AsyncBroadcast(AsyncAdder):
         message = self._addition(NewJob(check_subject(subject), data, checked))
         return (await self._jobs([await self._place(message)]))[0]
 
-    async def _place(self, job: Addition) -> Placed:
+    async def _place(self, job: Addition, durability: Durability = None) -> Placed:
         """Add one message and trim the stream: one trip."""
         at_ms = now_ms()
         adding_it = additions.add(self.keys, job, at_ms, skip_events=self._skip_events)
         trimming = [broadcasts.trim(self.keys, self.max_messages)] if self.max_messages else []
-        replies = all_good(await self._channel.pipeline([adding_it.call, *trimming]))
+        calls = [adding_it.call, *trimming, *confirmation(self.keys, durability)]
+        replies = all_good(await self._channel.pipeline(calls))
+        read_confirmation(self.keys, durability, replies[1 + len(trimming) :])
         return Placed(job, adding_it.read(replies[0]), at_ms)
 
     async def subscribe(self, subscription: str, start_from: str = NEW_ONLY) -> bool:

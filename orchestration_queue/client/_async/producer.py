@@ -7,6 +7,7 @@ from typing import Any
 
 from orchestration_queue.client._async.adder import AsyncAdder
 from orchestration_queue.client.checks import checked_items
+from orchestration_queue.client.durability import GivenDurability
 from orchestration_queue.client.values import GivenOptions, GivenParent, NewJob, new_job
 
 __all__ = ["AsyncProducer"]
@@ -36,7 +37,13 @@ class AsyncProducer(AsyncAdder):
     """
 
     async def add(
-        self, name: str, data: Any = None, options: GivenOptions = None, *, parent: GivenParent = None
+        self,
+        name: str,
+        data: Any = None,
+        options: GivenOptions = None,
+        *,
+        parent: GivenParent = None,
+        durability: GivenDurability | None = None,
     ) -> str | None:
         """Add a job; arguments as for :meth:`AsyncQueue.add`. One trip to the server.
 
@@ -45,11 +52,12 @@ class AsyncProducer(AsyncAdder):
 
         Raises:
             UsageError: Name, data or options are such that the wire cannot carry them.
+            NotReplicatedError: Too few replicas confirmed the job in time; the primary has it.
         """
-        placed = await self._place(self._addition(new_job(name, data, options, parent)))
+        placed = await self._place(self._addition(new_job(name, data, options, parent)), self._wanted(durability))
         return placed.added.job_id if placed.added.is_new else None
 
-    async def add_bulk(self, jobs: Sequence[NewJob]) -> list[str | None]:
+    async def add_bulk(self, jobs: Sequence[NewJob], *, durability: GivenDurability | None = None) -> list[str | None]:
         """Add many jobs, about 1,000 to a trip. All are checked before the first is sent.
 
         Returns:
@@ -59,5 +67,6 @@ class AsyncProducer(AsyncAdder):
             UsageError: A job's name, data or options are such that the wire cannot carry them; none was added.
             ServerError: The server refused a job, which it names; others were added.
         """
-        placed = await self._place_all([self._addition(new) for new in checked_items(jobs, NewJob, "jobs")])
+        additions = [self._addition(new) for new in checked_items(jobs, NewJob, "jobs")]
+        placed = await self._place_all(additions, self._wanted(durability))
         return [each.added.job_id if each.added.is_new else None for each in placed]

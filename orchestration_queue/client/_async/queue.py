@@ -17,6 +17,7 @@ from orchestration_queue.client._async.queue_upkeep import AsyncQueueUpkeep
 from orchestration_queue.client._async.schedulers import AsyncJobSchedulers
 from orchestration_queue.client._async.usage import AsyncUsageLedger
 from orchestration_queue.client.checks import checked_items
+from orchestration_queue.client.durability import GivenDurability
 from orchestration_queue.client.values import Deadline, GivenOptions, GivenParent, NewJob, new_job
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 from orchestration_queue.protocol.operations.keyspace import queue_names
@@ -38,8 +39,10 @@ class AsyncQueue(AsyncAdder, AsyncQueueReading, AsyncQueueUpkeep):
         codec: How the jobs' data are written: ``json``; ``gzip`` packs the JSON, which every reader of this wire
             detects; ``msgpack`` also carries bytes and datetimes, but Node's readers see it as unreadable; or one of
             your own, from :func:`register_codec`.
-        emit_events: Tell listeners of jobs being added; False saves the server an entry a job.
+        emit_events: Emit an event for each job that is added. Disable to save one stream entry per job.
         dead_letter_queue: The queue that keeps what failed for good here; default the one that the workers named.
+        durability: When :meth:`add` returns: ``primary`` when the primary has the job, ``replicated`` when a replica
+            has it, too, so that a failover does not lose it; :class:`Replicated` says how many, and how long to wait.
 
     Raises:
         InvalidNameError: The wire cannot carry the queue's name.
@@ -62,8 +65,17 @@ class AsyncQueue(AsyncAdder, AsyncQueueReading, AsyncQueueUpkeep):
         codec: str = "json",
         emit_events: bool = True,
         dead_letter_queue: str | None = None,
+        durability: GivenDurability = "primary",
     ) -> None:
-        super().__init__(name, url=url, connection=connection, prefix=prefix, codec=codec, emit_events=emit_events)
+        super().__init__(
+            name,
+            url=url,
+            connection=connection,
+            prefix=prefix,
+            codec=codec,
+            emit_events=emit_events,
+            durability=durability,
+        )
         self.schedulers = AsyncJobSchedulers(name, connection=self._channel, prefix=prefix)
         self.usage = AsyncUsageLedger(name, connection=self._channel, prefix=prefix)
         self.flows = AsyncFlows(name, connection=self._channel, prefix=prefix)
@@ -86,7 +98,13 @@ class AsyncQueue(AsyncAdder, AsyncQueueReading, AsyncQueueUpkeep):
         return sorted(names)
 
     async def add(
-        self, name: str, data: Any = None, options: GivenOptions = None, *, parent: GivenParent = None
+        self,
+        name: str,
+        data: Any = None,
+        options: GivenOptions = None,
+        *,
+        parent: GivenParent = None,
+        durability: GivenDurability | None = None,
     ) -> AsyncJob:
         """Add a job.
 
@@ -95,6 +113,7 @@ class AsyncQueue(AsyncAdder, AsyncQueueReading, AsyncQueueUpkeep):
             data: Its payload, anything the queue's codec can say, or a pydantic model.
             options: How it is placed, retried, limited and kept, or a dict of these; default: at once, once, kept.
             parent: The job that waits for it.
+            durability: ``primary`` or ``replicated`` for this job; default the client's.
 
         Returns:
             The job. When its id or deduplication id was there already, the job that stands for it, with
@@ -102,11 +121,12 @@ class AsyncQueue(AsyncAdder, AsyncQueueReading, AsyncQueueUpkeep):
 
         Raises:
             UsageError: Name, data or options are such that the wire cannot carry them.
+            NotReplicatedError: Too few replicas confirmed the job in time; the primary has it.
         """
-        placed = await self._place(self._addition(new_job(name, data, options, parent)))
+        placed = await self._place(self._addition(new_job(name, data, options, parent)), self._wanted(durability))
         return (await self._jobs([placed]))[0]
 
-    async def add_bulk(self, jobs: Sequence[NewJob]) -> list[AsyncJob]:
+    async def add_bulk(self, jobs: Sequence[NewJob], *, durability: GivenDurability | None = None) -> list[AsyncJob]:
         """Add many jobs, about 1,000 to a trip. All are checked before the first is sent.
 
         Returns:
@@ -116,9 +136,8 @@ class AsyncQueue(AsyncAdder, AsyncQueueReading, AsyncQueueUpkeep):
             UsageError: A job's name, data or options are such that the wire cannot carry them; none was added.
             ServerError: The server refused a job, which it names; others were added.
         """
-        return await self._jobs(
-            await self._place_all([self._addition(new) for new in checked_items(jobs, NewJob, "jobs")])
-        )
+        additions = [self._addition(new) for new in checked_items(jobs, NewJob, "jobs")]
+        return await self._jobs(await self._place_all(additions, self._wanted(durability)))
 
     async def add_and_wait(
         self,
@@ -150,7 +169,7 @@ class AsyncQueue(AsyncAdder, AsyncQueueReading, AsyncQueueUpkeep):
         deadline = Deadline(timeout)
         new = self._addition(new_job(name, data, options))
         async with self._channel.listener.watch(self.keys) as watch:
-            (job,) = await self._jobs([await self._place(new)])
+            (job,) = await self._jobs([await self._place(new, self._durability)])
             return await job.wait(deadline.remaining, watch=watch)
 
     def events(self, after: str = "$") -> AsyncQueueEvents:

@@ -6,15 +6,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar
 
 from orchestration_queue.client._sync.channel import Channel
 from orchestration_queue.client._sync.job import Job
 from orchestration_queue.client._sync.queue_client import QueueClient
 from orchestration_queue.client.checks import checked_flag
+from orchestration_queue.client.durability import (
+    Durability,
+    GivenDurability,
+    checked_durability,
+    confirmation,
+    read_confirmation,
+)
 from orchestration_queue.client.headers import with_headers
 from orchestration_queue.client.values import NewJob, encode_data
 from orchestration_queue.errors import ServerError
-from orchestration_queue.protocol.call import Call
+from orchestration_queue.protocol.call import Call, Operation
 from orchestration_queue.protocol.codec import find_codec
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 from orchestration_queue.protocol.operations import additions, job_records
@@ -25,6 +33,8 @@ from orchestration_queue.server import Connection
 from orchestration_queue.server.clock import now_ms
 
 __all__ = ["Adder", "Placed"]
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +61,8 @@ class Adder(QueueClient):
         connection: An open connection to use; it stays open on close.
         prefix: First part of every key.
         codec: How the jobs' data are written.
-        emit_events: Tell listeners of jobs being added; False saves the server an entry a job.
+        emit_events: Emit an event for each job that is added. Disable to save one stream entry per job.
+        durability: ``primary`` returns when the primary has the job, ``replicated`` when a replica has it, too.
 
     Raises:
         InvalidNameError: The wire cannot carry the queue's name.
@@ -67,8 +78,10 @@ class Adder(QueueClient):
         prefix: str = DEFAULT_PREFIX,
         codec: str = "json",
         emit_events: bool = True,
+        durability: GivenDurability = "primary",
     ) -> None:
         super().__init__(name, url=url, connection=connection, prefix=prefix)
+        self._durability = checked_durability(durability)
         self._codec = find_codec(codec)
         self._skip_events = not checked_flag(emit_events, "emit_events")
 
@@ -76,16 +89,28 @@ class Adder(QueueClient):
         data = encode_data(new.name, new.data, self._codec)
         return Addition(new.name, data, with_headers(self.name, new.name, new.options), new.parent)
 
-    def _place(self, job: Addition) -> Placed:
-        """Add one job: one trip, and one more to a parent in another queue."""
+    def _wanted(self, durability: GivenDurability | None) -> Durability:
+        return self._durability if durability is None else checked_durability(durability)
+
+    def _place(self, job: Addition, durability: Durability = None) -> Placed:
+        """Add one job: one exchange, and one more with a parent in another queue."""
         at_ms = now_ms()
-        added = self._channel.run(additions.add(self.keys, job, at_ms, skip_events=self._skip_events))
-        placed = Placed(job, added, at_ms)
+        operation = additions.add(self.keys, job, at_ms, skip_events=self._skip_events)
+        placed = Placed(job, self._write(operation, durability), at_ms)
         if job.parent is not None:
             all_good(self._channel.pipeline(self._joining([placed])))
         return placed
 
-    def _place_all(self, jobs: Sequence[Addition]) -> list[Placed]:
+    def _write(self, operation: Operation[T], durability: Durability) -> T:
+        if durability is None:
+            return self._channel.run(operation)
+        reply, *confirmed = self._channel.pipeline([operation.call, *confirmation(self.keys, durability)])
+        (reply,) = all_good([reply])
+        result = operation.read(reply)
+        read_confirmation(self.keys, durability, confirmed)
+        return result
+
+    def _place_all(self, jobs: Sequence[Addition], durability: Durability = None) -> list[Placed]:
         """Add many jobs, about 1,000 to a trip.
 
         Raises:
@@ -95,7 +120,7 @@ class Adder(QueueClient):
         at_ms = now_ms()
         done: list[Placed] = []
         for portion in additions.portions(jobs):
-            outcomes = self._send(portion, at_ms)
+            outcomes = self._send(portion, at_ms, durability)
             placed = [
                 Placed(job, out, at_ms) for job, out in zip(portion, outcomes, strict=True) if isinstance(out, Added)
             ]
@@ -109,14 +134,18 @@ class Adder(QueueClient):
             done += placed
         return done
 
-    def _send(self, jobs: Sequence[Addition], at_ms: int) -> Sequence[Outcome]:
+    def _send(self, jobs: Sequence[Addition], at_ms: int, durability: Durability) -> Sequence[Outcome]:
         if all(job.is_plain for job in jobs):
             try:
-                return self._channel.run(additions.add_many(self.keys, jobs, at_ms, skip_events=self._skip_events))
+                many = additions.add_many(self.keys, jobs, at_ms, skip_events=self._skip_events)
+                return self._write(many, durability)
             except ServerError as error:
                 return [error] * len(jobs)
         calls = [additions.add(self.keys, job, at_ms, skip_events=self._skip_events).call for job in jobs]
-        return additions.read_each(self.keys, jobs, self._channel.pipeline(calls))
+        replies = self._channel.pipeline([*calls, *confirmation(self.keys, durability)])
+        outcomes = additions.read_each(self.keys, jobs, replies[: len(jobs)])
+        read_confirmation(self.keys, durability, replies[len(jobs) :])
+        return outcomes
 
     def _joining(self, outcomes: Sequence[Placed]) -> list[Call]:
         """What tells parents of other queues; those of this queue were told when the job was added."""

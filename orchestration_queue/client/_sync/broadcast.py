@@ -10,6 +10,7 @@ from orchestration_queue.client._sync.channel import Channel
 from orchestration_queue.client._sync.events import QueueEvents
 from orchestration_queue.client._sync.job import Job
 from orchestration_queue.client.checks import checked_options
+from orchestration_queue.client.durability import Durability, confirmation, read_confirmation
 from orchestration_queue.client.values import GivenOptions, NewJob
 from orchestration_queue.errors import ServerError
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
@@ -79,12 +80,14 @@ class Broadcast(Adder):
         message = self._addition(NewJob(check_subject(subject), data, checked))
         return (self._jobs([self._place(message)]))[0]
 
-    def _place(self, job: Addition) -> Placed:
+    def _place(self, job: Addition, durability: Durability = None) -> Placed:
         """Add one message and trim the stream: one trip."""
         at_ms = now_ms()
         adding_it = additions.add(self.keys, job, at_ms, skip_events=self._skip_events)
         trimming = [broadcasts.trim(self.keys, self.max_messages)] if self.max_messages else []
-        replies = all_good(self._channel.pipeline([adding_it.call, *trimming]))
+        calls = [adding_it.call, *trimming, *confirmation(self.keys, durability)]
+        replies = all_good(self._channel.pipeline(calls))
+        read_confirmation(self.keys, durability, replies[1 + len(trimming) :])
         return Placed(job, adding_it.read(replies[0]), at_ms)
 
     def subscribe(self, subscription: str, start_from: str = NEW_ONLY) -> bool:

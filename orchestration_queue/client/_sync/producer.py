@@ -8,6 +8,7 @@ from typing import Any
 
 from orchestration_queue.client._sync.adder import Adder
 from orchestration_queue.client.checks import checked_items
+from orchestration_queue.client.durability import GivenDurability
 from orchestration_queue.client.values import GivenOptions, GivenParent, NewJob, new_job
 
 __all__ = ["Producer"]
@@ -37,7 +38,13 @@ class Producer(Adder):
     """
 
     def add(
-        self, name: str, data: Any = None, options: GivenOptions = None, *, parent: GivenParent = None
+        self,
+        name: str,
+        data: Any = None,
+        options: GivenOptions = None,
+        *,
+        parent: GivenParent = None,
+        durability: GivenDurability | None = None,
     ) -> str | None:
         """Add a job; arguments as for :meth:`Queue.add`. One trip to the server.
 
@@ -46,11 +53,12 @@ class Producer(Adder):
 
         Raises:
             UsageError: Name, data or options are such that the wire cannot carry them.
+            NotReplicatedError: Too few replicas confirmed the job in time; the primary has it.
         """
-        placed = self._place(self._addition(new_job(name, data, options, parent)))
+        placed = self._place(self._addition(new_job(name, data, options, parent)), self._wanted(durability))
         return placed.added.job_id if placed.added.is_new else None
 
-    def add_bulk(self, jobs: Sequence[NewJob]) -> list[str | None]:
+    def add_bulk(self, jobs: Sequence[NewJob], *, durability: GivenDurability | None = None) -> list[str | None]:
         """Add many jobs, about 1,000 to a trip. All are checked before the first is sent.
 
         Returns:
@@ -60,5 +68,6 @@ class Producer(Adder):
             UsageError: A job's name, data or options are such that the wire cannot carry them; none was added.
             ServerError: The server refused a job, which it names; others were added.
         """
-        placed = self._place_all([self._addition(new) for new in checked_items(jobs, NewJob, "jobs")])
+        additions = [self._addition(new) for new in checked_items(jobs, NewJob, "jobs")]
+        placed = self._place_all(additions, self._wanted(durability))
         return [each.added.job_id if each.added.is_new else None for each in placed]

@@ -105,6 +105,8 @@ class AsyncNode:
         missing = [index for index, call in enumerate(calls) if lacks_function(call, replies[index])]
         if not missing or (atomic and len(missing) < len(calls)):
             return replies
+        # A confirmation of replicas is about the writes before it on its connection.
+        missing += [index for index, call in enumerate(calls) if call.name in ("WAIT", "WAITAOF")]
         try:
             await self.greet()
             again = await self._send([calls[index] for index in missing], atomic, repeatable, asking)
