@@ -13,6 +13,7 @@ import dagster as dg
 from orchestration_queue.client import Queue
 from orchestration_queue.client._sync.channel import Channel
 from orchestration_queue.dagster._compat import WorkerStatus, resumptions
+from orchestration_queue.dagster.job_health import Condition, judge
 from orchestration_queue.dagster.steps.envelope import run_job_id, run_prefix
 from orchestration_queue.dagster.steps.losses import STOPPED
 from orchestration_queue.errors import JobNotFoundError
@@ -30,7 +31,13 @@ __all__ = ["JOB", "QUEUE", "JobAddress", "RunJobs", "find_run_job", "find_step_j
 JOB, QUEUE = "job", "queue"
 """Under which names the metadata of events tell where a job is."""
 _REVOKED = "revoked"
-_GRACE_MS = 1_000
+_STATUSES = {
+    Condition.UNKNOWN: WorkerStatus.NOT_FOUND,
+    Condition.COMPLETED: WorkerStatus.SUCCESS,
+    Condition.FAILED: WorkerStatus.FAILED,
+    Condition.SILENT: WorkerStatus.FAILED,
+    Condition.OPEN: WorkerStatus.RUNNING,
+}
 _LOOK_S = 0.1
 _STARTS = dg.DagsterEventType.STEP_WORKER_STARTING
 _ENDS = (dg.DagsterEventType.STEP_SUCCESS, dg.DagsterEventType.STEP_FAILURE, dg.DagsterEventType.STEP_UP_FOR_RETRY)
@@ -182,29 +189,16 @@ class RunJobs:
         return self.health(place, record)[0] is WorkerStatus.FAILED
 
     def health(self, place: JobAddress, record: JobRecord | None) -> tuple[WorkerStatus, str]:
-        """Whether somebody works, or will work, on a job; and what is to be said about it. At most one trip."""
-        if record is None:
-            return WorkerStatus.NOT_FOUND, f"{place} is unknown there: it was removed, or the server has lost it"
-        match record.state:
-            case JobState.COMPLETED:
-                return WorkerStatus.SUCCESS, f"{place} is done"
-            case JobState.FAILED:
-                return WorkerStatus.FAILED, f"{place} failed: {record.failed_reason or 'without a reason'}"
-            case JobState.ACTIVE if (silent_ms := self._silent_ms(record)) > 0:
-                return (
-                    WorkerStatus.FAILED,
-                    f"the worker of {place} has given no sign of life for {silent_ms / 1000:.0f} s, "
-                    "and its lease has ended",
-                )
-            case state:
-                return WorkerStatus.RUNNING, f"{place} is {state}"
+        """Return whether a worker has, or will take, a job, and a clause that says so. At most one exchange."""
+        lease_s = int(record.options.get("lockDuration") or 0) / 1000 if record is not None else 0
+        is_active = record is not None and record.state is JobState.ACTIVE
+        silent_s = self._measure_silence(record) if record is not None and is_active and lease_s else 0
+        found = judge(str(place), record, silent_s, lease_s)
+        return _STATUSES[found.condition], found.message
 
-    def _silent_ms(self, record: JobRecord) -> int:
-        """How long a worker has been silent; 0 as long as its lease may still be good. By the server's clock."""
-        lease_ms = int(record.options.get("lockDuration") or 0)
-        last_ms = int(record.fields.get("lastActive") or 0)
-        silent_ms = self._channel.look(_SERVER_MS) - last_ms
-        return silent_ms if lease_ms and silent_ms > lease_ms + _GRACE_MS else 0
+    def _measure_silence(self, record: JobRecord) -> float:
+        """Return how long ago a worker renewed a lease, in seconds, by the server's clock."""
+        return (self._channel.look(_SERVER_MS) - int(record.fields.get("lastActive") or 0)) / 1000
 
     def describe(self, place: JobAddress) -> str:
         """All that the queue knows of a job, in lines for a reader."""

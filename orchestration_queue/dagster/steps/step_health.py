@@ -10,7 +10,8 @@ from datetime import timedelta
 
 from orchestration_queue.client._sync.channel import Channel
 from orchestration_queue.client._sync.events import EventReader
-from orchestration_queue.dagster.steps.losses import Cause, cause_of
+from orchestration_queue.dagster.job_health import Condition, judge
+from orchestration_queue.dagster.steps.losses import Cause
 from orchestration_queue.dagster.steps.work_item import run_prefix
 from orchestration_queue.errors import OrchestrationQueueError
 from orchestration_queue.protocol.keys import QueueKeys
@@ -67,6 +68,13 @@ class _Watched:
     sign: str = ""
     sign_at: float = field(default_factory=time.monotonic)
     suspicion: tuple[Verdict, float] | None = None
+
+    def measure_silence(self, record: JobRecord | None) -> float:
+        """Return how long ago its worker renewed its lease, as seen from here: the server's clock does not matter."""
+        sign = "" if record is None else record.fields.get("lastActive", "")
+        if sign != self.sign:
+            self.sign, self.sign_at = sign, time.monotonic()
+        return time.monotonic() - self.sign_at
 
 
 class StepHealth:
@@ -183,32 +191,19 @@ class StepHealth:
         self._read_at = time.monotonic()
 
     def _judge(self, job: _Watched, job_id: str, record: JobRecord | None) -> tuple[Verdict, float] | None:
-        """What is wrong, and how long to wait before that is believed."""
+        """Return what is wrong, and how long to wait before that is believed."""
         where = f"its job {job_id!r} on queue {job.keys.queue!r}"
-        if record is None or "state" not in record.fields:
-            return Verdict(f"{where} is unknown there: it was removed, or the server has lost it", Cause.LOST), 0
-        match record.state:
-            case JobState.COMPLETED:
-                return Verdict(
-                    f"{where} is done, and Dagster's log does not say how the step ended", Cause.LOST
-                ), _GRACE_S
-            case JobState.FAILED:
-                reason = record.failed_reason or "without a reason"
-                return Verdict(f"{where} failed: {reason}", cause_of(reason)), _CLEANUP_S if reason == "revoked" else 0
-            case JobState.ACTIVE:
-                return self._judge_active(job, where, record.fields.get("lastActive", ""))
-            case _:
+        health = judge(where, record, job.measure_silence(record), self._lease_s)
+        match health.condition:
+            case Condition.COMPLETED:
+                message = f"{health.message}, and Dagster's log does not say how the step ended"
+                return Verdict(message, Cause.LOST), _GRACE_S
+            case Condition.OPEN if record is not None and record.state is not JobState.ACTIVE:
                 return self._judge_waiting(job, where)
-
-    def _judge_active(self, job: _Watched, where: str, sign: str) -> tuple[Verdict, float] | None:
-        now = time.monotonic()
-        if sign != job.sign:
-            job.sign, job.sign_at = sign, now
-        silent_s = now - job.sign_at
-        if silent_s < self._lease_s + _GRACE_S:
-            return None
-        reason = f"the worker of {where} has given no sign of life for {silent_s:.0f} s, and its lease has ended"
-        return Verdict(reason, Cause.LOST), 0
+            case Condition.OPEN:
+                return None
+        patience_s = _CLEANUP_S if record is not None and record.failed_reason == "revoked" else 0
+        return Verdict(health.message, health.cause), patience_s
 
     def _judge_waiting(self, job: _Watched, where: str) -> tuple[Verdict, float] | None:
         waited_s = time.monotonic() - job.since

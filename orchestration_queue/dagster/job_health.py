@@ -1,0 +1,66 @@
+"""Whether a job of Dagster's can still be expected to end by itself: one judgement for steps and for runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from orchestration_queue.dagster.steps.losses import Cause, cause_of
+from orchestration_queue.protocol.record import JobRecord
+from orchestration_queue.states import JobState
+
+__all__ = ["LEASE_GRACE_S", "Condition", "JobHealth", "judge"]
+
+LEASE_GRACE_S = 1.0
+"""Added to a lease before it counts as over: clocks differ, and renewals travel."""
+
+
+class Condition(Enum):
+    """What became of a job."""
+
+    UNKNOWN = "unknown"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    SILENT = "silent"
+    """Its worker no longer renews its lease."""
+    OPEN = "open"
+    """It waits for a worker, or a worker has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobHealth:
+    """The health of a job.
+
+    Attributes:
+        condition: What became of it.
+        message: The same as a clause for logs and events.
+        cause: Why it ended, if it did without reporting to Dagster.
+    """
+
+    condition: Condition
+    message: str
+    cause: Cause = Cause.LOST
+
+
+def judge(where: str, record: JobRecord | None, silent_s: float, lease_s: float) -> JobHealth:
+    """Return the health of a job.
+
+    Args:
+        where: The job and its queue, as the subject of a clause.
+        record: The job; None when its queue does not have it.
+        silent_s: How long ago its worker renewed its lease.
+        lease_s: How long a lease lasts; 0 when that is unknown.
+    """
+    if record is None or "state" not in record.fields:
+        return JobHealth(Condition.UNKNOWN, f"{where} is unknown there: it was removed, or the server has lost it")
+    match record.state:
+        case JobState.COMPLETED:
+            return JobHealth(Condition.COMPLETED, f"{where} is done")
+        case JobState.FAILED:
+            reason = record.failed_reason or "without a reason"
+            return JobHealth(Condition.FAILED, f"{where} failed: {reason}", cause_of(reason))
+        case JobState.ACTIVE if lease_s and silent_s > lease_s + LEASE_GRACE_S:
+            message = f"the worker of {where} has given no sign of life for {silent_s:.0f} s, and its lease has ended"
+            return JobHealth(Condition.SILENT, message)
+        case state:
+            return JobHealth(Condition.OPEN, f"{where} is {state}")
