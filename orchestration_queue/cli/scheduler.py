@@ -119,7 +119,9 @@ def add(
     every: Annotated[float | None, typer.Option(help="Run at a distance of this many seconds.")] = None,
     after: Annotated[float | None, typer.Option(help="Run this many seconds after each job has ended.")] = None,
     tz: Annotated[str | None, typer.Option(help="The IANA zone whose clock is meant; default UTC.")] = None,
-    day_or: Annotated[bool, typer.Option("--day-or", help="Day of month or of week is enough.")] = False,
+    day_or: Annotated[
+        bool | None, typer.Option("--day-or/--day-and", help="Day of month or of week is enough, or both must match.")
+    ] = None,
     start: Annotated[str | None, typer.Option(help="No run before this time, in ISO 8601.")] = None,
     end: Annotated[str | None, typer.Option(help="No run after this time.")] = None,
     limit: Annotated[int | None, typer.Option(help="End after this many jobs.")] = None,
@@ -161,7 +163,12 @@ def add(
 
 
 def _schedule(
-    cron: str | None, every: float | None, after: float | None, tz: str | None, day_or: bool, options: dict[str, Any]
+    cron: str | None,
+    every: float | None,
+    after: float | None,
+    tz: str | None,
+    day_or: bool | None,
+    options: dict[str, Any],
 ) -> Schedule:
     given = [name for name, value in (("--cron", cron), ("--every", every), ("--after", after)) if value is not None]
     if len(given) != 1:
@@ -171,7 +178,7 @@ def _schedule(
         )
     if cron is not None:
         return Cron(cron, tz, day_or=day_or, **options)
-    if tz is not None or day_or:
+    if tz is not None or day_or is not None:
         raise ScheduleError(f"--tz and --day-or say how a --cron pattern is read, and {given[0]} has none; drop them.")
     if every is not None:
         return Every(every, **options)

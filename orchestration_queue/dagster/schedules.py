@@ -78,6 +78,11 @@ def _checked(name: str, schedule: Schedule) -> Cron:
             f"Dagster's schedules know cron patterns and time zones only, and scheduler {name!r} says more; let the "
             "queue decide: upsert it there, and let scheduler_sensor request the runs."
         )
+    if len(schedule.pattern.split()) != 5:
+        raise InvalidOptionError(
+            f"Dagster's schedules know no seconds, and scheduler {name!r} has some; drop that field, or let the queue "
+            "decide: upsert it there, and let scheduler_sensor request the runs."
+        )
     days, weekdays = schedule.pattern.split()[2], schedule.pattern.split()[4]
     if "*" not in (days, weekdays) and not (schedule.day_or and not days.startswith("*") and weekdays[0] != "*"):
         raise InvalidOptionError(

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 import zoneinfo
-from bisect import bisect_right
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from functools import lru_cache
@@ -18,8 +18,16 @@ from functools import lru_cache
 from croniter import croniter
 
 from orchestration_queue.errors import ScheduleError
+from orchestration_queue.options.base import suggestion
 
-__all__ = ["HORIZON_YEARS", "CronPattern", "find_zone", "known_zone", "no_occurrences"]
+__all__ = [
+    "HORIZON_YEARS",
+    "CronPattern",
+    "find_zone",
+    "known_zone",
+    "no_occurrences",
+    "with_numbers",
+]
 
 HORIZON_YEARS = 10
 """How far ahead an occurrence is looked for."""
@@ -66,6 +74,7 @@ class _Field:
         return range(low, high + 1, step)
 
 
+_SECOND = _Field("second", 0, 59)
 _FIELDS = (
     _Field("minute", 0, 59),
     _Field("hour", 0, 23),
@@ -81,19 +90,21 @@ class CronPattern:
 
     Attributes:
         text: As written.
-        times: The times of day, in order.
+        clock: The hours, minutes and seconds of the day, each in order.
         days: The days of the month, as a list that any cron dialect reads the same way.
         months: The months, likewise.
         weekdays: The days of the week, 0 for Sunday. A date must be one of these days, too.
         either: Days of the month, if a date may be one of these instead.
+        restricts_both_days: Whether it names days of the month as well as days of the week.
     """
 
     text: str
-    times: tuple[time, ...]
+    clock: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
     days: str
     months: str
     weekdays: frozenset[int]
     either: frozenset[int] = frozenset()
+    restricts_both_days: bool = False
 
     @classmethod
     def parse(cls, text: str, *, day_or: bool = False) -> CronPattern:
@@ -119,14 +130,27 @@ class CronPattern:
             after = _EPOCH + after_ms * _MILLISECOND
             wall = after.astimezone(zone).replace(tzinfo=None)
             for day in self._dates_from(wall.date()):
-                first = bisect_right(self.times, wall.time()) if day == wall.date() else 0
-                for clock in self.times[first:]:
+                for clock in self._clocks_from(wall.time() if day == wall.date() else time()):
                     instant = _instant(datetime.combine(day, clock), zone)
                     if instant is not None and instant > after:
                         return (instant - _EPOCH) // _MILLISECOND
         except (OverflowError, ValueError):
             pass  # the search left the calendar
         raise no_occurrences(f"{self.text!r} matches no date in the {HORIZON_YEARS} years to come")
+
+    @property
+    def has_seconds(self) -> bool:
+        """Whether it has a field of seconds, which no other client reads."""
+        return len(self.text.split()) > len(_FIELDS)
+
+    def _clocks_from(self, start: time) -> Iterator[time]:
+        """Times of day from ``start`` on, its second included."""
+        hours, minutes, seconds = self.clock
+        for hour in hours[bisect_left(hours, start.hour) :]:
+            is_first = hour == start.hour
+            for minute in minutes[bisect_left(minutes, start.minute) if is_first else 0 :]:
+                at = bisect_left(seconds, start.second) if is_first and minute == start.minute else 0
+                yield from (time(hour, minute, second) for second in seconds[at:])
 
     def _dates_from(self, first: date) -> Iterator[date]:
         """Matching dates from ``first`` to the horizon. croniter is not asked for days of the week: it misses dates."""
@@ -147,16 +171,77 @@ class CronPattern:
 @lru_cache(maxsize=1024)
 def _parse(text: str, day_or: bool) -> CronPattern:
     fields = text.split()
-    if len(fields) != len(_FIELDS):
+    if not 0 <= len(fields) - len(_FIELDS) <= 1:
         raise ScheduleError(
             f"The cron pattern {text!r} has {len(fields)} fields and needs 5: "
-            "minute, hour, day of month, month and day of week."
+            "minute, hour, day of month, month and day of week; or 6, with seconds before them."
         )
+    seconds = _SECOND.values(fields.pop(0)) if len(fields) > len(_FIELDS) else {0}
     minutes, hours, days, months, weekdays = (field.values(words) for field, words in zip(_FIELDS, fields, strict=True))
-    times = tuple(time(hour, minute) for hour in sorted(hours) for minute in sorted(minutes))
-    if day_or and len(days) < 31 and len(weekdays) < 7:
-        return CronPattern(text, times, "*", _spelled(months, 12), weekdays, either=days)
-    return CronPattern(text, times, _spelled(days, 31), _spelled(months, 12), weekdays)
+    clock = (tuple(sorted(hours)), tuple(sorted(minutes)), tuple(sorted(seconds)))
+    both = len(days) < 31 and len(weekdays) < 7
+    if day_or and both:
+        return CronPattern(text, clock, "*", _spelled(months, 12), weekdays, days, restricts_both_days=True)
+    return CronPattern(text, clock, _spelled(days, 31), _spelled(months, 12), weekdays, restricts_both_days=both)
+
+
+_NICKNAMES = {
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+    "@monthly": "0 0 1 * *",
+    "@weekly": "0 0 * * 0",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@hourly": "0 * * * *",
+}
+_MONTHS = dict(zip("JAN FEB MAR APR MAY JUN JUL AUG SEP OCT NOV DEC".split(), range(1, 13), strict=True))  # noqa: SIM905
+_WEEKDAYS = dict(zip("SUN MON TUE WED THU FRI SAT".split(), range(7), strict=True))  # noqa: SIM905
+_LETTERS = re.compile(r"[A-Za-z]+")
+_WEEKDAY_RANGE = re.compile(r"([0-6])-([07])(?:/1)?")
+
+
+def with_numbers(pattern: str) -> str:
+    """Return a pattern in the numbers that every client of the wire reads.
+
+    Nicknames such as ``@daily``, names of months and of days of the week become numbers, and 7 becomes Sunday's 0.
+
+    Raises:
+        ScheduleError: A nickname or a name is unknown.
+    """
+    if pattern.startswith("@"):
+        if (known := _NICKNAMES.get(pattern.lower())) is None:
+            raise ScheduleError(
+                f"The cron pattern {pattern!r} is unknown{suggestion(pattern.lower(), _NICKNAMES) or '.'} "
+                f"Known are {', '.join(_NICKNAMES)}."
+            )
+        return known
+    fields = pattern.split()
+    if len(fields) in (len(_FIELDS), len(_FIELDS) + 1):
+        fields[-2] = _numbered(fields[-2], _MONTHS, "month")
+        weekdays = _numbered(fields[-1], _WEEKDAYS, "day of week").split(",")
+        fields[-1] = ",".join(map(_from_sunday, weekdays))
+    return " ".join(fields)
+
+
+def _numbered(field: str, numbers: Mapping[str, int], what: str) -> str:
+    def number(match: re.Match[str]) -> str:
+        name = match[0].upper()
+        if name not in numbers:
+            raise ScheduleError(
+                f"The cron pattern's {what} {field!r} names {match[0]!r}, which is unknown; use {', '.join(numbers)}."
+            )
+        return str(numbers[name])
+
+    return _LETTERS.sub(number, field)
+
+
+def _from_sunday(item: str) -> str:
+    """Return an item of the days of the week with Sunday as 0, also where it is the end of a range."""
+    if item == "7":
+        return "0"
+    if (match := _WEEKDAY_RANGE.fullmatch(item)) and match[1] != "0":
+        return f"{match[1]}-6,0"
+    return item
 
 
 def _spelled(values: frozenset[int], all_of_them: int) -> str:

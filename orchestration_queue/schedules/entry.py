@@ -72,7 +72,7 @@ class SchedulerEntry:
         members = timing.members()
         if schedule.limit is not None:
             members["limit"] = schedule.limit
-        extra: dict[str, object] = {"cron": timing.pattern} if timing.day_or else {}
+        extra: dict[str, object] = timing.hidden_members
         goes_on = previous is not None and previous.timing == timing and previous.is_under_way
         if previous is not None and goes_on:
             entry = cls({**members, "iterationCount": previous.iteration_count, "template": template.members()})
@@ -282,7 +282,7 @@ class SchedulerEntry:
 
 def _planned(timing: Timing, run_ms: int, extra: dict[str, object], *, hidden: bool = False) -> dict[str, object]:
     """The next run as the wire's member; in ``extra`` instead if others must not make it."""
-    if not (hidden or timing.day_or):
+    if not (hidden or timing.is_ours):
         return {"nextRun": run_ms}
     extra["nextRun"] = run_ms or None
     return {"nextRun": 0}

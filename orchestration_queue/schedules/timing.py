@@ -13,7 +13,7 @@ __all__ = ["MAX_SAFE_INTEGER", "Timing", "own", "positive", "whole"]
 MAX_SAFE_INTEGER = 2**53 - 1
 """The largest integer that every language on this wire counts to."""
 
-_SHORTEST_DISTANCE_MS = 60_000
+_SHORTEST_DISTANCE_MS = 1000
 """Between two occurrences of a cron pattern."""
 
 
@@ -79,21 +79,34 @@ class Timing:
             tz=_text(members.get("tz")),
             start_date=whole(members.get("startDate")),
             end_date=whole(members.get("endDate")),
-            day_or=hidden is not None,
+            day_or=hidden is not None and (len(hidden.split()) == 5 or own(members).get("dayOr") is True),
         )
 
     def members(self) -> dict[str, object]:
         """The same as members of a stored entry; absent ones are left out."""
         members = {
-            "pattern": None if self.day_or else self.pattern,
+            "pattern": None if self.is_ours else self.pattern,
             # Others keep an entry that says when to run, and skip it while it has no next run.
-            "every": MAX_SAFE_INTEGER if self.day_or else self.every,
+            "every": MAX_SAFE_INTEGER if self.is_ours else self.every,
             "repeatAfterComplete": self.repeat_after_complete,
             "tz": self.tz,
             "startDate": self.start_date,
             "endDate": self.end_date,
         }
         return {name: value for name, value in members.items() if value is not None}
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether other clients must not see the pattern, because they would read it in another way."""
+        return self.pattern is not None and (self.day_or or len(self.pattern.split()) > 5)
+
+    @property
+    def hidden_members(self) -> dict[str, object]:
+        """The members of our own that keep such a pattern."""
+        if not self.is_ours or self.pattern is None:
+            return {}
+        has_seconds = len(self.pattern.split()) > 5
+        return {"cron": self.pattern, **({"dayOr": True} if has_seconds and self.day_or else {})}
 
     @property
     def is_complete(self) -> bool:

@@ -11,7 +11,7 @@ from pydantic import ValidationError, ValidatorFunctionWrapHandler, field_valida
 from orchestration_queue.errors import InvalidOptionError, ScheduleError
 from orchestration_queue.options import Options, milliseconds
 from orchestration_queue.options.base import NonNegative
-from orchestration_queue.schedules.cron import CronPattern, known_zone
+from orchestration_queue.schedules.cron import CronPattern, known_zone, with_numbers
 from orchestration_queue.schedules.policies import MissedRuns, Overlap, Policies
 from orchestration_queue.schedules.timing import MAX_SAFE_INTEGER, Timing
 
@@ -112,8 +112,13 @@ class Schedule(Options):
 class Cron(Schedule):
     """At the times of a cron pattern: minute, hour, day of month, month, day of week.
 
-    Each field is a list of ``*``, numbers, ranges ``a-b`` and steps ``*/s`` or ``a-b/s``. Days of month and of week
-    must both match; 0 is Sunday.
+    Each field is a list of ``*``, numbers, ranges ``a-b`` and steps ``*/s`` or ``a-b/s``; 0 is Sunday. Names (``MON``,
+    ``JAN``) and nicknames (``@daily``) are stored as the numbers that every client reads. A sixth field before the
+    others is that of seconds, an extension of ours: Node's clients leave such a schedule alone.
+
+    Examples:
+        >>> Cron("30 9 * * MON-FRI", tz="Europe/Berlin").pattern
+        '30 9 * * 1-5'
 
     Args:
         pattern: The pattern.
@@ -121,8 +126,9 @@ class Cron(Schedule):
         start: No run before this instant; None for no bound.
         end: No run after this instant; None for no bound.
         limit: Make this many jobs; None for no limit.
-        day_or: If days of month and of week are both restricted, one of them must match, as in most crons, instead
-            of both. Node's clients cannot run such a schedule, and leave it alone.
+        day_or: For a pattern that restricts both days of month and days of week: True if one of them is enough, as in
+            crontab(5), False if both must match, as other clients of the wire read it. Such a pattern is refused unless
+            this says which is meant. Node's clients cannot run one with True, and leave it alone.
         policies: ``jitter``, ``missed`` and ``overlap``, see :class:`Schedule`.
 
     Raises:
@@ -131,7 +137,7 @@ class Cron(Schedule):
 
     pattern: str
     tz: str | None = None
-    day_or: bool = False
+    day_or: bool | None = None
 
     def __init__(
         self,
@@ -141,7 +147,7 @@ class Cron(Schedule):
         end: datetime | None = None,
         limit: int | None = None,
         *,
-        day_or: bool = False,
+        day_or: bool | None = None,
         **policies: Unpack[PolicyOptions],
     ) -> None:
         super().__init__(pattern=pattern, tz=tz, start=start, end=end, limit=limit, day_or=day_or, **policies)
@@ -149,8 +155,18 @@ class Cron(Schedule):
     @field_validator("pattern")
     @classmethod
     def _is_a_pattern(cls, value: str) -> str:
-        CronPattern.parse(value)
-        return value
+        numbers = with_numbers(value.strip())
+        CronPattern.parse(numbers)
+        return numbers
+
+    @model_validator(mode="after")
+    def _says_which_days(self) -> Cron:
+        if self.day_or is None and CronPattern.parse(self.pattern).restricts_both_days:
+            raise ScheduleError(
+                f"The cron pattern {self.pattern!r} restricts both day of month and day of week, and crons differ in "
+                "what that means; pass `day_or=True` if one of them is enough, or `day_or=False` if both must match."
+            )
+        return self
 
     @field_validator("tz")
     @classmethod
@@ -166,7 +182,7 @@ class Cron(Schedule):
             tz=self.tz,
             start_date=_epoch_ms(self.start),
             end_date=_epoch_ms(self.end),
-            day_or=self.day_or,
+            day_or=bool(self.day_or),
         )
 
 

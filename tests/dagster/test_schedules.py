@@ -107,7 +107,8 @@ def test_a_whole_flow_can_be_scheduled(resource: QueueResource, queue_name: str)
         Cron("0 3 * * *", jitter=timedelta(minutes=1)),
         Cron("0 3 * * *", overlap="skip"),
         Cron("0 3 * * *", missed="skip"),
-        Cron("0 3 1 * 1"),
+        Cron("0 3 1 * 1", day_or=False),
+        Cron("0 0 3 * * *"),
         Cron("0 3 */2 * 1", day_or=True),
     ],
 )

@@ -37,15 +37,19 @@ DAY_1, DAY_2 = utc("2024-01-01"), utc("2024-01-02")
 
 BAD_INPUT: dict[str, tuple[Callable[[], object], type[OrchestrationQueueError], str]] = {
     "four fields": (lambda: Cron("* * * *"), ScheduleError, "has 4 fields and needs 5"),
-    "seconds": (lambda: Cron("0 * * * * *"), ScheduleError, "has 6 fields"),
+    "seven fields": (lambda: Cron("0 0 * * * * *"), ScheduleError, "has 7 fields"),
+    "a second": (lambda: Cron("60 * * * * *"), ScheduleError, "second '60' is out of range"),
+    "both kinds of days": (lambda: Cron("0 0 13 * 5"), ScheduleError, "pass `day_or=True` if one of them is enough"),
+    "a nickname": (lambda: Cron("@dayly"), ScheduleError, "'@dayly' is unknown; use '@daily'. Known are"),
+    "at reboot": (lambda: Cron("@reboot"), ScheduleError, "'@reboot' is unknown"),
     "empty": (lambda: Cron(""), ScheduleError, "has 0 fields"),
     "minute": (lambda: Cron("60 * * * *"), ScheduleError, "minute '60' is out of range"),
     "hour": (lambda: Cron("* 24 * * *"), ScheduleError, "hour '24' is out of range"),
     "day of month": (lambda: Cron("* * 0 * *"), ScheduleError, "day of month '0' is out of range"),
     "month": (lambda: Cron("* * * 13 *"), ScheduleError, "month '13' is out of range"),
-    "seven for Sunday": (lambda: Cron("* * * * 7"), ScheduleError, "day of week '7' is out of range"),
-    "name of a month": (lambda: Cron("* * * jan *"), ScheduleError, "month 'jan' cannot be read"),
-    "name of a day": (lambda: Cron("* * * * MON-FRI"), ScheduleError, "day of week 'MON-FRI' cannot be read"),
+    "eight for a day": (lambda: Cron("* * * * 8"), ScheduleError, "day of week '8' is out of range"),
+    "name of a month": (lambda: Cron("* * * janu *"), ScheduleError, "month 'janu' names 'janu', which is unknown"),
+    "name of a day": (lambda: Cron("* * * * MON-FRO"), ScheduleError, "names 'FRO', which is unknown"),
     "step of one number": (lambda: Cron("5/10 * * * *"), ScheduleError, "minute '5/10' has a step without a range"),
     "step of 0": (lambda: Cron("*/0 * * * *"), ScheduleError, "step of 0"),
     "reversed range": (lambda: Cron("* 9-5 * * *"), ScheduleError, "hour '9-5' has a reversed range"),
@@ -94,7 +98,7 @@ BAD_INPUT: dict[str, tuple[Callable[[], object], type[OrchestrationQueueError], 
         "Schedule has no occurrences within the configured bounds: '0 0 30 2 *' matches no date",
     ),
     "date beyond the horizon": (
-        lambda: SchedulerEntry.initial(Cron("0 0 29 2 1"), JobTemplate(), ms("2024-01-01")),  # 2044
+        lambda: SchedulerEntry.initial(Cron("0 0 29 2 1", day_or=False), JobTemplate(), ms("2024-01-01")),  # 2044
         ScheduleError,
         "Schedule has no occurrences within the configured bounds",
     ),
@@ -181,8 +185,47 @@ def test_cron_dialect(pattern: str, after: str, runs: list[str]) -> None:
     at: datetime | None = utc(after)
     for run in runs:
         assert at is not None
-        at = Cron(pattern).next_run(at)
+        at = Cron(pattern, day_or=False).next_run(at)
         assert at == utc(run)
+
+
+@pytest.mark.parametrize(
+    ("written", "stored"),
+    [
+        ("@daily", "0 0 * * *"),
+        ("@Weekly", "0 0 * * 0"),
+        ("@yearly", "0 0 1 1 *"),
+        ("30 9 * * MON-FRI", "30 9 * * 1-5"),
+        ("0 0 1 jan,JUL *", "0 0 1 1,7 *"),
+        ("0 0 * * sat-sun", "0 0 * * 6-6,0"),
+        ("0 0 * * 5-7,2", "0 0 * * 5-6,0,2"),
+        ("0 0 * * 7", "0 0 * * 0"),
+        ("*/5 * * * * mon", "*/5 * * * * 1"),
+    ],
+)
+def test_names_are_stored_as_numbers(written: str, stored: str) -> None:
+    assert Cron(written).pattern == stored
+
+
+def test_seconds_are_out_of_sight_of_other_clients() -> None:
+    schedule = Cron("*/20 30 2 * * *", tz="Europe/Berlin")
+    runs: list[datetime | None] = [utc("2024-01-01T01:30:10")]
+    while len(runs) < 5 and (last := runs[-1]):
+        runs.append(schedule.next_run(last))
+    assert runs[1:] == [utc(f"2024-01-{run}") for run in ("01T01:30:20", "01T01:30:40", "02T01:30:00", "02T01:30:20")]
+    entry = SchedulerEntry.initial(schedule, JobTemplate(), ms("2024-01-01"))
+    assert (entry.members["nextRun"], entry.members["oq"]["cron"], "pattern" in entry.members) == (
+        0,
+        "*/20 30 2 * * *",
+        False,
+    )
+    assert entry.timing == schedule.timing
+    both = Cron("0 0 0 13 * 5", day_or=True)
+    assert SchedulerEntry.initial(both, JobTemplate(), ms("2024-01-01")).timing == both.timing
+    assert both.next_run(utc("2024-01-01")) == utc("2024-01-05")
+    apart = Cron("0 0 0 13 * 5", day_or=False)
+    assert SchedulerEntry.initial(apart, JobTemplate(), ms("2024-01-01")).timing == apart.timing
+    assert apart.next_run(utc("2024-01-01")) == utc("2024-09-13")
 
 
 TRANSITIONS = [
@@ -321,7 +364,7 @@ def test_known_bugs_do_not_reach_us(bug: str) -> None:
 @pytest.mark.parametrize("tz", [None, "Europe/Berlin"])
 def test_a_date_that_never_comes_is_looked_for_in_vain_and_not_for_ever(pattern: str, tz: str | None) -> None:
     with pytest.raises(ScheduleError, match="matches no date in the 10 years to come"):
-        Cron(pattern, tz=tz).next_run(utc("2024-01-01"))
+        Cron(pattern, tz=tz, day_or=False).next_run(utc("2024-01-01"))
 
 
 # --- arithmetic ------------------------------------------------------------------------------------------
