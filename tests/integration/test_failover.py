@@ -17,6 +17,7 @@ from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.library import LIBRARIES
 from orchestration_queue.server import Connection
 from orchestration_queue.worker import AsyncActiveJob, Worker
+from tests.faces import Face
 from tests.nodes import Node, Nodes
 from tests.waiting import wait_until
 
@@ -72,6 +73,26 @@ async def test_sentinels_say_who_took_over(nodes: Nodes, queue_name: str) -> Non
     sentinel = nodes.start_sentinel("oq", primary)
     url = f"redis+sentinel://127.0.0.1:1,127.0.0.1:{sentinel.port}/oq"  # the first of them is away
     await go_through(url, queue_name, primary, replica)
+
+
+@pytest.mark.parametrize("name", ["sync", "async"])
+async def test_a_planned_failover_is_followed_before_the_old_primary_is_demoted(
+    nodes: Nodes, name: str, queue_name: str
+) -> None:
+    primary = nodes.start()
+    replica = nodes.start_replica(primary)
+    sentinel = nodes.start_sentinel("oq", primary)
+    keys = QueueKeys(queue_name)
+    async with Face(name, f"redis+sentinel://127.0.0.1:{sentinel.port}/oq").queue(queue_name) as queue:
+        assert primary.raw.exists(keys.job((await queue.add("work")).id))
+        sentinel.ask("SENTINEL", "FAILOVER", "oq")
+        await wait_until(
+            lambda: sentinel.ask("SENTINEL", "GET-MASTER-ADDR-BY-NAME", "oq")[1] == str(replica.port),
+            "the sentinel to announce the new primary",
+        )
+        late = [await queue.add("work", options={"job_id": f"late-{n}"}) for n in range(20)]
+        lost = [job.id for job in late if not replica.raw.exists(keys.job(job.id))]
+    assert len(lost) <= 1, "the announcement may be on its way when the first call begins"
 
 
 async def test_a_clusters_replica_takes_over_and_without_one_the_other_primaries_serve_on(

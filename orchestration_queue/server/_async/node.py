@@ -16,7 +16,7 @@ from orchestration_queue.protocol.call import Call, Reply
 from orchestration_queue.protocol.library import Library
 from orchestration_queue.server._async.library import ensure_libraries
 from orchestration_queue.server._async.link import AsyncLink
-from orchestration_queue.server._async.sentinel import find_master
+from orchestration_queue.server._async.sentinel import AsyncSentinelWatch, find_master
 from orchestration_queue.server.backoff import RetryBackoff
 from orchestration_queue.server.driver_errors import (
     LINK_ERRORS,
@@ -64,7 +64,8 @@ class AsyncNode:
         self._in_cluster = in_cluster
         self._embedded = EmbeddedServer(url.path, url.grace) if url.kind == "embedded" else None
         self._closed = False
-        self._inherited: list[AsyncLink] = []
+        self._watch = AsyncSentinelWatch(url) if url.mode == "sentinel" else None
+        self._inherited: list[object] = []
         self._start_afresh()
 
     def _start_afresh(self) -> None:
@@ -134,7 +135,8 @@ class AsyncNode:
         if self._process != os.getpid():
             # Kept, since closing them here would take them out of the event loop's epoll set, which parent and
             # child share.
-            self._inherited = self._idle
+            self._inherited = [self._idle, self._watch]
+            self._watch = AsyncSentinelWatch(self._url) if self._watch else None
             self._start_afresh()
         async with self._room:
             repeats = _REPEATS if repeatable else 0
@@ -163,6 +165,8 @@ class AsyncNode:
     async def _take_link(self) -> AsyncLink:
         if self._closed:
             raise closed(self._url)
+        if self._watch is not None and await self._watch.has_news():
+            await self._close_idle()
         while self._idle:
             try:
                 link = self._idle.pop()
@@ -172,6 +176,14 @@ class AsyncNode:
                 return link
             await link.close()
         return await self._connect()
+
+    async def _close_idle(self) -> None:
+        while self._idle:
+            try:
+                link = self._idle.pop()
+            except IndexError:  # another thread was faster
+                return
+            await link.close()
 
     async def _give_back(self, link: AsyncLink) -> None:
         if self._closed:
@@ -198,7 +210,7 @@ class AsyncNode:
         if self._embedded:
             return replace(self._url, kind="unix", path=self._embedded.ensure())
         if self._url.mode == "sentinel":
-            return await find_master(self._url, self._connect_timeout)
+            return await find_master(self._url, self._connect_timeout, self._watch.informed if self._watch else None)
         return self._url
 
     async def _prepared(self, link: AsyncLink) -> AsyncLink:
@@ -218,8 +230,9 @@ class AsyncNode:
     async def aclose(self) -> None:
         """Close every socket. An embedded server stops when its last user in any process has left."""
         self._closed = True
-        idle = [] if self._process != os.getpid() else self._idle
-        while idle:
-            await idle.pop().close()
+        if self._process == os.getpid():
+            await self._close_idle()
+            if self._watch is not None:
+                await self._watch.aclose()
         if self._embedded:
             self._embedded.leave()

@@ -18,7 +18,7 @@ from orchestration_queue.protocol.call import Call, Reply
 from orchestration_queue.protocol.library import Library
 from orchestration_queue.server._sync.library import ensure_libraries
 from orchestration_queue.server._sync.link import Link
-from orchestration_queue.server._sync.sentinel import find_master
+from orchestration_queue.server._sync.sentinel import SentinelWatch, find_master
 from orchestration_queue.server.backoff import RetryBackoff
 from orchestration_queue.server.driver_errors import (
     LINK_ERRORS,
@@ -66,7 +66,8 @@ class Node:
         self._in_cluster = in_cluster
         self._embedded = EmbeddedServer(url.path, url.grace) if url.kind == "embedded" else None
         self._closed = False
-        self._inherited: list[Link] = []
+        self._watch = SentinelWatch(url) if url.mode == "sentinel" else None
+        self._inherited: list[object] = []
         self._start_afresh()
 
     def _start_afresh(self) -> None:
@@ -136,7 +137,8 @@ class Node:
         if self._process != os.getpid():
             # Kept, since closing them here would take them out of the event loop's epoll set, which parent and
             # child share.
-            self._inherited = self._idle
+            self._inherited = [self._idle, self._watch]
+            self._watch = SentinelWatch(self._url) if self._watch else None
             self._start_afresh()
         with self._room:
             repeats = _REPEATS if repeatable else 0
@@ -165,6 +167,8 @@ class Node:
     def _take_link(self) -> Link:
         if self._closed:
             raise closed(self._url)
+        if self._watch is not None and self._watch.has_news():
+            self._close_idle()
         while self._idle:
             try:
                 link = self._idle.pop()
@@ -174,6 +178,14 @@ class Node:
                 return link
             link.close()
         return self._connect()
+
+    def _close_idle(self) -> None:
+        while self._idle:
+            try:
+                link = self._idle.pop()
+            except IndexError:  # another thread was faster
+                return
+            link.close()
 
     def _give_back(self, link: Link) -> None:
         if self._closed:
@@ -200,7 +212,7 @@ class Node:
         if self._embedded:
             return replace(self._url, kind="unix", path=self._embedded.ensure())
         if self._url.mode == "sentinel":
-            return find_master(self._url, self._connect_timeout)
+            return find_master(self._url, self._connect_timeout, self._watch.informed if self._watch else None)
         return self._url
 
     def _prepared(self, link: Link) -> Link:
@@ -220,8 +232,9 @@ class Node:
     def close(self) -> None:
         """Close every socket. An embedded server stops when its last user in any process has left."""
         self._closed = True
-        idle = [] if self._process != os.getpid() else self._idle
-        while idle:
-            idle.pop().close()
+        if self._process == os.getpid():
+            self._close_idle()
+            if self._watch is not None:
+                self._watch.close()
         if self._embedded:
             self._embedded.leave()
