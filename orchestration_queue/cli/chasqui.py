@@ -7,7 +7,6 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.markup import escape
 
 from orchestration_queue.cli.common import (
     JsonFlag,
@@ -23,6 +22,7 @@ from orchestration_queue.cli.common import (
     tell,
 )
 from orchestration_queue.cli.targets import named_object
+from orchestration_queue.cli.text import print_line
 from orchestration_queue.cli.verbs import counted
 from orchestration_queue.errors import UsageError
 
@@ -92,7 +92,7 @@ def events(
                 show_json(asdict(event))
             else:
                 fields = " ".join(f"{name}={value[:80]}" for name, value in sorted(event.fields.items()))
-                typer.echo(
+                print_line(
                     f"{event.at.isoformat()} {event.id} {event.type} {event.job_id or '-'} {event.job_name} {fields}"
                 )
             if number == limit:
@@ -141,7 +141,7 @@ def list_jobs(queue: QueueName, limit: Limit = 20, url: Url = None, as_json: Jso
     if as_json:
         show_json([asdict(found) for found in jobs])
         return
-    rows = [[escape(found.id), escape(found.name), str(found.attempt), moment_text(found.created_at)] for found in jobs]
+    rows = [[found.id, found.name, str(found.attempt), moment_text(found.created_at)] for found in jobs]
     show_table(("job", "name", "failed attempts", "added"), rows)
 
 
@@ -170,11 +170,11 @@ def list_dead(queue: QueueName, limit: Limit = 50, url: Url = None, as_json: Jso
     rows = [
         [
             letter.id,
-            escape(letter.name),
-            escape(letter.job_id or "-"),
+            letter.name,
+            letter.job_id or "-",
             moment_text(letter.added_at),
             letter.reason,
-            escape((letter.detail or "")[:80]),
+            (letter.detail or "")[:80],
         ]
         for letter in letters
     ]
@@ -217,7 +217,7 @@ def list_schedules(queue: QueueName, limit: Limit = 100, url: Url = None, as_jso
         show_json([_schedule(found) for found in schedules])
         return
     rows = [
-        [escape(found.key), escape(_name(found)), moment_text(found.next_at), str(found.fired)] for found in schedules
+        [found.key, _name(found), moment_text(found.next_at), str(found.fired)] for found in schedules
     ]
     show_table(("schedule", "name", "next fire", "fired"), rows)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from contextlib import ExitStack
 from typing import Annotated, Any
 
 import typer
@@ -15,8 +16,6 @@ from orchestration_queue.cli.common import (
     Prefix,
     QueueName,
     Url,
-    Yes,
-    ask,
     moment_text,
     parsed_json,
     seconds_text,
@@ -27,11 +26,12 @@ from orchestration_queue.cli.common import (
     time_text,
 )
 from orchestration_queue.cli.text import clean, dump, print_line
-from orchestration_queue.cli.verbs import Done, known_queue, verb
-from orchestration_queue.client import Cancellation, Job, Queue
-from orchestration_queue.errors import PayloadError, StateError
-from orchestration_queue.options import JobOptions
+from orchestration_queue.cli.verbs import known_queue
+from orchestration_queue.client import Job, Queue
+from orchestration_queue.errors import InvalidOptionError, PayloadError
+from orchestration_queue.options import Backoff, Deduplication, JobOptions, Ordering
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
+from orchestration_queue.protocol.operations.job_output import FIRST_ENTRY
 from orchestration_queue.states import JobState
 
 __all__ = ["app"]
@@ -58,15 +58,36 @@ def add(
     data: Annotated[str, typer.Option(help="The job's data, as JSON.")] = "{}",
     delay: Annotated[float, typer.Option(help="Start no earlier than this many seconds from now.")] = 0,
     priority: Annotated[int, typer.Option(help="From 1, the most urgent, to 2048; 0 for none.")] = 0,
+    lifo: Annotated[bool, typer.Option("--lifo", help="Start before the jobs that wait, the newest first.")] = False,
     attempts: Annotated[int, typer.Option(help="Maximum attempts.")] = 0,
+    backoff: Annotated[
+        str | None, typer.Option(help="Pause before a retry: seconds, or type:seconds like exponential:2.")
+    ] = None,
+    timeout: Annotated[float | None, typer.Option(help="Time limit of an attempt, in seconds.")] = None,
+    ttl: Annotated[float, typer.Option(help="Expire the job unless it starts in this many seconds; 0: never.")] = 0,
     job_id: Annotated[str | None, typer.Option(help="Your own id: adding it twice adds it once.")] = None,
+    key: Annotated[str | None, typer.Option(help="Ordering key: its jobs start in order, one at a time.")] = None,
+    dedup: Annotated[
+        str | None, typer.Option(help="Deduplication id: add nothing while a job of this id is unfinished.")
+    ] = None,
     wait: Annotated[float | None, typer.Option(help="Wait this many seconds for the result, and print it.")] = None,
     url: Url = None,
     prefix: Prefix = DEFAULT_PREFIX,
     as_json: JsonFlag = False,
 ) -> None:
     """Add a job."""
-    options = JobOptions(job_id=job_id, delay=delay, priority=priority, attempts=attempts)
+    options = JobOptions(
+        job_id=job_id,
+        delay=delay,
+        priority=priority,
+        lifo=lifo,
+        attempts=attempts,
+        backoff=None if backoff is None else _backoff(backoff),
+        timeout=timeout,
+        ttl=ttl,
+        ordering=None if key is None else Ordering(key=key),
+        deduplication=None if dedup is None else Deduplication(id=dedup),
+    )
     with Queue(queue, url=url, prefix=prefix) as client:
         job = client.add(name, parsed_json(data), options)
         added: dict[str, Any] = {"queue": queue, "id": job.id, "is_new": job.is_new}
@@ -78,6 +99,17 @@ def add(
         typer.echo(dump(added["result"]))
     else:
         print_line(f"Added job {job.id} to queue {queue}." if job.is_new else f"Job {job.id} was there already.")
+
+
+def _backoff(words: str) -> Backoff:
+    """Read ``2`` as two seconds each time, and ``exponential:2`` as doubling from there."""
+    kind, colon, seconds = words.rpartition(":")
+    try:
+        return Backoff(type=kind if colon else "fixed", delay=float(seconds))
+    except ValueError:
+        raise InvalidOptionError(
+            f"--backoff {words!r} is not a pause; pass seconds, like 2, or type:seconds, like exponential:2."
+        ) from None
 
 
 @app.command("show")
@@ -175,11 +207,9 @@ def watch(
         TextColumn("{task.fields[said]}", markup=False),
         TimeElapsedColumn(),
     )
-    with (
-        known_queue(queue, url, prefix) as client,
-        Progress(*columns, console=Console(stderr=True), transient=True) as bars,
-    ):
-        job = client.get(job_id)
+    with ExitStack() as stack:
+        job = stack.enter_context(known_queue(queue, url, prefix)).get(job_id)
+        bars = stack.enter_context(Progress(*columns, console=Console(stderr=True), transient=True))
         bar = bars.add_task(clean(f"{job.record.name} {job_id}"), total=None, said="")
         told = 0
         while True:
@@ -229,37 +259,18 @@ def logs(
         print_line(line, lines=True)
 
 
-@verb(app, "retry")
-def _retry(client: Queue, job_id: JobId) -> Done:
-    """Give a failed job all its attempts again."""
-    client.get(job_id).retry()
-    return Done(f"Job {job_id} runs again.", {"id": job_id, "retried": True})
-
-
-@verb(app, "promote")
-def _promote(client: Queue, job_id: JobId) -> Done:
-    """Make a delayed job ready now."""
-    client.get(job_id).promote()
-    return Done(f"Job {job_id} is ready.", {"id": job_id, "promoted": True})
-
-
-@verb(app, "cancel")
-def _cancel(client: Queue, job_id: JobId) -> Done:
-    """Cancel a job: a waiting one fails at once, a running one as soon as its worker is notified."""
-    job = client.get(job_id)
-    if job.record.is_finished:
-        raise StateError(f"Job {job_id!r} of queue {client.name!r} has ended ({job.record.state}); nothing is stopped.")
-    done = job.cancel()
-    happens = "is notified to stop" if done is Cancellation.FLAGGED else "will not run"
-    return Done(f"Job {job_id} {happens}.", {"id": job_id, "cancellation": done})
-
-
-@verb(app, "rm")
-def _rm(client: Queue, job_id: JobId, yes: Yes = False) -> Done:
-    """Remove a job with its logs and results."""
-    job = client.get(job_id)
-    ask(yes, f"Remove job {job_id} ({job.record.name}, {job.record.state})?")
-    return Done(f"Job {job_id} is removed.", {"id": job_id, "removed": job.remove()})
+@app.command("stream")
+def stream(
+    queue: QueueName,
+    job_id: JobId,
+    after: Annotated[str, typer.Option(help="Start after the entry of this id.")] = FIRST_ENTRY,
+    url: Url = None,
+    prefix: Prefix = DEFAULT_PREFIX,
+) -> None:
+    """Print what a job's handler streams until the job has finished, a line of JSON for each entry."""
+    with known_queue(queue, url, prefix) as client:
+        for entry in client.get(job_id).stream(after):
+            typer.echo(dump({"id": entry.id, **entry.fields}))
 
 
 def _described(job: Job) -> dict[str, Any]:

@@ -11,18 +11,22 @@ from typer.core import TyperGroup
 from orchestration_queue import __version__
 from orchestration_queue.cli import (
     bench,
+    broadcast,
     chasqui,
     dagster,
     dead,
     doctor,
     flow,
+    flow_submit,
     job,
+    job_control,
     library,
     monitor,
     queue,
     scheduler,
     server,
     spark,
+    usage,
     worker,
 )
 from orchestration_queue.cli.common import fail
@@ -31,6 +35,9 @@ from orchestration_queue.cli.text import clean
 from orchestration_queue.errors import OrchestrationQueueError, ServerError, StateError, TransportError, UsageError
 
 __all__ = ["app", "main"]
+
+VERB_MODULES = (flow_submit, job_control)
+"""Importing them adds their verbs to a noun of another module."""
 
 _EXIT_CODES: tuple[tuple[type[Exception], int], ...] = (
     (UsageError, 2),
@@ -107,6 +114,7 @@ app.add_typer(queue.app, name="queue")
 app.add_typer(job.app, name="job")
 app.add_typer(dead.app, name="dead")
 app.add_typer(flow.app, name="flow")
+app.add_typer(broadcast.app, name="broadcast")
 app.add_typer(scheduler.app, name="scheduler")
 app.add_typer(server.app, name="server")
 app.add_typer(library.app, name="library")
@@ -117,6 +125,7 @@ app.command("worker")(worker.work)
 app.command("workers")(monitor.workers)
 app.command("events")(monitor.events)
 app.command("top")(monitor.top)
+app.command("usage")(usage.usage)
 app.command("bench")(bench.bench)
 app.command("doctor")(doctor.doctor)
 

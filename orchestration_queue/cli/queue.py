@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Literal
 
 import typer
@@ -15,6 +15,8 @@ from orchestration_queue.cli.common import (
     Url,
     Yes,
     ask,
+    moment_text,
+    seconds_text,
     show_fields,
     show_json,
     show_table,
@@ -22,6 +24,7 @@ from orchestration_queue.cli.common import (
 )
 from orchestration_queue.cli.verbs import Done, counted, known_queue, verb
 from orchestration_queue.client import Queue
+from orchestration_queue.options import RateLimit
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 from orchestration_queue.server import Connection
 
@@ -134,3 +137,47 @@ def _obliterate(
     ask(yes, f"Remove queue {client.name} with all its jobs?")
     removed = client.obliterate(force=force)
     return Done(f"Queue {client.name} is gone; {counted(removed, 'key')} removed.", {"removed_keys": removed})
+
+
+@verb(app, "limit", may_create=True)
+def _limit(
+    client: Queue,
+    concurrency: Annotated[int | None, typer.Option(help="Maximum active jobs over all workers; 0: none.")] = None,
+    rate: Annotated[int | None, typer.Option(help="Maximum job starts in each window; 0 removes it.")] = None,
+    per: Annotated[float, typer.Option(help="Length of the rate window, in seconds.")] = 1,
+) -> Done:
+    """Set a queue's limits across all workers; without options, show them."""
+    if concurrency is not None:
+        client.set_global_concurrency(concurrency or None)
+    if rate is not None:
+        client.set_global_rate_limit(RateLimit(max=rate, duration=per) if rate else None)
+    most, window = client.global_concurrency(), client.global_rate_limit()
+    facts = {
+        "concurrency": most,
+        "rate": None if window is None else window.max,
+        "per": None if window is None else window.duration.total_seconds(),
+    }
+    starts = "no rate limit" if window is None else f"{window.max} starts in {window.duration.total_seconds():g} s"
+    return Done(f"Queue {client.name}: {most or 'no maximum of'} active jobs, {starts}.", facts)
+
+
+@app.command("metrics")
+def metrics(
+    queue: QueueName,
+    state: Annotated[Literal["completed", "failed"], typer.Option(help="Which finished jobs.")] = "completed",
+    hours: Annotated[float, typer.Option(help="How far back.", min=0.02, max=744)] = 1,
+    url: Url = None,
+    prefix: Prefix = DEFAULT_PREFIX,
+    as_json: JsonFlag = False,
+) -> None:
+    """Show how many jobs ended in each minute, and how long they took."""
+    with known_queue(queue, url, prefix) as client:
+        found = client.metrics(state, start=datetime.now(UTC) - timedelta(hours=hours))
+    if as_json:
+        show_json({"queue": queue, "state": state, "count": found.count, "minutes": [asdict(m) for m in found.minutes]})
+        return
+    rows = [
+        (moment_text(minute.at), str(minute.count), seconds_text(minute.mean_duration.total_seconds()))
+        for minute in found.minutes
+    ]
+    show_table(("minute", state, "mean seconds"), rows)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -25,12 +24,11 @@ from orchestration_queue.cli.common import (
     show_table,
 )
 from orchestration_queue.cli.drawing import span_text
-from orchestration_queue.cli.targets import named_object
+from orchestration_queue.cli.flow_submit import named_dag
 from orchestration_queue.cli.text import print_line, styled
 from orchestration_queue.cli.verbs import Done, known_queue, verb
 from orchestration_queue.client import JobSchedulers, Queue
-from orchestration_queue.errors import ScheduleError, StateError, UsageError
-from orchestration_queue.flows import Dag
+from orchestration_queue.errors import ScheduleError, StateError
 from orchestration_queue.options import JobOptions
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 from orchestration_queue.schedules import (
@@ -151,7 +149,7 @@ def add(
             raise ScheduleError(
                 "--job, --data, --priority and --attempts are about a job, and --flow makes none; drop them."
             )
-        template = FlowTemplate(_dag(flow))
+        template = FlowTemplate(named_dag(flow))
     with JobSchedulers(queue, url=url, prefix=prefix) as schedulers:
         entry = schedulers.upsert(name, schedule, template)
     if as_json:
@@ -183,23 +181,6 @@ def _schedule(
     if every is not None:
         return Every(every, **options)
     return RepeatAfterComplete(after or 0, **options)
-
-
-def _dag(target: str) -> Dag:
-    found = named_object(target, "is a flow", "pipeline:dag")
-    if callable(found):
-        try:
-            inspect.signature(found).bind()
-        except (TypeError, ValueError):
-            raise UsageError(
-                f"{target!r} cannot be called without arguments; name a Dag, or a function of none."
-            ) from None
-    made = found() if callable(found) else found
-    if isinstance(made, Dag):
-        return made
-    raise UsageError(
-        f"{target!r} is a {type(made).__name__}, which is no flow; name a Dag, or a function that makes one."
-    )
 
 
 def _missed(mode: Missed, most: int | None) -> MissedRuns:

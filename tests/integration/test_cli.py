@@ -155,7 +155,7 @@ def test_the_librarys_status_is_looked_up_and_nothing_loaded(oq: Oq, queue_name:
         (["job", "add", "a:b", "n"], 2, "Queue name 'a:b' contains ':'"),
         (["job", "add", "q", "n", "--data", "{"], 2, "The data '{' is not JSON"),
         (["job", "add", "q", "n", "--delay", "-1"], 2, "greater than or equal to 0 seconds"),
-        (["job", "add", "q", "n", "--delay", "nan"], 2, "NaN"),
+        (["job", "add", "q", "n", "--delay", "nan"], 2, "given nan"),
         (["job", "add", "q", "n", "--priority", "2049"], 2, "less than or equal to 2048"),
         (["job", "add", "q", "n", "--job-id", "a{b"], 2, "Job id 'a{b' contains '{'"),
         (["job", "add", "q", "n", "--delay", "soon"], 2, "see `oq job add --help`"),

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from unittest.mock import ANY
 
 import pytest
 import redis
 
 from orchestration_queue.client import Queue
-from orchestration_queue.options import JobOptions, WorkerOptions
+from orchestration_queue.options import JobOptions, Usage, WorkerOptions
 from orchestration_queue.states import JobState
 from orchestration_queue.worker import ActiveJob, Worker
 from tests.integration.test_cli import Oq
@@ -173,3 +174,84 @@ def test_libraries_are_loaded_by_hand(oq: Oq, raw: redis.Redis) -> None:
     assert [(row["library"], row["server"]) for row in loaded] == [("glidemq", "93"), (ANY, ANY)]
     assert {row["on_connect"] for row in loaded} == {"keep"}
     assert len(raw.function_list()) == 2
+
+
+def test_a_job_is_added_with_its_options(oq: Oq, queue: Queue) -> None:
+    options = ("--backoff", "exponential:2", "--timeout", "9", "--ttl", "60", "--key", "k", "--attempts", "3")
+    added = oq.json("job", "add", queue.name, "n", *options, "--dedup", "once")
+    assert oq.json("job", "add", queue.name, "n", "--dedup", "once")["is_new"] is False
+    wire = oq.json("job", "show", queue.name, added["id"])["options"]
+    assert wire["backoff"] == {"type": "exponential", "delay": 2000}
+    assert (wire["timeout"], wire["ttl"], wire["ordering"]["key"]) == (9000, 60_000, "k")
+    later = oq.json("job", "add", queue.name, "n", "--lifo", "--backoff", "2")
+    wire = oq.json("job", "show", queue.name, later["id"])["options"]
+    assert (wire["lifo"], wire["backoff"]) == (True, {"type": "fixed", "delay": 2000})
+
+
+async def test_a_job_is_changed_signalled_and_its_stream_printed(oq: Oq, queue: Queue) -> None:
+    def wait_for_approval(job: ActiveJob) -> str:
+        job.stream({"said": "hello"})
+        if not job.signals:
+            job.suspend()
+        return str(job.signals[0].data)
+
+    job = queue.add("n", {}, JobOptions(delay=3600))
+    assert oq("job", "priority", queue.name, job.id, "7").stdout == f"Job {job.id} has priority 7.\n"
+    assert oq.json("job", "update", queue.name, job.id, '{"a": 1}')["updated"] is True
+    assert oq.json("job", "delay", queue.name, job.id, "0.001")["delay"] == 0.001
+    shown = oq.json("job", "show", queue.name, job.id)
+    assert (shown["priority"], shown["data"]) == (7, {"a": 1})
+
+    worker = Worker(queue.name, wait_for_approval, url=str(queue.url))
+    running = asyncio.ensure_future(worker.run())
+    await wait_until(lambda: queue.counts().suspended == 1, "the job to wait for its signal")
+    assert oq.json("job", "signal", queue.name, job.id, "approve", "--data", '"yes"')["delivered"] is True
+    await wait_until(lambda: queue.counts().completed == 1, "the job to complete")
+    worker.stop()
+    await running
+    assert oq.json("job", "show", queue.name, job.id)["result"] == "yes"
+    lines = oq("job", "stream", queue.name, job.id).stdout.splitlines()
+    assert [json.loads(line)["said"] for line in lines] == ["hello", "hello"]
+    assert oq.json("queue", "metrics", queue.name)["count"] == 1
+
+
+def test_a_queues_limits_are_set_shown_and_removed(oq: Oq, queue: Queue) -> None:
+    none = {"queue": queue.name, "concurrency": None, "rate": None, "per": None}
+    assert oq.json("queue", "limit", queue.name) == none
+    both = oq.json("queue", "limit", queue.name, "--concurrency", "4", "--rate", "10", "--per", "60")
+    assert both == {"queue": queue.name, "concurrency": 4, "rate": 10, "per": 60}
+    assert queue.global_concurrency() == 4
+    assert "4 active jobs, 10 starts in 60 s" in oq("queue", "limit", queue.name).stdout
+    assert oq.json("queue", "limit", queue.name, "--concurrency", "0", "--rate", "0") == none
+
+
+def test_usage_is_added_up(oq: Oq, queue: Queue) -> None:
+    queue.add("n", {}).report_usage(Usage(model="m", tokens={"input": 5}))
+    assert oq.json("usage", queue.name)["total"]["tokens"] == 5
+    assert [line.split()[:3] for line in oq("usage").stdout.splitlines()[1:]] == [
+        [queue.name, "1", "5"],
+        ["all", "1", "5"],
+    ]
+
+
+def test_a_broadcast_is_published_and_its_subscriptions_controlled(oq: Oq, queue_name: str, raw: redis.Redis) -> None:
+    assert oq.json("broadcast", "subscribe", queue_name, "audit")["is_new"] is True
+    assert oq.json("broadcast", "subscribe", queue_name, "audit")["is_new"] is False
+    assert oq.json("broadcast", "publish", queue_name, "orders.paid", "--data", "7")["id"] == "1"
+    (audit,) = oq.json("broadcast", "ls", queue_name)
+    assert (audit["name"], audit["lag"], audit["pending"]) == ("audit", 1, 0)
+    assert oq("broadcast", "unsubscribe", queue_name, "audit").stdout == "Subscription audit is removed.\n"
+    assert oq.json("broadcast", "ls", queue_name) == []
+
+
+def test_a_flow_is_explained_and_submitted_from_a_file(oq: Oq, queue: Queue, tmp_path: Path) -> None:
+    source = f"from orchestration_queue import Dag, Node\ndag = Dag('etl', [Node('load')], queue={queue.name!r})\n"
+    (tmp_path / "oqt_pipeline.py").write_text(source)
+    target = f"{tmp_path}/oqt_pipeline.py:dag"
+    assert "Flow 'etl' as explained: 1 nodes" in oq("flow", "explain", target).stdout
+    assert queue.counts().waiting == 0
+    submitted = oq.json("flow", "submit", target, "--flow-id", "f")
+    assert submitted == {"queue": queue.name, "id": "f", "nodes": 1}
+    assert oq.json("flow", "ls", queue.name)[0]["id"] == "f"
+    assert "oq flow tree" in oq("flow", "submit", target, "--flow-id", "f").stdout
+    assert oq("flow", "submit", target, "--flow-id", "f", "--wait", "0.05").exit_code == 1

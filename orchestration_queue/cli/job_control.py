@@ -1,0 +1,89 @@
+"""`oq job`: the verbs that change a job."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from orchestration_queue.cli.common import Yes, ask, parsed_json
+from orchestration_queue.cli.job import JobId, app
+from orchestration_queue.cli.verbs import Done, verb
+from orchestration_queue.client import Cancellation, Queue
+from orchestration_queue.errors import StateError
+
+__all__: list[str] = []
+
+
+@verb(app, "retry")
+def _retry(client: Queue, job_id: JobId) -> Done:
+    """Give a failed job all its attempts again."""
+    client.get(job_id).retry()
+    return Done(f"Job {job_id} runs again.", {"id": job_id, "retried": True})
+
+
+@verb(app, "promote")
+def _promote(client: Queue, job_id: JobId) -> Done:
+    """Make a delayed job ready now."""
+    client.get(job_id).promote()
+    return Done(f"Job {job_id} is ready.", {"id": job_id, "promoted": True})
+
+
+@verb(app, "cancel")
+def _cancel(client: Queue, job_id: JobId) -> Done:
+    """Cancel a job: a waiting one fails at once, a running one as soon as its worker is notified."""
+    job = client.get(job_id)
+    if job.record.is_finished:
+        raise StateError(f"Job {job_id!r} of queue {client.name!r} has ended ({job.record.state}); nothing is stopped.")
+    done = job.cancel()
+    happens = "is notified to stop" if done is Cancellation.FLAGGED else "will not run"
+    return Done(f"Job {job_id} {happens}.", {"id": job_id, "cancellation": done})
+
+
+@verb(app, "rm")
+def _rm(client: Queue, job_id: JobId, yes: Yes = False) -> Done:
+    """Remove a job with its logs and results."""
+    job = client.get(job_id)
+    ask(yes, f"Remove job {job_id} ({job.record.name}, {job.record.state})?")
+    return Done(f"Job {job_id} is removed.", {"id": job_id, "removed": job.remove()})
+
+
+@verb(app, "signal")
+def _signal(
+    client: Queue,
+    job_id: JobId,
+    name: Annotated[str, typer.Argument(help="The signal's name.")],
+    data: Annotated[str, typer.Option(help="The signal's data, as JSON.")] = "null",
+) -> Done:
+    """Send a signal to a suspended job, which then goes on."""
+    sent = parsed_json(data)
+    if not client.get(job_id).signal(name, sent):
+        raise StateError(f"Job {job_id!r} of queue {client.name!r} is not suspended; the signal was not delivered.")
+    return Done(f"Job {job_id} goes on with signal {name}.", {"id": job_id, "signal": name, "delivered": True})
+
+
+@verb(app, "priority")
+def _priority(
+    client: Queue,
+    job_id: JobId,
+    priority: Annotated[int, typer.Argument(help="From 1, the most urgent, to 2048; 0 for none.")],
+) -> Done:
+    """Change the priority of a job that has not started."""
+    client.get(job_id).change_priority(priority)
+    return Done(f"Job {job_id} has priority {priority}.", {"id": job_id, "priority": priority})
+
+
+@verb(app, "delay")
+def _delay(
+    client: Queue, job_id: JobId, seconds: Annotated[float, typer.Argument(help="Seconds from now until it is ready.")]
+) -> Done:
+    """Change when a job that has not started becomes ready."""
+    client.get(job_id).change_delay(seconds)
+    return Done(f"Job {job_id} is ready in {seconds:g} s.", {"id": job_id, "delay": seconds})
+
+
+@verb(app, "update")
+def _update(client: Queue, job_id: JobId, data: Annotated[str, typer.Argument(help="The new data, as JSON.")]) -> Done:
+    """Replace a job's data; an active attempt keeps what it was given."""
+    client.get(job_id).update_data(parsed_json(data))
+    return Done(f"Job {job_id} has new data.", {"id": job_id, "updated": True})

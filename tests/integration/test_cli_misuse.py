@@ -1,0 +1,142 @@
+"""Mistakes on the command line: each ends in one sentence and an exit code, and nothing is written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import redis
+
+from tests.integration.test_cli import Oq, commands
+
+UNKNOWN = "Queue 'nix' is unknown on this server"
+NO_JOB = "has no job 'nix'"
+NO_FLOW = "has no record of a flow 'nix'"
+NO_SCHEDULER = "has no scheduler 'nix'"
+
+MISUSES: list[tuple[str, int, str]] = [
+    ("queue ls extra", 2, "see `oq queue ls --help`"),
+    ("queue show nix", 3, UNKNOWN),
+    ("queue show", 2, "Missing argument"),
+    ("queue pause a:b", 2, "Queue name 'a:b' contains ':'"),
+    ("queue resume nix", 3, UNKNOWN),
+    ("queue retry q --count -1", 2, "must be a whole number"),
+    ("queue retry nix", 3, UNKNOWN),
+    ("queue drain nix --yes", 3, UNKNOWN),
+    ("queue clean q --state waiting --yes", 2, "'waiting' is not one of"),
+    ("queue clean nix --yes", 3, UNKNOWN),
+    ("queue obliterate nix --yes", 3, UNKNOWN),
+    ("queue limit q --concurrency -1", 2, "concurrency"),
+    ("queue limit q --rate -1", 2, "max"),
+    ("queue limit q --rate 5 --per 0", 2, "duration"),
+    ("queue metrics nix", 3, UNKNOWN),
+    ("queue metrics q --hours 1000", 2, "--hours"),
+    ("job add a{b n", 2, "Queue name 'a{b' contains '{'"),
+    ("job add q n --data {", 2, "is not JSON"),
+    ("job add q n --delay -1", 2, "delay"),
+    ("job add q n --priority 2049", 2, "priority"),
+    ("job add q n --attempts -1", 2, "attempts"),
+    ("job add q n --backoff soon", 2, "--backoff 'soon' is not a pause"),
+    ("job add q n --backoff exponental:2", 2, "exponential"),
+    ("job add q n --timeout 0", 2, "timeout"),
+    ("job add q n --ttl -1", 2, "ttl"),
+    ("job add q n --lifo --key k", 2, "lifo and ordering.key cannot be used together"),
+    ("job add q n --job-id a:b", 2, "Job id 'a:b' contains ':'"),
+    ("job show q nix", 3, NO_JOB),
+    ("job show nix 1", 3, UNKNOWN),
+    ("job ls q --state lost", 2, "'lost' is not one of"),
+    ("job ls q --limit 0", 2, "--limit"),
+    ("job watch q nix", 3, NO_JOB),
+    ("job logs q nix", 3, NO_JOB),
+    ("job stream q nix", 3, NO_JOB),
+    ("job stream q 1 --after x", 2, "'x'"),
+    ("job retry q 1", 3, "retried"),
+    ("job promote q 1", 3, "not delayed"),
+    ("job cancel q nix", 3, NO_JOB),
+    ("job rm q nix --yes", 3, NO_JOB),
+    ("job signal q 1 go", 3, "is not suspended"),
+    ("job signal q 1 go --data {", 2, "is not JSON"),
+    ("job priority q 1 2049", 2, "priority"),
+    ("job delay q 1 -- -5", 2, "delay"),
+    ("job update q 1 {", 2, "is not JSON"),
+    ("job update q nix 1", 3, NO_JOB),
+    ("dead ls nix", 3, UNKNOWN),
+    ("dead show q nix", 3, NO_JOB),
+    ("dead replay q", 2, "Name one letter, or pass --all"),
+    ("dead purge nix --yes", 3, UNKNOWN),
+    ("flow ls q --state lost", 2, "'lost' is not one of"),
+    ("flow show q nix", 3, NO_FLOW),
+    ("flow tree q nix", 3, "has no job of a flow 'nix'"),
+    ("flow submit nix:dag", 2, "The module 'nix' cannot be imported"),
+    ("flow submit os:sep", 2, "is a str, not a flow"),
+    ("flow explain nix.py:dag", 2, "There is no file 'nix.py'"),
+    ("flow explain os:sep --library nix", 2, "'nix' is not one of"),
+    ("flow retry q nix", 3, NO_FLOW),
+    ("flow cancel q nix --yes", 3, NO_FLOW),
+    ("flow pause q nix", 3, NO_FLOW),
+    ("flow resume q nix", 3, NO_FLOW),
+    ("flow rm q nix --yes", 3, NO_FLOW),
+    ("scheduler ls nix", 3, UNKNOWN),
+    ("scheduler show q nix", 3, NO_SCHEDULER),
+    ("scheduler add q s", 2, "runs by one of --cron, --every and --after"),
+    ("scheduler add q s --every 0", 2, "every"),
+    ("scheduler add q s --every 1 --tz UTC", 2, "--tz and --day-or"),
+    ("scheduler rm q nix --yes", 3, NO_SCHEDULER),
+    ("scheduler pause q nix", 3, NO_SCHEDULER),
+    ("scheduler resume q nix", 3, NO_SCHEDULER),
+    ("scheduler run q nix", 3, NO_SCHEDULER),
+    ("scheduler next q nix", 3, NO_SCHEDULER),
+    ("scheduler next q nix --count 0", 2, "--count"),
+    ("broadcast publish a:b s", 2, "contains ':'"),
+    ("broadcast publish b s --data {", 2, "is not JSON"),
+    ("broadcast ls a:b", 2, "contains ':'"),
+    ("broadcast subscribe b a:b", 2, "'a:b'"),
+    ("broadcast subscribe b s --start soon", 2, "'soon'"),
+    ("broadcast unsubscribe b a:b", 2, "'a:b'"),
+    ("server start --url redis://h", 2, "is not an embedded one"),
+    ("server stop --url redis://h", 2, "is not an embedded one"),
+    ("server status --url redis://h", 2, "is not an embedded one"),
+    ("library dump nix", 2, "There is no library 'nix'"),
+    ("library status --url http://x", 2, "The server URL 'http://x' cannot be read"),
+    ("library load --url http://x", 2, "The server URL 'http://x' cannot be read"),
+    ("dagster worker", 2, "DAGSTER_HOME is not set"),
+    ("dagster daemon", 2, "DAGSTER_HOME is not set"),
+    ("dagster sweep", 2, "DAGSTER_HOME is not set"),
+    ("spark archive extra", 2, "see `oq spark archive --help`"),
+    ("worker nix", 2, "write module:object or file.py:object"),
+    ("worker os:getpid", 2, "pass --queue"),
+    ("worker os:getpid --queue q --concurrency 0", 2, "concurrency"),
+    ("workers nix", 3, UNKNOWN),
+    ("events q --limit 0", 2, "--limit"),
+    ("top --interval 0", 2, "--interval"),
+    ("usage a:b", 2, "contains ':'"),
+    ("usage --hours 0", 2, "--hours"),
+    ("bench --jobs 1", 2, "--jobs"),
+    ("doctor nix", 3, UNKNOWN),
+]
+
+
+@pytest.mark.parametrize(("words", "code", "says"), MISUSES, ids=[case[0] for case in MISUSES])
+def test_a_mistake_is_one_sentence_and_writes_nothing(
+    server_url: str, raw: redis.Redis, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, words: str, code: int, says: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("DAGSTER_HOME", raising=False)
+    oq = Oq(server_url)
+    assert oq("job", "add", "q", "n").exit_code == 0
+    before = _contents(raw)
+    result = oq(*words.split())
+    assert (result.exit_code, result.stdout) == (code, ""), result.stderr
+    assert says in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert _contents(raw) == before
+
+
+def _contents(raw: redis.Redis) -> dict[str, object]:
+    return {key: raw.dump(key) for key in raw.scan_iter("*")}
+
+
+def test_every_verb_has_a_case() -> None:
+    verbs = {" ".join(command) for command in commands()}
+    covered = {verb for verb in verbs if any(f"{words} ".startswith(f"{verb} ") for words, _, _ in MISUSES)}
+    assert verbs == covered
