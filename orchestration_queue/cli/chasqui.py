@@ -216,9 +216,7 @@ def list_schedules(queue: QueueName, limit: Limit = 100, url: Url = None, as_jso
     if as_json:
         show_json([_schedule(found) for found in schedules])
         return
-    rows = [
-        [found.key, _name(found), moment_text(found.next_at), str(found.fired)] for found in schedules
-    ]
+    rows = [[found.key, _name(found), moment_text(found.next_at), str(found.fired)] for found in schedules]
     show_table(("schedule", "name", "next fire", "fired"), rows)
 
 

@@ -8,12 +8,13 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.models import CommandInfo, TyperInfo
+from typer.main import get_command
 from typer.testing import CliRunner, Result
 
 from orchestration_queue import __version__
@@ -205,14 +206,16 @@ def test_help_and_version(oq: Oq) -> None:
 
 def commands() -> list[list[str]]:
     """Every command, as its words."""
-    nouns = [[str(group.name), str(verb.name)] for group in app.registered_groups for verb in _verbs(group)]
-    return [*nouns, *([str(command.name)] for command in app.registered_commands)]
+    return list(_verbs(get_command(app), []))
 
 
-def _verbs(group: TyperInfo) -> list[CommandInfo]:
-    noun = group.typer_instance
-    assert noun is not None
-    return list(noun.registered_commands)
+def _verbs(command: Any, words: list[str]) -> Iterator[list[str]]:
+    verbs = getattr(command, "commands", None)
+    if verbs is None:
+        yield words
+        return
+    for name, verb in verbs.items():
+        yield from _verbs(verb, [*words, name])
 
 
 def test_every_option_of_the_reference_exists_and_the_other_way_round() -> None:

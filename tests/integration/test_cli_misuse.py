@@ -26,7 +26,7 @@ MISUSES: list[tuple[str, int, str]] = [
     ("queue clean q --state waiting --yes", 2, "'waiting' is not one of"),
     ("queue clean nix --yes", 3, UNKNOWN),
     ("queue obliterate nix --yes", 3, UNKNOWN),
-    ("queue limit q --concurrency -1", 2, "concurrency"),
+    ("queue limit q --concurrency -1", 2, "must be a whole number >= 1"),
     ("queue limit q --rate -1", 2, "max"),
     ("queue limit q --rate 5 --per 0", 2, "duration"),
     ("queue metrics nix", 3, UNKNOWN),
@@ -113,6 +113,19 @@ MISUSES: list[tuple[str, int, str]] = [
     ("usage --hours 0", 2, "--hours"),
     ("bench --jobs 1", 2, "--jobs"),
     ("doctor nix", 3, UNKNOWN),
+    ("chasqui inspect", 2, "Missing argument"),
+    ("chasqui pause", 2, "Missing argument"),
+    ("chasqui resume", 2, "Missing argument"),
+    ("chasqui events q --limit 0", 2, "--limit"),
+    ("chasqui worker q nix", 2, "write module:object or file.py:object"),
+    ("chasqui job add q n --data {", 2, "is not JSON"),
+    ("chasqui job ls q --limit 0", 2, "--limit"),
+    ("chasqui job cancel q", 2, "Missing argument"),
+    ("chasqui dead ls q --limit 0", 2, "--limit"),
+    ("chasqui dead replay q", 2, "Name dead letters, or pass --all"),
+    ("chasqui dead purge", 2, "Missing argument"),
+    ("chasqui scheduler ls q --limit 0", 2, "--limit"),
+    ("chasqui scheduler rm q", 2, "Missing argument"),
 ]
 
 
