@@ -48,11 +48,13 @@ def submit(
 @app.command("explain")
 def explain(
     target: Target,
-    library: Annotated[plan.LibraryName, typer.Option(help="The server's function library.")] = "oq1",
+    carrier: Annotated[
+        plan.Carrier | None, typer.Option(help="What takes the calls to the server; default as the graph needs.")
+    ] = None,
     prefix: Prefix = DEFAULT_PREFIX,
 ) -> None:
     """Show what submitting a flow would send: each call, and each node with its rule. Needs no server."""
-    print_line(plan.compile(named_dag(target), "explained", prefix=prefix).explain(library), lines=True)
+    print_line(plan.compile(named_dag(target), "explained", prefix=prefix).explain(carrier), lines=True)
 
 
 def named_dag(target: str) -> Dag:

@@ -101,7 +101,7 @@ SHOWN: list[tuple[str, ...]] = [
 ]
 """What to run in turn; each prints hostile text somewhere."""
 PRINT_NO_DATA = {
-    *("bench", "dagster daemon", "dagster sweep", "dagster worker"),
+    *("bench", "dagster daemon", "dagster dev", "dagster sweep", "dagster worker"),
     *("chasqui inspect", "chasqui events", "chasqui dead ls", "chasqui dead replay", "chasqui scheduler ls"),
     *("library load", "library status", "spark archive"),
 }
