@@ -16,6 +16,7 @@
 
 local propagation = require("propagation")
 local revocation = require("revocation")
+local wake = require("wake")
 
 -- Jobs that wait in other queues are decided about, too, unless these may be on other servers of a cluster. They, and
 -- those beyond the bound, are notified when the reconciler reads their flow.
@@ -23,4 +24,7 @@ local revocation = require("revocation")
 local outcomes = propagation.new(queue, now_ms, 500)
 local reply = revocation.revoke(queue, job_id, now_ms, group)
 propagation.finish(outcomes)
+if reply == "flagged" then
+  wake.cancel(queue, job_id)
+end
 return reply

@@ -47,6 +47,11 @@ class QueueKeys:
         return self.named("id")
 
     @property
+    def wake(self) -> str:
+        """Signals to the queue's workers, kept for a minute."""
+        return self.named("wake")
+
+    @property
     def stream(self) -> str:
         """Ready jobs, and the consumer groups that read them."""
         return self.named("stream")

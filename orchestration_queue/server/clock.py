@@ -71,6 +71,10 @@ class Sleeper:
     A journey that began between two sleeps ends the next one, so that none is missed.
     """
 
+    def wake(self) -> None:
+        """End the sleep that lasts now, or the next one."""
+        self._travelled.set()
+
     def __enter__(self) -> Self:
         loop = asyncio.get_running_loop()
         self._travelled = asyncio.Event()

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any
 
 from orchestration_queue.errors import LeaseLostError, OrchestrationQueueError, TransportError
 from orchestration_queue.options import WorkerOptions, milliseconds
-from orchestration_queue.protocol.lease import Completion, Failure, Lease, Settlement
+from orchestration_queue.protocol.lease import Completion, Failure, Lease, Postponement, Settlement
 from orchestration_queue.protocol.operations.exchanges import Renewal, Verdict, Why
 from orchestration_queue.worker import outcome
 from orchestration_queue.worker.events import Announcer, WorkerEventType
@@ -26,6 +26,8 @@ __all__ = ["WorkerLoop"]
 
 log = logging.getLogger("orchestration_queue.worker")
 
+_EARLY_CANCELS = 100
+"""Cancelled jobs that are remembered because the reply that starts them may be on its way."""
 _SOON_S = 0.002
 _MOMENT_S = 0.02
 """Between two questions whether a queue at its global concurrency has room again."""
@@ -63,10 +65,13 @@ class WorkerLoop:
         self._announce = announcer.tell
         self._block_ms = milliseconds(options.block)
         self._lock_s = options.lease.total_seconds()
+        self.on_due: Callable[[int], object] = lambda _at_ms: None
+        """Called with the time, epoch ms, at which a job is due that was put aside here."""
         self._jobs: dict[Lease, asyncio.Task[None]] = {}
         """The jobs whose handlers have not ended."""
         self._beside: set[asyncio.Future[None]] = set()
         self._failure: BaseException | None = None
+        self._early_cancels: dict[str, int] = {}
         self._pauses = Pauses()
         self._away_since: float | None = None
         self._changed = asyncio.Event()
@@ -124,6 +129,16 @@ class WorkerLoop:
     def running_ids(self) -> list[str]:
         """Ids of the jobs whose handlers have not ended."""
         return [lease.job_id for lease in self._jobs]
+
+    def is_cancelled(self, job_id: str, at_ms: int) -> bool:
+        """Whether a job that was cancelled then runs here. If not, it is cancelled should its start be on the way."""
+        for lease in self._jobs:
+            if lease.job_id == job_id:
+                return lease.taken_ms <= at_ms
+        self._early_cancels[job_id] = at_ms
+        if len(self._early_cancels) > _EARLY_CANCELS:
+            self._early_cancels.pop(next(iter(self._early_cancels)))
+        return False
 
     def cancel(self, job_id: str) -> bool:
         """Cancel a running job, which fails as revoked; False when it does not run here."""
@@ -202,8 +217,12 @@ class WorkerLoop:
                 self._announce(WorkerEventType.COMPLETED, lease.record)
             case Failure(reason=reason), _:
                 retries = verdict is Verdict.RETRYING
+                if retries:
+                    self.on_due(self._io.clock.now_ms() + settlement.backoff_ms)
                 self._announce(WorkerEventType.FAILED, lease.record, reason, will_retry=retries)
             case _:
+                if isinstance(settlement, Postponement):
+                    self.on_due(settlement.until_ms)
                 self._announce(WorkerEventType.INTERRUPTED, lease.record)
         if lease.scheduler and verdict in (Verdict.COMPLETED, Verdict.FAILED):
             self._begin(self._continue(lease.scheduler))
@@ -219,6 +238,8 @@ class WorkerLoop:
         self._heartbeat.keep(lease, lease.lock_ms / 1000 if lease.lock_ms else self._lock_s, asked)
         self._announce(WorkerEventType.ACTIVE, lease.record)
         self._jobs[lease] = asyncio.create_task(self._run(lease))
+        if self._early_cancels.pop(lease.job_id, 0) >= lease.taken_ms:
+            self._fail_cancelled(lease)
 
     async def _run(self, lease: Lease) -> None:
         """Run one job under its lease. The place that a handler leaves is free in the same moment as it is told."""

@@ -15,6 +15,7 @@ from orchestration_queue.server.clock import Sleeper
 from orchestration_queue.worker.heartbeat import Heartbeat
 from orchestration_queue.worker.queue_io import QueueIO
 from orchestration_queue.worker.reconciler import FlowReconciler
+from orchestration_queue.worker.reconnecting import Pauses
 from orchestration_queue.worker.scheduler_leader import SchedulerLeader
 
 __all__ = ["Maintenance"]
@@ -37,6 +38,7 @@ class Maintenance:
         on_ready: Called when a stalled job became ready.
         on_tick: Called with what came of each tick.
         on_register: Awaited to renew the worker's registration.
+        on_cancel: Called with the id of a running job that was cancelled, and when, epoch ms.
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class Maintenance:
         on_ready: Callable[[], None],
         on_tick: Callable[[Tick], None],
         on_register: Callable[[], Awaitable[None]],
+        on_cancel: Callable[[str, int], object],
     ) -> None:
         self._io = io
         self._options = options
@@ -59,12 +62,23 @@ class Maintenance:
         self._on_ready = on_ready
         self._on_tick = on_tick
         self._on_register = on_register
+        self._on_cancel = on_cancel
         self._ticks = 0
+        self._next_ms = 0
+        self._is_sooner = False
+        self._sleeper: Sleeper | None = None
+
+    def due_at(self, at_ms: int) -> None:
+        """Make ready what is due at this time, epoch ms, then and not at the usual time."""
+        if self._sleeper is not None and at_ms < self._next_ms:
+            self._next_ms, self._is_sooner = at_ms, True
+            self._sleeper.wake()
 
     async def run(self) -> None:
         """Do the maintenance until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._tick_forever())
+            group.create_task(self._read_signals())
             group.create_task(self._repeat(self._options.stalled_interval, self._reclaim))
             if self._reconciler is not None:
                 group.create_task(self._repeat(self._options.flow_interval, self._reconciler.round))
@@ -79,13 +93,36 @@ class Maintenance:
 
     async def _tick_forever(self) -> None:
         interval_ms = milliseconds(self._options.promotion_interval)
-        with Sleeper() as sleeper:
+        now_ms = self._io.clock.now_ms
+        with Sleeper() as self._sleeper:
             while True:
                 due_ms = -1
                 with _reported("tick"):
                     due_ms = await self._tick()
-                wait_ms = interval_ms if due_ms < 0 else min(interval_ms, max(1, due_ms - self._io.clock.now_ms()))
-                await sleeper.sleep(wait_ms / 1000)
+                self._next_ms = now_ms() + (interval_ms if due_ms < 0 else min(interval_ms, due_ms - now_ms()))
+                self._is_sooner = True
+                while self._is_sooner:
+                    self._is_sooner = False
+                    await self._sleeper.sleep(max(1, self._next_ms - now_ms()) / 1000)
+
+    async def _read_signals(self) -> None:
+        """Do at once what the queue's clients signal. Without signals, as from other languages, the ticks do it."""
+        pauses = Pauses()
+        while True:
+            try:
+                signals = await self._io.read_signals()
+                pauses.reset()
+            except OrchestrationQueueError as error:
+                log.debug("Signals of queue %s could not be read: %s", self._io.queue, error)
+                await asyncio.sleep(pauses.next_s())
+                continue
+            for signal in signals:
+                if signal.cancelled is not None:
+                    self._on_cancel(signal.cancelled, signal.at_ms)
+            if any(signal.cancelled is None for signal in signals):
+                self._on_ready()
+                if self._sleeper is not None:
+                    self._sleeper.wake()
 
     async def _tick(self) -> int:
         """One tick; returns when the next one is due before its usual time, -1 for never."""

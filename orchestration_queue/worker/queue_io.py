@@ -11,11 +11,19 @@ from orchestration_queue.options import WorkerOptions, milliseconds
 from orchestration_queue.protocol.call import Call, integer
 from orchestration_queue.protocol.keys import GROUP, QueueKeys
 from orchestration_queue.protocol.lease import Delivery
-from orchestration_queue.protocol.operations import dead_letters, exchanges, maintenance, queue_state, worker_registry
+from orchestration_queue.protocol.operations import (
+    dead_letters,
+    exchanges,
+    maintenance,
+    queue_state,
+    worker_registry,
+    worker_signals,
+)
 from orchestration_queue.protocol.operations.conversation import all_good
 from orchestration_queue.protocol.operations.exchanges import ExchangeResult
 from orchestration_queue.protocol.operations.maintenance import Tick
 from orchestration_queue.protocol.operations.notifications import PendingNotifications, notify_all
+from orchestration_queue.protocol.operations.worker_signals import Signal
 from orchestration_queue.server import AsyncConnection
 from orchestration_queue.worker.clock import ServerClock
 from orchestration_queue.worker.machine import Exchange
@@ -25,6 +33,7 @@ __all__ = ["QueueIO"]
 
 log = logging.getLogger("orchestration_queue.worker")
 
+_SIGNAL_BLOCK_MS = 5_000
 _MOST_SWEEPS = 10
 """Looks at lost jobs in a row, when one does not reach them all."""
 
@@ -61,6 +70,8 @@ class QueueIO:
         self.outages = Outages(options.lease.total_seconds())
         self._group, self._start_from = GROUP, "0"
         self._waiting_as: int | None = None
+        self._signals: AsyncConnection | None = None
+        self._last_signal = ""
 
     @property
     def queue(self) -> str:
@@ -156,6 +167,24 @@ class QueueIO:
         await self._name_wait()
         await self._waits.execute(exchanges.next_entry(self._keys, last, block_ms))
         return ()
+
+    async def read_signals(self) -> list[Signal]:
+        """Wait for signals to this queue's workers, at most :data:`_SIGNAL_BLOCK_MS`."""
+        if self._signals is None:
+            self._signals = await self._waits.duplicate()
+        if not self._last_signal:
+            self._last_signal = f"{self.clock.now_ms()}-0"
+        signals = await self._signals.run(
+            worker_signals.read_signals(self._keys, self._last_signal, _SIGNAL_BLOCK_MS), repeatable=True
+        )
+        if signals:
+            self._last_signal = signals[-1].id
+        return signals
+
+    async def aclose(self) -> None:
+        """Close the connection that waits for signals; the others are their openers' to close."""
+        if self._signals is not None:
+            await self._signals.aclose()
 
     async def _name_wait(self) -> None:
         """Find out by which name the server can be asked to end the next wait."""

@@ -73,11 +73,11 @@ class SchedulerLeader:
                 # Whoever holds it may have died: come again before long, and sooner than the usual time may be.
                 return self._now_ms() + self._lock_ms // _LOOKS_PER_LOCK
             found = await self._look()
-            if found.needs_full_look:
+            if has_indexed := found.needs_full_look:
                 await self._index(token)
                 found = await self._look()
             if not found.entries:
-                return -1
+                return self._now_ms() if has_indexed else -1  # the index may name a time now
             await self._fire(token, found)
         return self._now_ms()  # what is next, and whether there is more, is for the server to say
 

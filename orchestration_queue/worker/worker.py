@@ -308,6 +308,7 @@ class Worker:
         stack.callback(executor.shutdown, wait=False, cancel_futures=True)
         self._io = io = self._make_queue_io(calls, waits)
         stack.push_async_callback(self._leave)
+        stack.push_async_callback(io.aclose)
         if (first := await self._until_available(io.set_clock)) is None:
             return
         loop = asyncio.get_running_loop()
@@ -326,11 +327,11 @@ class Worker:
         stack.push_async_callback(runner.aclose)
         self._loop = loop_ = WorkerLoop(self._machine, io, runner, heartbeat, leader, self._announcer, self.options)
         stack.push_async_callback(loop_.end)
-        maintenance = asyncio.ensure_future(
-            self._make_maintenance(leader, heartbeat, self._make_reconciler(calls)).run()
-        )
-        stack.push_async_callback(_cancelled, maintenance)
-        maintenance.add_done_callback(lambda _: self._kill())  # they never end by themselves; their error is raised
+        maintenance = self._make_maintenance(leader, heartbeat, self._make_reconciler(calls))
+        loop_.on_due = maintenance.due_at
+        maintaining = asyncio.ensure_future(maintenance.run())
+        stack.push_async_callback(_cancelled, maintaining)
+        maintaining.add_done_callback(lambda _: self._kill())  # they never end by themselves; their error is raised
         await self._until_available(io.join)
         self._has_joined = True
         self._ticked(first)  # whether the queue is paused, or limited, before the first job is taken
@@ -391,6 +392,7 @@ class Worker:
             on_ready=self._look_again,
             on_tick=self._ticked,
             on_register=self._register,
+            on_cancel=self._cancel_signalled,
         )
 
     async def _leave(self) -> None:
@@ -408,6 +410,12 @@ class Worker:
     def _renewed(self, lease: Lease, answer: Renewal) -> None:
         if self._loop is not None:
             self._loop.renewed(lease, answer)
+
+    def _cancel_signalled(self, job_id: str, at_ms: int) -> None:
+        """A client cancelled a job that ran at that time; it may run here, or be about to."""
+        if self._loop is not None and self._loop.is_cancelled(job_id, at_ms):
+            log.info("Job %r of queue %s is cancelled", job_id, self.keys.queue)
+            self.cancel(job_id)
 
     def _changed(self) -> None:
         """The machine was told something: let it decide anew."""

@@ -124,6 +124,7 @@ async def test_clients_and_workers_can_do_all_their_work(
         await queue.search(name="double")
         assert [worker.pid for worker in await queue.workers()]
     said = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    said = [line for line in said if not line.startswith("Attempt 1 of job")]  # which fails on purpose
     # The lock on schedules lasts a second, which a busy machine may be away for.
     assert not [line for line in said if "were taken over by another worker" not in line]
     assert server.refused() == []

@@ -27,6 +27,7 @@ from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 from orchestration_queue.protocol.operations import additions, job_records
 from orchestration_queue.protocol.operations.additions import Added, Addition, Outcome
 from orchestration_queue.protocol.operations.conversation import all_good
+from orchestration_queue.protocol.operations.worker_signals import wake_workers
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.server import AsyncConnection
 from orchestration_queue.server.clock import now_ms
@@ -95,19 +96,25 @@ class AsyncAdder(AsyncQueueClient):
         """Add one job: one exchange, and one more with a parent in another queue."""
         at_ms = now_ms()
         operation = additions.add(self.keys, job, at_ms, skip_events=self._skip_events)
-        placed = Placed(job, await self._write(operation, durability), at_ms)
+        placed = Placed(job, await self._write(operation, durability, [job]), at_ms)
         if job.parent is not None:
             all_good(await self._channel.pipeline(self._joining([placed])))
         return placed
 
-    async def _write(self, operation: Operation[T], durability: Durability) -> T:
-        if durability is None:
+    async def _write(self, operation: Operation[T], durability: Durability, jobs: Sequence[Addition]) -> T:
+        """Add the jobs in one request that wakes an idle worker for those that no stream entry announces."""
+        wake = self._waking(jobs)
+        if durability is None and not wake:
             return await self._channel.run(operation)
-        reply, *confirmed = await self._channel.pipeline([operation.call, *confirmation(self.keys, durability)])
-        (reply,) = all_good([reply])
+        calls = [operation.call, *wake, *confirmation(self.keys, durability)]
+        replies = await self._channel.pipeline(calls)
+        (reply,), confirmed = all_good(replies[:1]), replies[1 + len(wake) :]
         result = operation.read(reply)
         read_confirmation(self.keys, durability, confirmed)
         return result
+
+    def _waking(self, jobs: Sequence[Addition]) -> list[Call]:
+        return [wake_workers(self.keys)] if any(job.is_unannounced for job in jobs) else []
 
     async def _place_all(self, jobs: Sequence[Addition], durability: Durability = None) -> list[Placed]:
         """Add many jobs, about 1,000 to a trip.
@@ -137,13 +144,14 @@ class AsyncAdder(AsyncQueueClient):
         if all(job.is_plain for job in jobs):
             try:
                 many = additions.add_many(self.keys, jobs, at_ms, skip_events=self._skip_events)
-                return await self._write(many, durability)
+                return await self._write(many, durability, jobs)
             except ServerError as error:
                 return [error] * len(jobs)
         calls = [additions.add(self.keys, job, at_ms, skip_events=self._skip_events).call for job in jobs]
-        replies = await self._channel.pipeline([*calls, *confirmation(self.keys, durability)])
+        wake = self._waking(jobs)
+        replies = await self._channel.pipeline([*calls, *wake, *confirmation(self.keys, durability)])
         outcomes = additions.read_each(self.keys, jobs, replies[: len(jobs)])
-        read_confirmation(self.keys, durability, replies[len(jobs) :])
+        read_confirmation(self.keys, durability, replies[len(jobs) + len(wake) :])
         return outcomes
 
     def _joining(self, outcomes: Sequence[Placed]) -> list[Call]:

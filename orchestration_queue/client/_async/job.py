@@ -8,6 +8,7 @@ from typing import Any
 
 from orchestration_queue.client._async.job_reading import AsyncJobReading
 from orchestration_queue.client._async.listener import AsyncWatch
+from orchestration_queue.client._async.waking import run_and_wake
 from orchestration_queue.client.values import Deadline, encode_data, event_outcome, outcome
 from orchestration_queue.errors import JobNotFoundError, TransportError
 from orchestration_queue.options import JobOptions, Usage, milliseconds
@@ -179,7 +180,7 @@ class AsyncJob(AsyncJobReading):
             JobNotFoundError: It is not there any more.
             StateError: It has not failed.
         """
-        await self._channel.run(control.retry(self._keys, self.id, now_ms()))
+        await run_and_wake(self._channel, self._keys, control.retry(self._keys, self.id, now_ms()))
 
     async def promote(self) -> None:
         """Make a delayed job ready now.

@@ -22,6 +22,7 @@ from orchestration_queue.errors import (
 from orchestration_queue.protocol.operations import additions, job_records, schedule_entries
 from orchestration_queue.protocol.operations.additions import Addition
 from orchestration_queue.protocol.operations.schedule_entries import PastRun
+from orchestration_queue.protocol.operations.worker_signals import wake_workers
 from orchestration_queue.schedules import (
     Cron,
     JobTemplate,
@@ -85,6 +86,7 @@ class AsyncJobSchedulers(AsyncQueueClient):
             previous = SchedulerEntry.parse(stored) if stored is not None else None
             entry = SchedulerEntry.initial(schedule, template, now_ms(), previous)
             await self._channel.execute(schedule_entries.put(self.keys, name, entry.dump()))
+        await self._channel.execute(wake_workers(self.keys))  # they look at it once the lock is free
         return entry
 
     async def find(self, name: str) -> SchedulerEntry | None:
@@ -147,7 +149,8 @@ class AsyncJobSchedulers(AsyncQueueClient):
                     "set it again with another end, or remove it."
                 )
             await self._channel.execute(schedule_entries.put(self.keys, name, resumed.dump()))
-            return resumed
+        await self._channel.execute(wake_workers(self.keys))
+        return resumed
 
     async def run_now(self, name: str, *, at: datetime | None = None) -> AsyncJob | None:
         """Make one run at once, paused or not; it counts towards no limit and leaves the next planned run as it is.

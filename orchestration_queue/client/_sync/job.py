@@ -9,6 +9,7 @@ from typing import Any
 
 from orchestration_queue.client._sync.job_reading import JobReading
 from orchestration_queue.client._sync.listener import Watch
+from orchestration_queue.client._sync.waking import run_and_wake
 from orchestration_queue.client.values import Deadline, encode_data, event_outcome, outcome
 from orchestration_queue.errors import JobNotFoundError, TransportError
 from orchestration_queue.options import JobOptions, Usage, milliseconds
@@ -180,7 +181,7 @@ class Job(JobReading):
             JobNotFoundError: It is not there any more.
             StateError: It has not failed.
         """
-        self._channel.run(control.retry(self._keys, self.id, now_ms()))
+        run_and_wake(self._channel, self._keys, control.retry(self._keys, self.id, now_ms()))
 
     def promote(self) -> None:
         """Make a delayed job ready now.

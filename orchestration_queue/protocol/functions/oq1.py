@@ -56,6 +56,7 @@ __all__ = [
     "tick",
     "update_data",
     "version",
+    "wake",
 ]
 
 
@@ -1826,13 +1827,37 @@ def version() -> Call:
     """Say which revision of this library answers. The major version is in its name.
 
     Returns:
-        The call. Its reply (text): `13`, growing with every change of the library.
+        The call. Its reply (text): `14`, growing with every change of the library.
 
     Cost: O(1).
     """
     return Call(
         "oq1_version",
         (),
+        (),
+        is_function=True,
+    )
+
+
+def wake(
+    *,
+    stream_key: str,
+) -> Call:
+    """Wake the workers of a queue: a job was added that no stream entry announces, being delayed, prioritized or LIFO.
+
+    Args:
+        stream_key: Stream; ready jobs.
+
+    Returns:
+        The call. Its reply (int): 1.
+
+    The server refuses it when the stream key does not end in `:stream`.
+
+    Cost: O(1).
+    """
+    return Call(
+        "oq1_wake",
+        (stream_key,),
         (),
         is_function=True,
     )

@@ -4261,6 +4261,32 @@ end
 return graph_retry
 end)()
 
+modules.wake = (function()
+--- Signals to the workers of a queue: that something is due earlier than they expect, or that a running job is cancelled.
+--- They read them from a stream of their own, `wake`. Clients of other languages neither write nor read it.
+
+local wake = {}
+
+local KEPT, TTL_MS = 1000, 60000
+
+local function signal(queue, what, value)
+  redis.call("XADD", queue .. "wake", "MAXLEN", "~", KEPT, "*", what, value)
+  redis.call("PEXPIRE", queue .. "wake", TTL_MS)
+end
+
+--- A job that no stream entry announces is ready, or due sooner than all others: a list or the scheduled set holds it.
+function wake.due(queue)
+  signal(queue, "due", 1)
+end
+
+--- A running job is cancelled.
+function wake.cancel(queue, job_id)
+  signal(queue, "cancel", job_id)
+end
+
+return wake
+end)()
+
 modules.submission = (function()
 --- Writes a graph of jobs, as addFlow, addJob and registerParent do node by node.
 
@@ -5321,6 +5347,7 @@ end
 do -- revoke
   local propagation = require("propagation")
   local revocation = require("revocation")
+  local wake = require("wake")
   redis.register_function{ function_name = "oq1_revoke", flags = { "allow-oom" }, callback = function(KEYS, ARGV)
     local job_id = ARGV[1]
     local now_ms = whole(ARGV[2], "revoke", "now_ms")
@@ -5333,6 +5360,9 @@ do -- revoke
     local outcomes = propagation.new(queue, now_ms, 500)
     local reply = revocation.revoke(queue, job_id, now_ms, group)
     propagation.finish(outcomes)
+    if reply == "flagged" then
+      wake.cancel(queue, job_id)
+    end
     return reply
   end }
 end
@@ -5480,6 +5510,16 @@ end
 do -- version
   redis.register_function("oq1_version", function(KEYS, ARGV)
     count_words("version", #KEYS, 0, #ARGV, 0)
-    return "13"
+    return "14"
+  end)
+end
+
+do -- wake
+  local wake = require("wake")
+  redis.register_function("oq1_wake", function(KEYS, ARGV)
+    count_words("wake", #KEYS, 1, #ARGV, 0)
+    local queue = queue_of("wake", KEYS[1], ":stream") .. ":"
+    wake.due(queue)
+    return 1
   end)
 end

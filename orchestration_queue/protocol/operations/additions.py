@@ -87,6 +87,11 @@ class Addition:
         """Whether it can be added in one call with others."""
         return self.parent is None and self.options.deduplication is None
 
+    @property
+    def is_unannounced(self) -> bool:
+        """Whether no entry of the stream tells the workers of it: it is delayed, prioritized or LIFO."""
+        return bool(self.options.delay or self.options.priority or self.options.lifo)
+
 
 def portions(jobs: Sequence[NewT]) -> Iterator[Sequence[NewT]]:
     """Cut many jobs into portions that one call or trip can carry without keeping others waiting."""

@@ -1,0 +1,23 @@
+--- Signals to the workers of a queue: that something is due earlier than they expect, or that a running job is cancelled.
+--- They read them from a stream of their own, `wake`. Clients of other languages neither write nor read it.
+
+local wake = {}
+
+local KEPT, TTL_MS = 1000, 60000
+
+local function signal(queue, what, value)
+  redis.call("XADD", queue .. "wake", "MAXLEN", "~", KEPT, "*", what, value)
+  redis.call("PEXPIRE", queue .. "wake", TTL_MS)
+end
+
+--- A job that no stream entry announces is ready, or due sooner than all others: a list or the scheduled set holds it.
+function wake.due(queue)
+  signal(queue, "due", 1)
+end
+
+--- A running job is cancelled.
+function wake.cancel(queue, job_id)
+  signal(queue, "cancel", job_id)
+end
+
+return wake

@@ -1,0 +1,22 @@
+"""Changes that make a job due which no stream entry announces: an idle worker is woken for it in the same request."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from orchestration_queue.client._async.channel import AsyncChannel
+from orchestration_queue.protocol.call import Operation
+from orchestration_queue.protocol.keys import QueueKeys
+from orchestration_queue.protocol.operations.conversation import all_good
+from orchestration_queue.protocol.operations.worker_signals import wake_workers
+from orchestration_queue.server import AsyncConnection
+
+__all__ = ["run_and_wake"]
+
+T = TypeVar("T")
+
+
+async def run_and_wake(channel: AsyncConnection | AsyncChannel, keys: QueueKeys, operation: Operation[T]) -> T:
+    """Carry out an operation, and have an idle worker of the queue look at what is due. A refused signal is ignored."""
+    reply, _ = await channel.pipeline([operation.call, wake_workers(keys)])
+    return operation.read(all_good([reply])[0])
