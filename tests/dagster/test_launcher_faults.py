@@ -116,6 +116,17 @@ def test_a_run_is_cancelled_whose_process_is_gone_already(launched: Launches) ->
     assert len(launched.lines("cleaned")) == 1, "its step was stopped"
 
 
+def test_without_monitoring_a_killed_run_has_failed_at_once(launched: Launches) -> None:
+    launcher = launcher_of(url=launched.url, queue="alone", env={"SCRATCH": str(launched.scratch)})
+    with dg.instance_for_test(overrides={"run_launcher": launcher}) as instance:
+        own = replace(launched, instance=instance, queue="alone")
+        with own.worker():
+            run_id = own.launch("held_job")
+            os.kill(int(own.traces("held")[0]), signal.SIGKILL)
+            own.reaches(run_id, FAILURE)
+        assert "The run cannot go on: Crashed: its process" in own.messages(run_id)
+
+
 def test_a_run_whose_job_was_removed_is_not_found(launched: Launches) -> None:
     run_id = launched.submit("held_job")
     launched.traces("held")

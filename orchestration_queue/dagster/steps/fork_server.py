@@ -244,6 +244,9 @@ def _do(frame: Frame, fence: WriteFence, opened: dg.DagsterInstance | None) -> i
         capture_logs_directly(lambda path: fence.tell(stderr=path))
         with nullcontext(opened) if opened else dg.DagsterInstance.get() as instance:
             guard_events(instance, fence.admit)
+            if crash := frame["crash"]:
+                _fail_run(crash, work, instance)
+                return 0
             if notice := frame["notice"]:
                 _report(notice, work, instance)
             if frame["is_redelivered"]:
@@ -254,6 +257,13 @@ def _do(frame: Frame, fence: WriteFence, opened: dg.DagsterInstance | None) -> i
         fence.tell(reason=_reason(error))
         return _FAILED
     return 0
+
+
+def _fail_run(reason: str, work: WorkItem, instance: dg.DagsterInstance) -> None:
+    """Report a run as failed whose process cannot, unless Dagster's run monitoring does so, or resumes it."""
+    run = instance.get_run_by_id(work.run_id)
+    if run is not None and not run.is_finished and not instance.run_monitoring_enabled:
+        instance.report_run_failed(run, f"The run cannot go on: {reason}")
 
 
 def _report(notice: str, work: WorkItem, instance: dg.DagsterInstance) -> None:

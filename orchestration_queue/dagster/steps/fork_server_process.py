@@ -87,7 +87,9 @@ class ForkServerProcess(ChildProcess):
         """Whether nothing runs here."""
         return not self._running
 
-    def begin(self, data: object, slot: FenceSlot, *, is_redelivered: bool, notice: str = "") -> Running:
+    def begin(
+        self, data: object, slot: FenceSlot, *, is_redelivered: bool, notice: str = "", crash: str = ""
+    ) -> Running:
         """Start a work item.
 
         Args:
@@ -95,12 +97,13 @@ class ForkServerProcess(ChildProcess):
             slot: Its write fence.
             is_redelivered: Whether another worker had the job before and was lost.
             notice: A message to write to the run's log first.
+            crash: Why the process of a run ended. The run is reported as failed, and not executed.
         """
         self.items += 1
         number = next(self._numbers)
         running = self._running[number] = Running(self, number)
         frame = {"number": number, "data": data, "slot": slot.index, "is_redelivered": is_redelivered}
-        frame["notice"] = notice
+        frame |= {"notice": notice, "crash": crash}
         self._writer.write(pack({"kind": "run", **frame}))
         if not self.is_alive:
             running.died(None)

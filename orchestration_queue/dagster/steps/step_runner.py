@@ -150,10 +150,26 @@ class StepRunner:
                     log.warning("Job %s: %s", job.id, notice)
                     slot.clear()
                     running = await self._run(job, work, Isolation.SPAWN, started, notice)
-                return self._settle(slot, running)
+                try:
+                    return self._settle(slot, running)
+                except UnrecoverableError as error:
+                    if job.name != WorkKind.STEP:  # of a step, its run takes care
+                        await self._report_crash(job, work, slot, str(error))
+                    raise
             finally:
                 del self._slots[job.id]
                 self._revoked.discard(job.id)
+
+    async def _report_crash(self, job: AsyncActiveJob, work: Envelope, slot: FenceSlot, reason: str) -> None:
+        """Have a new process report that a run has failed."""
+        slot.clear()
+        async with self._pool.lend(work.location, Isolation.SPAWN) as loan:
+            running = loan.server.begin(job.data, slot, is_redelivered=False, crash=reason)
+            try:
+                await asyncio.shield(running.ended)
+            except asyncio.CancelledError:
+                await running.stop(0)
+                raise
 
     def _put_back_foreign(self, job: AsyncActiveJob) -> None:
         """Leave the jobs of other Dagster instances to their own workers."""
