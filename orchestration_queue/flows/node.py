@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from orchestration_queue.errors import FlowError, InvalidNameError
 from orchestration_queue.flows.rules import TriggerRule
 from orchestration_queue.options import JobOptions, name_problem
+from orchestration_queue.options.base import suggestion
 
 __all__ = ["NO_OPTIONS", "Node"]
 
@@ -24,9 +26,9 @@ class Node:
         queue: Where it runs; None takes the flow's queue.
         data: The job's data, any JSON value.
         options: How the job is retried, limited and kept. What the wire would ignore in a flow is refused.
-        deps: Names of the nodes it waits for.
+        deps: The nodes it waits for, given as nodes or by name; kept as names.
         trigger_rule: What must have become of ``deps`` for it to run; by default all have completed.
-        optional_deps: Names of further nodes it waits for, whatever becomes of them: they may fail.
+        optional_deps: Further nodes it waits for, likewise, whatever becomes of them: they may fail.
 
     Raises:
         InvalidNameError: The name cannot be part of a job id.
@@ -39,9 +41,9 @@ class Node:
     queue: str | None = None
     data: object = field(default=None, hash=False)
     options: JobOptions = NO_OPTIONS
-    deps: Sequence[str] = ()
+    deps: Sequence[Any] = ()
     trigger_rule: TriggerRule = TriggerRule.ALL_SUCCESS
-    optional_deps: Sequence[str] = ()
+    optional_deps: Sequence[Any] = ()
 
     def __post_init__(self) -> None:
         if problem := name_problem(self.name):
@@ -49,12 +51,11 @@ class Node:
                 f"Node name {self.name!r} {problem}, which job ids cannot carry; use letters, digits, '.', '-' and '_'."
             )
         for field_name in ("deps", "optional_deps"):
-            names = getattr(self, field_name)
-            if isinstance(names, str):
-                raise FlowError(f"Node {self.name!r} has the text {names!r} as {field_name}; pass a list of names.")
-            object.__setattr__(self, field_name, tuple(dict.fromkeys(names)))
-        if self.trigger_rule not in _RULES:
-            raise FlowError(f"Node {self.name!r} has no trigger rule {self.trigger_rule!r}; take one of TriggerRule.")
+            object.__setattr__(self, field_name, self._names(field_name, getattr(self, field_name)))
+        object.__setattr__(self, "options", JobOptions.coerce(self.options, "options"))
+        if not isinstance(self.trigger_rule, str) or self.trigger_rule not in _RULES:
+            hint = suggestion(self.trigger_rule, _RULES) or "; take one of TriggerRule."
+            raise FlowError(f"Node {self.name!r} has no trigger rule {self.trigger_rule!r}{hint}")
         object.__setattr__(self, "trigger_rule", TriggerRule(self.trigger_rule))
         if problem := self._edge_problem() or _option_problem(self.options, waits=bool(self.waits_for)):
             raise FlowError(f"Node {self.name!r} {problem}.")
@@ -68,6 +69,17 @@ class Node:
     def waits_for(self) -> Sequence[str]:
         """All nodes it waits for."""
         return (*self.deps, *self.optional_deps) if self.optional_deps else self.deps
+
+    def _names(self, field_name: str, deps: object) -> tuple[str, ...]:
+        """Return the names of dependencies that are given as nodes or by name, each once."""
+        if isinstance(deps, str):
+            raise FlowError(f"Node {self.name!r} has the text {deps!r} as {field_name}; pass a list of names.")
+        if not isinstance(deps, Iterable):
+            raise FlowError(f"Node {self.name!r} has {deps!r} as {field_name}; pass a list of nodes or names.")
+        names = [dep.name if isinstance(dep, Node) else dep for dep in deps]
+        if (wrong := next((name for name in names if not isinstance(name, str)), self)) is not self:
+            raise FlowError(f"Node {self.name!r} has {wrong!r} among its {field_name}; pass nodes or names of nodes.")
+        return tuple(dict.fromkeys(names))
 
     def _edge_problem(self) -> str | None:
         if both := next((name for name in self.optional_deps if name in self.deps), None):
