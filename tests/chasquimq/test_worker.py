@@ -96,6 +96,20 @@ async def test_events_are_those_of_the_original(
     assert unpack_envelope(letter[b"d"]).attempt == 2
 
 
+async def test_a_long_error_is_cut(queue: AsyncChasquiQueue, server: Any, keys: ChasquiKeys, server_url: str) -> None:
+    """Trap T12: the original's events carry it whole."""
+
+    def verbose(job: ChasquiJob) -> None:
+        raise UnrecoverableError("x" * 100_000)
+
+    await queue.add("x")
+    async with working(queue.name, verbose, server_url):
+        await wait_until(lambda: server.xlen(keys.dead_letters), "the job to fail for good")
+    (letter,) = await queue.dead_letters()
+    assert len(letter.detail or "") == 4096
+    assert all(len(event.get("reason", "")) <= 4096 for event in events(server, keys))
+
+
 async def test_an_unrecoverable_error_ends_a_job_at_once(
     queue: AsyncChasquiQueue, server: Any, keys: ChasquiKeys, server_url: str
 ) -> None:

@@ -5,7 +5,10 @@ from __future__ import annotations
 __all__ = ["ulid"]
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
-_TIME_BITS, _CHANCE_BITS, _DIGITS = 48, 80, 26
+_PAIRS = [first + second for first in _ALPHABET for second in _ALPHABET]
+_TIME_BITS, _CHANCE_BITS = 48, 80
+_SHIFTS = range(120, -1, -10)
+"""Two characters at a time: 26 of them hold 130 bits."""
 
 
 def ulid(at_ms: int, chance: int) -> str:
@@ -16,4 +19,4 @@ def ulid(at_ms: int, chance: int) -> str:
         chance: 80 random bits.
     """
     number = (at_ms % (1 << _TIME_BITS)) << _CHANCE_BITS | chance % (1 << _CHANCE_BITS)
-    return "".join(_ALPHABET[number >> shift & 31] for shift in range(5 * (_DIGITS - 1), -1, -5))
+    return "".join([_PAIRS[number >> shift & 1023] for shift in _SHIFTS])
