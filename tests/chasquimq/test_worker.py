@@ -21,6 +21,7 @@ from orchestration_queue.dialects.chasquimq.delivery import Delivery, Rejection,
 from orchestration_queue.dialects.chasquimq.envelope import Envelope, RetryOverride, pack_envelope, unpack_envelope
 from orchestration_queue.dialects.chasquimq.keys import ChasquiKeys
 from orchestration_queue.dialects.chasquimq.packing import pack
+from orchestration_queue.dialects.chasquimq.repeat import CronPattern, EveryPattern, RepeatSpec
 from orchestration_queue.errors import UnrecoverableError, UsageError
 from orchestration_queue.tasks import Depends, Tasks
 from tests.chasquimq.vectors import VECTORS
@@ -346,6 +347,26 @@ async def test_a_spec_that_cannot_be_read_stops_no_other(
     assert server.zrange(keys.repeat, 0, -1) == [b"cron"]
     (letter,) = await queue.dead_letters()
     assert (letter.reason, letter.envelope.hex()) == ("malformed", single_bin["spec_hex"])
+
+
+async def test_times_that_nobody_can_reach_stop_no_schedule(
+    queue: AsyncChasquiQueue, server: Any, keys: ChasquiKeys, server_url: str
+) -> None:
+    far = RepeatSpec("far", EveryPattern(2**63), pack(None), "far").pack()
+    later = RepeatSpec("cron", CronPattern("* * * * *"), pack(None), "later", start_after_ms=2**63).pack()
+    for key, packed, score in (("far", far, 1), ("later", later, 1), ("first", far, "-inf"), ("last", far, "+inf")):
+        server.hset(keys.spec(key), "spec", packed)
+        server.zadd(keys.repeat, {key: score})
+    await queue.put_schedule("tick", every=0.05, limit=2)
+    assert len(await queue.schedules()) == 5
+    seen: list[str] = []
+
+    async def note(job: ChasquiJob) -> None:
+        seen.append(job.name)
+
+    async with working(queue.name, note, server_url):
+        await wait_until(lambda: seen.count("tick") == 2, "the good one to fire")
+    assert server.zscore(keys.repeat, "last") == float("inf")
 
 
 async def test_jobs_that_do_not_end_in_time_are_left_to_others(

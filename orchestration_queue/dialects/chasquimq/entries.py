@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from orchestration_queue.dialects.chasquimq.envelope import Envelope, pack_envelope, split_member, unpack_envelope
-from orchestration_queue.dialects.chasquimq.jobs import ChasquiJob
+from orchestration_queue.dialects.chasquimq.jobs import LATEST_MS, ChasquiJob
 from orchestration_queue.dialects.chasquimq.keys import ChasquiKeys
 from orchestration_queue.dialects.chasquimq.packing import unpack
 from orchestration_queue.dialects.chasquimq.repeat import RepeatSpec
@@ -30,12 +30,15 @@ __all__ = [
     "read_events",
     "read_fields",
     "read_jobs",
+    "read_ms",
     "read_name",
     "read_schedules",
     "replayable",
 ]
 
 DEFAULT_GROUP = "default"
+_FIRST_MS = int(datetime(1, 1, 2, tzinfo=UTC).timestamp() * 1000)
+_MAX_MS = 2**53
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +187,7 @@ def _dead_letter(entry_id: str, fields: dict[bytes, bytes]) -> ChasquiDeadLetter
         source_id=text(b"source_id"),
         job_id=None if envelope is None else envelope.id,
         data=data,
-        added_at=datetime.fromtimestamp(int(entry_id.partition("-")[0]) / 1000, UTC),
+        added_at=moment(entry_id.partition("-")[0]),
         envelope=packed,
     )
 
@@ -232,8 +235,13 @@ def read_schedules(due: Reply, specs: Sequence[Reply]) -> list[ChasquiSchedule]:
 
 
 def moment(score: bytes | str) -> datetime:
-    """Read a score: epoch milliseconds."""
-    return datetime.fromtimestamp(float(score) / 1000, UTC)
+    """Read a score: epoch milliseconds. Times that a datetime cannot hold become the nearest one."""
+    return datetime.fromtimestamp(min(max(read_ms(score), _FIRST_MS), LATEST_MS) / 1000, UTC)
+
+
+def read_ms(score: bytes | str) -> int:
+    """Read a score, which others may have set to infinity."""
+    return int(min(max(float(score), -_MAX_MS), _MAX_MS))
 
 
 def find_job(queue: str, name: str, packed: bytes) -> ChasquiJob | None:

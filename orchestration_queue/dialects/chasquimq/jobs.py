@@ -24,7 +24,7 @@ from orchestration_queue.protocol.call import Call, Reply
 from orchestration_queue.protocol.functions import chasquimq as functions
 from orchestration_queue.protocol.record import JobRecord
 
-__all__ = ["MAX_LENGTH", "ChasquiJob", "NewChasquiJob", "PreparedJob", "prepare_job", "publish_call"]
+__all__ = ["LATEST_MS", "MAX_LENGTH", "ChasquiJob", "NewChasquiJob", "PreparedJob", "prepare_job", "publish_call"]
 
 MAX_LENGTH = 1_000_000
 """About how many jobs a stream may hold; beyond it the server drops the oldest."""
@@ -85,11 +85,11 @@ class ChasquiJob:
     @classmethod
     def read(cls, queue: str, name: str, envelope: Envelope) -> ChasquiJob:
         """Read a job; raises PayloadError when its data cannot be read."""
-        created_at = datetime.fromtimestamp(min(envelope.created_at_ms, _LATEST_MS) / 1000, UTC)
+        created_at = datetime.fromtimestamp(min(envelope.created_at_ms, LATEST_MS) / 1000, UTC)
         return cls(queue, envelope.id, name, unpack(envelope.payload), envelope.attempt, created_at)
 
 
-_LATEST_MS = int(datetime(9999, 1, 1, tzinfo=UTC).timestamp() * 1000)
+LATEST_MS = int(datetime(9999, 1, 1, tzinfo=UTC).timestamp() * 1000)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,14 +7,14 @@ import logging
 import secrets
 from collections.abc import Awaitable, Callable
 
-from orchestration_queue.dialects.chasquimq.entries import find_envelope
+from orchestration_queue.dialects.chasquimq.entries import find_envelope, read_ms
 from orchestration_queue.dialects.chasquimq.envelope import Envelope, pack_envelope
 from orchestration_queue.dialects.chasquimq.keys import ChasquiKeys
 from orchestration_queue.dialects.chasquimq.options import ChasquiWorkerOptions
 from orchestration_queue.dialects.chasquimq.outbox import event_call
 from orchestration_queue.dialects.chasquimq.repeat import RepeatSpec, due_fires
 from orchestration_queue.dialects.chasquimq.ulid import ulid
-from orchestration_queue.errors import OrchestrationQueueError, PayloadError, ScheduleError
+from orchestration_queue.errors import OrchestrationQueueError, PayloadError, ScheduleError, ServerError
 from orchestration_queue.protocol.call import Call
 from orchestration_queue.protocol.functions import chasquimq as functions
 from orchestration_queue.server import AsyncConnection
@@ -116,10 +116,10 @@ class Scheduler(_Leader):
             most=_MOST,
         )
         _, earliest, *due = await self._connection.execute(call)
-        following = [int(float(earliest))]
+        following = [read_ms(earliest)]
         for key, score, packed in due:
             following.append(await self._fire(key, score, packed, now))
-        if len(due) == _MOST:
+        if len(due) == _MOST and any(following[1:]):
             return 0
         ahead = [at - now_ms() for at in following if at > now]
         return max(0.0, min([_SCHEDULER_TICK_S, *(at / 1000 for at in ahead)]))
@@ -128,15 +128,13 @@ class Scheduler(_Leader):
         """Fire one repeatable job and return when it is due next; 0 when it is not."""
         try:
             spec = RepeatSpec.unpack(packed)
-            fires, following = due_fires(spec, int(float(score)), now)
+            fires, following = due_fires(spec, read_ms(score), now)
         except PayloadError as error:
             await self._reject(key.decode(errors="replace"), packed, str(error))
             return 0
-        except ScheduleError as error:
-            # Another client's scheduler may know what we cannot read.
-            if key not in self._skipped:
-                log.error("Queue %s: the repeatable job %r does not fire: %s", self._keys.queue, key, error)
-            self._skipped.add(key)
+        except (ScheduleError, ValueError, OverflowError, OSError) as error:
+            # Another client's scheduler may know what we cannot read, or reach a time that we cannot.
+            self._skip(key, error)
             return 0
         if following is not None and spec.end_before_ms is not None and following > spec.end_before_ms:
             following = None
@@ -153,8 +151,17 @@ class Scheduler(_Leader):
             job_name=spec.job_name,
             envelopes=[pack_envelope(_new_envelope(spec, now)) for _ in fires],
         )
-        await self._connection.execute(call)
+        try:
+            await self._connection.execute(call)
+        except ServerError as error:
+            self._skip(key, error)
+            return 0
         return following or 0
+
+    def _skip(self, key: bytes, error: Exception) -> None:
+        if key not in self._skipped:
+            log.error("Queue %s: the repeatable job %r does not fire: %s", self._keys.queue, key, error)
+        self._skipped.add(key)
 
     async def _reject(self, name: str, packed: bytes, detail: str) -> None:
         log.error("Queue %s: the repeatable job %r becomes a dead letter: %s", self._keys.queue, name, detail)
