@@ -8,6 +8,9 @@ UV     := $(BIN)/uv
 
 .DEFAULT_GOAL := help
 VOICED := \
+  CONTRIBUTING.md \
+  README.md \
+  docs/README.md \
   docs/reference/doctor.md \
   examples/0* \
   lua/glidemq lua/lib lua/orchestration_queue_1 \
