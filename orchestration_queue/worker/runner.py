@@ -25,7 +25,6 @@ from orchestration_queue.worker.job import ActiveJob, AsyncActiveJob
 from orchestration_queue.worker.middleware import CallNext, Middleware
 from orchestration_queue.worker.outcome import Strategy
 from orchestration_queue.worker.sandbox import Sandboxed
-from orchestration_queue.worker.sandbox.lookup import refuse_worker_while_importing
 from orchestration_queue.worker.sandbox.pool import SandboxPool
 
 __all__ = ["Handler", "Router", "Runner"]
@@ -87,7 +86,6 @@ class Runner:
         rate_limit_delay: timedelta = timedelta(seconds=1),
         on_rate_limit: Callable[[int], object] | None = None,
     ) -> None:
-        refuse_worker_while_importing()
         self._find = handler.handler if isinstance(handler, Router) else lambda _name: handler
         self._keys = keys
         self._connection = connection

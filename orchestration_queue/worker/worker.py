@@ -39,6 +39,7 @@ from orchestration_queue.worker.reconciler import FlowReconciler
 from orchestration_queue.worker.reconnecting import until_available
 from orchestration_queue.worker.reserved import ReservedNames, reserved_handlers
 from orchestration_queue.worker.runner import Handler, Router, Runner
+from orchestration_queue.worker.sandbox.lookup import refuse_worker_while_importing
 from orchestration_queue.worker.scheduler_leader import SchedulerLeader
 from orchestration_queue.worker.serving import running_loop, stopping_on_signals
 from orchestration_queue.worker.slots import SharedSlots
@@ -276,6 +277,7 @@ class Worker:
         if self._has_run:
             raise UsageError(f"Worker {self.id} runs once, and has been started already; make another `Worker`.")
         self._has_run = True
+        refuse_worker_while_importing()
         self._event_loop = asyncio.get_running_loop()
         with stopping_on_signals(self):
             await self._serve()

@@ -452,7 +452,7 @@ async def test_bad_calls_are_refused_and_nothing_is_written(face: Face, queue_na
             (job.change_priority(-1), "greater than or equal to 0"),
             (job.change_priority(2049), "less than or equal to 2048"),
             (job.change_delay(-1), "greater than or equal to 0 seconds"),
-            (job.change_delay(float("nan")), "NaN"),
+            (job.change_delay(float("nan")), "given nan"),
             (job.update_data(object()), "cannot be written as JSON"),
             (job.wait(-1), "`timeout` must be"),
             (job.wait(float("nan")), "`timeout` must be"),
