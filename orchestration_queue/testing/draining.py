@@ -201,7 +201,7 @@ class _Session:
         active = [f"{job.id} ({job.record.name})" for job in await self._queue.jobs(JobState.ACTIVE, limit=5)]
         running = f", among them {', '.join(active)}" if active else ""
         return (
-            f"Queue {self._queue.name!r} still has work after {seconds} s: {counts.waiting} jobs ready, "
+            f"Queue {self._queue.name!r} still has work after {seconds:g} s: {counts.waiting} jobs ready, "
             f"{counts.active} active{running}; look why they do not end, or pass a longer `timeout`."
         )
 
