@@ -95,7 +95,7 @@ PAST = datetime(2000, 1, 1, tzinfo=UTC)
 BAD: list[tuple[str, str, Any, type[Exception], str]] = [
     ("no name", "", lambda: Every(60), InvalidNameError, "name must be a non-empty"),
     ("four fields", "s", lambda: Cron("* * * *"), ScheduleError, "field"),
-    ("seven is no day", "s", lambda: Cron("* * * * 7"), ScheduleError, "7"),
+    ("eight is no day", "s", lambda: Cron("* * * * 8"), ScheduleError, "8"),
     ("no zone", "s", lambda: Cron("* * * * *", tz="Mars/Base"), ScheduleError, "Mars/Base"),
     ("never", "s", lambda: Cron("0 0 31 2 *"), ScheduleError, "occur"),
     ("no interval", "s", lambda: Every(0), ScheduleError, "every must be a positive safe integer"),

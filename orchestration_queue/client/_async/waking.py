@@ -1,4 +1,4 @@
-"""Changes that make a job due which no stream entry announces: an idle worker is woken for it in the same request."""
+"""Changes that make a job due which no stream entry announces: an idle worker is woken for it."""
 
 from __future__ import annotations
 
@@ -18,5 +18,7 @@ T = TypeVar("T")
 
 async def run_and_wake(channel: AsyncConnection | AsyncChannel, keys: QueueKeys, operation: Operation[T]) -> T:
     """Carry out an operation, and have an idle worker of the queue look at what is due. A refused signal is ignored."""
-    reply, _ = await channel.pipeline([operation.call, wake_workers(keys)])
-    return operation.read(all_good([reply])[0])
+    (reply,) = all_good(await channel.pipeline([operation.call]))
+    result = operation.read(reply)
+    await channel.pipeline([wake_workers(keys)])
+    return result
