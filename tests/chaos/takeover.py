@@ -72,4 +72,4 @@ def takeover_s(queue: str, url: str, raw: redis.Redis, saboteur: Saboteur, *, in
 
 
 def _waiting(raw: redis.Redis) -> int:
-    return sum("b" in client["flags"] for client in raw.client_list())
+    return sum(client["cmd"] == "xreadgroup" and "b" in client["flags"] for client in raw.client_list())

@@ -43,7 +43,9 @@ def odd_worker(
 
 def is_waiting(raw: redis.Redis) -> bool:
     """Whether a worker has just begun to wait for jobs: within the last second."""
-    return any("b" in client["flags"] and client["idle"] == "0" for client in raw.client_list())
+    # It waits for signals with another command all the time.
+    waiting = [client for client in raw.client_list() if client["cmd"] == "xreadgroup"]
+    return any("b" in client["flags"] and client["idle"] == "0" for client in waiting)
 
 
 def kill(process: subprocess.Popen[bytes]) -> None:
