@@ -33,6 +33,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server_url: str) -> I
     """Where the page's files lie, and are imported from."""
     for name, source in SOURCES.items():
         (tmp_path / name).write_text(source)
+        sys.modules.pop(name.removesuffix(".py"), None)  # another page's
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("OQ_URL", server_url)
     monkeypatch.chdir(tmp_path)
