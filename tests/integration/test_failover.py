@@ -8,6 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+import redis
 
 from orchestration_queue.client import AsyncQueue, NewJob
 from orchestration_queue.errors import TransportError
@@ -85,7 +86,14 @@ async def test_a_planned_failover_is_followed_before_the_old_primary_is_demoted(
     keys = QueueKeys(queue_name)
     async with Face(name, f"redis+sentinel://127.0.0.1:{sentinel.port}/oq").queue(queue_name) as queue:
         assert primary.raw.exists(keys.job((await queue.add("work")).id))
-        sentinel.ask("SENTINEL", "FAILOVER", "oq")
+
+        def is_accepted() -> bool:
+            try:
+                return bool(sentinel.ask("SENTINEL", "FAILOVER", "oq"))
+            except redis.ResponseError:
+                return False
+
+        await wait_until(is_accepted, "the sentinel to know the replica")
         await wait_until(
             lambda: sentinel.ask("SENTINEL", "GET-MASTER-ADDR-BY-NAME", "oq")[1] == str(replica.port),
             "the sentinel to announce the new primary",

@@ -245,7 +245,7 @@ def test_a_flow_is_submitted_in_each_run(oq: Oq, queue_name: str, schedulers: Jo
         ),
         ((*EVERY, "--flow", "nowhere:dag"), "The module 'nowhere' cannot be imported"),
         ((*EVERY, "--flow", f"{__name__}:nix"), "has no 'nix'"),
-        ((*EVERY, "--flow", f"{__name__}:EVERY"), "is a tuple, which is no flow; name a Dag"),
+        ((*EVERY, "--flow", f"{__name__}:EVERY"), "is a tuple, not a flow; name a Dag"),
         ((*EVERY, "--flow", f"{__name__}:Dag"), "cannot be called without arguments; name a Dag, or a function"),
         ((*EVERY, "--flow", f"{__name__}:DAG", "--data", "null"), "are about a job, and --flow makes none"),
     ],
