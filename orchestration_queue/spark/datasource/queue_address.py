@@ -47,7 +47,7 @@ class QueueAddress:
         keys = QueueKeys(queue, options.text("prefix") or DEFAULT_PREFIX)
         url, variable = options.text("url"), options.text("urlVariable")
         if url and variable:
-            raise InvalidOptionError("Both url and urlVariable are options, and one would be ignored; give either.")
+            raise InvalidOptionError("Both url and urlVariable are given, and one would be ignored; give either.")
         variable = variable or _DEFAULT_VARIABLE
         return cls(keys, _shown(url) if url or not os.environ.get(variable) else None, variable)
 
