@@ -177,7 +177,7 @@ def write_location(directory: Path, at_import: str = "", body: str = "0") -> Pat
     ("at_import", "hazard"),
     [
         ("import threading; threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()", "1 thread ("),
-        ("import socket; pair = socket.socketpair()", "a connection to another process"),
+        ("import builtins, socket; builtins.pair = socket.socketpair()", "a connection to another process"),
         (
             "import sqlite3; db = sqlite3.connect(__file__ + '.db'); db.execute('create table if not exists t (a)')",
             ".db",
