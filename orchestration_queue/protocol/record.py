@@ -24,6 +24,8 @@ _WHOLE_FIELDS = (
 _TEXT_FIELDS = (
     "name", "groupKey", "orderingKey", "parentId", "parentQueue", "budgetKey", "schedulerName", "parentIds",
 )  # fmt: skip
+_PLAIN_DIGITS = 13
+"""Digits of epoch milliseconds until 2286: a number of no more is a time, too."""
 _KINDS = frozenset(FailureKind)
 _KIND_OF_REASON = {
     "revoked": FailureKind.CANCELLED,
@@ -154,6 +156,21 @@ class JobRecord:
     @property
     def problem(self) -> str | None:
         """Why no worker can run it: the first field that is damaged; None for a sound record."""
+        damage = None if self._is_plain else self._damage()
+        if damage is None and self._stored_options is None:
+            return f"its field 'opts' should be a JSON object and is {self.fields['opts'][:40]!r}"
+        return damage
+
+    @property
+    def _is_plain(self) -> bool:
+        """Whether its numbers are short and its texts ASCII, as nearly all are: one look at all, for each job."""
+        numbers = [self.fields.get(name, "") for name in _WHOLE_FIELDS]
+        digits = "".join(numbers)
+        texts = "".join([self.fields.get(name, "") for name in _TEXT_FIELDS])
+        is_whole = digits.isascii() and (not digits or digits.isdigit())
+        return is_whole and texts.isascii() and max(map(len, numbers)) <= _PLAIN_DIGITS
+
+    def _damage(self) -> str | None:
         for name in _WHOLE_FIELDS:
             stored = self.fields.get(name)
             if stored and whole_number(stored) is None:
@@ -164,8 +181,6 @@ class JobRecord:
         for name in _TEXT_FIELDS:
             if not _is_unicode(stored := self.fields.get(name, "")):
                 return f"its field {name!r} should be text and holds other bytes: {stored[:40]!r}"
-        if self._stored_options is None:
-            return f"its field 'opts' should be a JSON object and is {self.fields['opts'][:40]!r}"
         return None
 
     @property
