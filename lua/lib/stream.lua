@@ -4,6 +4,8 @@ local stream = {}
 
 local PAGE = 1000
 local NEIGHBORS = 250
+-- Above it a number no longer tells one id from the next, and halving would not end.
+local MOST_EXACT = 2 ^ 53
 
 function stream.push(queue, job_id, name, ...)
   redis.call("XADD", queue .. "stream", "*", "jobId", job_id, "name", name or "", ...)
@@ -50,7 +52,7 @@ end
 --- When a job was due on the stream: by its record, or by `otherwise`.
 local function arrival(queue, job_id, otherwise)
   local times = redis.call("HMGET", queue .. "job:" .. job_id, "timestamp", "delay")
-  local time = tonumber(times[1] or otherwise)
+  local time = tonumber(times[1] or nil) or tonumber(otherwise)
   return time and time + (tonumber(times[2]) or 0)
 end
 
@@ -95,15 +97,16 @@ local function find_near(queue, job_id)
     end
     return other_time < time
   end
-  if not time then
+  local newest = millisecond_of(key, "XREVRANGE", "+", "-")
+  if not time or newest >= MOST_EXACT then
     return nil
   end
-  local millisecond = bisect(key, precedes, millisecond_of(key, "XRANGE", "-", "+"),
-    millisecond_of(key, "XREVRANGE", "+", "-"), "%.0f")
+  local millisecond = bisect(key, precedes, millisecond_of(key, "XRANGE", "-", "+"), newest, "%.0f")
   local from = string.format("%.0f", millisecond)
   local last = redis.call("XREVRANGE", key, from, from, "COUNT", 1)[1]
-  if last then
-    local sequence = bisect(key, precedes, 0, tonumber(last[1]:match("%-(%d+)$")), from .. "-%.0f")
+  local last_sequence = last and tonumber(last[1]:match("%-(%d+)$"))
+  if last and last_sequence < MOST_EXACT then
+    local sequence = bisect(key, precedes, 0, last_sequence, from .. "-%.0f")
     from = string.format("%s-%.0f", from, sequence)
   end
   return find_in(redis.call("XRANGE", key, from, "+", "COUNT", NEIGHBORS), job_id)

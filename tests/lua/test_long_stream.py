@@ -98,3 +98,27 @@ def test_a_priority_changes_wherever_the_entry_is(wire: Wire) -> None:
     job_id = disorder(wire)
     assert wire.call("changePriority", jobId=job_id, newPriority=2) == "ok"
     assert job_id not in wire.stream_ids()
+
+
+@pytest.mark.parametrize("damage", ["zz", "", "inf", "nan", "-1", "9" * 40])
+def test_damaged_records_of_other_jobs_stop_no_cancel(wire: Wire, damage: str) -> None:
+    jobs = [(f"j{n}", NOW + n, 0) for n in range(2 * PAGE)]
+    fill(wire, jobs)
+    pipeline = wire.client.pipeline(transaction=False)
+    for number in range(0, 2 * PAGE, 2):
+        for field in ("timestamp", "delay"):
+            pipeline.hset(wire.key(f"job:j{number}"), field, damage)
+    pipeline.execute()
+    for job_id in ("j1", "j1000", "j1001", "j1999"):
+        assert wire.call("revoke", jobId=job_id) == "revoked"
+        assert wire.job(job_id)["state"] == "failed"
+
+
+def test_an_entry_whose_id_is_beyond_all_numbers_ends_the_search(wire: Wire) -> None:
+    fill(wire, [(f"j{n}", NOW + n, 0) for n in range(2 * PAGE)])
+    wire.client.xadd(
+        wire.key("stream"), {"jobId": "far", "name": "task"}, id="18446744073709551615-18446744073709551614"
+    )
+    wire.client.hset(wire.key("job:j7"), "timestamp", 2**70)
+    assert wire.call("revoke", jobId="j7") == "revoked"
+    assert wire.call("revoke", jobId="j8") == "revoked"
