@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import cast
 
 from orchestration_queue.errors import FlowError
 from orchestration_queue.flows import kahn
@@ -73,7 +74,8 @@ class Dag:
 
     def queue_of(self, node: Node) -> str:
         """The queue the node runs in."""
-        return self.queue if node.queue is None else node.queue
+        # A node has replaced a remote queue by one of ours.
+        return self.queue if node.queue is None else cast("str", node.queue)
 
     def _wired_callbacks(self) -> Iterator[Node]:
         if (told := self.options.on_success) is not None:

@@ -4,16 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
+
+from pydantic import InstanceOf
 
 from orchestration_queue.errors import FlowError, InvalidNameError
 from orchestration_queue.flows.rules import TriggerRule
 from orchestration_queue.options import JobOptions, name_problem
 from orchestration_queue.options.base import suggestion
 
-__all__ = ["NO_OPTIONS", "Node"]
+__all__ = ["NO_OPTIONS", "Node", "RelayedNode", "RemoteQueue"]
 
 NO_OPTIONS = JobOptions()
+
+
+@dataclass(frozen=True, slots=True)
+class RelayedNode:
+    """The task that runs a node's job on another system, and waits for it.
+
+    Attributes:
+        queue: Where the task runs; None takes the flow's queue.
+        task: The task's name.
+        data: The task's arguments.
+    """
+
+    queue: str | None
+    task: str
+    data: object
+
+
+@runtime_checkable
+class RemoteQueue(Protocol):
+    """A queue of another system, as :class:`~orchestration_queue.dialects.chasquimq.ChasquiRef` names one."""
+
+    def relay(self, name: str, data: object) -> RelayedNode:
+        """Return the task that runs a job of this name and data there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +48,8 @@ class Node:
     Attributes:
         name: Unique in the flow; its job's id is ``{flow_id}.{name}``.
         task: The job's name, by which workers choose the handler; None takes the node's name.
-        queue: Where it runs; None takes the flow's queue.
+        queue: Where it runs; None takes the flow's queue. Given a queue of another system, such as ``ChasquiRef``, the
+            node becomes the task that runs its job there.
         data: The job's data, any JSON value.
         options: How the job is retried, limited and kept. What the wire would ignore in a flow is refused.
         deps: The nodes it waits for, given as nodes or by name; kept as names.
@@ -38,7 +64,7 @@ class Node:
 
     name: str
     task: str | None = None
-    queue: str | None = None
+    queue: str | InstanceOf[RemoteQueue] | None = None
     data: object = field(default=None, hash=False)
     options: JobOptions = NO_OPTIONS
     deps: Sequence[Any] = ()
@@ -57,6 +83,10 @@ class Node:
             hint = suggestion(self.trigger_rule, _RULES) or "; take one of TriggerRule."
             raise FlowError(f"Node {self.name!r} has no trigger rule {self.trigger_rule!r}{hint}")
         object.__setattr__(self, "trigger_rule", TriggerRule(self.trigger_rule))
+        if isinstance(self.queue, RemoteQueue):
+            relayed = self.queue.relay(self.job_name, self.data)
+            for field_name in ("queue", "task", "data"):
+                object.__setattr__(self, field_name, getattr(relayed, field_name))
         if problem := self._edge_problem() or _option_problem(self.options, waits=bool(self.waits_for)):
             raise FlowError(f"Node {self.name!r} {problem}.")
 

@@ -15,6 +15,7 @@ from orchestration_queue.dialects.chasquimq.entries import (
 )
 from orchestration_queue.dialects.chasquimq.jobs import ChasquiJob, NewChasquiJob
 from orchestration_queue.dialects.chasquimq.options import ChasquiWorkerOptions
+from orchestration_queue.dialects.chasquimq.relay import ChasquiRef, add_relay
 from orchestration_queue.dialects.chasquimq.worker import ChasquiWorker
 
 __all__ = [
@@ -27,8 +28,10 @@ __all__ = [
     "ChasquiEvents",
     "ChasquiJob",
     "ChasquiQueue",
+    "ChasquiRef",
     "ChasquiSchedule",
     "ChasquiWorker",
     "ChasquiWorkerOptions",
     "NewChasquiJob",
+    "add_relay",
 ]

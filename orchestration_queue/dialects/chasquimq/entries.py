@@ -22,6 +22,7 @@ __all__ = [
     "ChasquiEvent",
     "ChasquiSchedule",
     "count_calls",
+    "entry_order",
     "find_envelope",
     "find_job",
     "read_counts",
@@ -257,6 +258,12 @@ def _find_spec(packed: bytes | None) -> RepeatSpec | None:
         return None if packed is None else RepeatSpec.unpack(packed)
     except PayloadError:
         return None
+
+
+def entry_order(entry_id: str) -> tuple[int, int]:
+    """Return what orders the ids of a stream's entries."""
+    ms, _, number = entry_id.partition("-")
+    return int(ms), int(number or 0)
 
 
 def read_events(reply: Reply) -> list[ChasquiEvent]:

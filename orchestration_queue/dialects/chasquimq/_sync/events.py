@@ -9,7 +9,8 @@ from typing import Self
 
 from orchestration_queue.dialects.chasquimq._sync.client import ChasquiClient
 from orchestration_queue.dialects.chasquimq.checks import checked_count, checked_cursor, duration_ms
-from orchestration_queue.dialects.chasquimq.entries import ChasquiEvent, read_events
+from orchestration_queue.dialects.chasquimq.entries import ChasquiEvent, entry_order, read_events
+from orchestration_queue.errors import StateError
 from orchestration_queue.protocol.call import Call
 from orchestration_queue.server import ServerUrl
 
@@ -66,6 +67,20 @@ class ChasquiEvents(ChasquiClient):
         if events:
             self.cursor = events[-1].id
         return events
+
+    def check_cursor(self) -> None:
+        """Check that the queue has kept the events after the cursor.
+
+        Raises:
+            StateError: It may have dropped some: its oldest event is newer.
+        """
+        reply = self._execute(Call("XRANGE", (self.keys.events,), ("-", "+", "COUNT", 1)), repeatable=True)
+        oldest = reply[0][0].decode() if reply else "0-0"
+        if self.cursor not in ("$", "0", "0-0") and entry_order(self.cursor) < entry_order(oldest):
+            raise StateError(
+                f"Queue {self.name!r} may have dropped events after {self.cursor}: its oldest is {oldest}; "
+                "read more often, or begin anew with `after='0'`."
+            )
 
     def __iter__(self) -> Self:
         return self

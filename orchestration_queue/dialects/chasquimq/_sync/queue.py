@@ -141,21 +141,43 @@ class ChasquiQueue(ChasquiDeadLetters, ChasquiSchedules, ChasquiClient):
             JobFailedError: It failed for good.
             TimeoutError: The time is up. The job goes on.
         """
-        end_ms = now_ms() + duration_ms(timeout, "timeout")
+        wait_s = duration_ms(timeout, "timeout") / 1000
         with ChasquiEvents(self.name, url=self._url) as events:
-            events.start()
-            job = self.add(name, data, attempts=attempts, backoff=backoff)
-            reason = ""
-            while (left_ms := end_ms - now_ms()) > 0:
-                for event in events.read(min(left_ms / 1000, _BLOCK_S)):
-                    if event.job_id != job.id:
+            after = events.start()
+        job = self.add(name, data, attempts=attempts, backoff=backoff)
+        return self.wait(job.id, after=after, timeout=wait_s)
+
+    def wait(self, job_id: str, *, after: str, timeout: timedelta | float | None = None) -> Any:  # noqa: ASYNC109  both faces have it
+        """Wait until a job has ended.
+
+        Args:
+            job_id: The job's id.
+            after: The cursor of :class:`ChasquiEvents` when the job was added, or earlier.
+            timeout: How long to wait: a duration, or seconds; None for no limit.
+
+        Returns:
+            What its handler returned, if its worker keeps results; else None. A worker of the original may report
+            a completion shortly before it keeps the result.
+
+        Raises:
+            JobFailedError: It failed for good.
+            StateError: The queue has dropped events after `after`, and the job's end may be among them.
+            TimeoutError: The time is up. The job goes on.
+        """
+        end_ms = None if timeout is None else now_ms() + duration_ms(timeout, "timeout")
+        reason, wait_s = "", _BLOCK_S
+        with ChasquiEvents(self.name, url=self._url, after=after) as events:
+            events.check_cursor()
+            while end_ms is None or (wait_s := min(_BLOCK_S, (end_ms - now_ms()) / 1000)) > 0:
+                for event in events.read(wait_s):
+                    if event.job_id != job_id:
                         continue
                     reason = event.fields.get("reason", reason) if event.type == "failed" else reason
                     if event.type == "completed":
-                        return self.find_result(job.id)
+                        return self.find_result(job_id)
                     if event.type == "dlq":
-                        raise JobFailedError(self.name, job.id, reason or event.fields.get("reason", ""))
-        raise TimeoutError(f"Job {job.id!r} of queue {self.name!r} did not end in time; it goes on.")
+                        raise JobFailedError(self.name, job_id, reason or event.fields.get("reason", ""))
+        raise TimeoutError(f"Job {job_id!r} of queue {self.name!r} did not end in time; it goes on.")
 
     def _prepare(self, new: NewChasquiJob) -> PreparedJob:
         if not isinstance(new, NewChasquiJob):

@@ -1,0 +1,128 @@
+"""Flow nodes that run on ChasquiMQ's workers."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from orchestration_queue.dialects.chasquimq._async.events import AsyncChasquiEvents
+from orchestration_queue.dialects.chasquimq._async.queue import AsyncChasquiQueue
+from orchestration_queue.dialects.chasquimq.backoff import BackoffSpec
+from orchestration_queue.dialects.chasquimq.checks import checked_name, retry_override
+from orchestration_queue.dialects.chasquimq.keys import ChasquiKeys
+from orchestration_queue.errors import JobFailedError, UsageError
+from orchestration_queue.flows.node import RelayedNode
+from orchestration_queue.tasks import Tasks
+from orchestration_queue.worker import AsyncActiveJob
+
+__all__ = ["ChasquiRef", "add_relay"]
+
+_TASK = "chasquimq"
+
+
+@dataclass(frozen=True, slots=True)
+class ChasquiRef:
+    """A ChasquiMQ queue as a node's queue: its job runs there, and the node ends as the job does.
+
+    The node itself is a task on a queue of ours, whose worker needs :func:`add_relay`. It adds the job, waits for its
+    end, and returns its result. It takes one slot and one connection meanwhile. A task that is taken over by another
+    worker waits for the same job; a retried one adds another.
+
+    Attributes:
+        queue: The ChasquiMQ queue.
+        via: The queue of ours whose workers run the task; None takes the flow's queue.
+        attempts: How often the job's handler may run; None for its worker's default.
+        backoff: The pauses between attempts; None for its worker's default.
+        results_as: Under which key of the job's data, which are then a dict, it gets the results of the node's
+            dependencies by name; None for not at all.
+
+    Raises:
+        UsageError: A value is wrong.
+
+    Examples:
+        >>> Node("ocr", queue=ChasquiRef("ocr"), data={"page": 1}).task
+        'chasquimq'
+    """
+
+    queue: str
+    via: str | None = None
+    attempts: int | None = None
+    backoff: BackoffSpec | timedelta | float | None = None
+    results_as: str | None = None
+
+    def __post_init__(self) -> None:
+        ChasquiKeys(self.queue)
+        retry_override(self.attempts, self.backoff)
+        if self.results_as is not None and not isinstance(self.results_as, str):
+            raise UsageError(f"`results_as` must be a key of the job's data, got {self.results_as!r}.")
+
+    def relay(self, name: str, data: object) -> RelayedNode:
+        """Return the task that runs a job of this name and data there.
+
+        Raises:
+            UsageError: The wire cannot carry the name, or the data have no place for the dependencies' results.
+        """
+        if self.results_as is not None and not isinstance(data, Mapping | None):
+            raise UsageError(
+                f"The data of node {name!r} must be a dict for `results_as={self.results_as!r}`, got {data!r}."
+            )
+        override = retry_override(self.attempts, self.backoff)
+        arguments = {
+            "queue": self.queue,
+            "name": checked_name(name),
+            "data": data,
+            "attempts": self.attempts,
+            "backoff": override and override.backoff and override.backoff.to_wire(),
+            "results_as": self.results_as,
+        }
+        given = {key: value for key, value in arguments.items() if value is not None}
+        return RelayedNode(self.via, _TASK, given)
+
+
+def add_relay(tasks: Tasks, *, url: str | None = None) -> None:
+    """Add the task that runs the nodes of :class:`ChasquiRef`.
+
+    Args:
+        tasks: The tasks of the worker that serves the nodes' queue.
+        url: The server of the ChasquiMQ queues; default ``OQ_URL``, else the embedded server of this directory.
+
+    Raises:
+        InvalidNameError: The tasks have one named ``chasquimq``.
+    """
+
+    @tasks.task(name=_TASK)
+    async def relay(
+        job: AsyncActiveJob,
+        queue: str,
+        name: str,
+        data: Any = None,
+        attempts: int | None = None,
+        backoff: list[Any] | None = None,
+        results_as: str | None = None,
+    ) -> Any:
+        if results_as is not None:
+            data = {**(data or {}), results_as: await job.upstream_results()}
+        pauses = None if backoff is None else BackoffSpec.from_wire(backoff)
+        async with AsyncChasquiQueue(queue, url=url) as remote:
+            sent = await _sent(job, queue, url)
+            await remote.add(name, data, attempts=attempts, backoff=pauses, job_id=sent["id"])
+            try:
+                return await remote.wait(sent["id"], after=sent["after"])
+            except JobFailedError:
+                # Otherwise a flow that is retried would find this failure as the new attempt's.
+                await job.update_progress(None)
+                raise
+
+
+async def _sent(job: AsyncActiveJob, queue: str, url: str | None) -> dict[str, Any]:
+    """Return id and cursor of the attempt's job, kept before it is added so that a takeover finds them."""
+    sent = job.record.progress
+    if isinstance(sent, dict) and sent.get("attempt") == job.attempt and {"id", "after"} <= sent.keys():
+        return sent
+    async with AsyncChasquiEvents(queue, url=url) as events:
+        sent = {"id": f"{job.id}:{secrets.token_hex(4)}", "after": await events.start(), "attempt": job.attempt}
+    await job.update_progress(sent)
+    return sent
