@@ -14,8 +14,9 @@ REQUIRED = (
     "orchestration_queue/spark/listener.jar",
     "orchestration_queue/spark/log4j2.properties",
     "pyspark_orchestration_queue/__init__.py",
+    "pyspark_orchestration_queue_chasquimq/__init__.py",
 )
-PACKAGES = ("orchestration_queue", "pyspark_orchestration_queue")
+PACKAGES = ("orchestration_queue", "pyspark_orchestration_queue", "pyspark_orchestration_queue_chasquimq")
 ALLOWED_SUFFIXES = {".jar", ".lua", ".properties", ".py", ".typed"}
 
 

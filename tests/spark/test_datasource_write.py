@@ -16,6 +16,7 @@ from pyspark.sql.types import StructType
 from orchestration_queue.client import Queue
 from orchestration_queue.errors import UsageError
 from orchestration_queue.spark.datasource import QueueDataSource
+from orchestration_queue.spark.datasource.queue_address import QueueAddress, own_keys
 from orchestration_queue.spark.datasource.rows import RowEncoder, job_id
 from orchestration_queue.spark.datasource.source_options import SourceOptions
 from orchestration_queue.spark.datasource.write_options import WRITE_OPTIONS, WriteOptions
@@ -38,6 +39,11 @@ def write(server_url: str, queue_name: str) -> Any:
         frame.write.format("orchestration_queue").options(**options).mode(mode).save()
 
     return save
+
+
+def encoder(given: SourceOptions, schema: StructType) -> RowEncoder:
+    """An encoder of rows for a queue of ours."""
+    return RowEncoder(WriteOptions.of(given, schema, QueueAddress.of(given, own_keys(given))), "here.")
 
 
 def rows_of(queue: Queue) -> list[int]:
@@ -208,7 +214,7 @@ def test_a_bad_row_is_refused_in_a_sentence(
     schema = cast(StructType, StructType.fromDDL(", ".join(f"{name} {types[name]}" for name in row)))
     given = SourceOptions({"queue": "q", "task": "load", "idColumn": "key", **options}, WRITE_OPTIONS, "Writing")
     with pytest.raises(UsageError) as caught:
-        RowEncoder(WriteOptions.of(given, schema), "here.").jobs(batch.slice(1), 0)
+        encoder(given, schema).jobs(batch.slice(1), 0)
     assert message in str(caught.value)
 
 
@@ -217,7 +223,7 @@ def test_a_number_without_a_word_in_json_is_null_if_wanted(spark: Any) -> None:
     schema = cast(StructType, StructType.fromDDL("key string, x double"))
     options = {"queue": "q", "task": "load", "idColumn": "key", "nanAsNull": "true"}
     given = SourceOptions(options, WRITE_OPTIONS, "Writing")
-    jobs = RowEncoder(WriteOptions.of(given, schema), "here.").jobs(pa.RecordBatch.from_pylist(rows), 0)
+    jobs = encoder(given, schema).jobs(pa.RecordBatch.from_pylist(rows), 0)
     assert [json.loads(job.data)["x"] for job in jobs] == [1.5, None, None, None]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from orchestration_queue.errors import InvalidOptionError
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-__all__ = ["COLUMNS", "Kind", "chosen", "column_array", "ddl"]
+__all__ = ["COLUMNS", "Column", "Kind", "Tables", "chosen", "column_array", "ddl"]
 
 Kind = Literal["string", "bigint", "timestamp", "map<string,string>"]
 
@@ -49,7 +49,10 @@ _JOB = {
     "options": Column("string", "opts"),
 }
 
-COLUMNS: Mapping[str, Mapping[str, Column]] = {
+Tables: TypeAlias = Mapping[str, Mapping[str, Column]]
+"""By what is read, its columns in their order."""
+
+COLUMNS: Tables = {
     "jobs": _JOB,
     "results": {
         name: _JOB[name] for name in ("id", "name", "result", "attempts_made", "added_at", "started_at", "finished_at")
@@ -71,34 +74,33 @@ COLUMNS: Mapping[str, Mapping[str, Column]] = {
         "added_at": Column("timestamp"),
     },
 }
-"""By what is read, its columns in their order."""
 
 
-def ddl(read: str, names: Sequence[str]) -> str:
-    """The schema of what is read, in Spark's words: the named columns, or all.
+def ddl(read: str, names: Sequence[str], tables: Tables = COLUMNS) -> str:
+    """Return the schema of what is read, in Spark's words: the named columns, or all.
 
     Raises:
         InvalidOptionError: There is no such column.
     """
-    known = COLUMNS[read]
+    known = tables[read]
     for name in names:
-        _known(read, name)
+        _known(read, name, tables)
     return ", ".join(f"`{name}` {known[name].type}" for name in names or known)
 
 
-def _known(read: str, name: str) -> Column:
-    if name not in COLUMNS[read]:
-        raise InvalidOptionError(f"{read} have no column {name!r}; they have {', '.join(COLUMNS[read])}.")
-    return COLUMNS[read][name]
+def _known(read: str, name: str, tables: Tables) -> Column:
+    if name not in tables[read]:
+        raise InvalidOptionError(f"{read} have no column {name!r}; they have {', '.join(tables[read])}.")
+    return tables[read][name]
 
 
-def chosen(read: str, schema: StructType) -> dict[str, Column]:
-    """The columns of a schema, which may be the reader's own.
+def chosen(read: str, schema: StructType, tables: Tables = COLUMNS) -> dict[str, Column]:
+    """Return the columns of a schema, which may be the reader's own.
 
     Raises:
         InvalidOptionError: One is not there, or of another type.
     """
-    columns = {field.name: _known(read, field.name) for field in schema.fields}
+    columns = {field.name: _known(read, field.name, tables) for field in schema.fields}
     for field in schema.fields:
         if (theirs := field.dataType.simpleString()) != columns[field.name].type:
             raise InvalidOptionError(

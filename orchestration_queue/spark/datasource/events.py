@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -19,13 +19,22 @@ from orchestration_queue.protocol.operations import event_log, partitions
 from orchestration_queue.protocol.operations.conversation import BATCH_SIZE
 from orchestration_queue.protocol.operations.event_log import Position, Tail
 from orchestration_queue.protocol.record import pairs
-from orchestration_queue.spark.datasource.columns import chosen
+from orchestration_queue.spark.datasource.columns import COLUMNS, chosen
+from orchestration_queue.spark.datasource.queue_address import QueueAddress, StreamKeys
 from orchestration_queue.spark.datasource.reader import ReadOptions, jobs_batches
 
 if TYPE_CHECKING:
     from orchestration_queue.server import Connection
 
-__all__ = ["EventsPartition", "EventsPartitionReader", "EventsReader", "cut", "stream_tail"]
+__all__ = [
+    "EventsPartition",
+    "EventsPartitionReader",
+    "EventsReader",
+    "ReadyJobsReader",
+    "StreamOptions",
+    "cut",
+    "stream_tail",
+]
 
 _log = logging.getLogger(__name__)
 
@@ -56,8 +65,24 @@ def stream_tail(connection: Connection, stream: str) -> Tail:
     return event_log.read_tail(connection.pipeline([event_log.read_ends(stream)], repeatable=True)[0])
 
 
+class StreamOptions(Protocol):
+    """What the readers of a stream need to know."""
+
+    @property
+    def address(self) -> QueueAddress[StreamKeys]:
+        """The queue."""
+
+    @property
+    def read(self) -> str:
+        """``events`` or ``jobs``."""
+
+    @property
+    def parts(self) -> int:
+        """Into how many parts the stream is cut at most."""
+
+
 class EventsPartitionReader:
-    """Reads stretches, a page in each trip.
+    """Reads stretches of the stream of events, a page in each trip.
 
     Args:
         options: What to read of which queue.
@@ -65,17 +90,21 @@ class EventsPartitionReader:
         watches_losses: Fail when entries are gone before they were read; False goes on with what is there.
     """
 
-    def __init__(self, options: ReadOptions, schema: StructType, *, watches_losses: bool) -> None:
+    tables = COLUMNS
+    _can_lose = True
+    kept = 1_000
+    """About how many events a queue keeps."""
+
+    def __init__(self, options: StreamOptions, schema: StructType, *, watches_losses: bool) -> None:
         self._options = options
         self._schema = schema
-        self._columns = chosen(options.read, schema)
+        self._columns = chosen(options.read, schema, self.tables)
         self._watches_losses = watches_losses
 
     @property
     def stream(self) -> str:
         """The stream's key."""
-        keys = self._options.address.keys
-        return keys.events if self._options.read == "events" else keys.stream
+        return self._options.address.keys.events
 
     def read(self, stretch: EventsPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a stretch.
@@ -100,15 +129,14 @@ class EventsPartitionReader:
             facts, entries = connection.pipeline(calls, atomic=True, repeatable=True)
         except ServerError as error:
             facts, entries = error, []
-        # Workers take jobs out of the stream of ready ones when they are done: there nothing is lost.
-        if self._options.read == "events" and event_log.read_tail(facts).has_lost(at):
+        if self._can_lose and event_log.read_tail(facts).has_lost(at):
             self._tell_loss(at)
         return list(entries)
 
     def _tell_loss(self, at: Position) -> None:
         said = (
             f"Events of queue {self._options.address.keys.queue!r} after {at.id} were dropped before they were read: "
-            "the queue keeps about its last 1,000"
+            f"the queue keeps about its last {self.kept:,}"
         )
         if self._watches_losses:
             raise StateError(
@@ -116,36 +144,53 @@ class EventsPartitionReader:
             )
         _log.warning("%s; going on with those that are left.", said)
 
-    def _batches(self, connection: Connection, entries: list[Reply], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        if self._options.read == "events":
-            if rows := self._rows(entries):
-                yield pa.RecordBatch.from_pylist(rows, schema=schema)
-            return
-        ids = [pairs(fields).get("jobId", "") for _, fields in entries]
-        fields = [column.field for column in self._columns.values()]
-        yield from jobs_batches(connection, self._options.address.keys, ids, fields, schema)
+    def _batches(self, _: Connection, entries: list[Reply], schema: pa.Schema, /) -> Iterator[pa.RecordBatch]:
+        if rows := [{name: row[name] for name in self._columns} for row in self._rows(entries)]:
+            yield pa.RecordBatch.from_pylist(rows, schema=schema)
 
-    def _rows(self, entries: list[Reply]) -> list[dict[str, Any]]:
-        names = self._columns.keys()
-        rows = (
-            {
+    def _rows(self, entries: list[Reply]) -> Iterator[dict[str, Any]]:
+        """The entries by their columns' names."""
+        for event in read_events(entries):
+            yield {
                 "id": event.id,
                 "at": event.at,
                 "event": event.type,
                 "job_id": event.job_id,
                 "fields": [*event.fields.items()],
             }
-            for event in read_events(entries)
-        )
-        return [{name: row[name] for name in names} for row in rows]
+
+
+class ReadyJobsReader(EventsPartitionReader):
+    """Reads stretches of the stream of ready jobs, with their records."""
+
+    _can_lose = False  # workers remove the entries of jobs that have ended
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        super().__init__(options, schema, watches_losses=False)
+        self._keys = options.address.keys
+
+    @property
+    def stream(self) -> str:
+        """The stream's key."""
+        return self._keys.stream
+
+    def _batches(self, connection: Connection, entries: list[Reply], schema: pa.Schema, /) -> Iterator[pa.RecordBatch]:
+        ids = [pairs(fields).get("jobId", "") for _, fields in entries]
+        fields = [column.field for column in self._columns.values()]
+        yield from jobs_batches(connection, self._keys, ids, fields, schema)
 
 
 class EventsReader(DataSourceReader):
-    """Reads the events that a queue still keeps."""
+    """Reads the entries that a stream still has.
 
-    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+    Args:
+        options: The queue, and into how many parts its stream is cut.
+        reader: What reads a part.
+    """
+
+    def __init__(self, options: StreamOptions, reader: EventsPartitionReader) -> None:
         self._options = options
-        self._reader = EventsPartitionReader(options, schema, watches_losses=False)
+        self._reader = reader
 
     def partitions(self) -> list[InputPartition]:
         """Cut the stream in parts of equal time. One trip."""

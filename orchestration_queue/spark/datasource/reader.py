@@ -29,7 +29,7 @@ from orchestration_queue.protocol.operations import dead_letters, event_log, job
 from orchestration_queue.protocol.operations.conversation import chunks
 from orchestration_queue.protocol.operations.partitions import CUTTABLE, Partition
 from orchestration_queue.spark.datasource.columns import COLUMNS, chosen, column_array
-from orchestration_queue.spark.datasource.queue_address import ADDRESS_OPTIONS, QueueAddress
+from orchestration_queue.spark.datasource.queue_address import ADDRESS_OPTIONS, QueueAddress, own_keys
 from orchestration_queue.spark.datasource.source_options import SourceOptions
 from orchestration_queue.states import JobState
 
@@ -56,7 +56,7 @@ class ReadOptions:
         dead_letter_queue: Where the dead letters are; None asks the queue.
     """
 
-    address: QueueAddress
+    address: QueueAddress[QueueKeys]
     read: str
     columns: tuple[str, ...]
     states: tuple[JobState, ...]
@@ -74,7 +74,7 @@ class ReadOptions:
         read = given.choice("read", tuple(COLUMNS), "jobs")
         columns = tuple(given.names("columns"))
         return cls(
-            address=QueueAddress.of(given),
+            address=QueueAddress.of(given, own_keys(given)),
             read=read,
             columns=columns,
             states=_states(given, read),

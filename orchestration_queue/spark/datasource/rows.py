@@ -69,16 +69,23 @@ class RowEncoder:
         Raises:
             UsageError: A row has no key or no task, or holds what cannot be a payload, a priority or a delay.
         """
-        options, count = self._options, batch.num_rows
-        names = [options.task] * count if options.task else _present(batch, "taskColumn", options.task_column)
-        ids = self._ids(batch, names)
-        texts = self._payloads(batch, names)
-        if options.priority_column is None and options.delay_column is None:
-            mould = self._mould(None, None)
-            return [mould.job(*row, now_ms) for row in zip(names, texts, ids, strict=True)]
-        places = zip(_values(batch, options.priority_column), _values(batch, options.delay_column), strict=True)
+        names, ids, texts, places = self.columns(batch)
         rows = zip(names, texts, ids, places, strict=True)
         return [self._mould(*place).job(name, data, job, now_ms) for name, data, job, place in rows]
+
+    def columns(self, batch: pa.RecordBatch) -> tuple[list[str], list[str], list[str], list[tuple[Any, Any]]]:
+        """Return names, ids and data as JSON of the next rows' jobs, and of each its priority and delay in seconds.
+
+        Raises:
+            UsageError: A row has no key or no task, or holds what JSON cannot say.
+        """
+        options, count = self._options, batch.num_rows
+        names = [options.task] * count if options.task else _present(batch, "taskColumn", options.task_column)
+        ids, texts = self._ids(batch, names), self._payloads(batch, names)
+        if options.priority_column is None and options.delay_column is None:
+            return names, ids, texts, [(None, None)] * count
+        places = zip(_values(batch, options.priority_column), _values(batch, options.delay_column), strict=True)
+        return names, ids, texts, list(places)
 
     def _ids(self, batch: pa.RecordBatch, names: Sequence[str]) -> list[str]:
         if self._options.id_column is None:

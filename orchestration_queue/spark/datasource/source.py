@@ -15,7 +15,8 @@ from pyspark.sql.types import StructType
 
 from orchestration_queue.errors import InvalidOptionError
 from orchestration_queue.spark.datasource.columns import ddl
-from orchestration_queue.spark.datasource.events import EventsReader
+from orchestration_queue.spark.datasource.events import EventsPartitionReader, EventsReader, ReadyJobsReader
+from orchestration_queue.spark.datasource.queue_address import QueueAddress, own_keys
 from orchestration_queue.spark.datasource.reader import (
     DeadLettersReader,
     JobsReader,
@@ -67,17 +68,31 @@ class QueueDataSource(DataSource):
         if options.read == "dead_letters":
             return DeadLettersReader(options, schema)
         if options.read == "events":
-            return EventsReader(options, schema)
+            return EventsReader(options, EventsPartitionReader(options, schema, watches_losses=False))
         return (PushingJobsReader if options.push_filters else JobsReader)(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  Spark's name
         """A reader of what comes."""
-        return QueueStreamReader(self._reading(_STREAM_PARTS), schema, self._read_options())
+        options, given = self._reading(_STREAM_PARTS), self._read_options()
+        if options.read not in ("jobs", "events"):
+            raise InvalidOptionError(
+                f"{options.read} are no stream; read events or jobs, or read them without streaming."
+            )
+        if given.text("states"):
+            raise InvalidOptionError("The option states is about batch reads; a stream has jobs as they become ready.")
+
+        def reader(watches_losses: bool) -> EventsPartitionReader:
+            if options.read == "jobs":
+                return ReadyJobsReader(options, schema)
+            return EventsPartitionReader(options, schema, watches_losses=watches_losses)
+
+        return QueueStreamReader(options, given, reader)
 
     def _writing(self, schema: StructType, overwrite: bool) -> WriteOptions:
         if overwrite:
             raise InvalidOptionError("A queue cannot be overwritten, for its jobs may be running; append to it.")
-        return WriteOptions.of(SourceOptions(self.options, WRITE_OPTIONS, "Writing to a queue"), schema)
+        options = SourceOptions(self.options, WRITE_OPTIONS, "Writing to a queue")
+        return WriteOptions.of(options, schema, QueueAddress.of(options, own_keys(options)))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """What adds the rows of one write as jobs."""

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
-from pyspark.sql.types import StructType
 
 from orchestration_queue.errors import InvalidOptionError, StateError
 from orchestration_queue.protocol.call import text
@@ -16,8 +15,14 @@ from orchestration_queue.protocol.events import place
 from orchestration_queue.protocol.operations import event_log, partitions
 from orchestration_queue.protocol.operations.event_log import Position, Tail
 from orchestration_queue.protocol.operations.job_output import is_position
-from orchestration_queue.spark.datasource.events import EventsPartition, EventsPartitionReader, cut, stream_tail
-from orchestration_queue.spark.datasource.reader import READ_OPTIONS, ReadOptions
+from orchestration_queue.spark.datasource.events import (
+    EventsPartition,
+    EventsPartitionReader,
+    StreamOptions,
+    cut,
+    stream_tail,
+)
+from orchestration_queue.spark.datasource.reader import READ_OPTIONS
 from orchestration_queue.spark.datasource.source_options import SourceOptions
 
 __all__ = ["STREAM_OPTIONS", "QueueStreamReader"]
@@ -34,20 +39,16 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     Args:
         options: What to read of which queue.
-        schema: The columns wanted.
         given: Spark's options.
+        reader: Makes what reads a part, given whether losses fail the query.
 
     Raises:
         UsageError: An option is out of its limits, or what it names is not a stream.
     """
 
-    def __init__(self, options: ReadOptions, schema: StructType, given: SourceOptions) -> None:
-        if options.read not in ("jobs", "events"):
-            raise InvalidOptionError(
-                f"{options.read} are no stream; read events or jobs, or read them without streaming."
-            )
-        if given.text("states"):
-            raise InvalidOptionError("The option states is about batch reads; a stream has jobs as they become ready.")
+    def __init__(
+        self, options: StreamOptions, given: SourceOptions, reader: Callable[[bool], EventsPartitionReader]
+    ) -> None:
         self._options = options
         self._most = given.count("maxRowsPerTrigger", None, _MOST_ROWS)
         self._starting = given.text("startingOffsets") or "latest"
@@ -56,7 +57,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 f"The option startingOffsets is {self._starting!r}; use earliest, latest, or the id of an event."
             )
         self._watches_losses = given.flag("failOnDataLoss", True)
-        self._reader = EventsPartitionReader(options, schema, watches_losses=self._watches_losses)
+        self._reader = reader(self._watches_losses)
         self._first: Position | None = None
         self._target: Position | None = None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 from pyspark.sql.types import ArrayType, DataType, StructType
 
@@ -57,7 +58,7 @@ class WriteOptions:
         nan_as_null: Write NaN and infinities, for which JSON has no word, as null.
     """
 
-    address: QueueAddress
+    address: QueueAddress[Any]
     task: str | None
     task_column: str | None
     id_column: str | None
@@ -71,7 +72,7 @@ class WriteOptions:
     nan_as_null: bool
 
     @classmethod
-    def of(cls, given: SourceOptions, schema: StructType) -> WriteOptions:
+    def of(cls, given: SourceOptions, schema: StructType, address: QueueAddress[Any]) -> WriteOptions:
         """Read them from Spark's options, for rows of a schema.
 
         Raises:
@@ -86,7 +87,7 @@ class WriteOptions:
                 "value is each row's own, or pass positionIds=true if no shuffle comes between the source and here."
             )
         made = cls(
-            address=QueueAddress.of(given),
+            address=address,
             task=given.text("task"),
             task_column=given.text("taskColumn"),
             id_column=id_column,

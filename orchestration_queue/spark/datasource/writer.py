@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -20,7 +20,7 @@ from orchestration_queue.spark.datasource.write_options import WriteOptions
 if TYPE_CHECKING:
     from orchestration_queue.server import Connection
 
-__all__ = ["QueueStreamWriter", "QueueWriter"]
+__all__ = ["AddRows", "QueueStreamWriter", "QueueWriter"]
 
 _log = logging.getLogger(__name__)
 
@@ -38,6 +38,20 @@ class WriteSummary(WriterCommitMessage):
     new: int
 
 
+AddRows: TypeAlias = Callable[["Connection", WriteOptions, RowEncoder, pa.RecordBatch], int]
+"""Adds a batch of rows as jobs, and returns how many were new. Spark pickles it by name."""
+
+
+def add_rows(connection: Connection, options: WriteOptions, rows: RowEncoder, batch: pa.RecordBatch) -> int:
+    """Add rows as jobs of our own queue."""
+    keys, new = options.address.keys, 0
+    for portion in additions.portions(rows.jobs(batch, now_ms())):
+        operation = additions.add_own(keys, portion, skip_events=not options.emit_events)
+        # A broken connection is no reason to give the task up: what was added already is not added again.
+        new += connection.run(operation, repeatable=True)
+    return new
+
+
 class QueueWriter(DataSourceArrowWriter):
     """Adds jobs as the rows come, about 1,000 to a call.
 
@@ -45,8 +59,9 @@ class QueueWriter(DataSourceArrowWriter):
     given up leaves those it has added, for they may be running.
     """
 
-    def __init__(self, options: WriteOptions) -> None:
+    def __init__(self, options: WriteOptions, add: AddRows = add_rows) -> None:
         self._options = options
+        self._add = add
         self._run = uuid.uuid4().hex
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriteSummary:
@@ -57,16 +72,8 @@ class QueueWriter(DataSourceArrowWriter):
             for batch in iterator:
                 if batch.num_rows:
                     done.rows += batch.num_rows
-                    done.new += self._add(connection, rows, batch)
+                    done.new += self._add(connection, self._options, rows, batch)
         return done
-
-    def _add(self, connection: Connection, rows: RowEncoder, batch: pa.RecordBatch) -> int:
-        keys, new = self._options.address.keys, 0
-        for portion in additions.portions(rows.jobs(batch, now_ms())):
-            operation = additions.add_own(keys, portion, skip_events=not self._options.emit_events)
-            # A broken connection is no reason to give the task up: what was added already is not added again.
-            new += connection.run(operation, repeatable=True)
-        return new
 
     def _origin(self, context: TaskContext) -> str:
         return f"{self._run}.{context.partitionId()}."
@@ -88,8 +95,8 @@ class QueueWriter(DataSourceArrowWriter):
 class QueueStreamWriter(DataSourceStreamArrowWriter):
     """Likewise, of each batch of a stream."""
 
-    def __init__(self, options: WriteOptions) -> None:
-        self._batch = _MicroBatchWriter(options)
+    def __init__(self, options: WriteOptions, add: AddRows = add_rows) -> None:
+        self._batch = _MicroBatchWriter(options, add)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriteSummary:
         """Add the jobs of one task's rows."""

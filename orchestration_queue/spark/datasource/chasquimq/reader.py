@@ -1,0 +1,176 @@
+"""Reading a ChasquiMQ queue: stretches of its streams, and its delayed jobs."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from orchestration_queue.dialects.chasquimq.entries import (
+    DEFAULT_GROUP,
+    find_job,
+    read_dead_letters,
+    read_delayed,
+    read_events,
+    read_fields,
+    read_name,
+)
+from orchestration_queue.dialects.chasquimq.jobs import ChasquiJob
+from orchestration_queue.errors import ServerError
+from orchestration_queue.protocol.call import Call, Reply, text
+from orchestration_queue.protocol.operations import event_log, partitions
+from orchestration_queue.protocol.operations.conversation import BATCH_SIZE
+from orchestration_queue.protocol.operations.event_log import Position
+from orchestration_queue.spark.datasource.chasquimq.options import COLUMNS, ChasquiReadOptions
+from orchestration_queue.spark.datasource.events import EventsPartition, EventsPartitionReader, cut, stream_tail
+
+if TYPE_CHECKING:
+    from orchestration_queue.server import Connection
+
+__all__ = ["ChasquiEventsReader", "ChasquiReader", "DeadLettersReader", "JobsReader", "ReadyJobsReader"]
+
+
+class ChasquiReader(EventsPartitionReader):
+    """Reads stretches of one of the queue's streams."""
+
+    tables = COLUMNS
+
+    def __init__(self, options: ChasquiReadOptions, schema: StructType, *, watches_losses: bool = False) -> None:
+        super().__init__(options, schema, watches_losses=watches_losses)
+        self._keys = options.address.keys
+
+
+class ChasquiEventsReader(ChasquiReader):
+    """Reads stretches of the events."""
+
+    kept = 100_000
+
+    def _rows(self, entries: list[Reply]) -> Iterator[dict[str, Any]]:
+        for event in read_events([(b"", entries)]):
+            yield {
+                "id": event.id,
+                "at": event.at,
+                "event": event.type,
+                "job_id": event.job_id,
+                "job_name": event.job_name or None,
+                "fields": [*event.fields.items()],
+            }
+
+
+class DeadLettersReader(ChasquiReader):
+    """Reads stretches of the dead-letter queue."""
+
+    _can_lose = False  # they are replayed and removed while they are read
+
+    @property
+    def stream(self) -> str:
+        """The stream's key."""
+        return self._keys.dead_letters
+
+    def _rows(self, entries: list[Reply]) -> Iterator[dict[str, Any]]:
+        for letter in read_dead_letters(entries):
+            data = None if letter.job_id is None else _to_json(letter.data)
+            yield {name: data if name == "data" else getattr(letter, name) for name in self._columns}
+
+
+class ReadyJobsReader(ChasquiReader):
+    """Reads stretches of the jobs that are ready or running."""
+
+    _can_lose = False  # workers remove the entries of jobs that have ended
+
+    @property
+    def stream(self) -> str:
+        """The stream's key."""
+        return self._keys.stream
+
+    def _batches(self, connection: Connection, entries: list[Reply], schema: pa.Schema, /) -> Iterator[pa.RecordBatch]:
+        if not entries:
+            return
+        ends = text(entries[0][0]), text(entries[-1][0])
+        call = Call("XPENDING", (self.stream,), (DEFAULT_GROUP, *ends, len(entries)))
+        try:
+            running = {row[0] for row in connection.execute(call, repeatable=True)}
+        except ServerError as error:
+            if error.code != "NOGROUP":
+                raise
+            running = set()  # no worker has ever served the queue
+        rows = []
+        for entry_id, flat in entries:
+            fields = read_fields(flat)
+            if job := find_job(self._keys.queue, read_name(fields), fields.get(b"d", b"")):
+                rows.append(self._row(job, "running" if entry_id in running else "ready", None))
+        yield pa.RecordBatch.from_pylist(rows, schema=schema)
+
+    def _row(self, job: ChasquiJob, state: str, due_at: datetime | None) -> dict[str, Any]:
+        row = {
+            "id": job.id,
+            "name": job.name,
+            "state": state,
+            "data": _to_json(job.data),
+            "attempt": job.attempt,
+            "created_at": job.created_at,
+            "due_at": due_at,
+        }
+        return {name: row[name] for name in self._columns}
+
+    def read_delayed(self) -> Iterator[pa.RecordBatch]:
+        """Read the jobs that wait for their time, 1,000 in a page, by it."""
+        schema = to_arrow_schema(self._schema, timezone="UTC")
+        keys = self._keys
+        with self._options.address.connect() as connection:
+            score, seen = "-inf", 0
+            while True:
+                args = (score, "+inf", "BYSCORE", "LIMIT", seen, BATCH_SIZE, "WITHSCORES")
+                reply = connection.execute(Call("ZRANGE", (keys.delayed,), args), repeatable=True)
+                if not reply:
+                    return
+                rows = [self._row(job, "delayed", due) for due, job in read_delayed(keys.queue, reply)]
+                yield pa.RecordBatch.from_pylist(rows, schema=schema)
+                scores = reply[1::2]
+                last = text(scores[-1])
+                ties = sum(text(found) == last for found in scores)
+                score, seen = last, ties + (seen if last == score else 0)
+
+
+class _DelayedJobs(InputPartition):
+    """The jobs that wait for their time."""
+
+
+class JobsReader(DataSourceReader):
+    """Reads the jobs that are ready, running or delayed. One that moves meanwhile may come twice, or not at all."""
+
+    def __init__(self, options: ChasquiReadOptions, reader: ReadyJobsReader) -> None:
+        self._options = options
+        self._reader = reader
+
+    def partitions(self) -> list[InputPartition]:
+        """Cut the stream in parts of equal time; the delayed jobs are one part. One exchange."""
+        with self._options.address.connect() as connection:
+            tail = stream_tail(connection, self._reader.stream)
+        first = partitions.before(tail.oldest) if tail.oldest else event_log.FIRST_EVENT
+        return [_DelayedJobs(None), *cut(Position(first, None), tail.last.id, self._options.parts)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read a part."""
+        if isinstance(partition, EventsPartition):
+            yield from self._reader.read(partition)
+        elif isinstance(partition, _DelayedJobs):
+            yield from self._reader.read_delayed()
+
+
+def _to_json(data: Any) -> str:
+    """Return data as JSON; bytes become base64, other values that JSON lacks become text."""
+    return json.dumps(data, ensure_ascii=False, default=_plain)
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    return value.astimezone(UTC).isoformat() if isinstance(value, datetime) else str(value)
