@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator, Sequence
 
 from orchestration_queue.client import Queue
-from orchestration_queue.doctor.finding import Finding, problem
+from orchestration_queue.doctor.chasquimq import CHASQUIMQ_CHECKS, InspectedChasquiQueue, chasquimq_names
+from orchestration_queue.doctor.finding import Finding, hint, problem
 from orchestration_queue.doctor.machine_checks import MACHINE_CHECKS
 from orchestration_queue.doctor.queue import QUEUE_CHECKS, InspectedQueue
 from orchestration_queue.doctor.server import SERVER_CHECKS, Server
@@ -18,6 +19,7 @@ __all__ = ["CHECKS", "run_checks"]
 CHECKS: dict[str, Sequence[Callable[..., Iterator[Finding]]]] = {
     "Each server": SERVER_CHECKS,
     "Each queue": QUEUE_CHECKS,
+    "Each ChasquiMQ queue": CHASQUIMQ_CHECKS,
     "This machine": MACHINE_CHECKS,
 }
 """The checks, by what they inspect."""
@@ -34,7 +36,8 @@ def run_checks(
 
     Args:
         url: The server; default ``OQ_URL``, else the embedded server of this directory.
-        queues: Names of the queues to check; None means all under the prefix, found by a scan of all keys.
+        queues: Names of the queues to check; None means all under the prefix, and all of ChasquiMQ, found by a scan
+            of all keys.
         prefix: First part of every key.
         report: Called with what is checked next.
 
@@ -50,15 +53,42 @@ def run_checks(
                     yield from check(server)
         for name in Queue.names(connection=connection, prefix=prefix) if queues is None else queues:
             report(f"checking queue {name}")
-            yield from _queue(InspectedQueue(Queue(name, connection=connection, prefix=prefix), connection))
+            queue = InspectedQueue(Queue(name, connection=connection, prefix=prefix), connection)
+            yield from _all_checks(queue, QUEUE_CHECKS)
+        if queues is None:
+            yield from _chasquimq(connection, report)
     report("checking this machine")
     for machine_check in MACHINE_CHECKS:
         yield from machine_check()
 
 
-def _queue(inspected: InspectedQueue) -> Iterator[Finding]:
+def _chasquimq(connection: Connection, report: Callable[[str], None]) -> Iterator[Finding]:
+    names = set[str]()
+    for primary in connection.primaries():
+        with Connection.open(primary, libraries=()) as one:
+            names.update(one.follow(chasquimq_names()))
+    if not names:
+        return
     try:
-        for check in QUEUE_CHECKS:
+        from orchestration_queue.dialects.chasquimq.keys import ChasquiKeys
+    except ImportError:
+        yield hint(
+            "ChasquiMQ",
+            f"The server has its queues ({', '.join(sorted(names)[:3])}), which cannot be checked",
+            "reading them needs the package msgpack",
+            "pip install orchestration-queue[msgpack]",
+        )
+        return
+    for name in sorted(names):
+        report(f"checking ChasquiMQ queue {name}")
+        yield from _all_checks(InspectedChasquiQueue(ChasquiKeys(name), connection), CHASQUIMQ_CHECKS)
+
+
+def _all_checks(
+    inspected: InspectedQueue | InspectedChasquiQueue, checks: Sequence[Callable[..., Iterator[Finding]]]
+) -> Iterator[Finding]:
+    try:
+        for check in checks:
             yield from check(inspected)
     except ServerError as error:
         yield problem(

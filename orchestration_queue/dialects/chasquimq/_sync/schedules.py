@@ -73,7 +73,7 @@ class ChasquiSchedules(ChasquiClient):
         """List the repeatable jobs, the next to fire first."""
         args = (0, checked_count(limit, "limit") - 1, "WITHSCORES")
         due = self._execute(Call("ZRANGE", (self.keys.repeat,), args), repeatable=True)
-        calls = [Call("HMGET", (self.keys.spec(key.decode()),), ("spec", "fired")) for key in due[::2]]
+        calls = [Call("HMGET", (self.keys.spec(key.decode(errors="replace")),), ("spec", "fired")) for key in due[::2]]
         return read_schedules(due, self._pipeline(calls, repeatable=True))
 
     def remove_schedule(self, key: str) -> bool:
