@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import cache
+from functools import cache, partial
 from types import SimpleNamespace
 from typing import TypeAlias
 
@@ -112,6 +113,7 @@ __all__ = [
     "get_step_dependency_config_field",
     "get_tag_concurrency_limits_config",
     "guard_events",
+    "keep_connection",
     "load_definitions",
     "location_origins",
     "record_external_launch",
@@ -160,12 +162,27 @@ def running_step() -> StepExecutionContext | None:
 # What workers do with the bodies of Dagster's own commands. They are imported late: they bring the whole command line.
 
 
-def execute_step(args: ExecuteStepArgs, instance: dg.DagsterInstance, run: dg.DagsterRun) -> None:
-    """Do what ``dagster api execute_step`` does."""
+def execute_step(args: ExecuteStepArgs, instance: dg.DagsterInstance, run: dg.DagsterRun, attempt: int = 1) -> None:
+    """Do what ``dagster api execute_step`` does.
+
+    Args:
+        args: What to execute.
+        instance: Where the events go.
+        run: The run.
+        attempt: Which attempt it is, counting those that were lost: a later one writes STEP_RESTARTED, as in Dagster's
+            own executors. The retry policy of the step does not count them, so its known state leaves them out.
+    """
     from dagster._cli.api import _execute_step_command_body
 
-    for _ in _execute_step_command_body(args, instance, run):
-        pass
+    start = dg.DagsterEvent.step_start_event
+    if attempt > 1:
+        restart = partial(dg.DagsterEvent.step_restarted_event, previous_attempts=attempt - 1)
+        setattr(dg.DagsterEvent, "step_start_event", staticmethod(restart))  # noqa: B010  a static method
+    try:
+        for _ in _execute_step_command_body(args, instance, run):
+            pass
+    finally:
+        setattr(dg.DagsterEvent, "step_start_event", staticmethod(start))  # noqa: B010  the same
 
 
 def execute_run(run_id: str, instance: dg.DagsterInstance) -> int:
@@ -215,6 +232,10 @@ def warm_up(instance: dg.DagsterInstance) -> None:
     scripts = SimpleNamespace(from_config=cache(ScriptDirectory.from_config))
     setattr(sql, "ScriptDirectory", scripts)  # noqa: B010  not a name that modules export
     instance.get_runs_count()
+    for name in ("has_run_stats_index_cols", "has_backfill_id_column"):
+        # Dagster reflects the table of runs for each event of a run. A migration only adds columns.
+        if (ask := getattr(instance.run_storage, name, None)) is not None:
+            setattr(instance.run_storage, name, partial(bool, ask()))
     instance.get_latest_materialization_event(dg.AssetKey("warm_up"))
 
 
@@ -226,6 +247,39 @@ def can_be_copied(instance: dg.DagsterInstance) -> bool:
     storages = (instance.run_storage, instance.event_log_storage, instance.schedule_storage)
     homes = {type(storage).__module__.partition(".")[0] for storage in storages}
     return homes <= {"dagster", "dagster_mysql", "dagster_postgres", "builtins"}
+
+
+def keep_connection(instance: dg.DagsterInstance) -> None:
+    """Have all storages of this process share one pool that keeps a connection, where each query opened its own.
+
+    A process that is forked from this one gets a pool of its own.
+    """
+    engines = [
+        engine
+        for storage in (instance.run_storage, instance.event_log_storage, instance.schedule_storage)
+        if type(storage).__module__.startswith("dagster_postgres.") and (engine := getattr(storage, "_engine", None))
+    ]
+    if not engines or len({engine.url for engine in engines}) > 1:
+        return
+    from sqlalchemy.pool import QueuePool
+
+    first = engines[0]
+    bare = first.pool
+
+    def share() -> None:
+        pool = QueuePool(
+            bare._creator,
+            pool_size=1,
+            max_overflow=-1,
+            pre_ping=True,
+            dialect=first.dialect,
+            _dispatch=bare.dispatch,
+        )
+        for engine in engines:
+            engine.pool = pool
+
+    share()
+    os.register_at_fork(after_in_child=share)
 
 
 error_log_listeners: list[Callable[[str], None]] = []

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import TypeVar
+from typing import Any, TypeVar
+
+from pydantic import Field
 
 from orchestration_queue.dagster.steps.work_item import Isolation
 from orchestration_queue.errors import InvalidOptionError
-from orchestration_queue.options.base import MAX_PRIORITY
+from orchestration_queue.options.base import MAX_PRIORITY, Options, Positive
 
-__all__ = ["QUEUE_TAGS", "RUN_QUEUE_TAG", "Route", "priority_of", "read_tag", "wire_priority"]
+__all__ = [
+    "CONFIG_TAG",
+    "QUEUE_TAGS",
+    "RUN_QUEUE_TAG",
+    "Route",
+    "StepConfig",
+    "priority_of",
+    "read_tag",
+    "wire_priority",
+]
 
 T = TypeVar("T")
 
@@ -20,10 +32,33 @@ QUEUE_TAGS = (f"{PREFIX}queue", "dagster-celery/queue")
 """Tags of ops and runs that name a queue, the first that is there wins."""
 RUN_QUEUE_TAG = f"{PREFIX}run_queue"
 """Names the queue of a run itself, where the others name that of its steps, too."""
+CONFIG_TAG = f"{PREFIX}config"
+"""JSON with the fields of :class:`StepConfig`."""
 _PRIORITY = f"{PREFIX}priority"
 _CELERY_DEFAULT = 5
 """What an op of dagster-celery's has without a tag; here that is 0, as everywhere else in Dagster."""
 _PLAIN = MAX_PRIORITY // 2
+
+
+class StepConfig(Options):
+    """What the tag ``orchestration_queue/config`` of an op, an asset or a run sets, as JSON."""
+
+    timeout: Positive | None = None
+    """Seconds that the step may take."""
+    isolation: Isolation | None = None
+    """The process of the step: auto, fork, in_process or spawn."""
+    env: dict[str, str] = Field(default_factory=dict)
+    """Environment variables, beside the executor's. They pass the queue: no secrets."""
+    crash_retries: int | None = Field(default=None, ge=0)
+    """How often the step is tried again whose own process crashed."""
+    worker_lost_retries: int | None = Field(default=None, ge=0)
+    """How often the step is tried again that was lost with its worker."""
+    code_version: str | None = None
+    """Only workers of this version of the code do the step."""
+    memory_mib: int | None = Field(default=None, ge=1)
+    """Memory that the step's process may allocate, with what its fork server has; more raises ``MemoryError``."""
+    cpu_seconds: int | None = Field(default=None, ge=1)
+    """Processor time of the step's process; the kernel kills one that takes more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +71,11 @@ class Route:
         isolation: In which process.
         timeout: How long it may take; None for no limit.
         crash_retries: How often it is tried again after its process crashed.
+        worker_lost_retries: How often it is tried again after its worker was lost.
+        env: Environment variables to set for it.
+        code_version: Only workers of this version of the code may do it; '' for any.
+        memory_mib: The memory that its process may allocate; None for no limit.
+        cpu_seconds: The processor time that its process may take; None for no limit.
     """
 
     queue: str
@@ -43,6 +83,11 @@ class Route:
     isolation: Isolation
     timeout: timedelta | None
     crash_retries: int = 0
+    worker_lost_retries: int = 2
+    env: Mapping[str, str] = field(default_factory=dict)
+    code_version: str = ""
+    memory_mib: int | None = None
+    cpu_seconds: int | None = None
 
     def with_tags(self, step: Mapping[str, str], run: Mapping[str, str]) -> Route:
         """The same for a step and a run with these tags; a step's own go before its run's.
@@ -50,18 +95,27 @@ class Route:
         Raises:
             InvalidOptionError: A tag says something impossible.
         """
-        both = {**{name: run[name] for name in run if name not in step}, **step}
-        queue = next((tags[name] for tags in (step, run) for name in QUEUE_TAGS if name in tags), self.queue)
-        timeout = read_tag(both, f"{PREFIX}timeout", _seconds, "a number of seconds above 0")
-        isolation = read_tag(both, f"{PREFIX}isolation", Isolation, "auto, fork, in_process or spawn")
-        crashes = read_tag(both, f"{PREFIX}crash_retries", _count, "a whole number of 0 or more")
-        return Route(
-            queue,
-            priority_of(step, run),
-            isolation or self.isolation,
-            timeout or self.timeout,
-            self.crash_retries if crashes is None else crashes,
-        )
+        route = self._with(run)._with(step)
+        if route.isolation is Isolation.IN_PROCESS and (route.memory_mib or route.cpu_seconds):
+            raise InvalidOptionError(
+                f"The tag {CONFIG_TAG!r} limits a step that runs `in_process`, where the limit would outlast the step; "
+                "remove it, or pass `isolation: fork`."
+            )
+        return replace(route, priority=priority_of(step, run))
+
+    def _with(self, tags: Mapping[str, str]) -> Route:
+        """Return the same for what has these tags, but for the priority. A single tag goes before the config."""
+        settings = read_tag(tags, CONFIG_TAG, json.loads, "a JSON object of settings")
+        config = StepConfig.coerce(settings, f"the tag {CONFIG_TAG}")
+        found: dict[str, Any] = {name: value for name, value in config if value is not None}
+        single = {
+            "queue": next((tags[name] for name in QUEUE_TAGS if name in tags), None),
+            "timeout": read_tag(tags, f"{PREFIX}timeout", _seconds, "a number of seconds above 0"),
+            "isolation": read_tag(tags, f"{PREFIX}isolation", Isolation, "auto, fork, in_process or spawn"),
+            "crash_retries": read_tag(tags, f"{PREFIX}crash_retries", _count, "a whole number of 0 or more"),
+        }
+        found |= {name: value for name, value in single.items() if value is not None}
+        return replace(self, **{**found, "env": {**self.env, **config.env}})
 
 
 def priority_of(step: Mapping[str, str], run: Mapping[str, str]) -> int:

@@ -268,6 +268,19 @@ def fragile_job() -> None:
 
 
 @dg.op
+def hungry(context: dg.OpExecutionContext) -> None:
+    """Takes a gigabyte of memory."""
+    note("hungry", os.environ.get("APPETITE", ""))
+    bytearray(1 << 30)
+
+
+@dg.job(executor_def=queue_executor)
+def hungry_job() -> None:
+    """One step that takes more memory than some allow."""
+    hungry()
+
+
+@dg.op
 def hello(context: dg.OpExecutionContext) -> None:
     """Tell which run was here."""
     note("hello", context.run_id)

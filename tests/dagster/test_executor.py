@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -258,6 +260,8 @@ def test_a_process_that_crashes_is_tried_again_when_asked_to_and_says_how_it_end
     message = str(retry.step_retry_data.error)
     assert "was killed by SIGSEGV" in message
     assert "steps.py" in message
+    starts = [kind for kind in fleet.types(result.run_id, "mortal") if kind in ("STEP_START", "STEP_RESTARTED")]
+    assert starts == ["STEP_START", "STEP_RESTARTED"]
 
 
 def test_losses_are_not_counted_as_the_steps_own_failures(fleet: Fleet) -> None:
@@ -349,11 +353,38 @@ def test_priorities_of_the_wire_are_the_other_way_round() -> None:
         ("orchestration_queue/timeout", "nan"),
         ("orchestration_queue/isolation", "jail"),
         ("orchestration_queue/crash_retries", "-1"),
+        ("orchestration_queue/config", "timeout=5"),
     ],
 )
 def test_a_tag_that_says_nothing_is_refused(name: str, value: str) -> None:
     with pytest.raises(InvalidOptionError, match=f"The tag '{name}' is '{value}'; give it"):
         ROUTE.with_tags({name: value}, {})
+
+
+def test_the_config_of_a_step_goes_before_that_of_its_run_and_single_tags_before_both() -> None:
+    def config(**settings: object) -> dict[str, str]:
+        return {"orchestration_queue/config": json.dumps(settings)}
+
+    run = config(timeout=60, env={"A": "run", "B": "run"}, code_version="v2", worker_lost_retries=5)
+    step = {**config(timeout=5, env={"A": "step"}, memory_mib=512, cpu_seconds=9), "orchestration_queue/timeout": "7"}
+    route = ROUTE.with_tags(step, run)
+    assert route.timeout == timedelta(seconds=7)
+    assert route.env == {"A": "step", "B": "run"}
+    assert (route.code_version, route.worker_lost_retries) == ("v2", 5)
+    assert (route.memory_mib, route.cpu_seconds) == (512, 9)
+    assert ROUTE.with_tags(step, {**run, "orchestration_queue/timeout": "99"}).timeout == timedelta(seconds=7)
+    with pytest.raises(InvalidOptionError, match="has no option 'memory'"):
+        ROUTE.with_tags(config(memory=512), {})
+    with pytest.raises(InvalidOptionError, match="runs `in_process`"):
+        ROUTE.with_tags(config(memory_mib=512, isolation="in_process"), {})
+
+
+def test_a_step_that_takes_more_memory_than_its_config_allows_fails(fleet: Fleet) -> None:
+    config = json.dumps({"memory_mib": 900, "cpu_seconds": 600, "env": {"APPETITE": "big"}})
+    result = fleet.run(steps.hungry_job, tags={"orchestration_queue/config": config})
+    assert "MemoryError" in why(result, "hungry")
+    assert fleet.lines("hungry") == ["big"]
+    assert fleet.run(steps.hungry_job).success
 
 
 def test_a_bad_tag_ends_the_run_before_any_step_starts(fleet: Fleet) -> None:

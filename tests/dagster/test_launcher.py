@@ -112,6 +112,7 @@ def test_a_run_that_could_be_resumed_is_stopped_with_its_steps(launched: Launche
     assert launched.instance.run_will_resume(run_id)
     assert launched.instance.run_launcher.terminate(run_id)
     assert launched.status(run_id) is CANCELED
+    assert "The run's steps were stopped through the queue." in launched.messages(run_id)
     assert len(launched.lines("cleaned")) == 1
     with Queue(step.queue, url=launched.url) as queue:
         assert queue.get(step.job_id).record.failed_reason == "revoked"

@@ -239,7 +239,11 @@ class QueueRunLauncher(RunLauncher[dg.DagsterInstance], ConfigurableClass):
             return False
         if run.status is not dg.DagsterRunStatus.CANCELING:
             self._instance.report_run_canceling(run)
-        if not self._stop(run, self.find_job(run)):
+        will_resume, has_ended = self._instance.run_will_resume(run_id), self._stop(run, self.find_job(run))
+        if will_resume and has_ended:
+            # Dagster's executor has written that it does not forward the signal, because the run would be resumed.
+            self._instance.report_engine_event("The run's steps were stopped through the queue.", run, cls=type(self))
+        if not has_ended:
             self._instance.report_engine_event(
                 f"The run was told to stop, and has not ended within {_STOP_S:.0f} s.", run, cls=type(self)
             )

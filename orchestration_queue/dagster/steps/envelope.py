@@ -47,6 +47,8 @@ class Envelope(BaseModel):
     timeout_ms: int | None = None
     env: dict[str, str] = Field(default_factory=dict)
     code_version: str = ""
+    memory_mib: int | None = None
+    cpu_seconds: int | None = None
 
 
 def run_prefix(run_id: str) -> str:

@@ -173,11 +173,12 @@ class QueueExecutor(StepDelegatingExecutor):
 
     def _retries_of(self, cause: Cause, step_context: IStepContext) -> int:
         """Return how often a step is tried again for this cause, beside its own retry policy."""
+        route = self._handler.route(step_context.step.tags or {}, step_context.dagster_run)
         match cause:
             case Cause.LOST:
-                return self._options.worker_lost_retries
+                return route.worker_lost_retries
             case Cause.CRASHED:
-                return self._handler.route(step_context.step.tags or {}, step_context.dagster_run).crash_retries
+                return route.crash_retries
             case Cause.FAILED:
                 return 0
 
@@ -228,8 +229,8 @@ def queue_executor(init_context: dg.InitExecutorContext) -> QueueExecutor:
 
     Start workers with ``oq dagster worker -m your.definitions``. Steps may have tags: ``orchestration_queue/queue``,
     ``orchestration_queue/priority`` (or ``dagster/priority``: the higher, the earlier),
-    ``orchestration_queue/isolation``, and ``orchestration_queue/timeout`` in seconds. The tags of dagster-celery mean
-    here what they mean there.
+    ``orchestration_queue/isolation``, ``orchestration_queue/timeout`` in seconds, and ``orchestration_queue/config``:
+    JSON with the fields of :class:`StepConfig`. The tags of dagster-celery mean here what they mean there.
 
     Examples:
         >>> import dagster as dg

@@ -21,7 +21,14 @@ from typing import NoReturn
 import dagster as dg
 
 from orchestration_queue._process import die_with_parent, memory_bytes
-from orchestration_queue.dagster._compat import can_be_copied, capture_logs_directly, guard_events, storage_id, warm_up
+from orchestration_queue.dagster._compat import (
+    can_be_copied,
+    capture_logs_directly,
+    guard_events,
+    keep_connection,
+    storage_id,
+    warm_up,
+)
 from orchestration_queue.dagster.steps.code_location import CodeLocation
 from orchestration_queue.dagster.steps.fork_safety import find_hazards, open_descriptors, reseed, source_files
 from orchestration_queue.dagster.steps.work_item import WorkItem, WorkKind, perform
@@ -105,6 +112,7 @@ class _ForkServer:
         warm_up(instance)
         self._instance_id = storage_id(instance)
         self._known = open_descriptors()
+        sys.argv[:] = [location.file or location.module or location.name]  # user code may parse it
         location.load()
         if can_be_copied(instance) and not self._is_resident:
             self._instance = instance
@@ -202,7 +210,7 @@ class _ForkServer:
             self._selector.close()
             self._line.close()
             reseed()
-            code = _do(frame, fence, self._instance)
+            code = _do(frame, fence, self._instance, is_alone=True)
         finally:
             with suppress(Exception):
                 sys.stdout.flush()
@@ -236,13 +244,15 @@ class _ForkServer:
             self.send(kind="ended", number=child.number, code=os.waitstatus_to_exitcode(status))
 
 
-def _do(frame: Frame, fence: WriteFence, opened: dg.DagsterInstance | None) -> int:
-    """Do one work; the exit code of its process."""
+def _do(frame: Frame, fence: WriteFence, opened: dg.DagsterInstance | None, *, is_alone: bool = False) -> int:
+    """Do one work item, alone in its process or one of many; return the exit code."""
     fence.tell(pid=str(os.getpid()))
     try:
         work = WorkItem.from_data(frame["data"])
         capture_logs_directly(lambda path: fence.tell(stderr=path))
         with nullcontext(opened) if opened else dg.DagsterInstance.get() as instance:
+            if is_alone:
+                keep_connection(instance)
             guard_events(instance, fence.admit)
             if crash := frame["crash"]:
                 _fail_run(crash, work, instance)

@@ -99,7 +99,16 @@ class QueueStepHandler(StepHandler):
         super().__init__()
         self._options = options
         self._channel = Channel(options.url)
-        self._route = Route(options.queue, 0, options.isolation, options.step_timeout, options.crash_retries)
+        self._route = Route(
+            options.queue,
+            0,
+            options.isolation,
+            options.step_timeout,
+            options.crash_retries,
+            options.worker_lost_retries,
+            options.env,
+            options.code_version,
+        )
         self._revoked: set[str] = set()
         self._current: dict[str, str] = {}
         self.losses: Counter[tuple[str, Cause]] = Counter()
@@ -186,8 +195,10 @@ class QueueStepHandler(StepHandler):
             attempt=attempt,
             isolation=route.isolation,
             timeout=route.timeout,
-            env=self._options.env,
-            code_version=self._options.code_version,
+            env=route.env,
+            code_version=route.code_version,
+            memory_mib=route.memory_mib,
+            cpu_seconds=route.cpu_seconds,
         )
         return work, route
 

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import os
 import re
+import resource
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -64,6 +65,8 @@ class WorkItem:
         timeout: How long it may take; None for as long as it likes.
         env: Environment variables to set for it.
         code_version: Only workers of this version of the code may do it; '' for any.
+        memory_mib: The memory that its process may allocate; None for no limit.
+        cpu_seconds: The processor time that its process may take; None for no limit.
     """
 
     args: Args
@@ -74,6 +77,8 @@ class WorkItem:
     timeout: timedelta | None = None
     env: Mapping[str, str] = field(default_factory=dict)
     code_version: str = ""
+    memory_mib: int | None = None
+    cpu_seconds: int | None = None
 
     @property
     def kind(self) -> WorkKind:
@@ -125,6 +130,8 @@ class WorkItem:
             timeout_ms=None if self.timeout is None else milliseconds(self.timeout),
             env=dict(self.env),
             code_version=self.code_version,
+            memory_mib=self.memory_mib,
+            cpu_seconds=self.cpu_seconds,
         )
         return data.model_dump(mode="json", exclude_defaults=True)
 
@@ -154,6 +161,8 @@ class WorkItem:
             timeout=None if read.timeout_ms is None else timedelta(milliseconds=read.timeout_ms),
             env=read.env,
             code_version=read.code_version,
+            memory_mib=read.memory_mib,
+            cpu_seconds=read.cpu_seconds,
         )
 
 
@@ -172,6 +181,10 @@ def perform(work: WorkItem, instance: dg.DagsterInstance) -> int:
         BaseException: What Dagster itself could not handle, an interrupt among others.
     """
     os.environ.update(work.env)
+    if work.memory_mib is not None:  # data, and not address space, of which Java and torch reserve plenty
+        resource.setrlimit(resource.RLIMIT_DATA, (work.memory_mib << 20, resource.RLIM_INFINITY))
+    if work.cpu_seconds is not None:
+        resource.setrlimit(resource.RLIMIT_CPU, (work.cpu_seconds, resource.RLIM_INFINITY))
     if (run := instance.get_run_by_id(work.run_id)) is None:
         raise StateError(
             f"Run {work.run_id!r} is not in this worker's instance; start the worker with the DAGSTER_HOME, "
@@ -180,7 +193,7 @@ def perform(work: WorkItem, instance: dg.DagsterInstance) -> int:
     with capture_interrupts():
         match work.args:
             case ExecuteStepArgs():
-                execute_step(work.args, instance, run)
+                execute_step(work.args, instance, run, work.attempt)
                 return 0
             case _ if not _may_start(run, instance):
                 return 0
