@@ -74,6 +74,7 @@ if TYPE_CHECKING:
         Batch,
         Budget,
         Deduplication,
+        Duration,
         Fallback,
         JobOptions,
         Ordering,
@@ -133,6 +134,7 @@ __all__ = [
     "Depends",
     "DuplicateJobError",
     "DuplicateNodeError",
+    "Duration",
     "EmbeddedServerError",
     "Every",
     "Fallback",
@@ -219,8 +221,8 @@ _HOMES = {
     "SparkCancelledError SparkFailedError SparkTimeoutError StateError TransportError "
     "UnknownDependencyError UnrecoverableError UnsupportedServerError UsageError",
     "flows": "Dag DagBuilder FlowOptions Node TriggerRule chain chord group tree",
-    "options": "Backoff Batch Budget Deduplication Fallback JobOptions Ordering RateLimit Retention TokenBucket "
-    "TokenLimit Usage WorkerOptions",
+    "options": "Backoff Batch Budget Deduplication Duration Fallback JobOptions Ordering RateLimit Retention "
+    "TokenBucket TokenLimit Usage WorkerOptions",
     "schedules": "Cron Every FlowTemplate JobTemplate MissedRuns Overlap RepeatAfterComplete",
     "states": "JobState",
     "protocol.codec": "Codec register_codec",

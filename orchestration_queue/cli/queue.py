@@ -24,7 +24,7 @@ from orchestration_queue.cli.common import (
 )
 from orchestration_queue.cli.verbs import Done, counted, known_queue, verb
 from orchestration_queue.client import Queue
-from orchestration_queue.options import RateLimit
+from orchestration_queue.options import RateLimit, seconds
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 from orchestration_queue.server import Connection
 
@@ -155,9 +155,9 @@ def _limit(
     facts = {
         "concurrency": most,
         "rate": None if window is None else window.max,
-        "per": None if window is None else window.duration.total_seconds(),
+        "per": None if window is None else seconds(window.duration),
     }
-    starts = "no rate limit" if window is None else f"{window.max} starts in {window.duration.total_seconds():g} s"
+    starts = "no rate limit" if window is None else f"{window.max} starts in {seconds(window.duration):g} s"
     return Done(f"Queue {client.name}: {most or 'no maximum of'} active jobs, {starts}.", facts)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from datetime import timedelta
 from typing import Any, TypeVar
 
 from orchestration_queue.errors import InvalidOptionError, UsageError
@@ -14,7 +13,6 @@ from orchestration_queue.states import TERMINAL, JobState
 __all__ = [
     "NO_OPTIONS",
     "checked_count",
-    "checked_duration",
     "checked_finished",
     "checked_flag",
     "checked_items",
@@ -75,21 +73,6 @@ def checked_page(limit: int | None, offset: int) -> tuple[int, int]:
     if checked_limit(limit) == 0:
         return 1, 0  # a range without a place
     return offset, -1 if limit is None else offset + limit - 1
-
-
-def checked_duration(value: timedelta | float, name: str) -> timedelta:
-    """Return a duration, from one or from seconds.
-
-    Raises:
-        UsageError: It is negative, endless, or not a duration.
-    """
-    try:
-        found = value if isinstance(value, timedelta) else None if isinstance(value, bool) else timedelta(seconds=value)
-    except (TypeError, ValueError, OverflowError):
-        found = None
-    if found is None or found < timedelta(0):
-        raise UsageError(f"`{name}` must be a timedelta or seconds >= 0, got {value!r}; pass `{name}=5`.")
-    return found
 
 
 def checked_items(values: Iterable[T], kind: type[T], name: str) -> list[T]:

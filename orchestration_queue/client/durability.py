@@ -9,7 +9,8 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import Field
 
 from orchestration_queue.errors import InvalidOptionError, NotReplicatedError
-from orchestration_queue.options.base import Options, Positive, milliseconds
+from orchestration_queue.options.base import Options
+from orchestration_queue.options.durations import Positive, milliseconds, seconds
 from orchestration_queue.protocol.call import Call, Reply
 from orchestration_queue.protocol.keys import QueueKeys
 
@@ -75,4 +76,4 @@ def read_confirmation(keys: QueueKeys, durability: Durability, replies: Sequence
         raise reply
     confirmed = int(reply[1] if durability.fsync else reply)
     if confirmed < durability.replicas:
-        raise NotReplicatedError(keys.queue, confirmed, durability.replicas, durability.timeout.total_seconds())
+        raise NotReplicatedError(keys.queue, confirmed, durability.replicas, seconds(durability.timeout))

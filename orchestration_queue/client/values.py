@@ -5,18 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Protocol, TypeAlias
 
 from orchestration_queue.client.checks import (
     NO_OPTIONS,
-    checked_duration,
     checked_options,
     checked_parent,
     checked_text,
 )
 from orchestration_queue.errors import JobFailedError
-from orchestration_queue.options import JobOptions
+from orchestration_queue.options import Duration, JobOptions
+from orchestration_queue.options.durations import checked_duration
 from orchestration_queue.protocol import codec
 from orchestration_queue.protocol.events import Event
 from orchestration_queue.protocol.placement import ParentRef
@@ -108,7 +108,7 @@ class Deadline:
         timeout: How long from now: a duration, seconds, or None for ever.
     """
 
-    def __init__(self, timeout: timedelta | float | None) -> None:
+    def __init__(self, timeout: Duration | None) -> None:
         self.seconds = None if timeout is None else checked_duration(timeout, "timeout").total_seconds()
         self._end = None if self.seconds is None else time.monotonic() + self.seconds
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from datetime import timedelta
 from typing import Self, TypeAlias
 
 import dagster as dg
@@ -16,6 +15,7 @@ from orchestration_queue.dialects.chasquimq import ChasquiDeadLetter, ChasquiEve
 from orchestration_queue.dialects.chasquimq.checks import checked_count, checked_cursor, duration_ms
 from orchestration_queue.dialects.chasquimq.keys import ChasquiKeys
 from orchestration_queue.errors import InvalidOptionError
+from orchestration_queue.options import Duration
 
 __all__ = ["ChasquiResource", "chasqui_dead_letter_sensor", "chasqui_event_sensor"]
 
@@ -86,7 +86,7 @@ def chasqui_event_sensor(
     job_names: Collection[str] = (),
     react: EventReaction | None = None,
     start: str = "$",
-    wait: timedelta | float = 20.0,
+    wait: Duration = 20.0,
     limit: int = 500,
     resource_key: str = "chasqui",
     default_status: dg.DefaultSensorStatus = dg.DefaultSensorStatus.STOPPED,
@@ -154,7 +154,7 @@ def chasqui_dead_letter_sensor(
     reasons: Collection[str] = (),
     react: DeadLetterReaction | None = None,
     limit: int = 200,
-    interval: timedelta | float = 30.0,
+    interval: Duration = 30.0,
     resource_key: str = "chasqui",
     default_status: dg.DefaultSensorStatus = dg.DefaultSensorStatus.STOPPED,
 ) -> dg.SensorDefinition:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
 
 import dagster as dg
 
@@ -24,6 +23,7 @@ from orchestration_queue.dagster.sensors import (
 from orchestration_queue.dagster.sensors.options import default_name
 from orchestration_queue.dagster.sensors.sweeps import EVERY
 from orchestration_queue.errors import InvalidNameError, UsageError
+from orchestration_queue.options import Duration
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX, QueueKeys
 
 __all__ = ["build_queue_definitions"]
@@ -42,7 +42,7 @@ def build_queue_definitions(
     on_dead_letter: RunTarget | None = None,
     replay: ReplayBudget | None = None,
     on_backlog: tuple[Limits, RunTarget] | None = None,
-    sweep: timedelta | None = EVERY,
+    sweep: Duration | None = EVERY,
     running: bool = False,
 ) -> dg.Definitions:
     """All that one queue is to Dagster: its resources, assets that its workers make, and what it sets off.

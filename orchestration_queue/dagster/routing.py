@@ -12,7 +12,8 @@ from pydantic import Field
 
 from orchestration_queue.dagster.steps.work_item import Isolation
 from orchestration_queue.errors import InvalidOptionError
-from orchestration_queue.options.base import MAX_PRIORITY, Options, Positive
+from orchestration_queue.options.base import MAX_PRIORITY, Options
+from orchestration_queue.options.durations import Positive
 
 __all__ = [
     "CONFIG_TAG",

@@ -9,7 +9,8 @@ from pydantic import Field, model_validator
 from orchestration_queue.errors import InvalidOptionError
 from orchestration_queue.flows.node import Node
 from orchestration_queue.options import MAX_PRIORITY, Budget, Options, Retention
-from orchestration_queue.options.base import MAX_COUNT, Positive
+from orchestration_queue.options.base import MAX_COUNT
+from orchestration_queue.options.durations import Positive
 
 __all__ = ["FlowOptions"]
 

@@ -12,7 +12,7 @@ from orchestration_queue.errors import ServerError
 from orchestration_queue.flows.dag import Dag
 from orchestration_queue.flows.ids import job_id_of
 from orchestration_queue.flows.rules import TriggerRule
-from orchestration_queue.options import Retention, milliseconds, retention_from_wire
+from orchestration_queue.options import Duration, Retention, milliseconds, retention_from_wire
 from orchestration_queue.protocol.codec import dump_json
 
 __all__ = ["FlowRecord", "RecordedNode", "RecordedOptions"]
@@ -58,7 +58,7 @@ class RecordedOptions:
     """
 
     fail_fast: bool = False
-    timeout: timedelta | None = None
+    timeout: Duration | None = None
     retention: Retention | None = None
     concurrency: int | None = None
     on_success: str | None = None

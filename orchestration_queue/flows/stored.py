@@ -11,6 +11,7 @@ from orchestration_queue.flows.ids import job_id_of
 from orchestration_queue.flows.plan import FlowPlan
 from orchestration_queue.flows.record import FlowRecord, RecordedNode
 from orchestration_queue.flows.submission import HELD
+from orchestration_queue.options import as_timedelta
 from orchestration_queue.protocol.call import Call, Operation, texts
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.record import JobRecord, pairs, when
@@ -138,7 +139,7 @@ class FlowSnapshot:
     def deadline_ms(self) -> int | None:
         """When its time is up, epoch ms."""
         timeout = self.flow.record.options.timeout
-        return None if timeout is None or self.created_at is None else epoch_ms(self.created_at + timeout)
+        return None if timeout is None or self.created_at is None else epoch_ms(self.created_at + as_timedelta(timeout))
 
     @property
     def is_cancelled(self) -> bool:
@@ -220,4 +221,4 @@ def outcome_of(record: JobRecord) -> str:
 def result_location(snapshot: FlowSnapshot) -> timedelta | None:
     """How long the flow is kept after its end; None for ever."""
     retention = snapshot.flow.record.options.retention
-    return retention.age if retention else None
+    return as_timedelta(retention.age) if retention else None

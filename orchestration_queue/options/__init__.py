@@ -6,13 +6,12 @@ Times are :class:`~datetime.timedelta`; a plain number means seconds. The wire's
 
 from orchestration_queue.options.base import (
     FORBIDDEN_IN_NAMES,
-    MAX_DURATION,
     MAX_NAME_LENGTH,
     MAX_PRIORITY,
     Options,
-    milliseconds,
     name_problem,
 )
+from orchestration_queue.options.durations import MAX_DURATION, Duration, as_timedelta, milliseconds, seconds
 from orchestration_queue.options.fallback import Fallback
 from orchestration_queue.options.job import (
     Backoff,
@@ -42,6 +41,7 @@ __all__ = [
     "Batch",
     "Budget",
     "Deduplication",
+    "Duration",
     "Fallback",
     "JobOptions",
     "Options",
@@ -52,6 +52,7 @@ __all__ = [
     "TokenLimit",
     "Usage",
     "WorkerOptions",
+    "as_timedelta",
     "backoff_from_wire",
     "fallback_from_wire",
     "milliseconds",
@@ -59,5 +60,6 @@ __all__ = [
     "placement_from_wire",
     "plain_number",
     "retention_from_wire",
+    "seconds",
     "wire_number",
 ]

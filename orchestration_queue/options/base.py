@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from datetime import timedelta
 from difflib import get_close_matches
-from typing import Annotated, Any, Self, get_args
+from typing import Any, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from orchestration_queue.errors import InvalidOptionError, UsageError
 
 __all__ = [
     "FORBIDDEN_IN_NAMES",
     "MAX_COUNT",
-    "MAX_DURATION",
     "MAX_NAME_LENGTH",
     "MAX_PRIORITY",
-    "NonNegative",
     "Options",
-    "Positive",
-    "milliseconds",
     "name_problem",
     "suggestion",
 ]
@@ -30,17 +25,6 @@ MAX_NAME_LENGTH = 256
 MAX_COUNT = 2**31 - 1
 """The highest count of anything: every language on this wire represents it exactly."""
 FORBIDDEN_IN_NAMES = frozenset("{}:")
-
-MAX_DURATION = timedelta(days=3650)
-"""The longest delay: the wire packs due time and priority into one score, which leaves room for a few decades."""
-
-NonNegative = Annotated[timedelta, Field(ge=timedelta(0), le=MAX_DURATION)]
-Positive = Annotated[timedelta, Field(ge=timedelta(milliseconds=1), le=MAX_DURATION)]
-
-
-def milliseconds(duration: timedelta) -> int:
-    """Return a duration in whole milliseconds, the wire's unit of time."""
-    return duration // timedelta(milliseconds=1)
 
 
 def name_problem(name: object) -> str | None:

@@ -11,15 +11,20 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 from orchestration_queue.errors import InvalidOptionError
 from orchestration_queue.options.base import (
     MAX_COUNT,
-    MAX_DURATION,
     MAX_NAME_LENGTH,
     MAX_PRIORITY,
-    NonNegative,
     Options,
-    Positive,
-    milliseconds,
     name_problem,
     suggestion,
+)
+from orchestration_queue.options.durations import (
+    MAX_DURATION,
+    DurationField,
+    NonNegative,
+    Positive,
+    as_timedelta,
+    milliseconds,
+    seconds,
 )
 from orchestration_queue.options.fallback import Fallback
 
@@ -125,7 +130,7 @@ class Retention(Options):
             return ("true", 0, 0)
         if self.age is None:
             return ("0", 0, 0) if self.count is None else ("count", self.count, 0)
-        return ("age_count", self.count or 0, max(1, int(self.age.total_seconds())))
+        return ("age_count", self.count or 0, max(1, int(seconds(self.age))))
 
     @property
     def wire_option(self) -> bool | int | dict[str, int]:
@@ -155,7 +160,7 @@ class JobOptions(Options):
     """The handler's time limit."""
     ttl: NonNegative = timedelta(0)
     """Fail the job as ``expired`` when it has not started this long after adding; 0 means never."""
-    lease: Annotated[timedelta, Field(ge=timedelta(seconds=1), le=timedelta(days=1))] | None = None
+    lease: Annotated[DurationField, Field(ge=timedelta(seconds=1), le=timedelta(days=1))] | None = None
     """How long this job may go without a heartbeat before another worker takes it; None takes the worker's."""
     ordering: Ordering | None = None
     cost: Annotated[float, Field(ge=0, le=MAX_TOKENS)] = 0
@@ -182,7 +187,7 @@ class JobOptions(Options):
             raise ValueError(
                 f"the wire counts tokens in thousandths, and a cost of {self.cost:g} would count as one token"
             )
-        if timedelta(0) < self.ttl < timedelta(milliseconds=1):
+        if timedelta(0) < as_timedelta(self.ttl) < timedelta(milliseconds=1):
             raise ValueError(
                 "the wire counts milliseconds, and a ttl below one would mean never; pass 1 ms or more, or 0"
             )

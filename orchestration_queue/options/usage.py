@@ -9,7 +9,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
-from orchestration_queue.options.base import NonNegative, Options
+from orchestration_queue.options.base import Options
+from orchestration_queue.options.durations import NonNegative, as_timedelta
 
 __all__ = ["Budget", "Usage", "plain_number"]
 
@@ -64,6 +65,7 @@ class Usage(Options):
 
     def wire(self) -> dict[str, Any]:
         """The report as every client of this wire tells and reads it; what was not said is left out."""
+        latency = as_timedelta(self.latency)
         wire = {
             "model": self.model,
             "provider": self.provider,
@@ -72,7 +74,7 @@ class Usage(Options):
             "costs": dict(self.costs) or None,
             "totalCost": self.all_costs,
             "costUnit": self.cost_unit,
-            "latencyMs": None if self.latency is None else plain_number(self.latency / timedelta(milliseconds=1)),
+            "latencyMs": None if latency is None else plain_number(latency / timedelta(milliseconds=1)),
             "cached": self.cached,
         }
         return {name: value for name, value in wire.items() if value is not None}

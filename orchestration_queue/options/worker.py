@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from orchestration_queue.options.base import NonNegative, Options, Positive
+from orchestration_queue.options.base import Options
+from orchestration_queue.options.durations import DurationField, NonNegative, Positive
 from orchestration_queue.options.job import RateLimit
 
 __all__ = ["Batch", "TokenLimit", "WorkerOptions"]
@@ -36,15 +37,15 @@ class WorkerOptions(Options):
 
     concurrency: Annotated[int, Field(ge=1, le=10_000)] = 1
     """Jobs at a time in this process."""
-    lease: Annotated[timedelta, Field(ge=timedelta(seconds=1), le=timedelta(days=1))] = timedelta(seconds=30)
+    lease: Annotated[DurationField, Field(ge=timedelta(seconds=1), le=timedelta(days=1))] = timedelta(seconds=30)
     """A job without a heartbeat for this long is taken by another worker."""
-    stalled_interval: Annotated[timedelta, Field(ge=timedelta(milliseconds=100))] = timedelta(seconds=30)
+    stalled_interval: Annotated[DurationField, Field(ge=timedelta(milliseconds=100))] = timedelta(seconds=30)
     """How often to look for such jobs."""
     max_stalled: Annotated[int, Field(ge=0)] = 1
     """How often a job may be taken over before it fails."""
-    promotion_interval: Annotated[timedelta, Field(ge=timedelta(milliseconds=50))] = timedelta(seconds=5)
+    promotion_interval: Annotated[DurationField, Field(ge=timedelta(milliseconds=50))] = timedelta(seconds=5)
     """The longest pause between two looks at delayed jobs and schedules; due ones are met earlier."""
-    block: Annotated[timedelta, Field(gt=timedelta(0))] = timedelta(seconds=2)
+    block: Annotated[DurationField, Field(gt=timedelta(0))] = timedelta(seconds=2)
     """The longest single wait for a new job. LIFO jobs, which end no wait, start within this time on an idle worker."""
     drain: NonNegative = timedelta(seconds=30)
     """On shutdown, how long running jobs may take to finish before they are left to another worker."""
@@ -52,7 +53,7 @@ class WorkerOptions(Options):
     """Stop taking jobs while the queue is paused (Node's workers never do)."""
     run_schedulers: bool = True
     """Take part in firing the queue's repeatable jobs."""
-    flow_interval: Annotated[timedelta, Field(ge=timedelta(milliseconds=100))] = timedelta(seconds=5)
+    flow_interval: Annotated[DurationField, Field(ge=timedelta(milliseconds=100))] = timedelta(seconds=5)
     """How often to see to the flows of the queue: to their timeouts, their end, and to what died workers left open."""
     abandon_flows_after: Positive = timedelta(minutes=5)
     """How long a flow's submission may take before what there is of it is removed."""

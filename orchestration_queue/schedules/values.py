@@ -10,7 +10,7 @@ from pydantic import ValidationError, ValidatorFunctionWrapHandler, field_valida
 
 from orchestration_queue.errors import InvalidOptionError, ScheduleError
 from orchestration_queue.options import Options, milliseconds
-from orchestration_queue.options.base import NonNegative
+from orchestration_queue.options.durations import Duration, DurationField, NonNegative
 from orchestration_queue.schedules.cron import CronPattern, known_zone, with_numbers
 from orchestration_queue.schedules.policies import MissedRuns, Overlap, Policies
 from orchestration_queue.schedules.timing import MAX_SAFE_INTEGER, Timing
@@ -27,7 +27,7 @@ def _epoch_ms(at: datetime | None) -> int | None:
 class PolicyOptions(TypedDict, total=False):
     """What every schedule takes beside its times; each is described at :class:`Schedule`."""
 
-    jitter: timedelta
+    jitter: Duration
     missed: MissedRuns | Literal["skip", "fire_once"]
     overlap: Overlap | Literal["allow", "skip", "queue_one", "replace"]
 
@@ -194,7 +194,7 @@ class _Interval(Schedule):
 
     _wire_name: ClassVar[str]
 
-    interval: timedelta
+    interval: DurationField
 
     @field_validator("interval", mode="wrap")
     @classmethod
@@ -229,7 +229,7 @@ class Every(_Interval):
 
     def __init__(
         self,
-        interval: timedelta | float,
+        interval: Duration,
         start: datetime | None = None,
         end: datetime | None = None,
         limit: int | None = None,
@@ -261,7 +261,7 @@ class RepeatAfterComplete(_Interval):
 
     def __init__(
         self,
-        interval: timedelta | float,
+        interval: Duration,
         start: datetime | None = None,
         end: datetime | None = None,
         limit: int | None = None,

@@ -13,6 +13,7 @@ from typing import Literal, TypeVar
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from orchestration_queue.errors import UsageError
+from orchestration_queue.options import Duration
 from orchestration_queue.protocol.slots import Address
 
 __all__ = ["DEFAULT_DIRECTORY", "DEFAULT_URL", "URL_VARIABLE", "ServerUrl", "parse_url"]
@@ -76,7 +77,7 @@ class ServerUrl:
     username: str | None = None
     password: str | None = field(default=None, repr=False)
     tls: tuple[tuple[str, str | bool], ...] = ()
-    grace: timedelta = timedelta(seconds=1)
+    grace: Duration = timedelta(seconds=1)
     mode: Mode = "single"
     addresses: tuple[Address, ...] = ()
     master: str = ""

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from orchestration_queue.options import Options
+from orchestration_queue.options.durations import DurationField
 
 __all__ = ["JOB_PROPERTY", "SparkOptions", "properties_text", "write_properties"]
 
@@ -42,9 +43,9 @@ class SparkOptions(Options):
     """The Java to run on; by default whatever :func:`~orchestration_queue.spark.java.java_home` finds."""
     quick_start: bool = True
     """In local mode, let Java compile quickly rather than well; turn it off for work that computes for minutes."""
-    timeout: Annotated[timedelta, Field(gt=timedelta(0))] | None = None
+    timeout: Annotated[DurationField, Field(gt=timedelta(0))] | None = None
     """The longest the whole run may take, Spark's start included; by default, any time."""
-    grace: Annotated[timedelta, Field(ge=timedelta(0))] = timedelta(seconds=5)
+    grace: Annotated[DurationField, Field(ge=timedelta(0))] = timedelta(seconds=5)
     """How long processes may take to leave after being asked, before they are killed."""
 
     results: str | None = None

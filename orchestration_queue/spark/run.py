@@ -20,6 +20,7 @@ from orchestration_queue.errors import (
     SparkTimeoutError,
     UnrecoverableError,
 )
+from orchestration_queue.options import as_timedelta
 from orchestration_queue.protocol import codec
 from orchestration_queue.spark.environment import spark_environment
 from orchestration_queue.spark.failure import describe_exit, is_noise
@@ -86,8 +87,8 @@ def run_spark(
             env=_environment(options, properties),
             log=lambda line: None if is_noise(line) else log(line),
             should_stop=partial(follower.poll_and_ask, should_stop),
-            timeout=options.timeout,
-            grace=options.grace,
+            timeout=as_timedelta(options.timeout),
+            grace=as_timedelta(options.grace),
         )
         result = _result(name, outcome, options)
         follower.finish()

@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any, Generic, TypeVar
 
 from orchestration_queue.client import AsyncJob, Job
+from orchestration_queue.options import Duration
 
 __all__ = ["AsyncTaskJob", "TaskJob"]
 
@@ -44,7 +45,7 @@ class _Handle(Generic[J, R]):
 class TaskJob(_Handle[Job, R]):
     """A job of a task. Tasks make these; there is no need to."""
 
-    def wait(self, timeout: timedelta | float | None = _DEFAULT_WAIT) -> R:
+    def wait(self, timeout: Duration | None = _DEFAULT_WAIT) -> R:
         """Wait until the job has finished.
 
         Args:
@@ -66,7 +67,7 @@ class TaskJob(_Handle[Job, R]):
 class AsyncTaskJob(_Handle[AsyncJob, R]):
     """As :class:`TaskJob`, for coroutines."""
 
-    async def wait(self, timeout: timedelta | float | None = _DEFAULT_WAIT) -> R:  # noqa: ASYNC109  both faces have it
+    async def wait(self, timeout: Duration | None = _DEFAULT_WAIT) -> R:  # noqa: ASYNC109  both faces have it
         """As :meth:`TaskJob.wait`."""
         result: R = self._read(await self.job.wait(timeout))
         return result

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
 from reprlib import Repr
 from typing import Any
 
 from orchestration_queue.client import AsyncQueue, Queue
 from orchestration_queue.client._sync.channel import Channel
 from orchestration_queue.errors import PayloadError
-from orchestration_queue.options import milliseconds, wire_number
+from orchestration_queue.options import Duration, milliseconds, seconds, wire_number
 from orchestration_queue.protocol.operations import job_records
 from orchestration_queue.protocol.operations.keyspace import queue_pattern, scan
 from orchestration_queue.protocol.record import JobRecord
@@ -45,7 +44,7 @@ def assert_enqueued(
     data: Any = _ANYTHING,
     count: int | None = None,
     job_id: str | None = None,
-    delay: timedelta | None = None,
+    delay: Duration | None = None,
     priority: int | None = None,
     where: Callable[[JobRecord], object] | None = None,
 ) -> list[JobRecord]:
@@ -129,7 +128,7 @@ class _Wanted:
     task: str | Task[..., Any] | None
     data: Any
     job_id: str | None
-    delay: timedelta | None
+    delay: Duration | None
     priority: int | None
     where: Callable[[JobRecord], object] | None
 
@@ -152,7 +151,7 @@ class _Wanted:
         if self.job_id is not None and job.id != self.job_id:
             lines.append(f"id: {job.id!r} instead of {self.job_id!r}")
         if self.delay is not None and (delay := _delay(job)) != milliseconds(self.delay):
-            lines.append(f"delay: {delay / 1000:g} s instead of {self.delay.total_seconds():g} s")
+            lines.append(f"delay: {delay / 1000:g} s instead of {seconds(self.delay):g} s")
         if self.priority is not None and job.priority != self.priority:
             lines.append(f"priority: {job.priority} instead of {self.priority}")
         if self.where is not None and not lines and not self.where(job):

@@ -10,7 +10,7 @@ from orchestration_queue.client import AsyncQueue, Queue
 from orchestration_queue.client._async.channel import AsyncChannel
 from orchestration_queue.client.values import Deadline
 from orchestration_queue.errors import JobFailedError, UsageError
-from orchestration_queue.options import WorkerOptions
+from orchestration_queue.options import Duration, WorkerOptions
 from orchestration_queue.protocol.record import JobRecord, when
 from orchestration_queue.server import AsyncConnection
 from orchestration_queue.states import JobState
@@ -30,9 +30,9 @@ def drain(
     queue: Queue | AsyncQueue,
     handler: Handler | Router,
     *,
-    timeout: timedelta | float | None = 10,
+    timeout: Duration | None = 10,
     including_delayed: bool = False,
-    until: datetime | timedelta | None = None,
+    until: datetime | Duration | None = None,
     raise_failures: bool = True,
     options: WorkerOptions | None = None,
 ) -> list[JobRecord]:
@@ -63,9 +63,9 @@ async def drain_async(
     queue: Queue | AsyncQueue,
     handler: Handler | Router,
     *,
-    timeout: timedelta | float | None = 10,  # noqa: ASYNC109  both faces have it
+    timeout: Duration | None = 10,  # noqa: ASYNC109  both faces have it
     including_delayed: bool = False,
-    until: datetime | timedelta | None = None,
+    until: datetime | Duration | None = None,
     raise_failures: bool = True,
     options: WorkerOptions | None = None,
 ) -> list[JobRecord]:
@@ -109,7 +109,7 @@ async def drain_async(
     return finished
 
 
-def _end(clock: TimeMachine, until: datetime | timedelta | None, *, including_delayed: bool) -> datetime | None:
+def _end(clock: TimeMachine, until: datetime | Duration | None, *, including_delayed: bool) -> datetime | None:
     if until is None:
         return None
     if including_delayed:

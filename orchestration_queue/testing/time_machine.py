@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import ClassVar, Self
 
 from orchestration_queue.errors import UsageError
+from orchestration_queue.options import Duration
 from orchestration_queue.protocol.record import when
 from orchestration_queue.server import clock
 
@@ -59,7 +60,7 @@ class TimeMachine:
         assert now is not None  # noqa: S101  the epoch itself is out of reach
         return now
 
-    def travel(self, distance: timedelta | float) -> datetime:
+    def travel(self, distance: Duration) -> datetime:
         """Go forward by a duration, or seconds; back, if it is negative.
 
         Returns:
@@ -82,7 +83,7 @@ class TimeMachine:
         clock.travel(clock.ahead() + (self.moment(moment) - self.now()))
         return self.now()
 
-    def moment(self, where: datetime | timedelta | float) -> datetime:
+    def moment(self, where: datetime | Duration) -> datetime:
         """The moment that is meant by itself, or by its distance from now, in seconds if it is a number.
 
         Raises:

@@ -9,7 +9,8 @@ from functools import partial
 from typing import Any, Literal, NoReturn, get_args
 
 from orchestration_queue.errors import UsageError
-from orchestration_queue.options import MAX_DURATION, Fallback, fallback_from_wire, milliseconds
+from orchestration_queue.options import MAX_DURATION, Duration, Fallback, fallback_from_wire, milliseconds
+from orchestration_queue.options.durations import checked_duration
 from orchestration_queue.protocol import codec
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.lease import GroupHold, Postponement, Suspension
@@ -119,7 +120,7 @@ class BaseActiveJob:
         self._state.is_discarded = True
 
     def move_to_delayed(
-        self, until: datetime | timedelta, *, data: Any = None, next_step: str | None = None
+        self, until: datetime | Duration, *, data: Any = None, next_step: str | None = None
     ) -> NoReturn:
         """End this run; the job runs again at another time.
 
@@ -149,7 +150,7 @@ class BaseActiveJob:
             )
         return {**payload, "step": step}
 
-    def suspend(self, reason: str = "", timeout: timedelta | float | None = None) -> NoReturn:
+    def suspend(self, reason: str = "", timeout: Duration | None = None) -> NoReturn:
         """End this run; the job runs again when it is signalled, with the signal in :attr:`signals`.
 
         A worker of any process may run it then: there is no continuation but the handler itself, which looks at
@@ -169,7 +170,7 @@ class BaseActiveJob:
         timeout_ms = 0 if timeout is None else _duration_ms("A timeout", timeout)
         raise JobInterrupt(partial(Suspension, reason=reason, timeout_ms=timeout_ms))
 
-    def rate_limit_group(self, duration: timedelta | float, *, job: _Place = "front", extend: bool = True) -> NoReturn:
+    def rate_limit_group(self, duration: Duration, *, job: _Place = "front", extend: bool = True) -> NoReturn:
         """End this run; no job of this job's ordering group starts before the time is over.
 
         Args:
@@ -192,7 +193,7 @@ class BaseActiveJob:
         raise JobInterrupt(partial(GroupHold, duration_ms=duration_ms, job=job, is_extending=bool(extend)))
 
 
-def _duration_ms(what: str, duration: timedelta | float) -> int:
+def _duration_ms(what: str, duration: Duration) -> int:
     """A duration as the wire counts time; at least a millisecond."""
     seconds = duration.total_seconds() if isinstance(duration, timedelta) else duration
     is_number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool) and math.isfinite(seconds)
@@ -204,18 +205,16 @@ def _duration_ms(what: str, duration: timedelta | float) -> int:
     return milliseconds(timedelta(seconds=seconds))
 
 
-def _moment_ms(until: datetime | timedelta) -> int:
+def _moment_ms(until: datetime | Duration) -> int:
     """A time as the wire counts it."""
     now = now_ms()
     latest_ms = now + milliseconds(MAX_DURATION)
-    if isinstance(until, timedelta) and until >= timedelta(0):
-        moment_ms = now + milliseconds(until)
-    elif isinstance(until, datetime) and until.tzinfo is not None:
+    if not isinstance(until, datetime):
+        moment_ms = now + milliseconds(checked_duration(until, "until"))
+    elif until.tzinfo is not None:
         moment_ms = max(now, int(until.timestamp() * 1000))
     else:
-        raise UsageError(
-            f"{until!r} is no time to go on; pass a duration of 0 or more, or a datetime with a time zone."
-        )
+        raise UsageError(f"`until` must have a time zone, got {until!r}; pass an aware datetime, or a timedelta.")
     if moment_ms > latest_ms:
         raise UsageError(f"{until!r} is more than {MAX_DURATION.days} days away; choose an earlier time.")
     return moment_ms

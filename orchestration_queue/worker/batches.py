@@ -9,7 +9,7 @@ from concurrent.futures import Executor
 from typing import Any, TypeAlias
 
 from orchestration_queue.errors import UsageError
-from orchestration_queue.options import Batch
+from orchestration_queue.options import Batch, seconds
 from orchestration_queue.worker.job import ActiveJob, AsyncActiveJob
 from orchestration_queue.worker.runner import Handler, Router
 from orchestration_queue.worker.sandbox import Sandboxed
@@ -57,7 +57,7 @@ class Batches:
         if len(self._open) == self._batch.size:
             self._close()
         elif self._closing is None:
-            self._closing = loop.call_later(self._batch.timeout.total_seconds(), self._close)
+            self._closing = loop.call_later(seconds(self._batch.timeout), self._close)
         try:
             return await answer
         finally:

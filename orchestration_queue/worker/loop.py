@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 from orchestration_queue.errors import LeaseLostError, OrchestrationQueueError, TransportError
-from orchestration_queue.options import WorkerOptions, milliseconds
+from orchestration_queue.options import WorkerOptions, milliseconds, seconds
 from orchestration_queue.protocol.lease import Completion, Failure, Lease, Postponement, Settlement
 from orchestration_queue.protocol.operations.exchanges import Renewal, Verdict, Why
 from orchestration_queue.worker import outcome
@@ -64,7 +64,7 @@ class WorkerLoop:
         self._leader = leader
         self._announce = announcer.tell
         self._block_ms = milliseconds(options.block)
-        self._lock_s = options.lease.total_seconds()
+        self._lock_s = seconds(options.lease)
         self.on_due: Callable[[int], object] = lambda _at_ms: None
         """Called with the time, epoch ms, at which a job is due that was put aside here."""
         self._jobs: dict[Lease, asyncio.Task[None]] = {}

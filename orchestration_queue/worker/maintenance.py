@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 
 from orchestration_queue.errors import OrchestrationQueueError
-from orchestration_queue.options import WorkerOptions, milliseconds
+from orchestration_queue.options import WorkerOptions, as_timedelta, milliseconds, seconds
 from orchestration_queue.protocol.operations.maintenance import Tick
 from orchestration_queue.server.clock import Sleeper
 from orchestration_queue.worker.heartbeat import Heartbeat
@@ -79,10 +79,10 @@ class Maintenance:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._tick_forever())
             group.create_task(self._read_signals())
-            group.create_task(self._repeat(self._options.stalled_interval, self._reclaim))
+            group.create_task(self._repeat(as_timedelta(self._options.stalled_interval), self._reclaim))
             if self._reconciler is not None:
-                group.create_task(self._repeat(self._options.flow_interval, self._reconciler.round))
-            refresh_s = max(_REGISTER_AT_LEAST_S, self._options.stalled_interval.total_seconds() / 2)
+                group.create_task(self._repeat(as_timedelta(self._options.flow_interval), self._reconciler.round))
+            refresh_s = max(_REGISTER_AT_LEAST_S, seconds(self._options.stalled_interval) / 2)
             group.create_task(self._repeat(timedelta(seconds=refresh_s), self._on_register))
 
     async def _repeat(self, interval: timedelta, chore: Callable[[], Awaitable[None]]) -> None:

@@ -19,6 +19,7 @@ from orchestration_queue.errors import (
     UnrecoverableError,
 )
 from orchestration_queue.options import (
+    MAX_DURATION,
     Backoff,
     Retention,
     backoff_from_wire,
@@ -26,7 +27,6 @@ from orchestration_queue.options import (
     retention_from_wire,
     wire_number,
 )
-from orchestration_queue.options.base import MAX_DURATION
 from orchestration_queue.protocol import codec
 from orchestration_queue.protocol.lease import KEEP, Completion, Failure, Lease
 from orchestration_queue.states import FailureKind

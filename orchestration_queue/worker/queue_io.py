@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 
 from orchestration_queue.errors import ServerError
-from orchestration_queue.options import WorkerOptions, milliseconds
+from orchestration_queue.options import WorkerOptions, milliseconds, seconds
 from orchestration_queue.protocol.call import Call, integer
 from orchestration_queue.protocol.keys import GROUP, QueueKeys
 from orchestration_queue.protocol.lease import Delivery
@@ -67,7 +67,7 @@ class QueueIO:
         self._waits = waits
         self._options = options
         self.clock = ServerClock()
-        self.outages = Outages(options.lease.total_seconds())
+        self.outages = Outages(seconds(options.lease))
         self._group, self._start_from = GROUP, "0"
         self._waiting_as: int | None = None
         self._signals: AsyncConnection | None = None

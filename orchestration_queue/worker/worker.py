@@ -14,7 +14,8 @@ from datetime import timedelta
 from typing import Any, Self, TypeVar
 
 from orchestration_queue.errors import OrchestrationQueueError, UsageError
-from orchestration_queue.options import WorkerOptions, milliseconds
+from orchestration_queue.options import Duration, WorkerOptions, as_timedelta, milliseconds, seconds
+from orchestration_queue.options.durations import checked_duration
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX, QueueKeys
 from orchestration_queue.protocol.lease import Lease
 from orchestration_queue.protocol.operations import exchanges
@@ -190,8 +191,9 @@ class Worker:
         """Take jobs again, unless the queue is paused. Any thread may call it."""
         self._call(self._resume, Pause.WORKER)
 
-    def keep_away(self, delay: timedelta) -> None:
+    def keep_away(self, delay: Duration) -> None:
         """Start no job on this worker for a while, as when the service that they all call asks for it."""
+        delay = checked_duration(delay, "delay")
         loop = asyncio.get_running_loop()
         end = loop.time() + delay.total_seconds()
         if self._away is not None:
@@ -241,7 +243,7 @@ class Worker:
             self._limits.leave()
         self._changed()
         if self._event_loop is not None:
-            self._deadline = self._event_loop.call_later(self.options.drain.total_seconds(), self._drain_ended)
+            self._deadline = self._event_loop.call_later(seconds(self.options.drain), self._drain_ended)
 
     def _drain_ended(self) -> None:
         """Give up what still runs, and name it."""
@@ -252,7 +254,7 @@ class Worker:
                 self.id,
                 self.keys.queue,
                 len(left),
-                self.options.drain.total_seconds(),
+                seconds(self.options.drain),
                 _listed(left),
             )
         self._kill()
@@ -318,12 +320,12 @@ class Worker:
             self._renew,
             io.clock.now_ms,
             calls.url,
-            self.options.lease.total_seconds(),
+            seconds(self.options.lease),
             on_end=lambda lease, why: loop.call_soon_threadsafe(self._renewed, lease, why),
         )
         stack.callback(heartbeat.close)
         self._limits = Limits(self.options, self.keys, calls, io.clock.now_ms, self._budget_exceeded)
-        interval = self.options.promotion_interval
+        interval = as_timedelta(self.options.promotion_interval)
         leader = SchedulerLeader(self.keys, calls, interval, io.clock.now_ms)
         runner = self._make_runner(calls, executor)
         stack.push_async_callback(runner.aclose)
@@ -368,7 +370,7 @@ class Worker:
             self._middleware,
             around=self._limits.around,
             strategies=self._strategies,
-            rate_limit_delay=limit.duration if limit else _KEPT_AWAY,
+            rate_limit_delay=as_timedelta(limit.duration) if limit else _KEPT_AWAY,
             on_rate_limit=lambda delay_ms: self.keep_away(timedelta(milliseconds=delay_ms)),
         )
 
@@ -378,8 +380,8 @@ class Worker:
             self.keys,
             calls,
             self._io.clock.now_ms,
-            interval=options.flow_interval,
-            patience=options.abandon_flows_after,
+            interval=as_timedelta(options.flow_interval),
+            patience=as_timedelta(options.abandon_flows_after),
         )
 
     def _make_maintenance(

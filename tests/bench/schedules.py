@@ -15,7 +15,7 @@ from pathlib import Path
 
 import redis
 
-from orchestration_queue.options import WorkerOptions
+from orchestration_queue.options import WorkerOptions, as_timedelta
 from orchestration_queue.protocol.call import Call
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.server import AsyncConnection
@@ -38,7 +38,8 @@ async def measure(url: str, schedules: int, due: int) -> dict[str, float]:
         io = QueueIO(keys, "bench", connection, connection, options)
         await io.set_clock()
         ahead_ms = 0
-        leader = SchedulerLeader(keys, connection, options.promotion_interval, lambda: io.clock.now_ms() + ahead_ms)
+        interval = as_timedelta(options.promotion_interval)
+        leader = SchedulerLeader(keys, connection, interval, lambda: io.clock.now_ms() + ahead_ms)
         await _plan(connection, keys, schedules, due, io.clock.now_ms())
         await leader.tick((await io.tick()).schedules_due_ms)
         rounds = []

@@ -13,7 +13,7 @@ import pytest
 
 from orchestration_queue.client import AsyncJob, AsyncQueue, NewJob
 from orchestration_queue.errors import JobFailedError, RateLimitError
-from orchestration_queue.options import Budget, JobOptions, RateLimit, TokenLimit, Usage, WorkerOptions
+from orchestration_queue.options import Budget, JobOptions, RateLimit, TokenLimit, Usage, WorkerOptions, seconds
 from orchestration_queue.server import clock
 from orchestration_queue.server.clock import now_ms
 from orchestration_queue.worker import ActiveJob, AsyncActiveJob, Handler, Worker
@@ -273,7 +273,7 @@ async def test_a_worker_that_leaves_puts_back_what_waits(queue: AsyncQueue, serv
     await starts.reach(1)
     await wait_until(lambda: leaving.running == 2, "the others to wait")
     leaving.stop()
-    await asyncio.wait_for(running, options.drain.total_seconds() - 5)
+    await asyncio.wait_for(running, seconds(options.drain) - 5)
     assert starts.jobs == ["0"]
     async with working(queue, starts, server_url, concurrency=3):
         for job in jobs:

@@ -41,7 +41,7 @@ def schedulers(raw: Any, server_url: str, queue_name: str) -> Iterator[JobSchedu
 SET: list[tuple[list[str], Schedule]] = [
     (["--cron", "0 6 * * 1", "--tz", "Europe/Berlin"], Cron("0 6 * * 1", "Europe/Berlin")),
     (["--cron", "0 6 13 * 5", "--day-or"], Cron("0 6 13 * 5", day_or=True)),
-    (["--every", "1.5", "--limit", "3", "--jitter", "60"], Every(1.5, limit=3, jitter=60)),  # type: ignore[arg-type]
+    (["--every", "1.5", "--limit", "3", "--jitter", "60"], Every(1.5, limit=3, jitter=60)),
     (["--after", "30", "--missed", "skip"], RepeatAfterComplete(30, missed=MissedRuns.skip())),
     (["--every", "9", "--missed", "fire_all", "--missed-max", "7"], Every(9, missed=MissedRuns.fire_all(7))),
     (["--every", "9", "--overlap", "queue_one"], Every(9, overlap="queue_one")),

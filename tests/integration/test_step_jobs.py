@@ -305,10 +305,10 @@ def test_steps_say_what_the_wire_says() -> None:
 
 
 BAD: list[tuple[Callable[[Any], Any], str]] = [
-    (lambda job: job.move_to_delayed(5), "is no time to go on"),
-    (lambda job: job.move_to_delayed(None), "is no time to go on"),
-    (lambda job: job.move_to_delayed(timedelta(seconds=-1)), "is no time to go on"),
-    (lambda job: job.move_to_delayed(datetime(2030, 1, 1)), "with a time zone"),  # noqa: DTZ001  what is tested
+    (lambda job: job.move_to_delayed("soon"), "`until` must be"),
+    (lambda job: job.move_to_delayed(None), "`until` must be"),
+    (lambda job: job.move_to_delayed(timedelta(seconds=-1)), "`until` must be"),
+    (lambda job: job.move_to_delayed(datetime(2030, 1, 1)), "must have a time zone"),  # noqa: DTZ001  what is tested
     (lambda job: job.move_to_delayed(timedelta(days=4000)), "days away; choose an earlier time"),
     (lambda job: job.move_to_delayed(datetime(2120, 1, 1, tzinfo=UTC)), "days away; choose an earlier time"),
     (lambda job: job.move_to_delayed(timedelta(0), next_step=""), "is no name of a step"),

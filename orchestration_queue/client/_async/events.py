@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from datetime import timedelta
 from itertools import cycle
 from typing import Self
 
 from orchestration_queue.client._async.channel import AsyncChannel, AsyncClient
 from orchestration_queue.client.values import Deadline
 from orchestration_queue.errors import UsageError
+from orchestration_queue.options import Duration
 from orchestration_queue.protocol.events import Event, gap_after, place
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX, QueueKeys
 from orchestration_queue.protocol.operations import event_log
@@ -135,7 +135,7 @@ class AsyncQueueEvents(AsyncClient):
             self._reader = AsyncEventReader(self._channel, {self.keys: self._after})
         return self._reader
 
-    async def read(self, timeout: timedelta | float | None = 0) -> list[Event]:  # noqa: ASYNC109  both faces have it
+    async def read(self, timeout: Duration | None = 0) -> list[Event]:  # noqa: ASYNC109  both faces have it
         """The next events, at most about 100; in place of dropped ones, one of type ``gap``.
 
         Args:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import timedelta
 from typing import Any, TypeAlias
 
 from orchestration_queue.client._async.channel import AsyncChannel
@@ -15,6 +14,7 @@ from orchestration_queue.errors import StateError, UsageError
 from orchestration_queue.flows import FlowPlan, control
 from orchestration_queue.flows.elements import element_names, maps, with_elements
 from orchestration_queue.flows.stored import FlowJob, FlowSnapshot, FlowState, StoredFlow, read_flow
+from orchestration_queue.options import Duration
 from orchestration_queue.protocol.events import Event
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import event_log, job_records
@@ -134,7 +134,7 @@ class AsyncFlow:
 
     async def wait(
         self,
-        timeout: timedelta | float | None = None,  # noqa: ASYNC109  both faces have it
+        timeout: Duration | None = None,  # noqa: ASYNC109  both faces have it
         *,
         on_event: _Listener = None,
     ) -> dict[str, Any]:

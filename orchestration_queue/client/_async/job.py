@@ -11,7 +11,7 @@ from orchestration_queue.client._async.listener import AsyncWatch
 from orchestration_queue.client._async.waking import run_and_wake
 from orchestration_queue.client.values import Deadline, encode_data, event_outcome, outcome
 from orchestration_queue.errors import JobNotFoundError, TransportError
-from orchestration_queue.options import JobOptions, Usage, milliseconds
+from orchestration_queue.options import Duration, JobOptions, Usage, milliseconds
 from orchestration_queue.protocol.events import Event
 from orchestration_queue.protocol.operations import control, job_output, job_records, usage
 from orchestration_queue.protocol.operations.control import Cancellation
@@ -38,7 +38,7 @@ class AsyncJob(AsyncJobReading):
 
     async def wait(
         self,
-        timeout: timedelta | float | None = _DEFAULT_WAIT,  # noqa: ASYNC109  both faces have it
+        timeout: Duration | None = _DEFAULT_WAIT,  # noqa: ASYNC109  both faces have it
         *,
         watch: AsyncWatch | None = None,
     ) -> Any:
@@ -205,7 +205,7 @@ class AsyncJob(AsyncJobReading):
         checked = JobOptions(priority=priority).priority
         await self._channel.run(control.change_priority(self._keys, self.id, checked))
 
-    async def change_delay(self, delay: timedelta | float) -> None:
+    async def change_delay(self, delay: Duration) -> None:
         """Make a job that has not started ready at another time.
 
         Args:

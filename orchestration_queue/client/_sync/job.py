@@ -12,7 +12,7 @@ from orchestration_queue.client._sync.listener import Watch
 from orchestration_queue.client._sync.waking import run_and_wake
 from orchestration_queue.client.values import Deadline, encode_data, event_outcome, outcome
 from orchestration_queue.errors import JobNotFoundError, TransportError
-from orchestration_queue.options import JobOptions, Usage, milliseconds
+from orchestration_queue.options import Duration, JobOptions, Usage, milliseconds
 from orchestration_queue.protocol.events import Event
 from orchestration_queue.protocol.operations import control, job_output, job_records, usage
 from orchestration_queue.protocol.operations.control import Cancellation
@@ -39,7 +39,7 @@ class Job(JobReading):
 
     def wait(
         self,
-        timeout: timedelta | float | None = _DEFAULT_WAIT,  # noqa: ASYNC109  both faces have it
+        timeout: Duration | None = _DEFAULT_WAIT,  # noqa: ASYNC109  both faces have it
         *,
         watch: Watch | None = None,
     ) -> Any:
@@ -206,7 +206,7 @@ class Job(JobReading):
         checked = JobOptions(priority=priority).priority
         self._channel.run(control.change_priority(self._keys, self.id, checked))
 
-    def change_delay(self, delay: timedelta | float) -> None:
+    def change_delay(self, delay: Duration) -> None:
         """Make a job that has not started ready at another time.
 
         Args:

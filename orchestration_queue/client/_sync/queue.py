@@ -20,6 +20,7 @@ from orchestration_queue.client._sync.usage import UsageLedger
 from orchestration_queue.client.checks import checked_items
 from orchestration_queue.client.durability import GivenDurability
 from orchestration_queue.client.values import Deadline, GivenOptions, GivenParent, NewJob, new_job
+from orchestration_queue.options import Duration
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 from orchestration_queue.protocol.operations.keyspace import queue_names
 from orchestration_queue.server import Connection
@@ -146,7 +147,7 @@ class Queue(Adder, QueueReading, QueueUpkeep):
         data: Any = None,
         options: GivenOptions = None,
         *,
-        timeout: timedelta | float | None = _DEFAULT_WAIT,  # noqa: ASYNC109  both faces have it
+        timeout: Duration | None = _DEFAULT_WAIT,  # noqa: ASYNC109  both faces have it
     ) -> Any:
         """Add a job and wait until it has finished.
 

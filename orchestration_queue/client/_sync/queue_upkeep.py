@@ -3,19 +3,19 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from orchestration_queue.client._sync.queue_client import QueueClient
 from orchestration_queue.client.checks import (
-    checked_duration,
     checked_finished,
     checked_flag,
     checked_limit,
     checked_text,
 )
 from orchestration_queue.errors import InvalidOptionError, StateError
-from orchestration_queue.options import RateLimit, milliseconds
+from orchestration_queue.options import Duration, RateLimit, milliseconds
+from orchestration_queue.options.durations import checked_duration
 from orchestration_queue.protocol.operations import control, keyspace, queue_settings, queue_state
 from orchestration_queue.protocol.operations.control import Cancellation
 from orchestration_queue.protocol.operations.conversation import BATCH_SIZE
@@ -63,7 +63,7 @@ class QueueUpkeep(QueueClient):
             raise InvalidOptionError(f"`limit` must be a RateLimit, or None for no limit; got {limit!r}.")
         self._channel.execute(queue_settings.set_global_rate_limit(self.keys, limit))
 
-    def rate_limit_group(self, key: str, duration: timedelta | float) -> datetime:
+    def rate_limit_group(self, key: str, duration: Duration) -> datetime:
         """Let jobs that wait for the limit of their ordering key wait longer, after a "too many requests" for instance.
 
         On this wire it binds those that are parked. A job that is not parked yet, or that follows at once when another
@@ -134,7 +134,7 @@ class QueueUpkeep(QueueClient):
 
     def clean(
         self,
-        grace: timedelta | float,
+        grace: Duration,
         limit: int | None = 1000,
         state: JobState | str = JobState.COMPLETED,
     ) -> list[str]:

@@ -38,8 +38,9 @@ from orchestration_queue.dagster.steps.envelope import run_job_id
 from orchestration_queue.dagster.steps.losses import OVERTIME
 from orchestration_queue.dagster.steps.work_item import KEPT, WorkItem
 from orchestration_queue.errors import UsageError
-from orchestration_queue.options import JobOptions
-from orchestration_queue.options.base import Options, Positive
+from orchestration_queue.options import JobOptions, as_timedelta, seconds
+from orchestration_queue.options.base import Options
+from orchestration_queue.options.durations import DurationField, Positive
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 
 __all__ = ["LauncherOptions", "QueueRunLauncher"]
@@ -56,7 +57,7 @@ class LauncherOptions(Options):
     url: str | None = Field(default=None, repr=False)
     prefix: str = DEFAULT_PREFIX
     queue: str = "dagster-runs"
-    lease: Annotated[timedelta, Field(ge=timedelta(seconds=1), le=timedelta(days=1))] = timedelta(seconds=30)
+    lease: Annotated[DurationField, Field(ge=timedelta(seconds=1), le=timedelta(days=1))] = timedelta(seconds=30)
     run_timeout: Positive | None = None
     env: dict[str, str] = Field(default_factory=dict)
     code_version: str = ""
@@ -144,7 +145,10 @@ class QueueRunLauncher(RunLauncher[dg.DagsterInstance], ConfigurableClass):
             TransportError: The server cannot be reached.
         """
         run = context.dagster_run
-        self._add(run, WorkItem(ExecuteRunArgs(_origin(run), run.run_id, None), timeout=self._options.run_timeout))
+        self._add(
+            run,
+            WorkItem(ExecuteRunArgs(_origin(run), run.run_id, None), timeout=as_timedelta(self._options.run_timeout)),
+        )
 
     @property
     def supports_resume_run(self) -> bool:
@@ -171,7 +175,7 @@ class QueueRunLauncher(RunLauncher[dg.DagsterInstance], ConfigurableClass):
 
     def _left_of(self, run_id: str) -> timedelta | None:
         """How long a run may still take; None for as long as it likes."""
-        limit, record = self._options.run_timeout, self._instance.get_run_record_by_id(run_id)
+        limit, record = as_timedelta(self._options.run_timeout), self._instance.get_run_record_by_id(run_id)
         if limit is None or record is None or record.start_time is None:
             return limit
         return limit - (datetime.now(UTC) - datetime.fromtimestamp(record.start_time, UTC))
@@ -179,7 +183,7 @@ class QueueRunLauncher(RunLauncher[dg.DagsterInstance], ConfigurableClass):
     def _fail_overdue(self, run: dg.DagsterRun, limit_s: float = 0) -> None:
         limit = self._options.run_timeout
         if limit is not None:  # which a job for the rest of a run does not know
-            limit_s = limit.total_seconds()
+            limit_s = seconds(limit)
         self._instance.report_run_failed(run, f"The run took longer than {limit_s:g} s.")
 
     def _add(self, run: dg.DagsterRun, work: WorkItem) -> None:

@@ -14,7 +14,8 @@ from orchestration_queue.dagster.resources import QueueResource
 from orchestration_queue.dagster.sensors.cursors import read_object
 from orchestration_queue.dagster.sensors.options import SensorOptions, Shown, default_name
 from orchestration_queue.errors import InvalidOptionError
-from orchestration_queue.options import milliseconds
+from orchestration_queue.options import Duration, as_timedelta, milliseconds, seconds
+from orchestration_queue.options.durations import checked_duration
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.server.clock import now_ms
 
@@ -39,27 +40,31 @@ class Limits:
     """
 
     depth: int | None = None
-    age: timedelta | None = None
+    age: Duration | None = None
     clear_depth: int | None = None
-    clear_age: timedelta | None = None
+    clear_age: Duration | None = None
 
     def __post_init__(self) -> None:
         if self.depth is None and self.age is None:
             raise InvalidOptionError("A backlog is too long by its depth, its age or both; give one.")
-        if not (_fit(self.clear_depth, self.depth, 0) and _fit(self.clear_age, self.age, timedelta(0))):
+        if not (
+            _fit(self.clear_depth, self.depth, 0)
+            and _fit(as_timedelta(self.clear_age), as_timedelta(self.age), timedelta(0))
+        ):
             raise InvalidOptionError(
                 "depth and age are above 0, and clear_depth and clear_age are given beside them, above 0 and not above "
                 f"them; {self} is not so."
             )
 
-    def is_too_long(self, waiting: int, oldest: timedelta) -> bool:
+    def is_too_long(self, waiting: int, oldest: Duration) -> bool:
         """Whether one of the limits is reached."""
-        return (self.depth is not None and waiting >= self.depth) or (self.age is not None and oldest >= self.age)
+        is_deep = self.depth is not None and waiting >= self.depth
+        return is_deep or (self.age is not None and seconds(oldest) >= seconds(self.age))
 
-    def is_short(self, waiting: int, oldest: timedelta) -> bool:
+    def is_short(self, waiting: int, oldest: Duration) -> bool:
         """Whether all that matters is well below its limit."""
         by_depth = self.depth is None or waiting < (self.clear_depth or max(1, self.depth // 2))
-        return by_depth and (self.age is None or oldest < (self.clear_age or self.age / 2))
+        return by_depth and (self.age is None or seconds(oldest) < seconds(self.clear_age or seconds(self.age) / 2))
 
 
 def _fit(clear: _Amount | None, limit: _Amount | None, nothing: _Amount) -> bool:
@@ -106,9 +111,9 @@ def backlog_sensor(
     *,
     job: RunTarget,
     limits: Limits,
-    hold: timedelta = timedelta(0),
+    hold: Duration = timedelta(0),
     name: str | None = None,
-    interval: timedelta = timedelta(seconds=30),
+    interval: Duration = timedelta(seconds=30),
     **options: Unpack[SensorOptions],
 ) -> dg.SensorDefinition:
     """A sensor that requests one run when a queue's backlog has been too long for a time.
@@ -131,6 +136,7 @@ def backlog_sensor(
         InvalidNameError: The wire cannot carry the queue's name.
     """
     shown = Shown(**options)
+    hold, interval = checked_duration(hold, "hold"), checked_duration(interval, "interval")
     QueueKeys(queue)
     if hold < timedelta(0) or interval < timedelta(seconds=1):
         raise InvalidOptionError(

@@ -16,7 +16,8 @@ from orchestration_queue.dagster.resources import QueueResource
 from orchestration_queue.dagster.sensors.cursors import read_object
 from orchestration_queue.dagster.sensors.options import SensorOptions, Shown, Start, default_name
 from orchestration_queue.errors import InvalidOptionError, JobNotFoundError
-from orchestration_queue.options import milliseconds
+from orchestration_queue.options import Duration, milliseconds, seconds
+from orchestration_queue.options.durations import checked_duration
 from orchestration_queue.protocol.call import integer
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import dead_letters, queue_settings
@@ -47,13 +48,13 @@ class ReplayBudget:
     """
 
     most: int
-    window: timedelta = timedelta(hours=1)
+    window: Duration = timedelta(hours=1)
     where: Callable[[DeadLetter], bool] | None = None
 
     def __post_init__(self) -> None:
-        if self.most < 1 or self.window <= timedelta(0):
+        if self.most < 1 or checked_duration(self.window, "window") <= timedelta(0):
             raise InvalidOptionError(
-                f"A budget of {self.most} replays in {self.window.total_seconds():g} s allows none; "
+                f"A budget of {self.most} replays in {seconds(self.window):g} s allows none; "
                 "let both be above 0, or pass replay=None."
             )
 
@@ -73,7 +74,7 @@ def dead_letter_sensor(
     replay: ReplayBudget | None = None,
     dead_letter_queue: str | None = None,
     start: Start = "oldest",
-    interval: timedelta = timedelta(seconds=30),
+    interval: Duration = timedelta(seconds=30),
     **options: Unpack[SensorOptions],
 ) -> dg.SensorDefinition:
     """A sensor that requests one run for each job that failed for good and left a dead letter.
@@ -102,6 +103,7 @@ def dead_letter_sensor(
         InvalidNameError: The wire cannot carry a queue's name.
     """
     shown = Shown(**options)
+    interval = checked_duration(interval, "interval")
     QueueKeys(queue)
     if dead_letter_queue is not None:
         QueueKeys(dead_letter_queue)

@@ -16,6 +16,7 @@ from orchestration_queue.dagster.sensors.cursors import dump_cursor, load_cursor
 from orchestration_queue.dagster.sensors.listening import Heard, QueueEvent, listen
 from orchestration_queue.dagster.sensors.options import Listening, ListenOptions, checked_queues
 from orchestration_queue.errors import InvalidOptionError, StateError
+from orchestration_queue.options import as_timedelta, seconds
 from orchestration_queue.protocol.events import Event
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import event_log, job_records
@@ -175,15 +176,15 @@ def _tick(
     react: Reaction,
     answers: Answers,
 ) -> dg.SensorResult:
-    ends_at = time.monotonic() + listening.tick_limit.total_seconds()
+    ends_at = time.monotonic() + seconds(listening.tick_limit)
     known = load_cursor(context.cursor, queues)
     heard = listen(
         resource.connection,
         first_cursors(resource, queues, known, listening),
         select=lambda events: chosen.select(resource.connection, resource.prefix, events),
-        wait=min(listening.wait, listening.tick_limit),
+        wait=min(as_timedelta(listening.wait), as_timedelta(listening.tick_limit)),
         limit=listening.limit,
-        linger=listening.linger,
+        linger=as_timedelta(listening.linger),
     )
     answers.asset_events += tell_gaps(context, known, heard, listening)
     until = _react(context, heard, react, resource, answers, ends_at)

@@ -20,6 +20,7 @@ from orchestration_queue.dagster.sensors.options import Listening, ListenOptions
 from orchestration_queue.errors import InvalidOptionError, StateError
 from orchestration_queue.flows import job_id_of, split_job_id
 from orchestration_queue.flows.stored import FlowSnapshot, FlowState, read_flow
+from orchestration_queue.options import as_timedelta
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import job_records
 from orchestration_queue.protocol.operations.conversation import all_good, chunks
@@ -203,14 +204,15 @@ def _tick(
 ) -> dg.SensorResult:
     known, still_open = _load(context.cursor, queues)
     watch.look(still_open, closely=False)
-    wait = _AT_ONCE if watch.ended else min(listening.wait, listening.tick_limit, *([_AGAIN] if watch.open else []))
+    longest = min(as_timedelta(listening.wait), as_timedelta(listening.tick_limit))
+    wait = _AT_ONCE if watch.ended else min(longest, _AGAIN) if watch.open else longest
     heard = listen(
         watch.resource.connection,
         first_cursors(watch.resource, queues, known, listening),
         select=watch.select,
         wait=wait,
         limit=listening.limit,
-        linger=listening.linger,
+        linger=as_timedelta(listening.linger),
     )
     gaps = tell_gaps(context, known, heard, listening)
     requests = [_keyed(react(status, watch.resource), status) for status in watch.ended.values()]

@@ -11,6 +11,7 @@ from pydantic import ConfigDict, field_validator, model_validator
 
 from orchestration_queue.errors import InvalidOptionError
 from orchestration_queue.options.base import Options
+from orchestration_queue.options.durations import Duration, DurationField
 from orchestration_queue.protocol.keys import QueueKeys
 
 __all__ = ["ListenOptions", "Listening", "SensorOptions", "Shown", "checked_queues", "default_name"]
@@ -37,10 +38,10 @@ class ListenOptions(SensorOptions, total=False):
     """What sensors that listen take by name; each is described at :class:`Listening`."""
 
     start: Start
-    wait: timedelta
-    linger: timedelta
+    wait: Duration
+    linger: Duration
     limit: int
-    tick_limit: timedelta
+    tick_limit: Duration
     on_gap: OnGap
     gap_asset: str | None
 
@@ -63,14 +64,14 @@ class Listening(Shown):
 
     start: Start = "now"
     """Where to begin in a queue of which the cursor says nothing: ``now``, or with the ``oldest`` event kept."""
-    wait: timedelta = timedelta(seconds=20)
+    wait: DurationField = timedelta(seconds=20)
     """How long one tick listens, at most 50 s."""
-    linger: timedelta = timedelta(milliseconds=100)
+    linger: DurationField = timedelta(milliseconds=100)
     """How long a tick that has heard something goes on listening, at most 5 s: what follows closely is met by the same
     tick, and not by the next, which Dagster begins up to 5 s later."""
     limit: int = 500
     """Most events of a queue that one tick reads at once, at most 10,000."""
-    tick_limit: timedelta = _LONGEST_TICK
+    tick_limit: DurationField = _LONGEST_TICK
     """When a tick that has many events to react to leaves the rest to the next; at most 50 s, as Dagster waits 60 s."""
     on_gap: OnGap = "warn"
     """What to do about events that the server dropped before they were heard: ``warn`` in the tick's log, ``observe``

@@ -11,6 +11,7 @@ from orchestration_queue.dagster.runs.launcher import QueueRunLauncher
 from orchestration_queue.dagster.runs.sweep import GRACE, sweep
 from orchestration_queue.dagster.sensors.options import checked_queues, default_name
 from orchestration_queue.errors import InvalidOptionError
+from orchestration_queue.options.durations import Duration, checked_duration
 
 __all__ = ["EVERY", "sweep_sensor"]
 
@@ -23,8 +24,8 @@ _EARLY = 0.9
 def sweep_sensor(
     queue: str | Sequence[str] = "dagster",
     *,
-    interval: timedelta = EVERY,
-    grace: timedelta = GRACE,
+    interval: Duration = EVERY,
+    grace: Duration = GRACE,
     name: str | None = None,
     default_status: dg.DefaultSensorStatus = dg.DefaultSensorStatus.RUNNING,
     description: str | None = None,
@@ -50,6 +51,7 @@ def sweep_sensor(
         InvalidNameError: The wire cannot carry a queue's name.
     """
     queues = checked_queues(queue)
+    interval, grace = checked_duration(interval, "interval"), checked_duration(grace, "grace")
     if interval < timedelta(seconds=1) or grace < timedelta(0):
         raise InvalidOptionError(
             f"A sweep cannot come every {interval} or spare what changed {grace} ago; "

@@ -30,8 +30,9 @@ from orchestration_queue.dagster.steps.losses import OVERTIME, STOPPED, Cause
 from orchestration_queue.dagster.steps.step_health import StepHealth, Verdict
 from orchestration_queue.dagster.steps.work_item import KEPT, Isolation, WorkItem
 from orchestration_queue.errors import JobNotFoundError, OrchestrationQueueError, TransportError
-from orchestration_queue.options import JobOptions
-from orchestration_queue.options.base import Options, Positive
+from orchestration_queue.options import JobOptions, as_timedelta
+from orchestration_queue.options.base import Options
+from orchestration_queue.options.durations import Positive
 from orchestration_queue.options.job import Headers
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 from orchestration_queue.protocol.operations.control import Cancellation
@@ -103,7 +104,7 @@ class QueueStepHandler(StepHandler):
             options.queue,
             0,
             options.isolation,
-            options.step_timeout,
+            as_timedelta(options.step_timeout),
             options.crash_retries,
             options.worker_lost_retries,
             options.env,
@@ -121,7 +122,9 @@ class QueueStepHandler(StepHandler):
         self._current.clear()
         self.losses.clear()
         self.verdicts.clear()
-        self.watch = StepHealth(self._channel, run_id, self._options.lease, self._options.unclaimed_timeout)
+        self.watch = StepHealth(
+            self._channel, run_id, as_timedelta(self._options.lease), as_timedelta(self._options.unclaimed_timeout)
+        )
 
     @property
     def name(self) -> str:

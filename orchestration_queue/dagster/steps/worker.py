@@ -11,7 +11,8 @@ from orchestration_queue.dagster.steps.fork_pool import Recycling
 from orchestration_queue.dagster.steps.step_runner import StepRunner
 from orchestration_queue.dagster.steps.write_fence import now
 from orchestration_queue.errors import OrchestrationQueueError, UsageError
-from orchestration_queue.options import WorkerOptions
+from orchestration_queue.options import WorkerOptions, seconds
+from orchestration_queue.options.durations import Duration, checked_duration
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 from orchestration_queue.protocol.lease import Lease
 from orchestration_queue.protocol.operations import job_records
@@ -61,9 +62,9 @@ class DagsterWorker(Worker):
         options: WorkerOptions | None = None,
         prefix: str = DEFAULT_PREFIX,
         recycling: Recycling = _NO_RECYCLING,
-        grace: timedelta = timedelta(seconds=10),
+        grace: Duration = timedelta(seconds=10),
         code_version: str = "",
-        first_sign: timedelta = timedelta(seconds=60),
+        first_sign: Duration = timedelta(seconds=60),
     ) -> None:
         names = [location.name for location in locations]
         if not names or len(set(names)) < len(names):
@@ -78,9 +79,9 @@ class DagsterWorker(Worker):
             deadline=self._first_deadline,
             revoked=self._stop_revoked,
             recycling=recycling,
-            grace=grace,
+            grace=checked_duration(grace, "grace"),
             code_version=code_version,
-            first_sign=first_sign,
+            first_sign=checked_duration(first_sign, "first_sign"),
         )
         super().__init__(queue, self._step_runner, url=url, options=options, prefix=prefix)
 
@@ -90,7 +91,7 @@ class DagsterWorker(Worker):
         return now() + self._lease_s(lease) - (self._io.clock.now_ms() - lease.taken_ms) / 1000
 
     def _lease_s(self, lease: Lease) -> float:
-        return lease.lock_ms / 1000 if lease.lock_ms else self.options.lease.total_seconds()
+        return lease.lock_ms / 1000 if lease.lock_ms else seconds(self.options.lease)
 
     def _renew(self, connection: Connection, leases: Sequence[Lease], at_ms: int) -> list[Renewal]:
         asked = now()

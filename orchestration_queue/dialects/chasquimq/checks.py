@@ -12,6 +12,7 @@ from orchestration_queue.dialects.chasquimq.envelope import RetryOverride
 from orchestration_queue.dialects.chasquimq.packing import pack
 from orchestration_queue.dialects.chasquimq.repeat import CronPattern, EveryPattern, MissedFires, Pattern, RepeatSpec
 from orchestration_queue.errors import InvalidNameError, InvalidOptionError, UsageError
+from orchestration_queue.options import Duration
 
 __all__ = [
     "build_spec",
@@ -104,7 +105,7 @@ def moment_ms(moment: object, option: str) -> int:
     return int(moment.timestamp() * 1000)
 
 
-def retry_override(attempts: int | None, backoff: BackoffSpec | timedelta | float | None) -> RetryOverride | None:
+def retry_override(attempts: int | None, backoff: BackoffSpec | Duration | None) -> RetryOverride | None:
     """Return a job's own retry rules; None when it has none.
 
     Raises:
@@ -120,7 +121,7 @@ def retry_override(attempts: int | None, backoff: BackoffSpec | timedelta | floa
 def build_spec(
     name: str,
     data: Any,
-    every: timedelta | float | None,
+    every: Duration | None,
     cron: str | None,
     tz: str | None,
     key: str,
@@ -153,7 +154,7 @@ def build_spec(
     )
 
 
-def _pattern(every: timedelta | float | None, cron: str | None, tz: str | None) -> Pattern:
+def _pattern(every: Duration | None, cron: str | None, tz: str | None) -> Pattern:
     if (every is None) is (cron is None):
         raise UsageError("A schedule needs either `every` or `cron`; pass `every=60` or `cron='0 2 * * *'`.")
     if every is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 from orchestration_queue.dialects.chasquimq.backoff import BackoffSpec
@@ -20,6 +20,7 @@ from orchestration_queue.dialects.chasquimq.keys import ChasquiKeys
 from orchestration_queue.dialects.chasquimq.packing import pack, unpack
 from orchestration_queue.dialects.chasquimq.ulid import ulid
 from orchestration_queue.errors import InvalidOptionError, ServerError
+from orchestration_queue.options import Duration
 from orchestration_queue.protocol.call import Call, Reply
 from orchestration_queue.protocol.functions import chasquimq as functions
 from orchestration_queue.protocol.record import JobRecord
@@ -48,10 +49,10 @@ class NewChasquiJob:
 
     name: str
     data: Any = None
-    delay: timedelta | float | None = None
+    delay: Duration | None = None
     delay_until: datetime | None = None
     attempts: int | None = None
-    backoff: BackoffSpec | timedelta | float | None = None
+    backoff: BackoffSpec | Duration | None = None
     job_id: str | None = None
 
 

@@ -7,11 +7,12 @@ from typing import Annotated
 
 from pydantic import Field
 
-from orchestration_queue.options.base import NonNegative, Options
+from orchestration_queue.options.base import Options
+from orchestration_queue.options.durations import DurationField, NonNegative
 
 __all__ = ["ChasquiWorkerOptions"]
 
-_Lease = Annotated[timedelta, Field(ge=timedelta(milliseconds=100), le=timedelta(days=1))]
+_Lease = Annotated[DurationField, Field(ge=timedelta(milliseconds=100), le=timedelta(days=1))]
 
 
 class ChasquiWorkerOptions(Options):
@@ -32,7 +33,7 @@ class ChasquiWorkerOptions(Options):
     store_results: bool = False
     """Keep what handlers return."""
 
-    result_ttl: Annotated[timedelta, Field(gt=timedelta(0), le=timedelta(days=3650))] = timedelta(hours=1)
+    result_ttl: Annotated[DurationField, Field(gt=timedelta(0), le=timedelta(days=3650))] = timedelta(hours=1)
     """How long results are kept, rounded up to whole seconds."""
 
     emit_events: bool = True

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from orchestration_queue.dialects.chasquimq.keys import ChasquiKeys
 from orchestration_queue.dialects.chasquimq.options import ChasquiWorkerOptions
 from orchestration_queue.errors import OrchestrationQueueError, ServerError
+from orchestration_queue.options import seconds
 from orchestration_queue.protocol.call import Call
 from orchestration_queue.protocol.functions import chasquimq as functions
 from orchestration_queue.server import AsyncConnection
@@ -63,7 +64,7 @@ class Reader:
         self._keys = keys
         self._consumer = consumer
         self._options = options
-        lease_s = options.lease.total_seconds()
+        lease_s = seconds(options.lease)
         self._claim_interval_s = min(5.0, lease_s / 4)
         self._next_claim = self._next_pause_check = 0.0
         self._is_out = False
@@ -119,7 +120,7 @@ class Reader:
         return await self._read_new(most)
 
     async def _claim(self, most: int) -> list[Entry]:
-        lease_ms = int(self._options.lease.total_seconds() * 1000)
+        lease_ms = int(seconds(self._options.lease) * 1000)
         call = functions.claim(
             stream_key=self._keys.stream,
             group=self._options.group,

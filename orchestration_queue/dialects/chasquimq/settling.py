@@ -12,6 +12,7 @@ from orchestration_queue.dialects.chasquimq.options import ChasquiWorkerOptions
 from orchestration_queue.dialects.chasquimq.outbox import Outbox, Settlement, event_call
 from orchestration_queue.dialects.chasquimq.packing import pack
 from orchestration_queue.errors import PayloadError, UnrecoverableError
+from orchestration_queue.options import seconds
 from orchestration_queue.protocol.call import Call, Word
 from orchestration_queue.protocol.functions import chasquimq as functions
 from orchestration_queue.server.clock import now_ms
@@ -51,7 +52,7 @@ class Settler:
         except PayloadError as error:
             self.fail(delivery, UnrecoverableError(str(error)), duration_us, 0.0)
             return
-        ttl_ms = int(self._options.result_ttl.total_seconds() * 1000)
+        ttl_ms = int(seconds(self._options.result_ttl) * 1000)
         call = functions.finish(
             stream_key=self._keys.stream,
             result_key=self._keys.result(delivery.job.id),

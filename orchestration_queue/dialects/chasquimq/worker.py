@@ -28,6 +28,7 @@ from orchestration_queue.dialects.chasquimq.outbox import Outbox, event_call
 from orchestration_queue.dialects.chasquimq.reader import Entry, Reader
 from orchestration_queue.dialects.chasquimq.settling import Settler
 from orchestration_queue.errors import OrchestrationQueueError, UsageError
+from orchestration_queue.options import seconds
 from orchestration_queue.server import AsyncConnection, ServerUrl, parse_url
 
 __all__ = ["ChasquiHandler", "ChasquiRouter", "ChasquiWorker"]
@@ -152,7 +153,7 @@ class ChasquiWorker:
             keys,
             options.group,
             self.id,
-            options.lease.total_seconds(),
+            seconds(options.lease),
             lambda lost: loop.call_soon_threadsafe(self._lose, lost),
         )
         stack.push_async_callback(asyncio.to_thread, self._leases.close)
@@ -257,7 +258,7 @@ class ChasquiWorker:
     async def _finish(self) -> None:
         """Let the running jobs end, within the time that they have; give up the rest."""
         if self._running:
-            await asyncio.wait(self._running, timeout=self._options.shutdown_timeout.total_seconds())
+            await asyncio.wait(self._running, timeout=seconds(self._options.shutdown_timeout))
         for task in list(self._running):
             task.cancel()
         if self._running:

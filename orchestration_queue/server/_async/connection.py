@@ -7,6 +7,7 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Self, TypeVar
 
+from orchestration_queue.options.durations import Duration, checked_duration
 from orchestration_queue.protocol.call import Call, Operation, Reply
 from orchestration_queue.protocol.library import LIBRARIES, Library
 from orchestration_queue.protocol.operations.conversation import Conversation
@@ -50,14 +51,14 @@ class AsyncConnection:
         self,
         url: ServerUrl,
         *,
-        connect_timeout: timedelta = _CONNECT_TIMEOUT,
+        connect_timeout: Duration = _CONNECT_TIMEOUT,
         libraries: Sequence[Library] = LIBRARIES,
     ) -> None:
         self.url = url
-        self._connect_timeout = connect_timeout
+        self._connect_timeout = checked_duration(connect_timeout, "connect_timeout")
         self._libraries = tuple(libraries)
         serves = AsyncCluster if url.mode == "cluster" else AsyncNode
-        self._server: AsyncCluster | AsyncNode = serves(url, self._libraries, connect_timeout)
+        self._server: AsyncCluster | AsyncNode = serves(url, self._libraries, self._connect_timeout)
         self.is_closed = False
 
     @classmethod
@@ -65,7 +66,7 @@ class AsyncConnection:
         cls,
         url: str | ServerUrl | None = None,
         *,
-        connect_timeout: timedelta = _CONNECT_TIMEOUT,
+        connect_timeout: Duration = _CONNECT_TIMEOUT,
         libraries: Sequence[Library] = LIBRARIES,
     ) -> Self:
         """Connect, and make sure that the server holds our function libraries.

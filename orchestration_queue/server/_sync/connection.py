@@ -8,6 +8,7 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Self, TypeVar
 
+from orchestration_queue.options.durations import Duration, checked_duration
 from orchestration_queue.protocol.call import Call, Operation, Reply
 from orchestration_queue.protocol.library import LIBRARIES, Library
 from orchestration_queue.protocol.operations.conversation import Conversation
@@ -51,14 +52,14 @@ class Connection:
         self,
         url: ServerUrl,
         *,
-        connect_timeout: timedelta = _CONNECT_TIMEOUT,
+        connect_timeout: Duration = _CONNECT_TIMEOUT,
         libraries: Sequence[Library] = LIBRARIES,
     ) -> None:
         self.url = url
-        self._connect_timeout = connect_timeout
+        self._connect_timeout = checked_duration(connect_timeout, "connect_timeout")
         self._libraries = tuple(libraries)
         serves = Cluster if url.mode == "cluster" else Node
-        self._server: Cluster | Node = serves(url, self._libraries, connect_timeout)
+        self._server: Cluster | Node = serves(url, self._libraries, self._connect_timeout)
         self.is_closed = False
 
     @classmethod
@@ -66,7 +67,7 @@ class Connection:
         cls,
         url: str | ServerUrl | None = None,
         *,
-        connect_timeout: timedelta = _CONNECT_TIMEOUT,
+        connect_timeout: Duration = _CONNECT_TIMEOUT,
         libraries: Sequence[Library] = LIBRARIES,
     ) -> Self:
         """Connect, and make sure that the server holds our function libraries.

@@ -14,6 +14,7 @@ from redis.exceptions import BusyLoadingError
 from redis.exceptions import ConnectionError as NoConnectionError
 
 from orchestration_queue.errors import TransportError
+from orchestration_queue.options import as_timedelta
 from orchestration_queue.protocol.call import Call, Reply
 from orchestration_queue.protocol.library import Library
 from orchestration_queue.server._sync.library import ensure_libraries
@@ -64,7 +65,7 @@ class Node:
         self._libraries = libraries
         self._connect_timeout = connect_timeout
         self._in_cluster = in_cluster
-        self._embedded = EmbeddedServer(url.path, url.grace) if url.kind == "embedded" else None
+        self._embedded = EmbeddedServer(url.path, as_timedelta(url.grace)) if url.kind == "embedded" else None
         self._closed = False
         self._watch = SentinelWatch(url) if url.mode == "sentinel" else None
         self._inherited: list[object] = []

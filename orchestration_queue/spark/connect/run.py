@@ -19,6 +19,7 @@ from orchestration_queue.errors import (
     TransportError,
     UnrecoverableError,
 )
+from orchestration_queue.options import as_timedelta
 from orchestration_queue.spark.connect.control import fence, reason
 from orchestration_queue.spark.connect.output import printed_to
 from orchestration_queue.spark.connect.progress import QueryProgress
@@ -179,7 +180,7 @@ def _run(
         watch = SessionWatchdog(
             should_stop=lambda: job is not None and job.should_stop,
             server_is_alive=lease.is_alive,
-            timeout=options.timeout,
+            timeout=as_timedelta(options.timeout),
             cut=connection.cut,
         )
         try:

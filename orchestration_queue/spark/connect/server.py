@@ -28,6 +28,7 @@ from orchestration_queue.errors import (
     SparkTimeoutError,
     UsageError,
 )
+from orchestration_queue.options.durations import Duration, checked_duration
 from orchestration_queue.server.embedded.client import SupervisorClient, is_private, supervisor_log
 from orchestration_queue.spark.connect import address
 from orchestration_queue.spark.connect.server_state import (
@@ -93,8 +94,8 @@ class ConnectServer:
         url: str | None = None,
         max_jobs: int | None = 1_000,
         max_memory_gib: float | None = None,
-        linger: timedelta = timedelta(seconds=30),
-        start_timeout: timedelta = timedelta(minutes=2),
+        linger: Duration = timedelta(seconds=30),
+        start_timeout: Duration = timedelta(minutes=2),
     ) -> None:
         for name, limit in (("max_jobs", max_jobs), ("max_memory_gib", max_memory_gib)):
             if limit is not None and limit <= 0:
@@ -111,8 +112,8 @@ class ConnectServer:
             "max_jobs": max_jobs,
             "max_memory": None if max_memory_gib is None else int(max_memory_gib * (1 << 30)),
         }
-        self._linger = linger
-        self._start_timeout = start_timeout
+        self._linger = checked_duration(linger, "linger")
+        self._start_timeout = checked_duration(start_timeout, "start_timeout")
 
     def start(self) -> None:
         """Start it without waiting, so that it warms up before the first job.

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Literal, ParamSpec, TypeVar
 
 from orchestration_queue.errors import SparkFailedError, TransportError
+from orchestration_queue.options import seconds
 from orchestration_queue.spark.listener import ListenerFollower
 from orchestration_queue.spark.submit.driver_log import DriverLog, carries_tag
 from orchestration_queue.spark.submit.failures import LINES_KEPT, failure_error, stop_error
@@ -100,7 +101,7 @@ class _ClusterRun:
         self.name = name
         self._options, self._progress, self._log = options, progress, log
         self._should_stop = should_stop
-        self._deadline = time.monotonic() + options.timeout.total_seconds() if options.timeout else None
+        self._deadline = time.monotonic() + seconds(options.timeout) if options.timeout else None
         self._lines: deque[str] = deque(maxlen=LINES_KEPT)
 
     def resume(self, earlier: Reservation | None) -> Reservation | None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestration_queue.errors import SparkFailedError
+from orchestration_queue.options import as_timedelta
 from orchestration_queue.spark.environment import spark_environment, spark_home
 from orchestration_queue.spark.failure import describe_exit, is_noise
 from orchestration_queue.spark.listener import ListenerFollower, with_listener
@@ -104,8 +105,8 @@ def run_submit(
             env=environment,
             log=tell,
             should_stop=partial(follower.poll_and_ask, should_stop),
-            timeout=options.timeout,
-            grace=options.grace,
+            timeout=as_timedelta(options.timeout),
+            grace=as_timedelta(options.grace),
         )
         code = json.loads(outcome.reply)["exit_code"] if outcome.reply else outcome.exit_code
         if outcome.stopped or code:

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any, overload
 
 from orchestration_queue.errors import InvalidOptionError, UsageError
+from orchestration_queue.options import Duration
+from orchestration_queue.options.durations import checked_duration
 
 __all__ = ["Address", "Sandboxed", "sandboxed"]
 
@@ -99,7 +101,7 @@ def sandboxed(
     named: Callable[..., Any] | None = None,
     max_jobs: int | None = None,
     max_memory_mb: int | None = None,
-    grace: timedelta = _GRACE,
+    grace: Duration = _GRACE,
 ) -> Sandboxed: ...
 @overload
 def sandboxed(
@@ -109,7 +111,7 @@ def sandboxed(
     named: Callable[..., Any] | None = None,
     max_jobs: int | None = None,
     max_memory_mb: int | None = None,
-    grace: timedelta = _GRACE,
+    grace: Duration = _GRACE,
 ) -> Callable[[Callable[[Any], Any]], Sandboxed]: ...
 def sandboxed(
     handler: Callable[[Any], Any] | None = None,
@@ -118,7 +120,7 @@ def sandboxed(
     named: Callable[..., Any] | None = None,
     max_jobs: int | None = None,
     max_memory_mb: int | None = None,
-    grace: timedelta = _GRACE,
+    grace: Duration = _GRACE,
 ) -> Sandboxed | Callable[[Callable[[Any], Any]], Sandboxed]:
     """Run a handler in a warm process of its own: for work that fills a core, blocks for ever or crashes.
 
@@ -139,8 +141,6 @@ def sandboxed(
     for option, value in {"max_jobs": max_jobs, "max_memory_mb": max_memory_mb}.items():
         if value is not None and value < 1:
             raise InvalidOptionError(f"`{option}` is {value}, and a process runs at least one job; pass 1 or more.")
-    if grace < timedelta(0):
-        raise InvalidOptionError(f"`grace` is {grace.total_seconds():g} s, and time does not go back; pass 0 or more.")
 
     def wrap(function: Callable[[Any], Any]) -> Sandboxed:
         return Sandboxed(
@@ -148,7 +148,7 @@ def sandboxed(
             Address.of(named or function, is_wrapped=named is not None),
             max_jobs,
             None if max_memory_mb is None else max_memory_mb << 20,
-            grace.total_seconds(),
+            checked_duration(grace, "grace").total_seconds(),
         )
 
     return wrap if handler is None else wrap(handler)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from orchestration_queue.dialects.chasquimq._async.client import AsyncChasquiClient
 from orchestration_queue.dialects.chasquimq.checks import build_spec, checked_count
 from orchestration_queue.dialects.chasquimq.entries import ChasquiSchedule, read_schedules
 from orchestration_queue.dialects.chasquimq.repeat import MissedFires, first_fire
+from orchestration_queue.options import Duration
 from orchestration_queue.protocol.call import Call
 from orchestration_queue.protocol.functions import chasquimq as functions
 from orchestration_queue.server.clock import now_ms
@@ -24,7 +25,7 @@ class AsyncChasquiSchedules(AsyncChasquiClient):
         name: str,
         data: Any = None,
         *,
-        every: timedelta | float | None = None,
+        every: Duration | None = None,
         cron: str | None = None,
         tz: str | None = None,
         key: str = "",

@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 from collections import deque
-from datetime import timedelta
 from typing import Self
 
 from orchestration_queue.dialects.chasquimq._sync.client import ChasquiClient
 from orchestration_queue.dialects.chasquimq.checks import checked_count, checked_cursor, duration_ms
 from orchestration_queue.dialects.chasquimq.entries import ChasquiEvent, entry_order, read_events
 from orchestration_queue.errors import StateError
+from orchestration_queue.options import Duration
 from orchestration_queue.protocol.call import Call
 from orchestration_queue.server import ServerUrl
 
@@ -51,7 +51,7 @@ class ChasquiEvents(ChasquiClient):
             self.cursor = newest[0][0].decode() if newest else "0-0"
         return self.cursor
 
-    def read(self, timeout: timedelta | float = 0, limit: int = 100) -> list[ChasquiEvent]:  # noqa: ASYNC109  both faces have it
+    def read(self, timeout: Duration = 0, limit: int = 100) -> list[ChasquiEvent]:  # noqa: ASYNC109  both faces have it
         """Return the next events.
 
         Args:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from orchestration_queue.dialects.chasquimq._sync.client import ChasquiClient
@@ -30,6 +30,7 @@ from orchestration_queue.dialects.chasquimq.jobs import (
 )
 from orchestration_queue.dialects.chasquimq.packing import unpack
 from orchestration_queue.errors import JobFailedError, UsageError
+from orchestration_queue.options import Duration
 from orchestration_queue.protocol.call import Call
 from orchestration_queue.protocol.functions import chasquimq as functions
 from orchestration_queue.server import ServerUrl
@@ -67,10 +68,10 @@ class ChasquiQueue(ChasquiDeadLetters, ChasquiSchedules, ChasquiClient):
         name: str,
         data: Any = None,
         *,
-        delay: timedelta | float | None = None,
+        delay: Duration | None = None,
         delay_until: datetime | None = None,
         attempts: int | None = None,
-        backoff: BackoffSpec | timedelta | float | None = None,
+        backoff: BackoffSpec | Duration | None = None,
         job_id: str | None = None,
     ) -> ChasquiJob:
         """Add a job.
@@ -119,9 +120,9 @@ class ChasquiQueue(ChasquiDeadLetters, ChasquiSchedules, ChasquiClient):
         name: str,
         data: Any = None,
         *,
-        timeout: timedelta | float = 30.0,  # noqa: ASYNC109  both faces have it
+        timeout: Duration = 30.0,  # noqa: ASYNC109  both faces have it
         attempts: int | None = None,
-        backoff: BackoffSpec | timedelta | float | None = None,
+        backoff: BackoffSpec | Duration | None = None,
     ) -> Any:
         """Add a job and wait until it has ended.
 
@@ -147,7 +148,7 @@ class ChasquiQueue(ChasquiDeadLetters, ChasquiSchedules, ChasquiClient):
         job = self.add(name, data, attempts=attempts, backoff=backoff)
         return self.wait(job.id, after=after, timeout=wait_s)
 
-    def wait(self, job_id: str, *, after: str, timeout: timedelta | float | None = None) -> Any:  # noqa: ASYNC109  both faces have it
+    def wait(self, job_id: str, *, after: str, timeout: Duration | None = None) -> Any:  # noqa: ASYNC109  both faces have it
         """Wait until a job has ended.
 
         Args:

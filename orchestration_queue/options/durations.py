@@ -1,0 +1,74 @@
+"""Durations: a timedelta, or a number of seconds, wherever one is passed."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Annotated, Any, overload
+
+from pydantic import Field, GetCoreSchemaHandler
+from pydantic_core import CoreSchema
+
+from orchestration_queue.errors import InvalidOptionError
+
+__all__ = [
+    "MAX_DURATION",
+    "Duration",
+    "DurationField",
+    "NonNegative",
+    "Positive",
+    "as_timedelta",
+    "checked_duration",
+    "milliseconds",
+    "seconds",
+]
+
+Duration = timedelta | float
+"""A timedelta, or a number of seconds. Option values keep it as a timedelta."""
+
+MAX_DURATION = timedelta(days=3650)
+"""The longest delay: the wire packs due time and priority into one score, which leaves room for a few decades."""
+
+
+class _ReadAsTimedelta:
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return handler(timedelta)
+
+
+DurationField = Annotated[Duration, _ReadAsTimedelta()]
+"""The type of an option's field that is a duration."""
+NonNegative = Annotated[DurationField, Field(ge=timedelta(0), le=MAX_DURATION)]
+Positive = Annotated[DurationField, Field(ge=timedelta(milliseconds=1), le=MAX_DURATION)]
+
+
+@overload
+def as_timedelta(duration: Duration) -> timedelta: ...
+@overload
+def as_timedelta(duration: Duration | None) -> timedelta | None: ...
+def as_timedelta(duration: Duration | None) -> timedelta | None:
+    """Return a duration as a timedelta; None stays None."""
+    return timedelta(seconds=duration) if isinstance(duration, int | float) else duration
+
+
+def seconds(duration: Duration) -> float:
+    """Return a duration in seconds."""
+    return as_timedelta(duration).total_seconds()
+
+
+def milliseconds(duration: Duration) -> int:
+    """Return a duration in whole milliseconds, the wire's unit of time."""
+    return as_timedelta(duration) // timedelta(milliseconds=1)
+
+
+def checked_duration(value: Duration, name: str) -> timedelta:
+    """Return a duration, from one or from seconds.
+
+    Raises:
+        InvalidOptionError: It is negative, endless, or not a duration.
+    """
+    try:
+        found = value if isinstance(value, timedelta) else None if isinstance(value, bool) else timedelta(seconds=value)
+    except (TypeError, ValueError, OverflowError):
+        found = None
+    if found is None or found < timedelta(0):
+        raise InvalidOptionError(f"`{name}` must be a timedelta or seconds >= 0, got {value!r}; pass `{name}=5`.")
+    return found
