@@ -16,6 +16,7 @@ VOICED := \
   lua/glidemq lua/lib lua/orchestration_queue_1 \
   orchestration_queue/cli \
   orchestration_queue/doctor \
+  orchestration_queue/http \
   orchestration_queue/spark \
   tools
 

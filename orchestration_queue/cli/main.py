@@ -24,6 +24,7 @@ from orchestration_queue.cli import (
     monitor,
     queue,
     scheduler,
+    serve,
     server,
     spark,
     usage,
@@ -128,6 +129,8 @@ app.command("top")(monitor.top)
 app.command("usage")(usage.usage)
 app.command("bench")(bench.bench)
 app.command("doctor")(doctor.doctor)
+app.command("serve")(serve.serve)
+app.command("token")(serve.token)
 
 
 def main() -> None:

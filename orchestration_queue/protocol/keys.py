@@ -267,6 +267,8 @@ PERMANENT_KEYS = {
     "flow:*": "a flow's plan and state, until it is removed",
     "group:*": "state of an ordering group",
     "groupq:*": "parked jobs of an ordering group",
+    "jobs": "with `flow:ID` for the queue: jobs of a flow submitted over HTTP, until it is removed over HTTP",
+    "roots": "likewise its roots",
 }
 """Keys that stay until somebody removes them, after the queue's own part, with ``*`` for ids; and what they hold."""
 

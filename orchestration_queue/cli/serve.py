@@ -1,0 +1,84 @@
+"""`oq serve`: the queues over HTTP."""
+
+from __future__ import annotations
+
+import ipaddress
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from orchestration_queue.cli.common import JsonFlag, Prefix, Url, show_json
+from orchestration_queue.cli.text import print_line
+from orchestration_queue.errors import UsageError
+from orchestration_queue.protocol.keys import DEFAULT_PREFIX
+
+__all__ = ["serve", "token"]
+
+_DRAIN_S = 10
+
+
+def serve(
+    url: Url = None,
+    prefix: Prefix = DEFAULT_PREFIX,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port; 0 takes a free one.", min=0, max=65535)] = 8080,
+    queues: Annotated[str | None, typer.Option(help="The only queues to serve, separated by commas.")] = None,
+    compression: Annotated[str, typer.Option(help="How jobs' data are written: none or gzip.")] = "none",
+    tokens: Annotated[Path | None, typer.Option(help="File of tokens, as `oq token` prints them.")] = None,
+    trusted_header: Annotated[
+        str | None, typer.Option(help="Header in which a reverse proxy names the user it has authenticated.")
+    ] = None,
+    without_tokens: Annotated[
+        bool, typer.Option("--without-tokens", help="Let everyone who reaches the port do everything.")
+    ] = False,
+) -> None:
+    """Serve the queues over HTTP, with the routes of glide-mq's proxy and a console for the browser."""
+    try:
+        import uvicorn
+
+        from orchestration_queue.http.access import Access, read_tokens
+        from orchestration_queue.http.app import create_app
+    except ImportError as error:
+        raise UsageError(f"`oq serve` needs {error.name}; install orchestration-queue[http].") from None
+    known = None if tokens is None else read_tokens(tokens)
+    is_guarded = known is not None or trusted_header is not None
+    if not (is_guarded or without_tokens or _is_loopback(host)):
+        raise UsageError(
+            f"Everyone who reaches {host}:{port} could add and remove jobs; pass `--tokens FILE`, `--trusted-header`, "
+            "or `--without-tokens` if another system authenticates."
+        )
+    access = Access(known if is_guarded else None, trusted_header=trusted_header)
+    names = None if queues is None else [name for part in queues.split(",") if (name := part.strip())]
+    app = create_app(url, prefix=prefix, queues=names, compression=compression, access=access)
+    uvicorn.run(
+        app, host=host, port=port, log_level="info", access_log=False, server_header=False,
+        timeout_graceful_shutdown=_DRAIN_S,
+    )  # fmt: skip
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def token(
+    name: Annotated[str, typer.Argument(help="Whose token it is, for the audit log.")],
+    scope: Annotated[list[str], typer.Option(help="What it may do: read, add, act or admin; several times.")],
+    queue: Annotated[list[str] | None, typer.Option(help="Pattern of queues it holds for; several times.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Make a token for `oq serve`: its text for the client, and its entry for the file of tokens."""
+    from orchestration_queue.http.access import Token, new_token
+
+    text = new_token()
+    made = Token.of(name, text, scope, queue or ["*"])
+    entry = {"name": made.name, "sha256": made.digest, "scopes": sorted(made.scopes), "queues": list(made.queues)}
+    if as_json:
+        show_json({"token": text, "entry": entry})
+        return
+    print_line(f"Token, shown once: {text}")
+    print_line("Entry of the token file:")
+    show_json(entry)

@@ -1,0 +1,175 @@
+"""Who may do what: bearer tokens with scopes and queue patterns, of which only digests are kept."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from orchestration_queue.errors import UsageError
+from orchestration_queue.http.routes import Scope
+
+__all__ = ["Access", "DeniedError", "Token", "new_token", "read_tokens"]
+
+_GRANTED = {
+    Scope.READ: {Scope.READ, Scope.ACT, Scope.ADMIN},
+    Scope.ADD: {Scope.ADD, Scope.ACT, Scope.ADMIN},
+    Scope.ACT: {Scope.ACT, Scope.ADMIN},
+    Scope.ADMIN: {Scope.ADMIN},
+}
+"""By what a route needs, the scopes that grant it."""
+
+
+class DeniedError(Exception):
+    """A request that its token does not allow.
+
+    Attributes:
+        status: 401 without a known token, 403 when it allows too little.
+        text: What the client gets.
+    """
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status, self.text = status, text
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """What is kept of a token.
+
+    Attributes:
+        name: Whose it is, for the audit log.
+        digest: The SHA-256 of its text, as hex. Tokens are random and long, so that no slow hash is needed.
+        scopes: What it may do.
+        queues: Patterns of the queues for which it holds, such as ``billing-*``.
+    """
+
+    name: str
+    digest: str
+    scopes: frozenset[Scope]
+    queues: tuple[str, ...] = ("*",)
+
+    @classmethod
+    def of(cls, name: str, text: str, scopes: Iterable[str], queues: Sequence[str] = ("*",)) -> Token:
+        """Return what to keep of a token's text.
+
+        Raises:
+            UsageError: A scope does not exist, or no queue is given.
+        """
+        return cls(name, _digest(text), _scopes(scopes), _patterns(queues))
+
+    def allows(self, scope: Scope, queues: Sequence[str]) -> bool:
+        """Whether it may do something to all these queues; without a queue it needs the pattern ``*``."""
+        if not self.scopes & _GRANTED[scope]:
+            return False
+        if not queues:
+            return "*" in self.queues
+        return all(any(fnmatchcase(queue, pattern) for pattern in self.queues) for queue in queues)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _scopes(given: Iterable[str]) -> frozenset[Scope]:
+    known = [scope for scope in Scope if scope is not Scope.OPEN]
+    scopes = list(given)
+    for scope in scopes:
+        if scope not in known:
+            raise UsageError(f"A token's scope must be one of {', '.join(known)}; got {scope!r}.")
+    if not scopes:
+        raise UsageError(f"A token needs a scope to be of use; pass one of {', '.join(known)}.")
+    return frozenset(map(Scope, scopes))
+
+
+def _patterns(given: Sequence[str]) -> tuple[str, ...]:
+    patterns = tuple(given)
+    if not patterns or not all(isinstance(pattern, str) and pattern for pattern in patterns):
+        raise UsageError(f"A token's `queues` must be patterns such as 'billing-*', got {given!r}; pass '*' for all.")
+    return patterns
+
+
+def new_token() -> str:
+    """Return the text of a new token."""
+    return f"oq_{secrets.token_urlsafe(32)}"
+
+
+def read_tokens(path: Path) -> list[Token]:
+    """Read a file of tokens: a JSON array of objects with ``name``, ``sha256``, ``scopes`` and ``queues``.
+
+    Raises:
+        UsageError: The file cannot be read, or an entry lacks something.
+    """
+    try:
+        entries = json.loads(path.read_text(encoding="utf-8"))
+        return [
+            Token(
+                str(entry["name"]),
+                str(entry["sha256"]),
+                _scopes(entry["scopes"]),
+                _patterns(entry.get("queues", ["*"])),
+            )
+            for entry in entries
+        ]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        if isinstance(error, UsageError):
+            raise
+        raise UsageError(
+            f"The token file {str(path)!r} cannot be read ({error}); make its entries with `oq token`."
+        ) from None
+
+
+class Access:
+    """The tokens of one app.
+
+    Args:
+        tokens: Those that are known; None lets everyone do everything, for an app behind another authentication.
+        trusted_header: The header in which a reverse proxy names the user it has authenticated; such a user may do
+            everything. The proxy must remove it from what clients send.
+    """
+
+    def __init__(self, tokens: Sequence[Token] | None = None, *, trusted_header: str | None = None) -> None:
+        self._tokens = None if tokens is None else tuple(tokens)
+        self._trusted_header = None if trusted_header is None else trusted_header.lower()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether no token is needed."""
+        return self._tokens is None and self._trusted_header is None
+
+    def check(self, scope: Scope, headers: Mapping[str, str], queues: Sequence[str]) -> str:
+        """Return who asks.
+
+        Args:
+            scope: What is asked for.
+            headers: Header values by lower-case name.
+            queues: The queues it concerns; none for all of them.
+
+        Raises:
+            DeniedError: No token, an unknown one, or one that does not allow it.
+        """
+        if self.is_open:
+            return ""
+        if self._trusted_header is not None and (user := headers.get(self._trusted_header)):
+            return user
+        kind, _, text = headers.get("authorization", "").partition(" ")
+        token = self.find(text.strip()) if kind.lower() == "bearer" else None
+        if token is None:
+            raise DeniedError(401, "A bearer token is required")
+        if not token.allows(scope, queues):
+            raise DeniedError(403, f"Token '{token.name}' does not allow '{scope}' here")
+        return token.name
+
+    def find(self, text: str) -> Token | None:
+        """Return the token of this text; None when it is unknown."""
+        digest = _digest(text)
+        found = None
+        for token in self._tokens or ():
+            if hmac.compare_digest(token.digest.lower(), digest):
+                found = token
+        return found

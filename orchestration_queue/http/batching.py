@@ -1,0 +1,80 @@
+"""Jobs that concurrent requests add to one queue travel together: one exchange at a time, with all that wait for it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from orchestration_queue.client._async.channel import AsyncChannel
+from orchestration_queue.errors import OrchestrationQueueError, ServerError
+from orchestration_queue.protocol.keys import QueueKeys
+from orchestration_queue.protocol.operations import additions
+from orchestration_queue.protocol.operations.additions import Added, Addition, Outcome
+from orchestration_queue.protocol.operations.worker_signals import wake_workers
+from orchestration_queue.server.clock import now_ms
+
+__all__ = ["AddBatcher", "add_each"]
+
+
+async def add_each(channel: AsyncChannel, keys: QueueKeys, jobs: Sequence[Addition]) -> list[Outcome]:
+    """Add many jobs, about 1,000 to an exchange; one that is refused hides none of the others."""
+    outcomes: list[Outcome] = []
+    for portion in additions.portions(jobs):
+        outcomes += await _add_portion(channel, keys, portion)
+    return outcomes
+
+
+async def _add_portion(channel: AsyncChannel, keys: QueueKeys, jobs: Sequence[Addition]) -> list[Outcome]:
+    at_ms = now_ms()
+    wake = [wake_workers(keys)] if any(job.is_unannounced for job in jobs) else []
+    if len(jobs) > 1 and all(job.is_plain for job in jobs):
+        many = additions.add_many(keys, jobs, at_ms)
+        reply, *_ = await channel.pipeline([many.call, *wake])
+        return [reply] * len(jobs) if isinstance(reply, ServerError) else many.read(reply)
+    calls = [additions.add(keys, job, at_ms).call for job in jobs]
+    replies = await channel.pipeline([*calls, *wake])
+    return additions.read_each(keys, jobs, replies[: len(jobs)])
+
+
+class AddBatcher:
+    """Adds the jobs of one queue.
+
+    Args:
+        channel: The connection.
+        keys: The queue.
+    """
+
+    def __init__(self, channel: AsyncChannel, keys: QueueKeys) -> None:
+        self._channel, self._keys = channel, keys
+        self._waiting: list[tuple[Addition, asyncio.Future[Added]]] = []
+        self._task: asyncio.Task[None] | None = None
+
+    async def add(self, job: Addition) -> Added:
+        """Add one job.
+
+        Raises:
+            InvalidOptionError: The server refused its options.
+            ServerError: The server refused it.
+            TransportError: The server could not be reached.
+        """
+        future: asyncio.Future[Added] = asyncio.get_running_loop().create_future()
+        self._waiting.append((job, future))
+        if self._task is None:
+            self._task = asyncio.create_task(self._send_all())
+        return await future
+
+    async def _send_all(self) -> None:
+        while self._waiting:
+            batch, self._waiting = self._waiting, []
+            try:
+                outcomes = await add_each(self._channel, self._keys, [job for job, _ in batch])
+            except OrchestrationQueueError as error:
+                outcomes = [error] * len(batch)  # type: ignore[list-item]  # every error is passed on below
+            for (_, future), outcome in zip(batch, outcomes, strict=True):
+                if future.done():
+                    continue  # its request was cancelled; the job is added all the same
+                if isinstance(outcome, Added):
+                    future.set_result(outcome)
+                else:
+                    future.set_exception(outcome)
+        self._task = None

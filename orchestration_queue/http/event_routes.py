@@ -1,0 +1,140 @@
+"""Server-sent events of a job's output, a job and a queue: routes R14-R16 of glide-mq's proxy."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+from orchestration_queue.errors import OrchestrationQueueError
+from orchestration_queue.http.messages import HttpError, Request, Stream, dump
+from orchestration_queue.http.shapes import event_shape
+from orchestration_queue.protocol.events import Event
+from orchestration_queue.protocol.keys import QueueKeys
+from orchestration_queue.protocol.operations import event_log, job_output, job_records
+from orchestration_queue.protocol.operations.job_output import is_position
+
+__all__ = ["CONNECTED", "KEEPALIVE", "job_events", "job_stream", "message", "queue_events"]
+
+CONNECTED = b": connected\n\n"
+KEEPALIVE = b": keepalive\n\n"
+_BLOCK_MS = 5000
+_OUTPUT_POLL_S = 0.5
+_PAGE = 100
+_COUNTS = frozenset({"drained", "cleaned", "retried", "paused", "resumed"})
+"""Events whose job id holds something else."""
+
+
+def message(data: Mapping[str, Any], *, id: str, event: str | None = None) -> bytes:  # noqa: A002  SSE's word
+    """Return one server-sent event."""
+    name = b"" if event is None else b"event: " + _line(event) + b"\n"
+    return b"id: " + _line(id) + b"\n" + name + b"data: " + dump(data) + b"\n\n"
+
+
+def _line(text: str) -> bytes:
+    """Return text that cannot end its line."""
+    return text.replace("\r", " ").replace("\n", " ").encode("utf-8", "replace")
+
+
+def _cursor(request: Request, default: str) -> str:
+    return request.headers.get("last-event-id") or request.query.get("lastId") or default
+
+
+async def job_stream(request: Request) -> Stream:
+    """Stream what a job's handler gives out, until the job has finished."""
+    keys = request.service.keys(request.params["name"])
+    return Stream(_output(request, keys, request.params["id"], _cursor(request, job_output.FIRST_ENTRY)))
+
+
+async def _output(request: Request, keys: QueueKeys, job_id: str, after: str) -> AsyncIterator[bytes]:
+    if not is_position(after):
+        return
+    connection = await request.service.channel.connection()
+    while True:
+        # The job first: the entries of a job that has finished are all there will be.
+        record = await connection.run(job_records.job(keys, job_id, ("state",)), repeatable=True)
+        while entries := await connection.run(job_output.read(keys, job_id, after, _PAGE), repeatable=True):
+            for entry in entries:
+                yield message(entry.fields, id=entry.id)
+            after = entries[-1].id
+        if record is None or record.is_finished:
+            return
+        await asyncio.sleep(_OUTPUT_POLL_S)
+
+
+async def job_events(request: Request) -> Stream:
+    """Stream what happens to a job, until it has finished."""
+    queue = request.service.queue(request.params["name"])
+    if await queue.find(request.params["id"]) is None:
+        raise HttpError(404, "Job not found")
+    after = await _start(request, queue.keys)
+    return Stream(_of_job(request, queue.keys, request.params["id"], after))
+
+
+async def queue_events(request: Request) -> Stream:
+    """Stream what happens in a queue."""
+    keys = request.service.keys(request.params["name"])
+    return Stream(_of_queue(request, keys, await _start(request, keys)))
+
+
+async def _start(request: Request, keys: QueueKeys) -> str:
+    """Return where to read on; ``$`` becomes the newest event's id, so that no later one is missed."""
+    cursor = _cursor(request, "$")
+    if cursor != "$":
+        return cursor
+    return await request.service.channel.look(event_log.last_event_id(keys))
+
+
+async def _read(request: Request, keys: QueueKeys, after: str) -> list[Event]:
+    waits = await request.service.waits()
+    found = await waits.run(event_log.events_since({keys: after}, _BLOCK_MS, _PAGE), repeatable=True)
+    return found.get(keys, [])
+
+
+async def _of_queue(request: Request, keys: QueueKeys, after: str) -> AsyncIterator[bytes]:
+    yield CONNECTED
+    if not is_position(after):
+        return
+    while True:
+        events = await _read(request, keys, after)
+        for event in events:
+            yield message(event_shape(event), id=event.id, event=event.type)
+        after = events[-1].id if events else after
+        if not events:
+            yield KEEPALIVE
+
+
+async def _of_job(request: Request, keys: QueueKeys, job_id: str, after: str) -> AsyncIterator[bytes]:
+    yield CONNECTED
+    if not is_position(after):
+        return
+    loop = asyncio.get_running_loop()
+    looked = loop.time()
+    while True:
+        events = await _read(request, keys, after)
+        for event in events:
+            if event.job_id == job_id and event.type not in _COUNTS:
+                yield message(event_shape(event), id=event.id, event=event.type)
+                if event.type in ("completed", "failed"):
+                    return
+        after = events[-1].id if events else after
+        # On a busy queue no read is ever idle; what the stream has dropped must end this one all the same.
+        if len(events) < _PAGE and loop.time() - looked >= _BLOCK_MS / 1000 - 0.1:
+            looked = loop.time()
+            record = await request.service.channel.look(job_records.job(keys, job_id, ("state",)))
+            if record is None or record.is_finished:
+                async for last in _rest(request, keys, job_id, after):
+                    yield last
+                return
+            yield KEEPALIVE
+
+
+async def _rest(request: Request, keys: QueueKeys, job_id: str, after: str) -> AsyncIterator[bytes]:
+    """Yield the job's events that came between the last read and its state."""
+    try:
+        found = await request.service.channel.run(event_log.events_since({keys: after}, 1, _PAGE))
+    except OrchestrationQueueError:
+        return
+    for event in found.get(keys, []):
+        if event.job_id == job_id and event.type not in _COUNTS:
+            yield message(event_shape(event), id=event.id, event=event.type)

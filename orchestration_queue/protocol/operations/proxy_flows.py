@@ -1,0 +1,80 @@
+"""The records that glide-mq's HTTP proxy keeps of the flows it submitted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from orchestration_queue.protocol.call import Call, Operation, Reply, optional_text, texts
+from orchestration_queue.protocol.keys import QueueKeys
+from orchestration_queue.protocol.operations.conversation import Conversation, all_good
+
+__all__ = ["ProxyFlow", "read_proxy_flow", "remove_proxy_flow", "write_proxy_flow"]
+
+
+@dataclass(frozen=True, slots=True)
+class ProxyFlow:
+    """What the proxy remembers of a flow.
+
+    Attributes:
+        id: The flow's id.
+        kind: ``tree`` or ``dag``.
+        created_ms: When it was submitted, epoch ms.
+        jobs: Its jobs.
+        roots: Those at which it ends (a tree), or begins (a graph).
+    """
+
+    id: str
+    kind: str
+    created_ms: int
+    jobs: tuple[tuple[QueueKeys, str], ...]
+    roots: tuple[tuple[QueueKeys, str], ...]
+
+
+def _keys(prefix: str, flow_id: str) -> tuple[str, str, str]:
+    base = f"{prefix}:{{flow:{flow_id}}}"
+    return f"{base}:meta", f"{base}:jobs", f"{base}:roots"
+
+
+def write_proxy_flow(prefix: str, flow: ProxyFlow) -> list[Call]:
+    """Remember a flow, and name it in its jobs. To be sent as one transaction where one server holds all keys."""
+    meta, jobs, roots = _keys(prefix, flow.id)
+    calls = [
+        Call("UNLINK", (jobs, roots)),
+        Call("HSET", (meta,), ("createdAt", flow.created_ms, "kind", flow.kind)),
+    ]
+    for key, members in ((jobs, flow.jobs), (roots, flow.roots)):
+        if members:
+            calls.append(Call("SADD", (key,), tuple(f"{keys.queue}:{job_id}" for keys, job_id in members)))
+    return calls + [Call("HSET", (keys.job(job_id),), ("flowId", flow.id)) for keys, job_id in flow.jobs]
+
+
+def read_proxy_flow(prefix: str, flow_id: str) -> Conversation[ProxyFlow | None]:
+    """Read what is remembered of a flow; None when nothing is."""
+    meta, jobs, roots = _keys(prefix, flow_id)
+    calls = [Call("HMGET", (meta,), ("createdAt", "kind")), Call("SMEMBERS", (jobs,)), Call("SMEMBERS", (roots,))]
+    described, job_members, root_members = all_good((yield calls))
+    created, kind = map(optional_text, described)
+    if created is None:
+        return None
+    return ProxyFlow(
+        flow_id,
+        kind or "tree",
+        int(created) if created.isdecimal() else 0,
+        tuple(_refs(prefix, texts(job_members))),
+        tuple(_refs(prefix, texts(root_members))),
+    )
+
+
+def _refs(prefix: str, members: Sequence[str]) -> list[tuple[QueueKeys, str]]:
+    pairs = (member.partition(":") for member in sorted(members))
+    return [(QueueKeys(queue, prefix), job_id) for queue, _, job_id in pairs]
+
+
+def remove_proxy_flow(prefix: str, flow_id: str) -> Operation[bool]:
+    """Forget a flow; its jobs stay."""
+
+    def read(reply: Reply) -> bool:
+        return bool(reply)
+
+    return Operation(Call("UNLINK", _keys(prefix, flow_id)), read)

@@ -1,0 +1,91 @@
+"""Who may do what: every route, by every scope, for queues that the token names and those that it does not."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import pytest
+import redis
+
+from orchestration_queue.errors import UsageError
+from orchestration_queue.http import create_app
+from orchestration_queue.http.access import Access, Token, read_tokens
+from orchestration_queue.http.routes import PROXY_ROUTES, Route, Scope
+from tests.http.conftest import called
+
+ALLOWED = {
+    Scope.READ: {"read", "act", "admin"},
+    Scope.ADD: {"add", "act", "admin"},
+    Scope.ACT: {"act", "admin"},
+    Scope.ADMIN: {"admin"},
+    Scope.OPEN: {"read", "add", "act", "admin"},
+}
+SCOPES = ("read", "add", "act", "admin")
+
+
+@pytest.fixture
+async def guarded(server_url: str, raw: redis.Redis) -> AsyncIterator[httpx.AsyncClient]:
+    tokens = [Token.of(f"{scope}-mine", f"{scope}-mine", [scope], ["mine-*"]) for scope in SCOPES]
+    tokens += [Token.of(f"{scope}-all", f"{scope}-all", [scope]) for scope in SCOPES]
+    async with called(create_app(server_url, access=Access(tokens))) as client:
+        yield client
+
+
+def path_of(route: Route, queue: str) -> str:
+    parts = [queue if part == ":name" else "x" if part.startswith(":") else part for part in route.path.split("/")]
+    # A stream would go on; without its subscription or its job it ends.
+    return "/".join(parts)
+
+
+async def status(client: httpx.AsyncClient, route: Route, queue: str, token: str) -> int:
+    if route.path == "/queues/:name/events":
+        queue = queue + ":"  # refused behind the check, so that no stream begins
+    response = await client.request(
+        route.method, path_of(route, queue), headers={"authorization": f"Bearer {token}"} if token else {}
+    )
+    return response.status_code
+
+
+@pytest.mark.parametrize("route", PROXY_ROUTES, ids=lambda route: f"{route.method} {route.path}")
+async def test_matrix(guarded: httpx.AsyncClient, route: Route) -> None:
+    if route.scope is Scope.OPEN:
+        assert await status(guarded, route, "mine-1", "") == 200
+        return
+    assert await status(guarded, route, "mine-1", "") == 401
+    assert await status(guarded, route, "mine-1", "unknown") == 401
+    for scope in SCOPES:
+        is_allowed = scope in ALLOWED[route.scope]
+        assert (await status(guarded, route, "mine-1", f"{scope}-all") != 403) is is_allowed, scope
+        is_mine = is_allowed and route.names_queue
+        assert (await status(guarded, route, "mine-1", f"{scope}-mine") != 403) is is_mine, scope
+        if route.names_queue:
+            assert await status(guarded, route, "other", f"{scope}-mine") == 403, scope
+
+
+async def test_flows_need_the_queues_in_their_body(guarded: httpx.AsyncClient) -> None:
+    flow = {"name": "a", "queueName": "mine-1", "data": 1}
+    token = {"authorization": "Bearer add-mine"}
+    assert (await guarded.post("/flows", json={"flow": flow}, headers=token)).status_code == 201
+    wider = flow | {"children": [{"name": "b", "queueName": "other", "data": 1}]}
+    assert (await guarded.post("/flows", json={"flow": wider}, headers=token)).status_code == 403
+
+
+async def test_a_trusted_header_names_the_user(server_url: str, raw: redis.Redis) -> None:
+    async with called(create_app(server_url, access=Access(trusted_header="X-User"))) as client:
+        assert (await client.get("/queues/q/counts")).status_code == 401
+        assert (await client.get("/queues/q/counts", headers={"x-user": "ann"})).status_code == 200
+
+
+def test_token_files_keep_digests_and_refuse_mistakes(tmp_path: Path) -> None:
+    made = Token.of("ci", "secret", ["add"], ["ci-*"])
+    path = tmp_path / "tokens.json"
+    path.write_text(f'[{{"name": "ci", "sha256": "{made.digest}", "scopes": ["add"], "queues": ["ci-*"]}}]')
+    assert read_tokens(path) == [made]
+    for text in ("[", "[5]", '[{"name": "a"}]', '[{"name": "a", "sha256": "b", "scopes": ["root"]}]'):
+        path.write_text(text)
+        with pytest.raises(UsageError):
+            read_tokens(path)
+    with pytest.raises(UsageError, match="scope"):
+        Token.of("a", "b", [])
