@@ -52,6 +52,8 @@ TOKENS: Mapping[str, str] = {
     "AsyncExitStack": "ExitStack",
     "aiter": "iter",
     "anext": "next",
+    "enter_async_context": "enter_context",
+    "push_async_callback": "callback",
 }
 """Names that change, besides those that unasync knows (`__aenter__`, `AsyncIterator` and their like)."""
 

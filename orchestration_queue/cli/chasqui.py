@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import asdict
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from orchestration_queue.cli.common import (
     JsonFlag,
+    Prefix,
     QueueName,
     Url,
     Yes,
@@ -25,6 +27,7 @@ from orchestration_queue.cli.targets import named_object
 from orchestration_queue.cli.text import print_line
 from orchestration_queue.cli.verbs import counted
 from orchestration_queue.errors import UsageError
+from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 
 if TYPE_CHECKING:
     from orchestration_queue.dialects.chasquimq import ChasquiQueue, ChasquiSchedule
@@ -37,6 +40,14 @@ scheduler = typer.Typer(help="Repeatable jobs.", no_args_is_help=True)
 job = typer.Typer(help="Jobs.", no_args_is_help=True)
 for noun, name in ((dead, "dead"), (scheduler, "scheduler"), (job, "job")):
     app.add_typer(noun, name=name)
+
+
+class Direction(StrEnum):
+    """Which wire a queue is moved to."""
+
+    OWN = "own"
+    CHASQUIMQ = "chasquimq"
+
 
 Limit = Annotated[int, typer.Option(help="At most this many.", min=1)]
 
@@ -97,6 +108,38 @@ def events(
                 )
             if number == limit:
                 return
+
+
+@app.command("move")
+def move(
+    queue: QueueName,
+    direction: Annotated[Direction, typer.Option("--to", help="Which wire the queue is moved to.")],
+    own_queue: Annotated[str | None, typer.Option("--queue", help="Our queue's name; default the same.")] = None,
+    own_url: Annotated[str | None, typer.Option("--queue-url", help="Our queue's server; default the same.")] = None,
+    yes: Yes = False,
+    url: Url = None,
+    prefix: Prefix = DEFAULT_PREFIX,
+    as_json: JsonFlag = False,
+) -> None:
+    """Move a queue's waiting jobs and schedules to our own wire, or from it to ChasquiMQ's."""
+    from orchestration_queue.dialects.chasquimq import ChasquiMove
+
+    ours = own_queue or queue
+    names = f"ChasquiMQ queue {queue}", f"our queue {ours}"
+    source, target = names if direction is Direction.OWN else reversed(names)
+    ask(yes, f"Move {source} to {target}?")
+    with ChasquiMove(queue, ours, url=url, our_url=own_url, prefix=prefix) as mover:
+        moved = mover.to_ours() if direction is Direction.OWN else mover.to_theirs()
+    sentence = (
+        f"Moved {counted(moved.jobs, 'ready job')}, {counted(moved.delayed, 'delayed job')} and "
+        f"{counted(moved.schedules, 'schedule')}; left {moved.left.total():,}."
+    )
+    tell(as_json, sentence, jobs=moved.jobs, delayed=moved.delayed, schedules=moved.schedules, left=dict(moved.left))
+    if not as_json:
+        for reason, number in moved.left.most_common():
+            print_line(f"  {number:,} left: {reason}")
+    if moved.left:
+        raise typer.Exit(1)
 
 
 @app.command("worker")

@@ -99,3 +99,13 @@ def test_mistakes_end_in_one_sentence(oq: Oq) -> None:
         result = oq(*words)
         assert result.exit_code == 2, words
         assert "Traceback" not in result.output
+
+
+def test_a_queue_moves_to_our_wire_and_back(oq: Oq) -> None:
+    oq("job add", "greet", "--data", "[1]")
+    oq("job add", "later", "--delay", "3600")
+    moved = oq("move", "--to", "own", "--yes")
+    assert (moved.exit_code, moved.stdout.strip()) == (0, "Moved 1 ready job, 1 delayed job and 0 schedules; left 0.")
+    assert oq.json("inspect")["ready"] == 0
+    assert oq.json("move", "--to", "chasquimq", "--yes") == {"jobs": 1, "delayed": 1, "schedules": 0, "left": {}}
+    assert (oq.json("inspect")["ready"], oq.json("inspect")["delayed"]) == (1, 1)

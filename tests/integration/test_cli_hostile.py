@@ -92,6 +92,7 @@ SHOWN: list[tuple[str, ...]] = [
     ("chasqui", "job", "add", "c", N, "--id", N),
     ("chasqui", "job", "ls", "c"),
     ("chasqui", "job", "cancel", "c", f"{N}2"),
+    ("chasqui", "move", N, "--to", "own"),
     ("chasqui", "dead", "purge", N),
     ("chasqui", "scheduler", "rm", "c", N),
     ("chasqui", "worker", "c", f"{N}:{N}"),

@@ -123,6 +123,8 @@ MISUSES: list[tuple[str, int, str]] = [
     ("chasqui pause", 2, "Missing argument"),
     ("chasqui resume", 2, "Missing argument"),
     ("chasqui events q --limit 0", 2, "--limit"),
+    ("chasqui move q", 2, "Missing option '--to'"),
+    ("chasqui move q --to moon", 2, "'moon' is not one of 'own', 'chasquimq'"),
     ("chasqui worker q nix", 2, "write module:object or file.py:object"),
     ("chasqui job add q n --data {", 2, "is not JSON"),
     ("chasqui job ls q --limit 0", 2, "--limit"),

@@ -43,6 +43,7 @@ def test_every_async_client_has_a_sync_twin() -> None:
     assert {face.__name__ for face, _ in PAIRS} == {
         "AsyncBroadcast",
         "AsyncChasquiEvents",
+        "AsyncChasquiMove",
         "AsyncChasquiQueue",
         "AsyncConnection",
         "AsyncDeadLetters",

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from orchestration_queue.dialects.chasquimq._async.events import AsyncChasquiEvents
+from orchestration_queue.dialects.chasquimq._async.move import AsyncChasquiMove
 from orchestration_queue.dialects.chasquimq._async.queue import AsyncChasquiQueue
 from orchestration_queue.dialects.chasquimq._sync.events import ChasquiEvents
+from orchestration_queue.dialects.chasquimq._sync.move import ChasquiMove
 from orchestration_queue.dialects.chasquimq._sync.queue import ChasquiQueue
 from orchestration_queue.dialects.chasquimq.backoff import BackoffSpec
 from orchestration_queue.dialects.chasquimq.entries import (
@@ -14,12 +16,14 @@ from orchestration_queue.dialects.chasquimq.entries import (
     ChasquiSchedule,
 )
 from orchestration_queue.dialects.chasquimq.jobs import ChasquiJob, NewChasquiJob
+from orchestration_queue.dialects.chasquimq.moving import Moved
 from orchestration_queue.dialects.chasquimq.options import ChasquiWorkerOptions
 from orchestration_queue.dialects.chasquimq.relay import ChasquiRef, add_relay
 from orchestration_queue.dialects.chasquimq.worker import ChasquiWorker
 
 __all__ = [
     "AsyncChasquiEvents",
+    "AsyncChasquiMove",
     "AsyncChasquiQueue",
     "BackoffSpec",
     "ChasquiCounts",
@@ -27,11 +31,13 @@ __all__ = [
     "ChasquiEvent",
     "ChasquiEvents",
     "ChasquiJob",
+    "ChasquiMove",
     "ChasquiQueue",
     "ChasquiRef",
     "ChasquiSchedule",
     "ChasquiWorker",
     "ChasquiWorkerOptions",
+    "Moved",
     "NewChasquiJob",
     "add_relay",
 ]

@@ -1,0 +1,156 @@
+"""What becomes of a job, or of a schedule, on the other wire."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+from urllib.parse import quote
+
+from orchestration_queue.client.values import NewJob, encode_data
+from orchestration_queue.dialects.chasquimq.backoff import BackoffSpec
+from orchestration_queue.dialects.chasquimq.entries import moment
+from orchestration_queue.dialects.chasquimq.envelope import Envelope
+from orchestration_queue.dialects.chasquimq.jobs import NewChasquiJob
+from orchestration_queue.dialects.chasquimq.packing import unpack
+from orchestration_queue.dialects.chasquimq.repeat import EveryPattern, RepeatSpec
+from orchestration_queue.errors import UsageError
+from orchestration_queue.options import Backoff, JobOptions
+from orchestration_queue.protocol.call import Reply
+from orchestration_queue.protocol.record import JobRecord
+from orchestration_queue.schedules import Cron, Every, JobTemplate, MissedRuns, Overlap, Schedule, SchedulerEntry
+from orchestration_queue.schedules.cron import CronPattern
+
+__all__ = ["Moved", "chasqui_job", "chasqui_schedule", "due_ms", "own_job", "own_schedule"]
+
+_MAX_ID = 200
+_DEFAULT_ATTEMPTS = 25
+"""How often the original's workers run a job that does not say."""
+_PRIORITY_SHIFT = 2**42
+_STAYS = ("parentId", "parentIds", "groupKey", "orderingKey", "deps")
+"""Fields of jobs that depend on others: what they stand for exists on our wire alone."""
+
+
+@dataclass(slots=True)
+class Moved:
+    """What a move did.
+
+    Attributes:
+        jobs: How many ready jobs were moved.
+        delayed: How many jobs that wait for their time.
+        schedules: How many repeatable jobs.
+        left: How many were left where they are, by the reason.
+    """
+
+    jobs: int = 0
+    delayed: int = 0
+    schedules: int = 0
+    left: Counter[str] = field(default_factory=Counter)
+
+
+def own_id(job_id: str) -> str:
+    """Return a job id that our wire can carry, always the same for the same id."""
+    safe = quote(job_id, safe="")
+    return safe if len(safe) <= _MAX_ID else hashlib.sha256(job_id.encode()).hexdigest()
+
+
+def own_job(queue: str, name: str, envelope: Envelope, delay: timedelta) -> NewJob:
+    """Return a ChasquiMQ job as a job of ours.
+
+    Raises:
+        OrchestrationQueueError: Our wire cannot carry it.
+    """
+    retry = envelope.retry
+    most = _DEFAULT_ATTEMPTS if retry is None or retry.max_attempts is None else retry.max_attempts
+    pauses = retry.backoff if retry is not None and retry.backoff is not None else BackoffSpec("exponential", 100)
+    options = JobOptions(
+        job_id=own_id(envelope.id),
+        delay=delay,
+        attempts=max(1, most - envelope.attempt),
+        backoff=Backoff(
+            type="fixed" if pauses.kind == "fixed" else "exponential", delay=timedelta(milliseconds=pauses.delay_ms)
+        ),
+    )
+    data = unpack(envelope.payload)
+    encode_data(name, data)  # raises what a bulk of jobs would raise for all of them
+    return NewJob(name or queue, data, options)
+
+
+def due_ms(score: Reply) -> int:
+    """Return when a job of ours may start, from its score among the delayed and prioritized; 0 for at once."""
+    return 0 if score is None else int(float(score)) % _PRIORITY_SHIFT
+
+
+def chasqui_job(record: JobRecord, now_ms: int, due: int) -> NewChasquiJob:
+    """Return a job of ours as a ChasquiMQ job.
+
+    Raises:
+        UsageError: It depends on what ChasquiMQ does not have.
+    """
+    if found := next((name for name in _STAYS if record.fields.get(name)), None):
+        raise UsageError(f"it has {found}, and ChasquiMQ knows no jobs that depend on others")
+    backoff = record.options.get("backoff")
+    pauses = BackoffSpec(backoff["type"], int(backoff["delay"])).checked() if isinstance(backoff, dict) else None
+    return NewChasquiJob(
+        record.name,
+        record.data,
+        delay_until=moment(str(due)) if due > now_ms else None,
+        attempts=max(1, record.max_attempts - record.attempts_made),
+        backoff=pauses,
+        job_id=record.id,
+    )
+
+
+def own_schedule(spec: RepeatSpec, fired: int) -> tuple[Schedule, JobTemplate]:
+    """Return a ChasquiMQ repeatable job as a schedule of ours and what it adds.
+
+    Raises:
+        OrchestrationQueueError: Our schedules cannot say it.
+    """
+    common: dict[str, Any] = {
+        "start": None if spec.start_after_ms is None else moment(str(spec.start_after_ms)),
+        "end": None if spec.end_before_ms is None else moment(str(spec.end_before_ms)),
+        "limit": None if spec.limit is None else max(1, spec.limit - fired),
+        "missed": MissedRuns(mode=spec.missed_fires, max=spec.max_catchup if spec.missed_fires == "fire_all" else None),
+    }
+    template = JobTemplate(name=spec.job_name or None, data=unpack(spec.payload))
+    if isinstance(spec.pattern, EveryPattern):
+        return Every(timedelta(milliseconds=spec.pattern.interval_ms), **common), template
+    return Cron(spec.pattern.expression, spec.pattern.tz, day_or=True, **common), template
+
+
+def chasqui_schedule(name: str, entry: SchedulerEntry) -> dict[str, Any]:
+    """Return a schedule of ours as the arguments of :meth:`ChasquiQueue.put_schedule`.
+
+    Raises:
+        UsageError: ChasquiMQ's schedules cannot say it.
+    """
+    timing, policies, data = entry.timing, entry.policies, entry.template.get("data")
+    strange = {
+        "runs after its last job's end": timing.repeats_after_complete,
+        "is paused": entry.is_paused,
+        "has jitter": policies.jitter_ms,
+        "has an overlap policy": policies.overlap is not Overlap.ALLOW,
+        "adds jobs with options": entry.template.get("opts"),
+        # Without `day_or` ours means AND, theirs always OR.
+        "restricts both day fields": timing.pattern
+        and not timing.day_or
+        and CronPattern.parse(timing.pattern).restricts_both_days,
+    }
+    if found := next((what for what, is_so in strange.items() if is_so), None):
+        raise UsageError(f"it {found}, which ChasquiMQ cannot say")
+    return {
+        "name": entry.template.get("name") or name,
+        "data": data,
+        "every": None if timing.every is None else timing.every / 1000,
+        "cron": timing.pattern,
+        "tz": timing.tz,
+        "key": name,
+        "limit": None if entry.limit is None else max(1, entry.limit - entry.iteration_count),
+        "start": None if timing.start_date is None else moment(str(timing.start_date)),
+        "end": None if timing.end_date is None else moment(str(timing.end_date)),
+        "missed_fires": policies.missed,
+        "max_catchup": policies.missed_max,
+    }
