@@ -56,7 +56,7 @@ class HandWorker:
         """Start the next job: from the lists, else from the stream."""
         keys = self.keys
         self._connection.run(maintenance.tick(keys, now_ms()))
-        pop = glidemq.pop_lists(priority_key=keys.priority, lifo_key=keys.lifo, count=1)
+        pop = glidemq.pop_lists(keys, count=1)
         entry_id = ""
         if popped := texts(self._connection.execute(pop)):
             self._connection.execute(Call("INCRBY", (keys.list_active,), (1,)))
@@ -66,8 +66,8 @@ class HandWorker:
             job_id, entry_id = delivery.job_id, delivery.entry_id
         reply = self._connection.execute(
             glidemq.move_to_active(
-                job_key=keys.job(job_id),
                 stream_key=keys.stream,
+                job_key=keys.job(job_id),
                 now_ms=now_ms(),
                 entry_id=entry_id,
                 group=GROUP,
@@ -85,9 +85,7 @@ class HandWorker:
         parent_id = record.parent_id or ""
         self._connection.execute(
             glidemq.complete(
-                stream_key=keys.stream,
-                completed_key=keys.completed,
-                events_key=keys.events,
+                keys,
                 job_key=keys.job(held.id),
                 metrics_key=keys.metrics_completed,
                 parent_deps_key=parent.deps(parent_id) if parent else None,
@@ -112,10 +110,7 @@ class HandWorker:
         keys = self.keys
         self._connection.execute(
             glidemq.fail(
-                stream_key=keys.stream,
-                failed_key=keys.failed,
-                scheduled_key=keys.scheduled,
-                events_key=keys.events,
+                keys,
                 job_key=keys.job(held.id),
                 metrics_key=keys.metrics_failed,
                 job_id=held.id,

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import sys
+from functools import cached_property
 from pathlib import Path
 
 from lua_header import HeaderError, read_contract
 from lua_library import write_library
 from lua_python import write_module
 
+from orchestration_queue.protocol.keys import QueueKeys
+
 ROOT = Path(__file__).resolve().parent.parent
 PROTOCOL = ROOT / "orchestration_queue" / "protocol"
 LIBRARIES = {"glidemq": "glidemq_", "orchestration_queue_1": "oq1_", "chasquimq": "chasquimq_"}
 """Each library's name and what its function names begin with. The prefix without ``_`` names the Python module."""
+_QUEUE_KEYS = frozenset(name for name, value in vars(QueueKeys).items() if isinstance(value, cached_property))
 
 
 def outputs(sources: Path = ROOT / "lua") -> dict[Path, str]:
@@ -24,7 +28,8 @@ def outputs(sources: Path = ROOT / "lua") -> dict[Path, str]:
     shared = _modules(sources / "lib")
     files = {PROTOCOL / "functions" / "__init__.py": '"""The server\'s functions as typed calls. Generated."""\n'}
     for library, prefix in LIBRARIES.items():
-        contracts = [read_contract(path) for path in sorted((sources / library).glob("*.lua"))]
+        queue_keys = () if library == "chasquimq" else _QUEUE_KEYS
+        contracts = [read_contract(path, queue_keys) for path in sorted((sources / library).glob("*.lua"))]
         if not contracts:
             continue
         files[PROTOCOL / "functions" / f"{prefix[:-1]}.py"] = write_module(library, prefix, contracts)

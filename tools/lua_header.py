@@ -24,6 +24,7 @@ One line per fact::
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -43,11 +44,12 @@ class HeaderError(ValueError):
 
 @dataclass(frozen=True)
 class Key:
-    """A key the function names."""
+    """A key the function names; ``of_queue`` when a queue has one of it, which callers then do not name."""
 
     name: str
     what: str
     optional: bool = False
+    of_queue: bool = False
 
 
 @dataclass(frozen=True)
@@ -99,8 +101,12 @@ class Contract:
         raise HeaderError(f"{self.name}: no argument counts {counted}")
 
 
-def read_contract(path: Path) -> Contract:
+def read_contract(path: Path, queue_keys: Collection[str] = ()) -> Contract:
     """Read one function file.
+
+    Args:
+        path: Where it is.
+        queue_keys: Names of the keys that a queue has one of.
 
     Raises:
         HeaderError: A line of its header is not understood.
@@ -109,7 +115,7 @@ def read_contract(path: Path) -> Contract:
     head = [line[3:].strip() for line in lines if line.startswith("---")]
     contract = Contract(path.stem, body="\n".join(lines[len(head) :]).strip())
     try:
-        _Reader(contract, path.parent.parent / "glidemq").read(head)
+        _Reader(contract, path.parent.parent / "glidemq", queue_keys).read(head)
     except HeaderError as error:
         raise HeaderError(f"{path}: {error}") from None
     return contract
@@ -118,8 +124,9 @@ def read_contract(path: Path) -> Contract:
 class _Reader:
     """Collects facts into a contract, line by line."""
 
-    def __init__(self, contract: Contract, wire: Path) -> None:
+    def __init__(self, contract: Contract, wire: Path, queue_keys: Collection[str]) -> None:
         self.contract = contract
+        self.queue_keys = queue_keys
         self.wire = wire
         self.record: str | None = None
         self.each: tuple[str, str, str] | None = None
@@ -140,7 +147,8 @@ class _Reader:
     def _fact(self, tag: str, mark: str, body: str) -> None:
         match tag:
             case "key":
-                self.keys.append(_key(body, optional=mark == "?"))
+                key = _key(body, optional=mark == "?")
+                self.keys.append(replace(key, of_queue=not key.optional and key.name in self.queue_keys))
             case "arg":
                 self.arguments.append(_argument(body, repeats=mark == "*", record=self.record))
             case "record":

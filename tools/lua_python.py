@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from lua_header import Argument, Contract, Key, Repeated
@@ -37,7 +37,7 @@ from __future__ import annotations
 
 {imports}
 from orchestration_queue.protocol.call import Call
-'''
+{uses}'''
 
 
 def _module_head(library: str, contracts: list[Contract]) -> str:
@@ -46,7 +46,9 @@ def _module_head(library: str, contracts: list[Contract]) -> str:
         imports += "from collections.abc import Sequence\n"
     if any(c.lists for c in contracts):
         imports += "from typing import NamedTuple\n"
-    return _MODULE.format(library=library, imports=imports).replace("\n\n\n", "\n\n")
+    keys = [key for c in contracts for key in (*c.keys, *(key for items in c.lists for key in items.keys))]
+    uses = "from orchestration_queue.protocol.keys import QueueKeys\n" if any(key.of_queue for key in keys) else ""
+    return _MODULE.format(library=library, imports=imports, uses=uses).replace("\n\n\n", "\n\n")
 
 
 def snake(name: str) -> str:
@@ -60,12 +62,15 @@ def _order(name: str) -> tuple[bool, str]:
 
 def _function(contract: Contract, prefix: str) -> str:
     arguments = [argument for argument in contract.arguments if not argument.counts]
-    parameters = [f"{key.name}_key: {'str | None = None' if key.optional else 'str'}" for key in contract.keys]
+    owner = ["keys: QueueKeys"] if any(key.of_queue for key in contract.keys) else []
+    parameters = [
+        f"{key.name}_key: {'str | None = None' if key.optional else 'str'}" for key in contract.keys if not key.of_queue
+    ]
     parameters += [f"{items.name}: Sequence[{items.item}] = ()" for items in contract.lists]
     parameters += [_parameter(argument) for argument in arguments]
     lines = [f"def {snake(contract.name)}() -> Call:"]
-    if parameters:
-        words = (f"    {parameter}," for parameter in ["*", *parameters])
+    if owner or parameters:
+        words = (f"    {parameter}," for parameter in [*owner, *(["*"] if parameters else []), *parameters])
         lines = [f"def {snake(contract.name)}(", *words, ") -> Call:"]
     lines.extend(_docstring(contract, arguments))
     lines.extend(["    return Call(", f'        "{prefix}{contract.name}",'])
@@ -96,8 +101,7 @@ def _docstring(contract: Contract, arguments: list[Argument]) -> Iterator[str]:
     yield ""
     if contract.keys or arguments:
         yield "    Args:"
-        for key in contract.keys:
-            yield from _entry(f"{key.name}_key", key.what)
+        yield from _key_entries(contract.keys)
         for items in contract.lists:
             yield from _entry(items.name, f"each {items.what}")
         for argument in arguments:
@@ -114,6 +118,14 @@ def _docstring(contract: Contract, arguments: list[Argument]) -> Iterator[str]:
     yield '    """'
 
 
+def _key_entries(keys: Sequence[Key]) -> Iterator[str]:
+    if named := [f"`{key.name}`" for key in keys if key.of_queue]:
+        yield from _entry("keys", f"the queue, for its {', '.join(named)}")
+    for key in keys:
+        if not key.of_queue:
+            yield from _entry(f"{key.name}_key", key.what)
+
+
 def _entry(name: str, what: str) -> list[str]:
     return _wrapped(f"{name}: {what[:1].upper()}{what[1:]}.", "        ", "            ")
 
@@ -124,11 +136,15 @@ def _wrapped(words: str, first: str, rest: str | None = None) -> list[str]:
 
 def _key_words(contract: Contract) -> Iterator[str]:
     for key in contract.keys:
-        name = f"{key.name}_key"
+        name = _key_word(key)
         yield f"*(() if {name} is None else ({name},))" if key.optional else name
     for items in contract.lists:
         if items.keys:
-            yield _flattened(items, [f"item.{key.name}_key" for key in items.keys])
+            yield _flattened(items, [f"item.{_key_word(key)}" for key in items.keys])
+
+
+def _key_word(key: Key) -> str:
+    return f"keys.{key.name}" if key.of_queue else f"{key.name}_key"
 
 
 def _argument_words(contract: Contract) -> Iterator[str]:
@@ -179,11 +195,13 @@ def _tuple(words: Iterable[str]) -> Iterator[str]:
 def _item_class(repeated: Repeated) -> str:
     lines = [f"class {repeated.item}(NamedTuple):"]
     lines.extend([f'    """{repeated.what[:1].upper()}{repeated.what[1:]}.', "", "    Attributes:"])
-    fields: list[Key | Argument] = [*repeated.keys, *repeated.arguments]
-    for item in fields:
-        lines.extend(_entry(f"{item.name}_key" if isinstance(item, Key) else item.name, item.what))
+    lines.extend(_key_entries(repeated.keys))
+    for argument in repeated.arguments:
+        lines.extend(_entry(argument.name, argument.what))
     lines.extend(['    """', ""])
-    lines.extend(f"    {key.name}_key: str" for key in repeated.keys)
+    if any(key.of_queue for key in repeated.keys):
+        lines.append("    keys: QueueKeys")
+    lines.extend(f"    {key.name}_key: str" for key in repeated.keys if not key.of_queue)
     # A tuple's order is the wire's, and it can leave out only what no other field follows.
     last = max((place for place, argument in enumerate(repeated.arguments) if argument.default is None), default=-1)
     for place, argument in enumerate(repeated.arguments):

@@ -11,6 +11,7 @@ from orchestration_queue.doctor.finding import Finding, hint, problem
 from orchestration_queue.errors import ServerError
 from orchestration_queue.protocol.call import Call, optional_text, text
 from orchestration_queue.protocol.functions import oq1
+from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.library import LIBRARIES, Step, is_missing_function, next_step
 from orchestration_queue.server import Connection, ServerUrl
 from orchestration_queue.server.clock import now_ms
@@ -53,9 +54,7 @@ def rights(server: Server) -> Iterator[Finding]:
         "+info": Call("INFO"),
         "+time": Call("TIME"),
         "+fcall": LIBRARIES[0].ask,
-        "+fcall_ro": oq1.read_jobs(
-            stream_key="glide:{oq-doctor}:stream", most_bytes=0, fields=[oq1.FieldName("id")], job_ids=[]
-        ),
+        "+fcall_ro": oq1.read_jobs(QueueKeys("oq-doctor"), most_bytes=0, fields=[oq1.FieldName("id")], job_ids=[]),
         "+@read": Call("EXISTS", ("glide:{oq-doctor}:meta",)),
         "+@write": Call("DEL", ("glide:{oq-doctor}:meta",)),
         "+scan": Call("SCAN", args=("0", "MATCH", "glide:{oq-doctor}:*")),

@@ -109,10 +109,7 @@ def _waiting_job(nodes: PlannedNodes, planned: PlannedNode, now_ms: int) -> Iter
     name, keys, deps = planned.node.name, planned.keys, planned.node.waits_for
     members = [nodes[dep].member for dep in deps]
     create = glidemq.add_flow(
-        id_key=keys.id,
-        stream_key=keys.stream,
-        scheduled_key=keys.scheduled,
-        events_key=keys.events,
+        keys,
         parent_name=planned.node.job_name,
         parent_data=planned.data_text,
         parent_opts=codec.dump_json(planned.options.wire()),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from orchestration_queue.errors import InvalidNameError
 from orchestration_queue.options import name_problem
@@ -14,9 +15,9 @@ GROUP = "workers"
 """The consumer group of all workers of a queue."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class QueueKeys:
-    """The keys of one queue.
+    """The keys of one queue. Each is built once, when first needed.
 
     Raises:
         InvalidNameError: The queue's name is empty, too long, or has a character of the wire's own.
@@ -32,7 +33,7 @@ class QueueKeys:
                     f"{what} {name!r} {problem}, which the wire cannot carry; use letters, digits, '.', '-' and '_'."
                 )
 
-    @property
+    @cached_property
     def base(self) -> str:
         """The text every key of the queue starts with."""
         return f"{self.prefix}:{{{self.queue}}}"
@@ -41,72 +42,72 @@ class QueueKeys:
         """A queue-level key such as ``stream``, ``scheduled`` or ``events``."""
         return f"{self.base}:{name}"
 
-    @property
+    @cached_property
     def id(self) -> str:
         """Counter of automatic job ids."""
         return self.named("id")
 
-    @property
+    @cached_property
     def wake(self) -> str:
         """Signals to the queue's workers, kept for a minute."""
         return self.named("wake")
 
-    @property
+    @cached_property
     def stream(self) -> str:
         """Ready jobs, and the consumer groups that read them."""
         return self.named("stream")
 
-    @property
+    @cached_property
     def scheduled(self) -> str:
         """Delayed, prioritized and retrying jobs by due time."""
         return self.named("scheduled")
 
-    @property
+    @cached_property
     def completed(self) -> str:
         """Finished jobs by time."""
         return self.named("completed")
 
-    @property
+    @cached_property
     def failed(self) -> str:
         """Failed jobs by time."""
         return self.named("failed")
 
-    @property
+    @cached_property
     def events(self) -> str:
         """What happened, as a stream."""
         return self.named("events")
 
-    @property
+    @cached_property
     def meta(self) -> str:
         """Settings of the queue."""
         return self.named("meta")
 
-    @property
+    @cached_property
     def dedup(self) -> str:
         """Deduplication ids and the job each stands for."""
         return self.named("dedup")
 
-    @property
+    @cached_property
     def rate(self) -> str:
         """Window of the queue's rate limit."""
         return self.named("rate")
 
-    @property
+    @cached_property
     def schedulers(self) -> str:
         """Repeatable jobs, an entry each."""
         return self.named("schedulers")
 
-    @property
+    @cached_property
     def schedulers_lock(self) -> str:
         """Held by whoever evaluates or edits the repeatable jobs."""
         return self.named("schedulers:lock:__tick__")
 
-    @property
+    @cached_property
     def schedulers_due(self) -> str:
         """When each repeatable job is to be looked at."""
         return self.named("schedulers:due")
 
-    @property
+    @cached_property
     def schedulers_looked(self) -> str:
         """There while the index of the repeatable jobs needs no comparison with their entries."""
         return self.named("schedulers:looked")
@@ -115,42 +116,42 @@ class QueueKeys:
         """What the last runs of a repeatable job made."""
         return self.named(f"schedulers:history:{name}")
 
-    @property
+    @cached_property
     def ratelimited(self) -> str:
         """Groups that wait for their rate limit."""
         return self.named("ratelimited")
 
-    @property
+    @cached_property
     def lifo(self) -> str:
         """Ready jobs that run newest first."""
         return self.named("lifo")
 
-    @property
+    @cached_property
     def priority(self) -> str:
         """Ready jobs that run before all others."""
         return self.named("priority")
 
-    @property
+    @cached_property
     def list_active(self) -> str:
         """How many jobs that came from a list are active."""
         return self.named("list-active")
 
-    @property
+    @cached_property
     def suspended(self) -> str:
         """Suspended jobs by deadline."""
         return self.named("suspended")
 
-    @property
+    @cached_property
     def outbox(self) -> str:
         """Dead letters that are still to be added to their queue, on another server perhaps, by time."""
         return self.named("outbox")
 
-    @property
+    @cached_property
     def metrics_completed(self) -> str:
         """Completions per minute."""
         return self.named("metrics:completed")
 
-    @property
+    @cached_property
     def metrics_failed(self) -> str:
         """Failures per minute."""
         return self.named("metrics:failed")
@@ -183,7 +184,7 @@ class QueueKeys:
         """What jobs reported to have used in the minute that began then."""
         return f"{self.base}:usage:{minute_ms}"
 
-    @property
+    @cached_property
     def usage_queues(self) -> str:
         """Names of all queues whose jobs ever reported usage; of no queue, so in a cluster it may live elsewhere."""
         return f"{self.prefix}:usage:queues"
@@ -196,22 +197,22 @@ class QueueKeys:
         """What the flow of this root job may spend, and has spent."""
         return f"{self.base}:budget:{flow_id}"
 
-    @property
+    @cached_property
     def flows(self) -> str:
         """Ids of the flows whose record is here, by time of creation."""
         return self.named("flows")
 
-    @property
+    @cached_property
     def flows_due(self) -> str:
         """Ids of the flows that somebody has to see to, by when they are to be looked at."""
         return self.named("flows:due")
 
-    @property
+    @cached_property
     def flows_ended(self) -> str:
         """Ids of the flows that have ended, by time of their end."""
         return self.named("flows:ended")
 
-    @property
+    @cached_property
     def flows_lock(self) -> str:
         """Held by the worker that looks at flows."""
         return self.named("flows:lock:__keep__")

@@ -123,11 +123,7 @@ def add_job(
                 "A repeat-after-complete job cannot have deduplication, because a skipped job never completes; drop it."
             )
         return glidemq.dedup(
-            dedup_key=keys.dedup,
-            id_key=keys.id,
-            stream_key=keys.stream,
-            scheduled_key=keys.scheduled,
-            events_key=keys.events,
+            keys,
             parent_deps_key=deps_key,
             dedup_id=dedup.id,
             dedup_ttl_ms=milliseconds(dedup.ttl),
@@ -136,14 +132,7 @@ def add_job(
             **record,
         )
     return glidemq.add_job(
-        id_key=keys.id,
-        stream_key=keys.stream,
-        scheduled_key=keys.scheduled,
-        events_key=keys.events,
-        parent_deps_key=deps_key,
-        scheduler_name=scheduler_name,
-        skip_events=skip_events,
-        **record,
+        keys, parent_deps_key=deps_key, scheduler_name=scheduler_name, skip_events=skip_events, **record
     )
 
 
@@ -180,10 +169,7 @@ def add_jobs(keys: QueueKeys, jobs: Iterable[oq1.NewJob], *, skip_events: bool =
         form, first = forms.setdefault((job.opts == "", *_common(job)), (len(forms), job))
         told.append(oq1.BulkJob(form, job.data, "" if job.opts == first.opts else job.opts, job.custom_id))
     return oq1.add_bulk(
-        id_key=keys.id,
-        stream_key=keys.stream,
-        scheduled_key=keys.scheduled,
-        events_key=keys.events,
+        keys,
         skip_events=skip_events,
         forms=[oq1.JobForm._make(getattr(job, name) for name in oq1.JobForm._fields) for _, job in forms.values()],
         jobs=told,

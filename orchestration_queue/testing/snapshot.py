@@ -48,7 +48,7 @@ async def look(queue: AsyncQueue, connection: AsyncConnection, options: WorkerOp
     """See everything in one transaction: a job that moved between two questions could be seen nowhere."""
     keys = queue.keys
     counting = queue_state.count(keys)
-    due = glidemq.next_due(scheduled_key=keys.scheduled, ratelimited_key=keys.ratelimited)
+    due = glidemq.next_due(keys)
     entries, paused = schedule_entries.entries(keys), worker_registry.is_paused(keys)
     calls = [*next(counting), due, entries.call, paused.call]
     *counted, due_reply, entries_reply, paused_reply = await connection.pipeline(calls, atomic=True)

@@ -73,20 +73,13 @@ class Bench:
 
 def _activate(job_id: str, entry_id: str) -> Call:
     return glidemq.move_to_active(
-        job_key=KEYS.job(job_id),
-        stream_key=KEYS.stream,
-        now_ms=NOW_MS,
-        entry_id=entry_id,
-        group=GROUP,
-        job_id=job_id,
+        stream_key=KEYS.stream, job_key=KEYS.job(job_id), now_ms=NOW_MS, entry_id=entry_id, group=GROUP, job_id=job_id
     )
 
 
 def _complete(function: Callable[..., Call], job_id: str, entry_id: str, **more: object) -> Call:
     return function(
-        stream_key=KEYS.stream,
-        completed_key=KEYS.completed,
-        events_key=KEYS.events,
+        KEYS,
         job_key=KEYS.job(job_id),
         metrics_key=KEYS.metrics_completed,
         job_id=job_id,

@@ -56,9 +56,7 @@ class Server:
         parent = QueueKeys(fields["parentQueue"]) if parent_id else keys
         self.send(
             glidemq.complete(
-                stream_key=keys.stream,
-                completed_key=keys.completed,
-                events_key=keys.events,
+                keys,
                 job_key=keys.job(job_id),
                 metrics_key=keys.metrics_completed,
                 parent_deps_key=parent.deps(parent_id) if parent_id else None,

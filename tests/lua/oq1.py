@@ -108,6 +108,8 @@ class Own:
 
     def __init__(self, wire: Wire) -> None:
         self.wire = wire
+        self.keys = QueueKeys(wire.queue)
+        assert self.keys.base == wire.base
 
     def send(self, call: Call) -> Any:
         """One call, as it goes over the wire."""
@@ -134,13 +136,8 @@ class Own:
         skip_metrics: bool = False,
     ) -> Call:
         """The call of one trip."""
-        names = ("stream", "completed", "failed", "scheduled", "events", "priority", "lifo", "ratelimited", "meta")
-        keys = {f"{name}_key": self.wire.key(name) for name in names}
         return oq1.exchange(
-            **keys,
-            metrics_completed_key=self.wire.key("metrics:completed"),
-            metrics_failed_key=self.wire.key("metrics:failed"),
-            list_active_key=self.wire.key("list-active"),
+            self.keys,
             now_ms=now,
             group=WORKERS,
             consumer=consumer,
@@ -177,16 +174,12 @@ class Own:
     def renew(self, *leases: tuple[str, int], now: int = NOW, stalled_count: int = 0) -> list[int]:
         """Renew leases of jobs that were taken over so often."""
         held = [Held(job_id=job_id, taken_ms=taken_ms, stalled_count=stalled_count) for job_id, taken_ms in leases]
-        reply: list[int] = self.send(oq1.renew(stream_key=self.wire.key("stream"), now_ms=now, leases=held))
+        reply: list[int] = self.send(oq1.renew(self.keys, now_ms=now, leases=held))
         return reply
 
     def reclaim_call(self, now: int = NOW, **changes: Any) -> Call:
         """The call that takes jobs back."""
-        names = ("stream", "failed", "events", "priority", "lifo", "ratelimited", "suspended")
-        keys = {f"{name}_key": self.wire.key(name) for name in names}
         known: dict[str, Any] = {
-            "metrics_failed_key": self.wire.key("metrics:failed"),
-            "list_active_key": self.wire.key("list-active"),
             "now_ms": now,
             "group": WORKERS,
             "consumer": "sweeper",
@@ -197,7 +190,7 @@ class Own:
             "dead_letter": "",
             "cluster": False,
         }
-        return oq1.reclaim(**(keys | known | changes))
+        return oq1.reclaim(self.keys, **(known | changes))
 
     def reclaim(self, now: int = NOW, **changes: Any) -> tuple[int, list[str], bool, list[str]]:
         """Take jobs back: how many are ready again, which failed, whether there may be more, letters left over."""

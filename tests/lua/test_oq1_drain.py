@@ -17,8 +17,7 @@ def own(wire: Wire) -> Own:
 
 
 def drain(own: Own, limit: int, *, delayed: bool = False) -> int:
-    keys = {f"{name}_key": own.wire.key(name) for name in KEYS}
-    return int(own.send(oq1.drain(**keys, drain_delayed=delayed, group=WORKERS, limit=limit)))
+    return int(own.send(oq1.drain(own.keys, drain_delayed=delayed, group=WORKERS, limit=limit)))
 
 
 def left(wire: Wire) -> set[str]:

@@ -22,9 +22,8 @@ def update(own: Own, job_id: str, data: str) -> object:
 
 
 def retry(own: Own, job_id: str, now: int = LATER) -> object:
-    keys = {f"{name}_key": own.wire.key(name) for name in ("failed", "scheduled")}
     job_key = own.wire.key(f"job:{job_id}")
-    return own.send(oq1.retry_job(job_key=job_key, **keys, job_id=job_id, now_ms=now))
+    return own.send(oq1.retry_job(own.keys, job_key=job_key, job_id=job_id, now_ms=now))
 
 
 @pytest.mark.parametrize("data", ["", "null", '{"n":2}', "gz:H4sI", "\N{SNOWMAN}"])

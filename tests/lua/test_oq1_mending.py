@@ -20,12 +20,9 @@ def own(wire: Wire) -> Own:
 
 
 def put_back(own: Own, job_id: str, limit: int = 100) -> object:
-    keys = {f"{name.replace('-', '_')}_key": own.wire.key(name) for name in ("scheduled", "priority", "lifo")}
     return own.send(
         oq1.put_back(
-            stream_key=own.wire.key("stream"),
-            list_active_key=own.wire.key("list-active"),
-            **keys,
+            own.keys,
             job_id=job_id,
             now_ms=LATER,
             limit=limit,
@@ -34,11 +31,9 @@ def put_back(own: Own, job_id: str, limit: int = 100) -> object:
 
 
 def mend(own: Own, seen: tuple[int, int], true: tuple[int, int]) -> object:
-    names = ("stream", "ratelimited", "events", "failed")
     return own.send(
         oq1.mend_group(
-            **{f"{name}_key": own.wire.key(name) for name in names},
-            metrics_failed_key=own.wire.key("metrics:failed"),
+            own.keys,
             name="o",
             seen_active=seen[0],
             seen_next_seq=seen[1],

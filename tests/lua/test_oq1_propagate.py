@@ -41,9 +41,8 @@ def propagate(
     own: Own, *job_ids: str, limit: int = 1000, news: Sequence[tuple[str, str, str]] = (), now: int = NOW
 ) -> Propagated:
     """One call."""
-    keys = {f"{name.replace(':', '_')}_key": own.wire.key(name) for name in KEYS}
     told = [ForeignOutcome(dependent=job, member=member, outcome=outcome) for job, member, outcome in news]
-    call = oq1.propagate(**keys, now_ms=now, limit=limit, news=told, job_ids=job_ids)
+    call = oq1.propagate(own.keys, now_ms=now, limit=limit, news=told, job_ids=job_ids)
     decided, elsewhere, remaining = own.send(call)
     pairs = list(zip(decided[::2], decided[1::2], strict=True))
     assert len({job_id for job_id, _ in pairs}) == len(pairs), pairs

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from orchestration_queue.options import Usage
-from orchestration_queue.protocol.functions import oq1
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import usage
 from tests.lua.oq1 import Own
@@ -175,5 +174,4 @@ def test_malformed_arguments_are_refused_by_a_code_word(own: Own, args: list[Wor
 
 
 def test_another_key_is_refused(own: Own) -> None:
-    call = oq1.report_usage(events_key=own.wire.key("stream"), job_id="1", minute_ms=MINUTE, told="{}")
-    own.refused("reportUsage", call.keys, ["1", MINUTE, "{}", 0], ":events")
+    own.refused("reportUsage", [own.wire.key("stream")], ["1", MINUTE, "{}", 0], ":events")

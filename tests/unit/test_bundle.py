@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from orchestration_queue.protocol.functions import glidemq
+from orchestration_queue.protocol.keys import QueueKeys
 
 ROOT = Path(__file__).parents[2]
 TEXT = ROOT / "orchestration_queue" / "protocol" / "lua" / "glidemq.lua"
@@ -103,12 +104,7 @@ class TestCalls:
     @pytest.mark.parametrize(("flag", "word"), [(True, 1), (False, 0)])
     def test_a_flag_is_one_or_zero(self, flag: bool, word: int) -> None:
         call = glidemq.drain(
-            stream_key="s",
-            scheduled_key="z",
-            events_key="e",
-            id_key="i",
-            lifo_key="l",
-            priority_key="p",
+            QueueKeys("q"),
             drain_delayed=flag,
         )
         assert call.args == (word, "workers")
@@ -117,10 +113,7 @@ class TestCalls:
     @pytest.mark.parametrize("count", [0, 1, 2])
     def test_lists_carry_their_lengths(self, count: int) -> None:
         child = glidemq.FlowChild(
-            id_key="ci",
-            stream_key="cs",
-            scheduled_key="cz",
-            events_key="ce",
+            QueueKeys("c"),
             name="child",
             data="{}",
             opts="{}",
@@ -131,10 +124,7 @@ class TestCalls:
             parent_queue="q",
         )
         call = glidemq.add_flow(
-            id_key="i",
-            stream_key="s",
-            scheduled_key="z",
-            events_key="e",
+            QueueKeys("q"),
             children=[child] * count,
             parent_name="parent",
             parent_data="{}",
@@ -142,7 +132,9 @@ class TestCalls:
             timestamp_ms=1,
             extra_deps=["a"] * count,
         )
-        assert call.keys == ("i", "s", "z", "e") + ("ci", "cs", "cz", "ce") * count
+        names = ("id", "stream", "scheduled", "events")
+        theirs = tuple(f"glide:{{c}}:{name}" for name in names)
+        assert call.keys == tuple(f"glide:{{q}}:{name}" for name in names) + theirs * count
         child_words = ("child", "{}", "{}", 0, 0, 0, "glide:{c}", "q", "")
         head = ("parent", "{}", "{}", 1, 0, 0, 0, count, "")
         assert call.args == head + child_words * count + (count,) + ("a",) * count
@@ -153,5 +145,6 @@ class TestCalls:
             assert inspect.getdoc(function), name
             if inspect.isclass(function):
                 continue  # an entry of a list: its fields stand in the wire's order
-            kinds = {parameter.kind for parameter in inspect.signature(function).parameters.values()}
+            parameters = inspect.signature(function).parameters.values()
+            kinds = {parameter.kind for parameter in parameters if parameter.name != "keys"}
             assert kinds <= {inspect.Parameter.KEYWORD_ONLY}, name

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from orchestration_queue.protocol.call import Call
+from orchestration_queue.protocol.keys import QueueKeys
 
 __all__ = [
     "FlowChild",
@@ -64,10 +65,7 @@ class FlowChild(NamedTuple):
     """A job the parent waits for.
 
     Attributes:
-        id_key: String; counter of the child's automatic ids.
-        stream_key: Stream; the child's queue.
-        scheduled_key: Zset; the child's queue.
-        events_key: Stream; the child's queue.
+        keys: The queue, for its `id`, `stream`, `scheduled`, `events`.
         name: What kind of job the child is.
         data: Its payload.
         opts: Its options; ordering, cost, ttl and lifo are read from here.
@@ -79,10 +77,7 @@ class FlowChild(NamedTuple):
         custom_id: The caller's id; empty for an automatic one.
     """
 
-    id_key: str
-    stream_key: str
-    scheduled_key: str
-    events_key: str
+    keys: QueueKeys
     name: str
     data: str
     opts: str
@@ -95,11 +90,8 @@ class FlowChild(NamedTuple):
 
 
 def add_flow(
+    keys: QueueKeys,
     *,
-    id_key: str,
-    stream_key: str,
-    scheduled_key: str,
-    events_key: str,
     children: Sequence[FlowChild] = (),
     parent_name: str,
     parent_data: str,
@@ -114,10 +106,7 @@ def add_flow(
     """Create a job that waits, and the jobs it waits for, all or none.
 
     Args:
-        id_key: String; counter of the parent's automatic ids.
-        stream_key: Stream; the parent's queue.
-        scheduled_key: Zset; the parent's queue.
-        events_key: Stream; the parent's queue.
+        keys: The queue, for its `id`, `stream`, `scheduled`, `events`.
         children: Each a job the parent waits for.
         parent_name: What kind of job the parent is.
         parent_data: Its payload.
@@ -138,18 +127,18 @@ def add_flow(
     return Call(
         "glidemq_addFlow",
         (
-            id_key,
-            stream_key,
-            scheduled_key,
-            events_key,
+            keys.id,
+            keys.stream,
+            keys.scheduled,
+            keys.events,
             *(
                 word
                 for item in children
                 for word in (
-                    item.id_key,
-                    item.stream_key,
-                    item.scheduled_key,
-                    item.events_key,
+                    item.keys.id,
+                    item.keys.stream,
+                    item.keys.scheduled,
+                    item.keys.events,
                 )
             ),
         ),
@@ -186,11 +175,8 @@ def add_flow(
 
 
 def add_job(
+    keys: QueueKeys,
     *,
-    id_key: str,
-    stream_key: str,
-    scheduled_key: str,
-    events_key: str,
     parent_deps_key: str | None = None,
     job_name: str,
     data: str,
@@ -217,10 +203,7 @@ def add_job(
     """Create one job and put it where it belongs: later, among the prioritized, on the LIFO list, or on the stream.
 
     Args:
-        id_key: String; counter of automatic ids; must end in `:id`.
-        stream_key: Stream; ready jobs.
-        scheduled_key: Zset; delayed and prioritized jobs.
-        events_key: Stream; lifecycle events.
+        keys: The queue, for its `id`, `stream`, `scheduled`, `events`.
         parent_deps_key: Set; members the parent waits for.
         job_name: What kind of job it is.
         data: Payload, as the serializer wrote it.
@@ -255,10 +238,10 @@ def add_job(
     return Call(
         "glidemq_addJob",
         (
-            id_key,
-            stream_key,
-            scheduled_key,
-            events_key,
+            keys.id,
+            keys.stream,
+            keys.scheduled,
+            keys.events,
             *(() if parent_deps_key is None else (parent_deps_key,)),
         ),
         (
@@ -289,11 +272,9 @@ def add_job(
 
 
 def change_delay(
+    keys: QueueKeys,
     *,
     job_key: str,
-    stream_key: str,
-    scheduled_key: str,
-    events_key: str,
     job_id: str,
     delay_ms: int,
     now_ms: int,
@@ -302,10 +283,8 @@ def change_delay(
     """Make a job that has not started ready at another time.
 
     Args:
+        keys: The queue, for its `stream`, `scheduled`, `events`.
         job_key: Hash; the job.
-        stream_key: Stream; ready jobs.
-        scheduled_key: Zset; delayed and prioritized jobs.
-        events_key: Stream; lifecycle events.
         job_id: The job.
         delay_ms: Counted from now; at least 0.
         now_ms: Epoch ms.
@@ -321,9 +300,9 @@ def change_delay(
         "glidemq_changeDelay",
         (
             job_key,
-            stream_key,
-            scheduled_key,
-            events_key,
+            keys.stream,
+            keys.scheduled,
+            keys.events,
         ),
         (
             job_id,
@@ -336,11 +315,9 @@ def change_delay(
 
 
 def change_priority(
+    keys: QueueKeys,
     *,
     job_key: str,
-    stream_key: str,
-    scheduled_key: str,
-    events_key: str,
     job_id: str,
     priority: int,
     group: str,
@@ -348,10 +325,8 @@ def change_priority(
     """Give a job that has not started another priority.
 
     Args:
+        keys: The queue, for its `stream`, `scheduled`, `events`.
         job_key: Hash; the job.
-        stream_key: Stream; ready jobs.
-        scheduled_key: Zset; delayed and prioritized jobs.
-        events_key: Stream; lifecycle events.
         job_id: The job.
         priority: The new priority; at least 0.
         group: Consumer group of its entry.
@@ -366,9 +341,9 @@ def change_priority(
         "glidemq_changePriority",
         (
             job_key,
-            stream_key,
-            scheduled_key,
-            events_key,
+            keys.stream,
+            keys.scheduled,
+            keys.events,
         ),
         (
             job_id,
@@ -402,18 +377,14 @@ def check_budget(
 
 
 def check_concurrency(
+    keys: QueueKeys,
     *,
-    meta_key: str,
-    stream_key: str,
-    list_active_key: str,
     group: str,
 ) -> Call:
     """Say how many more jobs the queue's concurrency limit allows.
 
     Args:
-        meta_key: Hash; settings of the queue.
-        stream_key: Stream; ready jobs.
-        list_active_key: String; jobs active from a list.
+        keys: The queue, for its `meta`, `stream`, `list_active`.
         group: Consumer group.
 
     Returns:
@@ -424,9 +395,9 @@ def check_concurrency(
     return Call(
         "glidemq_checkConcurrency",
         (
-            meta_key,
-            stream_key,
-            list_active_key,
+            keys.meta,
+            keys.stream,
+            keys.list_active,
         ),
         (group,),
         is_function=True,
@@ -434,19 +405,17 @@ def check_concurrency(
 
 
 def clean(
+    keys: QueueKeys,
     *,
     finished_key: str,
-    events_key: str,
-    id_key: str,
     cutoff_ms: int,
     limit: int = 0,
 ) -> Call:
     """Remove old finished jobs and all they left.
 
     Args:
+        keys: The queue, for its `events`, `id`.
         finished_key: Zset; `completed` or `failed` jobs by time.
-        events_key: Stream; lifecycle events.
-        id_key: String; counter of automatic ids.
         cutoff_ms: Remove what finished at this epoch ms or before.
         limit: Most jobs to remove; 0 removes none.
 
@@ -459,8 +428,8 @@ def clean(
         "glidemq_clean",
         (
             finished_key,
-            events_key,
-            id_key,
+            keys.events,
+            keys.id,
         ),
         (
             cutoff_ms,
@@ -471,10 +440,8 @@ def clean(
 
 
 def complete(
+    keys: QueueKeys,
     *,
-    stream_key: str,
-    completed_key: str,
-    events_key: str,
     job_key: str,
     metrics_key: str,
     parent_deps_key: str | None = None,
@@ -496,9 +463,7 @@ def complete(
     """Complete one job: record its result, free its group slot, notify the jobs that wait for it.
 
     Args:
-        stream_key: Stream; ready jobs.
-        completed_key: Zset; completed jobs by time.
-        events_key: Stream; lifecycle events.
+        keys: The queue, for its `stream`, `completed`, `events`.
         job_key: Hash; the job; must end in `job:` and its id.
         metrics_key: Hash; completions per minute.
         parent_deps_key: Set; members the parent waits for.
@@ -527,9 +492,9 @@ def complete(
     return Call(
         "glidemq_complete",
         (
-            stream_key,
-            completed_key,
-            events_key,
+            keys.stream,
+            keys.completed,
+            keys.events,
             job_key,
             metrics_key,
             *(() if parent_deps_key is None else (parent_deps_key,)),
@@ -555,10 +520,8 @@ def complete(
 
 
 def complete_and_fetch_next(
+    keys: QueueKeys,
     *,
-    stream_key: str,
-    completed_key: str,
-    events_key: str,
     job_key: str,
     metrics_key: str,
     parent_deps_key: str | None = None,
@@ -588,9 +551,7 @@ def complete_and_fetch_next(
     """Complete one job and activate the next: by priority, else LIFO, else the oldest of the stream.
 
     Args:
-        stream_key: Stream; ready jobs.
-        completed_key: Zset; completed jobs by time.
-        events_key: Stream; lifecycle events.
+        keys: The queue, for its `stream`, `completed`, `events`.
         job_key: Hash; the job that completed.
         metrics_key: Hash; completions per minute.
         parent_deps_key: Set; members the parent waits for.
@@ -626,9 +587,9 @@ def complete_and_fetch_next(
     return Call(
         "glidemq_completeAndFetchNext",
         (
-            stream_key,
-            completed_key,
-            events_key,
+            keys.stream,
+            keys.completed,
+            keys.events,
             job_key,
             metrics_key,
             *(() if parent_deps_key is None else (parent_deps_key,)),
@@ -702,12 +663,8 @@ def complete_child(
 
 
 def dedup(
+    keys: QueueKeys,
     *,
-    dedup_key: str,
-    id_key: str,
-    stream_key: str,
-    scheduled_key: str,
-    events_key: str,
     parent_deps_key: str | None = None,
     dedup_id: str,
     dedup_ttl_ms: int = 0,
@@ -736,11 +693,7 @@ def dedup(
     """Create one job unless another holds its deduplication id.
 
     Args:
-        dedup_key: Hash; deduplication ids and the job each stands for.
-        id_key: String; counter of automatic ids.
-        stream_key: Stream; ready jobs.
-        scheduled_key: Zset; delayed and prioritized jobs.
-        events_key: Stream; lifecycle events.
+        keys: The queue, for its `dedup`, `id`, `stream`, `scheduled`, `events`.
         parent_deps_key: Set; members the parent waits for.
         dedup_id: The deduplication id.
         dedup_ttl_ms: Length of a `throttle` window.
@@ -776,11 +729,11 @@ def dedup(
     return Call(
         "glidemq_dedup",
         (
-            dedup_key,
-            id_key,
-            stream_key,
-            scheduled_key,
-            events_key,
+            keys.dedup,
+            keys.id,
+            keys.stream,
+            keys.scheduled,
+            keys.events,
             *(() if parent_deps_key is None else (parent_deps_key,)),
         ),
         (
@@ -813,10 +766,9 @@ def dedup(
 
 
 def defer_active(
+    keys: QueueKeys,
     *,
-    stream_key: str,
     job_key: str,
-    list_active_key: str,
     job_id: str,
     entry_id: str,
     group: str,
@@ -825,9 +777,8 @@ def defer_active(
     """Put a job that was taken too early back at the end of the stream.
 
     Args:
-        stream_key: Stream; ready jobs.
+        keys: The queue, for its `stream`, `list_active`.
         job_key: Hash; the job.
-        list_active_key: String; jobs active from a list.
         job_id: The job.
         entry_id: Its stream entry; empty when it came from a list.
         group: Consumer group of the entry.
@@ -841,9 +792,9 @@ def defer_active(
     return Call(
         "glidemq_deferActive",
         (
-            stream_key,
+            keys.stream,
             job_key,
-            list_active_key,
+            keys.list_active,
         ),
         (
             job_id,
@@ -856,25 +807,15 @@ def defer_active(
 
 
 def drain(
+    keys: QueueKeys,
     *,
-    stream_key: str,
-    scheduled_key: str,
-    events_key: str,
-    id_key: str,
-    lifo_key: str,
-    priority_key: str,
     drain_delayed: bool = False,
     group: str = "workers",
 ) -> Call:
     """Remove every job that has not started.
 
     Args:
-        stream_key: Stream; ready jobs.
-        scheduled_key: Zset; delayed and prioritized jobs.
-        events_key: Stream; lifecycle events.
-        id_key: String; counter of automatic ids.
-        lifo_key: List; ready jobs, newest first.
-        priority_key: List; ready jobs that run first.
+        keys: The queue, for its `stream`, `scheduled`, `events`, `id`, `lifo`, `priority`.
         drain_delayed: Delayed and prioritized jobs, too.
         group: Consumer group; what it holds is active and stays.
 
@@ -886,12 +827,12 @@ def drain(
     return Call(
         "glidemq_drain",
         (
-            stream_key,
-            scheduled_key,
-            events_key,
-            id_key,
-            lifo_key,
-            priority_key,
+            keys.stream,
+            keys.scheduled,
+            keys.events,
+            keys.id,
+            keys.lifo,
+            keys.priority,
         ),
         (
             int(drain_delayed),
@@ -902,11 +843,8 @@ def drain(
 
 
 def fail(
+    keys: QueueKeys,
     *,
-    stream_key: str,
-    failed_key: str,
-    scheduled_key: str,
-    events_key: str,
     job_key: str,
     metrics_key: str,
     job_id: str,
@@ -924,10 +862,7 @@ def fail(
     """Record a failed attempt: schedule the retry, or fail the job for good.
 
     Args:
-        stream_key: Stream; ready jobs.
-        failed_key: Zset; failed jobs by time.
-        scheduled_key: Zset; delayed and prioritized jobs.
-        events_key: Stream; lifecycle events.
+        keys: The queue, for its `stream`, `failed`, `scheduled`, `events`.
         job_key: Hash; the job; must end in `job:` and its id.
         metrics_key: Hash; failures per minute.
         job_id: The job.
@@ -952,10 +887,10 @@ def fail(
     return Call(
         "glidemq_fail",
         (
-            stream_key,
-            failed_key,
-            scheduled_key,
-            events_key,
+            keys.stream,
+            keys.failed,
+            keys.scheduled,
+            keys.events,
             job_key,
             metrics_key,
         ),
@@ -977,15 +912,15 @@ def fail(
 
 
 def get_active_list_job_ids(
+    keys: QueueKeys,
     *,
-    id_key: str,
     start: int = 0,
     stop: int = -1,
 ) -> Call:
     """List the jobs that are active from a list.
 
     Args:
-        id_key: String; counter of automatic ids.
+        keys: The queue, for its `id`.
         start: First index.
         stop: Last index, inclusive; negative for no bound.
 
@@ -996,7 +931,7 @@ def get_active_list_job_ids(
     """
     return Call(
         "glidemq_getActiveListJobIds",
-        (id_key,),
+        (keys.id,),
         (
             start,
             stop,
@@ -1006,13 +941,12 @@ def get_active_list_job_ids(
 
 
 def heal_list_active(
-    *,
-    id_key: str,
+    keys: QueueKeys,
 ) -> Call:
     """Correct the count of jobs that are active from a list.
 
     Args:
-        id_key: String; counter of automatic ids.
+        keys: The queue, for its `id`.
 
     Returns:
         The call. Its reply (int): by how much the count was too high; negative when too low.
@@ -1021,18 +955,16 @@ def heal_list_active(
     """
     return Call(
         "glidemq_healListActive",
-        (id_key,),
+        (keys.id,),
         (),
         is_function=True,
     )
 
 
 def move_active_to_delayed(
+    keys: QueueKeys,
     *,
     job_key: str,
-    stream_key: str,
-    scheduled_key: str,
-    events_key: str,
     job_id: str,
     entry_id: str,
     now_ms: int,
@@ -1044,10 +976,8 @@ def move_active_to_delayed(
     """Defer an active job until a given time, without counting an attempt.
 
     Args:
+        keys: The queue, for its `stream`, `scheduled`, `events`.
         job_key: Hash; the job.
-        stream_key: Stream; ready jobs.
-        scheduled_key: Zset; delayed and prioritized jobs.
-        events_key: Stream; lifecycle events.
         job_id: The job.
         entry_id: Its stream entry; empty when it came from a list.
         now_ms: Epoch ms.
@@ -1065,9 +995,9 @@ def move_active_to_delayed(
         "glidemq_moveActiveToDelayed",
         (
             job_key,
-            stream_key,
-            scheduled_key,
-            events_key,
+            keys.stream,
+            keys.scheduled,
+            keys.events,
         ),
         (
             job_id,
@@ -1128,10 +1058,9 @@ def move_to_active(
 
 
 def move_to_waiting_children(
+    keys: QueueKeys,
     *,
     job_key: str,
-    stream_key: str,
-    events_key: str,
     job_id: str,
     entry_id: str,
     group: str,
@@ -1141,9 +1070,8 @@ def move_to_waiting_children(
     """Let an active job wait for its children; ready again at once when all have completed.
 
     Args:
+        keys: The queue, for its `stream`, `events`.
         job_key: Hash; the job.
-        stream_key: Stream; ready jobs.
-        events_key: Stream; lifecycle events.
         job_id: The job.
         entry_id: Its stream entry; empty when it came from a list.
         group: Consumer group of the entry.
@@ -1159,8 +1087,8 @@ def move_to_waiting_children(
         "glidemq_moveToWaitingChildren",
         (
             job_key,
-            stream_key,
-            events_key,
+            keys.stream,
+            keys.events,
         ),
         (
             job_id,
@@ -1174,15 +1102,12 @@ def move_to_waiting_children(
 
 
 def next_due(
-    *,
-    scheduled_key: str,
-    ratelimited_key: str,
+    keys: QueueKeys,
 ) -> Call:
     """Say when the next delayed job or rate-limited group is due.
 
     Args:
-        scheduled_key: Zset; delayed and prioritized jobs.
-        ratelimited_key: Zset; groups that wait for their rate limit.
+        keys: The queue, for its `scheduled`, `ratelimited`.
 
     Returns:
         The call. Its reply (int): epoch ms, possibly past; -1 when nothing waits.
@@ -1192,8 +1117,8 @@ def next_due(
     return Call(
         "glidemq_nextDue",
         (
-            scheduled_key,
-            ratelimited_key,
+            keys.scheduled,
+            keys.ratelimited,
         ),
         (),
         is_function=True,
@@ -1201,15 +1126,12 @@ def next_due(
 
 
 def pause(
-    *,
-    meta_key: str,
-    events_key: str,
+    keys: QueueKeys,
 ) -> Call:
     """Mark the queue as paused.
 
     Args:
-        meta_key: Hash; settings of the queue.
-        events_key: Stream; lifecycle events.
+        keys: The queue, for its `meta`, `events`.
 
     Returns:
         The call. Its reply (int): 1.
@@ -1219,8 +1141,8 @@ def pause(
     return Call(
         "glidemq_pause",
         (
-            meta_key,
-            events_key,
+            keys.meta,
+            keys.events,
         ),
         (),
         is_function=True,
@@ -1228,16 +1150,14 @@ def pause(
 
 
 def pop_lists(
+    keys: QueueKeys,
     *,
-    priority_key: str,
-    lifo_key: str,
     count: int = 1,
 ) -> Call:
     """Take ready jobs: from the priority list, or from the LIFO list when that is empty.
 
     Args:
-        priority_key: List; ready jobs that run first.
-        lifo_key: List; ready jobs, newest first.
+        keys: The queue, for its `priority`, `lifo`.
         count: Most jobs to take.
 
     Returns:
@@ -1248,8 +1168,8 @@ def pop_lists(
     return Call(
         "glidemq_popLists",
         (
-            priority_key,
-            lifo_key,
+            keys.priority,
+            keys.lifo,
         ),
         (count,),
         is_function=True,
@@ -1257,18 +1177,14 @@ def pop_lists(
 
 
 def promote(
+    keys: QueueKeys,
     *,
-    scheduled_key: str,
-    stream_key: str,
-    events_key: str,
     now_ms: int,
 ) -> Call:
     """Make due jobs ready: expired ones fail, others go to the list or stream they belong to.
 
     Args:
-        scheduled_key: Zset; delayed and prioritized jobs.
-        stream_key: Stream; ready jobs.
-        events_key: Stream; lifecycle events.
+        keys: The queue, for its `scheduled`, `stream`, `events`.
         now_ms: Epoch ms.
 
     Returns:
@@ -1279,9 +1195,9 @@ def promote(
     return Call(
         "glidemq_promote",
         (
-            scheduled_key,
-            stream_key,
-            events_key,
+            keys.scheduled,
+            keys.stream,
+            keys.events,
         ),
         (now_ms,),
         is_function=True,
@@ -1289,20 +1205,16 @@ def promote(
 
 
 def promote_job(
+    keys: QueueKeys,
     *,
     job_key: str,
-    stream_key: str,
-    scheduled_key: str,
-    events_key: str,
     job_id: str,
 ) -> Call:
     """Make a delayed job ready now.
 
     Args:
+        keys: The queue, for its `stream`, `scheduled`, `events`.
         job_key: Hash; the job.
-        stream_key: Stream; ready jobs.
-        scheduled_key: Zset; delayed and prioritized jobs.
-        events_key: Stream; lifecycle events.
         job_id: The job.
 
     Returns:
@@ -1314,9 +1226,9 @@ def promote_job(
         "glidemq_promoteJob",
         (
             job_key,
-            stream_key,
-            scheduled_key,
-            events_key,
+            keys.stream,
+            keys.scheduled,
+            keys.events,
         ),
         (job_id,),
         is_function=True,
@@ -1324,16 +1236,14 @@ def promote_job(
 
 
 def promote_rate_limited(
+    keys: QueueKeys,
     *,
-    ratelimited_key: str,
-    stream_key: str,
     now_ms: int,
 ) -> Call:
     """Let groups go on whose rate limit has passed.
 
     Args:
-        ratelimited_key: Zset; groups that wait for their rate limit.
-        stream_key: Stream; ready jobs.
+        keys: The queue, for its `ratelimited`, `stream`.
         now_ms: Epoch ms.
 
     Returns:
@@ -1344,8 +1254,8 @@ def promote_rate_limited(
     return Call(
         "glidemq_promoteRateLimited",
         (
-            ratelimited_key,
-            stream_key,
+            keys.ratelimited,
+            keys.stream,
         ),
         (now_ms,),
         is_function=True,
@@ -1353,9 +1263,8 @@ def promote_rate_limited(
 
 
 def rate_limit(
+    keys: QueueKeys,
     *,
-    rate_key: str,
-    meta_key: str,
     max_starts: int,
     window_ms: int,
     now_ms: int,
@@ -1363,8 +1272,7 @@ def rate_limit(
     """Count one start against the queue's rate limit.
 
     Args:
-        rate_key: Hash; window of the queue's rate limit.
-        meta_key: Hash; settings of the queue.
+        keys: The queue, for its `rate`, `meta`.
         max_starts: Starts per window; 0 means the queue's own setting.
         window_ms: Length of the window.
         now_ms: Epoch ms.
@@ -1377,8 +1285,8 @@ def rate_limit(
     return Call(
         "glidemq_rateLimit",
         (
-            rate_key,
-            meta_key,
+            keys.rate,
+            keys.meta,
         ),
         (
             max_starts,
@@ -1390,9 +1298,9 @@ def rate_limit(
 
 
 def rate_limit_group(
+    keys: QueueKeys,
     *,
     job_key: str,
-    stream_key: str,
     job_id: str,
     entry_id: str,
     group: str,
@@ -1406,8 +1314,8 @@ def rate_limit_group(
     """Hold back the group of an active job for a while, and its job with it.
 
     Args:
+        keys: The queue, for its `stream`.
         job_key: Hash; the job.
-        stream_key: Stream; ready jobs.
         job_id: The job.
         entry_id: Its stream entry; empty when it came from a list.
         group: Consumer group of the entry.
@@ -1427,7 +1335,7 @@ def rate_limit_group(
         "glidemq_rateLimitGroup",
         (
             job_key,
-            stream_key,
+            keys.stream,
         ),
         (
             job_id,
@@ -1445,9 +1353,8 @@ def rate_limit_group(
 
 
 def rate_limit_group_external(
+    keys: QueueKeys,
     *,
-    ratelimited_key: str,
-    events_key: str,
     group_key: str,
     duration_ms: int,
     now_ms: int,
@@ -1456,8 +1363,7 @@ def rate_limit_group_external(
     """Hold back a group for a while.
 
     Args:
-        ratelimited_key: Zset; groups that wait for their rate limit.
-        events_key: Stream; lifecycle events.
+        keys: The queue, for its `ratelimited`, `events`.
         group_key: The group.
         duration_ms: How long.
         now_ms: Epoch ms.
@@ -1471,8 +1377,8 @@ def rate_limit_group_external(
     return Call(
         "glidemq_rateLimitGroupExternal",
         (
-            ratelimited_key,
-            events_key,
+            keys.ratelimited,
+            keys.events,
         ),
         (
             group_key,
@@ -1485,9 +1391,8 @@ def rate_limit_group_external(
 
 
 def reclaim_stalled(
+    keys: QueueKeys,
     *,
-    stream_key: str,
-    events_key: str,
     group: str,
     consumer: str,
     min_idle_ms: int,
@@ -1500,8 +1405,7 @@ def reclaim_stalled(
     """Take stalled stream jobs back: ready again, or failed when it happened too often.
 
     Args:
-        stream_key: Stream; ready jobs.
-        events_key: Stream; lifecycle events.
+        keys: The queue, for its `stream`, `events`.
         group: Consumer group.
         consumer: Who looks.
         min_idle_ms: Entries idle for less are left alone.
@@ -1519,8 +1423,8 @@ def reclaim_stalled(
     return Call(
         "glidemq_reclaimStalled",
         (
-            stream_key,
-            events_key,
+            keys.stream,
+            keys.events,
         ),
         (
             group,
@@ -1537,9 +1441,8 @@ def reclaim_stalled(
 
 
 def reclaim_stalled_list_jobs(
+    keys: QueueKeys,
     *,
-    stream_key: str,
-    events_key: str,
     min_idle_ms: int,
     max_stalled_count: int = 1,
     now_ms: int,
@@ -1549,8 +1452,7 @@ def reclaim_stalled_list_jobs(
     """Take stalled list jobs back: ready again, or failed when it happened too often.
 
     Args:
-        stream_key: Stream; ready jobs.
-        events_key: Stream; lifecycle events.
+        keys: The queue, for its `stream`, `events`.
         min_idle_ms: Silence forgiven when neither job nor worker name one.
         max_stalled_count: Stalls forgiven per job.
         now_ms: Epoch ms.
@@ -1565,8 +1467,8 @@ def reclaim_stalled_list_jobs(
     return Call(
         "glidemq_reclaimStalledListJobs",
         (
-            stream_key,
-            events_key,
+            keys.stream,
+            keys.events,
         ),
         (
             min_idle_ms,
@@ -1673,25 +1575,17 @@ def register_parent(
 
 
 def remove_job(
+    keys: QueueKeys,
     *,
     job_key: str,
-    stream_key: str,
-    scheduled_key: str,
-    completed_key: str,
-    failed_key: str,
-    events_key: str,
     log_key: str,
     job_id: str,
 ) -> Call:
     """Remove a job and all it left, wherever it is.
 
     Args:
+        keys: The queue, for its `stream`, `scheduled`, `completed`, `failed`, `events`.
         job_key: Hash; the job.
-        stream_key: Stream; ignored: an entry left behind is dropped when it is met.
-        scheduled_key: Zset; delayed and prioritized jobs.
-        completed_key: Zset; completed jobs by time.
-        failed_key: Zset; failed jobs by time.
-        events_key: Stream; lifecycle events.
         log_key: List; the job's log lines.
         job_id: The job.
 
@@ -1704,11 +1598,11 @@ def remove_job(
         "glidemq_removeJob",
         (
             job_key,
-            stream_key,
-            scheduled_key,
-            completed_key,
-            failed_key,
-            events_key,
+            keys.stream,
+            keys.scheduled,
+            keys.completed,
+            keys.failed,
+            keys.events,
             log_key,
         ),
         (job_id,),
@@ -1746,15 +1640,12 @@ def renew_lock(
 
 
 def resume(
-    *,
-    meta_key: str,
-    events_key: str,
+    keys: QueueKeys,
 ) -> Call:
     """Mark the queue as running.
 
     Args:
-        meta_key: Hash; settings of the queue.
-        events_key: Stream; lifecycle events.
+        keys: The queue, for its `meta`, `events`.
 
     Returns:
         The call. Its reply (int): 1.
@@ -1764,8 +1655,8 @@ def resume(
     return Call(
         "glidemq_resume",
         (
-            meta_key,
-            events_key,
+            keys.meta,
+            keys.events,
         ),
         (),
         is_function=True,
@@ -1773,21 +1664,15 @@ def resume(
 
 
 def retry_jobs(
+    keys: QueueKeys,
     *,
-    failed_key: str,
-    scheduled_key: str,
-    events_key: str,
-    id_key: str,
     count: int = 0,
     now_ms: int,
 ) -> Call:
     """Schedule failed jobs again, due at once and with all attempts.
 
     Args:
-        failed_key: Zset; failed jobs by time.
-        scheduled_key: Zset; delayed and prioritized jobs.
-        events_key: Stream; lifecycle events.
-        id_key: String; counter of automatic ids.
+        keys: The queue, for its `failed`, `scheduled`, `events`, `id`.
         count: Most jobs to retry, oldest first; 0 for all.
         now_ms: Epoch ms.
 
@@ -1801,10 +1686,10 @@ def retry_jobs(
     return Call(
         "glidemq_retryJobs",
         (
-            failed_key,
-            scheduled_key,
-            events_key,
-            id_key,
+            keys.failed,
+            keys.scheduled,
+            keys.events,
+            keys.id,
         ),
         (
             count,
@@ -1815,12 +1700,9 @@ def retry_jobs(
 
 
 def revoke(
+    keys: QueueKeys,
     *,
     job_key: str,
-    stream_key: str,
-    scheduled_key: str,
-    failed_key: str,
-    events_key: str,
     job_id: str,
     now_ms: int,
     group: str,
@@ -1828,11 +1710,8 @@ def revoke(
     """Cancel a job: fail it if it has not started, else flag it.
 
     Args:
+        keys: The queue, for its `stream`, `scheduled`, `failed`, `events`.
         job_key: Hash; the job.
-        stream_key: Stream; ready jobs.
-        scheduled_key: Zset; delayed and prioritized jobs.
-        failed_key: Zset; failed jobs by time.
-        events_key: Stream; lifecycle events.
         job_id: The job.
         now_ms: Epoch ms.
         group: Consumer group of its entry.
@@ -1846,10 +1725,10 @@ def revoke(
         "glidemq_revoke",
         (
             job_key,
-            stream_key,
-            scheduled_key,
-            failed_key,
-            events_key,
+            keys.stream,
+            keys.scheduled,
+            keys.failed,
+            keys.events,
         ),
         (
             job_id,
@@ -1861,10 +1740,8 @@ def revoke(
 
 
 def rpop_and_reserve(
+    keys: QueueKeys,
     *,
-    meta_key: str,
-    stream_key: str,
-    list_active_key: str,
     list_key: str,
     group: str,
     count: int = 1,
@@ -1872,9 +1749,7 @@ def rpop_and_reserve(
     """Take ready jobs from one list, as many as the queue's concurrency limit allows, and count them as active.
 
     Args:
-        meta_key: Hash; settings of the queue.
-        stream_key: Stream; ready jobs.
-        list_active_key: String; jobs active from a list.
+        keys: The queue, for its `meta`, `stream`, `list_active`.
         list_key: List; `priority` or `lifo`.
         group: Consumer group.
         count: Most jobs to take.
@@ -1887,9 +1762,9 @@ def rpop_and_reserve(
     return Call(
         "glidemq_rpopAndReserve",
         (
-            meta_key,
-            stream_key,
-            list_active_key,
+            keys.meta,
+            keys.stream,
+            keys.list_active,
             list_key,
         ),
         (
@@ -1936,11 +1811,9 @@ def search_by_name(
 
 
 def signal(
+    keys: QueueKeys,
     *,
     job_key: str,
-    stream_key: str,
-    events_key: str,
-    suspended_key: str,
     signals_key: str,
     job_id: str,
     signal_name: str,
@@ -1950,10 +1823,8 @@ def signal(
     """Give a suspended job a signal and make it ready.
 
     Args:
+        keys: The queue, for its `stream`, `events`, `suspended`.
         job_key: Hash; the job.
-        stream_key: Stream; ready jobs.
-        events_key: Stream; lifecycle events.
-        suspended_key: Zset; suspended jobs by deadline.
         signals_key: List; signals the job received.
         job_id: The job.
         signal_name: What the signal is.
@@ -1969,9 +1840,9 @@ def signal(
         "glidemq_signal",
         (
             job_key,
-            stream_key,
-            events_key,
-            suspended_key,
+            keys.stream,
+            keys.events,
+            keys.suspended,
             signals_key,
         ),
         (
@@ -1985,11 +1856,9 @@ def signal(
 
 
 def suspend(
+    keys: QueueKeys,
     *,
     job_key: str,
-    stream_key: str,
-    events_key: str,
-    suspended_key: str,
     job_id: str,
     entry_id: str,
     group: str,
@@ -2001,10 +1870,8 @@ def suspend(
     """Suspend an active job until it is signalled.
 
     Args:
+        keys: The queue, for its `stream`, `events`, `suspended`.
         job_key: Hash; the job.
-        stream_key: Stream; ready jobs.
-        events_key: Stream; lifecycle events.
-        suspended_key: Zset; suspended jobs by deadline.
         job_id: The job.
         entry_id: Its stream entry; empty when it came from a list.
         group: Consumer group of the entry.
@@ -2022,9 +1889,9 @@ def suspend(
         "glidemq_suspend",
         (
             job_key,
-            stream_key,
-            events_key,
-            suspended_key,
+            keys.stream,
+            keys.events,
+            keys.suspended,
         ),
         (
             job_id,
@@ -2040,10 +1907,8 @@ def suspend(
 
 
 def sweep_suspended(
+    keys: QueueKeys,
     *,
-    suspended_key: str,
-    events_key: str,
-    failed_key: str,
     metrics_key: str,
     now_ms: int,
     key_prefix: str,
@@ -2051,9 +1916,7 @@ def sweep_suspended(
     """Fail suspended jobs whose deadline has passed.
 
     Args:
-        suspended_key: Zset; suspended jobs by deadline.
-        events_key: Stream; lifecycle events.
-        failed_key: Zset; failed jobs by time.
+        keys: The queue, for its `suspended`, `events`, `failed`.
         metrics_key: Hash; failures per minute.
         now_ms: Epoch ms.
         key_prefix: What every key of the queue begins with, trailing colon included.
@@ -2066,9 +1929,9 @@ def sweep_suspended(
     return Call(
         "glidemq_sweepSuspended",
         (
-            suspended_key,
-            events_key,
-            failed_key,
+            keys.suspended,
+            keys.events,
+            keys.failed,
             metrics_key,
         ),
         (

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from orchestration_queue.protocol.call import Call
+from orchestration_queue.protocol.keys import QueueKeys
 
 __all__ = [
     "BulkJob",
@@ -418,11 +419,8 @@ class NodeRule(NamedTuple):
 
 
 def add_bulk(
+    keys: QueueKeys,
     *,
-    id_key: str,
-    stream_key: str,
-    scheduled_key: str,
-    events_key: str,
     forms: Sequence[JobForm] = (),
     jobs: Sequence[BulkJob] = (),
     skip_events: bool,
@@ -430,10 +428,7 @@ def add_bulk(
     """Create jobs of one queue, each as `glidemq_addJob` does.
 
     Args:
-        id_key: String; counter of automatic ids; must end in `:id`.
-        stream_key: Stream; ready jobs.
-        scheduled_key: Zset; delayed and prioritized jobs.
-        events_key: Stream; lifecycle events.
+        keys: The queue, for its `id`, `stream`, `scheduled`, `events`.
         forms: Each what some of the jobs have in common.
         jobs: Each a job to create.
         skip_events: Emit no `added` event.
@@ -449,10 +444,10 @@ def add_bulk(
     return Call(
         "oq1_addBulk",
         (
-            id_key,
-            stream_key,
-            scheduled_key,
-            events_key,
+            keys.id,
+            keys.stream,
+            keys.scheduled,
+            keys.events,
         ),
         (
             int(skip_events),
@@ -489,14 +484,8 @@ def add_bulk(
 
 
 def add_children(
+    keys: QueueKeys,
     *,
-    id_key: str,
-    stream_key: str,
-    scheduled_key: str,
-    failed_key: str,
-    events_key: str,
-    metrics_failed_key: str,
-    ratelimited_key: str,
     jobs: Sequence[NewJob] = (),
     job_id: str,
     taken_ms: int,
@@ -507,13 +496,7 @@ def add_children(
     """Add jobs of its own queue as children of a running job, for which it can wait; only for who holds its lease.
 
     Args:
-        id_key: String; counter of automatic ids; must end in `:id`.
-        stream_key: Stream; ready jobs.
-        scheduled_key: Zset; delayed and prioritized jobs.
-        failed_key: Zset; failed jobs by time.
-        events_key: Stream; lifecycle events.
-        metrics_failed_key: Hash; failures per minute.
-        ratelimited_key: Zset; groups that wait for their limits.
+        keys: The queue, for its `id`, `stream`, `scheduled`, `failed`, `events`, `metrics_failed`, `ratelimited`.
         jobs: Each a child, with a custom id and without a parent.
         job_id: The running job.
         taken_ms: Its `processedOn`, as its activation wrote it.
@@ -534,13 +517,13 @@ def add_children(
     return Call(
         "oq1_addChildren",
         (
-            id_key,
-            stream_key,
-            scheduled_key,
-            failed_key,
-            events_key,
-            metrics_failed_key,
-            ratelimited_key,
+            keys.id,
+            keys.stream,
+            keys.scheduled,
+            keys.failed,
+            keys.events,
+            keys.metrics_failed,
+            keys.ratelimited,
         ),
         (
             job_id,
@@ -581,12 +564,8 @@ def add_children(
 
 
 def drain(
+    keys: QueueKeys,
     *,
-    stream_key: str,
-    scheduled_key: str,
-    events_key: str,
-    lifo_key: str,
-    priority_key: str,
     drain_delayed: bool,
     group: str,
     limit: int,
@@ -595,11 +574,7 @@ def drain(
     others waiting. What is left may start meanwhile.
 
     Args:
-        stream_key: Stream; ready jobs.
-        scheduled_key: Zset; delayed and prioritized jobs.
-        events_key: Stream; lifecycle events.
-        lifo_key: List; ready jobs, newest first.
-        priority_key: List; ready jobs that run first.
+        keys: The queue, for its `stream`, `scheduled`, `events`, `lifo`, `priority`.
         drain_delayed: Delayed and prioritized jobs, too.
         group: Consumer group; what it holds is active and stays.
         limit: Most jobs to remove; 0 removes none.
@@ -614,11 +589,11 @@ def drain(
     return Call(
         "oq1_drain",
         (
-            stream_key,
-            scheduled_key,
-            events_key,
-            lifo_key,
-            priority_key,
+            keys.stream,
+            keys.scheduled,
+            keys.events,
+            keys.lifo,
+            keys.priority,
         ),
         (
             int(drain_delayed),
@@ -630,23 +605,15 @@ def drain(
 
 
 def due_schedulers(
+    keys: QueueKeys,
     *,
-    schedulers_key: str,
-    schedulers_due_key: str,
-    schedulers_looked_key: str,
-    stream_key: str,
-    scheduled_key: str,
     now_ms: int,
     limit: int,
 ) -> Call:
     """Read the scheduler entries that are due for evaluation.
 
     Args:
-        schedulers_key: Hash; entries by name.
-        schedulers_due_key: Zset; when each is due for evaluation.
-        schedulers_looked_key: String; there while all of them need no look.
-        stream_key: Stream; ready jobs.
-        scheduled_key: Zset; delayed and prioritized jobs.
+        keys: The queue, for its `schedulers`, `schedulers_due`, `schedulers_looked`, `stream`, `scheduled`.
         now_ms: Epoch ms.
         limit: How many at most.
 
@@ -662,11 +629,11 @@ def due_schedulers(
     return Call(
         "oq1_dueSchedulers",
         (
-            schedulers_key,
-            schedulers_due_key,
-            schedulers_looked_key,
-            stream_key,
-            scheduled_key,
+            keys.schedulers,
+            keys.schedulers_due,
+            keys.schedulers_looked,
+            keys.stream,
+            keys.scheduled,
         ),
         (
             now_ms,
@@ -677,19 +644,8 @@ def due_schedulers(
 
 
 def exchange(
+    keys: QueueKeys,
     *,
-    stream_key: str,
-    completed_key: str,
-    failed_key: str,
-    scheduled_key: str,
-    events_key: str,
-    metrics_completed_key: str,
-    metrics_failed_key: str,
-    priority_key: str,
-    lifo_key: str,
-    list_active_key: str,
-    ratelimited_key: str,
-    meta_key: str,
     settlements: Sequence[Settled] = (),
     hand_backs: Sequence[HandBack] = (),
     deliveries: Sequence[Delivered] = (),
@@ -707,18 +663,8 @@ def exchange(
     more.
 
     Args:
-        stream_key: Stream; ready jobs.
-        completed_key: Zset; completed jobs by time.
-        failed_key: Zset; failed jobs by time.
-        scheduled_key: Zset; delayed and prioritized jobs.
-        events_key: Stream; lifecycle events.
-        metrics_completed_key: Hash; completions per minute.
-        metrics_failed_key: Hash; failures per minute.
-        priority_key: List; promoted prioritized jobs.
-        lifo_key: List; LIFO jobs.
-        list_active_key: String; how many active jobs came from a list.
-        ratelimited_key: Zset; groups that wait for their limits.
-        meta_key: Hash; settings of the queue.
+        keys: The queue, for its `stream`, `completed`, `failed`, `scheduled`, `events`, `metrics_completed`,
+            `metrics_failed`, `priority`, `lifo`, `list_active`, `ratelimited`, `meta`.
         settlements: Each an attempt that ended.
         hand_backs: Each a delivered job to return to the end of the stream, unstarted.
         deliveries: Each a delivered job to start.
@@ -751,18 +697,18 @@ def exchange(
     return Call(
         "oq1_exchange",
         (
-            stream_key,
-            completed_key,
-            failed_key,
-            scheduled_key,
-            events_key,
-            metrics_completed_key,
-            metrics_failed_key,
-            priority_key,
-            lifo_key,
-            list_active_key,
-            ratelimited_key,
-            meta_key,
+            keys.stream,
+            keys.completed,
+            keys.failed,
+            keys.scheduled,
+            keys.events,
+            keys.metrics_completed,
+            keys.metrics_failed,
+            keys.priority,
+            keys.lifo,
+            keys.list_active,
+            keys.ratelimited,
+            keys.meta,
         ),
         (
             now_ms,
@@ -803,16 +749,9 @@ def exchange(
 
 
 def fire(
+    keys: QueueKeys,
     *,
     lock_key: str,
-    schedulers_key: str,
-    schedulers_due_key: str,
-    schedulers_looked_key: str,
-    id_key: str,
-    stream_key: str,
-    scheduled_key: str,
-    failed_key: str,
-    events_key: str,
     jobs: Sequence[NewJob] = (),
     runs: Sequence[RunOrigin] = (),
     updates: Sequence[EntryUpdate] = (),
@@ -825,15 +764,9 @@ def fire(
     ones.
 
     Args:
+        keys: The queue, for its `schedulers`, `schedulers_due`, `schedulers_looked`, `id`, `stream`, `scheduled`,
+            `failed`, `events`.
         lock_key: String; the schedulers' lock.
-        schedulers_key: Hash; entries by name.
-        schedulers_due_key: Zset; when each is due for evaluation.
-        schedulers_looked_key: String; there while all of them need no look.
-        id_key: String; counter of automatic ids; must end in `:id`.
-        stream_key: Stream; ready jobs.
-        scheduled_key: Zset; delayed and prioritized jobs.
-        failed_key: Zset; failed jobs by time.
-        events_key: Stream; lifecycle events.
         jobs: Each a job to create.
         runs: Each what the job in the same place is made for.
         updates: Each an entry to store.
@@ -854,14 +787,14 @@ def fire(
         "oq1_fire",
         (
             lock_key,
-            schedulers_key,
-            schedulers_due_key,
-            schedulers_looked_key,
-            id_key,
-            stream_key,
-            scheduled_key,
-            failed_key,
-            events_key,
+            keys.schedulers,
+            keys.schedulers_due,
+            keys.schedulers_looked,
+            keys.id,
+            keys.stream,
+            keys.scheduled,
+            keys.failed,
+            keys.events,
         ),
         (
             token,
@@ -916,14 +849,14 @@ def fire(
 
 
 def hold_nodes(
+    keys: QueueKeys,
     *,
-    stream_key: str,
     job_ids: Sequence[str] = (),
 ) -> Call:
     """Keep jobs of a graph that still wait for others from starting, until `oq1_releaseGraph` names them.
 
     Args:
-        stream_key: Stream; ready jobs.
+        keys: The queue, for its `stream`.
         job_ids: Jobs; one that waits for nothing, has run or has ended goes on.
 
     Returns:
@@ -935,7 +868,7 @@ def hold_nodes(
     """
     return Call(
         "oq1_holdNodes",
-        (stream_key,),
+        (keys.stream,),
         (
             len(job_ids),
             *job_ids,
@@ -945,12 +878,8 @@ def hold_nodes(
 
 
 def mend_group(
+    keys: QueueKeys,
     *,
-    stream_key: str,
-    ratelimited_key: str,
-    events_key: str,
-    failed_key: str,
-    metrics_failed_key: str,
     name: str,
     seen_active: int,
     seen_next_seq: int,
@@ -961,11 +890,7 @@ def mend_group(
     """Correct what a group of ordered jobs believes, if it still believes it, and let its parked jobs go on.
 
     Args:
-        stream_key: Stream; ready jobs.
-        ratelimited_key: Zset; groups that wait for their limits.
-        events_key: Stream; lifecycle events.
-        failed_key: Zset; failed jobs by time.
-        metrics_failed_key: Hash; failures per minute.
+        keys: The queue, for its `stream`, `ratelimited`, `events`, `failed`, `metrics_failed`.
         name: The group.
         seen_active: Jobs of it that it counted as active when the caller read it.
         seen_next_seq: Whose turn it said it was.
@@ -983,11 +908,11 @@ def mend_group(
     return Call(
         "oq1_mendGroup",
         (
-            stream_key,
-            ratelimited_key,
-            events_key,
-            failed_key,
-            metrics_failed_key,
+            keys.stream,
+            keys.ratelimited,
+            keys.events,
+            keys.failed,
+            keys.metrics_failed,
         ),
         (
             name,
@@ -1002,14 +927,14 @@ def mend_group(
 
 
 def note_failures(
+    keys: QueueKeys,
     *,
-    stream_key: str,
     failures: Sequence[FailureNote] = (),
 ) -> Call:
     """Note about failed attempts what their settlement does not carry. Sent before the exchange that settles them.
 
     Args:
-        stream_key: Stream; ready jobs.
+        keys: The queue, for its `stream`.
         failures: Each an attempt that failed.
 
     Returns:
@@ -1021,7 +946,7 @@ def note_failures(
     """
     return Call(
         "oq1_noteFailures",
-        (stream_key,),
+        (keys.stream,),
         (
             len(failures),
             *(
@@ -1041,12 +966,8 @@ def note_failures(
 
 
 def propagate(
+    keys: QueueKeys,
     *,
-    stream_key: str,
-    failed_key: str,
-    events_key: str,
-    metrics_failed_key: str,
-    ratelimited_key: str,
     news: Sequence[ForeignOutcome] = (),
     now_ms: int,
     limit: int,
@@ -1055,11 +976,7 @@ def propagate(
     """Notify dependents of the outcomes of ended jobs, and run or end each as its trigger rule says.
 
     Args:
-        stream_key: Stream; ready jobs.
-        failed_key: Zset; failed jobs by time.
-        events_key: Stream; lifecycle events.
-        metrics_failed_key: Hash; failures per minute.
-        ratelimited_key: Zset; groups that wait for their limits.
+        keys: The queue, for its `stream`, `failed`, `events`, `metrics_failed`, `ratelimited`.
         news: Each a job of another queue that ended, and who waits for it here.
         now_ms: Epoch ms.
         limit: At least 1; how many jobs that wait to change, those named by `news` not counted.
@@ -1078,11 +995,11 @@ def propagate(
     return Call(
         "oq1_propagate",
         (
-            stream_key,
-            failed_key,
-            events_key,
-            metrics_failed_key,
-            ratelimited_key,
+            keys.stream,
+            keys.failed,
+            keys.events,
+            keys.metrics_failed,
+            keys.ratelimited,
         ),
         (
             now_ms,
@@ -1097,12 +1014,8 @@ def propagate(
 
 
 def put_back(
+    keys: QueueKeys,
     *,
-    stream_key: str,
-    scheduled_key: str,
-    priority_key: str,
-    lifo_key: str,
-    list_active_key: str,
     job_id: str,
     now_ms: int,
     limit: int,
@@ -1110,11 +1023,7 @@ def put_back(
     """Put a job back that says it is ready, or will be, and is in no structure, so that no worker would ever find it.
 
     Args:
-        stream_key: Stream; ready jobs.
-        scheduled_key: Zset; delayed and prioritized jobs.
-        priority_key: List; ready jobs with a priority.
-        lifo_key: List; ready last-in-first-out jobs.
-        list_active_key: String; how many active jobs came from a list.
+        keys: The queue, for its `stream`, `scheduled`, `priority`, `lifo`, `list_active`.
         job_id: The job.
         now_ms: Epoch ms.
         limit: Most entries of the stream, or of a list, that may be looked through.
@@ -1130,11 +1039,11 @@ def put_back(
     return Call(
         "oq1_putBack",
         (
-            stream_key,
-            scheduled_key,
-            priority_key,
-            lifo_key,
-            list_active_key,
+            keys.stream,
+            keys.scheduled,
+            keys.priority,
+            keys.lifo,
+            keys.list_active,
         ),
         (
             job_id,
@@ -1146,9 +1055,8 @@ def put_back(
 
 
 def put_scheduler(
+    keys: QueueKeys,
     *,
-    schedulers_key: str,
-    schedulers_due_key: str,
     name: str,
     entry: str,
     look_ms: int,
@@ -1156,8 +1064,7 @@ def put_scheduler(
     """Store or drop the entry of a repeatable job. The scheduler leader evaluates it next.
 
     Args:
-        schedulers_key: Hash; entries by name.
-        schedulers_due_key: Zset; when each is due for evaluation.
+        keys: The queue, for its `schedulers`, `schedulers_due`.
         name: The scheduler.
         entry: Its entry; `drop` to drop it.
         look_ms: When it is due for evaluation, epoch ms.
@@ -1172,8 +1079,8 @@ def put_scheduler(
     return Call(
         "oq1_putScheduler",
         (
-            schedulers_key,
-            schedulers_due_key,
+            keys.schedulers,
+            keys.schedulers_due,
         ),
         (
             name,
@@ -1185,8 +1092,8 @@ def put_scheduler(
 
 
 def read_jobs(
+    keys: QueueKeys,
     *,
-    stream_key: str,
     fields: Sequence[FieldName] = (),
     most_bytes: int,
     job_ids: Sequence[str] = (),
@@ -1194,7 +1101,7 @@ def read_jobs(
     """Read some fields of many jobs.
 
     Args:
-        stream_key: Stream; ready jobs.
+        keys: The queue, for its `stream`.
         fields: Each a field of each job's hash.
         most_bytes: Bytes of values after which the remaining jobs are left to another call.
         job_ids: Jobs.
@@ -1209,7 +1116,7 @@ def read_jobs(
     """
     return Call(
         "oq1_readJobs",
-        (stream_key,),
+        (keys.stream,),
         (
             most_bytes,
             len(fields),
@@ -1223,16 +1130,8 @@ def read_jobs(
 
 
 def reclaim(
+    keys: QueueKeys,
     *,
-    stream_key: str,
-    failed_key: str,
-    events_key: str,
-    metrics_failed_key: str,
-    priority_key: str,
-    lifo_key: str,
-    list_active_key: str,
-    ratelimited_key: str,
-    suspended_key: str,
     now_ms: int,
     group: str,
     consumer: str,
@@ -1247,15 +1146,8 @@ def reclaim(
     up. Dead letters that were not added are handed out again.
 
     Args:
-        stream_key: Stream; ready jobs.
-        failed_key: Zset; failed jobs by time.
-        events_key: Stream; lifecycle events.
-        metrics_failed_key: Hash; failures per minute.
-        priority_key: List; promoted prioritized jobs.
-        lifo_key: List; LIFO jobs.
-        list_active_key: String; how many active jobs came from a list.
-        ratelimited_key: Zset; groups that wait for their limits.
-        suspended_key: Zset; suspended jobs by deadline.
+        keys: The queue, for its `stream`, `failed`, `events`, `metrics_failed`, `priority`, `lifo`, `list_active`,
+            `ratelimited`, `suspended`.
         now_ms: Epoch ms.
         group: Consumer group.
         consumer: Who looks.
@@ -1282,15 +1174,15 @@ def reclaim(
     return Call(
         "oq1_reclaim",
         (
-            stream_key,
-            failed_key,
-            events_key,
-            metrics_failed_key,
-            priority_key,
-            lifo_key,
-            list_active_key,
-            ratelimited_key,
-            suspended_key,
+            keys.stream,
+            keys.failed,
+            keys.events,
+            keys.metrics_failed,
+            keys.priority,
+            keys.lifo,
+            keys.list_active,
+            keys.ratelimited,
+            keys.suspended,
         ),
         (
             now_ms,
@@ -1308,13 +1200,8 @@ def reclaim(
 
 
 def release_graph(
+    keys: QueueKeys,
     *,
-    stream_key: str,
-    scheduled_key: str,
-    failed_key: str,
-    events_key: str,
-    metrics_failed_key: str,
-    ratelimited_key: str,
     now_ms: int,
     limit: int,
     job_ids: Sequence[str] = (),
@@ -1323,12 +1210,7 @@ def release_graph(
     rules.
 
     Args:
-        stream_key: Stream; ready jobs.
-        scheduled_key: Zset; delayed and prioritized jobs.
-        failed_key: Zset; failed jobs by time.
-        events_key: Stream; lifecycle events.
-        metrics_failed_key: Hash; failures per minute.
-        ratelimited_key: Zset; groups that wait for their limits.
+        keys: The queue, for its `stream`, `scheduled`, `failed`, `events`, `metrics_failed`, `ratelimited`.
         now_ms: Epoch ms.
         limit: At least 1; how many jobs that wait may change beyond those named.
         job_ids: Held jobs; one that is gone, or is not held, is passed over.
@@ -1345,12 +1227,12 @@ def release_graph(
     return Call(
         "oq1_releaseGraph",
         (
-            stream_key,
-            scheduled_key,
-            failed_key,
-            events_key,
-            metrics_failed_key,
-            ratelimited_key,
+            keys.stream,
+            keys.scheduled,
+            keys.failed,
+            keys.events,
+            keys.metrics_failed,
+            keys.ratelimited,
         ),
         (
             now_ms,
@@ -1363,11 +1245,8 @@ def release_graph(
 
 
 def relist(
+    keys: QueueKeys,
     *,
-    stream_key: str,
-    priority_key: str,
-    lifo_key: str,
-    list_active_key: str,
     known: Sequence[Known] = (),
     now_ms: int,
     consumer: str,
@@ -1375,10 +1254,7 @@ def relist(
     """Put jobs back on their lists that a worker was given in a reply which never reached it.
 
     Args:
-        stream_key: Stream; ready jobs.
-        priority_key: List; ready jobs with a priority.
-        lifo_key: List; ready last-in-first-out jobs.
-        list_active_key: String; how many active jobs came from a list.
+        keys: The queue, for its `stream`, `priority`, `lifo`, `list_active`.
         known: Each a job that it knows of.
         now_ms: Epoch ms.
         consumer: The worker.
@@ -1393,10 +1269,10 @@ def relist(
     return Call(
         "oq1_relist",
         (
-            stream_key,
-            priority_key,
-            lifo_key,
-            list_active_key,
+            keys.stream,
+            keys.priority,
+            keys.lifo,
+            keys.list_active,
         ),
         (
             now_ms,
@@ -1409,15 +1285,15 @@ def relist(
 
 
 def renew(
+    keys: QueueKeys,
     *,
-    stream_key: str,
     leases: Sequence[Held] = (),
     now_ms: int,
 ) -> Call:
     """Renew the leases of running jobs, each only for who holds it.
 
     Args:
-        stream_key: Stream; ready jobs.
+        keys: The queue, for its `stream`.
         leases: Each a lease to renew.
         now_ms: Epoch ms.
 
@@ -1431,7 +1307,7 @@ def renew(
     """
     return Call(
         "oq1_renew",
-        (stream_key,),
+        (keys.stream,),
         (
             now_ms,
             len(leases),
@@ -1442,8 +1318,8 @@ def renew(
 
 
 def report_usage(
+    keys: QueueKeys,
     *,
-    events_key: str,
     fields: Sequence[UsageField] = (),
     job_id: str,
     minute_ms: int,
@@ -1452,7 +1328,7 @@ def report_usage(
     """Store what a job used, in place of what it reported before, and count it in this minute instead of in that one.
 
     Args:
-        events_key: Stream; lifecycle events.
+        keys: The queue, for its `events`.
         fields: Each a part of the report.
         job_id: The job.
         minute_ms: When this minute began, epoch ms.
@@ -1468,7 +1344,7 @@ def report_usage(
     """
     return Call(
         "oq1_reportUsage",
-        (events_key,),
+        (keys.events,),
         (
             job_id,
             minute_ms,
@@ -1481,19 +1357,17 @@ def report_usage(
 
 
 def retry_job(
+    keys: QueueKeys,
     *,
     job_key: str,
-    failed_key: str,
-    scheduled_key: str,
     job_id: str,
     now_ms: int,
 ) -> Call:
     """Schedule one failed job again, due at once and with all attempts.
 
     Args:
+        keys: The queue, for its `failed`, `scheduled`.
         job_key: Hash; the job; must end in `job:` and its id.
-        failed_key: Zset; failed jobs by time.
-        scheduled_key: Zset; delayed and prioritized jobs.
         job_id: The job.
         now_ms: Epoch ms.
 
@@ -1508,8 +1382,8 @@ def retry_job(
         "oq1_retryJob",
         (
             job_key,
-            failed_key,
-            scheduled_key,
+            keys.failed,
+            keys.scheduled,
         ),
         (
             job_id,
@@ -1520,13 +1394,8 @@ def retry_job(
 
 
 def retry_nodes(
+    keys: QueueKeys,
     *,
-    stream_key: str,
-    scheduled_key: str,
-    failed_key: str,
-    events_key: str,
-    metrics_failed_key: str,
-    ratelimited_key: str,
     news: Sequence[Revived] = (),
     now_ms: int,
     held: bool,
@@ -1535,12 +1404,7 @@ def retry_nodes(
     """Let failed jobs of a graph be what they were before: ready, or waiting for those that are to run again, too.
 
     Args:
-        stream_key: Stream; ready jobs.
-        scheduled_key: Zset; delayed and prioritized jobs.
-        failed_key: Zset; failed jobs by time.
-        events_key: Stream; lifecycle events.
-        metrics_failed_key: Hash; failures per minute.
-        ratelimited_key: Zset; groups that wait for their limits.
+        keys: The queue, for its `stream`, `scheduled`, `failed`, `events`, `metrics_failed`, `ratelimited`.
         news: Each a job of another queue that is to run again, and who waits for it here.
         now_ms: Epoch ms.
         held: Nothing starts before `oq1_releaseGraph` names it.
@@ -1559,12 +1423,12 @@ def retry_nodes(
     return Call(
         "oq1_retryNodes",
         (
-            stream_key,
-            scheduled_key,
-            failed_key,
-            events_key,
-            metrics_failed_key,
-            ratelimited_key,
+            keys.stream,
+            keys.scheduled,
+            keys.failed,
+            keys.events,
+            keys.metrics_failed,
+            keys.ratelimited,
         ),
         (
             now_ms,
@@ -1579,13 +1443,8 @@ def retry_nodes(
 
 
 def revoke(
+    keys: QueueKeys,
     *,
-    stream_key: str,
-    scheduled_key: str,
-    failed_key: str,
-    events_key: str,
-    metrics_failed_key: str,
-    ratelimited_key: str,
     job_id: str,
     now_ms: int,
     group: str,
@@ -1593,12 +1452,7 @@ def revoke(
     """Cancel a job as `glidemq_revoke` does, and decide about those that wait for it if it never will run.
 
     Args:
-        stream_key: Stream; ready jobs.
-        scheduled_key: Zset; delayed and prioritized jobs.
-        failed_key: Zset; failed jobs by time.
-        events_key: Stream; lifecycle events.
-        metrics_failed_key: Hash; failures per minute.
-        ratelimited_key: Zset; groups that wait for their limits.
+        keys: The queue, for its `stream`, `scheduled`, `failed`, `events`, `metrics_failed`, `ratelimited`.
         job_id: The job.
         now_ms: Epoch ms.
         group: Consumer group of its entry.
@@ -1613,12 +1467,12 @@ def revoke(
     return Call(
         "oq1_revoke",
         (
-            stream_key,
-            scheduled_key,
-            failed_key,
-            events_key,
-            metrics_failed_key,
-            ratelimited_key,
+            keys.stream,
+            keys.scheduled,
+            keys.failed,
+            keys.events,
+            keys.metrics_failed,
+            keys.ratelimited,
         ),
         (
             job_id,
@@ -1630,16 +1484,9 @@ def revoke(
 
 
 def submit_graph(
+    keys: QueueKeys,
     *,
-    id_key: str,
-    stream_key: str,
-    scheduled_key: str,
-    failed_key: str,
-    events_key: str,
-    metrics_failed_key: str,
-    ratelimited_key: str,
     flow_key: str,
-    flows_key: str,
     nodes: Sequence[NewJob] = (),
     edges: Sequence[GraphEdge] = (),
     foreign: Sequence[ForeignDependency] = (),
@@ -1653,15 +1500,9 @@ def submit_graph(
     """Submit a graph of one queue, or a part of one: jobs, and which of them wait for which others, all or nothing.
 
     Args:
-        id_key: String; counter of automatic ids; must end in `:id`.
-        stream_key: Stream; ready jobs.
-        scheduled_key: Zset; delayed and prioritized jobs.
-        failed_key: Zset; failed jobs by time.
-        events_key: Stream; lifecycle events.
-        metrics_failed_key: Hash; failures per minute.
-        ratelimited_key: Zset; groups that wait for their limits.
+        keys: The queue, for its `id`, `stream`, `scheduled`, `failed`, `events`, `metrics_failed`, `ratelimited`,
+            `flows`.
         flow_key: Hash; the flow's record.
-        flows_key: Zset; ids of flows by time of creation.
         nodes: Each a job of the graph, with a custom id and without a parent; it comes before those it waits for.
         edges: Each one job waits for another.
         foreign: Each one job waits for another that is not in this call.
@@ -1688,15 +1529,15 @@ def submit_graph(
     return Call(
         "oq1_submitGraph",
         (
-            id_key,
-            stream_key,
-            scheduled_key,
-            failed_key,
-            events_key,
-            metrics_failed_key,
-            ratelimited_key,
+            keys.id,
+            keys.stream,
+            keys.scheduled,
+            keys.failed,
+            keys.events,
+            keys.metrics_failed,
+            keys.ratelimited,
             flow_key,
-            flows_key,
+            keys.flows,
         ),
         (
             now_ms,
@@ -1744,29 +1585,16 @@ def submit_graph(
 
 
 def tick(
+    keys: QueueKeys,
     *,
-    scheduled_key: str,
-    stream_key: str,
-    events_key: str,
-    ratelimited_key: str,
-    meta_key: str,
-    schedulers_key: str,
-    schedulers_due_key: str,
-    schedulers_looked_key: str,
     now_ms: int,
     heal: bool,
 ) -> Call:
     """Make ready what is due, for all workers of a queue, and say what each of them wants to know from time to time.
 
     Args:
-        scheduled_key: Zset; delayed and prioritized jobs.
-        stream_key: Stream; ready jobs.
-        events_key: Stream; lifecycle events.
-        ratelimited_key: Zset; groups that wait for their rate limit.
-        meta_key: Hash; settings of the queue.
-        schedulers_key: Hash; entries of repeatable jobs by name.
-        schedulers_due_key: Zset; when each of these is due for evaluation.
-        schedulers_looked_key: String; there while all of these need no look.
+        keys: The queue, for its `scheduled`, `stream`, `events`, `ratelimited`, `meta`, `schedulers`, `schedulers_due`,
+            `schedulers_looked`.
         now_ms: Epoch ms.
         heal: Correct the count of list jobs in workers' hands too.
 
@@ -1782,14 +1610,14 @@ def tick(
     return Call(
         "oq1_tick",
         (
-            scheduled_key,
-            stream_key,
-            events_key,
-            ratelimited_key,
-            meta_key,
-            schedulers_key,
-            schedulers_due_key,
-            schedulers_looked_key,
+            keys.scheduled,
+            keys.stream,
+            keys.events,
+            keys.ratelimited,
+            keys.meta,
+            keys.schedulers,
+            keys.schedulers_due,
+            keys.schedulers_looked,
         ),
         (
             now_ms,
@@ -1840,13 +1668,12 @@ def version() -> Call:
 
 
 def wake(
-    *,
-    stream_key: str,
+    keys: QueueKeys,
 ) -> Call:
     """Wake the workers of a queue: a job was added that no stream entry announces, being delayed, prioritized or LIFO.
 
     Args:
-        stream_key: Stream; ready jobs.
+        keys: The queue, for its `stream`.
 
     Returns:
         The call. Its reply (int): 1.
@@ -1857,7 +1684,7 @@ def wake(
     """
     return Call(
         "oq1_wake",
-        (stream_key,),
+        (keys.stream,),
         (),
         is_function=True,
     )

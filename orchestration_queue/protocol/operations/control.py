@@ -47,12 +47,12 @@ class Cancellation(StrEnum):
 
 def pause(keys: QueueKeys) -> Operation[None]:
     """Ask the workers to take no more jobs."""
-    return Operation(glidemq.pause(meta_key=keys.meta, events_key=keys.events), _nothing)
+    return Operation(glidemq.pause(keys), _nothing)
 
 
 def resume(keys: QueueKeys) -> Operation[None]:
     """Let the workers take jobs again."""
-    return Operation(glidemq.resume(meta_key=keys.meta, events_key=keys.events), _nothing)
+    return Operation(glidemq.resume(keys), _nothing)
 
 
 def _nothing(_reply: Reply) -> None:
@@ -61,16 +61,7 @@ def _nothing(_reply: Reply) -> None:
 
 def remove(keys: QueueKeys, job_id: str) -> Operation[bool]:
     """Remove a job, wherever it is; False when there is none."""
-    call = glidemq.remove_job(
-        job_key=keys.job(job_id),
-        stream_key=keys.stream,
-        scheduled_key=keys.scheduled,
-        completed_key=keys.completed,
-        failed_key=keys.failed,
-        events_key=keys.events,
-        log_key=keys.log(job_id),
-        job_id=job_id,
-    )
+    call = glidemq.remove_job(keys, job_key=keys.job(job_id), log_key=keys.log(job_id), job_id=job_id)
     return Operation(call, lambda reply: integer(reply) == 1)
 
 
@@ -86,57 +77,26 @@ def cancel(keys: QueueKeys, job_id: str, now_ms: int) -> Operation[Cancellation]
         except ValueError:
             raise _unknown(keys, job_id, "cancelled", word) from None
 
-    call = oq1.revoke(
-        stream_key=keys.stream,
-        scheduled_key=keys.scheduled,
-        failed_key=keys.failed,
-        events_key=keys.events,
-        metrics_failed_key=keys.metrics_failed,
-        ratelimited_key=keys.ratelimited,
-        job_id=job_id,
-        now_ms=now_ms,
-        group=GROUP,
-    )
+    call = oq1.revoke(keys, job_id=job_id, now_ms=now_ms, group=GROUP)
     return Operation(call, read)
 
 
 def promote_job(keys: QueueKeys, job_id: str) -> Operation[None]:
     """Make a delayed job ready now."""
-    call = glidemq.promote_job(
-        job_key=keys.job(job_id),
-        stream_key=keys.stream,
-        scheduled_key=keys.scheduled,
-        events_key=keys.events,
-        job_id=job_id,
-    )
+    call = glidemq.promote_job(keys, job_key=keys.job(job_id), job_id=job_id)
     return Operation(call, lambda reply: _read_edit(keys, job_id, "promoted", reply))
 
 
 def change_priority(keys: QueueKeys, job_id: str, priority: int) -> Operation[None]:
     """Give a job that has not started another priority."""
-    call = glidemq.change_priority(
-        job_key=keys.job(job_id),
-        stream_key=keys.stream,
-        scheduled_key=keys.scheduled,
-        events_key=keys.events,
-        job_id=job_id,
-        priority=priority,
-        group=GROUP,
-    )
+    call = glidemq.change_priority(keys, job_key=keys.job(job_id), job_id=job_id, priority=priority, group=GROUP)
     return Operation(call, lambda reply: _read_edit(keys, job_id, "given another priority", reply))
 
 
 def change_delay(keys: QueueKeys, job_id: str, delay_ms: int, now_ms: int) -> Operation[None]:
     """Make a job that has not started ready at another time."""
     call = glidemq.change_delay(
-        job_key=keys.job(job_id),
-        stream_key=keys.stream,
-        scheduled_key=keys.scheduled,
-        events_key=keys.events,
-        job_id=job_id,
-        delay_ms=delay_ms,
-        now_ms=now_ms,
-        group=GROUP,
+        keys, job_key=keys.job(job_id), job_id=job_id, delay_ms=delay_ms, now_ms=now_ms, group=GROUP
     )
     return Operation(call, lambda reply: _read_edit(keys, job_id, "given another delay", reply))
 
@@ -182,46 +142,26 @@ def update_data(keys: QueueKeys, job_id: str, data_text: str) -> Operation[None]
 
 def retry(keys: QueueKeys, job_id: str, now_ms: int) -> Operation[None]:
     """Give one failed job all its attempts again, due at once."""
-    call = oq1.retry_job(
-        job_key=keys.job(job_id), failed_key=keys.failed, scheduled_key=keys.scheduled, job_id=job_id, now_ms=now_ms
-    )
+    call = oq1.retry_job(keys, job_key=keys.job(job_id), job_id=job_id, now_ms=now_ms)
     return Operation(call, lambda reply: _read_edit(keys, job_id, "retried", reply))
 
 
 def retry_jobs(keys: QueueKeys, count: int, now_ms: int) -> Operation[int]:
     """Give failed jobs all their attempts again, oldest first; ``count`` 0 means all."""
-    call = glidemq.retry_jobs(
-        failed_key=keys.failed,
-        scheduled_key=keys.scheduled,
-        events_key=keys.events,
-        id_key=keys.id,
-        count=count,
-        now_ms=now_ms,
-    )
+    call = glidemq.retry_jobs(keys, count=count, now_ms=now_ms)
     return Operation(call, integer)
 
 
 def clean(keys: QueueKeys, state: JobState, cutoff_ms: int, limit: int) -> Operation[list[str]]:
     """Remove jobs that finished at ``cutoff_ms`` or before; returns their ids, oldest first."""
     finished = keys.completed if state is JobState.COMPLETED else keys.failed
-    call = glidemq.clean(
-        finished_key=finished, events_key=keys.events, id_key=keys.id, cutoff_ms=cutoff_ms, limit=limit
-    )
+    call = glidemq.clean(keys, finished_key=finished, cutoff_ms=cutoff_ms, limit=limit)
     return Operation(call, texts)
 
 
 def drain(keys: QueueKeys, limit: int, *, delayed: bool) -> Operation[int]:
     """Remove up to ``limit`` jobs that are ready, and with ``delayed`` those that are due later; returns how many."""
-    call = oq1.drain(
-        stream_key=keys.stream,
-        scheduled_key=keys.scheduled,
-        events_key=keys.events,
-        lifo_key=keys.lifo,
-        priority_key=keys.priority,
-        drain_delayed=delayed,
-        group=GROUP,
-        limit=limit,
-    )
+    call = oq1.drain(keys, drain_delayed=delayed, group=GROUP, limit=limit)
     return Operation(call, integer)
 
 
@@ -259,10 +199,8 @@ def signal(keys: QueueKeys, job_id: str, name: str, data: Any, now_ms: int) -> O
     if not isinstance(name, str) or not name:
         raise UsageError(f"Signal name must be a non-empty string, got {name!r}; pass a word such as 'approved'.")
     call = glidemq.signal(
+        keys,
         job_key=keys.job(job_id),
-        stream_key=keys.stream,
-        events_key=keys.events,
-        suspended_key=keys.suspended,
         signals_key=keys.signals(job_id),
         job_id=job_id,
         signal_name=name,

@@ -241,17 +241,7 @@ _OUTBOX_PAGE = 100
 
 def add_dead_letter(there: QueueKeys, letter_id: str, name: str, data: str, now_ms: int) -> Call:
     """Add a dead letter under an id that is the same for each letter about one run: added twice, it is there once."""
-    return glidemq.add_job(
-        id_key=there.id,
-        stream_key=there.stream,
-        scheduled_key=there.scheduled,
-        events_key=there.events,
-        job_name=name,
-        data=data,
-        opts="{}",
-        timestamp_ms=now_ms,
-        custom_id=letter_id,
-    )
+    return glidemq.add_job(there, job_name=name, data=data, opts="{}", timestamp_ms=now_ms, custom_id=letter_id)
 
 
 def overdue(keys: QueueKeys, before_ms: int) -> Operation[list[bytes]]:

@@ -92,18 +92,7 @@ def exchange(
     ``skip_events`` and ``skip_metrics`` leave completions out of the events and of the metrics.
     """
     call = oq1.exchange(
-        stream_key=keys.stream,
-        completed_key=keys.completed,
-        failed_key=keys.failed,
-        scheduled_key=keys.scheduled,
-        events_key=keys.events,
-        metrics_completed_key=keys.metrics_completed,
-        metrics_failed_key=keys.metrics_failed,
-        priority_key=keys.priority,
-        lifo_key=keys.lifo,
-        list_active_key=keys.list_active,
-        ratelimited_key=keys.ratelimited,
-        meta_key=keys.meta,
+        keys,
         settlements=[settled(settlement) for settlement in settle],
         hand_backs=[oq1.HandBack(job_id=back.job_id, entry_id=back.entry_id) for back in hand_back],
         deliveries=[oq1.Delivered(job_id=delivery.job_id, entry_id=delivery.entry_id) for delivery in start],
@@ -133,7 +122,7 @@ def failure_notes(keys: QueueKeys, settle: Sequence[Settlement]) -> Call | None:
         for failure in settle
         if isinstance(failure, Failure)
     ]
-    return oq1.note_failures(stream_key=keys.stream, failures=notes) if notes else None
+    return oq1.note_failures(keys, failures=notes) if notes else None
 
 
 def _read_exchange_result(reply: Reply) -> ExchangeResult:
@@ -202,7 +191,7 @@ def renew(keys: QueueKeys, leases: Sequence[Lease], now_ms: int) -> Operation[li
     held = [
         oq1.Held(job_id=lease.job_id, taken_ms=lease.taken_ms, stalled_count=lease.stalled_count) for lease in leases
     ]
-    call = oq1.renew(stream_key=keys.stream, leases=held, now_ms=now_ms)
+    call = oq1.renew(keys, leases=held, now_ms=now_ms)
     return Operation(call, lambda reply: [Renewal(integer(answer)) for answer in reply])
 
 
@@ -227,13 +216,7 @@ def add_children(
         InvalidOptionError: By the operation: a job costs more than its token bucket holds; it was not added.
     """
     call = oq1.add_children(
-        id_key=keys.id,
-        stream_key=keys.stream,
-        scheduled_key=keys.scheduled,
-        failed_key=keys.failed,
-        events_key=keys.events,
-        metrics_failed_key=keys.metrics_failed,
-        ratelimited_key=keys.ratelimited,
+        keys,
         jobs=jobs,
         job_id=lease.job_id,
         taken_ms=lease.taken_ms,
@@ -259,15 +242,7 @@ def add_children(
 
 def relist(keys: QueueKeys, consumer: str, now_ms: int, known: Iterable[str]) -> Call:
     """Put jobs back on their lists that this consumer started without knowing: not those ``known`` to it."""
-    return oq1.relist(
-        stream_key=keys.stream,
-        priority_key=keys.priority,
-        lifo_key=keys.lifo,
-        list_active_key=keys.list_active,
-        now_ms=now_ms,
-        consumer=consumer,
-        known=[oq1.Known(job_id=job_id) for job_id in known],
-    )
+    return oq1.relist(keys, now_ms=now_ms, consumer=consumer, known=[oq1.Known(job_id=job_id) for job_id in known])
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,15 +285,7 @@ def reclaim(
     :func:`exchange`.
     """
     call = oq1.reclaim(
-        stream_key=keys.stream,
-        failed_key=keys.failed,
-        events_key=keys.events,
-        metrics_failed_key=keys.metrics_failed,
-        priority_key=keys.priority,
-        lifo_key=keys.lifo,
-        list_active_key=keys.list_active,
-        ratelimited_key=keys.ratelimited,
-        suspended_key=keys.suspended,
+        keys,
         now_ms=now_ms,
         group=GROUP,
         consumer=consumer,
@@ -340,11 +307,4 @@ def reclaim(
 
 def sweep_suspended(keys: QueueKeys, now_ms: int) -> Call:
     """Fail suspended jobs whose time is up."""
-    return glidemq.sweep_suspended(
-        suspended_key=keys.suspended,
-        events_key=keys.events,
-        failed_key=keys.failed,
-        metrics_key=keys.metrics_failed,
-        now_ms=now_ms,
-        key_prefix=keys.base + ":",
-    )
+    return glidemq.sweep_suspended(keys, metrics_key=keys.metrics_failed, now_ms=now_ms, key_prefix=keys.base + ":")

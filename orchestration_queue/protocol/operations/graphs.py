@@ -148,15 +148,8 @@ def submit_graph(
         held: Whether the jobs wait for their release.
     """
     call = oq1.submit_graph(
-        id_key=keys.id,
-        stream_key=keys.stream,
-        scheduled_key=keys.scheduled,
-        failed_key=keys.failed,
-        events_key=keys.events,
-        metrics_failed_key=keys.metrics_failed,
-        ratelimited_key=keys.ratelimited,
+        keys,
         flow_key=keys.flow(flow_id),
-        flows_key=keys.flows,
         now_ms=now_ms,
         held=held,
         flow_id=flow_id,
@@ -197,17 +190,7 @@ def release(keys: QueueKeys, job_ids: Sequence[str], now_ms: int) -> Operation[P
         job_ids: At most :data:`MOST_NODES` of its jobs.
         now_ms: Epoch milliseconds by the caller's clock.
     """
-    call = oq1.release_graph(
-        stream_key=keys.stream,
-        scheduled_key=keys.scheduled,
-        failed_key=keys.failed,
-        events_key=keys.events,
-        metrics_failed_key=keys.metrics_failed,
-        ratelimited_key=keys.ratelimited,
-        now_ms=now_ms,
-        limit=MOST_CHANGES,
-        job_ids=job_ids,
-    )
+    call = oq1.release_graph(keys, now_ms=now_ms, limit=MOST_CHANGES, job_ids=job_ids)
     return Operation(call, read_propagated)
 
 
@@ -221,7 +204,7 @@ def hold_nodes(keys: QueueKeys, job_ids: Sequence[str]) -> Operation[list[str]]:
     Returns:
         The operation. It reads the ids of those that are held now; the others go on, have run, or are gone.
     """
-    return Operation(oq1.hold_nodes(stream_key=keys.stream, job_ids=job_ids), texts)
+    return Operation(oq1.hold_nodes(keys, job_ids=job_ids), texts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,12 +258,7 @@ def retry_nodes(
         held: Whether they wait for their release.
     """
     call = oq1.retry_nodes(
-        stream_key=keys.stream,
-        scheduled_key=keys.scheduled,
-        failed_key=keys.failed,
-        events_key=keys.events,
-        metrics_failed_key=keys.metrics_failed,
-        ratelimited_key=keys.ratelimited,
+        keys,
         now_ms=now_ms,
         held=held,
         news=[oq1.Revived(dependent=one.dependent, member=one.member) for one in revived],

@@ -76,10 +76,7 @@ def columns(keys: QueueKeys, job_ids: Sequence[str], fields: Sequence[str]) -> C
     names = [oq1.FieldName(field) for field in fields]
     left = list(chunks(job_ids, _JOBS_PER_CALL))
     while left:
-        calls = [
-            oq1.read_jobs(stream_key=keys.stream, most_bytes=_BYTES_PER_CALL, fields=names, job_ids=some)
-            for some in left
-        ]
+        calls = [oq1.read_jobs(keys, most_bytes=_BYTES_PER_CALL, fields=names, job_ids=some) for some in left]
         replies = all_good((yield calls))
         for reply in replies:
             for place, column in enumerate(found):
@@ -177,7 +174,7 @@ def _stream_ids(keys: QueueKeys, after: str, start: int, stop: int | None) -> Co
 def _active_ids(keys: QueueKeys, start: int, end: int) -> Conversation[list[str]]:
     ids: list[str] = []
     from_lists: list[str] = []
-    ask_lists = [glidemq.get_active_list_job_ids(id_key=keys.id)]
+    ask_lists = [glidemq.get_active_list_job_ids(keys)]
     after = "-"
     while True:
         page, *listed = yield [Call("XPENDING", (keys.stream,), (GROUP, after, "+", BATCH_SIZE)), *ask_lists]

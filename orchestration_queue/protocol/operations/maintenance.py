@@ -41,18 +41,7 @@ def tick(keys: QueueKeys, now_ms: int, *, heal: bool = False) -> Operation[Tick]
 
     With ``heal``, the count of list jobs in workers' hands is corrected too.
     """
-    call = oq1.tick(
-        scheduled_key=keys.scheduled,
-        stream_key=keys.stream,
-        events_key=keys.events,
-        ratelimited_key=keys.ratelimited,
-        meta_key=keys.meta,
-        schedulers_key=keys.schedulers,
-        schedulers_due_key=keys.schedulers_due,
-        schedulers_looked_key=keys.schedulers_looked,
-        now_ms=now_ms,
-        heal=heal,
-    )
+    call = oq1.tick(keys, now_ms=now_ms, heal=heal)
     return Operation(call, _read)
 
 

@@ -108,20 +108,15 @@ class Member:
 
     def room(self) -> Operation[int]:
         """How many more messages the limit on active ones lets this subscription start; -1 without a limit."""
-        call = glidemq.check_concurrency(
-            meta_key=self.keys.meta,
-            stream_key=self.keys.stream,
-            list_active_key=self.keys.list_active,
-            group=self.subscription,
-        )
+        call = glidemq.check_concurrency(self.keys, group=self.subscription)
         return Operation(call, integer)
 
     def start(self, message: Delivery, now_ms: int) -> tuple[Call, Call]:
         """Ask how many attempts this subscription has made, and start a message."""
         job_id = message.job_id
         active = glidemq.move_to_active(
-            job_key=self.keys.job(job_id),
             stream_key=self.keys.stream,
+            job_key=self.keys.job(job_id),
             now_ms=now_ms,
             entry_id=message.entry_id,
             group=self.subscription,
@@ -176,9 +171,7 @@ class Member:
         # This one, of the two functions that complete, can be told when the attempt began: the record's own
         # `processedOn` may be another subscription's. It fetches nothing in a broadcast.
         return glidemq.complete_and_fetch_next(
-            stream_key=self.keys.stream,
-            completed_key=self.keys.completed,
-            events_key=self.keys.events,
+            self.keys,
             job_key=self.keys.job(lease.job_id),
             metrics_key=self.keys.metrics_completed,
             job_id=lease.job_id,
@@ -202,10 +195,7 @@ class Member:
     def fail(self, of: Lease | Delivery, reason: str, now_ms: int, max_attempts: int = 0, backoff_ms: int = 0) -> Call:
         """Fail an attempt of this subscription, whether it started or not."""
         return glidemq.fail(
-            stream_key=self.keys.stream,
-            failed_key=self.keys.failed,
-            scheduled_key=self.keys.scheduled,
-            events_key=self.keys.events,
+            self.keys,
             job_key=self.keys.job(of.job_id),
             metrics_key=self.keys.metrics_failed,
             job_id=of.job_id,

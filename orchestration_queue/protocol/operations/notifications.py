@@ -111,11 +111,7 @@ def propagate(
         news: What jobs of this queue are to know of those of other queues.
     """
     call = oq1.propagate(
-        stream_key=keys.stream,
-        failed_key=keys.failed,
-        events_key=keys.events,
-        metrics_failed_key=keys.metrics_failed,
-        ratelimited_key=keys.ratelimited,
+        keys,
         now_ms=now_ms,
         limit=MOST_CHANGES,
         news=[oq1.ForeignOutcome(dependent=told.dependent, member=told.member, outcome=told.outcome) for told in news],

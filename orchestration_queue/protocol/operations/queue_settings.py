@@ -28,13 +28,7 @@ __all__ = [
 
 def ask_to_start(keys: QueueKeys, limit: RateLimit, now_ms: int) -> Operation[int]:
     """Count a start, if the rate allows it; returns 0, or how many ms to wait before asking again."""
-    call = glidemq.rate_limit(
-        rate_key=keys.rate,
-        meta_key=keys.meta,
-        max_starts=limit.max,
-        window_ms=milliseconds(limit.duration),
-        now_ms=now_ms,
-    )
+    call = glidemq.rate_limit(keys, max_starts=limit.max, window_ms=milliseconds(limit.duration), now_ms=now_ms)
     return Operation(call, integer)
 
 
@@ -105,13 +99,7 @@ def _read_whole(stored: Reply) -> int:
 
 def hold_group(keys: QueueKeys, group: str, duration_ms: int, now_ms: int) -> Operation[datetime]:
     """Let the parked jobs of an ordering group wait for a while; returns until when."""
-    call = glidemq.rate_limit_group_external(
-        ratelimited_key=keys.ratelimited,
-        events_key=keys.events,
-        group_key=group,
-        duration_ms=duration_ms,
-        now_ms=now_ms,
-    )
+    call = glidemq.rate_limit_group_external(keys, group_key=group, duration_ms=duration_ms, now_ms=now_ms)
 
     return Operation(call, lambda reply: datetime.fromtimestamp(integer(reply) / 1000, UTC))
 

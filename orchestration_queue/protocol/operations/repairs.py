@@ -26,16 +26,7 @@ def put_back(keys: QueueKeys, job_id: str, now_ms: int) -> Operation[str]:
     Returns:
         The operation. It reads :data:`PUT_BACK`, or why nothing was changed.
     """
-    call = oq1.put_back(
-        stream_key=keys.stream,
-        scheduled_key=keys.scheduled,
-        priority_key=keys.priority,
-        lifo_key=keys.lifo,
-        list_active_key=keys.list_active,
-        job_id=job_id,
-        now_ms=now_ms,
-        limit=_MOST_ENTRIES,
-    )
+    call = oq1.put_back(keys, job_id=job_id, now_ms=now_ms, limit=_MOST_ENTRIES)
     return Operation(call, text)
 
 
@@ -113,11 +104,7 @@ def _sequence(job: JobRecord) -> int:
 def mend_group(keys: QueueKeys, group: StalledGroup, now_ms: int) -> Operation[int]:
     """Let a stalled group go on; reads how many jobs are ready now, -1 when it has gone on by itself."""
     call = oq1.mend_group(
-        stream_key=keys.stream,
-        ratelimited_key=keys.ratelimited,
-        events_key=keys.events,
-        failed_key=keys.failed,
-        metrics_failed_key=keys.metrics_failed,
+        keys,
         name=group.name,
         seen_active=group.seen_active,
         seen_next_seq=group.seen_turn,

@@ -70,15 +70,8 @@ def fire(
         The operation. It answers per job the id, ``duplicate``, or ``held`` when an earlier job has to end first.
     """
     call = oq1.fire(
+        keys,
         lock_key=keys.schedulers_lock,
-        schedulers_key=keys.schedulers,
-        schedulers_due_key=keys.schedulers_due,
-        schedulers_looked_key=keys.schedulers_looked,
-        id_key=keys.id,
-        stream_key=keys.stream,
-        scheduled_key=keys.scheduled,
-        failed_key=keys.failed,
-        events_key=keys.events,
         token=token,
         now_ms=now_ms,
         looked_ms=looked_ms,
@@ -122,15 +115,7 @@ class DueEntries:
 
 def due_entries(keys: QueueKeys, now_ms: int, limit: int) -> Operation[DueEntries]:
     """Read what is to be looked at by now, ``limit`` entries at most."""
-    call = oq1.due_schedulers(
-        schedulers_key=keys.schedulers,
-        schedulers_due_key=keys.schedulers_due,
-        schedulers_looked_key=keys.schedulers_looked,
-        stream_key=keys.stream,
-        scheduled_key=keys.scheduled,
-        now_ms=now_ms,
-        limit=limit,
-    )
+    call = oq1.due_schedulers(keys, now_ms=now_ms, limit=limit)
 
     def read(reply: Reply) -> DueEntries:
         full, found = reply
@@ -198,13 +183,7 @@ def entry(keys: QueueKeys, name: str) -> Operation[str | None]:
 
 def put(keys: QueueKeys, name: str, entry_text: str, look_ms: int = 0) -> Call:
     """Store an entry, to be looked at then; by default whoever leads looks at it at once."""
-    return oq1.put_scheduler(
-        schedulers_key=keys.schedulers,
-        schedulers_due_key=keys.schedulers_due,
-        name=name,
-        entry=entry_text,
-        look_ms=look_ms,
-    )
+    return oq1.put_scheduler(keys, name=name, entry=entry_text, look_ms=look_ms)
 
 
 def drop(keys: QueueKeys, name: str) -> Operation[bool]:

@@ -142,7 +142,7 @@ def report(keys: QueueKeys, job_id: str, usage: Usage, now_ms: int) -> Operation
 
     wire = usage.wire()
     call = oq1.report_usage(
-        events_key=keys.events,
+        keys,
         fields=[oq1.UsageField(name=name, value=_stored(value)) for name, value in wire.items()],
         job_id=job_id,
         minute_ms=now_ms // _MINUTE_MS * _MINUTE_MS,
