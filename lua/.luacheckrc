@@ -10,3 +10,4 @@ local undefined = { "111", "112", "113" }
 files["**/glidemq/*.lua"] = { ignore = undefined }
 files["**/orchestration_queue_1/*.lua"] = { ignore = undefined }
 files["**/chasquimq/*.lua"] = { ignore = undefined }
+files["**/qless/*.lua"] = { ignore = undefined }

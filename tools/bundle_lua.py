@@ -6,6 +6,7 @@ import sys
 from functools import cached_property
 from pathlib import Path
 
+from lua_commands import write_commands
 from lua_header import HeaderError, read_contract
 from lua_library import write_library
 from lua_python import write_module
@@ -36,6 +37,10 @@ def outputs(sources: Path = ROOT / "lua") -> dict[Path, str]:
         if all(contract.body for contract in contracts):
             modules = shared | _modules(sources / library / "lib")
             files[PROTOCOL / "lua" / f"{library}.lua"] = write_library(library, prefix, contracts, modules)
+    commands = [read_contract(path) for path in sorted((sources / "qless").glob("*.lua"))]
+    if commands:
+        modules = _modules(sources / "qless" / "lib")
+        files[PROTOCOL / "lua" / "qless.lua"] = write_commands("qless", "1", commands, modules)
     return files
 
 

@@ -11,6 +11,7 @@ REQUIRED = (
     "orchestration_queue/protocol/lua/chasquimq.lua",
     "orchestration_queue/protocol/lua/glidemq.lua",
     "orchestration_queue/protocol/lua/orchestration_queue_1.lua",
+    "orchestration_queue/protocol/lua/qless.lua",
     "orchestration_queue/spark/listener.jar",
     "orchestration_queue/spark/log4j2.properties",
     "pyspark_orchestration_queue/__init__.py",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from lua_header import Argument, Contract, HeaderError, Key, Repeated
 
-__all__ = ["write_library"]
+__all__ = ["in_order", "write_library"]
 
 _WIRE = "glidemq"
 """The library whose callers send what they have always sent. Callers of any other send every word."""
@@ -22,7 +22,7 @@ def write_library(library: str, prefix: str, contracts: list[Contract], modules:
     Raises:
         HeaderError: A function does not use an argument it declares, or a module is missing.
     """
-    wanted = _in_order(contracts, modules)
+    wanted = in_order(contracts, modules)
     checks = _LENIENT if library == _WIRE else _STRICT
     parts = [_PROLOGUE.format(library=library) + checks.format(prefix=prefix)]
     parts.extend(f"modules.{name} = (function()\n{modules[name].strip()}\nend)()\n" for name in wanted)
@@ -103,7 +103,7 @@ end
 """
 
 
-def _in_order(contracts: list[Contract], modules: Mapping[str, str]) -> list[str]:
+def in_order(contracts: list[Contract], modules: Mapping[str, str], *needed: str) -> list[str]:
     """List the modules that are needed, each after those it needs itself."""
     order: list[str] = []
 
@@ -116,6 +116,8 @@ def _in_order(contracts: list[Contract], modules: Mapping[str, str]) -> list[str
             visit(needed, name)
         order.append(name)
 
+    for name in needed:
+        visit(name, "the library")
     for contract in contracts:
         for _, name in _REQUIRE.findall(contract.body + "\n"):
             visit(name, contract.name)

@@ -20,6 +20,11 @@ _LIBRARIES = {
         "chasquimq_",
         "What ChasquiMQ's own engine needs Redis 8.6 for, on ChasquiMQ's keys. Only its clients load it.",
     ),
+    "qless": (
+        "qless ",
+        "One function, `qless`, that takes a command, the time in seconds and arguments, as qless's own script does, "
+        "and no keys. Only its clients load it.",
+    ),
 }
 
 

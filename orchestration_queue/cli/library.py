@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from orchestration_queue.cli.common import JsonFlag, Url, show_json, show_table
+from orchestration_queue.dialects.qless import library as qless
 from orchestration_queue.errors import UsageError
 from orchestration_queue.protocol.call import text
 from orchestration_queue.protocol.library import LIBRARIES, is_missing_function, next_step
@@ -19,13 +20,19 @@ app = typer.Typer(help="The function libraries on the server.", no_args_is_help=
 
 
 @app.command("dump")
-def dump(name: Annotated[str, typer.Argument(help="The library's name.")] = "glidemq") -> None:
+def dump(
+    name: Annotated[str, typer.Argument(help="The library's name.")] = "glidemq",
+    script: Annotated[bool, typer.Option("--script", help="As a script for EVAL; only qless has one.")] = False,
+) -> None:
     """Print a library as this version would load it, for servers that we may not load into."""
-    library = next((library for library in LIBRARIES if library.name == name), None)
+    libraries = (*LIBRARIES, qless.LIBRARY)
+    library = next((library for library in libraries if library.name == name), None)
     if library is None:
-        names = ", ".join(library.name for library in LIBRARIES)
+        names = ", ".join(library.name for library in libraries)
         raise UsageError(f"There is no library {name!r}; there are {names}.")
-    typer.echo(library.text, nl=False)
+    if script and library is not qless.LIBRARY:
+        raise UsageError(f"Library {name!r} has no form as a script; `oq library dump qless --script` has.")
+    typer.echo(qless.script_text() if script else library.text, nl=False)
 
 
 @app.command("status")

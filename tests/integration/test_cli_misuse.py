@@ -97,6 +97,7 @@ MISUSES: list[tuple[str, int, str]] = [
     ("server stop --url redis://h", 2, "is not an embedded one"),
     ("server status --url redis://h", 2, "is not an embedded one"),
     ("library dump nix", 2, "There is no library 'nix'"),
+    ("library dump glidemq --script", 2, "no form as a script"),
     ("library status --url http://x", 2, "The server URL 'http://x' cannot be read"),
     ("library load --url http://x", 2, "The server URL 'http://x' cannot be read"),
     ("dagster worker", 2, "DAGSTER_HOME is not set"),

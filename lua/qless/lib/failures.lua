@@ -1,0 +1,56 @@
+-- Failed jobs, by the group of their failure.
+local history = require("history")
+local messages = require("messages")
+local places = require("places")
+local stats = require("stats")
+
+local failures = {}
+
+--- Add a job to the jobs of a group.
+function failures.add(now, queue, jid, group)
+  redis.call("SADD", "ql:failures", group)
+  redis.call("LPUSH", "ql:f:" .. group, jid)
+  stats.count(now, queue, "failures", 1)
+  stats.count(now, queue, "failed", 1)
+end
+
+--- Have a group be forgotten that has no jobs.
+function failures.tidy(group)
+  if redis.call("LLEN", "ql:f:" .. group) == 0 then
+    redis.call("SREM", "ql:failures", group)
+  end
+end
+
+--- Take a failed job out of its group; `encoded` is its field, and `queue` the one whose statistics it leaves.
+function failures.remove(queue, jid, encoded)
+  local failure = cjson.decode(encoded or "{}")
+  if failure.group then
+    redis.call("LREM", "ql:f:" .. failure.group, 0, jid)
+    failures.tidy(failure.group)
+    stats.count(failure.when, queue, "failed", -1)
+  end
+end
+
+--- Return the failure of a job that used up its retries. After a `retry` into another queue, the two queues differ.
+function failures.exhausted(now, group_queue, queue)
+  return {
+    group = "failed-retries-" .. group_queue,
+    message = 'Job exhausted retries in queue "' .. queue .. '"',
+    when = now,
+    worker = "",
+  }
+end
+
+--- Fail a job that used up its retries. `group` is the failure's, or what its worker named.
+function failures.exhaust(now, queue, job, failure, group)
+  places.leave(queue, job.jid)
+  history.add(job.jid, now, "failed", { group = group })
+  redis.call(
+    "HMSET", "ql:j:" .. job.jid,
+    "state", "failed", "worker", "", "expires", "", "failure", cjson.encode(failure)
+  )
+  failures.add(now, queue, job.jid, group)
+  messages.tracked("failed", job.jid)
+end
+
+return failures

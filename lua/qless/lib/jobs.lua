@@ -1,0 +1,73 @@
+-- The record of a job, read and shown.
+local calls = require("calls")
+local history = require("history")
+
+local jobs = {}
+
+local FIELDS = {
+  "jid", "klass", "state", "queue", "worker", "priority", "expires", "retries", "remaining", "data", "tags",
+  "failure", "spawned_from_jid",
+}
+
+--- Return the fields of a job by name, as text; nil when it does not exist.
+function jobs.read(jid)
+  local values = redis.call("HMGET", "ql:j:" .. jid, unpack(FIELDS))
+  if not values[1] then
+    return nil
+  end
+  local job = {}
+  for index, name in ipairs(FIELDS) do
+    job[name] = values[index]
+  end
+  return job
+end
+
+--- Return a job that `worker` runs, or refuse: existence, state and owner are checked in this order.
+function jobs.read_running(command, jid, worker)
+  local job = jobs.read(jid)
+  if not job then
+    calls.refuse(command, "Job " .. jid .. " does not exist")
+  elseif job.state ~= "running" then
+    calls.refuse(command, "Job " .. jid .. " is not currently running: " .. job.state)
+  elseif worker and job.worker ~= worker then
+    calls.refuse(command, "Job " .. jid .. " given out to another worker: " .. job.worker)
+  end
+  return job
+end
+
+--- Return a job as clients see it; nil when it does not exist.
+function jobs.show(jid)
+  local job = jobs.read(jid)
+  if not job then
+    return nil
+  end
+  local key = "ql:j:" .. jid
+  job.priority = tonumber(job.priority)
+  job.expires = tonumber(job.expires) or 0
+  job.retries = tonumber(job.retries)
+  job.remaining = math.floor(tonumber(job.remaining) or 0)
+  job.data = job.data or "{}"
+  job.tags = cjson.decode(job.tags or "[]")
+  job.failure = cjson.decode(job.failure or "{}")
+  job.tracked = redis.call("ZSCORE", "ql:tracked", jid) ~= false
+  job.history = history.read(jid)
+  job.dependents = redis.call("SMEMBERS", key .. "-dependents")
+  job.dependencies = redis.call("SMEMBERS", key .. "-dependencies")
+  return job
+end
+
+--- Return jobs as JSON text; those that do not exist are left out.
+function jobs.encode(jids)
+  local shown = {}
+  for _, jid in ipairs(jids) do
+    shown[#shown + 1] = jobs.show(jid)
+  end
+  return cjson.encode(shown)
+end
+
+--- Return a time as the record keeps it: in full, as statistics are computed from it.
+function jobs.time(seconds)
+  return ("%.20f"):format(seconds)
+end
+
+return jobs

@@ -1,0 +1,56 @@
+-- Where a job is: in one of a queue's sorted sets.
+local places = {}
+
+--- Have a queue be listed. Its place in the list is when it was first seen.
+function places.learn(now, queue)
+  redis.call("ZADD", "ql:queues", "NX", now, queue)
+end
+
+--- Make a job ready. The highest score comes first: high priority, then early time.
+function places.work(queue, jid, priority, time)
+  redis.call("ZADD", "ql:q:" .. queue .. "-work", (tonumber(priority) or 0) - time / 10000000000, jid)
+end
+
+function places.schedule(queue, jid, due)
+  redis.call("ZADD", "ql:q:" .. queue .. "-scheduled", due, jid)
+end
+
+function places.depend(queue, jid, now)
+  redis.call("ZADD", "ql:q:" .. queue .. "-depends", now, jid)
+end
+
+function places.lock(queue, jid, worker, expires)
+  redis.call("ZADD", "ql:w:" .. worker .. ":jobs", expires, jid)
+  redis.call("ZADD", "ql:q:" .. queue .. "-locks", expires, jid)
+end
+
+--- Take a job out of whichever of a queue's sets holds it.
+function places.leave(queue, jid)
+  for _, set in ipairs({ "-work", "-locks", "-scheduled", "-depends" }) do
+    redis.call("ZREM", "ql:q:" .. queue .. set, jid)
+  end
+end
+
+--- Take a job from the list of its worker.
+function places.release(worker, jid)
+  if worker and worker ~= "" then
+    redis.call("ZREM", "ql:w:" .. worker .. ":jobs", jid)
+  end
+end
+
+--- Make scheduled jobs ready whose time has come: at most `limit`, or all.
+function places.move_due(now, queue, limit)
+  local key = "ql:q:" .. queue .. "-scheduled"
+  local due = redis.call("ZRANGEBYSCORE", key, "-inf", now, "LIMIT", 0, limit or -1)
+  for _, jid in ipairs(due) do
+    local priority = redis.call("HGET", "ql:j:" .. jid, "priority")
+    redis.call("ZREM", key, jid)
+    -- An entry without a job would be handed out as nothing.
+    if priority then
+      places.work(queue, jid, priority, now)
+      redis.call("HSET", "ql:j:" .. jid, "state", "waiting")
+    end
+  end
+end
+
+return places

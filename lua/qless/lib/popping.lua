@@ -1,0 +1,137 @@
+-- Handing jobs out: expired locks first, then what recurs and what is due, then what is ready.
+local config = require("config")
+local failures = require("failures")
+local history = require("history")
+local jobs = require("jobs")
+local messages = require("messages")
+local places = require("places")
+local recurring = require("recurring")
+local stats = require("stats")
+
+local popping = {}
+
+--- Warn the worker of an expired lock, and leave it the time of grace.
+local function warn(now, queue, job, grace)
+  messages.tracked("stalled", job.jid)
+  history.add(job.jid, now, "timed-out")
+  redis.call("HSET", "ql:j:" .. job.jid, "grace", 1)
+  messages.lock_lost(job.jid, job.worker)
+  stats.count(now, queue, "retries", 1)
+  redis.call("ZADD", "ql:q:" .. queue .. "-locks", now + grace, job.jid)
+end
+
+--- Take a job from the worker that lost it. Return whether it may run again.
+local function hand_over(now, queue, job)
+  redis.call("HDEL", "ql:j:" .. job.jid, "grace")
+  if redis.call("HINCRBY", "ql:j:" .. job.jid, "remaining", -1) >= 0 then
+    return true
+  end
+  local failure = failures.exhausted(now, job.queue, queue)
+  failures.exhaust(now, queue, job, failure, failure.group)
+  messages.log("failed", { jid = job.jid, worker = job.worker, group = failure.group, message = failure.message })
+  return false
+end
+
+--- Look after at most `count` expired locks, the oldest first. Return the jobs to hand out.
+local function expired(now, queue, count)
+  local locks = "ql:q:" .. queue .. "-locks"
+  local due = redis.call("ZRANGEBYSCORE", locks, "-inf", now, "LIMIT", 0, count)
+  local grace = due[1] and config.number("grace-period", 10)
+  local taken = {}
+  for _, jid in ipairs(due) do
+    local job = jobs.read(jid)
+    if not job then
+      redis.call("ZREM", locks, jid)
+    else
+      places.release(job.worker, jid)
+      -- Without a time of grace, the worker is told and loses its job at once, also when it was told before.
+      local is_warned = grace > 0 and redis.call("HGET", "ql:j:" .. jid, "grace") == "1"
+      if not is_warned then
+        warn(now, queue, job, grace)
+      end
+      if (is_warned or grace <= 0) and hand_over(now, queue, job) then
+        taken[#taken + 1] = jid
+      end
+    end
+  end
+  return taken
+end
+
+--- Return how many jobs may start: `count`, or less where the queue has a limit of its own.
+local function allowed(now, queue, count)
+  local limit = config.number(queue .. "-max-concurrency", 0)
+  if limit > 0 then
+    return math.min(count, limit - redis.call("ZCOUNT", "ql:q:" .. queue .. "-locks", now, "+inf"))
+  end
+  return count
+end
+
+local function hand_out(now, queue, worker, jid, expires)
+  local key = "ql:j:" .. jid
+  local held = redis.call("HGET", key, "time")
+  -- An entry without a job is dropped: it would keep the queue from ever handing out another.
+  if not held then
+    redis.call("ZREM", "ql:q:" .. queue .. "-locks", jid)
+    return false
+  end
+  history.add(jid, now, "popped", { worker = worker })
+  stats.add(now, "wait", queue, now - (tonumber(held) or now))
+  places.lock(queue, jid, worker, expires)
+  redis.call("HMSET", key, "time", jobs.time(now), "worker", worker, "expires", expires, "state", "running")
+  messages.tracked("popped", jid)
+  return true
+end
+
+--- Return the ready jobs that come next, after having made those ready whose time has come.
+local function ready(now, queue, count)
+  if count <= 0 then
+    return {}
+  end
+  recurring.spawn(now, queue, count)
+  places.move_due(now, queue, count)
+  return redis.call("ZREVRANGE", "ql:q:" .. queue .. "-work", 0, count - 1)
+end
+
+--- Hand out at most `count` jobs of a queue, and return their ids.
+function popping.pop(now, queue, worker, count)
+  count = math.floor(count)
+  if redis.call("SISMEMBER", "ql:paused_queues", queue) == 1 then
+    return {}
+  end
+  redis.call("ZADD", "ql:workers", now, worker)
+  count = allowed(now, queue, count)
+  if count <= 0 then
+    return {}
+  end
+  local expires = now + config.heartbeat(queue)
+  local popped = {}
+  local function take(jids)
+    for _, jid in ipairs(jids) do
+      if hand_out(now, queue, worker, jid, expires) then
+        popped[#popped + 1] = jid
+      end
+      redis.call("ZREM", "ql:q:" .. queue .. "-work", jid)
+    end
+    return #jids > 0
+  end
+  take(expired(now, queue, count))
+  -- Again, when entries without a job were dropped.
+  while #popped < count and take(ready(now, queue, count - #popped)) do
+  end
+  return popped
+end
+
+--- Return at most `count` jobs that would be handed out.
+function popping.peek(now, queue, count)
+  count = math.floor(count)
+  local found = {}
+  if count > 0 then
+    found = redis.call("ZRANGEBYSCORE", "ql:q:" .. queue .. "-locks", "-inf", now, "LIMIT", 0, count)
+  end
+  for _, jid in ipairs(ready(now, queue, count - #found)) do
+    found[#found + 1] = jid
+  end
+  return found
+end
+
+return popping

@@ -1,0 +1,6 @@
+--- Have queues hand out no jobs.
+--- @arg*    queues text their names
+--- @returns nil
+--- @cost    O(1) per queue
+
+redis.call("SADD", "ql:paused_queues", unpack(queues))

@@ -1,0 +1,25 @@
+--- Tag the jobs that a recurring job makes from now on.
+--- @arg  jid  text its id
+--- @arg* tags text the tags
+--- @returns JSON: all its tags
+--- @error   the job does not exist
+--- @cost    O(N) of its tags
+
+local calls = require("calls")
+
+local encoded = redis.call("HGET", "ql:r:" .. jid, "tags")
+if not encoded then
+  calls.refuse("Recur", "No recurring job " .. jid)
+end
+local list, has = cjson.decode(encoded), {}
+for _, tag in ipairs(list) do
+  has[tostring(tag)] = true
+end
+for _, tag in ipairs(tags) do
+  if not has[tag] then
+    list[#list + 1] = tag
+  end
+end
+local text = cjson.encode(list)
+redis.call("HSET", "ql:r:" .. jid, "tags", text)
+return text

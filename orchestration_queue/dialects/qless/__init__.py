@@ -1,0 +1,1 @@
+"""qless's queues: its commands as a function library, on the keys that its clients share."""

@@ -1,0 +1,94 @@
+"""Writes a library of one function that takes a command, a time and words, as qless's script does."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Iterator, Mapping
+
+from lua_header import Argument, Contract
+from lua_library import in_order
+
+__all__ = ["write_commands"]
+
+_REQUIRE = re.compile(r'^local (\w+) = require\("(\w+)"\)\n', re.M)
+
+_PROLOGUE = """#!lua name={library}
+-- Generated from lua/{library}/; do not edit. Regenerate with: python tools/bundle_lua.py
+
+local modules = {{}}
+
+local function require(name)
+  return modules[name]
+end
+
+--- Return the words from a place on.
+local function rest(words, first)
+  local list = {{}}
+  for index = first, #words do
+    list[index - first + 1] = words[index]
+  end
+  return list
+end
+
+"""
+
+_CALL = """
+local function call(KEYS, ARGV)
+  if #KEYS > 0 then
+    error("No Keys should be provided")
+  end
+  local command = commands[ARGV[1] or error("No command given")]
+  if not command then
+    error("Unknown command " .. ARGV[1])
+  end
+  local now = tonumber(ARGV[2])
+  if not now or now - now ~= 0 then
+    error(ARGV[1] .. '(): Arg "now" missing or not a number: ' .. tostring(ARGV[2]))
+  end
+  return command(now, ARGV)
+end
+
+-- Functions; as a script, the text ends here in: return call(KEYS, ARGV)
+redis.register_function("{library}", call)
+
+redis.register_function("{library}_version", function()
+  return "{version}"
+end)
+"""
+
+
+def write_commands(library: str, version: str, contracts: list[Contract], modules: Mapping[str, str]) -> str:
+    """Write the library's text, ready for ``FUNCTION LOAD``."""
+    parts = [_PROLOGUE.format(library=library)]
+    parts += [
+        f"modules.{name} = (function()\n{modules[name].strip()}\nend)()\n"
+        for name in in_order(contracts, modules, "calls")
+    ]
+    parts.append('local calls, commands = require("calls"), {}\n')
+    parts += [_command(contract) for contract in contracts]
+    parts.append(_CALL.strip().format(library=library, version=version) + "\n")
+    return "\n".join(parts)
+
+
+def _command(contract: Contract) -> str:
+    body = contract.body + "\n"
+    requires = "".join(f"  {match[0]}" for match in _REQUIRE.finditer(body) if match[1] != "calls")
+    words = "\n".join(_words(contract))
+    body = textwrap.indent(f"{words}\n" + _REQUIRE.sub("", body).strip("\n"), "    ")
+    now = "now" if re.search(r"\bnow\b", body) else "_"
+    return f'do\n{requires}  commands["{contract.name}"] = function({now}, ARGV)\n{body}\n  end\nend\n'
+
+
+def _words(contract: Contract) -> Iterator[str]:
+    title = contract.name.capitalize()
+    for position, argument in enumerate(contract.arguments, 3):
+        if argument.repeats:
+            yield f"local {argument.name} = rest(ARGV, {position})"
+        else:
+            yield f"local {argument.name} = {_value(argument, title, f'ARGV[{position}]')}"
+
+
+def _value(argument: Argument, title: str, word: str) -> str:
+    default = "" if argument.default is None else f" or {argument.default}"
+    return f'calls.{argument.type}("{title}", "{argument.name}", {word}{default})'
