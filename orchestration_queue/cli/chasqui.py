@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import ExitStack
 from dataclasses import asdict
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
@@ -23,6 +24,7 @@ from orchestration_queue.cli.common import (
     show_table,
     tell,
 )
+from orchestration_queue.cli.metrics import MetricsHost, MetricsPort
 from orchestration_queue.cli.targets import named_object
 from orchestration_queue.cli.text import print_line
 from orchestration_queue.cli.verbs import counted
@@ -148,14 +150,24 @@ def worker(
     handler: Annotated[str, typer.Argument(help="What runs the jobs, like `app:handler`.")],
     concurrency: Annotated[int, typer.Option(help="Jobs at a time.", min=1)] = 100,
     store_results: Annotated[bool, typer.Option(help="Keep what the handler returns for an hour.")] = False,
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = "127.0.0.1",
     url: Url = None,
 ) -> None:
     """Run a queue's jobs until SIGTERM or SIGINT."""
-    from orchestration_queue.dialects.chasquimq import ChasquiWorker, ChasquiWorkerOptions
+    from orchestration_queue.dialects.chasquimq import ChasquiObserver, ChasquiWorker, ChasquiWorkerOptions
 
     found: Any = named_object(handler, "runs jobs", "app:handler")
     options = ChasquiWorkerOptions(concurrency=concurrency, store_results=store_results)
-    asyncio.run(ChasquiWorker(queue, found, url=url, options=options).run())
+    observer: ChasquiObserver | None = None
+    with ExitStack() as stack:
+        if metrics_port is not None:
+            from orchestration_queue.telemetry import TelemetryServer
+            from orchestration_queue.telemetry.chasquimq import ChasquiMetrics
+
+            observer = metrics = ChasquiMetrics(queue)
+            stack.enter_context(TelemetryServer(metrics.registry, host=metrics_host, port=metrics_port))
+        asyncio.run(ChasquiWorker(queue, found, url=url, options=options, observer=observer).run())
 
 
 @job.command("add")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["METRICS", "Metric", "metric"]
+__all__ = ["CHASQUIMQ_METRICS", "METRICS", "Metric", "metric"]
 
 _FAST_AND_SLOW_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600)
 
@@ -100,6 +100,28 @@ METRICS = (
         "Whether the server answered when the queue's own figures were read for this page.",
     ),
 )
+
+_JOB = ("queue", "name")
+CHASQUIMQ_METRICS = (
+    Metric("chasquimq_jobs_completed_total", "counter", "Attempts whose handler returned.", _JOB),
+    Metric("chasquimq_jobs_failed_total", "counter", "Attempts whose handler raised.", (*_JOB, "kind")),
+    Metric("chasquimq_handler_duration_seconds", "histogram", "How long handlers ran.", _JOB, _FAST_AND_SLOW_S),
+    Metric("chasquimq_retries_scheduled_total", "counter", "Jobs put back for another attempt.", _JOB),
+    Metric("chasquimq_retry_backoff_seconds", "histogram", "Pauses before a retry.", _JOB, _FAST_AND_SLOW_S),
+    Metric("chasquimq_dlq_routed_total", "counter", "Jobs moved to the dead-letter queue.", (*_JOB, "reason")),
+    Metric(
+        "chasquimq_consumer_batch_size",
+        "histogram",
+        "Entries of reads that were not empty.",
+        buckets=(1, 2, 5, 10, 20, 50, 100, 200, 500),
+    ),
+    Metric("chasquimq_consumer_reclaimed_total", "counter", "Entries taken over from workers that lost them."),
+    Metric("chasquimq_promoter_promoted_total", "counter", "Delayed jobs made ready by this worker."),
+    Metric("chasquimq_delayed_zset_depth", "gauge", "Jobs that wait for their time, as the promoter saw last."),
+    Metric("chasquimq_promoter_lock_acquired_total", "counter", "How often this worker became the promoter."),
+    Metric("chasquimq_promoter_lock_lost_total", "counter", "How often another worker became it instead."),
+)
+"""Those of workers of ChasquiMQ's queues, named as in its own engine."""
 
 
 def metric(name: str) -> Metric:

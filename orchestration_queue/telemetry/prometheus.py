@@ -6,7 +6,24 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from orchestration_queue.telemetry.names import Metric
 
-__all__ = ["counter", "histogram"]
+__all__ = ["LabelValues", "counter", "histogram"]
+
+_MOST_VALUES = 200
+
+
+class LabelValues:
+    """Bounds the values of a label that clients choose: beyond 200 all others share ``other``."""
+
+    def __init__(self) -> None:
+        self._seen: set[str] = set()
+
+    def __call__(self, value: str) -> str:
+        """Return the label's value."""
+        if value not in self._seen:
+            if len(self._seen) >= _MOST_VALUES:
+                return "other"
+            self._seen.add(value)
+        return value
 
 
 def counter(made: Metric, registry: CollectorRegistry) -> Counter:

@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.telemetry.names import metric
-from orchestration_queue.telemetry.prometheus import counter, histogram
+from orchestration_queue.telemetry.prometheus import LabelValues, counter, histogram
 from orchestration_queue.worker import Worker, WorkerEvent, WorkerEventType
 
 __all__ = ["WorkerMetrics"]
@@ -47,6 +47,7 @@ class WorkerMetrics:
         self._redeliveries = counter(metric("redeliveries_total"), self.registry)
         self._letters = counter(metric("dead_letters_total"), self.registry)
         self._errors = counter(metric("errors_total"), self.registry)
+        self._tasks = LabelValues()
         self._began: dict[int, float] = {}
         self.workers: list[Worker] = []
         self.registry.register(_Present(self.workers))
@@ -68,23 +69,23 @@ class WorkerMetrics:
         elif outcome := _OUTCOMES.get(event.type):
             self._end(queue, event.job, "retried" if event.will_retry else outcome)
             if outcome == "failed" and not event.will_retry and worker.options.dead_letter_queue:
-                self._letters.labels(queue, event.job.name).inc()
+                self._letters.labels(queue, self._tasks(event.job.name)).inc()
 
     def _start(self, queue: str, job: JobRecord) -> None:
         self._began[id(job)] = time.perf_counter()
-        self._started.labels(queue, job.name).inc()
+        self._started.labels(queue, self._tasks(job.name)).inc()
         if job.stalled_count:
-            self._redeliveries.labels(queue, job.name).inc()
+            self._redeliveries.labels(queue, self._tasks(job.name)).inc()
         elif not job.attempts_made and job.started_at and job.added_at:
             due_after = float(job.fields.get("delay") or 0) / 1000
             waited = (job.started_at - job.added_at).total_seconds() - due_after
-            self._wait_seconds.labels(queue, job.name).observe(max(0.0, waited))
+            self._wait_seconds.labels(queue, self._tasks(job.name)).observe(max(0.0, waited))
 
     def _end(self, queue: str, job: JobRecord, outcome: str) -> None:
-        self._finished.labels(queue, job.name, outcome).inc()
+        self._finished.labels(queue, self._tasks(job.name), outcome).inc()
         began = self._began.pop(id(job), None)
         if began is not None:
-            self._seconds.labels(queue, job.name).observe(time.perf_counter() - began)
+            self._seconds.labels(queue, self._tasks(job.name)).observe(time.perf_counter() - began)
 
 
 class _Present(Collector):

@@ -8,17 +8,23 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
 
-from orchestration_queue.dialects.chasquimq import ChasquiWorker, ChasquiWorkerOptions
+from orchestration_queue.dialects.chasquimq import ChasquiObserver, ChasquiWorker, ChasquiWorkerOptions
 from orchestration_queue.dialects.chasquimq.keys import ChasquiKeys
 
 
 @asynccontextmanager
 async def working(
-    queue: str, handler: Any, url: str, *, shutdown_timeout: timedelta = timedelta(seconds=20), **options: Any
+    queue: str,
+    handler: Any,
+    url: str,
+    *,
+    shutdown_timeout: timedelta = timedelta(seconds=20),
+    observer: ChasquiObserver | None = None,
+    **options: Any,
 ) -> AsyncIterator[ChasquiWorker]:
     """A worker, until the block ends."""
     chosen = ChasquiWorkerOptions(shutdown_timeout=shutdown_timeout, **options)
-    worker = ChasquiWorker(queue, handler, url=url, options=chosen)
+    worker = ChasquiWorker(queue, handler, url=url, options=chosen, observer=observer)
     task = asyncio.ensure_future(worker.run())
     try:
         yield worker

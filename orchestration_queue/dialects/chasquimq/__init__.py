@@ -17,6 +17,7 @@ from orchestration_queue.dialects.chasquimq.entries import (
 )
 from orchestration_queue.dialects.chasquimq.jobs import ChasquiJob, NewChasquiJob
 from orchestration_queue.dialects.chasquimq.moving import Moved
+from orchestration_queue.dialects.chasquimq.observer import ChasquiObserver
 from orchestration_queue.dialects.chasquimq.options import ChasquiWorkerOptions
 from orchestration_queue.dialects.chasquimq.relay import ChasquiRef, add_relay
 from orchestration_queue.dialects.chasquimq.worker import ChasquiWorker
@@ -32,6 +33,7 @@ __all__ = [
     "ChasquiEvents",
     "ChasquiJob",
     "ChasquiMove",
+    "ChasquiObserver",
     "ChasquiQueue",
     "ChasquiRef",
     "ChasquiSchedule",

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from orchestration_queue.dialects.chasquimq.entries import find_envelope, read_ms
 from orchestration_queue.dialects.chasquimq.envelope import Envelope, pack_envelope
 from orchestration_queue.dialects.chasquimq.keys import ChasquiKeys
+from orchestration_queue.dialects.chasquimq.observer import ChasquiObserver
 from orchestration_queue.dialects.chasquimq.options import ChasquiWorkerOptions
 from orchestration_queue.dialects.chasquimq.outbox import event_call
 from orchestration_queue.dialects.chasquimq.repeat import RepeatSpec, due_fires
@@ -62,6 +63,18 @@ class _Leader:
 class Promoter(_Leader):
     """Makes jobs ready whose time has come, on the server's clock."""
 
+    def __init__(
+        self,
+        connection: AsyncConnection,
+        keys: ChasquiKeys,
+        holder: str,
+        options: ChasquiWorkerOptions,
+        observer: ChasquiObserver,
+    ) -> None:
+        super().__init__(connection, keys, holder, options)
+        self._observer = observer
+        self._leads = False
+
     async def run(self) -> None:
         """Promote until cancelled."""
         await _repeat(f"Promoting the delayed jobs of queue {self._keys.queue}", self._tick)
@@ -83,7 +96,12 @@ class Promoter(_Leader):
             max_length=self._options.max_length,
             max_dead=self._options.max_dead_letters,
         )
-        _, _, *promoted = await self._connection.execute(call)
+        leads, delayed, *promoted = await self._connection.execute(call)
+        if bool(leads) is not self._leads:
+            self._leads = bool(leads)
+            self._observer.led(self._leads)
+        if leads:
+            self._observer.promoted(len(promoted), delayed)
         job_ids = [envelope.id for packed in promoted if (envelope := find_envelope(packed))]
         if job_ids:
             calls = [Call("DEL", tuple(keys.index(job_id) for job_id in job_ids))]

@@ -8,6 +8,7 @@ from orchestration_queue.dialects.chasquimq.backoff import backoff_ms
 from orchestration_queue.dialects.chasquimq.delivery import Delivery, Rejection
 from orchestration_queue.dialects.chasquimq.envelope import join_member, pack_envelope
 from orchestration_queue.dialects.chasquimq.keys import ChasquiKeys
+from orchestration_queue.dialects.chasquimq.observer import ChasquiObserver
 from orchestration_queue.dialects.chasquimq.options import ChasquiWorkerOptions
 from orchestration_queue.dialects.chasquimq.outbox import Outbox, Settlement, event_call
 from orchestration_queue.dialects.chasquimq.packing import pack
@@ -30,9 +31,13 @@ class Settler:
         keys: The queue's keys.
         options: The worker's options.
         outbox: What sends the records.
+        observer: Is told of each.
     """
 
-    def __init__(self, keys: ChasquiKeys, options: ChasquiWorkerOptions, outbox: Outbox) -> None:
+    def __init__(
+        self, keys: ChasquiKeys, options: ChasquiWorkerOptions, outbox: Outbox, observer: ChasquiObserver
+    ) -> None:
+        self._observer = observer
         self._keys = keys
         self._options = options
         self._outbox = outbox
@@ -44,6 +49,7 @@ class Settler:
     def complete(self, delivery: Delivery, result: Any, duration_us: int) -> None:
         """Record a success; a result that cannot be packed makes it a failure."""
         if not self._options.store_results or result is None:
+            self._observer.completed(delivery.name, duration_us / 1e6)
             self._report(delivery, "completed", "duration_us", duration_us)
             self._outbox.settle(Settlement(delivery.entry_id))
             return
@@ -52,6 +58,7 @@ class Settler:
         except PayloadError as error:
             self.fail(delivery, UnrecoverableError(str(error)), duration_us, 0.0)
             return
+        self._observer.completed(delivery.name, duration_us / 1e6)
         ttl_ms = int(seconds(self._options.result_ttl) * 1000)
         call = functions.finish(
             stream_key=self._keys.stream,
@@ -69,6 +76,7 @@ class Settler:
     def fail(self, delivery: Delivery, error: BaseException, duration_us: int, chance: float) -> None:
         """Record a failed attempt: the job waits for its next one, or becomes a dead letter."""
         reason = str(error)[:_MAX_REASON]
+        self._observer.failed(delivery.name, duration_us / 1e6)
         self._report(delivery, "failed", "reason", reason, "duration_us", duration_us)
         if isinstance(error, UnrecoverableError):
             self._outbox.settle(self._bury(delivery, "unrecoverable", reason))
@@ -79,6 +87,7 @@ class Settler:
 
     def reject(self, rejection: Rejection) -> None:
         """Move an entry that cannot run to the dead-letter queue."""
+        self._observer.buried(rejection.name, rejection.reason)
         extras = ("attempt", rejection.attempt, "reason", rejection.reason)
         event = self._event("dlq", "", rejection.name, *extras)
         call = functions.bury(
@@ -98,6 +107,7 @@ class Settler:
         envelope = delivery.envelope.with_attempt(delivery.attempt)
         spec = None if envelope.retry is None else envelope.retry.backoff
         pause_ms = backoff_ms(spec, delivery.attempt, chance)
+        self._observer.retried(delivery.name, pause_ms / 1000)
         call = functions.retry(
             stream_key=self._keys.stream,
             delayed_key=self._keys.delayed,
@@ -122,6 +132,7 @@ class Settler:
             reason=reason,
             detail=detail,
         )
+        self._observer.buried(delivery.name, reason)
         extras = ("attempt", delivery.attempt, "reason", reason)
         return Settlement(delivery.entry_id, call, self._event("dlq", delivery.job.id, delivery.name, *extras))
 

@@ -23,6 +23,7 @@ from orchestration_queue.dialects.chasquimq.keys import ChasquiKeys
 from orchestration_queue.dialects.chasquimq.leases import LeaseKeeper
 from orchestration_queue.dialects.chasquimq.library import LIBRARY
 from orchestration_queue.dialects.chasquimq.maintenance import Promoter, Scheduler
+from orchestration_queue.dialects.chasquimq.observer import ChasquiObserver
 from orchestration_queue.dialects.chasquimq.options import ChasquiWorkerOptions
 from orchestration_queue.dialects.chasquimq.outbox import Outbox, event_call
 from orchestration_queue.dialects.chasquimq.reader import Entry, Reader
@@ -62,6 +63,7 @@ class ChasquiWorker:
         handler: One handler for all jobs, or a router by name.
         url: The server; default ``OQ_URL``, else the embedded server of this directory.
         options: Concurrency, lease and limits.
+        observer: Is told what the worker does, for metrics.
 
     Raises:
         UsageError: An argument is wrong.
@@ -82,11 +84,15 @@ class ChasquiWorker:
         *,
         url: str | ServerUrl | None = None,
         options: ChasquiWorkerOptions | None = None,
+        observer: ChasquiObserver | None = None,
     ) -> None:
         if not isinstance(handler, ChasquiRouter) and not callable(handler):
             raise UsageError(f"`handler` must be a function of one job or a router, got {handler!r}.")
         if options is not None and not isinstance(options, ChasquiWorkerOptions):
             raise UsageError(f"`options` must be ChasquiWorkerOptions, got {options!r}.")
+        if observer is not None and not isinstance(observer, ChasquiObserver):
+            raise UsageError(f"`observer` must be a ChasquiObserver, got {observer!r}.")
+        self._observer = observer or ChasquiObserver()
         self.id = f"c-{uuid.uuid4()}"
         self._keys = ChasquiKeys(queue)
         self._lifespan = getattr(handler, "lifespan", None)
@@ -158,7 +164,7 @@ class ChasquiWorker:
         )
         stack.push_async_callback(asyncio.to_thread, self._leases.close)
         self._outbox = Outbox(calls, keys, options.group, self._leases.drop)
-        self._settler = Settler(keys, options, self._outbox)
+        self._settler = Settler(keys, options, self._outbox, self._observer)
         stack.push_async_callback(_farewell, reader.leave)
         await self._serve(stack, calls, reader)
 
@@ -166,7 +172,7 @@ class ChasquiWorker:
         background = [asyncio.ensure_future(self._outbox.run())]
         stack.push_async_callback(_farewell, self._outbox.flush)
         if self._options.run_promoter:
-            promoter = Promoter(calls, self._keys, self.id, self._options)
+            promoter = Promoter(calls, self._keys, self.id, self._options, self._observer)
             stack.push_async_callback(_farewell, promoter.release)
             background.append(asyncio.ensure_future(promoter.run()))
         if self._options.run_schedulers:
@@ -194,6 +200,7 @@ class ChasquiWorker:
                 await self._freed.wait()
                 continue
             entries = await reader.read(free)
+            self._observer.read(len(entries), sum(entry.deliveries > 0 for entry in entries))
             if had_jobs and not entries and self._options.emit_events:
                 self._outbox.report(event_call(self._keys, "drained", ""))
             had_jobs = bool(entries)

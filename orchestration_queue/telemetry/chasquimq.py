@@ -1,0 +1,79 @@
+"""ChasquiMQ's metrics, under the names of its own engine."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Gauge
+
+from orchestration_queue.dialects.chasquimq import ChasquiObserver
+from orchestration_queue.telemetry.names import CHASQUIMQ_METRICS
+from orchestration_queue.telemetry.prometheus import LabelValues, counter, histogram
+
+__all__ = ["ChasquiMetrics"]
+
+_METRICS = {metric.name.removeprefix("chasquimq_"): metric for metric in CHASQUIMQ_METRICS}
+
+
+class ChasquiMetrics(ChasquiObserver):
+    """Counts what one worker does; pass it as the worker's ``observer``.
+
+    Args:
+        queue: The queue's name, a label of all metrics.
+        registry: Where the metrics are found; default a registry of their own.
+
+    Examples:
+        >>> metrics = ChasquiMetrics("mail")
+        >>> worker = ChasquiWorker("mail", handler, observer=metrics)  # doctest: +SKIP
+        >>> with TelemetryServer(metrics.registry):  # doctest: +SKIP
+        ...     asyncio.run(worker.run())
+    """
+
+    def __init__(self, queue: str, registry: CollectorRegistry | None = None) -> None:
+        self.registry = registry or CollectorRegistry()
+        self._queue = queue
+        self._names = LabelValues()
+        counters = [metric for metric in _METRICS.values() if metric.kind == "counter"]
+        histograms = [metric for metric in _METRICS.values() if metric.kind == "histogram"]
+        self._counters = {metric.name.removeprefix("chasquimq_"): counter(metric, self.registry) for metric in counters}
+        self._histograms = {
+            metric.name.removeprefix("chasquimq_"): histogram(metric, self.registry) for metric in histograms
+        }
+        depth = _METRICS["delayed_zset_depth"]
+        self._depth = Gauge(depth.name, depth.what, depth.labels, registry=self.registry)
+
+    def read(self, entries: int, reclaimed: int) -> None:
+        """Count a read that was not empty."""
+        if entries:
+            self._histograms["consumer_batch_size"].labels(self._queue).observe(entries)
+            self._counters["consumer_reclaimed_total"].labels(self._queue).inc(reclaimed)
+
+    def completed(self, name: str, seconds: float) -> None:
+        """Count a success and its duration."""
+        self._ended("jobs_completed_total", name, seconds)
+
+    def failed(self, name: str, seconds: float) -> None:
+        """Count a failed attempt and its duration."""
+        self._ended("jobs_failed_total", name, seconds, "error")
+
+    def _ended(self, outcome: str, name: str, seconds: float, *kind: str) -> None:
+        labels = self._queue, self._names(name)
+        self._counters[outcome].labels(*labels, *kind).inc()
+        self._histograms["handler_duration_seconds"].labels(*labels).observe(seconds)
+
+    def retried(self, name: str, pause_s: float) -> None:
+        """Count a retry and its pause."""
+        labels = self._queue, self._names(name)
+        self._counters["retries_scheduled_total"].labels(*labels).inc()
+        self._histograms["retry_backoff_seconds"].labels(*labels).observe(pause_s)
+
+    def buried(self, name: str, reason: str) -> None:
+        """Count a dead letter."""
+        self._counters["dlq_routed_total"].labels(self._queue, self._names(name), reason).inc()
+
+    def promoted(self, jobs: int, delayed: int) -> None:
+        """Count promoted jobs, and note how many are left."""
+        self._counters["promoter_promoted_total"].labels(self._queue).inc(jobs)
+        self._depth.labels(self._queue).set(delayed)
+
+    def led(self, leads: bool) -> None:
+        """Count a change of the promoter's lock."""
+        self._counters[f"promoter_lock_{'acquired' if leads else 'lost'}_total"].labels(self._queue).inc()
