@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -13,7 +13,10 @@ from orchestration_queue.client import AsyncQueue, Queue
 from orchestration_queue.options import WorkerOptions
 from orchestration_queue.worker import Handler, Router, Worker
 
-__all__ = ["running_worker"]
+__all__ = ["StartWorker", "running_worker"]
+
+StartWorker = Callable[..., Worker]
+"""The type of the fixture ``oq_worker``: takes a queue, a handler and ``options``."""
 
 
 @contextmanager

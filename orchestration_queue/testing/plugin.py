@@ -6,7 +6,7 @@ anyio's plugin, and are there when either is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -16,10 +16,9 @@ import pytest
 if TYPE_CHECKING:
     from orchestration_queue.client import AsyncQueue, Queue
     from orchestration_queue.options import WorkerOptions
+    from orchestration_queue.testing.background import StartWorker
     from orchestration_queue.testing.time_machine import TimeMachine
     from orchestration_queue.worker import Handler, Router, Worker
-
-    StartWorker = Callable[..., Worker]
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -15,7 +15,7 @@ PAGE = Page("how-to/isolate-handlers.md")
 
 
 def test_the_handler_of_the_page_runs_as_the_page_starts_it(tmp_path: Path, server_url: str, raw: object) -> None:
-    assert list(PAGE.write_programs(tmp_path)) == ["images.py"]
+    assert list(PAGE.write_programs(tmp_path)) == ["images.py", "thumbnails.py"]
     (command,) = PAGE.found(r"```\noq (worker .*?)\n```")
     worker = subprocess.Popen([OQ, *command.split()], cwd=tmp_path, env={**os.environ, "OQ_URL": server_url})
     try:

@@ -19,10 +19,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "spark-data-source.md").read_text()
 
 
-def test_the_programs_of_the_page_do_what_it_says(
-    spark: Any, raw: redis.Redis, server_url: str, tmp_path: Path
-) -> None:
-    names: dict[str, Any] = {"spark": spark, "checkpoint": str(tmp_path)}
+def test_the_programs_of_the_page_do_what_it_says(spark: object, raw: redis.Redis, server_url: str) -> None:
+    names: dict[str, Any] = {}
     program = "\n".join(re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL))
     exec(compile(program.replace("redis://localhost", server_url), "page", "exec"), names)  # noqa: S102  our own page
     with Queue("orders", url=server_url) as orders, Queue("audit", url=server_url) as audit:
