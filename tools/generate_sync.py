@@ -25,6 +25,7 @@ PACKAGES: Sequence[str] = (
     "orchestration_queue/server",
     "orchestration_queue/client",
     "orchestration_queue/dialects/chasquimq",
+    "orchestration_queue/dialects/qless",
 )
 """Packages whose `_async` folder has a `_sync` twin."""
 

@@ -9,11 +9,11 @@ import re
 import pytest
 
 from orchestration_queue import client, server
-from orchestration_queue.dialects import chasquimq
+from orchestration_queue.dialects import chasquimq, qless
 
 PAIRS = [
     (getattr(module, name), getattr(module, name.removeprefix("Async")))
-    for module in (client, server, chasquimq)
+    for module in (client, server, chasquimq, qless)
     for name in module.__all__
     if name.startswith("Async")
 ]
@@ -53,6 +53,8 @@ def test_every_async_client_has_a_sync_twin() -> None:
         "AsyncJob",
         "AsyncJobSchedulers",
         "AsyncProducer",
+        "AsyncQlessClient",
+        "AsyncQlessEvents",
         "AsyncQueue",
         "AsyncQueueEvents",
         "AsyncUsageLedger",

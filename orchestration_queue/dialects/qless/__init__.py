@@ -1,1 +1,31 @@
-"""qless's queues: its commands as a function library, on the keys that its clients share."""
+"""qless's queues: fed, worked and watched by this package, beside its Ruby, Python and Go processes."""
+
+from __future__ import annotations
+
+from orchestration_queue.dialects.qless._async.client import AsyncQlessClient
+from orchestration_queue.dialects.qless._async.events import AsyncQlessEvents
+from orchestration_queue.dialects.qless._sync.client import QlessClient
+from orchestration_queue.dialects.qless._sync.events import QlessEvents
+from orchestration_queue.dialects.qless.records import (
+    QlessCounts,
+    QlessEvent,
+    QlessFailure,
+    QlessJob,
+    QlessRecurringJob,
+    QlessStats,
+    QlessWorkerCounts,
+)
+
+__all__ = [
+    "AsyncQlessClient",
+    "AsyncQlessEvents",
+    "QlessClient",
+    "QlessCounts",
+    "QlessEvent",
+    "QlessEvents",
+    "QlessFailure",
+    "QlessJob",
+    "QlessRecurringJob",
+    "QlessStats",
+    "QlessWorkerCounts",
+]

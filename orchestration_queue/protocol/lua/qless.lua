@@ -1244,7 +1244,17 @@ do
   commands["peek"] = function(now, ARGV)
     local queue = calls.text("Peek", "queue", ARGV[3])
     local count = calls.number("Peek", "count", ARGV[4])
-    return jobs.encode(popping.peek(now, queue, count))
+    local words = rest(ARGV, 5)
+    if not words[1] then
+      return jobs.encode(popping.peek(now, queue, count))
+    end
+    local offset, total = count, calls.number("Peek", "count", words[1])
+    local jids = popping.peek(now, queue, offset + total)
+    local page = {}
+    for index = offset + 1, #jids do
+      page[#page + 1] = jids[index]
+    end
+    return jobs.encode(page)
   end
 end
 

@@ -1,0 +1,1 @@
+"""The async clients, from which the sync ones are generated."""

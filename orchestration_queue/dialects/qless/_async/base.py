@@ -1,0 +1,84 @@
+"""A connection that opens when first needed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from types import TracebackType
+from typing import Self
+
+from orchestration_queue.dialects.qless.commands import command, text_word, translated
+from orchestration_queue.dialects.qless.library import LIBRARY
+from orchestration_queue.dialects.qless.records import QlessJob
+from orchestration_queue.errors import ServerError, UsageError
+from orchestration_queue.protocol.call import Reply, Word
+from orchestration_queue.server import AsyncConnection, ServerUrl, parse_url
+
+__all__ = ["AsyncQlessConnection"]
+
+
+class AsyncQlessConnection:
+    """Sends commands in a worker's name.
+
+    Args:
+        url: The server; default ``OQ_URL``, else the embedded server of this directory.
+        worker: The name under which jobs are taken; default the host's name and the process's id.
+
+    Raises:
+        UsageError: The URL cannot be read, or the name is empty.
+
+    Attributes:
+        worker: The name under which jobs are taken.
+    """
+
+    def __init__(self, *, url: str | ServerUrl | None = None, worker: str | None = None) -> None:
+        self._url = url if url is None else parse_url(url)
+        self.worker = f"{socket.gethostname()}-{os.getpid()}" if worker is None else text_word(worker, "worker")
+        self._opened: AsyncConnection | None = None
+        self._opening = asyncio.Lock()
+        self._is_closed = False
+
+    async def _connection(self) -> AsyncConnection:
+        async with self._opening:
+            if self._is_closed:
+                raise UsageError("This qless client is closed; create another.")
+            if self._opened is None:
+                self._opened = await AsyncConnection.open(self._url, libraries=(LIBRARY,))
+            return self._opened
+
+    async def command(self, name: str, *words: Word) -> Reply:
+        """Send a command and return its raw reply.
+
+        Args:
+            name: The command, such as ``queue.forget``.
+            words: Its arguments after the time.
+
+        Raises:
+            ServerError: The server refused it.
+        """
+        return await (await self._connection()).execute(command(name, *words))
+
+    async def _about(self, job: QlessJob | str, name: str, *words: Word) -> Reply:
+        """Send a command about a job, and raise what its refusal stands for."""
+        try:
+            return await self.command(name, *words)
+        except ServerError as error:
+            if isinstance(job, QlessJob):
+                raise translated(error, job.jid, job.queue) from None
+            raise translated(error, job) from None
+
+    async def aclose(self) -> None:
+        """Close the connection."""
+        async with self._opening:
+            self._is_closed = True
+            if self._opened is not None:
+                await self._opened.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()

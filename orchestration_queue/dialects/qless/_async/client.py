@@ -1,0 +1,231 @@
+"""Queues, workers, failures, recurring jobs, options and statistics."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Literal
+
+from orchestration_queue.dialects.qless._async.jobs import AsyncQlessJobs
+from orchestration_queue.dialects.qless.commands import (
+    Duration,
+    checked_count,
+    encode,
+    lasts,
+    new_jid,
+    option_words,
+    text_word,
+    text_words,
+)
+from orchestration_queue.dialects.qless.records import (
+    QlessCounts,
+    QlessJob,
+    QlessRecurringJob,
+    QlessStats,
+    QlessWorkerCounts,
+    decoded,
+    strings,
+)
+from orchestration_queue.errors import InvalidOptionError
+from orchestration_queue.protocol.call import Word, text, texts
+from orchestration_queue.server.clock import now_ms
+
+__all__ = ["AsyncQlessClient", "QlessState"]
+
+QlessState = Literal["running", "stalled", "scheduled", "depends", "recurring"]
+_PAGE = 25
+
+
+class AsyncQlessClient(AsyncQlessJobs):
+    """A client of the queues that qless's Ruby, Python and Go processes share. Connects when first needed.
+
+    Args:
+        url: The server; default ``OQ_URL``, else the embedded server of this directory.
+        worker: The name under which jobs are taken; default the host's name and the process's id.
+
+    Raises:
+        UsageError: The URL cannot be read, or the name is empty.
+
+    Attributes:
+        worker: The name under which jobs are taken.
+    """
+
+    async def queues(self) -> list[QlessCounts]:
+        """Count the jobs of all queues, in the order in which they were first seen."""
+        return [QlessCounts.read(fields) for fields in decoded(await self.command("queues")) or ()]
+
+    async def counts(self, queue: str) -> QlessCounts:
+        """Count the jobs of a queue."""
+        return QlessCounts.read(decoded(await self.command("queues", text_word(queue, "queue"))))
+
+    async def length(self, queue: str) -> int:
+        """Return how many jobs of a queue run, are ready or are scheduled."""
+        return int(await self.command("length", text_word(queue, "queue")))
+
+    async def pause(self, *queues: str) -> None:
+        """Have queues hand out no jobs."""
+        await self.command("pause", *text_words(queues, "queues"))
+
+    async def unpause(self, *queues: str) -> None:
+        """Have queues hand out jobs again."""
+        await self.command("unpause", *text_words(queues, "queues"))
+
+    async def forget_queue(self, *queues: str) -> None:
+        """Have queues be listed no more. Their jobs stay, and the next job lists them again."""
+        await self.command("queue.forget", *text_words(queues, "queues"))
+
+    async def jobs(self, queue: str, state: QlessState, offset: int = 0, count: int = _PAGE) -> list[str]:
+        """Return the ids of a queue's jobs in a state."""
+        words = (state, text_word(queue, "queue"), *_page(offset, count))
+        return texts(await self.command("jobs", *words))
+
+    async def completed(self, offset: int = 0, count: int = _PAGE) -> list[str]:
+        """Return the ids of completed jobs, the newest first."""
+        return texts(await self.command("jobs", "complete", *_page(offset, count)))
+
+    async def failures(self) -> dict[str, int]:
+        """Count the failed jobs by group."""
+        return {group: int(count) for group, count in (decoded(await self.command("failed")) or {}).items()}
+
+    async def failed(self, group: str, offset: int = 0, count: int = _PAGE) -> list[str]:
+        """Return the ids of a group's failed jobs, the newest first."""
+        words = (text_word(group, "group"), *_page(offset, count))
+        return strings(decoded(await self.command("failed", *words))["jobs"])
+
+    async def unfail(self, queue: str, group: str, count: int = _PAGE) -> int:
+        """Make failed jobs ready, those first that failed first, and return how many."""
+        words = (text_word(queue, "queue"), text_word(group, "group"), checked_count(count, "count"))
+        return int(await self.command("unfail", *words))
+
+    async def tagged(self, tag: str, offset: int = 0, count: int = _PAGE) -> list[str]:
+        """Return the ids of jobs with a tag, that tagged first which was tagged first."""
+        words = ("get", text_word(tag, "tag"), *_page(offset, count))
+        return strings(decoded(await self.command("tag", *words))["jobs"])
+
+    async def top_tags(self, offset: int = 0, count: int = _PAGE) -> list[str]:
+        """Return tags that were given more than once, the most frequent first."""
+        return strings(decoded(await self.command("tag", "top", *_page(offset, count))))
+
+    async def tracked(self) -> list[QlessJob]:
+        """Return the tracked jobs that exist."""
+        return [QlessJob.read(fields) for fields in decoded(await self.command("track"))["jobs"] or ()]
+
+    async def stats(self, queue: str, day: datetime | None = None) -> QlessStats:
+        """Return a queue's statistics of a day, in UTC; default today."""
+        seconds = now_ms() / 1000 if day is None else _epoch_s(day)
+        return QlessStats.read(await self.command("stats", text_word(queue, "queue"), seconds))
+
+    async def workers(self) -> list[QlessWorkerCounts]:
+        """Return the workers of the last day, the last seen first."""
+        return [QlessWorkerCounts(**fields) for fields in decoded(await self.command("workers")) or ()]
+
+    async def jobs_of_worker(self, worker: str) -> tuple[list[str], list[str]]:
+        """Return the ids of a worker's jobs, and of those whose lock expired."""
+        found = decoded(await self.command("workers", text_word(worker, "worker")))
+        return strings(found["jobs"]), strings(found["stalled"])
+
+    async def deregister(self, *workers: str) -> None:
+        """Have workers be listed no more."""
+        await self.command("worker.deregister", *text_words(workers, "workers"))
+
+    async def config(self) -> dict[str, Any]:
+        """Return all options; those that were set are text."""
+        return dict(decoded(await self.command("config.get")))
+
+    async def get_config(self, option: str) -> str | None:
+        """Return an option as text; None when it is not known."""
+        reply = await self.command("config.get", text_word(option, "option"))
+        return None if reply is None else text(reply)
+
+    async def set_config(self, option: str, value: str | float) -> None:
+        """Set an option, such as ``heartbeat`` or ``<queue>-max-concurrency``."""
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            raise InvalidOptionError(f"`value` must be text or a number, got {value!r}.")
+        await self.command("config.set", text_word(option, "option"), value)
+
+    async def unset_config(self, option: str) -> None:
+        """Set an option back to its default."""
+        await self.command("config.unset", text_word(option, "option"))
+
+    async def recur(
+        self,
+        queue: str,
+        klass: str,
+        data: Any = None,
+        *,
+        interval: Duration,
+        offset: Duration = 0,
+        jid: str | None = None,
+        priority: float | None = None,
+        tags: Sequence[str] | None = None,
+        retries: int | None = None,
+        backlog: int | None = None,
+    ) -> str:
+        """Make or replace a job that makes a new job every so often, and return its id.
+
+        Args:
+            queue: Where the new jobs go.
+            klass: What runs them.
+            data: Their data.
+            interval: How much time is between two.
+            offset: How much time is before the first.
+            jid: Its id; default a new one.
+            priority: Theirs.
+            tags: Theirs.
+            retries: Theirs, by default 0.
+            backlog: How many that are late are made up for, beside the newest; 0 for all.
+        """
+        jid = new_jid() if jid is None else text_word(jid, "jid")
+        options = {"priority": priority, "tags": tags, "retries": retries, "backlog": backlog}
+        words: list[Word] = [text_word(queue, "queue"), jid, text_word(klass, "klass")]
+        words += [encode({} if data is None else data), "interval"]
+        words += [lasts(interval, "interval", positive=True), lasts(offset, "offset"), *option_words(options)]
+        return text(await self.command("recur", *words))
+
+    async def recurring(self, jid: str) -> QlessRecurringJob | None:
+        """Return a recurring job; None when it does not exist."""
+        reply = await self.command("recur.get", text_word(jid, "jid"))
+        return None if reply is None else QlessRecurringJob.read(reply)
+
+    async def update_recurring(self, jid: str, **changes: Any) -> None:
+        """Change a recurring job.
+
+        Args:
+            jid: Its id.
+            changes: Any of `priority`, `interval`, `retries`, `data`, `klass`, `queue` and `backlog`.
+        """
+        words: list[Word] = []
+        for name, value in changes.items():
+            if name == "data":
+                words += [name, encode(value)]
+            elif name == "interval":
+                words += [name, lasts(value, name, positive=True)]
+            elif name in ("klass", "queue"):
+                words += [name, text_word(value, name)]
+            elif name in ("priority", "retries", "backlog"):
+                words += option_words({name: value})
+            else:
+                raise InvalidOptionError(f"A recurring job has no {name!r} that can be changed.")
+        await self.command("recur.update", text_word(jid, "jid"), *words)
+
+    async def tag_recurring(self, jid: str, *tags: str) -> list[str]:
+        """Tag the jobs that a recurring job makes from now on, and return all its tags."""
+        return strings(decoded(await self.command("recur.tag", text_word(jid, "jid"), *text_words(tags, "tags"))))
+
+    async def untag_recurring(self, jid: str, *tags: str) -> list[str]:
+        """Remove tags of a recurring job, and return those it still has."""
+        return strings(decoded(await self.command("recur.untag", text_word(jid, "jid"), *text_words(tags, "tags"))))
+
+    async def unrecur(self, jid: str) -> None:
+        """Remove a recurring job. The jobs that it made stay."""
+        await self.command("unrecur", text_word(jid, "jid"))
+
+
+def _page(offset: int, count: int) -> tuple[int, int]:
+    return checked_count(offset, "offset", 0), checked_count(count, "count")
+
+
+def _epoch_s(day: object) -> float:
+    if not isinstance(day, datetime) or day.utcoffset() is None:
+        raise InvalidOptionError(f"`day` must be a datetime with a time zone, got {day!r}; pass `datetime.now(UTC)`.")
+    return day.timestamp()

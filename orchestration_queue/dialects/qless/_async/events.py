@@ -1,0 +1,73 @@
+"""What happens in the queues, as it is published."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from orchestration_queue.dialects.qless._async.base import AsyncQlessConnection
+from orchestration_queue.dialects.qless.commands import text_words
+from orchestration_queue.dialects.qless.records import QlessEvent, read_event
+from orchestration_queue.errors import TransportError
+from orchestration_queue.options import as_timedelta
+from orchestration_queue.protocol.call import Call
+from orchestration_queue.server import ServerUrl
+from orchestration_queue.server._async.link import AsyncLink
+from orchestration_queue.server.driver_errors import LINK_ERRORS, reason, unreachable
+
+__all__ = ["AsyncQlessEvents"]
+
+_CONNECT_TIMEOUT = as_timedelta(10)
+
+
+class AsyncQlessEvents(AsyncQlessConnection):
+    """The messages of all queues: an endless iterator. What was published before it began is not seen.
+
+    Args:
+        channels: Channels without ``ql:``: ``log`` says most; ``completed``, ``failed`` and others are about tracked
+            jobs, and ``w:<worker>`` is about a worker's.
+        url: The server; default ``OQ_URL``, else the embedded server of this directory.
+
+    Raises:
+        UsageError: A value is wrong.
+    """
+
+    def __init__(self, *channels: str, url: str | ServerUrl | None = None) -> None:
+        super().__init__(url=url)
+        self._channels = tuple(f"ql:{name}" for name in text_words(channels or ("log",), "channels"))
+        self._link: AsyncLink | None = None
+
+    async def start(self) -> None:
+        """Subscribe, so that nothing from now on is missed."""
+        if self._link is not None:
+            return
+        (primary, *_) = await (await self._connection()).primaries()
+        link = AsyncLink(primary, _CONNECT_TIMEOUT)
+        try:
+            await link.connect()
+            await link.send([Call("SUBSCRIBE", args=(channel,)) for channel in self._channels])
+        except LINK_ERRORS as error:
+            await link.close()
+            raise unreachable(primary, 0.0, reason(error)) from error
+        self._link = link
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> QlessEvent:
+        await self.start()
+        if self._link is None:
+            raise StopAsyncIteration
+        try:
+            (message,) = await self._link.exchange(b"", 1)
+        except LINK_ERRORS as error:
+            await self._link.close()
+            self._link = None
+            broke = f"The subscription broke ({reason(error)}); iterate again to subscribe anew."
+            raise TransportError(broke, maybe_applied=False) from error
+        return read_event(message[1], message[2])
+
+    async def aclose(self) -> None:
+        """End the subscription."""
+        if self._link is not None:
+            await self._link.close()
+        await super().aclose()

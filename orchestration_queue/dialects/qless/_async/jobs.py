@@ -1,0 +1,236 @@
+"""Jobs, from `put` to `complete`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from orchestration_queue.dialects.qless._async.base import AsyncQlessConnection
+from orchestration_queue.dialects.qless.commands import (
+    Duration,
+    checked_count,
+    checked_number,
+    command,
+    encode,
+    job_words,
+    lasts,
+    new_jid,
+    option_words,
+    text_word,
+    text_words,
+    translated,
+)
+from orchestration_queue.dialects.qless.records import QlessJob, decoded, read_jobs, strings
+from orchestration_queue.errors import ServerError, UsageError
+from orchestration_queue.protocol.call import Word, text
+
+__all__ = ["AsyncQlessJobs"]
+
+
+class AsyncQlessJobs(AsyncQlessConnection):
+    """The part of a client that makes, runs and ends jobs."""
+
+    async def put(
+        self,
+        queue: str,
+        klass: str,
+        data: Any = None,
+        *,
+        jid: str | None = None,
+        delay: Duration = 0,
+        priority: float | None = None,
+        tags: Sequence[str] | None = None,
+        retries: int | None = None,
+        depends: Sequence[str] | None = None,
+    ) -> str:
+        """Make a job, or move one that exists, and return its id.
+
+        Args:
+            queue: Where it goes.
+            klass: What runs it.
+            data: Anything JSON can carry, but for False.
+            jid: Its id; default a new one.
+            delay: How long it waits: a duration, or seconds.
+            priority: Higher comes first; None keeps what it is, at first 0.
+            tags: Its tags; None keeps them.
+            retries: How often it may be lost or retried; None keeps that, at first 5.
+            depends: Ids of jobs it waits for; those that are complete or unknown count as done.
+        """
+        jid = new_jid() if jid is None else jid
+        options = {"priority": priority, "tags": tags, "retries": retries, "depends": depends}
+        words = job_words(self.worker, queue, jid, klass, encode({} if data is None else data), delay, **options)
+        return text(await self.command("put", *words))
+
+    async def requeue(self, job: QlessJob, queue: str, *, delay: Duration = 0) -> str:
+        """Move a job to a queue as it is now; take it from its worker, if it runs.
+
+        Raises:
+            JobNotFoundError: It does not exist.
+        """
+        words = job_words(self.worker, queue, job.jid, job.klass, job.encoded, delay)
+        return text(await self._about(job, "requeue", *words))
+
+    async def get(self, jid: str) -> QlessJob | None:
+        """Return a job; None when it does not exist."""
+        reply = await self.command("get", text_word(jid, "jid"))
+        return None if reply is None else QlessJob.read(decoded(reply))
+
+    async def get_many(self, jids: Sequence[str]) -> list[QlessJob]:
+        """Return those jobs that exist."""
+        return read_jobs(await self.command("multiget", *text_words(jids, "jids"))) if jids else []
+
+    async def pop(self, queue: str, count: int = 1) -> list[QlessJob]:
+        """Take jobs to run. Complete, fail, retry or heartbeat each before its lock expires.
+
+        Args:
+            queue: The queue.
+            count: At most this many.
+        """
+        words = (text_word(queue, "queue"), self.worker, checked_count(count, "count"))
+        return read_jobs(await self.command("pop", *words))
+
+    async def peek(self, queue: str, count: int = 1) -> list[QlessJob]:
+        """Return the jobs that would be taken next."""
+        return read_jobs(await self.command("peek", text_word(queue, "queue"), checked_count(count, "count")))
+
+    async def complete(
+        self,
+        job: QlessJob,
+        data: Any = None,
+        *,
+        next_queue: str | None = None,
+        delay: Duration = 0,
+        depends: Sequence[str] = (),
+    ) -> str:
+        """Complete a job that this client took, and return its state.
+
+        Args:
+            job: The job.
+            data: Its data from now on; None leaves it.
+            next_queue: The queue where it goes on, instead of being complete.
+            delay: How long it waits there.
+            depends: Ids of jobs that it waits for there.
+
+        Raises:
+            LeaseLostError: It does not run for this worker any more.
+        """
+        words = self._completion(job, data, next_queue, delay, depends)
+        return text(await self._about(job, "complete", *words))
+
+    async def complete_many(self, jobs: Sequence[QlessJob]) -> list[str | Exception]:
+        """Complete jobs in one exchange. Return the state of each, or its error."""
+        calls = [command("complete", *self._completion(job, None, None, 0, ())) for job in jobs]
+        replies = await (await self._connection()).pipeline(calls) if calls else []
+        return [
+            translated(reply, job.jid, job.queue) if isinstance(reply, ServerError) else text(reply)
+            for job, reply in zip(jobs, replies, strict=True)
+        ]
+
+    def _completion(
+        self, job: QlessJob, data: Any, next_queue: str | None, delay: Duration, depends: Sequence[str]
+    ) -> list[Word]:
+        words: list[Word] = [job.jid, self.worker, job.queue, job.encoded if data is None else encode(data)]
+        if next_queue is not None:
+            words += ["next", text_word(next_queue, "next_queue"), "delay", lasts(delay, "delay")]
+            words += option_words({"depends": depends})
+        elif delay or depends:
+            raise UsageError("`delay` and `depends` are about the next queue; pass `next_queue` too.")
+        return words
+
+    async def fail(self, job: QlessJob, group: str, message: str, data: Any = None) -> None:
+        """Fail a job that this client took, for good.
+
+        Args:
+            job: The job.
+            group: The kind of failure.
+            message: What happened.
+            data: Its data from now on; None leaves it.
+
+        Raises:
+            LeaseLostError: It does not run for this worker any more.
+        """
+        more = () if data is None else (encode(data),)
+        await self._about(job, "fail", job.jid, self.worker, text_word(group, "group"), message, *more)
+
+    async def retry(
+        self, job: QlessJob, *, delay: Duration = 0, group: str | None = None, message: str | None = None
+    ) -> int:
+        """Have a job that this client took run again, and return how many retries it has left; -1 when it has failed.
+
+        Args:
+            job: The job.
+            delay: How long it waits.
+            group: The kind of failure, to be shown, with a message.
+            message: What happened.
+
+        Raises:
+            LeaseLostError: It does not run for this worker any more.
+        """
+        if (group is None) is not (message is None):
+            raise UsageError("A failure needs both `group` and `message`; pass both or neither.")
+        more = () if group is None or message is None else (text_word(group, "group"), message)
+        words = (job.jid, job.queue, self.worker, lasts(delay, "delay"), *more)
+        return int(await self._about(job, "retry", *words))
+
+    async def heartbeat(self, job: QlessJob, data: Any = None) -> int:
+        """Keep a job that this client took, and return when its lock expires now, in epoch seconds.
+
+        Raises:
+            LeaseLostError: It does not run for this worker any more.
+        """
+        more = () if data is None else (encode(data),)
+        return int(await self._about(job, "heartbeat", job.jid, self.worker, *more))
+
+    async def timeout(self, *jids: str) -> None:
+        """Take running jobs from their workers.
+
+        Raises:
+            ServerError: One of them does not run.
+        """
+        await self.command("timeout", *text_words(jids, "jids"))
+
+    async def cancel(self, *jids: str) -> None:
+        """Remove jobs, but for those that are complete.
+
+        Raises:
+            ServerError: A job that is not named depends on one of them; none is removed.
+        """
+        await self.command("cancel", *text_words(jids, "jids"))
+
+    async def depend(self, jid: str, *others: str) -> None:
+        """Have a job that waits for others wait for more."""
+        await self.command("depends", text_word(jid, "jid"), "on", *text_words(others, "others"))
+
+    async def undepend(self, jid: str, *others: str) -> None:
+        """Have a job wait for these no more; for none at all when none is named."""
+        await self.command(
+            "depends", text_word(jid, "jid"), "off", *(text_words(others, "others") if others else ["all"])
+        )
+
+    async def set_priority(self, jid: str, priority: float) -> None:
+        """Set a job's priority; a ready job goes to the front of its class."""
+        await self._about(jid, "priority", text_word(jid, "jid"), checked_number(priority, "priority"))
+
+    async def log(self, jid: str, message: str, data: dict[str, Any] | None = None) -> None:
+        """Add a message to a job's history."""
+        more = () if data is None else (json.dumps(data),)
+        await self._about(jid, "log", text_word(jid, "jid"), text_word(message, "message"), *more)
+
+    async def tag(self, jid: str, *tags: str) -> list[str]:
+        """Tag a job, and return all its tags."""
+        words = ("add", text_word(jid, "jid"), *text_words(tags, "tags"))
+        return strings(decoded(await self._about(jid, "tag", *words)))
+
+    async def untag(self, jid: str, *tags: str) -> list[str]:
+        """Remove tags of a job, and return those it still has."""
+        words = ("remove", text_word(jid, "jid"), *text_words(tags, "tags"))
+        return strings(decoded(await self._about(jid, "tag", *words)))
+
+    async def track(self, jid: str) -> bool:
+        """Have a job's events be published; return whether that is new."""
+        return bool(int(await self._about(jid, "track", "track", text_word(jid, "jid"))))
+
+    async def untrack(self, jid: str) -> bool:
+        """Have a job's events be published no more; return whether they were."""
+        return bool(int(await self._about(jid, "track", "untrack", text_word(jid, "jid"))))
