@@ -7,6 +7,8 @@ import zipfile
 from pathlib import Path
 
 REQUIRED = (
+    "orchestration_queue/http/console/static/console.css",
+    "orchestration_queue/http/console/templates/base.html",
     "orchestration_queue/py.typed",
     "orchestration_queue/protocol/lua/chasquimq.lua",
     "orchestration_queue/protocol/lua/glidemq.lua",
@@ -18,7 +20,7 @@ REQUIRED = (
     "pyspark_orchestration_queue_chasquimq/__init__.py",
 )
 PACKAGES = ("orchestration_queue", "pyspark_orchestration_queue", "pyspark_orchestration_queue_chasquimq")
-ALLOWED_SUFFIXES = {".jar", ".lua", ".properties", ".py", ".typed"}
+ALLOWED_SUFFIXES = {".css", ".html", ".jar", ".js", ".lua", ".properties", ".py", ".svg", ".typed"}
 
 
 def problems(names: list[str]) -> list[str]:

@@ -131,6 +131,7 @@ app.command("bench")(bench.bench)
 app.command("doctor")(doctor.doctor)
 app.command("serve")(serve.serve)
 app.command("token")(serve.token)
+app.command("ui")(serve.ui)
 
 
 def main() -> None:

@@ -13,27 +13,67 @@ from orchestration_queue.cli.text import print_line
 from orchestration_queue.errors import UsageError
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 
-__all__ = ["serve", "token"]
+__all__ = ["serve", "token", "ui"]
 
 _DRAIN_S = 10
+
+
+Host = Annotated[str, typer.Option(help="Address to listen on.")]
+Port = Annotated[int, typer.Option(help="Port; 0 takes a free one.", min=0, max=65535)]
+Queues = Annotated[str | None, typer.Option(help="The only queues to serve, separated by commas.")]
+Compression = Annotated[str, typer.Option(help="How jobs' data are written: none or gzip.")]
+Tokens = Annotated[Path | None, typer.Option(help="File of tokens, as `oq token` prints them.")]
+TrustedHeader = Annotated[
+    str | None, typer.Option(help="Header in which a reverse proxy names the user it has authenticated.")
+]
+WithoutTokens = Annotated[
+    bool, typer.Option("--without-tokens", help="Let everyone who reaches the port do everything.")
+]
 
 
 def serve(
     url: Url = None,
     prefix: Prefix = DEFAULT_PREFIX,
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port; 0 takes a free one.", min=0, max=65535)] = 8080,
-    queues: Annotated[str | None, typer.Option(help="The only queues to serve, separated by commas.")] = None,
-    compression: Annotated[str, typer.Option(help="How jobs' data are written: none or gzip.")] = "none",
-    tokens: Annotated[Path | None, typer.Option(help="File of tokens, as `oq token` prints them.")] = None,
-    trusted_header: Annotated[
-        str | None, typer.Option(help="Header in which a reverse proxy names the user it has authenticated.")
-    ] = None,
-    without_tokens: Annotated[
-        bool, typer.Option("--without-tokens", help="Let everyone who reaches the port do everything.")
-    ] = False,
+    host: Host = "127.0.0.1",
+    port: Port = 8080,
+    queues: Queues = None,
+    compression: Compression = "none",
+    tokens: Tokens = None,
+    trusted_header: TrustedHeader = None,
+    without_tokens: WithoutTokens = False,
 ) -> None:
-    """Serve the queues over HTTP, with the routes of glide-mq's proxy and a console for the browser."""
+    """Serve the queues over HTTP, with the routes of glide-mq's proxy; see `oq ui` for the console."""
+    _run(url, prefix, host, port, queues, compression, tokens, trusted_header, without_tokens, console=False)
+
+
+def ui(
+    url: Url = None,
+    prefix: Prefix = DEFAULT_PREFIX,
+    host: Host = "127.0.0.1",
+    port: Port = 8080,
+    queues: Queues = None,
+    compression: Compression = "none",
+    tokens: Tokens = None,
+    trusted_header: TrustedHeader = None,
+    without_tokens: WithoutTokens = False,
+) -> None:
+    """Show queues, jobs, flows and workers in the browser, live; it also serves what `oq serve` does."""
+    _run(url, prefix, host, port, queues, compression, tokens, trusted_header, without_tokens, console=True)
+
+
+def _run(
+    url: str | None,
+    prefix: str,
+    host: str,
+    port: int,
+    queues: str | None,
+    compression: str,
+    tokens: Path | None,
+    trusted_header: str | None,
+    without_tokens: bool,
+    *,
+    console: bool,
+) -> None:
     try:
         import uvicorn
 
@@ -50,7 +90,13 @@ def serve(
         )
     access = Access(known if is_guarded else None, trusted_header=trusted_header)
     names = None if queues is None else [name for part in queues.split(",") if (name := part.strip())]
-    app = create_app(url, prefix=prefix, queues=names, compression=compression, access=access)
+    # A page of another site must not reach an open port of this machine under a name of its own.
+    hosts = None if is_guarded or without_tokens else [host, "localhost", "127.0.0.1", "::1"]
+    app = create_app(
+        url, prefix=prefix, queues=names, compression=compression, access=access, console=console, hosts=hosts
+    )
+    if console:
+        print_line(f"The console is at http://{host}:{port}/ui")
     uvicorn.run(
         app, host=host, port=port, log_level="info", access_log=False, server_header=False,
         timeout_graceful_shutdown=_DRAIN_S,

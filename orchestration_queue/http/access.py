@@ -159,6 +159,14 @@ class Access:
             return user
         kind, _, text = headers.get("authorization", "").partition(" ")
         token = self.find(text.strip()) if kind.lower() == "bearer" else None
+        return self.allow(token, scope, queues)
+
+    def allow(self, token: Token | None, scope: Scope, queues: Sequence[str]) -> str:
+        """Return whose token it is.
+
+        Raises:
+            DeniedError: There is no token, or it does not allow it.
+        """
         if token is None:
             raise DeniedError(401, "A bearer token is required")
         if not token.allows(scope, queues):
@@ -167,7 +175,10 @@ class Access:
 
     def find(self, text: str) -> Token | None:
         """Return the token of this text; None when it is unknown."""
-        digest = _digest(text)
+        return self.with_digest(_digest(text))
+
+    def with_digest(self, digest: str) -> Token | None:
+        """Return the token of this digest; None when it is unknown."""
         found = None
         for token in self._tokens or ():
             if hmac.compare_digest(token.digest.lower(), digest):

@@ -10,17 +10,30 @@ import zlib
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from contextlib import suppress
 from html import escape
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import unquote_to_bytes
 
 from orchestration_queue.errors import NotFoundError, OrchestrationQueueError, UsageError
 from orchestration_queue.http.access import Access, DeniedError
-from orchestration_queue.http.messages import MISSING, HttpError, Json, Request, Response, Stream, dump, parse_body
+from orchestration_queue.http.messages import (
+    MISSING,
+    HttpError,
+    Json,
+    Raw,
+    Request,
+    Response,
+    Stream,
+    dump,
+    parse_body,
+)
 from orchestration_queue.http.router import Router
 from orchestration_queue.http.routes import PROXY_ROUTES, Route, Scope
 from orchestration_queue.http.service import Service
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 from orchestration_queue.server import AsyncConnection
+
+if TYPE_CHECKING:
+    from orchestration_queue.http.console import Console
 
 __all__ = ["HttpApp", "create_app"]
 
@@ -30,6 +43,7 @@ _Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 _Headers: TypeAlias = list[tuple[bytes, bytes]]
 
 MAX_BODY = 1_048_576
+_SAFE_METHODS = ("GET", "OPTIONS")
 _log = logging.getLogger("orchestration_queue.http")
 
 _SSE_HEADERS: _Headers = [
@@ -45,11 +59,21 @@ class HttpApp:
     Args:
         service: What answers.
         access: Who may do what.
-        routes: What there is.
+        console: The pages for browsers; None for none.
+        hosts: The host names that it answers to; None answers to all.
     """
 
-    def __init__(self, service: Service, access: Access, routes: Sequence[Route] = PROXY_ROUTES) -> None:
-        self.service, self.access, self.routes = service, access, tuple(routes)
+    def __init__(
+        self,
+        service: Service,
+        access: Access,
+        *,
+        console: Console | None = None,
+        hosts: Sequence[str] | None = None,
+    ) -> None:
+        self.service, self.access, self.console = service, access, console
+        self.hosts = None if hosts is None else frozenset(hosts)
+        self.routes = (*PROXY_ROUTES, *(console.routes if console else ()))
         self._router = Router(self.routes)
 
     async def aclose(self) -> None:
@@ -85,6 +109,10 @@ class HttpApp:
             response = Json({"error": error.text}, error.status)
         if isinstance(response, Stream):
             await self._stream(response, receive, send, is_head=scope["method"] == "HEAD")
+        elif isinstance(response, Raw):
+            await _send_bytes(
+                send, response.status, list(response.headers), response.body, is_head=scope["method"] == "HEAD"
+            )
         elif response.status == 200 and isinstance(response.payload, _Allow):
             await _send_allow(response.payload, send)
         else:
@@ -92,8 +120,10 @@ class HttpApp:
 
     async def _answer(self, scope: _Scope, receive: _Receive, headers: Mapping[str, str], method: str) -> Response:
         # The body comes before the route, as in glide-mq's proxy: malformed JSON is 400 wherever it is sent.
-        body = parse_body(await _read_body(receive, headers), headers.get("content-type", ""))
+        raw_body = await _read_body(receive, headers)
+        body = parse_body(raw_body, headers.get("content-type", ""))
         path = _path(scope)
+        self._check_origin(method, headers)
         if method == "OPTIONS":
             if not (methods := self._router.methods(path)):
                 raise HttpError(404, "")
@@ -110,16 +140,27 @@ class HttpApp:
             headers,
             body,
             _gone(receive),
+            raw_body=raw_body,
+            path=scope["path"],
         )
         return await self._handle(route, request)
 
+    def _check_origin(self, method: str, headers: Mapping[str, str]) -> None:
+        """Refuse what a browser sends on behalf of another site, or to this machine under another name."""
+        host = headers.get("host", "")
+        if self.hosts is not None and _host_name(host) not in self.hosts:
+            raise HttpError(403, "This host name is not served")
+        origin = headers.get("origin")
+        if method not in _SAFE_METHODS and origin is not None and origin.partition("://")[2] != host:
+            raise HttpError(403, "Requests from other sites are refused")
+
     async def _handle(self, route: Route, request: Request) -> Response:
         try:
+            if self.console is not None and route.is_page:
+                return await self.console.answer(route, request)
             if route.scope is not Scope.OPEN:
                 request.user = self.access.check(route.scope, request.headers, _queues_of(route, request))
-            if route.names_queue:
-                self.service.check_allowed(request.params["name"])
-            return await route.handler(request)
+            return await self._act(route, request)
         except DeniedError as denied:
             return Json({"error": denied.text}, denied.status)
         except HttpError:
@@ -129,6 +170,15 @@ class HttpApp:
         except Exception:
             _log.exception("%s %s failed", request.method, route.path)
             raise HttpError(500, "Internal server error") from None
+
+    async def _act(self, route: Route, request: Request) -> Response:
+        if route.names_queue:
+            self.service.check_allowed(request.params["name"])
+        response = await route.handler(request)
+        if route.scope in (Scope.ACT, Scope.ADMIN):
+            what = f"{route.method} {route.path}"
+            await self.service.audit(request.user, what, request.params.get("name", ""), request.params.get("id", ""))
+        return response
 
     async def _stream(self, stream: Stream, receive: _Receive, send: _Send, *, is_head: bool) -> None:
         """Write messages until they end, the client has gone, or the app closes. A slow client slows its own reads."""
@@ -208,6 +258,10 @@ def _unquoted(part: bytes) -> str:
         for escaped in part.split(b"%")[1:]:
             int(escaped[:2] if len(escaped) > 1 else b"?", 16)
     return unquote_to_bytes(part).decode()
+
+
+def _host_name(host: str) -> str:
+    return host.rpartition("]")[0].lstrip("[") if host.startswith("[") else host.partition(":")[0].lower()
 
 
 def _gone(receive: _Receive) -> Callable[[], Awaitable[None]]:
@@ -312,6 +366,8 @@ def create_app(
     queues: Sequence[str] | None = None,
     compression: str = "none",
     access: Access | None = None,
+    console: bool = False,
+    hosts: Sequence[str] | None = None,
 ) -> HttpApp:
     """Return the app that serves a server's queues over HTTP.
 
@@ -325,9 +381,17 @@ def create_app(
         queues: The queues that may be named; None allows all, an empty list none.
         compression: ``none`` or ``gzip``: how the data of jobs are written.
         access: Tokens and what they allow; default everything is allowed, for use behind your own authentication.
+        console: Also serve the console's pages below ``/ui``.
+        hosts: The host names that it answers to; None answers to all.
 
     Raises:
         UsageError: The URL cannot be read, or both ``url`` and ``connection`` are given, or the compression is unknown.
     """
     service = Service(url, connection=connection, prefix=prefix, queues=queues, compression=compression)
-    return HttpApp(service, access or Access())
+    access = access or Access()
+    pages = None
+    if console:
+        from orchestration_queue.http.console import Console  # it needs Jinja2, and others do not
+
+        pages = Console(service, access)
+    return HttpApp(service, access, console=pages, hosts=hosts)

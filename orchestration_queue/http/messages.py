@@ -6,12 +6,12 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qs, parse_qsl
 
 if TYPE_CHECKING:
     from orchestration_queue.http.service import Service
 
-__all__ = ["MISSING", "HttpError", "Json", "Request", "Response", "Stream", "dump", "parse_body"]
+__all__ = ["MISSING", "HttpError", "Json", "Raw", "Request", "Response", "Stream", "dump", "parse_body"]
 
 MISSING: Final = object()
 """The body of a request without one."""
@@ -36,8 +36,10 @@ class Request:
         query_string: What follows the question mark.
         headers: Header values by lower-case name.
         body: The parsed JSON; :data:`MISSING` without a body.
+        path: The path as it was asked for.
         gone: Waits until the client has disconnected.
         user: Who asks, by the name of the token.
+        raw_body: The body as it came.
     """
 
     service: Service
@@ -48,6 +50,8 @@ class Request:
     body: Any = MISSING
     gone: Callable[[], Awaitable[None]] | None = None
     user: str = ""
+    raw_body: bytes = b""
+    path: str = ""
     _query: dict[str, str] | None = None
 
     @property
@@ -57,6 +61,11 @@ class Request:
             pairs = parse_qsl(self.query_string, keep_blank_values=True)
             self._query = dict(reversed(pairs))
         return self._query
+
+    @property
+    def form(self) -> dict[str, list[str]]:
+        """The fields of an HTML form."""
+        return parse_qs(self.raw_body.decode("utf-8", "replace"), keep_blank_values=True)
 
     @property
     def fields(self) -> Mapping[str, Any]:
@@ -79,7 +88,16 @@ class Stream:
     parts: AsyncIterator[bytes]
 
 
-Response: TypeAlias = Json | Stream
+@dataclass(frozen=True, slots=True)
+class Raw:
+    """A response of any other kind: a page, a file, a redirection."""
+
+    body: bytes
+    status: int = 200
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+
+
+Response: TypeAlias = Json | Raw | Stream
 
 _dump = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
 

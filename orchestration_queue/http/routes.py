@@ -55,6 +55,11 @@ class Route:
     handler: Handler
 
     @property
+    def is_page(self) -> bool:
+        """Whether it belongs to the console."""
+        return self.path.startswith("/ui")
+
+    @property
     def names_queue(self) -> bool:
         """Whether the path names a queue."""
         return "/:name" in self.path

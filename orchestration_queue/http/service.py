@@ -16,6 +16,7 @@ from orchestration_queue.http.subscriptions import Subscriptions
 from orchestration_queue.options import FORBIDDEN_IN_NAMES, MAX_NAME_LENGTH
 from orchestration_queue.protocol.codec import find_codec
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX, QueueKeys
+from orchestration_queue.protocol.operations import audit
 from orchestration_queue.protocol.operations.additions import Added, Addition
 from orchestration_queue.server import AsyncConnection
 
@@ -108,6 +109,10 @@ class Service:
         if len(self._batchers) > _MOST_QUEUES:
             del self._batchers[next(iter(self._batchers))]
         return await batcher.add(job)
+
+    async def audit(self, user: str, act: str, queue: str, subject: str) -> None:
+        """Note on the server who did what."""
+        await self.channel.execute(audit.note(self.prefix, user, act, queue, subject))
 
     async def waits(self) -> AsyncConnection:
         """Return the connection for reads that block; each has a socket of its own meanwhile."""

@@ -273,5 +273,8 @@ PERMANENT_KEYS = {
 }
 """Keys that stay until somebody removes them, after the queue's own part, with ``*`` for ids; and what they hold."""
 
-SHARED_KEYS = {"usage:queues": "names of the queues whose jobs reported usage"}
+SHARED_KEYS = {
+    "audit": "who did what over HTTP, about the last 10,000 acts",
+    "usage:queues": "names of the queues whose jobs reported usage",
+}
 """Likewise the keys that all queues of one prefix share, after that prefix."""

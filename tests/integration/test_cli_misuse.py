@@ -117,6 +117,7 @@ MISUSES: list[tuple[str, int, str]] = [
     ("serve --tokens nix.json", 2, "The token file 'nix.json' cannot be read"),
     ("serve --compression zip", 2, "no codec 'zip'"),
     ("serve --port -1", 2, "--port"),
+    ("ui --host 0.0.0.0", 2, "pass `--tokens FILE`"),
     ("token ci --scope root", 2, "A token's scope must be one of read, add, act, admin"),
     ("bench --jobs 1", 2, "--jobs"),
     ("doctor nix", 3, UNKNOWN),

@@ -1,0 +1,181 @@
+"""What the console can do. Acts that cannot be undone are asked again, with the number of jobs they concern."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import Any
+
+from orchestration_queue.client import AsyncQueue
+from orchestration_queue.errors import NotFoundError, StateError
+from orchestration_queue.http.console.views import Views, part
+from orchestration_queue.http.messages import HttpError, Raw, Request
+from orchestration_queue.http.routes import Route, Scope
+from orchestration_queue.http.service import Service
+
+__all__ = ["Acts"]
+
+_ASKED = {"cancel", "remove", "drain", "clean-completed", "clean-failed", "drop", "purge"}
+_MOST = 1000
+
+
+class Acts:
+    """The forms' targets.
+
+    Args:
+        service: What carries them out.
+        views: How questions are shown.
+    """
+
+    def __init__(self, service: Service, views: Views) -> None:
+        self._service, self._views = service, views
+        act, admin, queue = Scope.ACT, Scope.ADMIN, "/ui/queues/:name"
+        self.routes = (
+            Route("POST", f"{queue}/control", act, self._with(self._control)),
+            Route("POST", f"{queue}/remove", admin, self._with(self._remove)),
+            Route("POST", f"{queue}/jobs", act, self._with(self._jobs)),
+            Route("POST", f"{queue}/flows/:id", act, self._with(self._flow)),
+            Route("POST", f"{queue}/schedulers/:id", act, self._with(self._scheduler)),
+            Route("POST", f"{queue}/dead", act, self._with(self._dead)),
+        )
+
+    def _with(self, do: Callable[[AsyncQueue, str, Request], Awaitable[int]]) -> Callable[[Request], Awaitable[Raw]]:
+        async def handler(request: Request) -> Raw:
+            queue = self._service.queue(request.params["name"])
+            act = request.form.get("act", [""])[0]
+            if act in _ASKED and "confirmed" not in request.form:
+                return await self._ask(queue, act, request)
+            done = await do(queue, act, request)
+            back = request.form.get("back", [""])[0]
+            if not back.startswith("/ui") or back.startswith("//"):
+                back = f"/ui/queues/{part(queue.name)}"
+            joint = "&" if "?" in back else "?"
+            return self._views.redirect(f"{back}{joint}done={part(act)}-{done}")
+
+        return handler
+
+    async def _ask(self, queue: AsyncQueue, act: str, request: Request) -> Raw:
+        fields = [(name, value) for name, values in request.form.items() if name != "csrf" for value in values]
+        return self._views.page(
+            "confirm.html", title="Confirm", act=act, count=await self._count(queue, act, request), name=queue.name,
+            subject=request.params.get("id", ""), fields=fields, back=request.form.get("back", ["/ui"])[0],
+        )  # fmt: skip
+
+    @staticmethod
+    async def _count(queue: AsyncQueue, act: str, request: Request) -> int:
+        match act:
+            case "drain":
+                return (await queue.counts()).waiting
+            case "clean-completed" | "clean-failed":
+                return int(getattr(await queue.counts(), act.removeprefix("clean-")))
+            case "purge":
+                return len(await queue.dead_letters.list(limit=None))
+        return len(request.form.get("id", [])) or 1
+
+    @staticmethod
+    async def _control(queue: AsyncQueue, act: str, _: Request) -> int:
+        match act:
+            case "pause":
+                await queue.pause()
+            case "resume":
+                await queue.resume()
+            case "retry":
+                return await queue.retry_jobs()
+            case _:
+                raise _unknown(act)
+        return 1
+
+    @staticmethod
+    async def _remove(queue: AsyncQueue, act: str, _: Request) -> int:
+        match act:
+            case "drain":
+                return await queue.drain()
+            case "clean-completed" | "clean-failed":
+                return len(await queue.clean(timedelta(0), None, act.removeprefix("clean-")))
+        raise _unknown(act)
+
+    @staticmethod
+    async def _jobs(queue: AsyncQueue, act: str, request: Request) -> int:
+        ids = request.form.get("id", [])[:_MOST]
+        done = 0
+        for job_id in ids:
+            try:
+                await _change_job(queue, act, job_id, request)
+            except (NotFoundError, StateError):
+                if len(ids) == 1:
+                    raise
+                continue  # of many, one may have changed since the page was shown
+            done += 1
+        return done
+
+    @staticmethod
+    async def _flow(queue: AsyncQueue, act: str, request: Request) -> int:
+        flow = await queue.flows.get(request.params["id"])
+        match act:
+            case "cancel":
+                return len(await flow.cancel("cancelled in the console"))
+            case "retry":
+                return len(await flow.retry())
+            case "pause":
+                await flow.pause()
+            case "resume":
+                await flow.resume()
+            case _:
+                raise _unknown(act)
+        return 1
+
+    @staticmethod
+    async def _scheduler(queue: AsyncQueue, act: str, request: Request) -> int:
+        schedulers, name = queue.schedulers, request.params["id"]
+        match act:
+            case "run":
+                return int(await schedulers.run_now(name) is not None)
+            case "pause":
+                await schedulers.pause(name)
+            case "resume":
+                await schedulers.resume(name)
+            case "remove":
+                return int(await schedulers.remove(name))
+            case _:
+                raise _unknown(act)
+        return 1
+
+    @staticmethod
+    async def _dead(queue: AsyncQueue, act: str, request: Request) -> int:
+        match act:
+            case "replay-all":
+                return await queue.dead_letters.replay_all()
+            case "purge":
+                return await queue.dead_letters.purge()
+        ids = request.form.get("id", [])[:_MOST]
+        for letter_id in ids:
+            match act:
+                case "replay":
+                    await queue.dead_letters.replay(letter_id)
+                case "drop":
+                    await queue.dead_letters.remove(letter_id)
+                case _:
+                    raise _unknown(act)
+        return len(ids)
+
+
+async def _change_job(queue: AsyncQueue, act: str, job_id: str, request: Request) -> None:
+    if act == "remove":
+        await queue.remove(job_id)
+        return
+    if act == "cancel":
+        await queue.cancel(job_id)
+        return
+    job = await queue.get(job_id)
+    changes: dict[str, Callable[[], Awaitable[Any]]] = {
+        "retry": job.retry,
+        "promote": job.promote,
+        "signal": lambda: job.signal(request.form.get("signal", ["continue"])[0] or "continue"),
+    }
+    if act not in changes:
+        raise _unknown(act)
+    await changes[act]()
+
+
+def _unknown(act: str) -> HttpError:
+    return HttpError(400, f"There is no act {act!r}; go back and use a button of the page.")

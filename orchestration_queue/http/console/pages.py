@@ -1,0 +1,295 @@
+"""The console's pages: what each reads, in as few exchanges as it takes."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from orchestration_queue.client import AsyncBroadcast, AsyncQueue, Metrics
+from orchestration_queue.errors import FlowNotFoundError, JobNotFoundError, OrchestrationQueueError
+from orchestration_queue.http.console.drawing import draw_graph, draw_run, state_of
+from orchestration_queue.http.console.views import Views, query
+from orchestration_queue.http.event_routes import CONNECTED, KEEPALIVE
+from orchestration_queue.http.messages import Raw, Request, Stream
+from orchestration_queue.http.parameters import FINISHED
+from orchestration_queue.http.routes import Route, Scope
+from orchestration_queue.http.service import Service
+from orchestration_queue.protocol.call import Call, text
+from orchestration_queue.protocol.operations import audit, event_log
+from orchestration_queue.protocol.record import when
+from orchestration_queue.states import JobState
+
+__all__ = ["Pages"]
+
+STATES = ("waiting", "active", "delayed", "suspended", "failed", "completed")
+_PER_PAGE = 50
+_QUEUES_PER_PAGE = 100
+_NAMES_S = 5.0
+_LOG_LINES = 200
+_MOST_FOUND = 200
+_MINUTES = 60
+_QUIET_S = 0.4
+
+
+class Pages:
+    """What can be seen.
+
+    Args:
+        service: What it is read through.
+        views: How it is shown.
+    """
+
+    def __init__(self, service: Service, views: Views) -> None:
+        self._service, self._views = service, views
+        self._names: tuple[float, list[str]] = (0.0, [])
+        self._names_lock = asyncio.Lock()
+        shown: list[tuple[str, Callable[[Request], Awaitable[Raw | Stream]]]] = [
+            ("/ui", self.overview),
+            ("/ui/queues/:name", self.queue),
+            ("/ui/queues/:name/live", self.live),
+            ("/ui/queues/:name/jobs/:id", self.job),
+            ("/ui/queues/:name/flows/:id", self.flow),
+            ("/ui/queues/:name/events", self.events),
+            ("/ui/flows", self.flows),
+            ("/ui/schedules", self.schedules),
+            ("/ui/dead", self.dead),
+            ("/ui/broadcasts", self.broadcasts),
+            ("/ui/workers", self.workers),
+            ("/ui/server", self.server),
+        ]
+        self.routes = tuple(Route("GET", path, Scope.READ, handler) for path, handler in shown)
+
+    async def _all_names(self) -> list[str]:
+        """Return the queues' names, as they were a few seconds ago: finding them walks all keys."""
+        async with self._names_lock:
+            read_at, names = self._names
+            if time.monotonic() - read_at > _NAMES_S:
+                connection = await self._service.channel.connection()
+                names = await AsyncQueue.names(connection=connection, prefix=self._service.prefix)
+                self._names = (time.monotonic(), names)
+        allowed = self._service.allowed
+        return [name for name in names if allowed is None or name in allowed]
+
+    async def _of_queues(self, request: Request) -> list[AsyncQueue]:
+        names = await self._all_names()
+        wanted = request.query.get("queue")
+        return [self._service.queue(name) for name in names if wanted in (None, "", name)][:_QUEUES_PER_PAGE]
+
+    async def overview(self, request: Request) -> Raw:
+        """Show all queues with their depths and rates."""
+        names = await self._all_names()
+        sought = request.query.get("q", "").lower()
+        names = [name for name in names if sought in name.lower()]
+        rows = await asyncio.gather(*(self._summary(name) for name in names[:_QUEUES_PER_PAGE]))
+        totals = {state: sum(row["counts"][state] for row in rows) for state in STATES}
+        return self._views.page(
+            "overview.html", title="Overview", rows=rows, totals=totals, count=len(names), shown=len(rows), q=sought
+        )
+
+    async def _summary(self, name: str) -> dict[str, Any]:
+        queue = self._service.queue(name)
+        counts, is_paused, oldest, done, failed = await asyncio.gather(
+            queue.counts(), queue.is_paused(), queue.oldest_ready(), self._minutes(queue, "completed"),
+            self._minutes(queue, "failed"),
+        )  # fmt: skip
+        return {
+            "name": name,
+            "counts": {state: getattr(counts, state) for state in STATES},
+            "paused": is_paused,
+            "oldest": oldest,
+            "done": done,
+            "failed": failed,
+        }
+
+    async def _minutes(self, queue: AsyncQueue, kind: str, minutes: int = _MINUTES, bucket: int = 1) -> list[int]:
+        """Return how many jobs ended in each of the last minutes, ``bucket`` of them in one number."""
+        end = datetime.now(UTC)
+        found = await queue.metrics(kind, end - timedelta(minutes=minutes - 1), end)
+        return _buckets(found, end, minutes, bucket)
+
+    async def queue(self, request: Request) -> Raw:
+        """Show a queue and a page of its jobs."""
+        queue = self._service.queue(request.params["name"])
+        counts, is_paused, concurrency, rate, workers, done, failed = await asyncio.gather(
+            queue.counts(), queue.is_paused(), queue.global_concurrency(), queue.global_rate_limit(), queue.workers(),
+            self._minutes(queue, "completed", 1440, 15), self._minutes(queue, "failed", 1440, 15),
+        )  # fmt: skip
+        state = request.query.get("state", "")
+        if state not in STATES:
+            state = next((each for each in STATES if getattr(counts, each)), "waiting")
+        sought = request.query.get("q", "").strip()
+        page = int(digits) if (digits := request.query.get("page", "1")).isdecimal() and len(digits) < 7 else 1
+        page = max(1, page)
+        jobs = await self._jobs(queue, state, sought, page)
+        total = len(jobs) if sought else getattr(counts, state)
+        return self._views.page(
+            "queue.html", title=queue.name, name=queue.name, states=STATES, state=state, q=sought, page=page,
+            counts={each: getattr(counts, each) for each in STATES}, paused=is_paused, concurrency=concurrency,
+            rate=rate, workers=workers, done=done, failed=failed, jobs=jobs, total=total,
+            pages=1 if sought else max(1, -(-total // _PER_PAGE)), finished=FINISHED,
+            live=f"/ui/queues/{request.params['name']}/live", did=request.query.get("done", ""), query=query,
+        )  # fmt: skip
+
+    async def _jobs(self, queue: AsyncQueue, state: str, sought: str, page: int) -> list[Any]:
+        if not sought:
+            last_first = state in FINISHED
+            if not last_first:
+                return await queue.jobs(state, limit=_PER_PAGE, offset=(page - 1) * _PER_PAGE)
+            total = getattr(await queue.counts(), state)
+            end = max(0, total - (page - 1) * _PER_PAGE)
+            start = max(0, end - _PER_PAGE)
+            return (await queue.jobs(state, limit=end - start, offset=start))[::-1]
+        exact = await queue.find(sought)
+        named = await queue.search(name=sought, state=JobState(state), limit=_MOST_FOUND)
+        return [*([exact] if exact else []), *(job for job in named if exact is None or job.id != exact.id)]
+
+    async def job(self, request: Request) -> Raw:
+        """Show one job."""
+        queue = self._service.queue(request.params["name"])
+        job = await queue.find(request.params["id"])
+        if job is None:
+            raise JobNotFoundError(queue.name, request.params["id"])
+        logs, parents, children, suspended = await asyncio.gather(
+            queue.last_logs(job.id, _LOG_LINES), job.parents(), job.children(), queue.suspend_info(job.id)
+        )
+        record = job.record
+        flow_id, _, node = job.id.rpartition(".")
+        flow = await queue.flows.find(flow_id) if node and flow_id else None
+        return self._views.page(
+            "job.html", title=f"{record.name} {job.id}", name=queue.name, job=job, record=record, logs=logs,
+            parents=parents, children=children, suspended=suspended, data=_readable(lambda: record.data),
+            result=_readable(lambda: record.result), flow=flow, state=record.fields.get("state", "unknown"),
+            stages=_stages(record), live=f"/ui/queues/{request.params['name']}/live",
+            did=request.query.get("done", ""),
+        )  # fmt: skip
+
+    async def flows(self, request: Request) -> Raw:
+        """List the flows of all queues, newest first."""
+        queues = await self._of_queues(request)
+        listed = await asyncio.gather(*(queue.flows.list(limit=_PER_PAGE) for queue in queues))
+        rows = [(queue.name, flow) for queue, flows in zip(queues, listed, strict=True) for flow in flows]
+        rows.sort(key=lambda row: str(row[1].created_at), reverse=True)
+        return self._views.page("flows.html", title="Flows", rows=rows[: 2 * _PER_PAGE])
+
+    async def flow(self, request: Request) -> Raw:
+        """Show one flow: its graph and its run."""
+        queue = self._service.queue(request.params["name"])
+        flow = await queue.flows.find(request.params["id"])
+        if flow is None:
+            raise FlowNotFoundError(queue.name, request.params["id"])
+        status, nodes, path = await asyncio.gather(flow.status(), flow.tree(), flow.critical_path())
+        return self._views.page(
+            "flow.html", title=status.name, name=queue.name, flow=flow, status=status, nodes=nodes[:_MOST_FOUND],
+            total=len(nodes), graph=draw_graph(nodes), chart=draw_run(nodes), critical={node.name for node in path},
+            state_of=state_of, live=f"/ui/queues/{request.params['name']}/live", did=request.query.get("done", ""),
+        )  # fmt: skip
+
+    async def schedules(self, request: Request) -> Raw:
+        """List the schedulers of all queues with their next runs."""
+        queues = await self._of_queues(request)
+        listed = await asyncio.gather(*(queue.schedulers.list() for queue in queues))
+        rows = []
+        for queue, entries in zip(queues, listed, strict=True):
+            for name, entry in entries.items():
+                upcoming, history = await asyncio.gather(
+                    _or_none(queue.schedulers.next_runs(name, 3)), queue.schedulers.history(name)
+                )
+                last = when(history[0].at_ms) if history else None
+                rows.append({"queue": queue.name, "name": name, "entry": entry, "next": upcoming, "last": last})
+        rows.sort(key=lambda row: (str(row["next"][0]) if row["next"] else "~", row["name"]))
+        return self._views.page("schedules.html", title="Schedules", rows=rows, did=request.query.get("done", ""))
+
+    async def dead(self, request: Request) -> Raw:
+        """List the dead letters of all queues."""
+        queues = await self._of_queues(request)
+        listed = await asyncio.gather(*(queue.dead_letters.list(limit=_PER_PAGE) for queue in queues))
+        groups = [(queue.name, letters) for queue, letters in zip(queues, listed, strict=True) if letters]
+        return self._views.page("dead.html", title="Dead letters", groups=groups, did=request.query.get("done", ""))
+
+    async def broadcasts(self, request: Request) -> Raw:
+        """List the subscriptions of broadcasts."""
+        rows = []
+        for queue in await self._of_queues(request):
+            broadcast = AsyncBroadcast(queue.name, connection=self._service.channel, prefix=self._service.prefix)
+            found = [each for each in await broadcast.subscriptions() if each.name != "workers"]
+            rows += [(queue.name, each) for each in found]
+        return self._views.page("broadcasts.html", title="Broadcasts", rows=rows)
+
+    async def workers(self, request: Request) -> Raw:
+        """List the workers of all queues."""
+        queues = await self._of_queues(request)
+        listed = await asyncio.gather(*(queue.workers() for queue in queues))
+        rows = [(queue.name, worker) for queue, workers in zip(queues, listed, strict=True) for worker in workers]
+        return self._views.page("workers.html", title="Workers", rows=rows)
+
+    async def events(self, request: Request) -> Raw:
+        """Show a queue's last events."""
+        queue = self._service.queue(request.params["name"])
+        found = await self._service.channel.run(event_log.events_since({queue.keys: "0-0"}, 1, 2 * 1000))
+        return self._views.page(
+            "events.html", title=f"Events of {queue.name}", name=queue.name,
+            events=found.get(queue.keys, [])[: -_MOST_FOUND - 1 : -1], live=f"/ui/queues/{request.params['name']}/live",
+        )  # fmt: skip
+
+    async def server(self, _: Request) -> Raw:
+        """Show the server's own figures and the last acts."""
+        channel = self._service.channel
+        info = text(await channel.execute(Call("INFO")))
+        facts = dict(line.split(":", 1) for line in info.splitlines() if ":" in line)
+        acts = await channel.run(audit.recent(self._service.prefix, 100))
+        return self._views.page("server.html", title="Server", url=str(channel.url), facts=facts, acts=acts)
+
+    async def live(self, request: Request) -> Stream:
+        """Stream a line whenever something happened in the queue, a few times a second at most."""
+        keys = self._service.keys(request.params["name"])
+        return Stream(self._changes(keys, await self._service.channel.look(event_log.last_event_id(keys))))
+
+    async def _changes(self, keys: Any, after: str) -> AsyncIterator[bytes]:
+        yield CONNECTED
+        while True:
+            waits = await self._service.waits()
+            found = (await waits.run(event_log.events_since({keys: after}, 5000, 1000), repeatable=True)).get(keys)
+            if not found:
+                yield KEEPALIVE
+                continue
+            after = found[-1].id
+            yield b"data: changed\n\n"
+            await asyncio.sleep(_QUIET_S)
+
+
+def _buckets(found: Metrics, end: datetime, minutes: int, bucket: int) -> list[int]:
+    values = [0] * (minutes // bucket)
+    last = int(end.timestamp()) // 60
+    for minute in found.minutes:
+        place = (minutes - 1 - (last - int(minute.at.timestamp()) // 60)) // bucket
+        if 0 <= place < len(values):
+            values[place] += minute.count
+    return values
+
+
+def _readable(read: Callable[[], Any]) -> Any:
+    try:
+        return read()
+    except OrchestrationQueueError as error:
+        return str(error)
+
+
+async def _or_none(reading: Awaitable[Any]) -> Any:
+    try:
+        return await reading
+    except OrchestrationQueueError:
+        return ()
+
+
+def _stages(record: Any) -> list[tuple[str, datetime, float | None]]:
+    """Return what happened to a job so far, with the time since the stage before."""
+    ended = "completed" if record.state is JobState.COMPLETED else "failed"
+    times = [("added", record.added_at), ("started", record.started_at), (ended, record.finished_at)]
+    stages: list[tuple[str, datetime, float | None]] = []
+    for label, at in times:
+        if at is not None:
+            stages.append((label, at, (at - stages[-1][1]).total_seconds() if stages else None))
+    return stages

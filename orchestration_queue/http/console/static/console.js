@@ -1,0 +1,83 @@
+// Progressive enhancement: every page works without this file.
+"use strict";
+(() => {
+  const root = document.documentElement;
+  const stored = () => { try { return localStorage.getItem("oq-theme"); } catch { return null; } };
+  if (stored()) root.dataset.theme = stored();
+
+  const isBusy = (region) =>
+    region.querySelector("input:checked") || (region.contains(document.activeElement) && document.activeElement !== document.body);
+
+  let loading = false;
+  async function refresh() {
+    if (loading || document.hidden) return;
+    loading = true;
+    try {
+      const answer = await fetch(location.href, { headers: { accept: "text/html" } });
+      if (!answer.ok || answer.redirected) return;
+      const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+      for (const region of document.querySelectorAll("[data-region]")) {
+        const next = fresh.querySelector(`[data-region="${region.dataset.region}"]`);
+        if (next && next.innerHTML !== region.innerHTML && !isBusy(region)) region.innerHTML = next.innerHTML;
+      }
+      localTimes();
+    } catch { /* the next change tries again */ } finally { loading = false; }
+  }
+
+  function localTimes() {
+    for (const time of document.querySelectorAll("time[datetime]:not([title])")) {
+      const at = new Date(time.dateTime);
+      if (!isNaN(at)) time.title = at.toLocaleString(undefined, { timeZoneName: "short" });
+    }
+  }
+
+  function listen() {
+    const light = document.querySelector(".live");
+    const source = document.body.dataset.live;
+    if (source) {
+      let soon = 0;
+      const stream = new EventSource(source);
+      stream.onopen = () => light?.classList.add("on");
+      stream.onerror = () => light?.classList.remove("on");
+      stream.onmessage = () => { clearTimeout(soon); soon = setTimeout(refresh, 150); };
+      addEventListener("pagehide", () => stream.close());
+    }
+    if (document.body.dataset.every) {
+      light?.classList.add("on");
+      setInterval(refresh, 1000 * Number(document.body.dataset.every));
+    }
+  }
+
+  document.addEventListener("change", (event) => {
+    const all = event.target.closest?.("input[data-all]");
+    if (all) for (const box of document.querySelectorAll("tbody input[type=checkbox]")) box.checked = all.checked;
+    const count = document.querySelectorAll("tbody input[type=checkbox]:checked").length;
+    for (const label of document.querySelectorAll("[data-count]")) label.textContent = count ? `${count} selected` : "";
+  });
+
+  document.addEventListener("click", (event) => {
+    if (!event.target.closest?.("[data-theme-button]")) return;
+    const isDark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+    root.dataset.theme = isDark ? "light" : "dark";
+    try { localStorage.setItem("oq-theme", root.dataset.theme); } catch { /* kept for this page only */ }
+  });
+
+  const rows = () => [...document.querySelectorAll("tbody tr")].filter((row) => row.querySelector("a"));
+  let first = "";
+  document.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || /^(input|textarea|select)$/i.test(event.target.tagName)) return;
+    if (event.key === "/") {
+      const search = document.querySelector("input[type=search]");
+      if (search) { event.preventDefault(); search.focus(); }
+    } else if (event.key === "j" || event.key === "k") {
+      const all = rows();
+      const at = all.findIndex((row) => row.contains(document.activeElement));
+      all[Math.max(0, Math.min(all.length - 1, at + (event.key === "j" ? 1 : -1)))]?.querySelector("a").focus();
+    } else if (first === "g") {
+      document.querySelector(`nav a[data-key="${event.key}"]`)?.click();
+    }
+    first = event.key;
+  });
+
+  addEventListener("DOMContentLoaded", () => { localTimes(); listen(); });
+})();

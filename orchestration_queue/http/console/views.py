@@ -1,0 +1,177 @@
+"""Templates and what they need: escaping is always on, and nothing that a job holds is ever markup."""
+
+from __future__ import annotations
+
+import json
+from contextvars import ContextVar
+from datetime import UTC, datetime, timedelta
+from importlib.resources import files
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from jinja2 import Environment, FunctionLoader, StrictUndefined
+
+from orchestration_queue.http.messages import Raw, Request
+from orchestration_queue.http.shapes import scheduler_shape
+
+__all__ = ["Views"]
+
+_KINDS = {"css": b"text/css; charset=utf-8", "js": b"text/javascript; charset=utf-8", "svg": b"image/svg+xml"}
+_HEADERS: tuple[tuple[bytes, bytes], ...] = (
+    (b"content-type", b"text/html; charset=utf-8"),
+    (b"cache-control", b"no-store"),
+    (
+        b"content-security-policy",
+        b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+        b"form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    ),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"same-origin"),
+)
+_LONGEST_JSON = 20_000
+_NOTHING = "\u2013"
+
+
+class Views:
+    """The console's templates.
+
+    Attributes:
+        csrf: What the forms of the current request carry.
+        request: The current request.
+        can_act: The scopes of who asks.
+    """
+
+    def __init__(self) -> None:
+        self.csrf: ContextVar[str] = ContextVar("csrf", default="")
+        self.request: ContextVar[Request | None] = ContextVar("request", default=None)
+        self.can_act: ContextVar[frozenset[str]] = ContextVar("can_act", default=frozenset())
+        self._home = files("orchestration_queue.http.console")
+        self._environment = Environment(
+            loader=FunctionLoader(self._template),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        self._environment.filters |= {
+            "age": age,
+            "clock": clock,
+            "duration": duration,
+            "number": number,
+            "part": part,
+            "pretty": pretty,
+            "schedule": schedule_text,
+        }
+        self._environment.globals |= {
+            "csrf": self.csrf.get,
+            "can": lambda scope: scope in self.can_act.get(),
+            "path": self._path,
+            "spark": spark,
+        }
+
+    def _template(self, name: str) -> str:
+        return (self._home / "templates" / name).read_text(encoding="utf-8")
+
+    def _path(self) -> str:
+        request = self.request.get()
+        return "" if request is None else request.path
+
+    def page(self, template: str, status: int = 200, /, **values: Any) -> Raw:
+        """Render a page."""
+        text = self._environment.get_template(template).render(**values)
+        return Raw(text.encode("utf-8", "replace"), status, _HEADERS)
+
+    def error(self, status: int, text: str) -> Raw:
+        """Render what went wrong."""
+        return self.page("error.html", status, title="Not possible", text=text)
+
+    def redirect(self, where: str) -> Raw:
+        """Send the browser to another page."""
+        return Raw(b"", 303, (*_HEADERS, (b"location", where.encode())))
+
+    def static(self, name: str) -> tuple[bytes, bytes] | None:
+        """Return a file and its media type; None for an unknown one."""
+        kind = _KINDS.get(name.rpartition(".")[2])
+        if kind is None or "/" in name or not (path := self._home / "static" / name).is_file():
+            return None
+        return path.read_bytes(), kind
+
+
+def age(at: datetime | None) -> str:
+    """Format how long ago something was, or in how long it will be."""
+    if at is None:
+        return _NOTHING
+    seconds = (datetime.now(UTC) - at).total_seconds()
+    text = duration(abs(seconds))
+    return f"in {text}" if seconds < -1 else f"{text} ago" if seconds >= 1 else "now"
+
+
+def duration(seconds: float | timedelta | None) -> str:
+    """Format a duration in at most two units."""
+    if seconds is None:
+        return _NOTHING
+    left = seconds.total_seconds() if isinstance(seconds, timedelta) else seconds
+    if left < 1:
+        return f"{left * 1000:.0f} ms"
+    if left < 60:
+        return f"{left:.1f} s" if left < 10 else f"{left:.0f} s"
+    for unit, length, smaller, short in (("d", 86_400, "h", 3600), ("h", 3600, "min", 60), ("min", 60, "s", 1)):
+        if left >= length:
+            whole, rest = divmod(int(left), length)
+            return f"{whole} {unit}" + (f" {rest // short} {smaller}" if rest // short else "")
+    return f"{left:.0f} s"
+
+
+def clock(at: datetime | None) -> str:
+    """Format a time in UTC; the browser shows its own zone beside it."""
+    return _NOTHING if at is None else f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
+
+
+def number(value: float) -> str:
+    """Format a number, short where it is large."""
+    for limit, unit in ((1_000_000_000, "G"), (1_000_000, "M"), (100_000, "k")):
+        if value >= limit:
+            base = 1000 if unit == "k" else limit
+            return f"{value / base:.1f}".rstrip("0").rstrip(".") + f" {unit}"
+    return f"{value:,.0f}".replace(",", "\u202f")
+
+
+def part(text: str) -> str:
+    """Return text as one part of a path, or one value of a query."""
+    return quote(text, safe="")
+
+
+def pretty(value: object) -> str:
+    """Format a value as readable JSON, cut when it is very long."""
+    text = json.dumps(value, indent=2, ensure_ascii=False, default=str)
+    return (
+        text
+        if len(text) <= _LONGEST_JSON
+        else f"{text[:_LONGEST_JSON]}\n… {len(text) - _LONGEST_JSON:,} more characters"
+    )
+
+
+def schedule_text(entry: Any) -> str:
+    """Return when a scheduler runs, in words."""
+    shape = scheduler_shape(entry)
+    if pattern := shape.get("pattern"):
+        return f"{pattern} {shape.get('tz', 'UTC')}"
+    if every := shape.get("every"):
+        return f"every {duration(every / 1000)}"
+    return f"{duration(shape.get('repeatAfterComplete', 0) / 1000)} after each end"
+
+
+def spark(values: list[int], height: int = 22, step: int = 3) -> dict[str, Any]:
+    """Return the geometry of a small bar chart."""
+    most = max(values, default=0) or 1
+    bars = [
+        (place * step, height - max(1, round(value / most * height)), max(1, round(value / most * height)))
+        for place, value in enumerate(values)
+        if value
+    ]
+    return {"bars": bars, "width": max(1, len(values) * step), "height": height, "bar": step - 1, "total": sum(values)}
+
+
+def query(**values: object) -> str:
+    """Return a query string of those values that are given."""
+    return urlencode({name: value for name, value in values.items() if value not in (None, "")})

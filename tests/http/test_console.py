@@ -1,0 +1,230 @@
+"""The console without a browser: every page, every act, hostile text, sessions and forged forms."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+
+import httpx
+import pytest
+import redis
+
+from orchestration_queue import AsyncActiveJob, AsyncFlowProducer, AsyncQueue, Dag, Every, Node, UnrecoverableError
+from orchestration_queue.http import HttpApp, create_app
+from orchestration_queue.http.access import Access, Token
+from orchestration_queue.http.routes import Scope
+from tests.http.conftest import called
+from tests.workers import working
+
+HOSTILE = "<img src=x onerror=alert(1)>'\"&{{7*7}}"
+
+
+@pytest.fixture
+async def ui(server_url: str, raw: redis.Redis) -> AsyncIterator[httpx.AsyncClient]:
+    async with called(create_app(server_url, console=True)) as client:
+        yield client
+
+
+@pytest.fixture
+async def queue(server_url: str, queue_name: str) -> AsyncIterator[AsyncQueue]:
+    async with AsyncQueue(queue_name, url=server_url) as queue:
+        yield queue
+
+
+async def page(ui: httpx.AsyncClient, path: str) -> str:
+    response = await ui.get(f"/ui{path}")
+    assert response.status_code == 200, response.text
+    assert "default-src 'none'" in response.headers["content-security-policy"]
+    return response.text
+
+
+async def submit(ui: httpx.AsyncClient, path: str, act: str, **fields: object) -> httpx.Response:
+    """Send a form as the browser would: with the token of a page."""
+    form = re.search(r'name="csrf" value="([0-9a-f]+)"', (await ui.get("/ui/login")).text)
+    assert form
+    return await ui.post(f"/ui{path}", data={"csrf": form[1], "act": act, **fields})
+
+
+async def fail(job: AsyncActiveJob) -> None:
+    await job.log(HOSTILE)
+    raise UnrecoverableError(HOSTILE)
+
+
+async def test_an_empty_server_has_pages(ui: httpx.AsyncClient) -> None:
+    for path in ("", "/flows", "/schedules", "/dead", "/broadcasts", "/workers", "/server"):
+        assert "</html>" in await page(ui, path), path
+
+
+async def test_nothing_of_a_job_is_markup(ui: httpx.AsyncClient, queue: AsyncQueue, server_url: str) -> None:
+    job = await queue.add(HOSTILE, {HOSTILE: [HOSTILE]}, {"job_id": "</pre><b>x", "headers": {"a": HOSTILE}})
+    async with working(queue, fail, server_url, dead_letter_queue=f"{queue.name}-dead"):
+        with pytest.raises(Exception, match="onerror"):
+            await job.wait(30)
+        base = f"/queues/{queue.name}"
+        paths = (
+            "",
+            base,
+            f"{base}?state=failed&q={HOSTILE}",
+            f"{base}/jobs/%3C%2Fpre%3E%3Cb%3Ex",
+            f"{base}/events",
+            "/dead",
+        )
+        for path in (*paths, "/workers"):
+            text = await page(ui, path)
+            assert "<img" not in text
+            assert "<b>x" not in text
+            assert "49" not in re.findall(r"\{\{.*?\}\}|7\*7|&amp;49", text)
+    assert "&lt;img src=x" in await page(ui, paths[3])
+
+
+async def test_acts_on_jobs(ui: httpx.AsyncClient, queue: AsyncQueue, raw: redis.Redis) -> None:
+    base = f"/queues/{queue.name}"
+    jobs = [await queue.add("a", n, {"delay": 9999}) for n in range(4)]
+    promoted = await submit(ui, f"{base}/jobs", "promote", id=[jobs[0].id, jobs[1].id])
+    assert (promoted.status_code, promoted.headers["location"]) == (303, f"/ui{base}?done=promote-2")
+    assert (await queue.counts()).waiting == 2
+    asked = await submit(ui, f"{base}/jobs", "cancel", id=[jobs[2].id, jobs[3].id])
+    assert "Cancel 2 jobs of" in asked.text
+    assert (await queue.counts()).delayed == 2
+    await submit(ui, f"{base}/jobs", "cancel", id=[jobs[2].id, jobs[3].id], confirmed="yes")
+    assert (await queue.counts()).failed == 2
+    await submit(ui, f"{base}/jobs", "retry", id=jobs[2].id)
+    assert (await queue.counts()).failed == 1
+    await submit(ui, f"{base}/jobs", "remove", id=jobs[3].id, confirmed="yes")
+    assert await queue.find(jobs[3].id) is None
+    assert (await submit(ui, f"{base}/jobs", "explode", id=jobs[0].id)).status_code == 400
+    assert (await submit(ui, f"{base}/jobs", "retry", id="nope")).status_code == 404
+
+
+async def test_acts_on_a_queue(ui: httpx.AsyncClient, queue: AsyncQueue) -> None:
+    base = f"/queues/{queue.name}"
+    await queue.add("a")
+    await submit(ui, f"{base}/control", "pause")
+    assert await queue.is_paused()
+    assert "paused" in await page(ui, "")
+    await submit(ui, f"{base}/control", "resume")
+    assert not await queue.is_paused()
+    assert "Remove all waiting jobs: 1 job of" in (await submit(ui, f"{base}/remove", "drain")).text
+    await submit(ui, f"{base}/remove", "drain", confirmed="yes")
+    assert (await queue.counts()).waiting == 0
+    acts = await page(ui, "/server")
+    assert re.search(r"<td>drain</td><td>" + queue.name, acts)
+
+
+async def test_flows_are_drawn_and_controlled(ui: httpx.AsyncClient, queue: AsyncQueue, server_url: str) -> None:
+    nodes = [Node("a"), Node("b", deps=["a"]), Node("c", deps=["a", "b"])]
+    async with AsyncFlowProducer(url=server_url) as producer:
+        flow = await producer.submit(Dag("sales", nodes, queue=queue.name), flow_id="f1")
+        path = f"/queues/{queue.name}/flows/f1"
+        text = await page(ui, path)
+        assert text.count("<path d=") == 3
+        assert "sales" in await page(ui, "/flows")
+        await submit(ui, path, "pause")
+        assert (await flow.status()).is_paused
+        await submit(ui, path, "resume")
+        await submit(ui, path, "cancel", confirmed="yes")
+        assert (await flow.status()).state == "cancelled"
+
+
+async def test_schedules_run_pause_and_go(ui: httpx.AsyncClient, queue: AsyncQueue) -> None:
+    await queue.schedulers.upsert("nightly", Every(3600))
+    path = f"/queues/{queue.name}/schedulers/nightly"
+    assert "every 1 h" in await page(ui, "/schedules")
+    await submit(ui, path, "pause", back="/ui/schedules")
+    assert (await queue.schedulers.get("nightly")).is_paused
+    await submit(ui, path, "run")
+    assert (await queue.counts()).waiting == 1
+    assert "0, the last" in await page(ui, "/schedules")
+    await submit(ui, path, "remove", confirmed="yes")
+    assert await queue.schedulers.find("nightly") is None
+
+
+async def test_dead_letters_are_replayed(ui: httpx.AsyncClient, queue: AsyncQueue, server_url: str) -> None:
+    await queue.add("a")
+    async with working(queue, fail, server_url, dead_letter_queue=f"{queue.name}-dead"):
+        while not (letters := await queue.dead_letters.list()):
+            pass
+    assert "Replay all" in await page(ui, "/dead")
+    await submit(ui, f"/queues/{queue.name}/dead", "replay", id=letters[0].id)
+    assert (await queue.dead_letters.list(), (await queue.counts()).waiting) == ([], 1)
+
+
+async def test_forged_forms_and_foreign_pages_change_nothing(ui: httpx.AsyncClient, queue: AsyncQueue) -> None:
+    path = f"/ui/queues/{queue.name}/control"
+    assert (await ui.post(path, data={"act": "pause"})).status_code == 403
+    assert (await ui.post(path, data={"act": "pause", "csrf": "0" * 64})).status_code == 403
+    foreign = {"origin": "https://evil.example"}
+    assert (await ui.post(f"/queues/{queue.name}/pause", headers=foreign)).status_code == 403
+    assert not await queue.is_paused()
+    back = await submit(ui, f"/queues/{queue.name}/control", "resume", back="https://evil.example")
+    assert back.headers["location"].startswith("/ui/")
+
+
+async def test_only_known_host_names_are_answered(server_url: str, raw: redis.Redis) -> None:
+    async with called(create_app(server_url, console=True, hosts=["localhost"])) as client:
+        assert (await client.get("/ui", headers={"host": "evil.example:8080"})).status_code == 403
+        assert (await client.get("/ui", headers={"host": "localhost:8080"})).status_code == 200
+
+
+@pytest.fixture
+async def guarded(server_url: str, raw: redis.Redis) -> HttpApp:
+    scopes = ("read", "add", "act", "admin")
+    return create_app(server_url, console=True, access=Access([Token.of(name, name, [name]) for name in scopes]))
+
+
+async def test_sign_in_and_roles(guarded: HttpApp, queue: AsyncQueue) -> None:
+    await queue.add("a")
+    async with called(guarded) as ui:
+        assert (await ui.get("/ui")).headers["location"] == "/ui/login"
+        assert (await submit(ui, "/login", "", token="wrong")).status_code == 401
+        entered = await submit(ui, "/login", "", token="read")
+        assert (entered.status_code, entered.headers["location"]) == (303, "/ui")
+        assert {"HttpOnly", "SameSite=Strict"} <= set(entered.headers["set-cookie"].split("; "))
+        shown = await page(ui, f"/queues/{queue.name}")
+        assert "Pause" not in shown
+        assert (await submit(ui, f"/queues/{queue.name}/control", "pause")).status_code == 403
+        await submit(ui, "/login", "", token="act")
+        shown = await page(ui, f"/queues/{queue.name}")
+        assert "Pause" in shown
+        assert "Drain" not in shown
+        assert (await submit(ui, f"/queues/{queue.name}/remove", "drain", confirmed="y")).status_code == 403
+        assert (await submit(ui, f"/queues/{queue.name}/control", "pause")).status_code == 303
+    assert await queue.is_paused()
+
+
+async def test_every_page_and_act_needs_its_scope(guarded: HttpApp) -> None:
+    async with called(guarded) as ui:
+        for route in guarded.console.routes if guarded.console else ():
+            if route.scope is Scope.OPEN:
+                continue
+            path = route.path.replace(":name", "q").replace(":id", "1").removeprefix("/ui")
+            wanted = {"read": {"read", "act", "admin"}, "act": {"act", "admin"}, "admin": {"admin"}}[route.scope]
+            for token in ("read", "add", "act", "admin"):
+                await submit(ui, "/login", "", token=token)
+                if route.method == "POST":
+                    status = (await submit(ui, path, "none")).status_code
+                elif path.endswith("/live"):
+                    continue  # endless; its scope is that of the pages
+                else:
+                    status = (await ui.get(f"/ui{path}")).status_code
+                assert (status == 403) is (token not in wanted), (route.path, token, status)
+
+
+async def test_the_first_page_is_small(ui: httpx.AsyncClient, queue: AsyncQueue) -> None:
+    await queue.add("a")
+    first = await page(ui, "")
+    files = re.findall(r'"(/ui/static/[^"]+)"', first)
+    sizes = [len((await ui.get(path)).content) for path in files]
+    assert len(files) == 3
+    assert len(first) + sum(sizes) < 40_000
+    assert (await ui.get("/ui/static/..%2F__init__.py")).status_code == 404
+
+
+async def test_long_queues_are_shown_by_page(ui: httpx.AsyncClient, queue: AsyncQueue, raw: redis.Redis) -> None:
+    await queue.add("first", None, {"job_id": "first"})
+    for n in range(120):
+        await queue.add("n", n)
+    text = await page(ui, f"/queues/{queue.name}?state=waiting&page=3")
+    assert text.count('name="id"') == 21
+    assert "page 3 of 3" in text
+    assert "first" in await page(ui, f"/queues/{queue.name}?state=waiting&q=first")
