@@ -13,7 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestration_queue.cli.text import Cell, clean, dump, print_line, styled, text_of
-from orchestration_queue.errors import PayloadError
+from orchestration_queue.errors import PayloadError, UsageError
+from orchestration_queue.schedules.cron import known_zone
 
 __all__ = [
     "STATE_COLORS",
@@ -26,6 +27,7 @@ __all__ = [
     "console",
     "fail",
     "moment_text",
+    "parsed_instant",
     "parsed_json",
     "seconds_text",
     "show_fields",
@@ -155,3 +157,16 @@ def parsed_json(words: str) -> Any:
         raise PayloadError(
             f"The data {words[:60]!r} is not JSON ({error}); quote it for your shell, like --data '{{\"day\": 1}}'."
         ) from None
+
+
+def parsed_instant(option: str, words: str | None, tz: str | None = None) -> datetime | None:
+    """Parse a time in ISO 8601; without an offset, by the clock of the zone, which is UTC by default."""
+    if words is None:
+        return None
+    try:
+        at = datetime.fromisoformat(words)
+    except ValueError:
+        raise UsageError(
+            f"--{option} {words!r} is not a time in ISO 8601; write it like 2030-01-31T06:00+01:00."
+        ) from None
+    return at if at.tzinfo else at.replace(tzinfo=known_zone(tz))

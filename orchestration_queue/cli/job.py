@@ -17,6 +17,7 @@ from orchestration_queue.cli.common import (
     QueueName,
     Url,
     moment_text,
+    parsed_instant,
     parsed_json,
     seconds_text,
     show_fields,
@@ -57,6 +58,9 @@ def add(
     name: Annotated[str, typer.Argument(help="What kind of job it is: the task's name.")],
     data: Annotated[str, typer.Option(help="The job's data, as JSON.")] = "{}",
     delay: Annotated[float, typer.Option(help="Start no earlier than this many seconds from now.")] = 0,
+    at: Annotated[
+        str | None, typer.Option(help="Start no earlier than this time in ISO 8601, instead of --delay.")
+    ] = None,
     priority: Annotated[int, typer.Option(help="From 1, the most urgent, to 2048; 0 for none.")] = 0,
     lifo: Annotated[bool, typer.Option("--lifo", help="Start before the jobs that wait, the newest first.")] = False,
     attempts: Annotated[int, typer.Option(help="Maximum attempts.")] = 0,
@@ -79,6 +83,7 @@ def add(
     options = JobOptions(
         job_id=job_id,
         delay=delay,
+        delay_until=parsed_instant("at", at),
         priority=priority,
         lifo=lifo,
         attempts=attempts,

@@ -18,6 +18,7 @@ from orchestration_queue.cli.common import (
     Url,
     Yes,
     ask,
+    parsed_instant,
     parsed_json,
     show_fields,
     show_json,
@@ -42,7 +43,6 @@ from orchestration_queue.schedules import (
     Schedule,
     SchedulerEntry,
 )
-from orchestration_queue.schedules.cron import known_zone
 
 __all__ = ["app"]
 
@@ -139,7 +139,11 @@ def add(
     as_json: JsonFlag = False,
 ) -> None:
     """Set or replace a scheduler. One of the first three options says when it runs."""
-    bounds: dict[str, Any] = {"start": _instant("start", start, tz), "end": _instant("end", end, tz), "limit": limit}
+    bounds: dict[str, Any] = {
+        "start": parsed_instant("start", start, tz),
+        "end": parsed_instant("end", end, tz),
+        "limit": limit,
+    }
     policies = {"jitter": jitter, "missed": _missed(missed, missed_max), "overlap": overlap}
     schedule = _schedule(cron, every, after, tz, day_or, {**bounds, **policies})
     options = JobOptions(priority=priority, attempts=attempts)
@@ -189,19 +193,6 @@ def _missed(mode: Missed, most: int | None) -> MissedRuns:
     if most is not None:
         return MissedRuns.fire_all(most)
     return MissedRuns.skip() if mode is Missed.SKIP else MissedRuns.fire_once()
-
-
-def _instant(option: str, words: str | None, tz: str | None) -> datetime | None:
-    """Parse a time in ISO 8601; without an offset, by the clock of the schedule's zone."""
-    if words is None:
-        return None
-    try:
-        at = datetime.fromisoformat(words)
-    except ValueError:
-        raise ScheduleError(
-            f"--{option} {words!r} is not a time in ISO 8601; write it like 2030-01-31T06:00+01:00."
-        ) from None
-    return at if at.tzinfo else at.replace(tzinfo=known_zone(tz))
 
 
 @verb(app, "rm")

@@ -132,7 +132,7 @@ class ElementMap(Options):
         Raises:
             PayloadError: An element's job cannot be given its data; the error names it.
         """
-        options = self._placed(job_id, headers)
+        options = self._placed(job_id, headers).at(now_ms)
         alike, wire = new_job(self.task, "", options, now_ms), options.wire()
         for index, value in enumerate(values):
             child_id = element(job_id, index)

@@ -13,9 +13,11 @@ from orchestration_queue.flows.rules import TriggerRule
 from orchestration_queue.options import JobOptions, name_problem
 from orchestration_queue.options.base import suggestion
 
-__all__ = ["NO_OPTIONS", "Node", "RelayedNode", "RemoteQueue"]
+__all__ = ["IGNORED_ON_RELEASE", "NO_OPTIONS", "Node", "RelayedNode", "RemoteQueue"]
 
 NO_OPTIONS = JobOptions()
+IGNORED_ON_RELEASE = ("delay", "delay_until", "priority", "lifo")
+"""Job options that the wire ignores when a node that waited becomes ready."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +134,7 @@ def _option_problem(options: JobOptions, *, waits: bool) -> str | None:
         return f"has an ordering key that {problem}, which no client accepts in flows; choose another"
     if not waits:
         return None
-    ignored = [name for name in ("delay", "priority", "lifo") if getattr(options, name)]
+    ignored = [name for name in IGNORED_ON_RELEASE if getattr(options, name)]
     if ignored:
         # The wire stores them and puts the released job at the end of the stream all the same; a stored priority or
         # lifo then also makes servers count the running job as one that came from a list.

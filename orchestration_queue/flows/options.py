@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field, model_validator
 
 from orchestration_queue.errors import InvalidOptionError
-from orchestration_queue.flows.node import Node
+from orchestration_queue.flows.node import IGNORED_ON_RELEASE, Node
 from orchestration_queue.options import MAX_PRIORITY, Budget, Options, Retention
 from orchestration_queue.options.base import MAX_COUNT
 from orchestration_queue.options.durations import Positive
@@ -47,7 +47,7 @@ class FlowOptions(Options):
                 raise InvalidOptionError(
                     f"Node {node.name!r} is a flow's {name} and waits for the flow itself; drop its deps."
                 )
-            if node is not None and (node.options.delay or node.options.priority or node.options.lifo):
+            if node is not None and any(getattr(node.options, option) for option in IGNORED_ON_RELEASE):
                 raise InvalidOptionError(
                     f"Node {node.name!r} is a flow's {name} and waits for other nodes, and the wire ignores delay, "
                     "priority and lifo on release; drop them."

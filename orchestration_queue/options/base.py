@@ -98,6 +98,8 @@ def _sentence(owner: type[Options], error: ValidationError) -> str:
     message = problem["msg"].removeprefix("Value error, ")
     if problem["type"].startswith(("timedelta", "time_delta")):
         message = f"must be a timedelta or seconds; pass `{problem['loc'][-1]}=5`"
+    if problem["type"] in ("timezone_aware", "datetime_type", "datetime_parsing", "datetime_from_date_parsing"):
+        message = f"must be a datetime with a time zone; pass `{problem['loc'][-1]}=datetime(..., tzinfo=UTC)`"
     if problem["type"] == "model_type":
         message = f"must be {problem['ctx']['class_name']} or a dict of its fields"
     given = f" (given {problem['input']!r})" if where else ""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, AwareDatetime, Field, field_validator, model_validator
 
 from orchestration_queue.errors import InvalidOptionError
 from orchestration_queue.options.base import (
@@ -148,6 +148,8 @@ class JobOptions(Options):
     """Your own id: adding it twice adds it once. Up to 256 characters, without ``:`` ``{`` ``}``."""
     delay: NonNegative = timedelta(0)
     """Start no earlier than this long after adding."""
+    delay_until: Annotated[AwareDatetime, Field(strict=True)] | None = None
+    """Start no earlier than this instant, instead of ``delay``; when it is past, at once."""
     priority: Annotated[int, Field(ge=0, le=MAX_PRIORITY)] = 0
     """1 is the most urgent, 2048 the least; 0 stands outside the order, in the plain queue."""
     lifo: bool = False
@@ -183,6 +185,8 @@ class JobOptions(Options):
                 f"Job id {self.job_id!r} {problem}, which the wire uses for its own keys; "
                 "use letters, digits, '.', '-' and '_'."
             )
+        if self.delay_until is not None and self.delay:
+            raise InvalidOptionError("`delay` and `delay_until` are both given; pass either.")
         if 0 < self.cost < MIN_TOKENS:
             raise ValueError(
                 f"the wire counts tokens in thousandths, and a cost of {self.cost:g} would count as one token"
@@ -201,8 +205,30 @@ class JobOptions(Options):
             )
         return self
 
+    def at(self, now_ms: int) -> JobOptions:
+        """Return the options of a job that is added now: with ``delay`` for ``delay_until``.
+
+        Raises:
+            InvalidOptionError: The instant is further away than the wire can count.
+        """
+        if self.delay_until is None:
+            return self
+        delay = self.delay_until - (datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=now_ms))
+        if delay > MAX_DURATION:
+            raise InvalidOptionError(
+                f"`delay_until` must be at most {MAX_DURATION.days} days away, got {self.delay_until.isoformat()}; "
+                "pass an earlier instant."
+            )
+        return self.model_copy(update={"delay_until": None, "delay": max(delay, timedelta(0))})
+
     def wire(self) -> dict[str, Any]:
-        """The options as Node writes them into the job: only what differs from the defaults, in milliseconds."""
+        """The options as Node writes them into the job: only what differs from the defaults, in milliseconds.
+
+        Raises:
+            InvalidOptionError: ``delay_until`` is given, which means a delay only when the job is added.
+        """
+        if self.delay_until is not None:
+            raise InvalidOptionError("`delay_until` cannot be kept for jobs that are added later; pass `delay`.")
         wire: dict[str, Any] = {
             "jobId": self.job_id,
             "delay": milliseconds(self.delay) or None,

@@ -36,7 +36,7 @@ class JobTemplate(Options):
     def _keeps_its_options(self) -> JobTemplate:
         # Node's leaders place a scheduled job by priority, attempts, ttl and lifo alone. A schedule must not mean
         # different things depending on who happens to lead.
-        lost = ("job_id", "delay", "ordering", "cost", "deduplication")
+        lost = ("job_id", "delay", "delay_until", "ordering", "cost", "deduplication")
         name = next((name for name in lost if getattr(self.options, name)), None)
         if name:
             raise InvalidOptionError(

@@ -34,6 +34,8 @@ MISUSES: list[tuple[str, int, str]] = [
     ("job add a{b n", 2, "Queue name 'a{b' contains '{'"),
     ("job add q n --data {", 2, "is not JSON"),
     ("job add q n --delay -1", 2, "delay"),
+    ("job add q n --at soon", 2, "--at 'soon' is not a time in ISO 8601"),
+    ("job add q n --at 2030-01-31T06:00 --delay 5", 2, "`delay` and `delay_until` are both given"),
     ("job add q n --priority 2049", 2, "priority"),
     ("job add q n --attempts -1", 2, "attempts"),
     ("job add q n --backoff soon", 2, "--backoff 'soon' is not a pause"),

@@ -6,7 +6,7 @@ import asyncio
 import json
 import threading
 from collections.abc import Coroutine
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -72,6 +72,17 @@ async def test_the_record_of_an_added_job_is_what_reading_it_says(
         sent, stored = job.record, await job.refresh()
     assert {name: stored.fields.get(name) for name in sent.fields} == sent.fields
     assert sent.data == [1, "two"]
+
+
+async def test_a_job_is_delayed_until_an_instant(face: Face, queue_name: str, raw: Any) -> None:
+    until = datetime.now(UTC).replace(microsecond=0) + timedelta(days=1)
+    async with face.queue(queue_name) as queue:
+        job = await queue.add("n", None, JobOptions(delay_until=until))
+        record = (await queue.get(job.id)).record
+    added = datetime.fromtimestamp(int(record.fields["timestamp"]) / 1000, UTC)
+    assert added + timedelta(milliseconds=int(record.fields["delay"])) == until
+    assert record.options["delay"] == int(record.fields["delay"])
+    assert (record.state, job.record.state) == (JobState.DELAYED, JobState.DELAYED)
 
 
 async def test_adding_an_id_twice_gives_the_job_that_was_there(face: Face, queue_name: str, raw: Any) -> None:

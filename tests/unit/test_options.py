@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -25,6 +25,7 @@ from orchestration_queue.options import (
     retention_from_wire,
 )
 from orchestration_queue.protocol.keys import QueueKeys
+from orchestration_queue.protocol.placement import add_job
 
 BUCKET = TokenBucket(capacity=5, refill_rate=1)
 
@@ -314,3 +315,36 @@ def test_stored_options_are_read_as_far_as_they_say_how_jobs_are_placed(
 def test_a_retention_of_more_jobs_than_there_can_be_is_no_error() -> None:
     assert retention_from_wire(10**12) == Retention(count=2**31 - 1)
     assert retention_from_wire({"count": 10**12}) == Retention(count=2**31 - 1)
+
+
+NOON = datetime(2030, 1, 31, 12, tzinfo=UTC)
+NOON_MS = int(NOON.timestamp() * 1000)
+
+
+@pytest.mark.parametrize(("now_ms", "delay"), [(NOON_MS - 90_000, timedelta(seconds=90)), (NOON_MS + 1, timedelta(0))])
+def test_delay_until_is_the_time_that_is_left_when_a_job_is_added(now_ms: int, delay: timedelta) -> None:
+    options = JobOptions(delay_until=NOON, priority=3)
+    assert options.at(now_ms) == JobOptions(delay=delay, priority=3)
+    added = add_job(QueueKeys("q"), "n", "{}", options, now_ms)
+    assert added == add_job(QueueKeys("q"), "n", "{}", JobOptions(delay=delay, priority=3), now_ms)
+
+
+def test_an_instant_too_far_away_is_refused_when_the_job_is_added() -> None:
+    with pytest.raises(InvalidOptionError, match="at most 3650 days away"):
+        JobOptions(delay_until=NOON).at(0)
+
+
+def test_delay_until_cannot_be_stored() -> None:
+    with pytest.raises(InvalidOptionError, match="cannot be kept for jobs that are added later"):
+        JobOptions(delay_until=NOON).wire()
+
+
+@pytest.mark.parametrize("wrong", [60, "2030-01-31", datetime(2030, 1, 31)])  # noqa: DTZ001  what is refused
+def test_an_instant_is_an_aware_datetime(wrong: Any) -> None:
+    with pytest.raises(InvalidOptionError, match="must be a datetime with a time zone"):
+        JobOptions(delay_until=wrong)
+
+
+def test_a_delay_and_an_instant_exclude_each_other() -> None:
+    with pytest.raises(InvalidOptionError, match="both given; pass either"):
+        JobOptions(delay=5, delay_until=NOON)

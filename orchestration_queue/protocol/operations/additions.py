@@ -90,7 +90,8 @@ class Addition:
     @property
     def is_unannounced(self) -> bool:
         """Whether no entry of the stream tells the workers of it: it is delayed, prioritized or LIFO."""
-        return bool(self.options.delay or self.options.priority or self.options.lifo)
+        options = self.options
+        return bool(options.delay or options.delay_until or options.priority or options.lifo)
 
 
 def portions(jobs: Sequence[NewT]) -> Iterator[Sequence[NewT]]:
@@ -233,7 +234,7 @@ def read_node_reply(node: str, call: Call, reply: Reply) -> bool:
 
 def as_sent(job_id: str, job: Addition, now_ms: int) -> JobRecord:
     """The record of a job that was just created, without reading it back."""
-    options = job.options
+    options = job.options.at(now_ms)
     fields: Mapping[str, str] = {
         "id": job_id,
         "name": job.name,
