@@ -6,6 +6,8 @@ from orchestration_queue.dialects.qless._async.client import AsyncQlessClient
 from orchestration_queue.dialects.qless._async.events import AsyncQlessEvents
 from orchestration_queue.dialects.qless._sync.client import QlessClient
 from orchestration_queue.dialects.qless._sync.events import QlessEvents
+from orchestration_queue.dialects.qless.handlers import QlessNext
+from orchestration_queue.dialects.qless.options import QlessWorkerOptions
 from orchestration_queue.dialects.qless.records import (
     QlessCounts,
     QlessEvent,
@@ -15,6 +17,7 @@ from orchestration_queue.dialects.qless.records import (
     QlessStats,
     QlessWorkerCounts,
 )
+from orchestration_queue.dialects.qless.worker import QlessWorker
 
 __all__ = [
     "AsyncQlessClient",
@@ -25,7 +28,10 @@ __all__ = [
     "QlessEvents",
     "QlessFailure",
     "QlessJob",
+    "QlessNext",
     "QlessRecurringJob",
     "QlessStats",
+    "QlessWorker",
     "QlessWorkerCounts",
+    "QlessWorkerOptions",
 ]

@@ -1,0 +1,64 @@
+"""What a job's handler returns, and handlers found by a job's class."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Protocol, TypeAlias, runtime_checkable
+
+from orchestration_queue.dialects.qless.records import QlessJob
+from orchestration_queue.errors import UnrecoverableError
+
+__all__ = ["QlessHandler", "QlessNext", "QlessRouter", "handler_of_class"]
+
+QlessHandler: TypeAlias = Callable[[QlessJob], Any]
+"""A function or coroutine function of one :class:`QlessJob`."""
+
+
+@runtime_checkable
+class QlessRouter(Protocol):
+    """Finds the handler for a job's class; :class:`orchestration_queue.tasks.Tasks` is one."""
+
+    def handler(self, name: str) -> Callable[[Any], Any]:
+        """Return the handler for jobs of this class; raise UnrecoverableError when there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class QlessNext:
+    """Returned by a handler: the job goes on in another queue instead of being complete.
+
+    Attributes:
+        queue: That queue.
+        data: The job's data from now on; None leaves it.
+        delay: How long it waits there.
+        depends: Ids of jobs that it waits for there.
+    """
+
+    queue: str
+    data: Any = None
+    delay: timedelta | float = 0
+    depends: Sequence[str] = ()
+
+
+def handler_of_class(job: QlessJob) -> QlessHandler:
+    """Return the handler of a job whose class names a Python class, as other Python clients find it.
+
+    ``app.Import`` of queue ``nightly`` is the static method ``Import.nightly`` of module ``app``, or else
+    ``Import.process``.
+
+    Raises:
+        UnrecoverableError: There is no such class or method.
+    """
+    module, _, name = job.klass.rpartition(".")
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise UnrecoverableError(
+            f"Job {job.jid} names the class {job.klass!r}, which cannot be imported: {error}."
+        ) from error
+    handler = getattr(found, job.queue, None) or getattr(found, "process", None)
+    if not callable(handler):
+        raise UnrecoverableError(f"Class {job.klass!r} has neither a method {job.queue!r} nor a method 'process'.")
+    return handler  # type: ignore[no-any-return]

@@ -1,0 +1,267 @@
+"""The worker of qless's queues."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import os
+import secrets
+import signal
+import socket
+import threading
+import traceback
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack, suppress
+from contextvars import copy_context
+from functools import partial
+from typing import Any
+
+from orchestration_queue.dialects.qless._async.client import AsyncQlessClient
+from orchestration_queue.dialects.qless._async.events import AsyncQlessEvents
+from orchestration_queue.dialects.qless.commands import command, text_word, text_words
+from orchestration_queue.dialects.qless.handlers import QlessHandler, QlessNext, QlessRouter, handler_of_class
+from orchestration_queue.dialects.qless.leases import LeaseKeeper
+from orchestration_queue.dialects.qless.options import QlessWorkerOptions
+from orchestration_queue.dialects.qless.records import QlessJob
+from orchestration_queue.dialects.qless.settling import Settler
+from orchestration_queue.errors import OrchestrationQueueError, UnrecoverableError, UsageError
+from orchestration_queue.options.durations import seconds
+from orchestration_queue.server import ServerUrl
+
+__all__ = ["QlessWorker"]
+
+log = logging.getLogger("orchestration_queue.qless")
+
+_PAUSE_S = 0.5
+_FAREWELL_S = 2.0
+"""How long shutdown waits for an unresponsive server."""
+
+
+class QlessWorker:
+    """Takes jobs of qless's queues and runs them, beside workers of other clients.
+
+    A handler returns to complete its job, returns :class:`QlessNext` to move it on, or raises to fail it, in the group
+    ``<queue>-<exception>``. A coroutine function runs on the event loop, a plain function in a thread. Locks are kept
+    while handlers run. A handler on the loop is cancelled as soon as its job's lock is lost or the job is cancelled;
+    what one in a thread returns then is discarded.
+
+    Args:
+        queues: The queues' names, the most important first.
+        handler: One handler for all jobs, or a router by class; None runs the method of the Python class that a job
+            names, as :func:`handler_of_class` finds it.
+        url: The server; default ``OQ_URL``, else the embedded server of this directory.
+        name: The worker's name, which no other may have; default one of its own.
+        options: Concurrency, order and retries.
+
+    Raises:
+        UsageError: An argument is wrong.
+
+    Attributes:
+        name: The worker's name.
+    """
+
+    def __init__(
+        self,
+        queues: str | Sequence[str],
+        handler: QlessHandler | QlessRouter | None = None,
+        *,
+        url: str | ServerUrl | None = None,
+        name: str | None = None,
+        options: QlessWorkerOptions | None = None,
+    ) -> None:
+        if handler is not None and not isinstance(handler, QlessRouter) and not callable(handler):
+            raise UsageError(f"`handler` must be a function of one job, a router or None, got {handler!r}.")
+        if options is not None and not isinstance(options, QlessWorkerOptions):
+            raise UsageError(f"`options` must be QlessWorkerOptions, got {options!r}.")
+        self._queues = text_words([queues] if isinstance(queues, str) else queues, "queues")
+        own = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
+        self.name = own if name is None else text_word(name, "name")
+        self._handler = handler
+        self._options = options or QlessWorkerOptions()
+        self._client = AsyncQlessClient(url=url, worker=self.name)
+        self._running: dict[str, asyncio.Task[None]] = {}
+        self._turn = 0
+        self._is_stopping = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    @property
+    def running(self) -> int:
+        """How many jobs run on this worker."""
+        return len(self._running)
+
+    def stop(self) -> None:
+        """Take no further jobs, finish the running ones within ``options.shutdown_timeout``, and return from `run`.
+
+        Call it from any thread.
+        """
+        self._is_stopping = True
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._freed.set)
+
+    async def run(self) -> None:
+        """Work until :meth:`stop` is called, or the process is asked to end by SIGTERM, SIGINT or SIGQUIT.
+
+        Raises:
+            TransportError: The server cannot be reached at the start. Later outages are survived.
+        """
+        self._loop = asyncio.get_running_loop()
+        self._freed = asyncio.Event()
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(self._client)
+            connection = await self._client._connection()
+            self._heed_signals(stack, self._loop)
+            if (lifespan := getattr(self._handler, "lifespan", None)) is not None:
+                await stack.enter_async_context(lifespan())
+            self._executor = ThreadPoolExecutor(self._options.concurrency, thread_name_prefix="oq-qless")
+            stack.callback(self._executor.shutdown, wait=False, cancel_futures=True)
+            loop = self._loop
+            self._leases = LeaseKeeper(
+                connection.url, self.name, lambda jid: loop.call_soon_threadsafe(self._lose, jid)
+            )
+            stack.push_async_callback(asyncio.to_thread, self._leases.close)
+            self._settler = Settler(connection)
+            stack.push_async_callback(_farewell, partial(self._client.deregister, self.name))
+            stack.push_async_callback(_farewell, self._settler.flush)
+            stack.push_async_callback(self._finish)
+            listening = asyncio.ensure_future(self._listen(connection.url))
+            stack.push_async_callback(_cancel, listening)
+            await self._take_jobs()
+
+    def _heed_signals(self, stack: AsyncExitStack, loop: asyncio.AbstractEventLoop) -> None:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
+                loop.add_signal_handler(number, self.stop)
+                stack.callback(loop.remove_signal_handler, number)
+
+    async def _take_jobs(self) -> None:
+        while not self._is_stopping:
+            self._freed.clear()
+            free = self._options.concurrency - len(self._running)
+            try:
+                jobs = await self._pop(free) if free else []
+            except OrchestrationQueueError as error:
+                log.warning("Worker %s could not take jobs: %s", self.name, error)
+                jobs = []
+            for job in jobs:
+                self._start(job)
+            if not jobs and not self._is_stopping:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(seconds(self._options.interval) if free else None):
+                        await self._freed.wait()
+
+    async def _pop(self, free: int) -> list[QlessJob]:
+        """Take jobs, of the first queues first, or of each in turn."""
+        queues = self._queues
+        share = free
+        if self._options.order == "round-robin":
+            queues = queues[self._turn :] + queues[: self._turn]
+            self._turn = (self._turn + 1) % len(queues)
+            share = -(-free // len(queues))
+        taken: list[QlessJob] = []
+        for queue in queues:
+            if wanted := min(share, free - len(taken)):
+                taken += await self._client.pop(queue, wanted)
+        return taken
+
+    def _start(self, job: QlessJob) -> None:
+        if job.jid in self._running:
+            self._running[job.jid].cancel()  # its lock was lost, and now it is ours again
+        self._leases.hold(job)
+        task = asyncio.ensure_future(self._run(job))
+        self._running[job.jid] = task
+        task.add_done_callback(partial(self._ended, job))
+
+    def _ended(self, job: QlessJob, task: asyncio.Task[None]) -> None:
+        if self._running.get(job.jid) is task:
+            del self._running[job.jid]
+            self._leases.drop(job.jid)
+        self._freed.set()
+
+    async def _run(self, job: QlessJob) -> None:
+        try:
+            call = self._completion(job, await self._call(job))
+        except asyncio.CancelledError:
+            if (task := asyncio.current_task()) and task.cancelling():
+                raise
+            call = self._failure(job, RuntimeError("the handler was cancelled"))
+        except BaseException as error:
+            call = self._failure(job, error)
+        if self._running.get(job.jid) is asyncio.current_task():
+            self._leases.drop(job.jid)
+            self._settler.settle(job.jid, call)
+
+    def _completion(self, job: QlessJob, outcome: Any) -> Any:
+        if isinstance(outcome, QlessNext):
+            words = self._client._completion(job, outcome.data, outcome.queue, outcome.delay, outcome.depends)
+        else:
+            words = self._client._completion(job, None, None, 0, ())
+        return command("complete", *words)
+
+    def _failure(self, job: QlessJob, error: BaseException) -> Any:
+        group = f"{job.queue}-{type(error).__name__}"
+        message = "".join(traceback.format_exception(error))
+        log.warning("Job %s of queue %s failed: %r", job.jid, job.queue, error)
+        delay = self._options.retry_delay
+        if delay is None or isinstance(error, UnrecoverableError):
+            return command("fail", job.jid, self.name, group, message)
+        return command("retry", job.jid, job.queue, self.name, seconds(delay), group, message)
+
+    async def _call(self, job: QlessJob) -> Any:
+        handler: Callable[[QlessJob], Any]
+        if self._handler is None:
+            handler = handler_of_class(job)
+        else:
+            handler = self._handler.handler(job.klass) if isinstance(self._handler, QlessRouter) else self._handler
+        if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(getattr(handler, "__call__", None)):  # noqa: B004
+            return await handler(job)
+        call = partial(copy_context().run, _contained, handler, job)
+        return await asyncio.get_running_loop().run_in_executor(self._executor, call)
+
+    def _lose(self, jid: str) -> None:
+        if task := self._running.pop(jid, None):
+            task.cancel()
+
+    async def _listen(self, url: ServerUrl) -> None:
+        """Have a lock be checked at once that is said to be lost."""
+        while True:
+            try:
+                async with AsyncQlessEvents(f"w:{self.name}", url=url) as events:
+                    await events.start()
+                    self._leases.doubt()  # what was said before is not heard
+                    async for event in events:
+                        if event.jid is not None:
+                            self._leases.doubt(event.jid)
+            except OrchestrationQueueError as error:
+                log.warning("Worker %s does not hear of lost locks: %s", self.name, error)
+                await asyncio.sleep(_PAUSE_S)
+
+    async def _finish(self) -> None:
+        """Let the running jobs end, within the time that they have; the locks of the rest expire."""
+        tasks = set(self._running.values())
+        if tasks:
+            await asyncio.wait(tasks, timeout=seconds(self._options.shutdown_timeout))
+        for jid in list(self._running):
+            self._leases.drop(jid)
+            self._lose(jid)
+
+
+def _contained(handler: Callable[[QlessJob], Any], job: QlessJob) -> Any:
+    """Run a function so that all it raises can pass through a future, which a StopIteration cannot."""
+    try:
+        return handler(job)
+    except StopIteration as error:
+        raise RuntimeError(f"the handler raised {error!r}") from error
+
+
+async def _farewell(act: Callable[[], Any]) -> None:
+    """Do something on shutdown, unless the server does not respond."""
+    with suppress(OrchestrationQueueError, TimeoutError):
+        async with asyncio.timeout(_FAREWELL_S):
+            await act()
+
+
+async def _cancel(task: asyncio.Future[None]) -> None:
+    task.cancel()
+    await asyncio.wait({task})
