@@ -41,6 +41,7 @@ PHRASES: Sequence[tuple[str, str]] = (
     (r"\basync (?=def |with |for )", ""),
     (r"\bawait ", ""),
     (r"\baclose\b", "close"),
+    (r"\breport_usage_async\b", "report_usage"),
     (r"\bfor any number of tasks at a time\b", "for any number of threads at a time"),
     (r" Belongs to one event loop\.", ""),
     (r"\bcancelled half-way\b", "interrupted half-way"),

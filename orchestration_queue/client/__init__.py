@@ -13,7 +13,7 @@ from orchestration_queue._lazy import lazy_names
 if TYPE_CHECKING:
     from orchestration_queue.client._async.broadcast import AsyncBroadcast
     from orchestration_queue.client._async.dead_letters import AsyncDeadLetters
-    from orchestration_queue.client._async.events import AsyncQueueEvents
+    from orchestration_queue.client._async.events import AsyncEventReader, AsyncQueueEvents
     from orchestration_queue.client._async.flow import AsyncFlow
     from orchestration_queue.client._async.flow_producer import AsyncFlowProducer
     from orchestration_queue.client._async.flows import AsyncFlows
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from orchestration_queue.client._async.usage import AsyncUsageLedger
     from orchestration_queue.client._sync.broadcast import Broadcast
     from orchestration_queue.client._sync.dead_letters import DeadLetters
-    from orchestration_queue.client._sync.events import QueueEvents
+    from orchestration_queue.client._sync.events import EventReader, QueueEvents
     from orchestration_queue.client._sync.flow import Flow
     from orchestration_queue.client._sync.flow_producer import FlowProducer
     from orchestration_queue.client._sync.flows import Flows
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AsyncBroadcast",
     "AsyncDeadLetters",
+    "AsyncEventReader",
     "AsyncFlow",
     "AsyncFlowProducer",
     "AsyncFlows",
@@ -62,6 +63,7 @@ __all__ = [
     "Cancellation",
     "DeadLetter",
     "DeadLetters",
+    "EventReader",
     "Flow",
     "FlowNode",
     "FlowProducer",
@@ -90,7 +92,7 @@ __all__ = [
 _FACES = {
     "broadcast": "Broadcast",
     "dead_letters": "DeadLetters",
-    "events": "QueueEvents",
+    "events": "EventReader QueueEvents",
     "flow": "Flow",
     "flow_producer": "FlowProducer",
     "flows": "Flows",
@@ -115,7 +117,7 @@ _VALUES = {
 }
 __getattr__, __dir__ = lazy_names(
     __name__,
-    {name: f"client._sync.{module}" for module, name in _FACES.items()}
-    | {f"Async{name}": f"client._async.{module}" for module, name in _FACES.items()}
+    {name: f"client._sync.{module}" for module, names in _FACES.items() for name in names.split()}
+    | {f"Async{name}": f"client._async.{module}" for module, names in _FACES.items() for name in names.split()}
     | {name: module for module, names in _VALUES.items() for name in names.split()},
 )

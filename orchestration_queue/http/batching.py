@@ -5,18 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from orchestration_queue.client._async.channel import AsyncChannel
 from orchestration_queue.errors import OrchestrationQueueError, ServerError
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import additions
 from orchestration_queue.protocol.operations.additions import Added, Addition, Outcome
 from orchestration_queue.protocol.operations.worker_signals import wake_workers
+from orchestration_queue.server import AsyncConnection
 from orchestration_queue.server.clock import now_ms
 
 __all__ = ["AddBatcher", "add_each"]
 
 
-async def add_each(channel: AsyncChannel, keys: QueueKeys, jobs: Sequence[Addition]) -> list[Outcome]:
+async def add_each(channel: AsyncConnection, keys: QueueKeys, jobs: Sequence[Addition]) -> list[Outcome]:
     """Add many jobs, about 1,000 to an exchange; one that is refused hides none of the others."""
     outcomes: list[Outcome] = []
     for portion in additions.portions(jobs):
@@ -24,7 +24,7 @@ async def add_each(channel: AsyncChannel, keys: QueueKeys, jobs: Sequence[Additi
     return outcomes
 
 
-async def _add_portion(channel: AsyncChannel, keys: QueueKeys, jobs: Sequence[Addition]) -> list[Outcome]:
+async def _add_portion(channel: AsyncConnection, keys: QueueKeys, jobs: Sequence[Addition]) -> list[Outcome]:
     at_ms = now_ms()
     wake = [wake_workers(keys)] if any(job.is_unannounced for job in jobs) else []
     if len(jobs) > 1 and all(job.is_plain for job in jobs):
@@ -44,7 +44,7 @@ class AddBatcher:
         keys: The queue.
     """
 
-    def __init__(self, channel: AsyncChannel, keys: QueueKeys) -> None:
+    def __init__(self, channel: AsyncConnection, keys: QueueKeys) -> None:
         self._channel, self._keys = channel, keys
         self._waiting: list[tuple[Addition, asyncio.Future[Added]]] = []
         self._task: asyncio.Task[None] | None = None

@@ -49,7 +49,7 @@ async def job_stream(request: Request) -> Stream:
 async def _output(request: Request, keys: QueueKeys, job_id: str, after: str) -> AsyncIterator[bytes]:
     if not is_position(after):
         return
-    connection = await request.service.channel.connection()
+    connection = request.service.channel
     while True:
         # The job first: the entries of a job that has finished are all there will be.
         record = await connection.run(job_records.job(keys, job_id, ("state",)), repeatable=True)

@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from orchestration_queue.client import AsyncQueue
-from orchestration_queue.client._async.channel import AsyncChannel
 from orchestration_queue.errors import InvalidNameError
 from orchestration_queue.http.batching import AddBatcher
 from orchestration_queue.http.messages import HttpError
@@ -49,7 +48,8 @@ class Service:
         self.prefix = QueueKeys("q", prefix).prefix
         self.allowed = None if queues is None else frozenset(queues)
         self.codec = find_codec("json" if compression == "none" else compression).name
-        self.channel = AsyncChannel(url, connection)
+        self.channel = AsyncConnection.resolve(url, connection)
+        self._is_lent = connection is not None
         self.subscriptions = Subscriptions(self.prefix)
         self.closing = asyncio.Event()
         self._waits: AsyncConnection | None = None
@@ -133,7 +133,8 @@ class Service:
         """End streams, refuse more work, and disconnect. Safe to call twice."""
         self.closing.set()
         await self.subscriptions.aclose()
-        await self.channel.aclose()
+        if not self._is_lent:
+            await self.channel.aclose()
         if self._waits is not None:
             waits, self._waits = self._waits, None
             await waits.aclose()

@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 from orchestration_queue.server._async.connection import AsyncConnection
+from orchestration_queue.server._async.reporting import check_usage, report_usage_async
 from orchestration_queue.server._sync.connection import Connection
+from orchestration_queue.server._sync.reporting import report_usage
 from orchestration_queue.server.url import ServerUrl, parse_url
 
-__all__ = ["AsyncConnection", "Connection", "ServerUrl", "parse_url"]
+__all__ = [
+    "AsyncConnection",
+    "Connection",
+    "ServerUrl",
+    "check_usage",
+    "parse_url",
+    "report_usage",
+    "report_usage_async",
+]

@@ -8,9 +8,8 @@ from threading import Lock
 from typing import Generic, TypeVar
 
 from orchestration_queue.client import AsyncQueue, Queue
-from orchestration_queue.client._async.channel import AsyncChannel
-from orchestration_queue.client._sync.channel import Channel
 from orchestration_queue.protocol.codec import find_codec
+from orchestration_queue.server import AsyncConnection, Connection
 
 __all__ = ["Clients"]
 
@@ -43,13 +42,13 @@ class Clients:
         self._prefix = prefix
         self._codec = find_codec(codec).name
         self._lock = Lock()
-        self._plain: _Open[Channel, Queue] | None = None
-        self._loops: dict[asyncio.AbstractEventLoop, _Open[AsyncChannel, AsyncQueue]] = {}
+        self._plain: _Open[Connection, Queue] | None = None
+        self._loops: dict[asyncio.AbstractEventLoop, _Open[AsyncConnection, AsyncQueue]] = {}
 
     def queue(self, name: str) -> Queue:
         """The queue of that name, for plain code."""
         with self._lock:
-            opened = self._plain = self._plain or _Open(Channel(self._url))
+            opened = self._plain = self._plain or _Open(Connection(self._url))
             if name not in opened.queues:
                 opened.queues[name] = Queue(name, connection=opened.channel, prefix=self._prefix, codec=self._codec)
             return opened.queues[name]
@@ -61,7 +60,7 @@ class Clients:
             if (opened := self._loops.get(loop)) is None:
                 # Nothing can be sent any more by a loop that is closed, nor can its connection be closed in order.
                 self._loops = {known: kept for known, kept in self._loops.items() if not known.is_closed()}
-                opened = self._loops[loop] = _Open(AsyncChannel(self._url))
+                opened = self._loops[loop] = _Open(AsyncConnection(self._url))
             if name not in opened.queues:
                 opened.queues[name] = AsyncQueue(
                     name, connection=opened.channel, prefix=self._prefix, codec=self._codec

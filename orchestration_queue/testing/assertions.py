@@ -8,7 +8,6 @@ from reprlib import Repr
 from typing import Any
 
 from orchestration_queue.client import AsyncQueue, Queue
-from orchestration_queue.client._sync.channel import Channel
 from orchestration_queue.errors import PayloadError
 from orchestration_queue.options import Duration, milliseconds, seconds, wire_number
 from orchestration_queue.protocol.operations import job_records
@@ -110,10 +109,9 @@ def _jobs(queue: Queue | AsyncQueue) -> list[JobRecord]:
     """All jobs of a queue, in the order in which they were added."""
     keys = queue.keys
     with Connection.open(queue.url) as connection:
-        channel = Channel(connection=connection)
-        found = channel.follow(scan(queue_pattern(keys, "job:*"), keys.stream))
+        found = connection.follow(scan(queue_pattern(keys, "job:*"), keys.stream))
         ids = [key.removeprefix(keys.job("")) for key in found]
-        records = channel.follow(job_records.jobs([(keys, job_id) for job_id in ids if ":" not in job_id]))
+        records = connection.follow(job_records.jobs([(keys, job_id) for job_id in ids if ":" not in job_id]))
     # Ids that the queue gave count up; others follow the time.
     return sorted(
         (record for record in records if record is not None),

@@ -7,7 +7,6 @@ from contextlib import ExitStack, suppress
 from datetime import datetime, timedelta
 
 from orchestration_queue.client import AsyncQueue, Queue
-from orchestration_queue.client._async.channel import AsyncChannel
 from orchestration_queue.client.values import Deadline
 from orchestration_queue.errors import JobFailedError, UsageError
 from orchestration_queue.options import Duration, WorkerOptions
@@ -132,8 +131,7 @@ class _Session:
         options: WorkerOptions,
         clock: TimeMachine,
     ) -> None:
-        self._channel = AsyncChannel(connection=connection)
-        self._queue = AsyncQueue(queue.name, connection=self._channel, prefix=queue.keys.prefix)
+        self._queue = AsyncQueue(queue.name, connection=connection, prefix=queue.keys.prefix)
         self._connection = connection
         self._clock = clock
         self._witness = Recorder()
@@ -209,7 +207,7 @@ class _Session:
         """What ended here, and what failed without being run: expired or revoked."""
         failed = [job.record for job in await self._queue.jobs(JobState.FAILED)]
         unseen = {record.id: record for record in failed if record.id not in failed_before | self._witness.ended.keys()}
-        ended = await self._channel.follow(self._witness.records(self._queue.keys))
+        ended = await self._connection.follow(self._witness.records(self._queue.keys))
         return sorted([*ended, *unseen.values()], key=lambda record: record.finished_at or self._clock.now())
 
     def raise_first_of(self, failed: list[JobRecord]) -> None:

@@ -17,8 +17,7 @@ from orchestration_queue.protocol.lease import ChildrenWait
 from orchestration_queue.protocol.operations import control, job_output, job_records, usage
 from orchestration_queue.protocol.placement import ParentRef
 from orchestration_queue.protocol.record import JobRecord
-from orchestration_queue.server import AsyncConnection
-from orchestration_queue.server._async.reporting import report_usage
+from orchestration_queue.server import AsyncConnection, report_usage_async
 from orchestration_queue.states import JobState
 from orchestration_queue.worker.active_job import BaseActiveJob, RunState
 from orchestration_queue.worker.interrupts import JobInterrupt
@@ -74,7 +73,7 @@ class AsyncActiveJob(BaseActiveJob):
             JobNotFoundError: The job was removed.
             StateError: A client of another language was half-way through a report for 5 s.
         """
-        await report_usage(self._connection, self._keys, self.id, used)
+        await report_usage_async(self._connection, self._keys, self.id, used)
 
     async def report_tokens(self, tokens: int) -> None:
         """Store how many tokens the job spent, for the workers' token limit, in place of what it said before.

@@ -6,86 +6,21 @@ import asyncio
 import logging
 import os
 import signal
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from functools import partial
-from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
+from collections.abc import Callable
+from contextlib import suppress
 
 from orchestration_queue._process import die_with_parent
 from orchestration_queue.errors import UsageError
+from orchestration_queue.worker.stop_signals import STOP_SIGNALS, running_loop
+from orchestration_queue.worker.worker import Worker
 
-if TYPE_CHECKING:
-    from orchestration_queue.worker.worker import Worker
-
-__all__ = ["run_workers", "running_loop", "stopping_on_signals"]
+__all__ = ["run_workers"]
 
 log = logging.getLogger("orchestration_queue.worker")
 
-_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _RESTART_AFTER_S = 1.0
 """How long to wait before a worker process that died is replaced, so that one that cannot start does not spin."""
-
-
-class _SignalScope:
-    """The workers that one event loop's signals stop: the first signal drains them, the second kills them."""
-
-    def __init__(self) -> None:
-        self._workers: list[Worker] = []
-        self._received = 0
-
-    def add(self, worker: Worker, loop: asyncio.AbstractEventLoop) -> None:
-        if not self._workers:
-            self._before = {number: signal.getsignal(number) for number in _SIGNALS}
-            for number in _SIGNALS:
-                loop.add_signal_handler(number, self._receive)
-        self._workers.append(worker)
-
-    def remove(self, worker: Worker, loop: asyncio.AbstractEventLoop) -> None:
-        self._workers.remove(worker)
-        if not self._workers:
-            self._received = 0
-            for number, handler in self._before.items():
-                loop.remove_signal_handler(number)
-                signal.signal(number, handler)
-
-    @property
-    def is_active(self) -> bool:
-        return bool(self._workers)
-
-    def _receive(self) -> None:
-        self._received += 1
-        for worker in list(self._workers):
-            worker.stop() if self._received == 1 else worker.kill()
-
-
-_scopes: WeakKeyDictionary[asyncio.AbstractEventLoop, _SignalScope] = WeakKeyDictionary()
-
-
-@contextmanager
-def stopping_on_signals(worker: Worker) -> Iterator[None]:
-    """Stop the worker on SIGTERM and SIGINT, if this is the main thread and the program has no handlers of its own."""
-    loop = asyncio.get_running_loop()
-    scope = _scopes.setdefault(loop, _SignalScope())
-    is_ours = threading.current_thread() is threading.main_thread() and (scope.is_active or _are_default())
-    if not is_ours:
-        yield
-        return
-    scope.add(worker, loop)
-    try:
-        yield
-    finally:
-        scope.remove(worker, loop)
-
-
-def _are_default() -> bool:
-    """Whether nobody but Python itself handles the signals; :func:`asyncio.run` counts as Python itself."""
-    interrupt = signal.getsignal(signal.SIGINT)
-    if isinstance(interrupt, partial) and isinstance(getattr(interrupt.func, "__self__", None), asyncio.Runner):
-        interrupt = signal.default_int_handler
-    return interrupt is signal.default_int_handler and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
 def run_workers(*workers: Worker, processes: int = 1) -> bool:
@@ -107,8 +42,6 @@ def run_workers(*workers: Worker, processes: int = 1) -> bool:
     Examples:
         >>> run_workers(Worker("mail", send), Worker("reports", write), processes=4)  # doctest: +SKIP
     """
-    from orchestration_queue.worker.worker import Worker
-
     if not workers or not all(isinstance(worker, Worker) for worker in workers):
         raise UsageError(f"run_workers() needs one or more workers, got {workers!r}; pass `Worker(queue, handler)`.")
     if not isinstance(processes, int) or isinstance(processes, bool) or processes < 1:
@@ -118,14 +51,6 @@ def run_workers(*workers: Worker, processes: int = 1) -> bool:
     if processes == 1:
         return asyncio.run(_serve(*workers))
     return _Processes(processes, lambda: asyncio.run(_serve(*[worker.renamed() for worker in workers]))).run()
-
-
-def running_loop() -> asyncio.AbstractEventLoop | None:
-    """Return the event loop that runs in this thread; None outside of one."""
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None
 
 
 async def _serve(*workers: Worker) -> bool:
@@ -150,7 +75,7 @@ class _Processes:
         self._gave_up = False
 
     def run(self) -> bool:
-        before = {number: signal.signal(number, self._pass_on) for number in _SIGNALS}
+        before = {number: signal.signal(number, self._pass_on) for number in STOP_SIGNALS}
         try:
             while self._children or not self._received:
                 self._fill()
@@ -162,12 +87,12 @@ class _Processes:
 
     def _fill(self) -> None:
         """Fork what is missing. A signal that comes meanwhile is passed on to the new processes too."""
-        signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+        signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
         try:
             while len(self._children) < self._count and not self._received:
                 self._fork()
         finally:
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
 
     def _fork(self) -> None:
         parent = os.getpid()
@@ -178,7 +103,7 @@ class _Processes:
         try:
             for number, handler in ((signal.SIGTERM, signal.SIG_DFL), (signal.SIGINT, signal.default_int_handler)):
                 signal.signal(number, handler)
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
             os.setpgid(0, 0)  # a terminal's Ctrl-C reaches the supervisor alone, which passes it on once
             die_with_parent(parent, signal.SIGTERM)
             status = int(self._serve())

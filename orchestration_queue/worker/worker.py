@@ -42,8 +42,8 @@ from orchestration_queue.worker.reserved import ReservedNames, reserved_handlers
 from orchestration_queue.worker.runner import Handler, Router, Runner
 from orchestration_queue.worker.sandbox.lookup import refuse_worker_while_importing
 from orchestration_queue.worker.scheduler_leader import SchedulerLeader
-from orchestration_queue.worker.serving import running_loop, stopping_on_signals
 from orchestration_queue.worker.slots import SharedSlots
+from orchestration_queue.worker.stop_signals import running_loop, stopping_on_signals
 
 __all__ = ["Worker"]
 

@@ -20,7 +20,6 @@ from typer.testing import CliRunner
 
 from orchestration_queue.cli.main import app
 from orchestration_queue.client import AsyncBroadcast, AsyncQueue, FlowProducer, NewJob, Queue, QueueEvents
-from orchestration_queue.client._async.channel import AsyncChannel
 from orchestration_queue.errors import FlowError, JobFailedError, ServerError, TransportError, UsageError
 from orchestration_queue.flows import Dag, Node, compile  # noqa: A004
 from orchestration_queue.options import Budget, JobOptions, RateLimit, TokenLimit, Usage, WorkerOptions
@@ -116,7 +115,7 @@ async def test_queues_on_each_primary_work(cluster: Cluster, queues: list[str]) 
 
 
 async def test_waits_of_one_client_hear_of_each_primary(cluster: Cluster, queues: list[str]) -> None:
-    channel = AsyncChannel(cluster.url)
+    channel = AsyncConnection(cluster.url)
     async with working(cluster, double, *queues):
         clients = [AsyncQueue(name, connection=channel) for name in queues]
         jobs = [await queue.add("double", {"n": n}) for n in range(3) for queue in clients]

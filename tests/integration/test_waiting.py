@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from orchestration_queue.client import AsyncQueue, NewJob, Queue, values
-from orchestration_queue.client._async.channel import AsyncChannel
-from orchestration_queue.errors import JobFailedError, JobNotFoundError, TransportError, UsageError
+from orchestration_queue.errors import JobFailedError, JobNotFoundError, UsageError
 from orchestration_queue.options import JobOptions, Retention
 from orchestration_queue.server import AsyncConnection
 from tests.by_hand import HandWorker
@@ -36,7 +35,7 @@ async def waiting(queue: AsyncQueue, count: int) -> None:
 
 def under_way(queue: AsyncQueue) -> int:
     """How many watches of the queue are at rest or reading."""
-    return sum(len(feed.resting) + feed.is_read for feed in list(queue._channel.listener._feeds.values()))
+    return sum(len(feed.resting) + feed.is_read for feed in list(queue._listener._feeds.values()))
 
 
 async def test_a_thousand_waits_use_one_connection(
@@ -68,7 +67,7 @@ def test_a_hundred_threads_wait_on_one_connection(server_url: str, queue_name: s
     with Queue(queue_name, url=server_url) as queue, ThreadPoolExecutor(100) as threads:
         jobs = queue.add_bulk([NewJob("work", n) for n in range(100)])
         waits = [threads.submit(job.wait, 60) for job in jobs]
-        feeds = queue._channel.listener._feeds
+        feeds = queue._listener._feeds
         wait_until_sync(lambda: feeds and len(feeds[queue.keys].resting) == 99, "all but one to rest")
         wait_until_sync(lambda: readers(raw) == 1, "the one to read")
         for _ in jobs:
@@ -99,7 +98,7 @@ def test_a_forked_child_waits_by_itself(server_url: str, queue_name: str, raw: A
 
 async def test_queues_of_one_channel_are_read_one_by_one(server_url: str, queue_name: str, raw: Any) -> None:
     names = [f"{queue_name}-{number}" for number in range(3)]
-    channel = AsyncChannel(server_url)
+    channel = AsyncConnection(server_url)
     queues = [AsyncQueue(name, connection=channel) for name in names]
     jobs = [await queue.add("work") for queue in queues for _ in range(2)]
     waits = [asyncio.ensure_future(job.wait(SOON)) for job in jobs]
@@ -122,13 +121,13 @@ async def test_a_watch_begun_before_the_adding_hears_of_jobs_that_are_not_kept(
         async def add_and_finish(ending: str) -> Any:
             if isinstance(inner, Queue):
                 return await asyncio.to_thread(in_thread, inner, ending)
-            async with inner._channel.listener.watch(inner.keys) as watch:
+            async with inner._listener.watch(inner.keys) as watch:
                 job = await inner.add("work")
                 finish(ending)
                 return await job.wait(SOON, watch=watch)
 
         def in_thread(inner: Queue, ending: str) -> Any:
-            with inner._channel.listener.watch(inner.keys) as watch:
+            with inner._listener.watch(inner.keys) as watch:
                 job = inner.add("work")
                 finish(ending)
                 return job.wait(SOON, watch=watch)
@@ -144,7 +143,7 @@ async def test_a_watch_begun_before_the_adding_hears_of_jobs_that_are_not_kept(
         with pytest.raises(JobFailedError, match="too hot"):
             await add_and_finish("too hot")
         assert await add_and_finish("well") == ["3"]
-        assert inner._channel.listener._feeds == {}
+        assert inner._listener._feeds == {}
 
 
 async def test_a_watch_hears_of_its_job_only(face: Face, queue_name: str, raw: Any, hand: HandWorker) -> None:
@@ -175,7 +174,7 @@ async def test_a_cancelled_reader_passes_the_reading_on(
         others[0].cancel()  # perhaps the one to whom the reading was just passed
         hand.complete(hand.take(), "done")
         assert await asyncio.wait_for(asyncio.gather(*others[1:]), 30) == ["done", "done"]
-        assert queue._channel.listener._feeds == {}
+        assert queue._listener._feeds == {}
 
 
 async def test_a_wait_that_is_over_passes_the_reading_on(
@@ -205,7 +204,7 @@ async def test_closing_wakes_those_who_wait(face: Face, queue_name: str, raw: An
         done, late = await asyncio.wait(waits, timeout=30)
     assert not late
     for wait in done:
-        with pytest.raises(UsageError, match="client was closed while a job was waited for"):
+        with pytest.raises(UsageError, match="connection was closed while a job was waited for"):
             wait.result()
     await wait_until(lambda: readers(raw) == 0, "the connection to be closed")
 
@@ -264,7 +263,7 @@ async def test_a_wait_on_a_closed_connection_ends(server_url: str, queue_name: s
     wait = asyncio.ensure_future(job.wait(60))
     await waiting(queue, 1)
     await connection.aclose()
-    with pytest.raises(TransportError, match="was closed by this process"):
+    with pytest.raises(UsageError, match="connection was closed while a job was waited for"):
         await wait
     await queue.aclose()
 

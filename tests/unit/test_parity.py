@@ -47,6 +47,7 @@ def test_every_async_client_has_a_sync_twin() -> None:
         "AsyncChasquiQueue",
         "AsyncConnection",
         "AsyncDeadLetters",
+        "AsyncEventReader",
         "AsyncFlow",
         "AsyncFlowProducer",
         "AsyncFlows",

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-from orchestration_queue.client._async.channel import AsyncChannel
 from orchestration_queue.client._async.job import AsyncJob
 from orchestration_queue.client._async.queue_client import AsyncQueueClient
 from orchestration_queue.client.checks import checked_flag
@@ -74,7 +73,7 @@ class AsyncAdder(AsyncQueueClient):
         name: str,
         *,
         url: str | None = None,
-        connection: AsyncConnection | AsyncChannel | None = None,
+        connection: AsyncConnection | None = None,
         prefix: str = DEFAULT_PREFIX,
         codec: str = "json",
         emit_events: bool = True,

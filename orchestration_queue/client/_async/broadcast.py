@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from orchestration_queue.client._async.adder import AsyncAdder, Placed
-from orchestration_queue.client._async.channel import AsyncChannel
 from orchestration_queue.client._async.events import AsyncQueueEvents
 from orchestration_queue.client._async.job import AsyncJob
 from orchestration_queue.client.checks import checked_options
@@ -51,7 +50,7 @@ class AsyncBroadcast(AsyncAdder):
         *,
         max_messages: int | None = None,
         url: str | None = None,
-        connection: AsyncConnection | AsyncChannel | None = None,
+        connection: AsyncConnection | None = None,
         prefix: str = DEFAULT_PREFIX,
         codec: str = "json",
         emit_events: bool = True,

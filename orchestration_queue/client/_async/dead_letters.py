@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from orchestration_queue.client._async.adder import AsyncAdder
-from orchestration_queue.client._async.channel import AsyncChannel
 from orchestration_queue.client._async.job import AsyncJob
 from orchestration_queue.client.checks import checked_limit, checked_page, checked_text
 from orchestration_queue.errors import DeadLetterNotFoundError
@@ -44,7 +43,7 @@ class AsyncDeadLetters(AsyncAdder):
         dead_letter_queue: str | None = None,
         *,
         url: str | None = None,
-        connection: AsyncConnection | AsyncChannel | None = None,
+        connection: AsyncConnection | None = None,
         prefix: str = DEFAULT_PREFIX,
     ) -> None:
         super().__init__(name, url=url, connection=connection, prefix=prefix)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from itertools import cycle
 from typing import Self
 
-from orchestration_queue.client._async.channel import AsyncChannel, AsyncClient
+from orchestration_queue.client._async.client import AsyncClient
 from orchestration_queue.client.values import Deadline
 from orchestration_queue.errors import UsageError
 from orchestration_queue.options import Duration
@@ -29,19 +29,19 @@ class AsyncEventReader(AsyncClient):
     """Reads the events of several queues on a connection of its own, each queue from its cursor on.
 
     Args:
-        channel: What to duplicate the connection of.
+        connection: The connection to duplicate.
         cursors: Queue by queue, the event after which to read.
         page: Most events of one queue in one read.
     """
 
     def __init__(
         self,
-        channel: AsyncChannel | AsyncConnection,
+        connection: AsyncConnection,
         cursors: Mapping[QueueKeys, str],
         *,
         page: int = event_log.EVENTS_PAGE,
     ) -> None:
-        super().__init__(None, channel)
+        super().__init__(None, connection)
         self.cursors = dict(cursors)
         self._page = page
         self._connection: AsyncConnection | None = None
@@ -111,7 +111,7 @@ class AsyncQueueEvents(AsyncClient):
         name: str,
         *,
         url: str | None = None,
-        connection: AsyncConnection | AsyncChannel | None = None,
+        connection: AsyncConnection | None = None,
         prefix: str = DEFAULT_PREFIX,
         after: str = _NEW_ONLY,
     ) -> None:

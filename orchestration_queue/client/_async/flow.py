@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from orchestration_queue.client._async.channel import AsyncChannel
 from orchestration_queue.client._async.events import AsyncEventReader
 from orchestration_queue.client.flow_status import STATUS_FIELDS, FlowStatus, critical_path, flow_status
 from orchestration_queue.client.progress import PROGRESS_FIELDS, TREE_FIELDS, FlowProgress, flow_nodes
@@ -20,6 +19,7 @@ from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import event_log, job_records
 from orchestration_queue.protocol.operations.conversation import all_good
 from orchestration_queue.protocol.record import JobRecord
+from orchestration_queue.server import AsyncConnection
 from orchestration_queue.server.clock import now_ms
 from orchestration_queue.states import JobState
 
@@ -39,7 +39,7 @@ class AsyncFlow:
 
     def __init__(
         self,
-        channel: AsyncChannel,
+        channel: AsyncConnection,
         flow: StoredFlow | FlowPlan,
         cursors: Mapping[QueueKeys, str] | None = None,
         *,

@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Sequence
 from contextlib import suppress
 
-from orchestration_queue.client._async.channel import AsyncChannel, AsyncClient
+from orchestration_queue.client._async.client import AsyncClient
 from orchestration_queue.client._async.flow import AsyncFlow
 from orchestration_queue.client.checks import checked_items, checked_text
 from orchestration_queue.client.headers import with_headers
@@ -51,7 +51,7 @@ class AsyncFlowProducer(AsyncClient):
         self,
         *,
         url: str | None = None,
-        connection: AsyncConnection | AsyncChannel | None = None,
+        connection: AsyncConnection | None = None,
         prefix: str = DEFAULT_PREFIX,
         carrier: Carrier | None = None,
     ) -> None:
@@ -138,7 +138,7 @@ class AsyncFlowProducer(AsyncClient):
 
     async def _launch_in_transaction(self, plan: FlowPlan, *, is_fresh: bool) -> Launch:
         """Send a plan's calls as one transaction, unless the flow is there."""
-        if len(plan.queues) > 1 and (await self._channel.connection()).is_cluster:
+        if len(plan.queues) > 1 and self._channel.is_cluster:
             raise FlowError(
                 f"Flow {plan.dag.name!r} has several queues, and no server of a cluster holds them all, so one "
                 "transaction cannot carry it; put its nodes in one queue, or pass `carrier='packed'`."

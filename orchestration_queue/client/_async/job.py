@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from orchestration_queue.client._async.job_reading import AsyncJobReading
-from orchestration_queue.client._async.listener import AsyncWatch
+from orchestration_queue.client._async.listener import AsyncListener, AsyncWatch
 from orchestration_queue.client._async.waking import run_and_wake
 from orchestration_queue.client.values import Deadline, encode_data, event_outcome, outcome
 from orchestration_queue.errors import JobNotFoundError, TransportError
@@ -16,7 +16,7 @@ from orchestration_queue.protocol.events import Event
 from orchestration_queue.protocol.operations import control, job_output, job_records, usage
 from orchestration_queue.protocol.operations.control import Cancellation
 from orchestration_queue.protocol.record import JobRecord
-from orchestration_queue.server._async.reporting import check_usage, report_usage
+from orchestration_queue.server import check_usage, report_usage_async
 from orchestration_queue.server.clock import now_ms
 
 __all__ = ["AsyncJob"]
@@ -66,7 +66,7 @@ class AsyncJob(AsyncJobReading):
             watch.focus(self.id)
             return await self._follow(watch, deadline)
         # The watch before the record: whatever happens after the record was read, is heard.
-        async with self._channel.listener.watch(self._keys, self.id) as own:
+        async with self._channel.extension(AsyncListener).watch(self._keys, self.id) as own:
             await self.refresh()
             if self.record.is_finished:
                 return outcome(self.queue, self.record)
@@ -132,7 +132,7 @@ class AsyncJob(AsyncJobReading):
             StateError: A client of another language was half-way through a report for 5 s.
         """
         check_usage(used)
-        await report_usage(await self._channel.connection(), self._keys, self.id, used)
+        await report_usage_async(self._channel, self._keys, self.id, used)
 
     async def report_tokens(self, tokens: int) -> None:
         """Store how many tokens the job spent, for the workers' token limit, in place of what was said before.

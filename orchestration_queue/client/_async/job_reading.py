@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Self
 
-from orchestration_queue.client._async.channel import AsyncChannel
 from orchestration_queue.client._async.job_stream import follow_stream
 from orchestration_queue.client.checks import checked_page
 from orchestration_queue.client.values import describe_age
@@ -16,6 +15,7 @@ from orchestration_queue.protocol.operations.control import SuspendInfo
 from orchestration_queue.protocol.operations.job_output import StreamEntry
 from orchestration_queue.protocol.placement import ParentRef
 from orchestration_queue.protocol.record import JobRecord
+from orchestration_queue.server import AsyncConnection
 from orchestration_queue.server.clock import epoch_ms, now_ms
 from orchestration_queue.states import JobState
 
@@ -32,7 +32,7 @@ class AsyncJobReading:
 
     def __init__(
         self,
-        channel: AsyncChannel,
+        channel: AsyncConnection,
         keys: QueueKeys,
         job_id: str,
         record: JobRecord | Callable[[], JobRecord],

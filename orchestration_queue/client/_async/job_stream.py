@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from orchestration_queue.client._async.channel import AsyncChannel
 from orchestration_queue.client.values import ENDINGS, LOOK_AGAIN_S, Deadline
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import event_log, job_output, job_records
@@ -14,7 +13,9 @@ from orchestration_queue.server import AsyncConnection
 __all__ = ["follow_stream"]
 
 
-async def follow_stream(channel: AsyncChannel, keys: QueueKeys, job_id: str, place: str) -> AsyncIterator[StreamEntry]:
+async def follow_stream(
+    channel: AsyncConnection, keys: QueueKeys, job_id: str, place: str
+) -> AsyncIterator[StreamEntry]:
     """The entries after a place, as they come, until the job has finished and all have been read."""
     seen = await channel.look(event_log.last_event_id(keys))
     async with await channel.duplicate() as connection:

@@ -12,7 +12,7 @@ import threading
 from collections import deque
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from orchestration_queue.client.flags import AsyncFlag
 from orchestration_queue.client.values import ENDINGS, Deadline
@@ -21,9 +21,6 @@ from orchestration_queue.protocol.events import Event
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import event_log
 from orchestration_queue.server import AsyncConnection
-
-if TYPE_CHECKING:
-    from orchestration_queue.client._async.channel import AsyncChannel
 
 __all__ = ["AsyncListener", "AsyncWatch"]
 
@@ -121,11 +118,11 @@ class AsyncListener:
     Several queues are several reads: in a cluster, they may be on several servers.
 
     Args:
-        channel: What to duplicate the connection of.
+        connection: The connection to duplicate.
     """
 
-    def __init__(self, channel: AsyncChannel) -> None:
-        self._channel = channel
+    def __init__(self, connection: AsyncConnection) -> None:
+        self._shared = connection
         self._connection: AsyncConnection | None = None
         self._is_closed = False
         self._start_afresh()
@@ -155,7 +152,7 @@ class AsyncListener:
         if feed.cursor is not None:
             return  # what happens from now on, comes after the cursor
         try:
-            newest = await self._channel.look(event_log.last_event_id(watch.keys))
+            newest = await self._shared.look(event_log.last_event_id(watch.keys))
         except BaseException:
             self.leave(watch)
             raise
@@ -226,7 +223,7 @@ class AsyncListener:
                 next(iter(feed.resting)).flag.up()
 
     async def _connect(self) -> AsyncConnection:
-        opened = await self._channel.duplicate()
+        opened = await self._shared.duplicate()
         with self._lock:
             if self._connection is None and not self._is_closed:
                 self._connection = opened
@@ -239,7 +236,9 @@ class AsyncListener:
 
     def _check_open(self) -> None:
         if self._is_closed:
-            raise UsageError("The client was closed while a job was waited for; keep it open until all waits are over.")
+            raise UsageError(
+                "The connection was closed while a job was waited for; keep it open until all waits are over."
+            )
 
     async def aclose(self) -> None:
         """Wake everybody who waits, with an error, and hang up. Who reads notices within a second."""

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from orchestration_queue.client._async.adder import AsyncAdder
-from orchestration_queue.client._async.channel import AsyncChannel
+from orchestration_queue.client._async.client import AsyncClient
 from orchestration_queue.client._async.dead_letters import AsyncDeadLetters
 from orchestration_queue.client._async.events import AsyncQueueEvents
 from orchestration_queue.client._async.flows import AsyncFlows
@@ -61,7 +61,7 @@ class AsyncQueue(AsyncAdder, AsyncQueueReading, AsyncQueueUpkeep):
         name: str,
         *,
         url: str | None = None,
-        connection: AsyncConnection | AsyncChannel | None = None,
+        connection: AsyncConnection | None = None,
         prefix: str = DEFAULT_PREFIX,
         codec: str = "json",
         emit_events: bool = True,
@@ -87,15 +87,12 @@ class AsyncQueue(AsyncAdder, AsyncQueueReading, AsyncQueueUpkeep):
         cls, *, url: str | None = None, connection: AsyncConnection | None = None, prefix: str = DEFAULT_PREFIX
     ) -> list[str]:
         """Names of all queues that were ever used under a key prefix, sorted. Walks all keys."""
-        channel = AsyncChannel(url, connection)
-        try:
-            primaries = await (await channel.connection()).primaries()
-        finally:
-            await channel.aclose()
+        async with AsyncClient(url, connection) as client:
+            primaries = await client._channel.primaries()
         names: set[str] = set()
         for primary in primaries:
             async with await AsyncConnection.open(primary, libraries=()) as one:
-                names.update(await AsyncChannel(connection=one).follow(queue_names(prefix)))
+                names.update(await one.follow(queue_names(prefix)))
         return sorted(names)
 
     async def add(
@@ -169,7 +166,7 @@ class AsyncQueue(AsyncAdder, AsyncQueueReading, AsyncQueueUpkeep):
         """
         deadline = Deadline(timeout)
         new = self._addition(new_job(name, data, options))
-        async with self._channel.listener.watch(self.keys) as watch:
+        async with self._listener.watch(self.keys) as watch:
             (job,) = await self._jobs([await self._place(new, self._durability)])
             return await job.wait(deadline.remaining, watch=watch)
 

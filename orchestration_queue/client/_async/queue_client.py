@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from orchestration_queue.client._async.channel import AsyncChannel, AsyncClient
+from orchestration_queue.client._async.client import AsyncClient
 from orchestration_queue.client._async.job import AsyncJob
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX, QueueKeys
 from orchestration_queue.protocol.record import JobRecord
@@ -30,7 +30,7 @@ class AsyncQueueClient(AsyncClient):
         name: str,
         *,
         url: str | None = None,
-        connection: AsyncConnection | AsyncChannel | None = None,
+        connection: AsyncConnection | None = None,
         prefix: str = DEFAULT_PREFIX,
     ) -> None:
         super().__init__(url, connection)

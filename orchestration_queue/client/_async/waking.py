@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from orchestration_queue.client._async.channel import AsyncChannel
 from orchestration_queue.protocol.call import Operation
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations.conversation import all_good
@@ -16,7 +15,7 @@ __all__ = ["run_and_wake"]
 T = TypeVar("T")
 
 
-async def run_and_wake(channel: AsyncConnection | AsyncChannel, keys: QueueKeys, operation: Operation[T]) -> T:
+async def run_and_wake(channel: AsyncConnection, keys: QueueKeys, operation: Operation[T]) -> T:
     """Carry out an operation, and have an idle worker of the queue look at what is due. A refused signal is ignored."""
     (reply,) = all_good(await channel.pipeline([operation.call]))
     result = operation.read(reply)

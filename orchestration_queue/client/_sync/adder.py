@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-from orchestration_queue.client._sync.channel import Channel
 from orchestration_queue.client._sync.job import Job
 from orchestration_queue.client._sync.queue_client import QueueClient
 from orchestration_queue.client.checks import checked_flag
@@ -75,7 +74,7 @@ class Adder(QueueClient):
         name: str,
         *,
         url: str | None = None,
-        connection: Connection | Channel | None = None,
+        connection: Connection | None = None,
         prefix: str = DEFAULT_PREFIX,
         codec: str = "json",
         emit_events: bool = True,

@@ -6,7 +6,6 @@ from __future__ import annotations
 from typing import Any
 
 from orchestration_queue.client._sync.adder import Adder, Placed
-from orchestration_queue.client._sync.channel import Channel
 from orchestration_queue.client._sync.events import QueueEvents
 from orchestration_queue.client._sync.job import Job
 from orchestration_queue.client.checks import checked_options
@@ -52,7 +51,7 @@ class Broadcast(Adder):
         *,
         max_messages: int | None = None,
         url: str | None = None,
-        connection: Connection | Channel | None = None,
+        connection: Connection | None = None,
         prefix: str = DEFAULT_PREFIX,
         codec: str = "json",
         emit_events: bool = True,

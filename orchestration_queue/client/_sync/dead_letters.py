@@ -6,7 +6,6 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from orchestration_queue.client._sync.adder import Adder
-from orchestration_queue.client._sync.channel import Channel
 from orchestration_queue.client._sync.job import Job
 from orchestration_queue.client.checks import checked_limit, checked_page, checked_text
 from orchestration_queue.errors import DeadLetterNotFoundError
@@ -45,7 +44,7 @@ class DeadLetters(Adder):
         dead_letter_queue: str | None = None,
         *,
         url: str | None = None,
-        connection: Connection | Channel | None = None,
+        connection: Connection | None = None,
         prefix: str = DEFAULT_PREFIX,
     ) -> None:
         super().__init__(name, url=url, connection=connection, prefix=prefix)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from itertools import cycle
 from typing import Self
 
-from orchestration_queue.client._sync.channel import Channel, Client
+from orchestration_queue.client._sync.client import Client
 from orchestration_queue.client.values import Deadline
 from orchestration_queue.errors import UsageError
 from orchestration_queue.options import Duration
@@ -30,19 +30,19 @@ class EventReader(Client):
     """Reads the events of several queues on a connection of its own, each queue from its cursor on.
 
     Args:
-        channel: What to duplicate the connection of.
+        connection: The connection to duplicate.
         cursors: Queue by queue, the event after which to read.
         page: Most events of one queue in one read.
     """
 
     def __init__(
         self,
-        channel: Channel | Connection,
+        connection: Connection,
         cursors: Mapping[QueueKeys, str],
         *,
         page: int = event_log.EVENTS_PAGE,
     ) -> None:
-        super().__init__(None, channel)
+        super().__init__(None, connection)
         self.cursors = dict(cursors)
         self._page = page
         self._connection: Connection | None = None
@@ -112,7 +112,7 @@ class QueueEvents(Client):
         name: str,
         *,
         url: str | None = None,
-        connection: Connection | Channel | None = None,
+        connection: Connection | None = None,
         prefix: str = DEFAULT_PREFIX,
         after: str = _NEW_ONLY,
     ) -> None:

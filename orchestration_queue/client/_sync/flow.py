@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from orchestration_queue.client._sync.channel import Channel
 from orchestration_queue.client._sync.events import EventReader
 from orchestration_queue.client.flow_status import STATUS_FIELDS, FlowStatus, critical_path, flow_status
 from orchestration_queue.client.progress import PROGRESS_FIELDS, TREE_FIELDS, FlowProgress, flow_nodes
@@ -21,6 +20,7 @@ from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import event_log, job_records
 from orchestration_queue.protocol.operations.conversation import all_good
 from orchestration_queue.protocol.record import JobRecord
+from orchestration_queue.server import Connection
 from orchestration_queue.server.clock import now_ms
 from orchestration_queue.states import JobState
 
@@ -40,7 +40,7 @@ class Flow:
 
     def __init__(
         self,
-        channel: Channel,
+        channel: Connection,
         flow: StoredFlow | FlowPlan,
         cursors: Mapping[QueueKeys, str] | None = None,
         *,

@@ -8,7 +8,7 @@ import secrets
 from collections.abc import Sequence
 from contextlib import suppress
 
-from orchestration_queue.client._sync.channel import Channel, Client
+from orchestration_queue.client._sync.client import Client
 from orchestration_queue.client._sync.flow import Flow
 from orchestration_queue.client.checks import checked_items, checked_text
 from orchestration_queue.client.headers import with_headers
@@ -52,7 +52,7 @@ class FlowProducer(Client):
         self,
         *,
         url: str | None = None,
-        connection: Connection | Channel | None = None,
+        connection: Connection | None = None,
         prefix: str = DEFAULT_PREFIX,
         carrier: Carrier | None = None,
     ) -> None:
@@ -139,7 +139,7 @@ class FlowProducer(Client):
 
     def _launch_in_transaction(self, plan: FlowPlan, *, is_fresh: bool) -> Launch:
         """Send a plan's calls as one transaction, unless the flow is there."""
-        if len(plan.queues) > 1 and (self._channel.connection()).is_cluster:
+        if len(plan.queues) > 1 and self._channel.is_cluster:
             raise FlowError(
                 f"Flow {plan.dag.name!r} has several queues, and no server of a cluster holds them all, so one "
                 "transaction cannot carry it; put its nodes in one queue, or pass `carrier='packed'`."

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 from orchestration_queue.client._sync.job_reading import JobReading
-from orchestration_queue.client._sync.listener import Watch
+from orchestration_queue.client._sync.listener import Listener, Watch
 from orchestration_queue.client._sync.waking import run_and_wake
 from orchestration_queue.client.values import Deadline, encode_data, event_outcome, outcome
 from orchestration_queue.errors import JobNotFoundError, TransportError
@@ -17,7 +17,7 @@ from orchestration_queue.protocol.events import Event
 from orchestration_queue.protocol.operations import control, job_output, job_records, usage
 from orchestration_queue.protocol.operations.control import Cancellation
 from orchestration_queue.protocol.record import JobRecord
-from orchestration_queue.server._sync.reporting import check_usage, report_usage
+from orchestration_queue.server import check_usage, report_usage
 from orchestration_queue.server.clock import now_ms
 
 __all__ = ["Job"]
@@ -67,7 +67,7 @@ class Job(JobReading):
             watch.focus(self.id)
             return self._follow(watch, deadline)
         # The watch before the record: whatever happens after the record was read, is heard.
-        with self._channel.listener.watch(self._keys, self.id) as own:
+        with self._channel.extension(Listener).watch(self._keys, self.id) as own:
             self.refresh()
             if self.record.is_finished:
                 return outcome(self.queue, self.record)
@@ -133,7 +133,7 @@ class Job(JobReading):
             StateError: A client of another language was half-way through a report for 5 s.
         """
         check_usage(used)
-        report_usage(self._channel.connection(), self._keys, self.id, used)
+        report_usage(self._channel, self._keys, self.id, used)
 
     def report_tokens(self, tokens: int) -> None:
         """Store how many tokens the job spent, for the workers' token limit, in place of what was said before.

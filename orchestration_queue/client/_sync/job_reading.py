@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Self
 
-from orchestration_queue.client._sync.channel import Channel
 from orchestration_queue.client._sync.job_stream import follow_stream
 from orchestration_queue.client.checks import checked_page
 from orchestration_queue.client.values import describe_age
@@ -17,6 +16,7 @@ from orchestration_queue.protocol.operations.control import SuspendInfo
 from orchestration_queue.protocol.operations.job_output import StreamEntry
 from orchestration_queue.protocol.placement import ParentRef
 from orchestration_queue.protocol.record import JobRecord
+from orchestration_queue.server import Connection
 from orchestration_queue.server.clock import epoch_ms, now_ms
 from orchestration_queue.states import JobState
 
@@ -33,7 +33,7 @@ class JobReading:
 
     def __init__(
         self,
-        channel: Channel,
+        channel: Connection,
         keys: QueueKeys,
         job_id: str,
         record: JobRecord | Callable[[], JobRecord],

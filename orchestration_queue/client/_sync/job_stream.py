@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from orchestration_queue.client._sync.channel import Channel
 from orchestration_queue.client.values import ENDINGS, LOOK_AGAIN_S, Deadline
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import event_log, job_output, job_records
@@ -15,7 +14,7 @@ from orchestration_queue.server import Connection
 __all__ = ["follow_stream"]
 
 
-def follow_stream(channel: Channel, keys: QueueKeys, job_id: str, place: str) -> Iterator[StreamEntry]:
+def follow_stream(channel: Connection, keys: QueueKeys, job_id: str, place: str) -> Iterator[StreamEntry]:
     """The entries after a place, as they come, until the job has finished and all have been read."""
     seen = channel.look(event_log.last_event_id(keys))
     with channel.duplicate() as connection:

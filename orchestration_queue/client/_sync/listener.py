@@ -13,7 +13,7 @@ import threading
 from collections import deque
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from orchestration_queue.client.flags import Flag
 from orchestration_queue.client.values import ENDINGS, Deadline
@@ -22,9 +22,6 @@ from orchestration_queue.protocol.events import Event
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import event_log
 from orchestration_queue.server import Connection
-
-if TYPE_CHECKING:
-    from orchestration_queue.client._sync.channel import Channel
 
 __all__ = ["Listener", "Watch"]
 
@@ -122,11 +119,11 @@ class Listener:
     Several queues are several reads: in a cluster, they may be on several servers.
 
     Args:
-        channel: What to duplicate the connection of.
+        connection: The connection to duplicate.
     """
 
-    def __init__(self, channel: Channel) -> None:
-        self._channel = channel
+    def __init__(self, connection: Connection) -> None:
+        self._shared = connection
         self._connection: Connection | None = None
         self._is_closed = False
         self._start_afresh()
@@ -156,7 +153,7 @@ class Listener:
         if feed.cursor is not None:
             return  # what happens from now on, comes after the cursor
         try:
-            newest = self._channel.look(event_log.last_event_id(watch.keys))
+            newest = self._shared.look(event_log.last_event_id(watch.keys))
         except BaseException:
             self.leave(watch)
             raise
@@ -227,7 +224,7 @@ class Listener:
                 next(iter(feed.resting)).flag.up()
 
     def _connect(self) -> Connection:
-        opened = self._channel.duplicate()
+        opened = self._shared.duplicate()
         with self._lock:
             if self._connection is None and not self._is_closed:
                 self._connection = opened
@@ -240,7 +237,9 @@ class Listener:
 
     def _check_open(self) -> None:
         if self._is_closed:
-            raise UsageError("The client was closed while a job was waited for; keep it open until all waits are over.")
+            raise UsageError(
+                "The connection was closed while a job was waited for; keep it open until all waits are over."
+            )
 
     def close(self) -> None:
         """Wake everybody who waits, with an error, and hang up. Who reads notices within a second."""

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 from orchestration_queue.client._sync.adder import Adder
-from orchestration_queue.client._sync.channel import Channel
+from orchestration_queue.client._sync.client import Client
 from orchestration_queue.client._sync.dead_letters import DeadLetters
 from orchestration_queue.client._sync.events import QueueEvents
 from orchestration_queue.client._sync.flows import Flows
@@ -62,7 +62,7 @@ class Queue(Adder, QueueReading, QueueUpkeep):
         name: str,
         *,
         url: str | None = None,
-        connection: Connection | Channel | None = None,
+        connection: Connection | None = None,
         prefix: str = DEFAULT_PREFIX,
         codec: str = "json",
         emit_events: bool = True,
@@ -88,15 +88,12 @@ class Queue(Adder, QueueReading, QueueUpkeep):
         cls, *, url: str | None = None, connection: Connection | None = None, prefix: str = DEFAULT_PREFIX
     ) -> list[str]:
         """Names of all queues that were ever used under a key prefix, sorted. Walks all keys."""
-        channel = Channel(url, connection)
-        try:
-            primaries = (channel.connection()).primaries()
-        finally:
-            channel.close()
+        with Client(url, connection) as client:
+            primaries = client._channel.primaries()
         names: set[str] = set()
         for primary in primaries:
             with Connection.open(primary, libraries=()) as one:
-                names.update(Channel(connection=one).follow(queue_names(prefix)))
+                names.update(one.follow(queue_names(prefix)))
         return sorted(names)
 
     def add(
@@ -170,7 +167,7 @@ class Queue(Adder, QueueReading, QueueUpkeep):
         """
         deadline = Deadline(timeout)
         new = self._addition(new_job(name, data, options))
-        with self._channel.listener.watch(self.keys) as watch:
+        with self._listener.watch(self.keys) as watch:
             (job,) = self._jobs([self._place(new, self._durability)])
             return job.wait(deadline.remaining, watch=watch)
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from orchestration_queue.client._sync.channel import Channel, Client
+from orchestration_queue.client._sync.client import Client
 from orchestration_queue.client._sync.job import Job
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX, QueueKeys
 from orchestration_queue.protocol.record import JobRecord
@@ -31,7 +31,7 @@ class QueueClient(Client):
         name: str,
         *,
         url: str | None = None,
-        connection: Connection | Channel | None = None,
+        connection: Connection | None = None,
         prefix: str = DEFAULT_PREFIX,
     ) -> None:
         super().__init__(url, connection)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from orchestration_queue.client._sync.channel import Channel
 from orchestration_queue.protocol.call import Operation
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations.conversation import all_good
@@ -17,7 +16,7 @@ __all__ = ["run_and_wake"]
 T = TypeVar("T")
 
 
-def run_and_wake(channel: Connection | Channel, keys: QueueKeys, operation: Operation[T]) -> T:
+def run_and_wake(channel: Connection, keys: QueueKeys, operation: Operation[T]) -> T:
     """Carry out an operation, and have an idle worker of the queue look at what is due. A refused signal is ignored."""
     (reply,) = all_good(channel.pipeline([operation.call]))
     result = operation.read(reply)

@@ -6,8 +6,7 @@ import time
 from collections.abc import Iterator
 from datetime import timedelta
 
-from orchestration_queue.client import Flow
-from orchestration_queue.client._sync.events import EventReader
+from orchestration_queue.client import EventReader, Flow
 from orchestration_queue.client.progress import FlowProgress
 from orchestration_queue.client.values import ENDINGS
 from orchestration_queue.flows import PlannedNode

@@ -11,7 +11,6 @@ from typing import Annotated, Any, Self
 import dagster as dg
 from pydantic import Field
 
-from orchestration_queue.client._sync.channel import Channel
 from orchestration_queue.dagster._compat import (
     CheckRunHealthResult,
     ConfigurableClass,
@@ -42,6 +41,7 @@ from orchestration_queue.options import JobOptions, as_timedelta, seconds
 from orchestration_queue.options.base import Options
 from orchestration_queue.options.durations import DurationField, Positive
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
+from orchestration_queue.server import Connection
 
 __all__ = ["LauncherOptions", "QueueRunLauncher"]
 
@@ -90,7 +90,7 @@ class QueueRunLauncher(RunLauncher[dg.DagsterInstance], ConfigurableClass):
     def __init__(self, options: LauncherOptions | None = None, inst_data: ConfigurableClassData | None = None) -> None:
         self._options = options or LauncherOptions()
         self._inst_data = inst_data
-        self._channel = Channel(self._options.url)  # it connects when first needed: all processes have a launcher
+        self._channel = Connection(self._options.url)  # it connects when first needed: all processes have a launcher
         self.jobs = RunJobs(self._channel, self._options.prefix)
         self.jobs.queue(self._options.queue)
 

@@ -11,7 +11,6 @@ from datetime import datetime, timedelta
 import dagster as dg
 
 from orchestration_queue.client import Queue
-from orchestration_queue.client._sync.channel import Channel
 from orchestration_queue.dagster._compat import WorkerStatus, resumptions
 from orchestration_queue.dagster.job_health import Condition, judge
 from orchestration_queue.dagster.steps.envelope import run_job_id, run_prefix
@@ -24,6 +23,7 @@ from orchestration_queue.protocol.operations import job_records
 from orchestration_queue.protocol.operations.control import Cancellation
 from orchestration_queue.protocol.operations.worker_registry import workers
 from orchestration_queue.protocol.record import JobRecord, when
+from orchestration_queue.server import Connection
 from orchestration_queue.states import JobState
 
 __all__ = ["JOB", "QUEUE", "JobAddress", "RunJobs", "find_run_job", "find_step_jobs"]
@@ -118,7 +118,7 @@ class RunJobs:
         prefix: First part of every key.
     """
 
-    def __init__(self, channel: Channel, prefix: str) -> None:
+    def __init__(self, channel: Connection, prefix: str) -> None:
         self._channel = channel
         self._prefix = prefix
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from orchestration_queue.client._sync.events import EventReader
+from orchestration_queue.client import EventReader
 from orchestration_queue.protocol.events import Event, gap_after, place
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import event_log

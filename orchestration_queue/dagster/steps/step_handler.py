@@ -14,7 +14,6 @@ import dagster as dg
 from pydantic import Field
 
 from orchestration_queue.client import Job, Queue
-from orchestration_queue.client._sync.channel import Channel
 from orchestration_queue.dagster._compat import (
     CheckStepHealthResult,
     ExecuteStepArgs,
@@ -36,6 +35,7 @@ from orchestration_queue.options.durations import Positive
 from orchestration_queue.options.job import Headers
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 from orchestration_queue.protocol.operations.control import Cancellation
+from orchestration_queue.server import Connection
 
 __all__ = ["ExecutorOptions", "QueueStepHandler"]
 
@@ -99,7 +99,7 @@ class QueueStepHandler(StepHandler):
     def __init__(self, options: ExecutorOptions) -> None:
         super().__init__()
         self._options = options
-        self._channel = Channel(options.url)
+        self._channel = Connection(options.url)
         self._route = Route(
             options.queue,
             0,

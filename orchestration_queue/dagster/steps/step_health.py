@@ -8,8 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from orchestration_queue.client._sync.channel import Channel
-from orchestration_queue.client._sync.events import EventReader
+from orchestration_queue.client import EventReader
 from orchestration_queue.dagster.job_health import Condition, judge
 from orchestration_queue.dagster.steps.losses import Cause
 from orchestration_queue.dagster.steps.work_item import run_prefix
@@ -17,6 +16,7 @@ from orchestration_queue.errors import OrchestrationQueueError
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import event_log, job_records, worker_registry
 from orchestration_queue.protocol.record import JobRecord
+from orchestration_queue.server import Connection
 from orchestration_queue.states import JobState
 
 __all__ = ["StepHealth", "Verdict"]
@@ -87,7 +87,7 @@ class StepHealth:
         unclaimed: How long it may wait on a queue without any worker; None for ever.
     """
 
-    def __init__(self, channel: Channel, run_id: str, lease: timedelta, unclaimed: timedelta | None) -> None:
+    def __init__(self, channel: Connection, run_id: str, lease: timedelta, unclaimed: timedelta | None) -> None:
         self._channel = channel
         self._prefix = run_prefix(run_id)
         self._lease_s = lease.total_seconds()

@@ -67,7 +67,7 @@ class Pages:
         async with self._names_lock:
             read_at, names = self._names
             if time.monotonic() - read_at > _NAMES_S:
-                connection = await self._service.channel.connection()
+                connection = self._service.channel
                 names = await AsyncQueue.names(connection=connection, prefix=self._service.prefix)
                 self._names = (time.monotonic(), names)
         allowed = self._service.allowed

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Protocol, Self, TypeVar, cast
 
+from orchestration_queue.errors import UsageError
 from orchestration_queue.options.durations import Duration, checked_duration
 from orchestration_queue.protocol.call import Call, Operation, Reply
 from orchestration_queue.protocol.library import LIBRARIES, Library
@@ -24,8 +25,18 @@ T = TypeVar("T")
 _CONNECT_TIMEOUT = timedelta(seconds=5)
 
 
+class AsyncExtension(Protocol):
+    """What shares the life of a connection; see :meth:`AsyncConnection.extension`."""
+
+    async def aclose(self) -> None:
+        """End, because the connection does."""
+
+
+E = TypeVar("E", bound=AsyncExtension)
+
+
 class AsyncConnection:
-    """A connection to the server, for any number of tasks at a time.
+    """A connection to the server, for any number of tasks at a time. Connects when first needed.
 
     Each call has a socket to itself while it runs, so a blocking read holds up nobody else's call; still, give a
     loop that blocks all the time its own :meth:`duplicate`. Sockets are opened when needed, and again after the
@@ -38,28 +49,45 @@ class AsyncConnection:
             assert await connection.execute(Call("PING")) == b"PONG"
 
     Args:
-        url: Where the server is.
-        connect_timeout: How long to try to reach it.
-        libraries: The function libraries to keep loaded.
+        url: See :func:`~orchestration_queue.server.parse_url`; None is ``OQ_URL``, else ``embedded://``.
+        connect_timeout: How long to try to reach the server, at first and after it was away.
+        libraries: The function libraries to keep loaded. A newer one on the server stays.
+
+    Raises:
+        UsageError: The URL cannot be read.
 
     Attributes:
-        url: Where the server is.
         is_closed: Whether this process hung up.
     """
 
     def __init__(
         self,
-        url: ServerUrl,
+        url: str | ServerUrl | None = None,
         *,
         connect_timeout: Duration = _CONNECT_TIMEOUT,
         libraries: Sequence[Library] = LIBRARIES,
     ) -> None:
-        self.url = url
+        # A URL that cannot be read is known at once; the environment's counts when the connection opens.
+        self._url = url if url is None else parse_url(url)
         self._connect_timeout = checked_duration(connect_timeout, "connect_timeout")
         self._libraries = tuple(libraries)
-        serves = AsyncCluster if url.mode == "cluster" else AsyncNode
-        self._server: AsyncCluster | AsyncNode = serves(url, self._libraries, self._connect_timeout)
+        self._server: AsyncCluster | AsyncNode | None = None
+        self._is_lazy = True
+        self._extensions: dict[object, AsyncExtension] = {}
         self.is_closed = False
+
+    @classmethod
+    def resolve(cls, url: str | None, connection: Self | None) -> Self:
+        """Return the connection that was passed in, else a new one to the URL.
+
+        Raises:
+            UsageError: Both are given, or what was passed in is not a connection, or the URL cannot be read.
+        """
+        if url is not None and connection is not None:
+            raise UsageError("Both url and connection are given, and one of them would be ignored; pass either.")
+        if connection is not None and not isinstance(connection, cls):
+            raise UsageError(f"`connection` must be an AsyncConnection, got {connection!r}; pass `url=` for a URL.")
+        return cls(url) if connection is None else connection
 
     @classmethod
     async def open(
@@ -69,12 +97,12 @@ class AsyncConnection:
         connect_timeout: Duration = _CONNECT_TIMEOUT,
         libraries: Sequence[Library] = LIBRARIES,
     ) -> Self:
-        """Connect, and make sure that the server holds our function libraries.
+        """Connect now, and make sure that the server holds our function libraries.
 
         Args:
-            url: See :func:`~orchestration_queue.server.parse_url`; None is ``OQ_URL``, else ``embedded://``.
-            connect_timeout: How long to try to reach the server, now and after it was away.
-            libraries: The function libraries to see to. A newer one on the server stays.
+            url: As for the class.
+            connect_timeout: As for the class.
+            libraries: As for the class.
 
         Raises:
             UsageError: The URL cannot be read.
@@ -83,26 +111,55 @@ class AsyncConnection:
             UnsupportedServerError: The server is too old for functions.
             ServerError: The server does not let us in, or does not take the libraries.
         """
-        connection = cls(parse_url(url), connect_timeout=connect_timeout, libraries=libraries)
-        try:
-            await connection._server.greet()
-        except BaseException:
-            await connection.aclose()
-            raise
+        connection = cls(url, connect_timeout=connect_timeout, libraries=libraries)
+        await connection._greet()
+        connection._is_lazy = False
         return connection
+
+    async def _greet(self) -> AsyncCluster | AsyncNode:
+        """Meet the server; the first that met it serves all."""
+        if self.is_closed:
+            raise UsageError("This client is closed; make a new one.")
+        url = parse_url(self._url)
+        serves = AsyncCluster if url.mode == "cluster" else AsyncNode
+        server: AsyncCluster | AsyncNode = serves(url, self._libraries, self._connect_timeout)
+        try:
+            await server.greet()
+        except BaseException:
+            await server.aclose()
+            raise
+        if self._server is None and not self.is_closed:
+            self._url, self._server = url, server
+            return server
+        # Another task was first, or closed the connection, while this one waited.
+        await server.aclose()
+        return self._server or await self._greet()
+
+    @property
+    def url(self) -> ServerUrl:
+        """Where the server is."""
+        return parse_url(self._url)
 
     async def duplicate(self) -> Self:
         """Open another connection to the same server, with sockets of its own, to be closed by the caller."""
-        return await self.open(self.url, connect_timeout=self._connect_timeout, libraries=self._libraries)
+        if self._server is None:
+            await self._greet()
+        return await self.open(self._url, connect_timeout=self._connect_timeout, libraries=self._libraries)
+
+    def extension(self, make: Callable[[Self], E]) -> E:
+        """Return what ``make`` returns for this connection: made when first asked for, closed with the connection."""
+        found = self._extensions.get(make) or self._extensions.setdefault(make, make(self))
+        return cast("E", found)
 
     @property
     def is_cluster(self) -> bool:
         """Whether queues live on several servers, each on one of them."""
-        return isinstance(self._server, AsyncCluster)
+        return self.url.mode == "cluster"
 
     async def primaries(self) -> list[ServerUrl]:
         """Where each primary is at the moment; without a cluster there is one."""
-        return await self._server.urls() if isinstance(self._server, AsyncCluster) else [self.url]
+        server = self._server or await self._greet()
+        return await server.urls() if isinstance(server, AsyncCluster) else [self.url]
 
     async def execute(self, call: Call, *, repeatable: bool = False) -> Reply:
         """Send a call and return its raw reply.
@@ -123,6 +180,10 @@ class AsyncConnection:
     async def run(self, operation: Operation[T], *, repeatable: bool = False) -> T:
         """Carry out an operation and return what it reads from the reply; raises what :meth:`execute` does."""
         return operation.read(await self.execute(operation.call, repeatable=repeatable))
+
+    async def look(self, operation: Operation[T]) -> T:
+        """Carry out an operation that changes nothing, again if the connection breaks; as :meth:`run` does."""
+        return operation.read(await self.execute(operation.call, repeatable=True))
 
     async def pipeline(self, calls: Sequence[Call], *, atomic: bool = False, repeatable: bool = False) -> list[Reply]:
         """Send calls in one trip (in a cluster: one to each server they concern) and return their raw replies in order.
@@ -151,10 +212,11 @@ class AsyncConnection:
         return replies
 
     async def _exchange(self, calls: Sequence[Call], *, atomic: bool, repeatable: bool) -> list[Reply]:
+        server = self._server or await self._greet()
         if not watchers:
-            return await self._server.exchange(calls, atomic=atomic, repeatable=repeatable)
+            return await server.exchange(calls, atomic=atomic, repeatable=repeatable)
         with watched(calls) as replies:
-            replies += await self._server.exchange(calls, atomic=atomic, repeatable=repeatable)
+            replies += await server.exchange(calls, atomic=atomic, repeatable=repeatable)
         return replies
 
     async def follow(self, steps: Conversation[T]) -> T:
@@ -170,7 +232,12 @@ class AsyncConnection:
     async def aclose(self) -> None:
         """Close every socket. An embedded server stops when its last user in any process has left."""
         self.is_closed = True
-        await self._server.aclose()
+        for extension in self._extensions.values():
+            await extension.aclose()
+        if self._server is not None:
+            await self._server.aclose()
+        if self._is_lazy:
+            self._server = None  # a client that is used after its end is a mistake; a lost connection is an outage
 
     async def __aenter__(self) -> Self:
         return self

@@ -12,7 +12,7 @@ from orchestration_queue.protocol.operations.conversation import all_good
 from orchestration_queue.server._async.connection import AsyncConnection
 from orchestration_queue.server.clock import now_ms
 
-__all__ = ["check_usage", "report_usage"]
+__all__ = ["check_usage", "report_usage_async"]
 
 _TRIES, _PAUSE_S = 200, 0.025
 
@@ -27,7 +27,7 @@ def check_usage(used: Usage) -> None:
         raise InvalidOptionError(f"A job reports its usage as a Usage, not as {used!r}; write Usage(tokens=...).")
 
 
-async def report_usage(connection: AsyncConnection, keys: QueueKeys, job_id: str, used: Usage) -> None:
+async def report_usage_async(connection: AsyncConnection, keys: QueueKeys, job_id: str, used: Usage) -> None:
     """Store what a job used, in place of what it reported before. One trip; in a cluster one to each of two servers.
 
     Raises:

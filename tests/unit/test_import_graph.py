@@ -1,0 +1,83 @@
+"""The package's imports: no circle, also not over imports within functions, and no look into private halves."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+import orchestration_queue
+
+ROOT: Final = Path(orchestration_queue.__file__).parent
+NAME: Final = ROOT.name
+KNOWN_CIRCLES: Final = {frozenset({f"{NAME}.spark.references", f"{NAME}.spark.result_files"})}
+"""Modules that import each other, and should not."""
+
+KNOWN_GUESTS: Final = {
+    f"{NAME}.dialects.qless._{half}.events imports {NAME}.server._{half}.link" for half in ("async", "sync")
+}
+"""Those that import another package's private half: qless listens by PUBLISH, which a connection cannot."""
+
+
+def module_name(path: Path) -> str:
+    """``orchestration_queue.client`` for its ``__init__.py``."""
+    parts = path.relative_to(ROOT.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES: Final = {module_name(path): path for path in sorted(ROOT.rglob("*.py"))}
+
+
+def walk(node: ast.AST) -> Iterator[ast.AST]:
+    """Return all below a node but for what only type checkers read."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
+            continue
+        yield child
+        yield from walk(child)
+
+
+@cache
+def imports(module: str) -> frozenset[str]:
+    """The package's modules that one imports, wherever in its text."""
+    found: set[str] = set()
+    for node in walk(ast.parse(MODULES[module].read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            whole = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= {name if name in MODULES else node.module for name in whole}
+    return frozenset(found & MODULES.keys() - {module})
+
+
+def reachable(start: str) -> set[str]:
+    """All modules that one needs, itself only when it is in a circle."""
+    seen: set[str] = set()
+    ahead = set(imports(start))
+    while ahead:
+        seen |= ahead
+        ahead = {found for module in ahead for found in imports(module)} - seen
+    return seen
+
+
+def test_no_module_needs_itself() -> None:
+    needs = {module: reachable(module) for module in MODULES}
+    circles = {
+        frozenset(other for other in needs[module] if module in needs[other])
+        for module in MODULES
+        if module in needs[module]
+    }
+    assert circles <= KNOWN_CIRCLES
+
+
+def test_private_halves_are_imported_by_their_own_package_only() -> None:
+    guests = {
+        f"{module} imports {name}"
+        for module in MODULES
+        for name in imports(module)
+        if (parts := re.split(r"\._a?sync\b", name))[1:] and not f"{module}.".startswith(f"{parts[0]}.")
+    }
+    assert guests <= KNOWN_GUESTS
