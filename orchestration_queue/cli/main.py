@@ -22,6 +22,7 @@ from orchestration_queue.cli import (
     job_control,
     library,
     monitor,
+    qless,
     queue,
     scheduler,
     serve,
@@ -120,6 +121,7 @@ app.add_typer(scheduler.app, name="scheduler")
 app.add_typer(server.app, name="server")
 app.add_typer(library.app, name="library")
 app.add_typer(chasqui.app, name="chasqui")
+app.add_typer(qless.app, name="qless")
 app.add_typer(dagster.app, name="dagster")
 app.add_typer(spark.app, name="spark")
 app.command("worker")(worker.work)

@@ -87,6 +87,17 @@ SHOWN: list[tuple[str, ...]] = [
     ("workers", f"{N}9"),
     ("worker", f"{N}:{N}"),
     ("library", "dump", N),
+    ("qless", "pause", N),
+    ("qless", "resume", N),
+    ("qless", "job", "add", N, N, "--id", N, "--tag", N, "--data", dump({H: H})),
+    ("qless", "job", "ls", N),
+    ("qless", "job", "show", N),
+    ("qless", "queues"),
+    ("qless", "unfail", N, N),
+    ("qless", "job", "cancel", N),
+    ("qless", "config", "set", N, N),
+    ("qless", "config", "ls"),
+    ("qless", "worker", N, "--handler", f"{N}:{N}"),
     ("chasqui", "pause", N),
     ("chasqui", "resume", N),
     ("chasqui", "job", "add", "c", N, "--id", N),
@@ -103,6 +114,7 @@ SHOWN: list[tuple[str, ...]] = [
 """What to run in turn; each prints hostile text somewhere."""
 PRINT_NO_DATA = {
     *("bench", "dagster daemon", "dagster dev", "dagster sweep", "dagster worker"),
+    *("qless failed", "qless events", "qless workers"),
     *("chasqui inspect", "chasqui events", "chasqui dead ls", "chasqui dead replay", "chasqui scheduler ls"),
     *("library load", "library status", "spark archive"),
 }
@@ -126,6 +138,7 @@ def test_every_verb_shows_hostile_text_escaped(server_url: str, raw: redis.Redis
         if UNSAFE.search(printed) or "[red]x" not in printed or isinstance(result.exception, Exception):
             wrong.append((arguments[:2], printed, result.exception))
     assert wrong == []
+    raw.delete(*raw.scan_iter("ql:*"))  # of qless, which keeps them for good
     as_json = oq("job", "show", Q, "doomed", "--json").stdout
     assert not UNSAFE.search(as_json)
     assert json.loads(as_json)["data"] == {H: H}, "escaped, but the same to a program"

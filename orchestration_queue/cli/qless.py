@@ -1,0 +1,277 @@
+"""`oq qless`: the queues of qless."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from orchestration_queue.cli.common import (
+    JsonFlag,
+    QueueName,
+    Url,
+    Yes,
+    ask,
+    moment_text,
+    parsed_json,
+    show_fields,
+    show_json,
+    show_table,
+    tell,
+)
+from orchestration_queue.cli.targets import named_object
+from orchestration_queue.cli.text import dump, print_line
+from orchestration_queue.cli.verbs import counted
+from orchestration_queue.dialects.qless import QlessClient, QlessEvents, QlessWorker, QlessWorkerOptions
+from orchestration_queue.errors import JobNotFoundError
+
+if TYPE_CHECKING:
+    from orchestration_queue.dialects.qless import QlessJob
+
+__all__ = ["app"]
+
+app = typer.Typer(help="Queues of qless, shared with its other clients.", no_args_is_help=True)
+job = typer.Typer(help="Jobs.", no_args_is_help=True)
+config = typer.Typer(help="Options of the server.", no_args_is_help=True)
+app.add_typer(job, name="job")
+app.add_typer(config, name="config")
+
+Jid = Annotated[str, typer.Argument(help="The job's id.")]
+Limit = Annotated[int, typer.Option(help="At most this many.", min=1)]
+State = Literal["waiting", "running", "stalled", "scheduled", "depends", "recurring"]
+
+
+@app.command("queues")
+def list_queues(url: Url = None, as_json: JsonFlag = False) -> None:
+    """List the queues and count their jobs."""
+    with QlessClient(url=url) as client:
+        queues = [asdict(counts) for counts in client.queues()]
+    if as_json:
+        show_json(queues)
+        return
+    columns = ("name", "waiting", "running", "stalled", "scheduled", "depends", "recurring", "paused")
+    show_table(columns, [[str(counts[name]) for name in columns] for counts in queues])
+
+
+@app.command("pause")
+def pause(queue: QueueName, url: Url = None, as_json: JsonFlag = False) -> None:
+    """Have a queue hand out no jobs."""
+    with QlessClient(url=url) as client:
+        client.pause(queue)
+    tell(as_json, f"Queue {queue} is paused.", queue=queue, is_paused=True)
+
+
+@app.command("resume")
+def resume(queue: QueueName, url: Url = None, as_json: JsonFlag = False) -> None:
+    """Have a queue hand out jobs again."""
+    with QlessClient(url=url) as client:
+        client.unpause(queue)
+    tell(as_json, f"Queue {queue} is running again.", queue=queue, is_paused=False)
+
+
+@app.command("workers")
+def list_workers(url: Url = None, as_json: JsonFlag = False) -> None:
+    """List the workers of the last day, the last seen first."""
+    with QlessClient(url=url) as client:
+        workers = client.workers()
+    if as_json:
+        show_json([asdict(worker) for worker in workers])
+        return
+    show_table(("worker", "jobs", "stalled"), [[found.name, str(found.jobs), str(found.stalled)] for found in workers])
+
+
+@app.command("failed")
+def list_failed(
+    group: Annotated[str | None, typer.Argument(help="A group, to list its jobs; default all groups.")] = None,
+    limit: Limit = 25,
+    url: Url = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Count the failed jobs by group, or list those of one."""
+    with QlessClient(url=url) as client:
+        if group is None:
+            groups = client.failures()
+            if as_json:
+                show_json(groups)
+            else:
+                show_table(("group", "jobs"), [[name, str(count)] for name, count in sorted(groups.items())])
+            return
+        jobs = client.get_many(client.failed(group, 0, limit))
+    _show_jobs(jobs, as_json)
+
+
+@app.command("unfail")
+def unfail(
+    queue: QueueName,
+    group: Annotated[str, typer.Argument(help="The group.")],
+    limit: Limit = 25,
+    url: Url = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Make failed jobs ready in a queue, those first that failed first."""
+    with QlessClient(url=url) as client:
+        count = client.unfail(queue, group, limit)
+    tell(as_json, f"Ready again in queue {queue}: {counted(count, 'job')}.", queue=queue, group=group, count=count)
+
+
+@app.command("events")
+def events(
+    channels: Annotated[list[str] | None, typer.Argument(help="Channels without `ql:`; default log.")] = None,
+    limit: Annotated[int | None, typer.Option(help="End after this many; default never.", min=1)] = None,
+    url: Url = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Print messages as they are published."""
+    with QlessEvents(*(channels or ()), url=url) as listener:
+        for number, event in enumerate(listener, 1):
+            if as_json:
+                show_json(asdict(event))
+            else:
+                print_line(f"{event.channel} {event.name} {event.jid or '-'} {dump(event.fields)}")
+            if number == limit:
+                return
+
+
+@app.command("worker")
+def worker(
+    queues: Annotated[list[str], typer.Argument(help="The queues, the most important first.")],
+    handler: Annotated[
+        str | None, typer.Option(help="What runs the jobs, like `app:handler`; default the class that each names.")
+    ] = None,
+    concurrency: Annotated[int, typer.Option(help="Jobs at a time.", min=1)] = 10,
+    order: Annotated[Literal["ordered", "round-robin"], typer.Option(help="How queues are asked.")] = "ordered",
+    url: Url = None,
+) -> None:
+    """Run the jobs of queues until SIGTERM, SIGINT or SIGQUIT."""
+    found: Any = None if handler is None else named_object(handler, "runs jobs", "app:handler")
+    options = QlessWorkerOptions(concurrency=concurrency, order=order)
+    asyncio.run(QlessWorker(queues, found, url=url, options=options).run())
+
+
+@job.command("add")
+def add_job(
+    queue: QueueName,
+    klass: Annotated[str, typer.Argument(help="What runs it.")],
+    data: Annotated[str, typer.Option(help="Its data, as JSON.")] = "{}",
+    delay: Annotated[float, typer.Option(help="Seconds to wait.", min=0)] = 0,
+    priority: Annotated[float | None, typer.Option(help="Higher comes first.")] = None,
+    retries: Annotated[int | None, typer.Option(help="How often it may be lost or retried.", min=0)] = None,
+    tags: Annotated[list[str] | None, typer.Option("--tag", help="A tag; may be repeated.")] = None,
+    jid: Annotated[str | None, typer.Option("--id", help="Its id.")] = None,
+    url: Url = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Put a job in a queue, or move the one of that id there."""
+    with QlessClient(url=url) as client:
+        options: dict[str, Any] = {"delay": delay, "priority": priority, "retries": retries, "tags": tags, "jid": jid}
+        jid = client.put(queue, klass, parsed_json(data), **options)
+    tell(as_json, f"Added job {jid}.", queue=queue, id=jid)
+
+
+@job.command("ls")
+def list_jobs(
+    queue: QueueName,
+    state: Annotated[State, typer.Option(help="Those in this state.")] = "waiting",
+    limit: Limit = 25,
+    url: Url = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """List a queue's jobs in a state, the next ones first."""
+    with QlessClient(url=url) as client:
+        if state == "recurring":
+            found = [client.recurring(jid) for jid in client.jobs(queue, state, 0, limit)]
+            recurring = [each for each in found if each is not None]
+            if as_json:
+                show_json([asdict(each) for each in recurring])
+            else:
+                rows = [[each.jid, each.klass, f"{each.interval:g}", str(each.count)] for each in recurring]
+                show_table(("job", "class", "interval", "made"), rows)
+            return
+        jobs = client.get_many(client.jobs(queue, state, 0, limit)) if state != "waiting" else client.peek(queue, limit)
+    _show_jobs(jobs, as_json)
+
+
+@job.command("show")
+def show_job(jid: Jid, url: Url = None, as_json: JsonFlag = False) -> None:
+    """Show a job."""
+    with QlessClient(url=url) as client:
+        found = client.get(jid)
+    if found is None:
+        raise JobNotFoundError("*", jid)
+    if as_json:
+        show_json(asdict(found))
+        return
+    show_fields(
+        {
+            "job": found.jid,
+            "class": found.klass,
+            "queue": found.queue or "-",
+            "state": found.state,
+            "worker": found.worker or "-",
+            "lock expires": moment_text(found.expires),
+            "priority": f"{found.priority:g}",
+            "retries left": f"{found.remaining} of {found.retries}",
+            "tags": " ".join(found.tags) or "-",
+            "waits for": " ".join(found.dependencies) or "-",
+            "data": found.encoded,
+            "failure": f"{found.failure.group}: {found.failure.message}" if found.failure else "-",
+            "history": " ".join(str(entry.get("what")) for entry in found.history),
+        }
+    )
+
+
+@job.command("cancel")
+def cancel_job(jid: Jid, yes: Yes = False, url: Url = None, as_json: JsonFlag = False) -> None:
+    """Remove a job, unless it is complete or another one waits for it."""
+    ask(yes, f"Remove job {jid}?")
+    with QlessClient(url=url) as client:
+        client.cancel(jid)
+    tell(as_json, f"Cancelled job {jid}.", id=jid)
+
+
+@config.command("ls")
+def list_config(url: Url = None, as_json: JsonFlag = False) -> None:
+    """List the options."""
+    with QlessClient(url=url) as client:
+        options = client.config()
+    if as_json:
+        show_json(options)
+        return
+    show_table(("option", "value"), [[name, str(value)] for name, value in sorted(options.items())])
+
+
+@config.command("set")
+def set_config(
+    option: Annotated[str, typer.Argument(help="The option, such as `heartbeat`.")],
+    value: Annotated[str | None, typer.Argument(help="Its value; default its default.")] = None,
+    url: Url = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Set an option, or set it back to its default."""
+    with QlessClient(url=url) as client:
+        if value is None:
+            client.unset_config(option)
+        else:
+            client.set_config(option, value)
+    sentence = f"Option {option} has its default again." if value is None else f"Option {option} is {value} now."
+    tell(as_json, sentence, option=option, value=value)
+
+
+def _show_jobs(jobs: list[QlessJob], as_json: bool) -> None:
+    if as_json:
+        show_json([asdict(found) for found in jobs])
+        return
+    rows = [
+        [
+            found.jid,
+            found.klass,
+            found.state,
+            found.worker or "-",
+            f"{found.priority:g}",
+            f"{found.failure.group}: {found.failure.message}"[:80] if found.failure else "-",
+        ]
+        for found in jobs
+    ]
+    show_table(("job", "class", "state", "worker", "priority", "failure"), rows)
