@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from orchestration_queue.flows.elements import element_names, forget_maps, maps, with_elements
+from orchestration_queue.flows.glidemq_plan import PlannedCall
 from orchestration_queue.flows.stored import FlowJob, FlowState, StoredFlow, outcome_of, schedule_check
 from orchestration_queue.flows.submission import HELD
-from orchestration_queue.protocol.call import Call, Operation, text
+from orchestration_queue.protocol.call import Call, Operation, Reply, text
 from orchestration_queue.protocol.keys import QueueKeys
-from orchestration_queue.protocol.operations import control, graphs, job_records, notifications
+from orchestration_queue.protocol.operations import additions, control, graphs, job_records, notifications
 from orchestration_queue.protocol.operations.conversation import Conversation, all_good, chunks
 from orchestration_queue.protocol.operations.notifications import Propagated
 from orchestration_queue.protocol.record import JobRecord
@@ -24,10 +26,13 @@ __all__ = [
     "remove",
     "retry",
     "survey",
+    "undo",
 ]
 
 STATE_FIELDS = ("state", "outcome", "failedReason", "finishedOn")
 """What of a job's record says whether and how it ended."""
+
+_CREATING = ("glidemq_addJob", "glidemq_addFlow")
 
 _RETRIED_AT_ONCE = 250
 """Nodes that one call lets run again, so that it keeps the server for some 10 ms."""
@@ -205,6 +210,37 @@ def remove(flow: StoredFlow, now_ms: int) -> Conversation[None]:
     for piece in chunks(jobs):
         all_good((yield [control.remove(job.keys, job.job_id).call for job in piece]))
     all_good((yield [*forget_maps(flow), *_forget(own, flow.id)]))
+
+
+def undo(flow: StoredFlow, planned: Sequence[PlannedCall], replies: Sequence[Reply], now_ms: int) -> Conversation[None]:
+    """Remove what a transaction created of which a call was refused. An older job of the same id stays.
+
+    Args:
+        flow: The flow that was submitted.
+        planned: The transaction's calls; the flow's record comes first.
+        replies: What the server answered to each.
+        now_ms: Epoch milliseconds by the caller's clock.
+    """
+    record = planned[0].call.args
+    if replies[0] != len(record) // 2:
+        return  # nothing was carried out, or the record is of an earlier submission
+    created_at = str(record[record.index("createdAt") + 1])
+    older: set[str] = set()
+    unsure: list[FlowJob] = []
+    for each, reply in zip(planned, replies, strict=True):
+        if each.call.name not in _CREATING:
+            continue
+        if isinstance(reply, Exception):
+            unsure.append(flow.jobs[each.node])
+        elif text(reply) in additions.DUPLICATE:
+            older.add(each.node)
+    # A call that failed may have left half a job, of the record's time; calls after it, fields without an id.
+    found = yield from job_records.jobs([(job.keys, job.job_id) for job in unsure], ("id", "timestamp"))
+    for job, known in zip(unsure, found, strict=True):
+        fields = known.fields if known else {}
+        if "id" in fields and fields.get("timestamp") != created_at:
+            older.add(job.name)
+    yield from remove(replace(flow, jobs={name: job for name, job in flow.jobs.items() if name not in older}), now_ms)
 
 
 def _forget(keys: QueueKeys, flow_id: str) -> Iterable[Call]:

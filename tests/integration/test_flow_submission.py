@@ -14,7 +14,18 @@ import redis
 from orchestration_queue import flows
 from orchestration_queue.client import AsyncFlowProducer, AsyncQueue
 from orchestration_queue.errors import FlowError, ServerError, StateError, UsageError
-from orchestration_queue.flows import CARRIERS, Carrier, Dag, FlowOptions, FlowPlan, FlowRecord, Node, TriggerRule
+from orchestration_queue.flows import (
+    CARRIERS,
+    Carrier,
+    Dag,
+    FlowOptions,
+    FlowPlan,
+    FlowRecord,
+    Node,
+    TriggerRule,
+    control,
+)
+from orchestration_queue.flows.stored import StoredFlow
 from orchestration_queue.options import Budget, JobOptions, Retention
 from orchestration_queue.protocol.call import Call, Reply
 from orchestration_queue.protocol.keys import QueueKeys
@@ -451,6 +462,34 @@ async def test_a_transaction_survives_the_loss_of_all_functions(face: Face, queu
         raw.function_flush("SYNC")
         flow = await producer.submit(Dag("d", [Node("a"), Node("b", deps=["a"])], queue_name))
         assert [node.state for node in await flow.tree()] == ["waiting", "waiting-children"]
+
+
+@pytest.mark.parametrize("is_lost", [False, True], ids=["refused", "functions lost"])
+async def test_what_a_refused_transaction_leaves_is_removed_but_no_older_job(
+    face: Face, queue_name: str, raw: Any, is_lost: bool
+) -> None:
+    keys = QueueKeys(queue_name)
+    dag = Dag("d", [Node("a"), Node("b"), Node("c", deps=["a", "b"])], queue_name)
+    async with face.flows(carrier="transaction") as producer, face.queue(queue_name) as queue:
+        await queue.add("old", {"keep": "me"}, options=JobOptions(job_id="f.a"))
+        raw.set(keys.deps("f.c"), "no set")
+        if is_lost:
+            raw.function_flush("SYNC")
+        with pytest.raises(ServerError, match="WRONGTYPE"):
+            await producer.submit(dag, flow_id="f")
+        old = await queue.get("f.a")
+        assert old is not None
+        assert (old.name, old.data) == ("old", {"keep": "me"})
+        assert not raw.exists(keys.job("f.b"), keys.job("f.c"), keys.flow("f"))
+        assert not raw.zrange(keys.flows, 0, -1)
+
+
+@pytest.mark.parametrize("answer", [0, b"QUEUED"], ids=["record there", "transaction refused"])
+def test_a_refused_transaction_that_created_no_flow_removes_nothing(answer: Reply) -> None:
+    plan = flows.compile(Dag("d", [Node("a"), Node("b", deps=["a"])], "q"), "f")
+    planned = list(plan.transaction(now_ms()))
+    replies = [answer, *[ServerError("refused")] * (len(planned) - 1)]
+    assert list(control.undo(StoredFlow.planned(plan), planned, replies, now_ms())) == []
 
 
 async def test_a_server_without_our_library_runs_plain_graphs(server_url: str, queue_name: str, raw: Any) -> None:

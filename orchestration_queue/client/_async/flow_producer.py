@@ -15,14 +15,16 @@ from orchestration_queue.client.progress import TREE_FIELDS, found_nodes
 from orchestration_queue.client.values import FlowNode
 from orchestration_queue.errors import FlowError, ServerError, StateError, TransportError, UsageError
 from orchestration_queue.flows import CARRIERS, Carrier, Dag, FlowPlan, Launch, compile, control, launch  # noqa: A004
+from orchestration_queue.flows.glidemq_plan import PlannedCall
 from orchestration_queue.flows.stored import StoredFlow
 from orchestration_queue.flows.submission import read_submission
 from orchestration_queue.flows.transaction import needs_our_library
+from orchestration_queue.protocol.call import Operation, Reply
 from orchestration_queue.protocol.functions import oq1
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX, QueueKeys
 from orchestration_queue.protocol.library import is_missing_function
 from orchestration_queue.protocol.operations import additions, event_log, job_records
-from orchestration_queue.protocol.operations.conversation import chunks, together
+from orchestration_queue.protocol.operations.conversation import all_good, chunks, together
 from orchestration_queue.protocol.operations.keyspace import flow_dependencies
 from orchestration_queue.server import AsyncConnection
 from orchestration_queue.server.clock import now_ms
@@ -156,32 +158,26 @@ class AsyncFlowProducer(AsyncClient):
         return await self._channel.follow(launch(plan, now_ms(), is_fresh=False))
 
     async def _send_transaction(self, plan: FlowPlan) -> Launch:
-        """Send a transaction; when a call of it is refused, remove what the others left."""
+        """Send a transaction; when a call of it is refused, remove what the others created."""
+        planned, newest, replies = await self._send_calls(plan)
         try:
-            return await self._send_once(plan)
+            return _read_launch(plan, planned, newest, replies)
         except ServerError as error:
             # This also loads the functions, should the server have lost them.
             with suppress(ServerError):
-                await self._channel.follow(control.remove(StoredFlow.planned(plan), now_ms()))
+                await self._channel.follow(
+                    control.undo(StoredFlow.planned(plan), planned, replies[len(newest) :], now_ms())
+                )
             if not is_missing_function(str(error)):
                 raise
-        return await self._send_once(plan)
+        return _read_launch(plan, *await self._send_calls(plan))
 
-    async def _send_once(self, plan: FlowPlan) -> Launch:
-        planned = plan.transaction(now_ms())
+    async def _send_calls(self, plan: FlowPlan) -> tuple[list[PlannedCall], list[Operation[str]], list[Reply]]:
+        planned = list(plan.transaction(now_ms()))
         newest = [event_log.last_event_id(keys) for keys in plan.queues]
         # The cursors belong to the transaction, so that no event of the flow can come before them.
         calls = [*(operation.call for operation in newest), *(each.call for each in planned)]
-        replies = await self._channel.pipeline(calls, atomic=True)
-        cursors = {
-            keys: operation.read(reply) for keys, operation, reply in zip(plan.queues, newest, replies, strict=False)
-        }
-        old = [
-            additions.read_node_reply(each.node, each.call, reply)
-            for each, reply in zip(planned, replies[len(newest) :], strict=True)
-            if each.call.name in _CREATING
-        ]
-        return Launch(cursors, is_new=not any(old))
+        return planned, newest, await self._channel.pipeline(calls, atomic=True, raises=False)
 
     async def _require_our_library(self, plan: FlowPlan) -> None:
         """Refuse a graph that needs more than glide-mq's library on a server that has nothing else."""
@@ -218,6 +214,26 @@ class AsyncFlowProducer(AsyncClient):
         wanted = [(QueueKeys(name, self.prefix), job_id) for name, job_id in graph]
         records = await self._channel.follow(job_records.jobs(wanted, TREE_FIELDS))
         return found_nodes(flow_id, graph, dict(zip(graph, records, strict=True)))
+
+
+def _read_launch(
+    plan: FlowPlan, planned: Sequence[PlannedCall], newest: Sequence[Operation[str]], replies: list[Reply]
+) -> Launch:
+    """Read the replies to a transaction.
+
+    Raises:
+        ServerError: A call was refused.
+    """
+    all_good(replies)
+    cursors = {
+        keys: operation.read(reply) for keys, operation, reply in zip(plan.queues, newest, replies, strict=False)
+    }
+    old = [
+        additions.read_node_reply(each.node, each.call, reply)
+        for each, reply in zip(planned, replies[len(newest) :], strict=True)
+        if each.call.name in _CREATING
+    ]
+    return Launch(cursors, is_new=not any(old))
 
 
 _CREATING = ("glidemq_addJob", "glidemq_addFlow", "glidemq_registerParent")

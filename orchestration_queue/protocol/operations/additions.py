@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 from orchestration_queue.errors import InvalidOptionError, ServerError, StateError
 from orchestration_queue.options import JobOptions, milliseconds
@@ -18,6 +18,7 @@ from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.states import JobState
 
 __all__ = [
+    "DUPLICATE",
     "Added",
     "Addition",
     "Outcome",
@@ -213,6 +214,10 @@ def join_parent(parent: ParentRef, member: str) -> Call:
     return Call("SADD", (parent.deps_key,), (member,))
 
 
+DUPLICATE: Final = ("duplicate", '["duplicate"]')
+"""The replies of ``glidemq_addJob`` and ``glidemq_addFlow`` when a job of the id is there from before."""
+
+
 def read_node_reply(node: str, call: Call, reply: Reply) -> bool:
     """Read the reply to one call of a flow's submission; whether the node's job is there from before.
 
@@ -222,7 +227,7 @@ def read_node_reply(node: str, call: Call, reply: Reply) -> bool:
     if not call.is_function:
         return False
     word = text(reply)
-    if word in ("duplicate", '["duplicate"]'):
+    if word in DUPLICATE:
         return True
     if word.startswith(("ERR:", '["ERR:', "error:")):
         raise ServerError(

@@ -185,20 +185,23 @@ class AsyncConnection:
         """Carry out an operation that changes nothing, again if the connection breaks; as :meth:`run` does."""
         return operation.read(await self.execute(operation.call, repeatable=True))
 
-    async def pipeline(self, calls: Sequence[Call], *, atomic: bool = False, repeatable: bool = False) -> list[Reply]:
+    async def pipeline(
+        self, calls: Sequence[Call], *, atomic: bool = False, repeatable: bool = False, raises: bool = True
+    ) -> list[Reply]:
         """Send calls in one trip (in a cluster: one to each server they concern) and return their raw replies in order.
 
         Args:
             calls: What to send.
             atomic: All in one transaction (MULTI and EXEC): nothing comes in between.
             repeatable: Carrying them out twice does no harm, so send them again if the connection breaks.
+            raises: Whether a refused call of a transaction raises, although the server carried out the others.
 
         Returns:
-            One reply per call. A refused call's reply is a :class:`ServerError`, unless ``atomic``.
+            One reply per call. A refused call's reply is a :class:`ServerError`, unless ``atomic`` and ``raises``.
 
         Raises:
             UsageError: ``atomic``, and a cluster keeps the calls' keys on several servers; nothing was sent.
-            ServerError: ``atomic``, and the server refused one of them.
+            ServerError: ``atomic`` and ``raises``, and the server refused one of them.
             TransportError: The server could not be reached; ``maybe_applied`` says whether the calls were sent.
         """
         if not calls:
@@ -207,7 +210,7 @@ class AsyncConnection:
         for index, reply in enumerate(replies):
             if isinstance(reply, REFUSALS):
                 replies[index] = refused(self.url, calls[index].name, reply)
-                if atomic:
+                if atomic and raises:
                     raise replies[index]
         return replies
 
