@@ -15,8 +15,9 @@
 --- @cost    O(1) per failure
 
 local lease = require("lease")
+local numbers = require("numbers")
 
-local FIELDS = { "state", "processedOn", "stalledCount" }
+local FIELDS = { "state", "processedOn", "stalledCount", "attemptsMade" }
 
 local noted = 0
 for _, failure in ipairs(failures) do
@@ -24,7 +25,9 @@ for _, failure in ipairs(failures) do
   if same and job.state == "active" then
     redis.call(
       "HSET", queue .. "job:" .. failure.job_id,
-      "failureKind", failure.kind, "traceback", failure.traceback
+      "failureKind", failure.kind, "traceback", failure.traceback,
+      -- Other clients count later attempts and leave these fields as they are: readers see by this that they are old.
+      "failureAttempt", (numbers.whole(job.attemptsMade) or 0) + 1
     )
     noted = noted + 1
   end

@@ -27,6 +27,8 @@ _TEXT_FIELDS = (
 _PLAIN_DIGITS = 13
 """Digits of epoch milliseconds until 2286: a number of no more is a time, too."""
 _KINDS = frozenset(FailureKind)
+_KINDS_OF_ATTEMPTS = _KINDS - {FailureKind.CANCELLED, FailureKind.STALLED, FailureKind.EXPIRED}
+"""Those that a worker notes of an attempt; the server's functions write the others themselves."""
 _KIND_OF_REASON = {
     "revoked": FailureKind.CANCELLED,
     "expired": FailureKind.EXPIRED,
@@ -143,7 +145,7 @@ class JobRecord:
         Workers of other languages store no kind; theirs is read off the reasons that the wire itself gives.
         """
         stored = self.fields.get("failureKind", "")
-        if stored in _KINDS:
+        if stored in _KINDS and not (stored in _KINDS_OF_ATTEMPTS and self._has_failed_since):
             return FailureKind(stored)
         reason = self.failed_reason
         return None if reason is None else _KIND_OF_REASON.get(reason, FailureKind.ERROR)
@@ -151,7 +153,13 @@ class JobRecord:
     @property
     def traceback(self) -> str | None:
         """Where the handler of its last attempt failed: the end of the traceback; None when nothing is known."""
-        return self.fields.get("traceback") or None
+        return None if self._has_failed_since else self.fields.get("traceback") or None
+
+    @property
+    def _has_failed_since(self) -> bool:
+        """Whether an attempt failed after the one noted, on a worker that notes neither kind nor traceback."""
+        noted = whole_number(self.fields.get("failureAttempt", ""))
+        return noted is not None and self.attempts_made > noted
 
     @property
     def problem(self) -> str | None:

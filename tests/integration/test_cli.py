@@ -20,6 +20,7 @@ from typer.testing import CliRunner, Result
 from orchestration_queue import __version__
 from orchestration_queue.cli.main import app
 from orchestration_queue.client import Queue
+from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.library import LIBRARIES
 from tests.by_hand import HandWorker
 from tests.processes import OQ, worker_process
@@ -53,6 +54,22 @@ def test_a_job_whose_data_are_no_json_is_shown(oq: Oq, queue_name: str, server_u
     shown = oq("job", "show", queue_name, "1")
     assert (shown.exit_code, "2013-01-31T00:00:00+00:00" in shown.stdout) == (0, True)
     assert oq.json("job", "show", queue_name, "1")["data"] == {"raw": "b'\\x00'", "at": "2013-01-31T00:00:00+00:00"}
+
+
+def test_a_failed_job_shows_its_kind_and_traceback(oq: Oq, queue_name: str, raw: Any) -> None:
+    oq("job", "add", queue_name, "send")
+    noted = {
+        "state": "failed",
+        "failedReason": "boom",
+        "failureKind": "error",
+        "traceback": "a.py\n  raise [red]E",
+    }
+    raw.hset(QueueKeys(queue_name).job("1"), mapping=noted)
+    shown = oq("job", "show", queue_name, "1").stdout
+    for words in ("failure kind", "a.py", "  raise [red]E"):
+        assert words in shown
+    described = oq.json("job", "show", queue_name, "1")
+    assert (described["failure_kind"], described["traceback"]) == ("error", noted["traceback"])
 
 
 def test_a_job_is_added_and_shown(oq: Oq, queue_name: str, hand: HandWorker) -> None:

@@ -13,7 +13,7 @@ import pytest
 import redis
 
 from orchestration_queue.client import AsyncQueue
-from orchestration_queue.options import JobOptions, Ordering, WorkerOptions
+from orchestration_queue.options import Backoff, JobOptions, Ordering, WorkerOptions
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.lease import Lease
 from orchestration_queue.protocol.record import JobRecord
@@ -22,6 +22,7 @@ from orchestration_queue.states import FailureKind
 from orchestration_queue.worker import AsyncActiveJob, WorkerEvent, WorkerEventType
 from orchestration_queue.worker.machine import Exchange
 from orchestration_queue.worker.queue_io import QueueIO
+from tests.by_hand import HandWorker
 from tests.waiting import wait_until
 from tests.workers import working
 
@@ -151,6 +152,28 @@ async def test_a_job_run_again_has_no_failure_any_more(queue: AsyncQueue, raw: r
         await wait_until(lambda: raw.hget(queue.keys.job(job.id), "state") == "failed", "the job to fail")
     await job.retry()
     assert raw.hmget(queue.keys.job(job.id), "failureKind", "traceback") == [None, None]
+
+
+async def test_a_later_failure_elsewhere_does_not_show_an_earlier_ones_kind_and_traceback(
+    queue: AsyncQueue, raw: redis.Redis, server_url: str, hand: HandWorker
+) -> None:
+    key = queue.keys.job("1")
+
+    async def endless(job: AsyncActiveJob) -> None:
+        await asyncio.Event().wait()
+
+    async with working(queue, endless, server_url):
+        await queue.add(
+            "work", 1, JobOptions(attempts=2, backoff=Backoff(delay=3600), timeout=timedelta(milliseconds=20))
+        )
+        await wait_until(lambda: raw.hget(key, "state") == "delayed", "the first attempt to fail")
+    noted = await queue.get("1")
+    assert (noted.failure_kind, bool(noted.traceback)) == (FailureKind.TIMEOUT, True)
+    await noted.promote()
+    # A worker that settles by glide-mq's own function, which knows neither kind nor traceback.
+    hand.fail(hand.take(), "boom", max_attempts=2)
+    later = await queue.get("1")
+    assert (later.failed_reason, later.failure_kind, later.traceback) == ("boom", FailureKind.ERROR, None)
 
 
 @pytest.mark.parametrize("field", ["stalledCount", "lastActive", "priority", "expireAt", "orderingSeq", "cost", "opts"])

@@ -17,7 +17,7 @@ from orchestration_queue.protocol.placement import ParentRef
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.server import AsyncConnection
 from orchestration_queue.server.clock import epoch_ms, now_ms
-from orchestration_queue.states import JobState
+from orchestration_queue.states import FailureKind, JobState
 
 __all__ = ["AsyncJobReading"]
 
@@ -90,6 +90,16 @@ class AsyncJobReading:
     def failed_reason(self) -> str | None:
         """Why its last attempt failed, as last read."""
         return self.record.failed_reason
+
+    @property
+    def failure_kind(self) -> FailureKind | None:
+        """What made its last attempt fail, as last read; None when it has not failed."""
+        return self.record.failure_kind
+
+    @property
+    def traceback(self) -> str | None:
+        """Where its last attempt failed, as last read: the last 8 KiB of the traceback; None when nothing is known."""
+        return self.record.traceback
 
     @property
     def attempts(self) -> int:

@@ -4911,6 +4911,7 @@ end
 
 do -- noteFailures
   local lease = require("lease")
+  local numbers = require("numbers")
   redis.register_function{ function_name = "oq1_noteFailures", flags = { "allow-oom" }, callback = function(KEYS, ARGV)
     local failure_count = whole(ARGV[1], "noteFailures", "failure_count")
     count_words("noteFailures", #KEYS, 1, #ARGV, 1 + 5 * failure_count)
@@ -4926,7 +4927,7 @@ do -- noteFailures
       }
     end
     local queue = queue_of("noteFailures", KEYS[1], ":stream") .. ":"
-    local FIELDS = { "state", "processedOn", "stalledCount" }
+    local FIELDS = { "state", "processedOn", "stalledCount", "attemptsMade" }
 
     local noted = 0
     for _, failure in ipairs(failures) do
@@ -4934,7 +4935,9 @@ do -- noteFailures
       if same and job.state == "active" then
         redis.call(
           "HSET", queue .. "job:" .. failure.job_id,
-          "failureKind", failure.kind, "traceback", failure.traceback
+          "failureKind", failure.kind, "traceback", failure.traceback,
+          -- Other clients count later attempts and leave these fields as they are: readers see by this that they are old.
+          "failureAttempt", (numbers.whole(job.attemptsMade) or 0) + 1
         )
         noted = noted + 1
       end
@@ -5513,7 +5516,7 @@ end
 do -- version
   redis.register_function("oq1_version", function(KEYS, ARGV)
     count_words("version", #KEYS, 0, #ARGV, 0)
-    return "14"
+    return "15"
   end)
 end
 
