@@ -5,9 +5,10 @@ from orchestration_queue.tasks.depends import Depends
 from orchestration_queue.tasks.job import AsyncTaskJob, TaskJob
 from orchestration_queue.tasks.logs import JobFields, JobLogs, JsonLines
 from orchestration_queue.tasks.registry import Tasks
-from orchestration_queue.tasks.task import Isolation, Task
+from orchestration_queue.tasks.task import AsyncTask, Isolation, Task
 
 __all__ = [
+    "AsyncTask",
     "AsyncTaskJob",
     "Depends",
     "Isolation",

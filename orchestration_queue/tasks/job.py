@@ -4,52 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from orchestration_queue.client import AsyncJob, Job
 from orchestration_queue.options import Duration
 
+if TYPE_CHECKING:
+    from orchestration_queue.client._async.listener import AsyncWatch
+    from orchestration_queue.client._sync.listener import Watch
+
 __all__ = ["AsyncTaskJob", "TaskJob"]
 
-J = TypeVar("J", Job, AsyncJob)
 R = TypeVar("R")
 
 _DEFAULT_WAIT = timedelta(seconds=30)
 
 
-class _Handle(Generic[J, R]):
-    """What both faces have.
+class TaskJob(Job, Generic[R]):
+    """A job of a task: a :class:`Job` whose result has a type. Tasks make these; there is no need to.
 
-    Attributes:
-        job: The job itself, with all that can be done to it.
+    Args:
+        job: The job.
+        read: Returns a stored result as the task's function is annotated to return it.
     """
 
-    def __init__(self, job: J, read: Callable[[Any], Any]) -> None:
-        self.job: J = job
+    def __init__(self, job: Job, read: Callable[[Any], R]) -> None:
+        vars(self).update(vars(job))
         self._read = read
 
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.id} of queue {self.job.queue}>"
-
-    @property
-    def id(self) -> str:
-        """The job's id."""
-        return self.job.id
-
-    @property
-    def is_new(self) -> bool:
-        """False when adding met a job that was already there, by its id or its deduplication id."""
-        return self.job.is_new
-
-
-class TaskJob(_Handle[Job, R]):
-    """A job of a task. Tasks make these; there is no need to."""
-
-    def wait(self, timeout: Duration | None = _DEFAULT_WAIT) -> R:
+    def wait(self, timeout: Duration | None = _DEFAULT_WAIT, *, watch: Watch | None = None) -> R:
         """Wait until the job has finished.
 
         Args:
-            timeout: A duration, or seconds; default 30 s; None waits for ever.
+            timeout: A duration, or seconds; default 30 s; None waits without limit.
+            watch: A watch on the queue that began before the job was added.
 
         Returns:
             What the task's function returned.
@@ -60,14 +48,21 @@ class TaskJob(_Handle[Job, R]):
             PayloadError: What it returned is not what the function is annotated to return.
             TimeoutError: The time is up. The job goes on.
         """
-        result: R = self._read(self.job.wait(timeout))
-        return result
+        return self._read(super().wait(timeout, watch=watch))
 
 
-class AsyncTaskJob(_Handle[AsyncJob, R]):
+class AsyncTaskJob(AsyncJob, Generic[R]):
     """As :class:`TaskJob`, for coroutines."""
 
-    async def wait(self, timeout: Duration | None = _DEFAULT_WAIT) -> R:  # noqa: ASYNC109  both faces have it
+    def __init__(self, job: AsyncJob, read: Callable[[Any], R]) -> None:
+        vars(self).update(vars(job))
+        self._read = read
+
+    async def wait(
+        self,
+        timeout: Duration | None = _DEFAULT_WAIT,  # noqa: ASYNC109  both faces have it
+        *,
+        watch: AsyncWatch | None = None,
+    ) -> R:
         """As :meth:`TaskJob.wait`."""
-        result: R = self._read(await self.job.wait(timeout))
-        return result
+        return self._read(await super().wait(timeout, watch=watch))

@@ -20,7 +20,7 @@ from orchestration_queue.tasks.signature import TaskSignature
 from orchestration_queue.worker import Handler
 from orchestration_queue.worker.sandbox import sandboxed
 
-__all__ = ["Isolation", "Task"]
+__all__ = ["AsyncTask", "Isolation", "Task"]
 
 P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
@@ -113,7 +113,7 @@ class Task(Generic[P, R_co]):
     @overload
     def add(self, *args: P.args, **kwargs: P.kwargs) -> TaskJob[R_co]: ...
     def add(self, *args: P.args, **kwargs: P.kwargs) -> TaskJob[Any]:
-        """Add a job that calls the function with these arguments. In a coroutine, await :meth:`add_async` instead.
+        """Add a job that calls the function with these arguments. In a coroutine, await ``task.aio.add(...)`` instead.
 
         Returns:
             The job. When its id or deduplication id was there already, the job that stands for it, with
@@ -127,22 +127,11 @@ class Task(Generic[P, R_co]):
         return self._handle(self._clients.queue(self._queue).add(new.name, new.data, new.options))
 
     @overload
-    async def add_async(
-        self: Task[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs
-    ) -> AsyncTaskJob[T]: ...
-    @overload
-    async def add_async(self, *args: P.args, **kwargs: P.kwargs) -> AsyncTaskJob[R_co]: ...
-    async def add_async(self, *args: P.args, **kwargs: P.kwargs) -> AsyncTaskJob[Any]:
-        """As :meth:`add`, for coroutines."""
-        new = self.job(*args, **kwargs)
-        return self._handle(await self._clients.async_queue(self._queue).add(new.name, new.data, new.options))
-
-    @overload
     def add_bulk(self: Task[P, Coroutine[Any, Any, T]], jobs: Iterable[NewJob]) -> list[TaskJob[T]]: ...
     @overload
     def add_bulk(self, jobs: Iterable[NewJob]) -> list[TaskJob[R_co]]: ...
     def add_bulk(self, jobs: Iterable[NewJob]) -> list[TaskJob[Any]]:
-        """Add many jobs, about 1,000 to a trip. In a coroutine, await :meth:`add_bulk_async` instead.
+        """Add many jobs, about 1,000 to a trip. In a coroutine, await ``task.aio.add_bulk(...)``.
 
         Args:
             jobs: What :meth:`job` of this task returned.
@@ -157,16 +146,10 @@ class Task(Generic[P, R_co]):
         mine = self._checked(jobs)
         return [self._handle(job) for job in self._clients.queue(self._queue).add_bulk(mine)]
 
-    @overload
-    async def add_bulk_async(
-        self: Task[P, Coroutine[Any, Any, T]], jobs: Iterable[NewJob]
-    ) -> list[AsyncTaskJob[T]]: ...
-    @overload
-    async def add_bulk_async(self, jobs: Iterable[NewJob]) -> list[AsyncTaskJob[R_co]]: ...
-    async def add_bulk_async(self, jobs: Iterable[NewJob]) -> list[AsyncTaskJob[Any]]:
-        """As :meth:`add_bulk`, for coroutines."""
-        mine = self._checked(jobs)
-        return [self._handle(job) for job in await self._clients.async_queue(self._queue).add_bulk(mine)]
+    @property
+    def aio(self) -> AsyncTask[P, R_co]:
+        """The task for coroutines: ``await task.aio.add(...)``."""
+        return AsyncTask(self)
 
     @overload
     def track(self: Task[P, Coroutine[Any, Any, T]], job: Job) -> TaskJob[T]: ...
@@ -280,6 +263,33 @@ class Task(Generic[P, R_co]):
         if isinstance(job, Job):
             return TaskJob(job, self._signature.result)
         return AsyncTaskJob(job, self._signature.result)
+
+
+class AsyncTask(Generic[P, R_co]):
+    """A task for coroutines: :attr:`Task.aio`."""
+
+    def __init__(self, task: Task[P, R_co]) -> None:
+        self._task = task
+
+    @overload
+    async def add(self: AsyncTask[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs) -> AsyncTaskJob[T]: ...
+    @overload
+    async def add(self, *args: P.args, **kwargs: P.kwargs) -> AsyncTaskJob[R_co]: ...
+    async def add(self, *args: P.args, **kwargs: P.kwargs) -> AsyncTaskJob[Any]:
+        """As :meth:`Task.add`."""
+        task = self._task
+        new = task.job(*args, **kwargs)
+        return task._handle(await task._clients.async_queue(task._queue).add(new.name, new.data, new.options))
+
+    @overload
+    async def add_bulk(self: AsyncTask[P, Coroutine[Any, Any, T]], jobs: Iterable[NewJob]) -> list[AsyncTaskJob[T]]: ...
+    @overload
+    async def add_bulk(self, jobs: Iterable[NewJob]) -> list[AsyncTaskJob[R_co]]: ...
+    async def add_bulk(self, jobs: Iterable[NewJob]) -> list[AsyncTaskJob[Any]]:
+        """As :meth:`Task.add_bulk`."""
+        task = self._task
+        mine = task._checked(jobs)
+        return [task._handle(job) for job in await task._clients.async_queue(task._queue).add_bulk(mine)]
 
 
 def _said(options: JobOptions) -> dict[str, Any]:

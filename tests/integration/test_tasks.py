@@ -64,12 +64,12 @@ async def test_a_call_arrives_typed_and_so_does_its_result(tasks: Tasks, queue_n
 
     day = date(2013, 1, 31)
     async with working(tasks, queue_name, server_url):
-        job = await count.add_async(day, rows=3)
+        job = await count.aio.add(day, rows=3)
         assert await job.wait() == Report(day=day, rows=3)
-        assert (job.is_new, job.job.queue) == (True, queue_name)
+        assert (job.is_new, job.queue) == (True, queue_name)
         in_thread = await asyncio.to_thread(count_in_thread.add, day=day)
         assert await asyncio.to_thread(in_thread.wait, 60) == Report(day=day, rows=1)
-        assert (await count.track(job.job).wait()).rows == 3
+        assert (await count.track(job).wait()).rows == 3
 
 
 async def test_many_go_in_one_call_and_a_queue_takes_them_too(tasks: Tasks, queue_name: str, server_url: str) -> None:
@@ -78,7 +78,7 @@ async def test_many_go_in_one_call_and_a_queue_takes_them_too(tasks: Tasks, queu
         return n * 2
 
     async with working(tasks, queue_name, server_url), AsyncQueue(queue_name, url=server_url) as queue:
-        mine = await double.add_bulk_async(double.job(n) for n in range(3))
+        mine = await double.aio.add_bulk(double.job(n) for n in range(3))
         assert [await job.wait() for job in mine] == [0, 2, 4]
         plain = await asyncio.to_thread(double.add_bulk, [double.job(4)])
         assert await asyncio.to_thread(plain[0].wait) == 8
@@ -94,7 +94,7 @@ async def test_options_and_queue_can_be_said_per_call(
         return n * 2
 
     late = double.with_options(JobOptions(delay=timedelta(hours=1), job_id="mine")).with_queue(queue_name + "-late")
-    first, second = await late.add_async(1), await late.add_async(1)
+    first, second = await late.aio.add(1), await late.aio.add(1)
     assert (first.id, first.is_new, second.is_new) == ("mine", True, False)
     stored = raw.hgetall(QueueKeys(queue_name + "-late").job("mine"))
     assert json.loads(stored["opts"]) == {"attempts": 3, "delay": 3_600_000, "jobId": "mine"}
@@ -110,7 +110,7 @@ async def test_nothing_is_sent_when_a_call_does_not_fit(
 
     for bad in ("many", float("nan"), None):
         with pytest.raises((PayloadError, ValueError)):
-            await double.add_async(bad)  # type: ignore[arg-type]  # the point
+            await double.aio.add(bad)  # type: ignore[arg-type]  # the point
         with pytest.raises((PayloadError, ValueError)):
             await asyncio.to_thread(double.add, bad)  # type: ignore[arg-type]  # the point
     assert raw.keys("*") == []
@@ -124,7 +124,7 @@ async def test_a_result_that_is_not_as_annotated_is_refused_where_it_is_read(
         return "no number"  # type: ignore[return-value]  # the point
 
     async with working(tasks, queue_name, server_url):
-        job = await lie.add_async()
+        job = await lie.aio.add()
         with pytest.raises(PayloadError, match="not what its function is annotated to return"):
             await job.wait()
 
@@ -177,12 +177,12 @@ async def test_jobs_of_plain_and_coroutine_tasks_share_what_serves_a_worker(
     async with working(tasks, queue_name, server_url):
         await wait_until(lambda: said == ["open database"], "the worker to open what serves all its jobs")
         shared = "session of database of MainThread"
-        assert await (await on_loop.add_async()).wait() == [shared, "MainThread"]
-        result = await (await in_thread.add_async()).wait()
+        assert await (await on_loop.aio.add()).wait() == [shared, "MainThread"]
+        result = await (await in_thread.aio.add()).wait()
         assert (result[0], result[1]) == (shared, result[2])
         assert result[1].startswith("oq-job")
         with tasks.override(session, "stub"):
-            assert (await (await on_loop.add_async()).wait())[0] == "stub"
+            assert (await (await on_loop.aio.add()).wait())[0] == "stub"
         assert said == ["open database", *["open session", "close session"] * 2]
     assert said[-1] == "close database"
 
@@ -203,7 +203,7 @@ async def test_each_worker_opens_its_own(tasks: Tasks, queue_name: str, server_u
     async with working(tasks, queue_name, server_url):
         await wait_until(lambda: len(opened) == 1, "the first worker to be there")
         async with working(tasks, other, server_url):
-            results = [await (await which.with_queue(name).add_async()).wait() for name in (queue_name, other)]
+            results = [await (await which.with_queue(name).aio.add()).wait() for name in (queue_name, other)]
             assert results == [1, 2]
         assert len(opened) == 1
     assert opened == []
@@ -237,7 +237,7 @@ async def test_a_provider_that_fails_fails_the_attempt(tasks: Tasks, queue_name:
         return attempt
 
     async with working(tasks, queue_name, server_url):
-        assert await (await run.add_async()).wait() == 2
+        assert await (await run.aio.add()).wait() == 2
     assert tries == [1, 2]
 
 
@@ -260,7 +260,7 @@ async def test_middleware_wraps_every_run_the_outermost_first(queue_name: str, s
             return 1
 
         async with working(tasks, queue_name, server_url):
-            assert await (await one.add_async()).wait() == 3
+            assert await (await one.aio.add()).wait() == 3
     assert said == ["outer before one", "inner before one", "inner after 1", "outer after 2"]
 
 
@@ -304,13 +304,13 @@ async def test_what_a_task_logs_reaches_its_job_from_wherever_it_was_said(queue_
                 app.exception("n is %d", n)
 
         async with working(tasks, queue_name, server_url):
-            both = [await on_loop.add_async(1), await in_thread.add_async(2)]
+            both = [await on_loop.aio.add(1), await in_thread.aio.add(2)]
             for job in both:
                 await job.wait()
         first, second = both
         line = "INFO tests.app: deep inside of {}"
-        assert await first.job.logs() == [line.format(first.id)] * 2 + ["WARNING tests.app: done"]
-        said, trace = await second.job.logs()
+        assert await first.logs() == [line.format(first.id)] * 2 + ["WARNING tests.app: done"]
+        said, trace = await second.logs()
         assert said == line.format(second.id)
         assert trace.startswith("ERROR tests.app: n is 2\nTraceback")
         assert trace.endswith("ZeroDivisionError: division by zero")
@@ -460,7 +460,7 @@ def test_adding_works_from_many_loops_and_threads(server_url: str, queue_name: s
 
         async def on_a_loop(n: int) -> None:
             async with tasks:
-                await asyncio.gather(*(note.add_async(n) for _ in range(5)))
+                await asyncio.gather(*(note.aio.add(n) for _ in range(5)))
 
         def in_a_thread(n: int) -> None:
             for _ in range(5):
@@ -491,7 +491,7 @@ async def test_workers_read_the_data_of_every_codec(
             return sum(report.rows for report in reports)
 
         async with working(tasks, queue_name, server_url):
-            job = await total.add_async([Report(day=date(2013, 1, 31), rows=4)] * 2)
+            job = await total.aio.add([Report(day=date(2013, 1, 31), rows=4)] * 2)
             assert await job.wait() == 8
     prefix = {"gzip": "gz:", "msgpack": "mp:"}[codec]
     assert str(raw.hget(QueueKeys(queue_name).job(job.id), "data")).startswith(prefix)

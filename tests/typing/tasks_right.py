@@ -9,7 +9,7 @@ from typing import Any, assert_type
 
 from pydantic import BaseModel
 
-from orchestration_queue import ActiveJob, AsyncActiveJob, AsyncQueue, JobOptions, NewJob, Node, Queue, Tasks
+from orchestration_queue import ActiveJob, AsyncActiveJob, AsyncQueue, Job, JobOptions, NewJob, Node, Queue, Tasks
 from orchestration_queue.tasks import AsyncTaskJob, Depends, TaskJob
 
 tasks = Tasks(queue="images")
@@ -70,6 +70,8 @@ async def loosely(data: dict[str, Any], job: AsyncActiveJob = Depends(AsyncActiv
 def plain_code(queue: Queue) -> None:
     assert_type(thumbnail("a.png"), Picture)
     assert_type(thumbnail.add("a.png"), TaskJob[Picture])
+    a_job: Job = thumbnail.add("a.png")
+    assert_type(thumbnail.track(a_job), TaskJob[Picture])
     assert_type(thumbnail.add("a.png", width=3).wait(), Picture)
     assert_type(resize.add(path="a.png", width=3).wait(timeout=5), Picture)
     assert_type(with_job.add(3).wait(), list[int])
@@ -85,9 +87,9 @@ def plain_code(queue: Queue) -> None:
 
 async def coroutine(queue: AsyncQueue) -> None:
     assert_type(await resize("a.png", 3), Picture)
-    assert_type(await resize.add_async("a.png", width=3), AsyncTaskJob[Picture])
-    assert_type(await (await resize.add_async("a.png", width=3)).wait(), Picture)
-    assert_type(await (await thumbnail.add_async("a.png")).wait(), Picture)
-    assert_type(await (await loosely.add_async({"a": 1})).wait(), dict[str, Any])
-    assert_type(await (await resize.add_bulk_async([resize.job("a.png", 1)]))[0].wait(), Picture)
+    assert_type(await resize.aio.add("a.png", width=3), AsyncTaskJob[Picture])
+    assert_type(await (await resize.aio.add("a.png", width=3)).wait(), Picture)
+    assert_type(await (await thumbnail.aio.add("a.png")).wait(), Picture)
+    assert_type(await (await loosely.aio.add({"a": 1})).wait(), dict[str, Any])
+    assert_type(await (await resize.aio.add_bulk([resize.job("a.png", 1)]))[0].wait(), Picture)
     assert_type(await resize.track(await queue.get("1")).wait(), Picture)

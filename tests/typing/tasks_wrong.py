@@ -48,8 +48,8 @@ def depends_on_another_type(database: str = Depends(connect)) -> None:  # error:
 
 
 async def coroutine() -> None:
-    await resize.add_async("a.png", "wide")  # error: call-overload
-    await resize.add_async("a.png")  # error: call-overload
-    another: str = await (await resize.add_async("a.png", 3)).wait()  # error: assignment
-    await resize.add_async(another, 3)
+    await resize.aio.add("a.png", "wide")  # error: call-overload
+    await resize.aio.add("a.png")  # error: call-overload
+    another: str = await (await resize.aio.add("a.png", 3)).wait()  # error: assignment
+    await resize.aio.add(another, 3)
     resize.job("a.png", 3).name = "another"  # error: misc

@@ -195,11 +195,11 @@ async def test_coroutines_are_refused_alike() -> None:
         return n * 2
 
     with pytest.raises(UsageError, match="valid integer"):
-        await cast(Any, double).add_async("many")
+        await cast(Any, double).aio.add("many")
     with pytest.raises(UsageError, match="has no queue"):
-        await double.add_async(1)
+        await double.aio.add(1)
     with pytest.raises(UsageError, match="job of task 'other'"):
-        await double.with_queue("q").add_bulk_async([NewJob("other")])
+        await double.with_queue("q").aio.add_bulk([NewJob("other")])
 
 
 def test_a_parameter_annotated_as_the_job_receives_it() -> None:
