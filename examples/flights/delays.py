@@ -1,6 +1,6 @@
-"""The Spark half: every flight with its weather and its plane, and what delays them.
+"""The second Spark half: every flight with its weather and its plane, and what delays them.
 
-Reads what :mod:`examples.flights.extract` wrote, and writes one small table for each question::
+Takes what :mod:`examples.flights.clean` made, and writes one small table for each question::
 
     <data>/delays/<table>/*.parquet      by_origin_hour, by_carrier, by_wind, by_month, by_plane_age, by_destination
 """
@@ -14,6 +14,8 @@ from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (so does everybody)
+
+from examples.flights.extract import raw_path
 
 __all__ = ["TABLES", "compute_delays"]
 
@@ -45,12 +47,14 @@ FLIGHTS_TO_RANK = 500
 """Rarer combinations do not enter the ranking: their mean says little."""
 
 
-def compute_delays(spark: SparkSession, data_dir: str) -> dict[str, Any]:
+def compute_delays(spark: SparkSession, flights: DataFrame, weather: DataFrame, data_dir: str) -> dict[str, Any]:
     """Join flights with weather and planes, and write the mean delays by what may explain them.
 
     Args:
         spark: The session.
-        data_dir: The data directory.
+        flights: The clean flights.
+        weather: The clean weather.
+        data_dir: The data directory, with the raw planes, airports and airlines in it.
 
     Returns:
         ``flights``, ``joined``, ``with_weather``, ``with_plane`` (rows), ``tables`` (rows and path of each), ``worst``
@@ -61,15 +65,15 @@ def compute_delays(spark: SparkSession, data_dir: str) -> dict[str, Any]:
     """
     started = time.monotonic()
     data = Path(data_dir).absolute()
-    flights = spark.read.parquet(str(data / "clean" / "flights"))
-    joined = _joined(spark, data, flights)
+    planes = spark.read.parquet(raw_path(data_dir, "planes"))
+    joined = _join(flights, weather, planes)
     # One pass over the flights for all tables; what is left after it is a few hundred rows.
     sets = joined.groupingSets([list(by) for by in TABLES.values()], *DIMENSIONS)
     cells = sets.agg(F.grouping_id().alias("set"), *_measures()).cache()
     expected = flights.count()
-    totals = _checked_totals(cells, expected)
+    totals, rows = _checked_totals(cells, expected)
     print(f"Joined {totals['flights']:,} flights, {totals['with_weather']:,} of them with weather.")
-    tables = {name: _write(spark, data, cells, name) for name in TABLES}
+    tables = {name: {"rows": rows[name], "path": _write(spark, data, cells, name)} for name in TABLES}
     return {
         "flights": expected,
         "joined": totals["flights"],
@@ -81,10 +85,8 @@ def compute_delays(spark: SparkSession, data_dir: str) -> dict[str, Any]:
     }
 
 
-def _joined(spark: SparkSession, data: Path, flights: DataFrame) -> DataFrame:
-    """Every flight once, with what is known of its weather and its plane."""
-    weather = spark.read.parquet(str(data / "clean" / "weather.parquet"))
-    planes = spark.read.parquet(str(data / "raw" / "planes.parquet"))
+def _join(flights: DataFrame, weather: DataFrame, planes: DataFrame) -> DataFrame:
+    """Return every flight once, with what is known of its weather and its plane."""
     # Both are unique by what they are joined on, or flights would multiply; _checked_totals makes sure of it.
     hours = weather.select("origin", "hour_utc", "wind_speed", F.lit(1).alias("has_weather"))
     built = planes.select("tailnum", F.col("year").alias("built"), F.lit(1).alias("has_plane"))
@@ -115,23 +117,33 @@ def _measures() -> list[Column]:
 
 
 def _cells_of(cells: DataFrame, name: str) -> DataFrame:
-    """The rows of one table: its grouping set has a bit for each dimension that it sums over."""
-    bits = "".join("0" if dimension in TABLES[name] else "1" for dimension in DIMENSIONS)
-    return cells.where(F.col("set") == int(bits, 2))
+    """The rows of one table."""
+    return cells.where(F.col("set") == _set_of(name))
 
 
-def _checked_totals(cells: DataFrame, expected: int) -> dict[str, int]:
-    """Sum every table back up to the year, and refuse any that does not give the flights there are."""
+def _set_of(name: str) -> int:
+    """Return the number of a table's grouping set, which has a bit for each dimension that it sums over."""
+    return int("".join("0" if dimension in TABLES[name] else "1" for dimension in DIMENSIONS), 2)
+
+
+def _checked_totals(cells: DataFrame, expected: int) -> tuple[dict[str, int], dict[str, int]]:
+    """Sum every table back up to the year, and refuse any that does not give the flights there are.
+
+    Returns:
+        The year's flights, and those with weather and plane; and how many rows each table has.
+    """
     counts = ("flights", "with_weather", "with_plane")
-    rows = cells.groupBy("set").agg(*(F.sum(name).alias(name) for name in counts)).collect()
+    sums = [F.sum(name).alias(name) for name in counts]
+    rows = cells.groupBy("set").agg(F.count(F.lit(1)).alias("cells"), *sums).collect()
     if wrong := sorted({row["flights"] for row in rows} - {expected}) or len(rows) != len(TABLES):
         raise ValueError(
             f"The joins made {wrong} of {expected} flights; weather and planes must be unique by their keys."
         )
-    return {name: rows[0][name] for name in counts}
+    sizes = {row["set"]: row["cells"] for row in rows}
+    return {name: rows[0][name] for name in counts}, {name: sizes[_set_of(name)] for name in TABLES}
 
 
-def _write(spark: SparkSession, data: Path, cells: DataFrame, name: str) -> dict[str, Any]:
+def _write(spark: SparkSession, data: Path, cells: DataFrame, name: str) -> str:
     by, path = TABLES[name], data / "delays" / name
     table = _cells_of(cells, name).select(
         *by,
@@ -145,10 +157,10 @@ def _write(spark: SparkSession, data: Path, cells: DataFrame, name: str) -> dict
     )
     if (named := NAMES.get(name)) is not None:
         raw, key = named
-        names = spark.read.parquet(str(data / "raw" / f"{raw}.parquet")).select(F.col(key).alias(by[0]), "name")
+        names = spark.read.parquet(raw_path(str(data), raw)).select(F.col(key).alias(by[0]), "name")
         table = table.join(names, [*by], "left")
     table.coalesce(1).sortWithinPartitions(*by).write.mode("overwrite").parquet(str(path))
-    return {"rows": spark.read.parquet(str(path)).count(), "path": str(path)}
+    return str(path)
 
 
 def _worst(cells: DataFrame) -> list[dict[str, Any]]:

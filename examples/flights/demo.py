@@ -2,14 +2,16 @@
 
 Starts what a small installation would have: a server (embedded, in the demo's directory), two workers, a Spark Connect
 server, a Dagster daemon. Then it launches the Dagster job ``prepare_flights`` as a user would, and watches: its run
-submits a flow to the queue, a sensor hears of the flow's end and requests the run of ``delay_report``, whose Spark work
-again is a job of the queue. Everything started is stopped, whatever happens.
+submits a flow to the queue, whose jobs clean and check the landed files on Spark; a sensor hears of the flow's end and
+requests the run of ``delay_report``, whose Spark work again is a job of the queue. Everything started is stopped,
+whatever happens.
 """
 
 from __future__ import annotations
 
 import argparse
 import fcntl
+import importlib
 import os
 import shutil
 import signal
@@ -30,7 +32,6 @@ from examples.flights import settings, summary, verify
 from examples.flights.fleet import DemoError, Fleet
 from examples.flights.kill import WorkerKiller
 from examples.flights.screen import Screen, screen_for
-from examples.flights.tasks import SPARK
 from examples.flights.watch import Snapshot, Watch
 from orchestration_queue.client import Queue
 from orchestration_queue.errors import OrchestrationQueueError
@@ -45,6 +46,7 @@ DEFINITIONS = "examples.flights.definitions"
 SENSOR = "flights_prepared"
 WORKERS = ("worker-1", "worker-2")
 TIME_LIMIT_S = 600.0
+"""At scale 1, and again for every ten more."""
 LOOK_EVERY_S = 0.4
 
 INSTANCE = """\
@@ -136,8 +138,9 @@ class Demo:
         queue = Queue(settings.QUEUE, connection=self.connection)
         for name in WORKERS:
             self.fleet.start(name, str(BIN / "oq"), "worker", "examples.flights.tasks:tasks", *WORKER_OPTIONS)
-        SPARK.start()  # it warms up while the tables are fetched
-        self._stack.callback(SPARK.close)
+        server = importlib.import_module("examples.flights.tasks").SPARK  # it reads the environment that we set
+        server.start()  # it warms up while the tables are fetched
+        self._stack.callback(server.close)
         queue.schedulers.upsert(
             settings.FRESHNESS, Every(interval=timedelta(seconds=2)), JobTemplate(data={"data_dir": str(self.data)})
         )
@@ -165,7 +168,8 @@ class Demo:
             return self._follow(Watch(self.connection, instance, run_id), screen, killer)
 
     def _follow(self, watch: Watch, screen: Screen, killer: WorkerKiller | None) -> Snapshot:
-        deadline = time.monotonic() + TIME_LIMIT_S
+        limit = TIME_LIMIT_S * (1 + settings.scale() // 10)
+        deadline = time.monotonic() + limit
         while True:
             snapshot = watch.look()
             screen.show(snapshot)
@@ -181,7 +185,7 @@ class Demo:
                     raise DemoError("No worker was ever caught with a month in its hands, so none was killed.")
                 return snapshot
             if time.monotonic() > deadline:
-                raise DemoError(f"It was not over after {TIME_LIMIT_S:.0f} s: {snapshot.done} nodes are done.")
+                raise DemoError(f"It was not over after {limit:.0f} s: {snapshot.done} nodes are done.")
             if killer is None or killer.victim or not snapshot.done:
                 time.sleep(LOOK_EVERY_S)
             elif killer.watch(LOOK_EVERY_S):
@@ -252,9 +256,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m examples.flights.demo", description="The flights pipeline.")
     parser.add_argument("--directory", type=Path, default=ROOT / ".demo", help="where to keep everything")
     parser.add_argument("--kill-worker", action="store_true", help="SIGKILL one of the two workers on the way")
+    parser.add_argument(
+        "--scale", type=int, default=1, help="how many times to take the year's flights; 30: 10 million"
+    )
     parser.add_argument("--ui", action="store_true", help="look at the pipeline in the browser instead")
     parser.add_argument("--port", type=int, default=3000, help="the web server's port, if it is free")
     options = parser.parse_args(arguments)
+    if options.scale < 1:
+        parser.error(f"--scale must be 1 or more, got {options.scale}")
+    os.environ["FLIGHTS_SCALE"] = str(options.scale)
     for number in SIGNALS:
         signal.signal(number, _interrupt)
     console = Console()
@@ -269,8 +279,9 @@ def main(arguments: list[str] | None = None) -> int:
             snapshot = demo.run(kill_worker=options.kill_worker)
             verify.verify_runs(snapshot, SENSOR)
             verify.verify_nodes(snapshot)
-            verify.verify_tables(demo.data)
-            summary.show(console, snapshot, demo.data)
+            verify.verify_checks(demo.open_instance())
+            verify.verify_tables(demo.data, snapshot.table(settings.CLEAN_FLIGHTS))
+            summary.show(console, snapshot)
     except (DemoError, OrchestrationQueueError) as error:
         console.print(f"[bold red]The demo failed.[/] {error} Logs: {directory / 'logs'}", soft_wrap=True)
         return 1

@@ -26,6 +26,7 @@ _LOOKS = {
     "waiting": ("•", "cyan"),
 }
 _NOT_YET = ("·", "dim")
+_PROGRESS_EVERY_S = 5.0
 
 
 class Screen(Protocol):
@@ -52,6 +53,7 @@ class PlainScreen:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._last: dict[str, str] = {}
+        self._progress_after: dict[str, float] = {}
 
     def say(self, text: str) -> None:
         """Print a line."""
@@ -65,6 +67,10 @@ class PlainScreen:
         for name, state in now.items():
             if state not in (self._last.get(name), "-", "waiting-children", "waiting"):
                 self.say(f"{snapshot.elapsed_s:6.1f} s  {name}: {state}{_detail(snapshot, name)}")
+        for node in snapshot.nodes:
+            if node.progress and snapshot.elapsed_s >= self._progress_after.setdefault(node.name, 0):
+                self._progress_after[node.name] = snapshot.elapsed_s + _PROGRESS_EVERY_S
+                self.say(f"{snapshot.elapsed_s:6.1f} s  {node.name}: {node.progress}")
         self._last = now
 
     def close(self) -> None:
@@ -120,6 +126,9 @@ def _picture(snapshot: Snapshot) -> RenderableType:
     table.add_row("  clean", _row(snapshot, [settings.CLEAN_FLIGHTS, settings.CLEAN_WEATHER]))
     table.add_row("  report", _row(snapshot, [settings.DELAYS, settings.REPORT]))
     table.add_row("  every 2 s", f"{settings.FRESHNESS} has run {snapshot.scheduled_runs} times")
+    for node in snapshot.nodes:
+        if node.progress:
+            table.add_row("  Spark", f"{node.name}: {node.progress}")
     for run in snapshot.runs:
         by = f", requested by sensor {run.sensor}" if run.sensor else ""
         took = f" {run.seconds:.0f} s" if run.seconds else ""

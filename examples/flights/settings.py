@@ -19,13 +19,14 @@ __all__ = [
     "REPORT",
     "REPORT_JOB",
     "data_dir",
+    "scale",
 ]
 
 QUEUE = "flights"
 """The queue of all jobs."""
 
 FLIGHTS_IN_2013 = 336_776
-"""Rows of the flights table, at every stage."""
+"""Rows of the flights table, at every stage, times the scale."""
 
 FLOW = "tables"
 """The flow that makes the raw and clean tables."""
@@ -48,3 +49,8 @@ FRESHNESS = "freshness_check"
 def data_dir() -> str:
     """Where the tables lie: ``FLIGHTS_DATA``, else ``.demo/data``."""
     return str(Path(os.environ.get("FLIGHTS_DATA", ".demo/data")).absolute())
+
+
+def scale() -> int:
+    """How many times each flight is there, to have more of them: ``FLIGHTS_SCALE``, else 1."""
+    return int(os.environ.get("FLIGHTS_SCALE", "1"))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pandas as pd
 from rich.console import Console
 
@@ -22,7 +20,7 @@ _HEADINGS = {
 }
 
 
-def show(console: Console, snapshot: Snapshot, data: Path) -> None:
+def show(console: Console, snapshot: Snapshot) -> None:
     """Print it."""
     console.print(flow_tree(snapshot))
     delays, report = snapshot.node(settings.DELAYS).record, snapshot.node(settings.REPORT).record
@@ -32,11 +30,11 @@ def show(console: Console, snapshot: Snapshot, data: Path) -> None:
     worst["late"] = worst["late"].map("{:.0%}".format)
     console.print(result_table(worst, "Where and when to expect a late departure (2013)"))
     places = {
-        "Clean tables": str(data / "clean"),
+        "Clean flights": str(snapshot.table(settings.CLEAN_FLIGHTS)),
         "Delay tables": delays.result["path"],
         "Picture": report.result["picture_path"],
         "Report": report.result["path"],
     }
     for what, path in places.items():
-        console.print(f"{what + ':':<14}{path}", soft_wrap=True, highlight=False)
+        console.print(f"{what + ':':<15}{path}", soft_wrap=True, highlight=False)
     console.print(f"The repeatable job {settings.FRESHNESS} ran {snapshot.scheduled_runs} times.", highlight=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import dagster as dg
 
@@ -52,6 +53,13 @@ class NodeView:
         rows = result.get("rows") if isinstance(result, dict) else None
         return rows if isinstance(rows, int) else None
 
+    @property
+    def progress(self) -> str:
+        """How far Spark is with it, while it runs."""
+        told = self.record.progress if self.record and self.state == "active" else None
+        text = str(told.get("text", "")) if isinstance(told, dict) else ""
+        return text if "tasks" in text else ""
+
 
 @dataclass(frozen=True, slots=True)
 class RunView:
@@ -86,6 +94,11 @@ class Snapshot:
     def node(self, name: str) -> NodeView:
         """The node of that name."""
         return next(node for node in self.nodes if node.name == name)
+
+    def table(self, name: str) -> Path:
+        """Where the table is that the node of that name returned."""
+        record = self.node(name).record
+        return Path(record.result["table"]["location"]) if record else Path()
 
     @property
     def failed(self) -> tuple[NodeView, ...]:

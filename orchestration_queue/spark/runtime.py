@@ -167,7 +167,7 @@ def _upstream(
     found = {
         parameter: value
         for parameter in missing
-        if (value := _validated(shapes[parameter], results.get(parameter))) is not None
+        if (value := _take(shapes[parameter], results.get(parameter))) is not None
     }
     left = {node: ref for node, value in results.items() if node not in found and (ref := _reference(value))}
     lacking = [parameter for parameter in missing if parameter not in found]
@@ -192,18 +192,22 @@ def _gathered(shape: FrameShape, left: Mapping[str, DataFrameRef]) -> Any:
     return dict(left) if shape.kind == "dict" else refs
 
 
-def _validated(shape: FrameShape, value: object) -> Any:
+def _take(shape: FrameShape, value: object) -> Any:
     """Return a node's result as a parameter takes it; None when it is something else."""
     if value is None:
         return None
     with contextlib.suppress(ValidationError):
         return TypeAdapter(shape.annotate(DataFrameRef)).validate_python(value)
-    return None
+    return _reference(value) if shape.kind == "one" else None
 
 
 def _reference(value: object) -> DataFrameRef | None:
-    if not isinstance(value, dict) or value.get("kind") != "dataframe":
+    """Return the DataFrame that a node returned: alone, or as the only one among the values of an object."""
+    if not isinstance(value, dict):
         return None
-    with contextlib.suppress(ValidationError):
-        return DataFrameRef.model_validate(value)
-    return None
+    if value.get("kind") == "dataframe":
+        with contextlib.suppress(ValidationError):
+            return DataFrameRef.model_validate(value)
+        return None
+    inside = [item for item in value.values() if isinstance(item, dict) and item.get("kind") == "dataframe"]
+    return _reference(inside[0]) if len(inside) == 1 else None

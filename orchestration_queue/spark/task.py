@@ -55,9 +55,10 @@ def spark_task(
     the job's progress, and its session ends with the job, whichever way that ends. Arguments and result are JSON. A
     DataFrame that it returns, alone or in lists, tuples and dicts, is written to ``options.results``, and the job's
     result has a :class:`DataFrameRef` in its place. For a parameter annotated ``DataFrame`` it gets what a reference
-    stands for: one in the job's data, or else the one that the flow's node of the parameter's name returned.
-    ``list[DataFrame]``, ``tuple[DataFrame, ...]`` and ``dict[str, DataFrame]`` (by node) take those of all nodes. The
-    undecorated function stays at hand as ``f.__wrapped__``.
+    stands for: one in the job's data, or else the one that the flow's node of the parameter's name returned, alone or
+    as the only DataFrame of a dict (``{"table": frame, "rows": 3}``). ``list[DataFrame]``, ``tuple[DataFrame, ...]``
+    and ``dict[str, DataFrame]`` (by node) take those of all nodes. The undecorated function stays at hand as
+    ``f.__wrapped__``.
 
     Args:
         function: The function, when used as a bare decorator. With ``runtime="process"`` it must be at the top level of

@@ -54,8 +54,8 @@ def test_the_demo_ends_well_though_a_worker_is_killed(tmp_path: Path) -> None:
     assert "<html" in (directory / "data" / "report" / "index.html").read_text()
     hours = pd.read_parquet(directory / "data" / "delays" / "by_origin_hour")
     assert hours["flights"].sum() == 336_776
-    clean = list((directory / "data" / "clean" / "flights").glob("month=*/flights.parquet"))
-    assert len(clean) == 12
+    clean = (directory / "data" / "clean" / "flights").glob("*.clean_flights/table/month=*")
+    assert sorted(int(month.name.removeprefix("month=")) for month in clean) == list(range(1, 13))
 
 
 def test_two_demos_in_one_directory_do_not_get_in_each_others_way(tmp_path: Path) -> None:

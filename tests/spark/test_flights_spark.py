@@ -2,74 +2,188 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 
-from examples.flights import extract
+from examples.flights import clean, extract
 from examples.flights.delays import TABLES, compute_delays
 from examples.flights.report import write_report
-from orchestration_queue.spark import ConnectServer, SparkOptions, run_spark
+from orchestration_queue.spark import ConnectServer, DataFrameRef, SparkOptions, run_spark
 from orchestration_queue.spark.connect.run import run_connect
+from orchestration_queue.spark.references import call_with_frames
+from tests.spark import flights_pandas
 from tests.spark.conftest import Marked
 from tests.spark.standalone import QUICKLY, standalone_cluster
 
 # The first test waits for all of Spark's work, on however busy a machine.
 pytestmark = pytest.mark.timeout(300)
 
-FLIGHTS, CANCELLED, DIVERTED = 336_776, 8_255, 1_175
+FLIGHTS, CANCELLED = 336_776, 8_255
+MONTHS = (3, 11)
+"""Those in which the clock changes."""
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The data directory, raw and clean."""
+    """The data directory: the raw files, and the clean tables by pandas."""
     directory = tmp_path_factory.mktemp("flights data")
     for table in extract.TABLES:
         extract.extract_table(str(directory), table)
-    for month in extract.MONTHS:
-        extract.clean_flights(str(directory), month)
-    extract.clean_weather(str(directory))
+    clean = directory / "clean"
+    clean.mkdir()
+    flights_pandas.clean_flights(directory).to_parquet(clean / "flights", partition_cols=["month"], **MICROSECONDS)
+    flights_pandas.clean_weather(directory).to_parquet(clean / "weather", **MICROSECONDS)
     return directory
+
+
+MICROSECONDS: dict[str, Any] = {"index": False, "coerce_timestamps": "us"}
+"""Spark reads no finer ones."""
+
+
+@pytest.fixture(scope="module")
+def extract_of_the_year(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Path:
+    """The same with the flights of two days of two months only: those on which the clock changes are among them."""
+    directory = tmp_path_factory.mktemp("extract")
+    (directory / "raw").mkdir()
+    for table in extract.TABLES:
+        if table != "flights":
+            (directory / "raw" / table).symlink_to(extract.raw_path(str(data), table))
+    flights = pd.read_parquet(extract.raw_path(str(data), "flights"))
+    folder = Path(extract.raw_path(str(directory), "flights"))
+    folder.mkdir()
+    flights[flights["month"].isin(MONTHS) & flights["day"].isin([3, 10])].to_parquet(
+        folder / "part-000.parquet", index=False
+    )
+    return directory
+
+
+def write_clean_tables(spark: Any, data: Path, target: Path) -> dict[str, Any]:
+    """Run the first half; returns every check's outcome by table."""
+    months, checks = {}, {}
+    for month in MONTHS:
+        months[month], checks[f"month {month}"] = clean.clean_month(spark, str(data), month)
+    rows = sum(outcome["rows"]["metadata"]["rows"] for outcome in checks.values())
+    flights, checks["flights"] = clean.join_months(months, rows)
+    weather, checks["weather"] = clean.clean_weather(spark, str(data))
+    flights.write.partitionBy("month").parquet(str(target / "flights"))
+    weather.write.parquet(str(target / "weather"))
+    return checks
+
+
+@pytest.fixture(scope="module")
+def cleaned(extract_of_the_year: Path, connect_server: ConnectServer) -> dict[str, Any]:
+    """The outcomes of all checks, once Spark's clean tables are beside the extract."""
+    target = extract_of_the_year / "clean"
+    found: dict[str, Any] = run_connect(
+        "clean", lambda spark: write_clean_tables(spark, extract_of_the_year, target), connect_server, SparkOptions()
+    )
+    return found
+
+
+def arguments(data: Path) -> dict[str, Any]:
+    """What the delays are computed from."""
+    refs = {
+        name: DataFrameRef(location=str(data / "clean" / name), columns={}, rows=0).model_dump(mode="json")
+        for name in ("flights", "weather")
+    }
+    return {"data_dir": str(data), **refs}
 
 
 @pytest.fixture(scope="module")
 def computed(data: Path) -> dict[str, Any]:
-    """What the Spark work returned: one start of Spark for all tests of this file."""
-    result: dict[str, Any] = run_spark("examples.flights.delays:compute_delays", {"data_dir": str(data)})
+    """What the Spark work returned, in a process of its own."""
+    result: dict[str, Any] = run_spark("examples.flights.delays:compute_delays", arguments(data))
     return result
 
 
-def test_cleaning_keeps_every_flight_and_says_what_became_of_it(data: Path) -> None:
-    flights = pd.read_parquet(data / "clean" / "flights")
-    assert len(flights) == FLIGHTS
-    assert (flights["cancelled"].sum(), flights["diverted"].sum()) == (CANCELLED, DIVERTED)
-    assert flights["dep_delay"].isna().sum() == CANCELLED
-    assert not flights.duplicated(["scheduled_at", "carrier", "flight", "origin"]).any()
+@pytest.mark.spark
+def test_good_tables_pass_every_check(cleaned: dict[str, Any]) -> None:
+    assert len(cleaned) == len(MONTHS) + 2
+    assert {name: passed for name, passed in outcomes(cleaned).items() if not all(passed.values())} == {}
 
 
-def test_schedules_are_read_by_new_yorks_clock(data: Path) -> None:
-    """The raw table has the hour in UTC, too: an independent witness, on both sides of daylight saving."""
-    raw = pd.read_parquet(data / "raw" / "flights.parquet")
-    flights = pd.read_parquet(data / "clean" / "flights").sort_values("month", kind="stable")
-    raw = raw.sort_values("month", kind="stable")
-    assert (flights["hour_utc"].to_numpy() == pd.to_datetime(raw["time_hour"]).to_numpy()).all()
+def outcomes(checks: dict[str, Any]) -> dict[str, dict[str, bool]]:
+    """Return which checks passed, by table."""
+    return {table: {name: check["passed"] for name, check in found.items()} for table, found in checks.items()}
 
 
-def test_cleaning_again_changes_nothing(data: Path) -> None:
-    first = extract.clean_flights(str(data), 11)
-    assert first["rows"] == extract.clean_flights(str(data), 11)["rows"] == 27_268
-    assert [path.name for path in Path(first["path"]).parent.iterdir()] == ["flights.parquet"]
-
-
-def test_the_hour_that_november_repeats_stands_once_for_each_time(data: Path) -> None:
-    weather = pd.read_parquet(data / "clean" / "weather.parquet")
+@pytest.mark.spark
+def test_the_hour_that_november_repeats_is_there_once_for_each_time(
+    extract_of_the_year: Path, cleaned: dict[str, Any]
+) -> None:
+    assert cleaned
+    weather = pd.read_parquet(extract_of_the_year / "clean" / "weather")
     assert len(weather) == 26_115
     assert not weather.duplicated(["origin", "hour_utc"]).any()
-    night = weather[weather["hour_utc"].between("2013-11-03T05:00Z", "2013-11-03T06:00Z")]
+    night = weather[weather["hour_utc"].between("2013-11-03T05:00", "2013-11-03T06:00")]
     assert night.groupby("origin").size().to_dict() == {"EWR": 2, "JFK": 2, "LGA": 2}
-    assert weather["wind_speed"].max() < extract.MAX_WIND_MPH
+    assert weather["wind_speed"].max() < clean.MAX_WIND_MPH
+
+
+@pytest.mark.spark
+def test_checks_find_what_is_wrong(extract_of_the_year: Path, connect_server: ConnectServer, tmp_path: Path) -> None:
+    """A flight twice, one from nowhere, one to the moon, one by another clock: each fails its own check."""
+    raw = pd.read_parquet(extract.raw_path(str(extract_of_the_year), "flights"))
+    month = raw[raw["month"] == 11].reset_index(drop=True)
+    month.loc[0, "origin"], month.loc[1, "distance"], month.loc[2, "time_hour"] = None, 384_400, "2013-01-01T00:00:00Z"
+    folder = Path(extract.raw_path(str(tmp_path), "flights"))
+    folder.mkdir(parents=True)
+    pd.concat([month, month.tail(1)]).to_parquet(folder / "part-000.parquet", index=False)
+    _, checks = run_connect(
+        "broken", lambda spark: (None, clean.clean_month(spark, str(tmp_path), 11)[1]), connect_server, SparkOptions()
+    )
+    assert outcomes({"month": checks})["month"] == {
+        "rows": True, "nulls": False, "ranges": False, "uniqueness": False, "clock": False,
+    }  # fmt: skip
+    assert [checks[name]["metadata"][fact] for name, fact in WRONG.items()] == [1, 1, 1]
+
+
+WRONG = {"nulls": "nulls", "ranges": "outside", "clock": "differ"}
+
+
+@pytest.mark.spark
+def test_spark_and_pandas_agree_to_the_last_cell(
+    extract_of_the_year: Path, cleaned: dict[str, Any], connect_server: ConnectServer
+) -> None:
+    assert cleaned
+    flights = pd.read_parquet(extract_of_the_year / "clean" / "flights")
+    assert_same_frame(flights, flights_pandas.clean_flights(extract_of_the_year), flights_pandas.KEY)
+    weather = pd.read_parquet(extract_of_the_year / "clean" / "weather")
+    assert_same_frame(weather, flights_pandas.clean_weather(extract_of_the_year), ["origin", "hour_utc"])
+    found = run_delays(extract_of_the_year, connect_server)
+    for name, by in TABLES.items():
+        table = pd.read_parquet(found["tables"][name]["path"])
+        expected = flights_pandas.delay_table(extract_of_the_year, list(by))
+        assert len(table) == found["tables"][name]["rows"]
+        assert_same_frame(table[list(expected)], expected, list(by))
+
+
+def run_delays(data: Path, server: ConnectServer) -> dict[str, Any]:
+    """Compute the delays in a session of a server."""
+    work = partial(call_with_frames, compute_delays, arguments=arguments(data), results=None)
+    found: dict[str, Any] = run_connect("delays", lambda spark: work(spark=spark), server, SparkOptions())
+    return found
+
+
+def assert_same_frame(found: pd.DataFrame, expected: pd.DataFrame, key: list[str]) -> None:
+    """Compare frames by every cell, whatever the order of rows and the width of numbers."""
+    numbers = set(expected.select_dtypes("number"))
+    times = set(expected) & {"local_date", "scheduled_at", "departed_at", "hour_utc"}
+
+    def normal(frame: pd.DataFrame) -> pd.DataFrame:
+        typed = {
+            name: pd.to_datetime(column, utc=True).astype("datetime64[us, UTC]")
+            if name in times
+            else column.astype("float64" if name in numbers else "object")
+            for name, column in frame[list(expected)].items()
+        }
+        return pd.DataFrame(typed).sort_values(key, ignore_index=True).where(lambda each: each.notna(), None)
+
+    pd.testing.assert_frame_equal(normal(found), normal(expected), atol=1e-3)
 
 
 @pytest.mark.spark
@@ -88,19 +202,7 @@ def test_every_table_counts_every_flight_once(computed: dict[str, Any], table: s
 
 
 @pytest.mark.spark
-def test_spark_and_pandas_agree_to_the_last_cell(computed: dict[str, Any], data: Path) -> None:
-    flights = pd.read_parquet(data / "clean" / "flights")
-    grouped = flights.groupby(["origin", "local_hour"])
-    expected = grouped.agg(flights=("flight", "size"), mean_dep_delay=("dep_delay", "mean"))
-    expected = expected.astype({"mean_dep_delay": "float64"})
-    found = pd.read_parquet(computed["tables"]["by_origin_hour"]["path"]).set_index(["origin", "local_hour"])
-    pd.testing.assert_frame_equal(
-        found[["flights", "mean_dep_delay"]].sort_index(),
-        expected,
-        check_dtype=False,
-        check_index_type=False,
-        atol=1e-3,
-    )
+def test_the_worst_hour_is_known(computed: dict[str, Any]) -> None:
     worst = computed["worst"][0]
     assert (worst["origin"], worst["hour"], worst["mean_dep_delay"]) == ("EWR", 19, 31.1)
 
@@ -129,7 +231,7 @@ def test_a_connect_server_gives_the_same_to_the_last_row(
     computed: dict[str, Any], data: Path, connect_server: ConnectServer, tmp_path: Path
 ) -> None:
     directory = the_same(data, tmp_path)
-    found = run_connect("delays", lambda spark: compute_delays(spark, directory), connect_server, SparkOptions())
+    found = run_delays(Path(directory), connect_server)
     assert_the_same(found, computed)
 
 
@@ -141,7 +243,7 @@ def test_a_standalone_cluster_gives_the_same_to_the_last_row(
         quickly = dict.fromkeys(("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions"), QUICKLY)
         conf = {"spark.cores.max": "2", **quickly}
         options = SparkOptions(master=cluster.options.master, shuffle_partitions=8, conf=conf)
-        found = run_spark(compute_delays, {"data_dir": the_same(data, tmp_path)}, options)
+        found = run_spark(compute_delays, arguments(Path(the_same(data, tmp_path))), options)
     assert_the_same(found, computed)
 
 

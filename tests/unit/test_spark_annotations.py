@@ -127,6 +127,18 @@ def maybe(spark: Any, flights: DataFrame | None) -> None:  # type: ignore[name-d
     """Takes one if there is one."""
 
 
+def test_the_only_dataframe_of_an_object_is_handed_on() -> None:
+    results = {
+        name: {"table": ref(name).model_dump(mode="json"), "rows": 1, "checks": {"rows": True}}
+        for name in ("m1", "m2", "flights")
+    }
+    assert upstream(maybe, results) == {"flights": ref("flights")}, "by the node's name"
+    assert upstream(gather, results) == {"months": [ref("m1"), ref("m2"), ref("flights")]}
+    two = {"m1": {name: ref(name).model_dump(mode="json") for name in ("left", "right")}}
+    with pytest.raises(UnrecoverableError, match="needs the DataFrame 'months'"):
+        upstream(gather, two)
+
+
 def test_a_container_takes_what_all_nodes_returned() -> None:
     results = {name: ref(name).model_dump(mode="json") for name in ("m1", "m2", "m3")}
     assert upstream(gather, {**results, "count": 5}) == {"months": [ref("m1"), ref("m2"), ref("m3")]}

@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
+import pandas as pd
 import pytest
 from pyspark.sql import DataFrame
 
-from examples.flights import extract
+from examples.flights import extract, settings
+from examples.flights.clean import clean_month
 from orchestration_queue.dagster.spark import ParquetIOManager, SparkSessionResource
 from orchestration_queue.dagster.spark.versioned_directory import VersionedDirectory, partition_words
 from orchestration_queue.errors import StateError, UsageError
@@ -111,6 +113,7 @@ def test_a_new_version_replaces_the_old_one_and_readers_of_the_old_go_on(
 PROGRAM = """
 import os, signal, sys
 import dagster as dg
+import pandas as pd
 from orchestration_queue.dagster.spark import ParquetIOManager, SparkSessionResource
 
 def slow(sign):
@@ -295,18 +298,18 @@ def test_a_pointer_that_is_none_is_said_to_be(lake: ParquetIOManager) -> None:
         VersionedDirectory.of(lake.root, ["a"], None).read()
 
 
-MONTHS = dg.StaticPartitionsDefinition([f"{month:02d}" for month in extract.MONTHS])
+MONTHS = dg.StaticPartitionsDefinition([f"{month:02d}" for month in settings.MONTH_NODES])
 
 
-def test_the_flights_by_month_are_those_of_the_demo(materialize: Materialize, tmp_path: Path) -> None:
+def test_the_flights_by_month_are_those_of_the_raw_table(materialize: Materialize, tmp_path: Path) -> None:
     data = str(tmp_path / "data")
     extract.extract_table(data, "flights")
-    demo = {f"{month:02d}": extract.clean_flights(data, month)["rows"] for month in extract.MONTHS}
+    months = pd.read_parquet(extract.raw_path(data, "flights"), columns=["month"])["month"].value_counts()
+    raw = {f"{month:02d}": int(rows) for month, rows in months.items()}
 
     @dg.asset(partitions_def=MONTHS, backfill_policy=dg.BackfillPolicy.single_run())
     def flights(context: dg.AssetExecutionContext, spark: SparkSessionResource) -> dict[str, DataFrame]:
-        clean = f"{data}/clean/flights"
-        return {month: spark.session.read.parquet(f"{clean}/month={month}") for month in context.partition_keys}
+        return {month: clean_month(spark.session, data, int(month))[0] for month in context.partition_keys}
 
     @dg.asset
     def totals(flights: DataFrame) -> DataFrame:
@@ -319,5 +322,5 @@ def test_the_flights_by_month_are_those_of_the_demo(materialize: Materialize, tm
     whole_year = {"dagster/asset_partition_range_start": "01", "dagster/asset_partition_range_end": "12"}
     assert materialize(flights, tags=whole_year).success
     result = materialize(flights, totals, told, selection=[totals, told])
-    assert metadata_of(result, "told") == demo
-    assert sum(demo.values()) == 336_776
+    assert metadata_of(result, "told") == raw
+    assert sum(raw.values()) == 336_776
