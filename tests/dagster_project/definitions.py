@@ -1,0 +1,149 @@
+"""The whole project: partitions, jobs, schedules, sensors and automation, beside the plain assets."""
+
+import os
+import time
+
+import dagster as dg
+
+from orchestration_queue.dagster import queue_executor
+from tests.dagster_project.assets import CHECKS, CLIENTS, OTHERS, PLAIN
+from tests.dagster_project.traces import is_set, note
+
+DAYS = dg.DailyPartitionsDefinition("2024-01-01", end_date="2025-05-15")  # 500
+REGIONS = dg.StaticPartitionsDefinition([f"region_{number}" for number in range(8)])
+CUSTOMERS = dg.DynamicPartitionsDefinition(name="customers")
+
+
+@dg.asset(partitions_def=DAYS, backfill_policy=dg.BackfillPolicy.single_run())
+def days_at_once(context: dg.AssetExecutionContext) -> None:
+    """All days of a backfill in one run."""
+    note("days", len(context.partition_keys))
+
+
+@dg.asset(partitions_def=REGIONS)
+def by_region(context: dg.AssetExecutionContext) -> None:
+    """A run for each region."""
+    note("regions", context.partition_key)
+
+
+@dg.asset(partitions_def=dg.MultiPartitionsDefinition({"day": DAYS, "region": REGIONS}))
+def by_day_and_region(context: dg.AssetExecutionContext) -> None:
+    """Has two dimensions."""
+    note("days_and_regions", context.partition_key)
+
+
+@dg.asset(partitions_def=CUSTOMERS)
+def by_customer(context: dg.AssetExecutionContext) -> None:
+    """A sensor adds its partitions."""
+    note("customers", context.partition_key)
+
+
+@dg.asset(deps=["table_0"], automation_condition=dg.AutomationCondition.eager())
+def eager() -> None:
+    """Is made whenever its upstream was."""
+    note("eager", os.getpid())
+
+
+@dg.op(out=dg.DynamicOut(int))
+def split() -> list[dg.DynamicOutput[int]]:
+    """As many steps as there are parts."""
+    return [dg.DynamicOutput(number, mapping_key=f"part_{number}") for number in range(4)]
+
+
+@dg.op
+def square(number: int) -> int:
+    """One part."""
+    return number * number
+
+
+@dg.op
+def gather(numbers: list[int]) -> None:
+    """All parts together."""
+    note("gathered", sum(numbers))
+
+
+@dg.job
+def mapped() -> None:
+    """Dynamic outputs, mapped and collected."""
+    gather(split().map(square).collect())
+
+
+@dg.op
+def sleep() -> None:
+    """Takes longer than any test."""
+    note("sleep", os.getpid())
+    time.sleep(600)
+
+
+@dg.job(tags={"dagster/max_runtime": "1"})
+def too_long() -> None:
+    """Takes longer than it may."""
+    sleep()
+
+
+@dg.op(tags={"kind": "heavy"})
+def heavy() -> None:
+    """One of those that must not run together."""
+    began = time.time()
+    time.sleep(0.3)
+    note("heavy", f"{began} {time.time()}")
+
+
+@dg.job(
+    executor_def=queue_executor.configured({"tag_concurrency_limits": [{"key": "kind", "value": "heavy", "limit": 1}]})
+)
+def limited() -> None:
+    """Steps with a limit by tag."""
+    for number in range(3):
+        heavy.alias(f"heavy_{number}")()
+
+
+@dg.op
+def tick() -> None:
+    """What a schedule asks for."""
+    note("ticks", time.time())
+
+
+@dg.job
+def ticking() -> None:
+    """Runs every minute."""
+    tick()
+
+
+every_minute = dg.ScheduleDefinition(name="every_minute", job=ticking, cron_schedule="* * * * *")
+customers = dg.define_asset_job("customers_job", dg.AssetSelection.assets(by_customer), partitions_def=CUSTOMERS)
+
+
+@dg.sensor(job=customers, minimum_interval_seconds=1)
+def new_customers() -> dg.SensorResult | dg.SkipReason:
+    """Adds a partition and asks for its run once a file is there."""
+    if not is_set("customer"):
+        return dg.SkipReason("no customer")
+    requests = [CUSTOMERS.build_add_request(["acme"])]
+    return dg.SensorResult([dg.RunRequest("acme", partition_key="acme")], dynamic_partitions_requests=requests)
+
+
+defs = dg.Definitions(
+    assets=[*PLAIN, *OTHERS, days_at_once, by_region, by_day_and_region, by_customer, eager],
+    asset_checks=CHECKS,
+    jobs=[
+        mapped,
+        too_long,
+        limited,
+        ticking,
+        customers,
+        dg.define_asset_job("chain", dg.AssetSelection.groups("chain")),
+        dg.define_asset_job("repairable", dg.AssetSelection.assets("breakable", "broken_once")),
+        dg.define_asset_job("gated", dg.AssetSelection.assets("checked", "after_check")),
+        dg.define_asset_job("plain", dg.AssetSelection.assets(*PLAIN)),
+    ],
+    schedules=[every_minute],
+    sensors=[
+        new_customers,
+        dg.AutomationConditionSensorDefinition(
+            "automation", target=dg.AssetSelection.assets("eager"), minimum_interval_seconds=1
+        ),
+    ],
+    resources=CLIENTS,
+    executor=queue_executor.configured({"lease": 8.0}),
+)
