@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from contextlib import ExitStack
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
@@ -154,6 +155,21 @@ def show(
             "logs": "\n".join(clean(line) for line in logs),
         }
     )
+
+
+@app.command("why")
+def why(
+    queue: QueueName, job_id: JobId, url: Url = None, prefix: Prefix = DEFAULT_PREFIX, as_json: JsonFlag = False
+) -> None:
+    """Explain why a job is where it is: what it waits for, who has it, or why it failed."""
+    with known_queue(queue, url, prefix) as client:
+        found = client.get(job_id).explain()
+    if as_json:
+        show_json({"queue": queue, **asdict(found)})
+        return
+    print_line(f"{job_id} is {found.state}. {found.sentence}")
+    if found.action:
+        print_line(f"What to do: {found.action}.")
 
 
 @app.command("ls")

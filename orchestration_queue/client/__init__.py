@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from orchestration_queue.protocol.operations.budgets import BudgetState
     from orchestration_queue.protocol.operations.control import Cancellation, SuspendInfo
     from orchestration_queue.protocol.operations.dead_letters import DeadLetter
+    from orchestration_queue.protocol.operations.explanation import Explanation
     from orchestration_queue.protocol.operations.job_output import StreamEntry
     from orchestration_queue.protocol.operations.queue_state import JobCounts, Metrics, MetricsMinute
     from orchestration_queue.protocol.operations.usage import UsageSummary, UsageTotals
@@ -64,6 +65,7 @@ __all__ = [
     "DeadLetter",
     "DeadLetters",
     "EventReader",
+    "Explanation",
     "Flow",
     "FlowNode",
     "FlowProducer",
@@ -108,6 +110,7 @@ _VALUES = {
     "protocol.operations.broadcasts": "Subscription",
     "protocol.operations.budgets": "BudgetState",
     "protocol.operations.control": "Cancellation SuspendInfo",
+    "protocol.operations.explanation": "Explanation",
     "protocol.operations.dead_letters": "DeadLetter",
     "protocol.operations.queue_state": "JobCounts Metrics MetricsMinute",
     "protocol.operations.worker_registry": "WorkerInfo",

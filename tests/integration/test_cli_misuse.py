@@ -46,6 +46,8 @@ MISUSES: list[tuple[str, int, str]] = [
     ("job add q n --job-id a:b", 2, "Job id 'a:b' contains ':'"),
     ("job show q nix", 3, NO_JOB),
     ("job show nix 1", 3, UNKNOWN),
+    ("job why q nix", 3, NO_JOB),
+    ("job why nix 1", 3, UNKNOWN),
     ("job ls q --state lost", 2, "'lost' is not one of"),
     ("job ls q --limit 0", 2, "--limit"),
     ("job watch q nix", 3, NO_JOB),

@@ -12,6 +12,7 @@ from orchestration_queue.errors import JobNotFoundError
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import control, job_output, job_records
 from orchestration_queue.protocol.operations.control import SuspendInfo
+from orchestration_queue.protocol.operations.explanation import Explanation, explain
 from orchestration_queue.protocol.operations.job_output import StreamEntry
 from orchestration_queue.protocol.placement import ParentRef
 from orchestration_queue.protocol.record import JobRecord
@@ -124,6 +125,17 @@ class AsyncJobReading:
         if record is None:
             raise JobNotFoundError(self.queue, self.id)
         return record
+
+    async def explain(self) -> Explanation:
+        """Explain why the job is where it is: what it waits for, who has it, or why it failed. Reads the queue.
+
+        Raises:
+            JobNotFoundError: It is not there any more.
+        """
+        found = await self._channel.follow(explain(self._keys, self.id, now_ms()))
+        if found is None:
+            raise JobNotFoundError(self.queue, self.id)
+        return found
 
     async def read_state(self) -> JobState:
         """Read where the job is now.

@@ -13,6 +13,7 @@ from orchestration_queue.errors import JobNotFoundError
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import control, job_output, job_records
 from orchestration_queue.protocol.operations.control import SuspendInfo
+from orchestration_queue.protocol.operations.explanation import Explanation, explain
 from orchestration_queue.protocol.operations.job_output import StreamEntry
 from orchestration_queue.protocol.placement import ParentRef
 from orchestration_queue.protocol.record import JobRecord
@@ -125,6 +126,17 @@ class JobReading:
         if record is None:
             raise JobNotFoundError(self.queue, self.id)
         return record
+
+    def explain(self) -> Explanation:
+        """Explain why the job is where it is: what it waits for, who has it, or why it failed. Reads the queue.
+
+        Raises:
+            JobNotFoundError: It is not there any more.
+        """
+        found = self._channel.follow(explain(self._keys, self.id, now_ms()))
+        if found is None:
+            raise JobNotFoundError(self.queue, self.id)
+        return found
 
     def read_state(self) -> JobState:
         """Read where the job is now.

@@ -1,0 +1,238 @@
+"""Why a job is where it is: one sentence, and the facts behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from orchestration_queue.protocol.call import Call, optional_text
+from orchestration_queue.protocol.keys import QueueKeys
+from orchestration_queue.protocol.operations import job_records, queue_settings, queue_state, worker_registry
+from orchestration_queue.protocol.operations.conversation import Conversation, all_good
+from orchestration_queue.protocol.record import JobRecord, pairs, when, whole_number
+from orchestration_queue.states import TERMINAL, JobState
+
+__all__ = ["Explanation", "explain"]
+
+_PRIORITY_SHIFT = 2**42
+_LATE_MS = 10_000
+_MOST_NAMED = 10
+_DEFAULT_LEASE_MS = 30_000
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why a job is where it is.
+
+    Attributes:
+        job_id: The job's id.
+        state: Its state.
+        sentence: The reason, for people.
+        action: What would move it on; None when nothing needs to be done.
+        facts: What the sentence rests on, by name.
+    """
+
+    job_id: str
+    state: JobState
+    sentence: str
+    action: str | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return self.sentence
+
+
+_Reason: TypeAlias = tuple[str, str | None, dict[str, Any]]
+_Asking: TypeAlias = Conversation[_Reason]
+
+
+def explain(keys: QueueKeys, job_id: str, now_ms: int) -> Conversation[Explanation | None]:
+    """Explain where a job is; None when it is not there. Two or three exchanges, and one walk over the workers' keys.
+
+    Args:
+        keys: The job's queue.
+        job_id: The job.
+        now_ms: Epoch milliseconds.
+    """
+    (record,) = yield from job_records.jobs([(keys, job_id)])
+    if record is None:
+        return None
+    if known := _BY_RECORD.get(record.state):
+        sentence, action, facts = known(keys, record, now_ms)
+    else:
+        sentence, action, facts = yield from _BY_ASKING.get(record.state, _ready)(keys, record, now_ms)
+    return Explanation(job_id, record.state, sentence, action, facts)
+
+
+def _ready(keys: QueueKeys, record: JobRecord, now_ms: int) -> _Asking:
+    settings = ("paused", "globalConcurrency", "rateLimitMax", "rateLimitDuration")
+    meta, window = all_good((yield [Call("HMGET", (keys.meta,), settings), Call("HGETALL", (keys.rate,))]))
+    counts = yield from queue_state.counts(keys)
+    workers = yield from worker_registry.workers(keys)
+    paused, most, rate_max, rate_ms = map(optional_text, meta)
+    facts: dict[str, Any] = {
+        "workers": [worker.id for worker in workers],
+        "ready": counts.waiting,
+        "active": counts.active,
+        "priority": record.priority,
+    }
+    if paused == "1":
+        return "The queue is paused.", f"oq queue resume {keys.queue}", facts
+    if not workers:
+        return "No worker serves the queue.", f"oq worker module:tasks --queue {keys.queue}", facts
+    limit = whole_number(most) or 0
+    if 0 < limit <= counts.active:
+        facts["global_concurrency"] = limit
+        return f"All {limit:,} jobs that may run at a time in the whole queue are running.", None, facts
+    rate = queue_settings.stored_rate_limit(whole_number(rate_max) or 0, whole_number(rate_ms) or 0)
+    stored = pairs(window)
+    ends_ms = (whole_number(stored.get("windowStart")) or 0) + (whole_number(rate_ms) or 0)
+    if rate and (whole_number(stored.get("count")) or 0) >= rate.max and ends_ms > now_ms:
+        facts["until"] = when(ends_ms)
+        return f"The queue's rate limit of {rate.max:,} starts is used up until {_time(ends_ms)}.", None, facts
+    return (
+        f"It is ready and waits for a free slot: {_count(counts.waiting, 'ready job')}, "
+        f"{_count(counts.active, 'running job')}, {_count(len(workers), 'worker')}.",
+        "start more workers, or raise their concurrency" if counts.active else None,
+        facts,
+    )
+
+
+def _scheduled(keys: QueueKeys, record: JobRecord, now_ms: int) -> _Asking:
+    (score,) = all_good((yield [Call("ZSCORE", (keys.scheduled,), (record.id,))]))
+    if score is None:
+        return "It is in no list of the queue, so that no worker finds it.", "oq doctor --fix", {}
+    due_ms = int(float(optional_text(score) or 0)) % _PRIORITY_SHIFT
+    if due_ms <= now_ms - _LATE_MS or (record.state is JobState.PRIORITIZED and due_ms <= now_ms):
+        sentence, action, facts = yield from _ready(keys, record, now_ms)
+        return sentence, action, {**facts, "due_at": when(due_ms)}
+    facts = {"due_at": when(due_ms), "failed_attempts": record.attempts_made}
+    if record.attempts_made:
+        sentence = (
+            f"Attempt {record.attempts_made} of {max(1, record.max_attempts)} failed ({record.failed_reason}); "
+            f"the next starts at {_time(due_ms)}."
+        )
+        return sentence, f"oq job promote {keys.queue} {record.id} starts it now", facts
+    return f"It is delayed until {_time(due_ms)}.", f"oq job promote {keys.queue} {record.id} starts it now", facts
+
+
+def _active(_: QueueKeys, record: JobRecord, now_ms: int) -> _Reason:
+    heard_ms = whole_number(record.fields.get("lastActive")) or 0
+    lease_ms = whole_number(str(record.options.get("lockDuration", ""))) or _DEFAULT_LEASE_MS
+    facts: dict[str, Any] = {
+        "started_at": record.started_at,
+        "renewed_at": when(heard_ms),
+        "attempt": record.attempts,
+        "progress": record.progress,
+    }
+    since = "" if record.started_at is None else f" since {record.started_at:%Y-%m-%d %H:%M:%S} UTC"
+    silent_ms = now_ms - heard_ms
+    if heard_ms and silent_ms > lease_ms:
+        return (
+            f"It has been running{since}, but its worker has not renewed the lease for {silent_ms / 1000:,.0f} s; "
+            "another worker will take it over.",
+            "start a worker if none is running",
+            facts,
+        )
+    return f"A worker has been running it{since}, attempt {record.attempts}.", None, facts
+
+
+def _group_waiting(keys: QueueKeys, record: JobRecord, now_ms: int) -> _Asking:
+    name = record.group or ""
+    calls = [Call("HGETALL", (keys.group(name),)), Call("ZSCORE", (keys.ratelimited,), (name,))]
+    stored, until = all_good((yield calls))
+    group = pairs(stored)
+    until_ms = int(float(optional_text(until) or 0))
+    active, most = (whole_number(group.get(key)) or 0 for key in ("active", "maxConcurrency"))
+    turn, own = whole_number(group.get("nextSeq")) or 0, whole_number(record.fields.get("orderingSeq")) or 0
+    facts: dict[str, Any] = {"group": name, "active": active, "max_concurrency": most, "turn": turn, "own_turn": own}
+    if until_ms > now_ms:
+        facts["until"] = when(until_ms)
+        return f"Ordering group {name!r} starts no job until {_time(until_ms)}: its rate limit is used up.", None, facts
+    if most and active >= most:
+        return f"Ordering group {name!r} runs {active:,} of {most:,} jobs at a time.", None, facts
+    if own > turn:
+        return f"It is job {own:,} of ordering group {name!r}, and job {turn:,} comes first.", None, facts
+    return f"Ordering group {name!r} should let it run.", "oq doctor --fix, if it stays", facts
+
+
+def _waiting_children(keys: QueueKeys, record: JobRecord, _: int) -> _Asking:
+    refs = yield from job_records.children(keys, record.id)
+    records = yield from job_records.jobs([(ref.keys, ref.job_id) for ref in refs], ("state", "name"))
+    open_jobs = [
+        (ref.keys.queue, ref.job_id, str(child.state) if child else "gone")
+        for ref, child in zip(refs, records, strict=True)
+        if child is None or child.state not in TERMINAL
+    ]
+    names = ("queue", "id", "state")
+    facts = {"dependencies": len(refs), "open": [dict(zip(names, job, strict=True)) for job in open_jobs]}
+    if not open_jobs:
+        return (
+            f"All {len(refs):,} jobs that it waits for have ended, but it was not notified.",
+            "a worker of this package notifies it within seconds; else oq doctor --fix",
+            facts,
+        )
+    named = ", ".join(f"{job_id} ({state})" for _, job_id, state in open_jobs[:_MOST_NAMED])
+    more = f" and {len(open_jobs) - _MOST_NAMED:,} more" if len(open_jobs) > _MOST_NAMED else ""
+    queue, first, _state = open_jobs[0]
+    return (
+        f"It waits for {len(open_jobs):,} of {len(refs):,} jobs: {named}{more}.",
+        f"oq job why {queue} {first}",
+        facts,
+    )
+
+
+def _suspended(keys: QueueKeys, record: JobRecord, _: int) -> _Asking:
+    (score,) = all_good((yield [Call("ZSCORE", (keys.suspended,), (record.id,))]))
+    deadline = when(int(float(optional_text(score) or 0)) or None)
+    reason = record.fields.get("suspendReason") or None
+    because = f" ({reason})" if reason else ""
+    until = f" until {deadline:%Y-%m-%d %H:%M:%S} UTC, when it fails" if deadline and deadline.year < 9999 else ""
+    return (
+        f"Its handler suspended it{because}; it waits for a signal{until}.",
+        f"oq job signal {keys.queue} {record.id} NAME",
+        {"reason": reason, "deadline": deadline},
+    )
+
+
+def _completed(_: QueueKeys, record: JobRecord, _now_ms: int) -> _Reason:
+    at = "" if record.finished_at is None else f" at {record.finished_at:%Y-%m-%d %H:%M:%S} UTC"
+    return f"It completed{at}.", None, {"finished_at": record.finished_at, "attempts": record.attempts}
+
+
+def _failed(keys: QueueKeys, record: JobRecord, _: int) -> _Reason:
+    facts: dict[str, Any] = {
+        "reason": record.failed_reason,
+        "kind": record.fields.get("failureKind") or None,
+        "attempts": record.attempts_made,
+        "finished_at": record.finished_at,
+    }
+    reason = f": {record.failed_reason}" if record.failed_reason else ""
+    attempts = _count(max(1, record.attempts_made), "attempt")
+    return f"It failed for good after {attempts}{reason}.", f"oq job retry {keys.queue} {record.id}", facts
+
+
+_BY_RECORD: Mapping[JobState, Callable[[QueueKeys, JobRecord, int], _Reason]] = {
+    JobState.ACTIVE: _active,
+    JobState.COMPLETED: _completed,
+    JobState.FAILED: _failed,
+}
+"""States that the job's record explains."""
+_BY_ASKING: Mapping[JobState, Callable[[QueueKeys, JobRecord, int], _Asking]] = {
+    JobState.DELAYED: _scheduled,
+    JobState.PRIORITIZED: _scheduled,
+    JobState.GROUP_WAITING: _group_waiting,
+    JobState.WAITING_CHILDREN: _waiting_children,
+    JobState.SUSPENDED: _suspended,
+}
+"""States that the queue explains."""
+
+
+def _time(at_ms: int) -> str:
+    at = when(at_ms)
+    return "an unknown time" if at is None else f"{at:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
