@@ -10,14 +10,18 @@ UV     := $(BIN)/uv
 VOICED := \
   CONTRIBUTING.md \
   README.md \
-  docs/README.md \
+  docs/README.md docs/how-to docs/tutorial \
   docs/reference/doctor.md \
   examples/0* \
   lua/glidemq lua/lib lua/orchestration_queue_1 \
   orchestration_queue/cli \
   orchestration_queue/doctor \
+  orchestration_queue/options \
   orchestration_queue/http \
   orchestration_queue/spark \
+  orchestration_queue/tasks \
+  orchestration_queue/testing \
+  tests/fundamentals tests/testing tests/typing \
   tools
 
 .PHONY: help demo demo-ui test quick durations mutants lua-coverage bench lint voice types check archive generate lock docs wheel sbom audit clean

@@ -38,7 +38,7 @@ _Tokens = Annotated[float, Field(ge=MIN_TOKENS, le=MAX_TOKENS)]
 
 
 class Headers(dict[str, str]):
-    """Short texts by name, as a value: nobody changes them, and what they are part of can be a key."""
+    """Short texts by name, as a value: never changed, so that what holds them can be a key."""
 
     def __hash__(self) -> int:  # type: ignore[override]  # of a dict that stays as it is
         return hash(frozenset(self.items()))
@@ -151,7 +151,7 @@ class JobOptions(Options):
     delay_until: Annotated[AwareDatetime, Field(strict=True)] | None = None
     """Start no earlier than this instant, instead of ``delay``; when it is past, at once."""
     priority: Annotated[int, Field(ge=0, le=MAX_PRIORITY)] = 0
-    """1 is the most urgent, 2048 the least; 0 stands outside the order, in the plain queue."""
+    """1 is the most urgent, 2048 the least; 0 is outside the order, in the plain queue."""
     lifo: bool = False
     """Newest first."""
     attempts: Annotated[int, Field(ge=0, le=MAX_COUNT)] = 0

@@ -25,7 +25,7 @@ __all__ = ["backoff_from_wire", "fallback_from_wire", "placement_from_wire", "re
 
 
 def wire_number(stored: object, most: float = 2**53) -> float:
-    """A number that a client of any language stored, at most ``most``; 0 for what is none, or negative."""
+    """A number that a client of any language stored, at most ``most``; 0 for anything else."""
     if isinstance(stored, bool) or not isinstance(stored, (int, float)) or not stored > 0:
         return 0
     return min(stored, most)
@@ -45,7 +45,7 @@ def backoff_from_wire(options: Mapping[str, Any]) -> Backoff | None:
 
 
 def fallback_from_wire(stored: object, index: int) -> Fallback | None:
-    """The fallback that comes ``index``-th, counted from 1; None when there is none, or it cannot be read."""
+    """The fallback that comes ``index``-th, counted from 1; None when it is missing or cannot be read."""
     if not isinstance(stored, list) or not 1 <= index <= len(stored) or not isinstance(stored[index - 1], Mapping):
         return None
     known = {name: stored[index - 1].get(name) for name in Fallback.model_fields}

@@ -44,7 +44,7 @@ class WorkerOptions(Options):
     max_stalled: Annotated[int, Field(ge=0)] = 1
     """How often a job may be taken over before it fails."""
     promotion_interval: Annotated[DurationField, Field(ge=timedelta(milliseconds=50))] = timedelta(seconds=5)
-    """The longest pause between two looks at delayed jobs and schedules; due ones are met earlier."""
+    """The longest pause between two checks of delayed jobs and schedules; due ones are found earlier."""
     block: Annotated[DurationField, Field(gt=timedelta(0))] = timedelta(seconds=2)
     """The longest single wait for a new job. LIFO jobs, which end no wait, start within this time on an idle worker."""
     drain: NonNegative = timedelta(seconds=30)
@@ -54,18 +54,18 @@ class WorkerOptions(Options):
     run_schedulers: bool = True
     """Take part in firing the queue's repeatable jobs."""
     flow_interval: Annotated[DurationField, Field(ge=timedelta(milliseconds=100))] = timedelta(seconds=5)
-    """How often to see to the flows of the queue: to their timeouts, their end, and to what died workers left open."""
+    """How often to reconcile the flows of the queue: their timeouts, their end, and what died workers left open."""
     abandon_flows_after: Positive = timedelta(minutes=5)
     """How long a flow's submission may take before what there is of it is removed."""
     rate_limit: RateLimit | None = None
-    """At most so many starts in each window, over all workers; a limit set on the queue itself goes first."""
+    """Maximum job starts per window across all workers. A limit set on the queue takes precedence."""
     token_limit: TokenLimit | None = None
-    """At most so many tokens in each window."""
+    """Maximum tokens per window."""
     batch: Batch | None = None
     """Hand jobs to the handler in batches; None hands them one by one."""
     dead_letter_queue: str | None = None
     """Where a copy of each job goes that failed for good; None keeps it only among the failed ones."""
     emit_events: bool = True
-    """Tell listeners that jobs completed; False saves the server an entry a job."""
+    """Emit ``completed`` events. Disable to save one stream entry per job."""
     record_metrics: bool = True
     """Count completed jobs for :meth:`Queue.metrics`."""

@@ -68,14 +68,14 @@ class Clients:
             return opened.queues[name]
 
     def close(self) -> None:
-        """Hang up for plain code. Whoever comes later, connects anew."""
+        """Close the connection of plain code. A later call opens another."""
         with self._lock:
             opened, self._plain = self._plain, None
         if opened is not None:
             opened.channel.close()
 
     async def aclose(self) -> None:
-        """Hang up for the running event loop. Whoever comes later, connects anew."""
+        """Close the connection of the running event loop. A later call opens another."""
         with self._lock:
             opened = self._loops.pop(asyncio.get_running_loop(), None)
         if opened is not None:

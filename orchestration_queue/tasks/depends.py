@@ -24,7 +24,7 @@ Lifetime: TypeAlias = Literal["job", "worker"]
 
 @dataclass(frozen=True, slots=True)
 class Dependency:
-    """What stands as a parameter's default in place of the value.
+    """A parameter's default in place of the value.
 
     Attributes:
         provider: Makes the value.
@@ -48,7 +48,7 @@ def Depends(provider: Callable[..., Awaitable[T]], /, *, scope: Lifetime = "job"
 @overload
 def Depends(provider: Callable[..., T], /, *, scope: Lifetime = "job") -> T: ...
 def Depends(provider: Provider, /, *, scope: Lifetime = "job") -> Any:  # noqa: N802  as FastAPI's users know it
-    """Have a task's parameter filled by a provider; whoever adds the job leaves it out.
+    """Have a task's parameter filled by a provider; callers leave it out.
 
     ``Depends(ActiveJob)``, or ``Depends(AsyncActiveJob)`` in a coroutine, is the running job. Any other provider is a
     function, a coroutine function, or one that yields the value once and cleans up after that (also when
@@ -87,7 +87,7 @@ def dependencies_of(function: Provider) -> Mapping[str, Dependency]:
     """A function's parameters that are provided, with what provides them.
 
     Raises:
-        UsageError: A provider asks for what nobody provides, or lives longer than what it depends on.
+        UsageError: A provider asks for what has no provider, or lives longer than what it depends on.
     """
     found = {}
     for parameter in inspect.signature(function).parameters.values():

@@ -21,7 +21,7 @@ def make_handler(function: Callable[..., Any], signature: TaskSignature, overrid
     Args:
         function: The task's function.
         signature: How it reads data.
-        overrides: Values that stand in for providers when the job runs.
+        overrides: Values used instead of providers when the job runs.
     """
     is_coroutine = iscoroutinefunction(function)
     is_provided = bool(dependencies_of(function))

@@ -21,7 +21,7 @@ _DEFAULT_WAIT = timedelta(seconds=30)
 
 
 class TaskJob(Job, Generic[R]):
-    """A job of a task: a :class:`Job` whose result has a type. Tasks make these; there is no need to.
+    """A job of a task: a :class:`Job` whose result has a type. Returned by tasks, not made by users.
 
     Args:
         job: The job.

@@ -108,7 +108,7 @@ class JobLogs:
 
 
 class _Handler(logging.Handler):
-    """Hands records to the run they belong to. Both faces of a running job have one record, which tells it."""
+    """Hands records to the run they belong to. Both faces of a running job share one record, which names the run."""
 
     def __init__(self, runs: dict[int, _Lines], level: int) -> None:
         super().__init__(level)

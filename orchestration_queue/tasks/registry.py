@@ -178,11 +178,11 @@ class Tasks:
             self._overrides.update(before)
 
     def close(self) -> None:
-        """Hang up for plain code. Whoever comes later, connects anew."""
+        """Close the connection of plain code. A later call opens another."""
         self._clients.close()
 
     async def aclose(self) -> None:
-        """Hang up for the running event loop. Whoever comes later, connects anew."""
+        """Close the connection of the running event loop. A later call opens another."""
         await self._clients.aclose()
 
     def __enter__(self) -> Self:

@@ -80,7 +80,7 @@ class WorkerScope(_Scope):
     """Values that all jobs of a worker share.
 
     Args:
-        overrides: Values that stand in for providers.
+        overrides: Values used instead of providers.
     """
 
     def __init__(self, overrides: Mapping[Provider, Any]) -> None:
@@ -102,7 +102,7 @@ class JobScope(_Scope):
     """Values of one job.
 
     Args:
-        overrides: Values that stand in for providers.
+        overrides: Values used instead of providers.
         worker: Where it finds what is shared.
         wait: Waits for what can only be awaited.
     """

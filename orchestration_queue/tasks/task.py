@@ -31,7 +31,7 @@ Isolation: TypeAlias = Literal["process"]
 
 
 class Task(Generic[P, R_co]):
-    """A function that workers run as jobs. :class:`Tasks` make these; there is no need to.
+    """A function that workers run as jobs. Made by :class:`Tasks`.
 
     Calling the task calls the function, as if it were no task.
 
@@ -211,7 +211,7 @@ class Task(Generic[P, R_co]):
             as_: The parameter that takes an element. Without it, elements are dicts of arguments.
             data: Arguments that are the same for all elements.
             deps: What else the node waits for.
-            max_concurrency: At most so many elements at a time; None sets no limit.
+            max_concurrency: Maximum number of elements at a time; None sets no limit.
             allow_failures: Complete although elements failed, as :meth:`DagBuilder.map` says.
 
         Raises:

@@ -25,7 +25,7 @@ def running_worker(
 ) -> Iterator[Worker]:
     """Run a worker of the queue in a thread with a loop of its own, until the context ends.
 
-    For tests of code that waits for its jobs. To have jobs done and look at them afterwards, use
+    For tests of code that waits for its jobs. To have jobs done and inspect them afterwards, use
     :func:`~orchestration_queue.testing.drain`.
 
     Args:

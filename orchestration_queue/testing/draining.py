@@ -22,7 +22,7 @@ __all__ = ["drain", "drain_async"]
 _PROMOTION_INTERVAL = timedelta(milliseconds=50)
 _SHORTEST_PAUSE_S, _LONGEST_PAUSE_S = 0.001, 0.01
 _PATIENCE = 20
-"""Looks at a quiet queue while a schedule may be about to learn that its job has ended."""
+"""Checks a quiet queue while a schedule may be about to learn that its job has ended."""
 
 
 def drain(

@@ -96,7 +96,7 @@ class TimeMachine:
                 raise _out_of_reach(f"{where} from now") from None
         elif where.tzinfo is None:
             raise UsageError(
-                f"The moment {where} has no time zone, so nobody knows when that is; "
+                f"The moment {where} has no time zone, so it names no instant; "
                 "pass an aware datetime, such as datetime(2030, 1, 1, tzinfo=UTC)."
             )
         else:
