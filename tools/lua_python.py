@@ -166,15 +166,15 @@ def _word(argument: Argument, name: str) -> str:
 
 def _flattened(repeated: Repeated, words: list[str]) -> str:
     if len(words) == 1:
-        return f"*({words[0]} for item in {repeated.name})"
-    line = f"*(word for item in {repeated.name} for word in ({', '.join(words)}))"
+        return f"*[{words[0]} for item in {repeated.name}]"
+    line = f"*[word for item in {repeated.name} for word in ({', '.join(words)})]"
     if len(line) + 13 <= _WIDTH:
         return line
     body = "".join(f"                {word},\n" for word in words)
     return (
-        f"*(\n                word\n                for item in {repeated.name}\n                for word in (\n"
+        f"*[\n                word\n                for item in {repeated.name}\n                for word in (\n"
         + body.replace("                ", "                    ")
-        + "                )\n            )"
+        + "                )\n            ]"
     )
 
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, cast
 
 from orchestration_queue.client.checks import (
     NO_OPTIONS,
@@ -89,7 +89,7 @@ GivenParent: TypeAlias = ParentRef | HasRef | None
 
 def new_job(name: str, data: Any, options: GivenOptions, parent: GivenParent = None) -> NewJob:
     """Check what a caller gave of a job to add; raises what :class:`NewJob` does."""
-    return NewJob(name, data, checked_options(options), checked_parent(parent))
+    return NewJob(name, data, cast("JobOptions", options), cast("ParentRef | None", parent))
 
 
 def encode_data(name: str, data: object, with_codec: codec.Codec = codec.JSON) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import cast
 
 from orchestration_queue.errors import FlowError
@@ -20,7 +21,7 @@ _NO_OPTIONS = FlowOptions()
 _DEFAULT_RULE = TriggerRule.ALL_SUCCESS
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Dag:
     """A graph of jobs that can run: names are unique, dependencies exist, and nothing waits for itself.
 
@@ -62,12 +63,12 @@ class Dag:
         if self.options.concurrency is not None:
             self._check_concurrency()
 
-    @property
+    @cached_property
     def all_nodes(self) -> tuple[Node, ...]:
         """The nodes, and the callbacks after them."""
         return (*self.nodes, *self.callbacks)
 
-    @property
+    @cached_property
     def queues(self) -> list[str]:
         """The flow's queue, and after it those of its nodes, each once."""
         return list(dict.fromkeys([self.queue, *map(self.queue_of, self.all_nodes)]))

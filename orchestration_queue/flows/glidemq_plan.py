@@ -74,8 +74,8 @@ def _problem(planned: PlannedNode, nodes: PlannedNodes) -> str | None:
 
 def node_calls(
     nodes: PlannedNodes, planned: PlannedNode, now_ms: int, *, registers_all: bool = False
-) -> Iterator[PlannedCall]:
-    """Yield the calls that create one node's job and wire it to its dependents.
+) -> list[PlannedCall]:
+    """Return the calls that create one node's job and wire it to its dependents.
 
     Args:
         nodes: The whole plan.
@@ -89,22 +89,23 @@ def node_calls(
     if registers_all and is_elsewhere:
         only = None
     if planned.node.waits_for:
-        yield from _waiting_job(nodes, planned, now_ms)
+        calls = _waiting_job(nodes, planned, now_ms)
         in_record = only if is_elsewhere else None
     else:
         in_record = only
         parent = ParentRef(only.keys, only.job_id) if only else None
         # It waits for nothing: a worker may complete it before the next call arrives.
         create = add_job(planned.keys, planned.node.job_name, planned.data_text, planned.options, now_ms, parent=parent)
-        yield PlannedCall(planned.node.name, (), create)
+        calls = [PlannedCall(planned.node.name, (), create)]
     if in_record is None:
-        yield from _registrations(nodes, planned)
+        calls += _registrations(nodes, planned)
     elif planned.node.waits_for:
         # registerParent serves parents of the job's own queue; a parent elsewhere is found through these fields.
-        yield _fields(planned, {"parentId": in_record.job_id, "parentQueue": in_record.keys.queue})
+        calls.append(_fields(planned, {"parentId": in_record.job_id, "parentQueue": in_record.keys.queue}))
+    return calls
 
 
-def _waiting_job(nodes: PlannedNodes, planned: PlannedNode, now_ms: int) -> Iterator[PlannedCall]:
+def _waiting_job(nodes: PlannedNodes, planned: PlannedNode, now_ms: int) -> list[PlannedCall]:
     """Create a job that waits, before anything that it waits for exists."""
     name, keys, deps = planned.node.name, planned.keys, planned.node.waits_for
     members = [nodes[dep].member for dep in deps]
@@ -118,15 +119,16 @@ def _waiting_job(nodes: PlannedNodes, planned: PlannedNode, now_ms: int) -> Iter
         parent_custom_id=planned.job_id,
         extra_deps=members[:_MEMBERS_PER_CALL],
     )
-    yield PlannedCall(name, tuple(deps[:_MEMBERS_PER_CALL]), create)
+    calls = [PlannedCall(name, tuple(deps[:_MEMBERS_PER_CALL]), create)]
     for start in range(_MEMBERS_PER_CALL, len(deps), _MEMBERS_PER_CALL):
         part = slice(start, start + _MEMBERS_PER_CALL)
         add = Call("SADD", (keys.deps(planned.job_id),), tuple(members[part]))
-        yield PlannedCall(name, tuple(deps[part]), add)
+        calls.append(PlannedCall(name, tuple(deps[part]), add))
+    return calls
 
 
-def _registrations(nodes: PlannedNodes, planned: PlannedNode) -> Iterator[PlannedCall]:
-    dependents = [nodes[name] for name in planned.dependents]
+def _registrations(nodes: PlannedNodes, planned: PlannedNode) -> list[PlannedCall]:
+    dependents, calls = [nodes[name] for name in planned.dependents], []
     for dependent in dependents:
         register = glidemq.register_parent(
             job_key=planned.keys.job(planned.job_id),
@@ -140,11 +142,12 @@ def _registrations(nodes: PlannedNodes, planned: PlannedNode) -> Iterator[Planne
             parent_queue=dependent.keys.base,
             deps_member=planned.member,
         )
-        yield PlannedCall(dependent.node.name, (planned.node.name,), register)
+        calls.append(PlannedCall(dependent.node.name, (planned.node.name,), register))
     if dependents:
         ids = codec.dump_json([dependent.job_id for dependent in dependents])
         queues = codec.dump_json([dependent.keys.queue for dependent in dependents])
-        yield _fields(planned, {"parentIds": ids, "parentQueues": queues})
+        calls.append(_fields(planned, {"parentIds": ids, "parentQueues": queues}))
+    return calls
 
 
 def _only_dependent(nodes: PlannedNodes, planned: PlannedNode) -> PlannedNode | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from types import MappingProxyType
 from typing import Final, Literal, TypeAlias
 
@@ -30,7 +31,7 @@ Carrier: TypeAlias = Literal["transaction", "packed"]
 CARRIERS: Final[tuple[Carrier, ...]] = ("transaction", "packed")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class FlowPlan:
     """A graph, compiled for one submission. Looking at it sends nothing.
 
@@ -46,10 +47,10 @@ class FlowPlan:
     keys: QueueKeys
     nodes: Mapping[str, PlannedNode]
 
-    @property
+    @cached_property
     def queues(self) -> list[QueueKeys]:
         """The flow's own queue, and those of its nodes."""
-        return list(dict.fromkeys([self.keys, *(planned.keys for planned in self.nodes.values())]))
+        return list(dict.fromkeys([self.keys, *[planned.keys for planned in self.nodes.values()]]))
 
     def submission(self) -> Submission:
         """What to send to a server that has our library: a call per thousand nodes of a queue."""
@@ -93,7 +94,7 @@ class FlowPlan:
             carrier: What takes them to the server. Packed ones may go to several slots.
         """
         registers_all = carrier == "packed"
-        return [*transaction_calls(self.flow_id, self.dag, self.keys, self.nodes, now_ms, registers_all=registers_all)]
+        return transaction_calls(self.flow_id, self.dag, self.keys, self.nodes, now_ms, registers_all=registers_all)
 
     def explain(self, carrier: Carrier | None = None) -> str:
         """Return the plan as text: the list of calls, what takes them to the server, and the nodes with their rules.
@@ -174,7 +175,7 @@ def compile(  # noqa: A001 - what it does
         node.name: PlannedNode(
             node=_finished(_urgent(node, dag.options.priority), queues[node.name], finish),
             level=number,
-            keys=keys[dag.queue_of(node)],
+            keys=keys[queues[node.name]],
             job_id=checked_job_id(flow_id, node.name),
             data_text=codec.encode(bound_data(node, queues), f"The data of node {node.name!r}"),
             dependents=tuple(dependents[node.name]),

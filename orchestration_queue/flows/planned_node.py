@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TypeAlias
@@ -49,7 +49,7 @@ PlannedNodes: TypeAlias = Mapping[str, PlannedNode]
 """The nodes of a plan by node, dependencies before dependents."""
 
 
-def dependents_first(nodes: PlannedNodes) -> Iterable[PlannedNode]:
+def dependents_first(nodes: PlannedNodes) -> list[PlannedNode]:
     """The nodes from the last level to the first, each level in its own order."""
     levels = [list(level) for _, level in groupby(nodes.values(), lambda planned: planned.level)]
-    return (planned for level in reversed(levels) for planned in level)
+    return [planned for level in reversed(levels) for planned in level]

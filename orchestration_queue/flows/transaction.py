@@ -5,7 +5,7 @@ Nothing else reaches the server between these calls, so nothing starts before al
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from orchestration_queue.flows.dag import Dag
@@ -29,9 +29,8 @@ _NEEDS_MORE = (TriggerRule.ALL_FAILED, TriggerRule.ONE_FAILED)
 
 def needs_our_library(dag: Dag) -> bool:
     """Return whether a graph needs workers of ours, and our library, to run as it says."""
-    return any(node.trigger_rule is not TriggerRule.ALL_SUCCESS or node.optional_deps for node in dag.all_nodes) or any(
-        getattr(dag.options, name) for name in OUR_OPTIONS
-    )
+    special = [node for node in dag.all_nodes if node.trigger_rule is not TriggerRule.ALL_SUCCESS or node.optional_deps]
+    return bool(special or [name for name in OUR_OPTIONS if getattr(dag.options, name)])
 
 
 OUR_OPTIONS: Final = ("fail_fast", "timeout", "retention", "concurrency", "budget")
@@ -40,8 +39,8 @@ OUR_OPTIONS: Final = ("fail_fast", "timeout", "retention", "concurrency", "budge
 
 def transaction_calls(
     flow_id: str, dag: Dag, keys: QueueKeys, nodes: PlannedNodes, now_ms: int, *, registers_all: bool = False
-) -> Iterator[PlannedCall]:
-    """Yield the calls that submit a graph: its record, then its nodes from the last level of Kahn's order to the first.
+) -> list[PlannedCall]:
+    """Return the calls that submit a graph: its record, then its nodes from the last level of Kahn's order on.
 
     Args:
         flow_id: The submission's id.
@@ -52,22 +51,23 @@ def transaction_calls(
         registers_all: As for :func:`node_calls`.
     """
     record = ("plan", FlowRecord.of(dag).text(), "createdAt", now_ms, "state", RUNNING)
-    yield PlannedCall("", (), Call("HSET", (keys.flow(flow_id),), record))
-    for index in (keys.flows, keys.flows_due):
-        yield PlannedCall("", (), Call("ZADD", (index,), (now_ms, flow_id)))
+    planned_calls = [
+        PlannedCall("", (), Call("HSET", (keys.flow(flow_id),), record)),
+        *[PlannedCall("", (), Call("ZADD", (index,), (now_ms, flow_id))) for index in (keys.flows, keys.flows_due)],
+    ]
     for planned in dependents_first(nodes):
-        calls = [*node_calls(nodes, planned, now_ms, registers_all=registers_all)]
+        calls = node_calls(nodes, planned, now_ms, registers_all=registers_all)
         noted = calls.pop().call.args if calls[-1].call.name == "HSET" else ()
-        yield from calls
         own_calls = _own_calls(flow_id, nodes, planned, now_ms, noted)
-        yield from (PlannedCall(planned.node.name, (), call) for call in own_calls)
-    yield from (PlannedCall("", (), call) for call in limit_calls(flow_id, dag, keys, nodes))
+        planned_calls += [*calls, *[PlannedCall(planned.node.name, (), call) for call in own_calls]]
+    limits = [PlannedCall("", (), call) for call in limit_calls(flow_id, dag, keys, nodes)]
+    return planned_calls + limits
 
 
 def _own_calls(
     flow_id: str, nodes: PlannedNodes, planned: PlannedNode, now_ms: int, noted: Sequence[Word]
-) -> Iterator[Call]:
-    """Yield what our library notes of a node: its flow, its rule, and which of its dependencies are optional."""
+) -> list[Call]:
+    """Return the calls that note of a node its flow, its rule, and which of its dependencies are optional."""
     node, keys = planned.node, planned.keys
     fields: list[Word] = [*noted, "flow", flow_id]
     if node.waits_for and node.trigger_rule is not TriggerRule.ALL_SUCCESS:
@@ -75,11 +75,12 @@ def _own_calls(
     if node.optional_deps:
         fields += ["depsOptional", len(node.optional_deps)]
         fields += [word for name in node.optional_deps for word in (f"depweak:{nodes[name].member}", 1)]
-    yield Call("HSET", (keys.job(planned.job_id),), tuple(fields))
+    calls = [Call("HSET", (keys.job(planned.job_id),), tuple(fields))]
     if not node.waits_for:
-        return
+        return calls
     if node.trigger_rule in _NEEDS_MORE:
-        yield Call("SADD", (keys.deps(planned.job_id),), (keys.member("__rule__"),))
+        calls.append(Call("SADD", (keys.deps(planned.job_id),), (keys.member("__rule__"),)))
     if node.trigger_rule is TriggerRule.ALWAYS:
-        yield Call("SADD", (keys.deps(planned.job_id),), (keys.member("__hold__"),))
-        yield graphs.release(keys, [planned.job_id], now_ms).call
+        calls.append(Call("SADD", (keys.deps(planned.job_id),), (keys.member("__hold__"),)))
+        calls.append(graphs.release(keys, [planned.job_id], now_ms).call)
+    return calls

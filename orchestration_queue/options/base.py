@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from typing import Any, Self, get_args
@@ -25,6 +26,7 @@ MAX_NAME_LENGTH = 256
 MAX_COUNT = 2**31 - 1
 """The highest count of anything: every language on this wire represents it exactly."""
 FORBIDDEN_IN_NAMES = frozenset("{}:")
+_FORBIDDEN = re.compile(r"[{}:\x00-\x1f\x7f]")
 
 
 def name_problem(name: object) -> str | None:
@@ -35,8 +37,8 @@ def name_problem(name: object) -> str | None:
         return "is empty"
     if len(name) > MAX_NAME_LENGTH:
         return f"is longer than {MAX_NAME_LENGTH} characters"
-    if bad := next((c for c in name if c in FORBIDDEN_IN_NAMES or ord(c) < 0x20 or ord(c) == 0x7F), None):
-        return f"contains {bad!r}"
+    if bad := _FORBIDDEN.search(name):
+        return f"contains {bad[0]!r}"
     return None
 
 

@@ -149,7 +149,7 @@ class Machine:
     @property
     def taken(self) -> int:
         """Places that have a job, or may have one when a exchange is back."""
-        return self.running + len(self.inbox) + sum(exchange.want + len(exchange.start) for exchange in self.underway)
+        return self.running + len(self.inbox) + sum([exchange.want + len(exchange.start) for exchange in self.underway])
 
     @property
     def free(self) -> int:

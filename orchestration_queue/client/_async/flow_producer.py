@@ -176,7 +176,7 @@ class AsyncFlowProducer(AsyncClient):
         planned = list(plan.transaction(now_ms()))
         newest = [event_log.last_event_id(keys) for keys in plan.queues]
         # The cursors belong to the transaction, so that no event of the flow can come before them.
-        calls = [*(operation.call for operation in newest), *(each.call for each in planned)]
+        calls = [*[operation.call for operation in newest], *[each.call for each in planned]]
         return planned, newest, await self._channel.pipeline(calls, atomic=True, raises=False)
 
     async def _require_our_library(self, plan: FlowPlan) -> None:

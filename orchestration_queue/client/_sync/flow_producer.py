@@ -175,7 +175,7 @@ class FlowProducer(Client):
         planned = list(plan.transaction(now_ms()))
         newest = [event_log.last_event_id(keys) for keys in plan.queues]
         # The cursors belong to the transaction, so that no event of the flow can come before them.
-        calls = [*(operation.call for operation in newest), *(each.call for each in planned)]
+        calls = [*[operation.call for operation in newest], *[each.call for each in planned]]
         return planned, newest, self._channel.pipeline(calls, atomic=True, raises=False)
 
     def _require_our_library(self, plan: FlowPlan) -> None:

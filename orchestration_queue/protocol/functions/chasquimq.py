@@ -650,7 +650,7 @@ def replay(
         (
             max_length,
             len(letters),
-            *(word for item in letters for word in (item.entry_id, item.envelope, item.job_name)),
+            *[word for item in letters for word in (item.entry_id, item.envelope, item.job_name)],
         ),
         is_function=True,
     )

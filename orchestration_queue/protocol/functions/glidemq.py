@@ -131,7 +131,7 @@ def add_flow(
             keys.stream,
             keys.scheduled,
             keys.events,
-            *(
+            *[
                 word
                 for item in children
                 for word in (
@@ -140,7 +140,7 @@ def add_flow(
                     item.keys.scheduled,
                     item.keys.events,
                 )
-            ),
+            ],
         ),
         (
             parent_name,
@@ -152,7 +152,7 @@ def add_flow(
             parent_max_attempts,
             len(children),
             parent_custom_id,
-            *(
+            *[
                 word
                 for item in children
                 for word in (
@@ -166,7 +166,7 @@ def add_flow(
                     item.parent_queue,
                     item.custom_id,
                 )
-            ),
+            ],
             len(extra_deps),
             *extra_deps,
         ),

@@ -453,7 +453,7 @@ def add_bulk(
             int(skip_events),
             len(forms),
             len(jobs),
-            *(
+            *[
                 word
                 for item in forms
                 for word in (
@@ -476,8 +476,8 @@ def add_bulk(
                     item.parent_queue,
                     item.scheduler_name,
                 )
-            ),
-            *(word for item in jobs for word in (item.form, item.data, item.opts, item.custom_id)),
+            ],
+            *[word for item in jobs for word in (item.form, item.data, item.opts, item.custom_id)],
         ),
         is_function=True,
     )
@@ -532,7 +532,7 @@ def add_children(
             now_ms,
             int(until_ended),
             len(jobs),
-            *(
+            *[
                 word
                 for item in jobs
                 for word in (
@@ -557,7 +557,7 @@ def add_children(
                     item.parent_queue,
                     item.scheduler_name,
                 )
-            ),
+            ],
         ),
         is_function=True,
     )
@@ -723,7 +723,7 @@ def exchange(
             len(settlements),
             len(hand_backs),
             len(deliveries),
-            *(
+            *[
                 word
                 for item in settlements
                 for word in (
@@ -740,9 +740,9 @@ def exchange(
                     item.remove_count,
                     item.remove_age_s,
                 )
-            ),
-            *(word for item in hand_backs for word in (item.job_id, item.entry_id)),
-            *(word for item in deliveries for word in (item.job_id, item.entry_id)),
+            ],
+            *[word for item in hand_backs for word in (item.job_id, item.entry_id)],
+            *[word for item in deliveries for word in (item.job_id, item.entry_id)],
         ),
         is_function=True,
     )
@@ -804,7 +804,7 @@ def fire(
             len(runs),
             len(updates),
             len(misses),
-            *(
+            *[
                 word
                 for item in jobs
                 for word in (
@@ -829,9 +829,9 @@ def fire(
                     item.parent_queue,
                     item.scheduler_name,
                 )
-            ),
-            *(word for item in runs for word in (item.name, item.due_ms, item.previous, item.overlap)),
-            *(
+            ],
+            *[word for item in runs for word in (item.name, item.due_ms, item.previous, item.overlap)],
+            *[
                 word
                 for item in updates
                 for word in (
@@ -841,8 +841,8 @@ def fire(
                     item.held_entry,
                     item.held_look_ms,
                 )
-            ),
-            *(word for item in misses for word in (item.name, item.due_ms)),
+            ],
+            *[word for item in misses for word in (item.name, item.due_ms)],
         ),
         is_function=True,
     )
@@ -949,7 +949,7 @@ def note_failures(
         (keys.stream,),
         (
             len(failures),
-            *(
+            *[
                 word
                 for item in failures
                 for word in (
@@ -959,7 +959,7 @@ def note_failures(
                     item.kind,
                     item.traceback,
                 )
-            ),
+            ],
         ),
         is_function=True,
     )
@@ -1006,7 +1006,7 @@ def propagate(
             limit,
             len(news),
             len(job_ids),
-            *(word for item in news for word in (item.dependent, item.member, item.outcome)),
+            *[word for item in news for word in (item.dependent, item.member, item.outcome)],
             *job_ids,
         ),
         is_function=True,
@@ -1121,7 +1121,7 @@ def read_jobs(
             most_bytes,
             len(fields),
             len(job_ids),
-            *(item.name for item in fields),
+            *[item.name for item in fields],
             *job_ids,
         ),
         is_function=True,
@@ -1278,7 +1278,7 @@ def relist(
             now_ms,
             consumer,
             len(known),
-            *(item.job_id for item in known),
+            *[item.job_id for item in known],
         ),
         is_function=True,
     )
@@ -1311,7 +1311,7 @@ def renew(
         (
             now_ms,
             len(leases),
-            *(word for item in leases for word in (item.job_id, item.taken_ms, item.stalled_count)),
+            *[word for item in leases for word in (item.job_id, item.taken_ms, item.stalled_count)],
         ),
         is_function=True,
     )
@@ -1350,7 +1350,7 @@ def report_usage(
             minute_ms,
             told,
             len(fields),
-            *(word for item in fields for word in (item.name, item.value)),
+            *[word for item in fields for word in (item.name, item.value)],
         ),
         is_function=True,
     )
@@ -1435,7 +1435,7 @@ def retry_nodes(
             int(held),
             len(news),
             len(job_ids),
-            *(word for item in news for word in (item.dependent, item.member)),
+            *[word for item in news for word in (item.dependent, item.member)],
             *job_ids,
         ),
         is_function=True,
@@ -1549,7 +1549,7 @@ def submit_graph(
             len(foreign),
             len(outside),
             len(rules),
-            *(
+            *[
                 word
                 for item in nodes
                 for word in (
@@ -1574,11 +1574,11 @@ def submit_graph(
                     item.parent_queue,
                     item.scheduler_name,
                 )
-            ),
-            *(word for item in edges for word in (item.dependent, item.dependency, int(item.weak))),
-            *(word for item in foreign for word in (item.dependent, item.member, int(item.weak))),
-            *(word for item in outside for word in (item.dependency, item.queue_name, item.job_id)),
-            *(word for item in rules for word in (item.place, item.rule)),
+            ],
+            *[word for item in edges for word in (item.dependent, item.dependency, int(item.weak))],
+            *[word for item in foreign for word in (item.dependent, item.member, int(item.weak))],
+            *[word for item in outside for word in (item.dependency, item.queue_name, item.job_id)],
+            *[word for item in rules for word in (item.place, item.rule)],
         ),
         is_function=True,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, TypeAlias, TypeVar
 
 from orchestration_queue.errors import InvalidOptionError, ServerError, StateError
@@ -81,7 +82,11 @@ class Addition:
     options_text: str | None = None
 
     def __post_init__(self) -> None:
-        _check_id(self.options)
+        if self.options.job_id in _REPLY_WORDS:
+            raise InvalidOptionError(
+                f"Job id {self.options.job_id!r} is a word by which the server answers, so that a new job could not be "
+                "told from an old one; use another."
+            )
 
     @property
     def is_plain(self) -> bool:
@@ -120,7 +125,7 @@ def add(keys: QueueKeys, job: Addition, now_ms: int, *, skip_events: bool = Fals
         options_text=job.options_text,
         skip_events=skip_events,
     )
-    return Operation(call, lambda reply: _read(keys, job, reply))
+    return Operation(call, partial(_read, keys, job))
 
 
 def add_many(
@@ -160,14 +165,6 @@ def _outcome(keys: QueueKeys, job: Addition, reply: Reply) -> Outcome:
         return _read(keys, job, reply)
     except (ServerError, InvalidOptionError) as error:
         return error
-
-
-def _check_id(options: JobOptions) -> None:
-    if options.job_id in _REPLY_WORDS:
-        raise InvalidOptionError(
-            f"Job id {options.job_id!r} is a word by which the server answers, so that a new job could not be told "
-            "from an old one; use another."
-        )
 
 
 def _read(keys: QueueKeys, job: Addition, reply: Reply) -> Added:

@@ -105,8 +105,15 @@ class Node:
         Raises:
             TransportError: The server could not be reached.
         """
-        replies = self._send(calls, atomic, repeatable, asking)
-        missing = [index for index, call in enumerate(calls) if lacks_function(call, replies[index])]
+        if atomic or asking:
+            replies = self._send(calls, atomic, repeatable, asking)
+        else:
+            replies = self._trip(calls, pack(calls), len(calls), repeatable)
+        missing = [
+            index
+            for index, call in enumerate(calls)
+            if isinstance(replies[index], REFUSALS) and lacks_function(call, replies[index])
+        ]
         if not missing or (atomic and len(missing) < len(calls)):
             return replies
         # A confirmation of replicas is about the writes before it on its connection.
