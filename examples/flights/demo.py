@@ -21,7 +21,6 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
-from datetime import timedelta
 from pathlib import Path
 from types import FrameType
 
@@ -35,7 +34,7 @@ from examples.flights.screen import Screen, screen_for
 from examples.flights.watch import Snapshot, Watch
 from orchestration_queue.client import Queue
 from orchestration_queue.errors import OrchestrationQueueError
-from orchestration_queue.schedules import Every, JobTemplate
+from orchestration_queue.schedules import Cron, JobTemplate
 from orchestration_queue.server import Connection
 
 __all__ = ["main"]
@@ -141,9 +140,10 @@ class Demo:
         server = importlib.import_module("examples.flights.tasks").SPARK  # it reads the environment that we set
         server.start()  # it warms up while the tables are fetched
         self._stack.callback(server.close)
-        queue.schedulers.upsert(
-            settings.FRESHNESS, Every(interval=timedelta(seconds=2)), JobTemplate(data={"data_dir": str(self.data)})
-        )
+        template = JobTemplate(data={"data_dir": str(self.data)})
+        queue.schedulers.upsert(settings.FRESHNESS, Cron("*/5 * * * * *"), template)
+        daily = Cron("30 6 * * *", tz="America/New_York")
+        queue.schedulers.upsert(settings.DAILY, daily, JobTemplate(name=settings.FRESHNESS, data=template.data))
 
     def open_instance(self) -> dg.DagsterInstance:
         """Open the Dagster instance. Ours is the first, so that no two processes set up its tables at once."""
@@ -281,7 +281,7 @@ def main(arguments: list[str] | None = None) -> int:
             verify.verify_nodes(snapshot)
             verify.verify_checks(demo.open_instance())
             verify.verify_tables(demo.data, snapshot.table(settings.CLEAN_FLIGHTS))
-            summary.show(console, snapshot)
+            summary.show(console, snapshot, demo.logs)
     except (DemoError, OrchestrationQueueError) as error:
         console.print(f"[bold red]The demo failed.[/] {error} Logs: {directory / 'logs'}", soft_wrap=True)
         return 1

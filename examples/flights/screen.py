@@ -125,7 +125,7 @@ def _picture(snapshot: Snapshot) -> RenderableType:
     table.add_row("  months", _row(snapshot, list(settings.MONTH_NODES.values()), "flights_2013_"))
     table.add_row("  clean", _row(snapshot, [settings.CLEAN_FLIGHTS, settings.CLEAN_WEATHER]))
     table.add_row("  report", _row(snapshot, [settings.DELAYS, settings.REPORT]))
-    table.add_row("  every 2 s", f"{settings.FRESHNESS} has run {snapshot.scheduled_runs} times")
+    table.add_row("  every 5 s", f"{settings.FRESHNESS} has run {snapshot.scheduled_runs} times")
     for node in snapshot.nodes:
         if node.progress:
             table.add_row("  Spark", f"{node.name}: {node.progress}")

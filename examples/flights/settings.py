@@ -8,6 +8,7 @@ from pathlib import Path
 __all__ = [
     "CLEAN_FLIGHTS",
     "CLEAN_WEATHER",
+    "DAILY",
     "DELAYS",
     "FLIGHTS_IN_2013",
     "FLOW",
@@ -44,6 +45,10 @@ CLEAN_WEATHER = "clean_weather"
 DELAYS = "delays"
 REPORT = "report"
 FRESHNESS = "freshness_check"
+"""The repeatable job, every five seconds by a cron with a field for seconds."""
+
+DAILY = "daily_check"
+"""The same each morning by New York's clock."""
 
 
 def data_dir() -> str:

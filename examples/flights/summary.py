@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pandas as pd
 from rich.console import Console
 
@@ -20,7 +22,7 @@ _HEADINGS = {
 }
 
 
-def show(console: Console, snapshot: Snapshot) -> None:
+def show(console: Console, snapshot: Snapshot, logs: Path) -> None:
     """Print it."""
     console.print(flow_tree(snapshot))
     delays, report = snapshot.node(settings.DELAYS).record, snapshot.node(settings.REPORT).record
@@ -38,3 +40,8 @@ def show(console: Console, snapshot: Snapshot) -> None:
     for what, path in places.items():
         console.print(f"{what + ':':<15}{path}", soft_wrap=True, highlight=False)
     console.print(f"The repeatable job {settings.FRESHNESS} ran {snapshot.scheduled_runs} times.", highlight=False)
+    runs = ", ".join(f"{run:%a %d %b %H:%M %Z}" for run in snapshot.daily_runs)
+    console.print(f"{settings.DAILY} ('30 6 * * *', New York) runs next: {runs}.", highlight=False)
+    fired = {log.stem: log.read_text().count(f"Schedule {settings.FRESHNESS} ") for log in logs.glob("worker-*.log")}
+    led = ", ".join(f"{worker} {runs} times" for worker, runs in sorted(fired.items()))
+    console.print(f"Scheduler leader, by the lock of tryLock: {led}.", highlight=False)

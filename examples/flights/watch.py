@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 import dagster as dg
@@ -85,6 +86,7 @@ class Snapshot:
     nodes: tuple[NodeView, ...]
     runs: tuple[RunView, RunView]
     scheduled_runs: int
+    daily_runs: tuple[datetime, ...]
 
     @property
     def done(self) -> int:
@@ -122,6 +124,7 @@ class Watch:
         self._instance = instance
         self._run_id = run_id
         self._started = time.monotonic()
+        self._daily_runs = tuple(self._queue.schedulers.next_runs(settings.DAILY, 3))
 
     def look(self) -> Snapshot:
         """See everything as it is now."""
@@ -133,6 +136,7 @@ class Watch:
             nodes=tuple(self._nodes(jobs)),
             runs=(self._run(settings.PREPARE_JOB, self._run_id), report),
             scheduled_runs=self._scheduled_runs(),
+            daily_runs=self._daily_runs,
         )
 
     def _nodes(self, jobs: Mapping[str, str]) -> Iterator[NodeView]:
