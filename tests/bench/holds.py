@@ -1,8 +1,8 @@
 """How long the longest command of each public call holds the server in a queue of a million waiting jobs.
 
 ``python -m tests.bench.holds [--jobs 1000000]`` prints JSON: for each call the longest of its commands in milliseconds,
-from the server's slow log, how many commands it was, and the limit. A server runs one command at a time, so this is
-what all other clients wait.
+from the server's slow log, and the limit. A server runs one command at a time, so this is what all other clients wait.
+The slow log counts what other processes take of the processor, too, so most calls are repeated and the best counts.
 """
 
 from __future__ import annotations
@@ -12,13 +12,16 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from itertools import count
 
 import redis
 
-from orchestration_queue import Dag, Every, FlowProducer, JobOptions, NewJob, Node, Queue
+from orchestration_queue import Dag, Every, Flow, FlowProducer, JobOptions, NewJob, Node, Queue
 from tests.bench.server import server
 
 LIMIT_MS = 10.0
+REPEATS = 5
+ONCE = ("retry_jobs", "clean failed", "drain", "obliterate, lifo")
 CHUNK = 10_000
 
 
@@ -43,7 +46,13 @@ def graph(name: str, nodes: int) -> Dag:
 
 def calls(queue: Queue, lifo: Queue, producer: FlowProducer, jobs: int) -> dict[str, Callable[[], object]]:
     """Every public call that might depend on the length of the queue."""
-    ids, late = middle(queue, jobs), middle(lifo, jobs)
+    ids, late, flow_ids = middle(queue, jobs), middle(lifo, jobs), (f"f{number}" for number in count())
+    flows: list[Flow] = []
+
+    def submit() -> None:
+        flow_id = next(flow_ids)
+        flows.append(producer.submit(graph(queue.name, 200), flow_id=flow_id))
+
     return {
         "add": lambda: queue.add("task", {}),
         "add_bulk, 10,000": lambda: queue.add_bulk([NewJob("task", {}) for _ in range(10_000)]),
@@ -64,13 +73,24 @@ def calls(queue: Queue, lifo: Queue, producer: FlowProducer, jobs: int) -> dict[
         "pause": queue.pause,
         "resume": queue.resume,
         "upsert a scheduler": lambda: queue.schedulers.upsert("s", Every(timedelta(hours=1))),
-        "flow of 200 nodes, submit": lambda: producer.submit(graph(queue.name, 200), flow_id="f200"),
-        "flow of 200 nodes, cancel": lambda: queue.flows.get("f200").cancel(),
+        "flow of 200 nodes, submit": submit,
+        "flow of 200 nodes, cancel": lambda: flows.pop().cancel(),
         "retry_jobs": queue.retry_jobs,
         "clean failed": lambda: queue.clean(timedelta(0), 1000, "failed"),
         "drain": queue.drain,
         "obliterate, lifo": lambda: lifo.obliterate(force=True),
     }
+
+
+def hold(client: redis.Redis, call: Callable[[], object]) -> tuple[float, str]:
+    """Make a call; returns the milliseconds of its longest command, and that command."""
+    client.slowlog_reset()
+    call()
+    entries = [entry for entry in client.slowlog_get(100_000) if not entry["command"].startswith(b"SLOWLOG")]
+    longest = max(entries, key=lambda entry: entry["duration"], default=None)
+    if longest is None:
+        return 0.0, ""
+    return longest["duration"] / 1000, b" ".join(longest["command"].split()[:2]).decode()
 
 
 def main() -> None:
@@ -89,11 +109,8 @@ def main() -> None:
         for name, call in calls(queue, lifo, producer, arguments.jobs).items():
             if arguments.only and not name.startswith(tuple(arguments.only)):
                 continue
-            client.slowlog_reset()
-            call()
-            longest = max(client.slowlog_get(100_000), key=lambda entry: entry["duration"], default=None)
-            milliseconds = longest["duration"] / 1000 if longest else 0.0
-            words = b" ".join(longest["command"].split()[:2]).decode() if longest else ""
+            rounds = [hold(client, call) for _ in range(1 if name in ONCE else REPEATS)]
+            milliseconds, words = min(rounds)
             report[name] = {"longest_ms": milliseconds, "limit_ms": LIMIT_MS}
             print(f"{name:32}{milliseconds:9.1f} ms  {words}", file=sys.stderr)
     print(json.dumps({"jobs": arguments.jobs, "calls": report}, indent=2))

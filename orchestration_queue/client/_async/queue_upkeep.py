@@ -17,11 +17,13 @@ from orchestration_queue.options import Duration, RateLimit, milliseconds
 from orchestration_queue.options.durations import checked_duration
 from orchestration_queue.protocol.operations import control, keyspace, queue_settings, queue_state
 from orchestration_queue.protocol.operations.control import Cancellation
-from orchestration_queue.protocol.operations.conversation import BATCH_SIZE
 from orchestration_queue.server.clock import now_ms
 from orchestration_queue.states import JobState
 
 __all__ = ["AsyncQueueUpkeep"]
+
+_JOBS_PER_CALL = 300
+"""Most jobs that one call retries or removes, so that it holds the server for less than 10 ms."""
 
 
 class AsyncQueueUpkeep(AsyncQueueClient):
@@ -112,7 +114,7 @@ class AsyncQueueUpkeep(AsyncQueueClient):
         return await self._channel.run(control.cancel(self.keys, checked_text(job_id, "job_id"), now_ms()))
 
     async def retry_jobs(self, limit: int | None = None) -> int:
-        """Give failed jobs all their attempts again, oldest first. One exchange per 1,000 jobs.
+        """Give failed jobs all their attempts again, oldest first. One exchange per 300 jobs.
 
         Args:
             limit: At most this many; None for all that have failed by now.
@@ -127,8 +129,8 @@ class AsyncQueueUpkeep(AsyncQueueClient):
         failed = await self._channel.look(queue_state.finished_count(self.keys, JobState.FAILED))
         left, done = failed if most is None else min(most, failed), 0
         while left > 0:
-            done += await self._channel.run(control.retry_jobs(self.keys, min(left, BATCH_SIZE), now_ms()))
-            left -= BATCH_SIZE
+            done += await self._channel.run(control.retry_jobs(self.keys, min(left, _JOBS_PER_CALL), now_ms()))
+            left -= _JOBS_PER_CALL
         return done
 
     async def clean(
@@ -137,7 +139,7 @@ class AsyncQueueUpkeep(AsyncQueueClient):
         limit: int | None = 1000,
         state: JobState | str = JobState.COMPLETED,
     ) -> list[str]:
-        """Remove jobs that finished longer ago than ``grace``, oldest first. One exchange per 1,000 jobs.
+        """Remove jobs that finished longer ago than ``grace``, oldest first. One exchange per 300 jobs.
 
         Args:
             grace: How long they are kept: a duration, or seconds.
@@ -155,7 +157,7 @@ class AsyncQueueUpkeep(AsyncQueueClient):
         most = checked_limit(limit)
         removed: list[str] = []
         while most is None or len(removed) < most:
-            batch_size = BATCH_SIZE if most is None else min(most - len(removed), BATCH_SIZE)
+            batch_size = _JOBS_PER_CALL if most is None else min(most - len(removed), _JOBS_PER_CALL)
             gone = await self._channel.run(control.clean(self.keys, finished, cutoff_ms, batch_size))
             removed += gone
             if len(gone) < batch_size:
@@ -163,7 +165,7 @@ class AsyncQueueUpkeep(AsyncQueueClient):
         return removed
 
     async def drain(self, *, delayed: bool = False) -> int:
-        """Remove every job that is ready by now, and with ``delayed`` those that are due later. 1,000 to a trip.
+        """Remove every job that is ready by now, and with ``delayed`` those that are due later. 300 to a trip.
 
         Node's clients do it in one call, in which the server answers nobody else, for seconds in a long queue. Here
         jobs that were not reached yet may start meanwhile; pause the queue before, if they must not.
@@ -176,7 +178,7 @@ class AsyncQueueUpkeep(AsyncQueueClient):
         left = counts.waiting + (counts.delayed if delayed else 0)
         removed, last = 0, 1
         while left > 0 and last > 0:
-            last = await self._channel.run(control.drain(self.keys, min(left, BATCH_SIZE), delayed=delayed))
+            last = await self._channel.run(control.drain(self.keys, min(left, _JOBS_PER_CALL), delayed=delayed))
             removed += last
             left -= last
         return removed

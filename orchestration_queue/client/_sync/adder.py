@@ -117,7 +117,7 @@ class Adder(QueueClient):
         return [wake_workers(self.keys)] if any(job.is_unannounced for job in jobs) else []
 
     def _place_all(self, jobs: Sequence[Addition], durability: Durability = None) -> list[Placed]:
-        """Add many jobs, about 1,000 to a trip.
+        """Add many jobs, 300 to a trip.
 
         Raises:
             ServerError: One was refused; the others of the same thousand, and all before, were added nevertheless,

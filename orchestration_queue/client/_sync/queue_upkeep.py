@@ -18,11 +18,13 @@ from orchestration_queue.options import Duration, RateLimit, milliseconds
 from orchestration_queue.options.durations import checked_duration
 from orchestration_queue.protocol.operations import control, keyspace, queue_settings, queue_state
 from orchestration_queue.protocol.operations.control import Cancellation
-from orchestration_queue.protocol.operations.conversation import BATCH_SIZE
 from orchestration_queue.server.clock import now_ms
 from orchestration_queue.states import JobState
 
 __all__ = ["QueueUpkeep"]
+
+_JOBS_PER_CALL = 300
+"""Most jobs that one call retries or removes, so that it holds the server for less than 10 ms."""
 
 
 class QueueUpkeep(QueueClient):
@@ -113,7 +115,7 @@ class QueueUpkeep(QueueClient):
         return self._channel.run(control.cancel(self.keys, checked_text(job_id, "job_id"), now_ms()))
 
     def retry_jobs(self, limit: int | None = None) -> int:
-        """Give failed jobs all their attempts again, oldest first. One exchange per 1,000 jobs.
+        """Give failed jobs all their attempts again, oldest first. One exchange per 300 jobs.
 
         Args:
             limit: At most this many; None for all that have failed by now.
@@ -128,8 +130,8 @@ class QueueUpkeep(QueueClient):
         failed = self._channel.look(queue_state.finished_count(self.keys, JobState.FAILED))
         left, done = failed if most is None else min(most, failed), 0
         while left > 0:
-            done += self._channel.run(control.retry_jobs(self.keys, min(left, BATCH_SIZE), now_ms()))
-            left -= BATCH_SIZE
+            done += self._channel.run(control.retry_jobs(self.keys, min(left, _JOBS_PER_CALL), now_ms()))
+            left -= _JOBS_PER_CALL
         return done
 
     def clean(
@@ -138,7 +140,7 @@ class QueueUpkeep(QueueClient):
         limit: int | None = 1000,
         state: JobState | str = JobState.COMPLETED,
     ) -> list[str]:
-        """Remove jobs that finished longer ago than ``grace``, oldest first. One exchange per 1,000 jobs.
+        """Remove jobs that finished longer ago than ``grace``, oldest first. One exchange per 300 jobs.
 
         Args:
             grace: How long they are kept: a duration, or seconds.
@@ -156,7 +158,7 @@ class QueueUpkeep(QueueClient):
         most = checked_limit(limit)
         removed: list[str] = []
         while most is None or len(removed) < most:
-            batch_size = BATCH_SIZE if most is None else min(most - len(removed), BATCH_SIZE)
+            batch_size = _JOBS_PER_CALL if most is None else min(most - len(removed), _JOBS_PER_CALL)
             gone = self._channel.run(control.clean(self.keys, finished, cutoff_ms, batch_size))
             removed += gone
             if len(gone) < batch_size:
@@ -164,7 +166,7 @@ class QueueUpkeep(QueueClient):
         return removed
 
     def drain(self, *, delayed: bool = False) -> int:
-        """Remove every job that is ready by now, and with ``delayed`` those that are due later. 1,000 to a trip.
+        """Remove every job that is ready by now, and with ``delayed`` those that are due later. 300 to a trip.
 
         Node's clients do it in one call, in which the server answers nobody else, for seconds in a long queue. Here
         jobs that were not reached yet may start meanwhile; pause the queue before, if they must not.
@@ -177,7 +179,7 @@ class QueueUpkeep(QueueClient):
         left = counts.waiting + (counts.delayed if delayed else 0)
         removed, last = 0, 1
         while left > 0 and last > 0:
-            last = self._channel.run(control.drain(self.keys, min(left, BATCH_SIZE), delayed=delayed))
+            last = self._channel.run(control.drain(self.keys, min(left, _JOBS_PER_CALL), delayed=delayed))
             removed += last
             left -= last
         return removed

@@ -13,7 +13,6 @@ from orchestration_queue.protocol.call import Call, Operation, Reply, optional_t
 from orchestration_queue.protocol.codec import dump_json
 from orchestration_queue.protocol.functions import oq1
 from orchestration_queue.protocol.keys import QueueKeys
-from orchestration_queue.protocol.operations.conversation import BATCH_SIZE
 from orchestration_queue.protocol.placement import ParentRef, add_job, add_jobs, new_job
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.states import JobState
@@ -35,6 +34,9 @@ __all__ = [
 ]
 
 _REPLY_WORDS = frozenset({"duplicate", "skipped"})
+
+_PORTION_JOBS = 300
+"""Most jobs of one call: adding one costs the server up to 30 us, and no call may hold it above 10 ms."""
 
 _PORTION_LENGTH = 4 * 1024 * 1024
 
@@ -106,7 +108,7 @@ def portions(jobs: Sequence[NewT]) -> Iterator[Sequence[NewT]]:
     for place, job in enumerate(jobs):
         length = len(job.data if isinstance(job, oq1.NewJob) else job.data_text)
         size += length
-        if place > start and (place - start >= BATCH_SIZE or size > _PORTION_LENGTH):
+        if place > start and (place - start >= _PORTION_JOBS or size > _PORTION_LENGTH):
             yield jobs[start:place]
             start, size = place, length
     if jobs:
