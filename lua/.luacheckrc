@@ -11,3 +11,4 @@ files["**/glidemq/*.lua"] = { ignore = undefined }
 files["**/orchestration_queue_1/*.lua"] = { ignore = undefined }
 files["**/chasquimq/*.lua"] = { ignore = undefined }
 files["**/qless/*.lua"] = { ignore = undefined }
+files["**/qless/older/*.lua"] = { ignore = undefined }

@@ -39,8 +39,9 @@ def outputs(sources: Path = ROOT / "lua") -> dict[Path, str]:
             files[PROTOCOL / "lua" / f"{library}.lua"] = write_library(library, prefix, contracts, modules)
     commands = [read_contract(path) for path in sorted((sources / "qless").glob("*.lua"))]
     if commands:
+        older = [read_contract(path) for path in sorted((sources / "qless" / "older").glob("*.lua"))]
         modules = _modules(sources / "qless" / "lib")
-        files[PROTOCOL / "lua" / "qless.lua"] = write_commands("qless", "1", commands, modules)
+        files[PROTOCOL / "lua" / "qless.lua"] = write_commands("qless", "2", commands, older, modules)
     return files
 
 

@@ -55,19 +55,43 @@ redis.register_function("{library}", call)
 redis.register_function("{library}_version", function()
   return "{version}"
 end)
+
+--- Run a command for a function of the older form.
+local function run(name, now, words, more)
+  local all = {{ name, now }}
+  for _, word in ipairs(words) do
+    all[#all + 1] = word
+  end
+  for _, word in ipairs(more or {{}}) do
+    all[#all + 1] = word
+  end
+  return commands[name](now, all)
+end
+
+local function register(name, keys, callback)
+  redis.register_function(name, function(KEYS, ARGV)
+    if #KEYS ~= keys then
+      error(name .. ": takes " .. keys .. " keys, not " .. #KEYS)
+    end
+    return callback(KEYS, ARGV)
+  end)
+end
 """
 
 
-def write_commands(library: str, version: str, contracts: list[Contract], modules: Mapping[str, str]) -> str:
-    """Write the library's text, ready for ``FUNCTION LOAD``."""
+def write_commands(
+    library: str, version: str, contracts: list[Contract], older: list[Contract], modules: Mapping[str, str]
+) -> str:
+    """Write the library's text, ready for ``FUNCTION LOAD``; each of `older` is a function of its own."""
     parts = [_PROLOGUE.format(library=library)]
     parts += [
         f"modules.{name} = (function()\n{modules[name].strip()}\nend)()\n"
-        for name in in_order(contracts, modules, "calls")
+        for name in in_order([*contracts, *older], modules, "calls")
     ]
     parts.append('local calls, commands = require("calls"), {}\n')
     parts += [_command(contract) for contract in contracts]
     parts.append(_CALL.strip().format(library=library, version=version) + "\n")
+    parts += [_function(library, contract) for contract in older]
     return "\n".join(parts)
 
 
@@ -80,9 +104,19 @@ def _command(contract: Contract) -> str:
     return f'do\n{requires}  commands["{contract.name}"] = function({now}, ARGV)\n{body}\n  end\nend\n'
 
 
-def _words(contract: Contract) -> Iterator[str]:
-    title = contract.name.capitalize()
-    for position, argument in enumerate(contract.arguments, 3):
+def _function(library: str, contract: Contract) -> str:
+    body = contract.body + "\n"
+    requires = "".join(f"  {match[0]}" for match in _REQUIRE.finditer(body) if match[1] != "calls")
+    keys = [f"local {key.name} = KEYS[{position}]" for position, key in enumerate(contract.keys, 1)]
+    words = "\n".join([*keys, *_words(contract, first=1)])
+    body = textwrap.indent(f"{words}\n" + _REQUIRE.sub("", body).strip("\n"), "    ")
+    name = f'"{library}_{contract.name}", {len(contract.keys)}'
+    return f"do\n{requires}  register({name}, function(KEYS, ARGV)\n{body}\n  end)\nend\n"
+
+
+def _words(contract: Contract, first: int = 3) -> Iterator[str]:
+    title = contract.name[0].upper() + contract.name[1:]
+    for position, argument in enumerate(contract.arguments, first):
         if argument.repeats:
             yield f"local {argument.name} = rest(ARGV, {position})"
         else:

@@ -25,6 +25,10 @@ _LIBRARIES = {
         "One function, `qless`, that takes a command, the time in seconds and arguments, as qless's own script does, "
         "and no keys. Only its clients load it.",
     ),
+    "qless/older": (
+        "qless_",
+        "The calls of qless's older form, one function each, in the library `qless`: a queue's bare name is the key.",
+    ),
 }
 
 

@@ -6,19 +6,8 @@
 local places = require("places")
 
 local function count(queue)
-  local key = "ql:q:" .. queue
   places.move_due(now, queue)
-  local stalled = redis.call("ZCOUNT", key .. "-locks", 0, now)
-  return {
-    name = queue,
-    waiting = redis.call("ZCARD", key .. "-work"),
-    running = redis.call("ZCARD", key .. "-locks") - stalled,
-    stalled = stalled,
-    scheduled = redis.call("ZCARD", key .. "-scheduled"),
-    depends = redis.call("ZCARD", key .. "-depends"),
-    recurring = redis.call("ZCARD", key .. "-recur"),
-    paused = redis.call("SISMEMBER", "ql:paused_queues", queue) == 1,
-  }
+  return places.count(now, queue)
 end
 
 if words[1] then

@@ -116,6 +116,25 @@ def unfail(
     tell(as_json, f"Ready again in queue {queue}: {counted(count, 'job')}.", queue=queue, group=group, count=count)
 
 
+@app.command("check")
+def check(
+    fix: Annotated[bool, typer.Option("--fix", help="Repair what is found.")] = False,
+    url: Url = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Find records that contradict each other, such as jobs in no queue. Exits with 1 when some are left."""
+    with QlessClient(url=url) as client:
+        found = client.check(repair=fix)
+    if as_json:
+        show_json(found)
+    elif found:
+        show_table(("repaired" if fix else "found", "how many"), [[kind, str(found[kind])] for kind in sorted(found)])
+    else:
+        print_line("Nothing is wrong.")
+    if found and not fix:
+        raise typer.Exit(1)
+
+
 @app.command("events")
 def events(
     channels: Annotated[list[str] | None, typer.Argument(help="Channels without `ql:`; default log.")] = None,

@@ -131,6 +131,7 @@ MISUSES: list[tuple[str, int, str]] = [
     ("qless workers extra", 2, "unexpected extra argument"),
     ("qless failed g --limit 0", 2, "--limit"),
     ("qless unfail q", 2, "Missing argument"),
+    ("qless check extra", 2, "unexpected extra argument"),
     ("qless events --limit 0", 2, "--limit"),
     ("qless worker q --handler nix", 2, "write module:object or file.py:object"),
     ("qless job add q K --data {", 2, "is not JSON"),

@@ -50,6 +50,17 @@ def test_jobs_are_added_listed_shown_and_cancelled(oq: Oq) -> None:
     assert "has no job" in missing.stderr
 
 
+def test_contradictions_are_found_and_repaired(oq: Oq, server: redis.Redis) -> None:
+    oq("job", "add", "q", "K", "--id", "j")
+    assert "Nothing is wrong" in oq("check").stdout
+    server.delete("ql:q:q-work")
+    found = oq("check")
+    assert (found.exit_code, "jobs in no queue" in found.stdout) == (1, True)
+    assert oq.json("check", "--fix") == {"jobs in no queue": 1}
+    assert oq.json("check") == {}
+    assert [job["jid"] for job in oq.json("job", "ls", "q")] == ["j"]
+
+
 def test_failures_workers_options_and_pauses(oq: Oq, server_url: str) -> None:
     with QlessClient(url=server_url, worker="me") as client:
         client.put("q", "K", jid="j")

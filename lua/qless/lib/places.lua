@@ -53,4 +53,20 @@ function places.move_due(now, queue, limit)
   end
 end
 
+--- Count the jobs of a queue.
+function places.count(now, queue)
+  local key = "ql:q:" .. queue
+  local stalled = redis.call("ZCOUNT", key .. "-locks", 0, now)
+  return {
+    name = queue,
+    waiting = redis.call("ZCARD", key .. "-work"),
+    running = redis.call("ZCARD", key .. "-locks") - stalled,
+    stalled = stalled,
+    scheduled = redis.call("ZCARD", key .. "-scheduled"),
+    depends = redis.call("ZCARD", key .. "-depends"),
+    recurring = redis.call("ZCARD", key .. "-recur"),
+    paused = redis.call("SISMEMBER", "ql:paused_queues", queue) == 1,
+  }
+end
+
 return places

@@ -33,10 +33,10 @@ local function hand_over(now, queue, job)
 end
 
 --- Look after at most `count` expired locks, the oldest first. Return the jobs to hand out.
-local function expired(now, queue, count)
+local function expired(now, queue, count, grace)
   local locks = "ql:q:" .. queue .. "-locks"
   local due = redis.call("ZRANGEBYSCORE", locks, "-inf", now, "LIMIT", 0, count)
-  local grace = due[1] and config.number("grace-period", 10)
+  grace = grace or due[1] and config.number("grace-period", 10)
   local taken = {}
   for _, jid in ipairs(due) do
     local job = jobs.read(jid)
@@ -92,8 +92,9 @@ local function ready(now, queue, count)
   return redis.call("ZREVRANGE", "ql:q:" .. queue .. "-work", 0, count - 1)
 end
 
---- Hand out at most `count` jobs of a queue, and return their ids.
-function popping.pop(now, queue, worker, count)
+--- Hand out at most `count` jobs of a queue, and return their ids. `grace` is what a worker that lost a job has left
+-- for it, when that is not the option.
+function popping.pop(now, queue, worker, count, grace)
   count = math.floor(count)
   if redis.call("SISMEMBER", "ql:paused_queues", queue) == 1 then
     return {}
@@ -114,7 +115,7 @@ function popping.pop(now, queue, worker, count)
     end
     return #jids > 0
   end
-  take(expired(now, queue, count))
+  take(expired(now, queue, count, grace))
   -- Again, when entries without a job were dropped.
   while #popped < count and take(ready(now, queue, count - #popped)) do
   end

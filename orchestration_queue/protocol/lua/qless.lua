@@ -328,6 +328,22 @@ function places.move_due(now, queue, limit)
   end
 end
 
+--- Count the jobs of a queue.
+function places.count(now, queue)
+  local key = "ql:q:" .. queue
+  local stalled = redis.call("ZCOUNT", key .. "-locks", 0, now)
+  return {
+    name = queue,
+    waiting = redis.call("ZCARD", key .. "-work"),
+    running = redis.call("ZCARD", key .. "-locks") - stalled,
+    stalled = stalled,
+    scheduled = redis.call("ZCARD", key .. "-scheduled"),
+    depends = redis.call("ZCARD", key .. "-depends"),
+    recurring = redis.call("ZCARD", key .. "-recur"),
+    paused = redis.call("SISMEMBER", "ql:paused_queues", queue) == 1,
+  }
+end
+
 return places
 end)()
 
@@ -759,10 +775,10 @@ local function hand_over(now, queue, job)
 end
 
 --- Look after at most `count` expired locks, the oldest first. Return the jobs to hand out.
-local function expired(now, queue, count)
+local function expired(now, queue, count, grace)
   local locks = "ql:q:" .. queue .. "-locks"
   local due = redis.call("ZRANGEBYSCORE", locks, "-inf", now, "LIMIT", 0, count)
-  local grace = due[1] and config.number("grace-period", 10)
+  grace = grace or due[1] and config.number("grace-period", 10)
   local taken = {}
   for _, jid in ipairs(due) do
     local job = jobs.read(jid)
@@ -818,8 +834,9 @@ local function ready(now, queue, count)
   return redis.call("ZREVRANGE", "ql:q:" .. queue .. "-work", 0, count - 1)
 end
 
---- Hand out at most `count` jobs of a queue, and return their ids.
-function popping.pop(now, queue, worker, count)
+--- Hand out at most `count` jobs of a queue, and return their ids. `grace` is what a worker that lost a job has left
+-- for it, when that is not the option.
+function popping.pop(now, queue, worker, count, grace)
   count = math.floor(count)
   if redis.call("SISMEMBER", "ql:paused_queues", queue) == 1 then
     return {}
@@ -840,7 +857,7 @@ function popping.pop(now, queue, worker, count)
     end
     return #jids > 0
   end
-  take(expired(now, queue, count))
+  take(expired(now, queue, count, grace))
   -- Again, when entries without a job were dropped.
   while #popped < count and take(ready(now, queue, count - #popped)) do
   end
@@ -941,6 +958,174 @@ function creation.put(now, new)
 end
 
 return creation
+end)()
+
+modules.older = (function()
+-- What the calls of the older form share: a refusal is nil, and a job's data are an object.
+local jobs = require("jobs")
+
+local older = {}
+
+--- Return a job as old clients see it; nil when it does not exist. Its history has an object per stage.
+function older.show(jid)
+  local job = jobs.show(jid)
+  if not job then
+    return nil
+  end
+  local stages = {}
+  for _, entry in ipairs(job.history) do
+    local stage = stages[#stages]
+    if entry.what == "put" or not stage then
+      stage = { q = entry.q or job.queue }
+      stages[#stages + 1] = stage
+    end
+    stage[entry.what] = entry.when
+    stage.worker = entry.worker or stage.worker
+  end
+  job.history = stages
+  job.data = cjson.decode(job.data)
+  return job
+end
+
+--- Return jobs as a list of JSON texts.
+function older.list(jids)
+  local texts = {}
+  for _, jid in ipairs(jids) do
+    local job = older.show(jid)
+    texts[#texts + 1] = job and cjson.encode(job)
+  end
+  return texts
+end
+
+--- Return a job that runs, for `worker` unless that is nil; nil when it does not.
+function older.running(jid, worker)
+  local job = jobs.read(jid)
+  return job and job.state == "running" and (not worker or job.worker == worker) and job or nil
+end
+
+return older
+end)()
+
+modules.consistency = (function()
+-- Records that contradict each other: what they are, and how they are repaired.
+local dependencies = require("dependencies")
+local jobs = require("jobs")
+local places = require("places")
+
+local consistency = {}
+
+local SETS = { waiting = "work", stalled = "work", scheduled = "scheduled", depends = "depends", running = "locks" }
+
+local function exists(jid)
+  return redis.call("EXISTS", "ql:j:" .. jid) == 1
+end
+
+--- Return whether any known queue, or the job's own, holds a job.
+local function is_placed(job)
+  local queues = redis.call("ZRANGE", "ql:queues", 0, -1)
+  queues[#queues + 1] = job.queue
+  for index = #queues, 1, -1 do
+    for _, set in ipairs({ "work", "locks", "scheduled", "depends" }) do
+      if redis.call("ZSCORE", "ql:q:" .. queues[index] .. "-" .. set, job.jid) then
+        return true
+      end
+    end
+  end
+  return false
+end
+
+--- A job that no queue holds would never run: it is made ready, or waits for what it depends on.
+local function check_job(now, key, resolve)
+  local jid = key:sub(6)
+  local job = jobs.read(jid)
+  if not job or not SETS[job.state] or not job.queue or job.queue == "" or is_placed(job) then
+    return 0
+  end
+  if resolve then
+    places.release(job.worker, jid)
+    redis.call("HMSET", key, "state", "waiting", "worker", "", "expires", 0)
+    dependencies.place(now, job.queue, jid, job.priority, 0)
+    places.learn(now, job.queue)
+  end
+  return 1
+end
+
+--- Entries of a set or list whose job does not exist.
+local function check_entries(key, kind, resolve, is_sound, remove)
+  local found = 0
+  local read = { zset = "ZRANGE", list = "LRANGE" }
+  local jids = read[kind] and redis.call(read[kind], key, 0, -1) or redis.call("SMEMBERS", key)
+  for _, jid in ipairs(jids) do
+    if not is_sound(jid) then
+      found = found + 1
+      if resolve then
+        remove(jid)
+      end
+    end
+  end
+  return found
+end
+
+local function removal(command, key)
+  return function(jid)
+    if command == "LREM" then
+      redis.call("LREM", key, 0, jid)
+    else
+      redis.call(command, key, jid)
+    end
+  end
+end
+
+--- Whether a job still has to end before those that wait for it.
+local function is_live(jid)
+  local state = redis.call("HGET", "ql:j:" .. jid, "state")
+  return state and state ~= "complete"
+end
+
+local function is_failed(jid)
+  return redis.call("HGET", "ql:j:" .. jid, "state") == "failed"
+end
+
+--- Have a job run whose last dependency is gone.
+local function free(now, key, resolve)
+  local jid = key:sub(6, -#"-dependencies" - 1)
+  local job = resolve and redis.call("SCARD", key) == 0 and jobs.read(jid)
+  if job and job.state == "depends" then
+    redis.call("ZREM", "ql:q:" .. job.queue .. "-depends", jid)
+    redis.call("HSET", "ql:j:" .. jid, "state", "waiting")
+    places.work(job.queue, jid, job.priority, now)
+  end
+end
+
+--- Check one key. Return the kind of what is wrong, and how often it is.
+function consistency.check(now, key, resolve)
+  local kind = redis.call("TYPE", key).ok
+  local function entries(is_sound, command)
+    return check_entries(key, kind, resolve, is_sound, removal(command, key))
+  end
+  if kind == "hash" and key:sub(1, 5) == "ql:j:" then
+    return "jobs in no queue", check_job(now, key, resolve)
+  elseif kind == "set" and key:find("^ql:j:.*%-dependencies$") then
+    local count = entries(is_live, "SREM")
+    free(now, key, count > 0 and resolve)
+    return "dependencies on gone jobs", count
+  elseif kind == "set" and key:find("^ql:j:.*%-dependents$") then
+    return "dependents that are gone", entries(exists, "SREM")
+  elseif kind == "list" and key:find("^ql:f:") then
+    return "failures of jobs that did not fail", entries(is_failed, "LREM")
+  elseif kind == "zset" and key:find("^ql:t:") then
+    return "tags of gone jobs", entries(exists, "ZREM")
+  elseif kind == "zset" and key:find("^ql:q:.*%-locks$") then
+    return "locks without jobs", entries(exists, "ZREM")
+  elseif kind == "zset" and (key:find("^ql:q:.*%-work$") or key:find("^ql:q:.*%-scheduled$")) then
+    return "places of gone jobs", entries(exists, "ZREM")
+  elseif kind == "zset" and (key:find("^ql:q:.*%-depends$") or key:find("^ql:w:.*:jobs$")) then
+    return "places of gone jobs", entries(exists, "ZREM")
+  end
+  return nil, 0
+end
+
+return consistency
 end)()
 
 local calls, commands = require("calls"), {}
@@ -1317,19 +1502,8 @@ do
   commands["queues"] = function(now, ARGV)
     local words = rest(ARGV, 3)
     local function count(queue)
-      local key = "ql:q:" .. queue
       places.move_due(now, queue)
-      local stalled = redis.call("ZCOUNT", key .. "-locks", 0, now)
-      return {
-        name = queue,
-        waiting = redis.call("ZCARD", key .. "-work"),
-        running = redis.call("ZCARD", key .. "-locks") - stalled,
-        stalled = stalled,
-        scheduled = redis.call("ZCARD", key .. "-scheduled"),
-        depends = redis.call("ZCARD", key .. "-depends"),
-        recurring = redis.call("ZCARD", key .. "-recur"),
-        paused = redis.call("SISMEMBER", "ql:paused_queues", queue) == 1,
-      }
+      return places.count(now, queue)
     end
 
     if words[1] then
@@ -1762,5 +1936,317 @@ end
 redis.register_function("qless", call)
 
 redis.register_function("qless_version", function()
-  return "1"
+  return "2"
 end)
+
+--- Run a command for a function of the older form.
+local function run(name, now, words, more)
+  local all = { name, now }
+  for _, word in ipairs(words) do
+    all[#all + 1] = word
+  end
+  for _, word in ipairs(more or {}) do
+    all[#all + 1] = word
+  end
+  return commands[name](now, all)
+end
+
+local function register(name, keys, callback)
+  redis.register_function(name, function(KEYS, ARGV)
+    if #KEYS ~= keys then
+      error(name .. ": takes " .. keys .. " keys, not " .. #KEYS)
+    end
+    return callback(KEYS, ARGV)
+  end)
+end
+
+do
+  register("qless_cancel", 0, function(KEYS, ARGV)
+    local jids = rest(ARGV, 1)
+    run("cancel", 0, {}, jids)
+  end)
+end
+
+do
+  local older = require("older")
+  register("qless_complete", 0, function(KEYS, ARGV)
+    local jid = calls.text("Complete", "jid", ARGV[1])
+    local worker = calls.text("Complete", "worker", ARGV[2])
+    local queue = calls.text("Complete", "queue", ARGV[3])
+    local now = calls.number("Complete", "now", ARGV[4])
+    local data = calls.json("Complete", "data", ARGV[5])
+    local words = rest(ARGV, 6)
+    local job = older.running(jid, worker)
+    return job and run("complete", now, { jid, worker, job.queue or queue, data }, words)
+  end)
+end
+
+do
+  local consistency = require("consistency")
+  register("qless_consistencyCheck", 0, function(KEYS, ARGV)
+    local words = rest(ARGV, 1)
+    local resolve = words[1] == "resolve" or words[1] == "1"
+    local cursor, found = words[2] or "0", {}
+    local clock = redis.call("TIME")
+    repeat
+      local page = redis.call("SCAN", cursor, "MATCH", "ql:*", "COUNT", 500)
+      cursor = page[1]
+      for _, key in ipairs(page[2]) do
+        local kind, count = consistency.check(tonumber(clock[1]), key, resolve)
+        if count > 0 then
+          found[kind] = (found[kind] or 0) + count
+        end
+      end
+    until cursor == "0" or words[2]
+    if words[2] then
+      found.cursor = cursor
+    end
+    return cjson.encode(found)
+  end)
+end
+
+do
+  register("qless_depends", 0, function(KEYS, ARGV)
+    local jid = calls.text("Depends", "jid", ARGV[1])
+    local change = calls.text("Depends", "change", ARGV[2])
+    local words = rest(ARGV, 3)
+    if redis.call("HGET", "ql:j:" .. jid, "state") ~= "depends" then
+      return nil
+    end
+    -- This form names no time: the job is put as of when it began to wait.
+    local queue = redis.call("HGET", "ql:j:" .. jid, "queue")
+    local since = redis.call("ZSCORE", "ql:q:" .. queue .. "-depends", jid)
+    return run("depends", tonumber(since) or 0, { jid, change }, words)
+  end)
+end
+
+do
+  local older = require("older")
+  register("qless_fail", 0, function(KEYS, ARGV)
+    local jid = calls.text("Fail", "jid", ARGV[1])
+    local worker = calls.text("Fail", "worker", ARGV[2])
+    local group = calls.text("Fail", "group", ARGV[3])
+    local message = calls.text("Fail", "message", ARGV[4])
+    local now = calls.number("Fail", "now", ARGV[5])
+    local words = rest(ARGV, 6)
+    local job = older.running(jid)
+    return job and run("fail", now, { jid, job.worker, group, message }, words)
+  end)
+end
+
+do
+  local older = require("older")
+  register("qless_failed", 0, function(KEYS, ARGV)
+    local words = rest(ARGV, 1)
+    local group = words[1]
+    if not group then
+      return run("failed", 0, {})
+    end
+    local key = "ql:f:" .. group
+    local found = {}
+    for index, jid in ipairs(redis.call("LRANGE", key, words[2] or 0, words[3] or 25)) do
+      found[index] = older.show(jid)
+    end
+    return cjson.encode({ total = redis.call("LLEN", key), jobs = found })
+  end)
+end
+
+do
+  local older = require("older")
+  register("qless_get", 0, function(KEYS, ARGV)
+    local jid = calls.text("Get", "jid", ARGV[1])
+    local job = older.show(jid)
+    return job and cjson.encode(job)
+  end)
+end
+
+do
+  register("qless_getConfig", 0, function(KEYS, ARGV)
+    local words = rest(ARGV, 1)
+    return run("config.get", 0, words)
+  end)
+end
+
+do
+  local older = require("older")
+  register("qless_heartbeat", 0, function(KEYS, ARGV)
+    local jid = calls.text("Heartbeat", "jid", ARGV[1])
+    local worker = calls.text("Heartbeat", "worker", ARGV[2])
+    local now = calls.number("Heartbeat", "now", ARGV[3])
+    local words = rest(ARGV, 4)
+    return older.running(jid, worker) and run("heartbeat", now, { jid, worker }, words)
+  end)
+end
+
+do
+  register("qless_jobs", 0, function(KEYS, ARGV)
+    local state = calls.text("Jobs", "state", ARGV[1])
+    local words = rest(ARGV, 2)
+    if state == "complete" then
+      return run("jobs", 0, { state }, words)
+    end
+    local now = calls.number("Jobs", "now", table.remove(words, 1))
+    if state ~= "scheduled" then
+      return run("jobs", now, { state }, words)
+    end
+    local key = "ql:q:" .. calls.text("Jobs", "queue", words[1]) .. "-scheduled"
+    local offset = calls.number("Jobs", "offset", words[2] or 0)
+    return redis.call("ZRANGE", key, offset, offset + calls.number("Jobs", "count", words[3] or 25) - 1)
+  end)
+end
+
+do
+  local older = require("older")
+  local popping = require("popping")
+  register("qless_peek", 1, function(KEYS, ARGV)
+    local queue = KEYS[1]
+    local count = calls.number("Peek", "count", ARGV[1])
+    local now = calls.number("Peek", "now", ARGV[2])
+    return older.list(popping.peek(now, queue, count))
+  end)
+end
+
+do
+  local older = require("older")
+  local popping = require("popping")
+  register("qless_pop", 1, function(KEYS, ARGV)
+    local queue = KEYS[1]
+    local worker = calls.text("Pop", "worker", ARGV[1])
+    local count = calls.number("Pop", "count", ARGV[2])
+    local now = calls.number("Pop", "now", ARGV[3])
+    return older.list(popping.pop(now, queue, worker, count, 0))
+  end)
+end
+
+do
+  register("qless_priority", 0, function(KEYS, ARGV)
+    local jid = calls.text("Priority", "jid", ARGV[1])
+    local priority = calls.number("Priority", "priority", ARGV[2])
+    if redis.call("EXISTS", "ql:j:" .. jid) == 1 then
+      return run("priority", 0, { jid, priority })
+    end
+  end)
+end
+
+do
+  register("qless_put", 1, function(KEYS, ARGV)
+    local queue = KEYS[1]
+    local jid = calls.text("Put", "jid", ARGV[1])
+    local klass = calls.text("Put", "klass", ARGV[2])
+    local data = calls.json("Put", "data", ARGV[3])
+    local now = calls.number("Put", "now", ARGV[4])
+    local delay = calls.number("Put", "delay", ARGV[5])
+    local words = rest(ARGV, 6)
+    for index = 1, #words, 2 do
+      if words[index] == "depends" and delay > 0 and #calls.list("Put", "depends", words[index + 1]) > 0 then
+        calls.refuse("Put", '"delay" and "depends" are not allowed to be used together')
+      end
+    end
+    return run("put", now, { "", queue, jid, klass, data, delay }, words)
+  end)
+end
+
+do
+  local places = require("places")
+  register("qless_queues", 0, function(KEYS, ARGV)
+    local now = calls.number("Queues", "now", ARGV[1])
+    local words = rest(ARGV, 2)
+    local function count(queue)
+      local counts = places.count(now, queue)
+      counts.paused = nil
+      return counts
+    end
+
+    if words[1] then
+      return cjson.encode(count(words[1]))
+    end
+    local counted = {}
+    for index, queue in ipairs(redis.call("ZRANGE", "ql:queues", 0, -1)) do
+      counted[index] = count(queue)
+    end
+    return cjson.encode(counted)
+  end)
+end
+
+do
+  local older = require("older")
+  register("qless_retry", 0, function(KEYS, ARGV)
+    local jid = calls.text("Retry", "jid", ARGV[1])
+    local queue = calls.text("Retry", "queue", ARGV[2])
+    local worker = calls.text("Retry", "worker", ARGV[3])
+    local now = calls.number("Retry", "now", ARGV[4])
+    local delay = calls.number("Retry", "delay", ARGV[5] or 0)
+    return older.running(jid, worker) and run("retry", now, { jid, queue, worker, delay })
+  end)
+end
+
+do
+  register("qless_setConfig", 0, function(KEYS, ARGV)
+    local option = calls.text("SetConfig", "option", ARGV[1])
+    local words = rest(ARGV, 2)
+    if words[1] then
+      return run("config.set", 0, { option, words[1] })
+    end
+    return run("config.unset", 0, { option })
+  end)
+end
+
+do
+  register("qless_stats", 0, function(KEYS, ARGV)
+    local queue = calls.text("Stats", "queue", ARGV[1])
+    local date = calls.number("Stats", "date", ARGV[2])
+    return run("stats", 0, { queue, date })
+  end)
+end
+
+do
+  register("qless_tag", 0, function(KEYS, ARGV)
+    local verb = calls.text("Tag", "verb", ARGV[1])
+    local words = rest(ARGV, 2)
+    if verb == "get" then
+      local key = "ql:t:" .. calls.text("Tag", "tag", words[1])
+      local jids = redis.call("ZRANGE", key, words[2] or 0, words[3] or 25)
+      return cjson.encode({ total = redis.call("ZCARD", key), jobs = jids })
+    elseif verb == "top" then
+      return run("tag", 0, { verb }, words)
+    end
+    local jid = calls.text("Tag", "jid", table.remove(words, 1))
+    local now = calls.number("Tag", "now", table.remove(words, 1))
+    return redis.call("EXISTS", "ql:j:" .. jid) == 1 and run("tag", now, { verb, jid }, words) or nil
+  end)
+end
+
+do
+  local older = require("older")
+  register("qless_track", 0, function(KEYS, ARGV)
+    local words = rest(ARGV, 1)
+    local verb = words[1]
+    if not verb then
+      local found = { jobs = {}, expired = {} }
+      for _, jid in ipairs(redis.call("ZRANGE", "ql:tracked", 0, -1)) do
+        local job = older.show(jid)
+        local list = job and found.jobs or found.expired
+        list[#list + 1] = job or jid
+      end
+      return cjson.encode(found)
+    end
+    local jid = calls.text("Track", "jid", words[2])
+    if verb == "track" then
+      local now = calls.number("Track", "now", words[3])
+      redis.call("PUBLISH", "ql:track", jid)
+      return redis.call("ZADD", "ql:tracked", now, jid)
+    elseif verb == "untrack" then
+      redis.call("PUBLISH", "ql:untrack", jid)
+      return redis.call("ZREM", "ql:tracked", jid)
+    end
+    calls.refuse("Track", "Unknown action " .. verb)
+  end)
+end
+
+do
+  register("qless_workers", 0, function(KEYS, ARGV)
+    local now = calls.number("Workers", "now", ARGV[1])
+    local words = rest(ARGV, 2)
+    return run("workers", now, words)
+  end)
+end

@@ -12,7 +12,7 @@ from orchestration_queue.dialects.qless.commands import command, text_word, tran
 from orchestration_queue.dialects.qless.library import LIBRARY
 from orchestration_queue.dialects.qless.records import QlessJob
 from orchestration_queue.errors import ServerError, UsageError
-from orchestration_queue.protocol.call import Reply, Word
+from orchestration_queue.protocol.call import Call, Reply, Word
 from orchestration_queue.server import AsyncConnection, ServerUrl, parse_url
 
 __all__ = ["AsyncQlessConnection"]
@@ -57,7 +57,10 @@ class AsyncQlessConnection:
         Raises:
             ServerError: The server refused it.
         """
-        return await (await self._connection()).execute(command(name, *words))
+        return await self._execute(command(name, *words))
+
+    async def _execute(self, call: Call) -> Reply:
+        return await (await self._connection()).execute(call)
 
     async def _about(self, job: QlessJob | str, name: str, *words: Word) -> Reply:
         """Send a command about a job, and raise what its refusal stands for."""

@@ -13,7 +13,7 @@ from orchestration_queue.dialects.qless.commands import command, text_word, tran
 from orchestration_queue.dialects.qless.library import LIBRARY
 from orchestration_queue.dialects.qless.records import QlessJob
 from orchestration_queue.errors import ServerError, UsageError
-from orchestration_queue.protocol.call import Reply, Word
+from orchestration_queue.protocol.call import Call, Reply, Word
 from orchestration_queue.server import Connection, ServerUrl, parse_url
 
 __all__ = ["QlessConnection"]
@@ -58,7 +58,10 @@ class QlessConnection:
         Raises:
             ServerError: The server refused it.
         """
-        return (self._connection()).execute(command(name, *words))
+        return self._execute(command(name, *words))
+
+    def _execute(self, call: Call) -> Reply:
+        return (self._connection()).execute(call)
 
     def _about(self, job: QlessJob | str, name: str, *words: Word) -> Reply:
         """Send a command about a job, and raise what its refusal stands for."""

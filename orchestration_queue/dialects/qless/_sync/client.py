@@ -28,7 +28,7 @@ from orchestration_queue.dialects.qless.records import (
     strings,
 )
 from orchestration_queue.errors import InvalidOptionError
-from orchestration_queue.protocol.call import Word, text, texts
+from orchestration_queue.protocol.call import Call, Word, text, texts
 from orchestration_queue.server.clock import now_ms
 
 __all__ = ["QlessClient", "QlessState"]
@@ -147,6 +147,25 @@ class QlessClient(QlessJobs):
     def unset_config(self, option: str) -> None:
         """Set an option back to its default."""
         self.command("config.unset", text_word(option, "option"))
+
+    def check(self, *, repair: bool = False) -> dict[str, int]:
+        """Count records that contradict each other: jobs in no queue, locks without jobs and the like.
+
+        Keys are read in pages, so that the server serves others in between.
+
+        Args:
+            repair: Repair them, too.
+        """
+        found: dict[str, int] = {}
+        cursor = "0"
+        while True:
+            args = ("resolve" if repair else "", cursor)
+            page = decoded(self._execute(Call("qless_consistencyCheck", args=args, is_function=True)))
+            cursor = page.pop("cursor")
+            for kind, count in page.items():
+                found[kind] = found.get(kind, 0) + count
+            if cursor == "0":
+                return found
 
     def recur(
         self,

@@ -1,0 +1,11 @@
+--- Return the jobs that would be handed out next.
+--- @key  queue name   of this queue
+--- @arg  count number at most this many
+--- @arg  now   number the time in seconds
+--- @returns JSON texts, a job each
+--- @cost    O(log N) per job
+
+local older = require("older")
+local popping = require("popping")
+
+return older.list(popping.peek(now, queue, count))

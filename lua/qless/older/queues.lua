@@ -1,0 +1,22 @@
+--- Count the jobs of one queue, or of all. Scheduled jobs that are due stay where they are.
+--- @arg  now   number the time in seconds
+--- @arg* words text   none, or a queue
+--- @returns JSON: one object, or an array in the order in which the queues were first seen
+--- @cost    O(log N) per queue
+
+local places = require("places")
+
+local function count(queue)
+  local counts = places.count(now, queue)
+  counts.paused = nil
+  return counts
+end
+
+if words[1] then
+  return cjson.encode(count(words[1]))
+end
+local counted = {}
+for index, queue in ipairs(redis.call("ZRANGE", "ql:queues", 0, -1)) do
+  counted[index] = count(queue)
+end
+return cjson.encode(counted)

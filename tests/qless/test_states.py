@@ -1,0 +1,120 @@
+"""Any order of commands: each job is in one place, the one that its state says, and every lock has an expiry."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import redis
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+
+from orchestration_queue.dialects.qless.library import LIBRARY
+
+SETS = ("work", "locks", "scheduled", "depends")
+PLACES = {
+    "waiting": {"work", "scheduled"},  # what went on with a delay says that it waits
+    "stalled": {"work"},
+    "scheduled": {"scheduled"},
+    "depends": {"depends"},
+    "running": {"locks"},
+    "complete": {"completed"},
+    "failed": {"failed"},
+}
+jids, queues, workers = st.sampled_from("abcdef"), st.sampled_from(("q", "r")), st.sampled_from(("v", "w"))
+delays = st.sampled_from((0, 0, 5, 100))
+
+
+class Machine(RuleBasedStateMachine):
+    server: Any
+
+    @initialize()
+    def begin(self) -> None:
+        self.server.flushdb()
+        self.now, self.alive = 1000.0, set[str]()
+
+    def call(self, command: str, *words: str | float) -> Any:
+        self.now += 0.5
+        return self.server.fcall("qless", 0, command, self.now, *words)
+
+    def held(self, jid: str) -> tuple[Any, ...]:
+        return tuple(self.server.hmget(f"ql:j:{jid}", "state", "worker", "queue"))
+
+    @rule(jid=jids, queue=queues, delay=delays, depends=st.lists(jids, max_size=2), retries=st.integers(0, 2))
+    def put(self, jid: str, queue: str, delay: float, depends: list[str], retries: int) -> None:
+        others = json.dumps([other for other in depends if other != jid])
+        self.call("put", "me", queue, jid, "K", "{}", delay, "depends", others, "retries", retries)
+        self.alive.add(jid)
+
+    @rule(queue=queues, worker=workers, count=st.integers(1, 4))
+    def pop(self, queue: str, worker: str, count: int) -> None:
+        for job in json.loads(self.call("pop", queue, worker, count)) or ():
+            assert (job["state"], job["worker"], job["queue"]) == ("running", worker, queue)
+
+    @rule(jid=jids, next_queue=st.one_of(st.none(), queues), delay=delays)
+    def complete(self, jid: str, next_queue: str | None, delay: float) -> None:
+        state, worker, queue = self.held(jid)
+        if state == "running":
+            more = () if next_queue is None else ("next", next_queue, "delay", delay)
+            self.call("complete", jid, worker, queue, "{}", *more)
+
+    @rule(jid=jids, delay=delays, how=st.sampled_from(("fail", "retry", "heartbeat", "timeout")))
+    def end(self, jid: str, delay: float, how: str) -> None:
+        state, worker, queue = self.held(jid)
+        if state == "running":
+            words = {"fail": (worker, "g", "m"), "retry": (queue, worker, delay), "heartbeat": (worker,), "timeout": ()}
+            self.call(how, jid, *words[how])
+
+    @rule(jid=jids)
+    def cancel(self, jid: str) -> None:
+        if not self.server.exists(f"ql:j:{jid}-dependents") and self.held(jid)[0] != "complete":
+            self.call("cancel", jid)
+            self.alive.discard(jid)
+
+    @rule(queue=queues, group=st.sampled_from(("g", "failed-retries-q", "failed-retries-r")))
+    def unfail(self, queue: str, group: str) -> None:
+        self.call("unfail", queue, group)
+
+    @rule(jid=jids)
+    def undepend(self, jid: str) -> None:
+        if self.held(jid)[0] == "depends":
+            self.call("depends", jid, "off", "all")
+
+    @rule(seconds=st.sampled_from((6, 61, 200)))
+    def wait(self, seconds: int) -> None:
+        self.now += seconds
+        self.call("queues")
+
+    @invariant()
+    def every_job_is_in_its_place(self) -> None:
+        found: dict[str, list[str]] = {}
+        for key in self.server.scan_iter("ql:*", count=1000):
+            if key.startswith("ql:q:"):
+                place, members = key.rpartition("-")[2], self.server.zrange(key, 0, -1)
+            elif key.startswith("ql:f:"):
+                place, members = "failed", self.server.lrange(key, 0, -1)
+            elif key == "ql:completed":
+                place, members = "completed", self.server.zrange(key, 0, -1)
+            else:
+                continue
+            for jid in members:
+                found.setdefault(jid, []).append(place)
+        assert found.keys() == self.alive
+        for jid, places in found.items():
+            assert len(places) == 1, (jid, places)
+            assert places[0] in PLACES[self.held(jid)[0]], (jid, places, self.held(jid))
+
+
+@pytest.fixture
+def machine(server: redis.Redis) -> Iterator[type[Machine]]:
+    server.function_load(LIBRARY.text, replace=True)
+    Machine.server = server
+    yield Machine
+    server.flushdb()
+
+
+def test_no_job_is_lost_or_in_two_places(machine: type[Machine]) -> None:
+    run_state_machine_as_test(machine, settings=settings(max_examples=20, stateful_step_count=30))
