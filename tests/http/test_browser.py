@@ -1,0 +1,142 @@
+"""The console in a real Chromium: each page on a desk and a phone, light and dark, live, by mouse and by keyboard."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+import redis
+
+from orchestration_queue import AsyncActiveJob, AsyncFlowProducer, AsyncQueue, Cron, Dag, Node, UnrecoverableError
+from orchestration_queue.http import create_app
+from tests.http.browser import Browser, Page, find_chromium, started
+from tests.http.conftest import served
+from tests.waiting import wait_until
+from tests.workers import working
+
+pytestmark = pytest.mark.skipif(
+    find_chromium() is None, reason="NOT TESTED: the console in a browser; install chromium"
+)
+
+HOSTILE = "<img src=x onerror=\"document.title='hit'\">"
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    directory: Path = tmp_path_factory.mktemp("chromium")
+    with started(directory) as browser:
+        yield browser
+
+
+@pytest.fixture
+async def queue(server_url: str, raw: redis.Redis, queue_name: str) -> AsyncIterator[AsyncQueue]:
+    async with AsyncQueue(queue_name, url=server_url) as queue:
+        yield queue
+
+
+@pytest.fixture
+async def site(server_url: str, raw: redis.Redis) -> AsyncIterator[str]:
+    async with served(create_app(server_url, console=True)) as client:
+        yield str(client.base_url).rstrip("/")
+
+
+@pytest.fixture
+async def page(browser: Browser, site: str) -> AsyncIterator[Page]:
+    async with browser.page() as page:
+        await page.look()
+        yield page
+        assert page.complaints == []
+
+
+async def handle(job: AsyncActiveJob) -> str:
+    await job.log(HOSTILE)
+    if job.name == HOSTILE:
+        raise UnrecoverableError(HOSTILE)
+    return HOSTILE
+
+
+async def test_every_page_is_accessible_quiet_and_fits(
+    page: Page, site: str, queue: AsyncQueue, server_url: str
+) -> None:
+    async with working(queue, handle, server_url, dead_letter_queue=f"{queue.name}-dead"):
+        bad = await queue.add(HOSTILE, {HOSTILE: 1}, {"job_id": "bad"})
+        await queue.schedulers.upsert("nightly", Cron("0 3 * * *", tz="Europe/Berlin"))
+        async with AsyncFlowProducer(url=server_url) as producer:
+            nodes = [Node("a"), Node("b", deps=["a"]), Node("c", deps=["a"])]
+            await (await producer.submit(Dag("sales", nodes, queue=queue.name), flow_id="f1")).wait(30)
+        with pytest.raises(Exception, match="onerror"):
+            await bad.wait(30)
+        await queue.add("later", None, {"delay": 9999})
+        base = f"/ui/queues/{queue.name}"
+        paths = [
+            "/ui", base, f"{base}?state=failed", f"{base}/jobs/bad", f"{base}/flows/f1", f"{base}/events", "/ui/flows",
+            "/ui/schedules", "/ui/dead", "/ui/broadcasts", "/ui/workers", "/ui/server", "/ui/login",
+        ]  # fmt: skip
+        found: list[str] = []
+        for path in paths:
+            await page.look(scheme="light")
+            await page.open(site + path)
+            found += [f"{path}: {each}" for each in await page.violations()]
+            assert await page.run("document.querySelectorAll('main img').length") == 0, path
+            assert await page.run("document.title") != "hit"
+            await page.look(scheme="dark")
+            found += [f"{path} in the dark: {each}" for each in await page.violations()]
+            await page.look(width=390)
+            if await page.run("document.documentElement.scrollWidth > document.documentElement.clientWidth"):
+                found.append(f"{path}: wider than a phone")
+        assert found == []
+
+
+async def test_pages_follow_the_queue(page: Page, site: str, queue: AsyncQueue) -> None:
+    await queue.add("first")
+    await page.open(f"{site}/ui/queues/{queue.name}?state=waiting")
+    await page.until("document.querySelector('.live.on')")
+    await page.run("window.same = true")
+    await queue.add("second")
+    await page.until("document.querySelectorAll('tbody tr').length === 2")
+    assert await page.run("window.same") is True
+    await page.open(f"{site}/ui")
+    await queue.add("third")
+    await page.until("document.querySelector('.tile b').textContent === '3'")
+
+
+async def test_selected_jobs_are_cancelled_after_a_question(page: Page, site: str, queue: AsyncQueue) -> None:
+    for name in ("a", "b", "c"):
+        await queue.add(name, None, {"delay": 9999})
+    await page.open(f"{site}/ui/queues/{queue.name}?state=delayed")
+    await page.run("document.querySelector('[data-all]').click()")
+    await page.run("document.querySelectorAll('tbody input')[0].click()")
+    assert await page.run("document.querySelector('[data-count]').textContent") == "2 selected"
+    await page.run("document.querySelector('button[value=cancel]').click()")
+    await page.until("document.querySelector('h1')?.textContent.startsWith('Cancel 2 jobs of')")
+    assert (await queue.counts()).delayed == 3
+    await page.run("document.querySelector('button.danger.primary').click()")
+    await page.until("document.querySelector('.notice')?.textContent.includes('cancel, 2 in all')")
+    assert (await queue.counts()).failed == 2
+
+
+async def test_keys_and_colors(page: Page, site: str, queue: AsyncQueue) -> None:
+    await queue.add("a")
+    await page.open(f"{site}/ui")
+    await page.press("/")
+    await page.until("document.activeElement.type === 'search'")
+    await page.run("document.activeElement.blur()")
+    await page.press("j")
+    await page.until(f"document.activeElement.textContent === '{queue.name}'")
+    await page.run("document.querySelector('[data-theme-button]').click()")
+    assert await page.run("document.documentElement.dataset.theme") == "dark"
+    await page.press("g")
+    await page.press("f")
+    await page.until("location.pathname === '/ui/flows' && document.documentElement.dataset.theme === 'dark'")
+
+
+async def test_a_queue_is_paused_and_resumed(page: Page, site: str, queue: AsyncQueue, raw: redis.Redis) -> None:
+    await queue.add("a")
+    await page.open(f"{site}/ui/queues/{queue.name}")
+    await page.run("document.querySelector('button[value=pause]').click()")
+    await page.until("document.querySelector('button[value=resume]')")
+    await wait_until(lambda: raw.hget(f"glide:{{{queue.name}}}:meta", "paused") == "1", "the pause")
+    await page.run("document.querySelector('button[value=resume]').click()")
+    await page.until("document.querySelector('button[value=pause]')")
+    assert not await queue.is_paused()
