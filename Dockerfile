@@ -10,7 +10,7 @@ COPY pyspark_orchestration_queue pyspark_orchestration_queue
 # some 500 MB.
 ARG SPARK=4.3.0
 RUN pip install --no-cache-dir --prefix=/install \
-    ".[cli,dagster,msgpack,otel,prometheus${SPARK:+,spark}]" ${SPARK:+pyspark==$SPARK} dagster-webserver dagster-postgres
+    ".[cli,dagster,http,msgpack,otel,prometheus${SPARK:+,spark}]" ${SPARK:+pyspark==$SPARK} dagster-webserver dagster-postgres
 
 FROM python:3.11-slim
 RUN useradd --uid 10001 --user-group --no-create-home --home-dir /tmp oq

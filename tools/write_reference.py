@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -12,6 +13,8 @@ from reference_doctor import doctor
 from reference_functions import functions
 from reference_python import MODULES, error_tree, errors_module, python_page
 
+from orchestration_queue.http.openapi import openapi
+from orchestration_queue.http.routes import PROXY_ROUTES
 from orchestration_queue.protocol.keys import PERMANENT_KEYS, SHARED_KEYS
 from orchestration_queue.states import TERMINAL, TRANSITIONS, JobState
 from orchestration_queue.telemetry.names import CHASQUIMQ_METRICS, METRICS, Metric
@@ -100,7 +103,13 @@ def _metric_rows(metrics: Sequence[Metric]) -> list[str]:
     return ["| Metric | Kind | Labels | |", "|---|---|---|---|", *rows]
 
 
+def http_routes() -> str:
+    """Return the OpenAPI document of the HTTP routes."""
+    return json.dumps(openapi(PROXY_ROUTES), indent=1) + "\n"
+
+
 PAGES: dict[str, Callable[[], str]] = {
+    "docs/reference/openapi.json": http_routes,
     "docs/reference/states.md": states,
     "docs/reference/keys.md": keys,
     "docs/reference/metrics.md": metrics,

@@ -26,6 +26,7 @@ from orchestration_queue.http.messages import (
     dump,
     parse_body,
 )
+from orchestration_queue.http.openapi import openapi
 from orchestration_queue.http.router import Router
 from orchestration_queue.http.routes import PROXY_ROUTES, Route, Scope
 from orchestration_queue.http.service import Service
@@ -73,8 +74,13 @@ class HttpApp:
     ) -> None:
         self.service, self.access, self.console = service, access, console
         self.hosts = None if hosts is None else frozenset(hosts)
-        self.routes = (*PROXY_ROUTES, *(console.routes if console else ()))
+        described = Route("GET", "/openapi.json", Scope.OPEN, self._describe)
+        self.routes = (*PROXY_ROUTES, described, *(console.routes if console else ()))
         self._router = Router(self.routes)
+
+    async def _describe(self, _: Request) -> Json:
+        """Return this document."""
+        return Json(openapi(PROXY_ROUTES))
 
     async def aclose(self) -> None:
         """End all streams and disconnect; a mounted app's owner calls it at shutdown. Safe to call twice."""

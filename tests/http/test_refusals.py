@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import httpx
@@ -197,3 +198,13 @@ async def test_bad_bodies(
 
 def test_every_route_is_there_once() -> None:
     assert len({(route.method, route.path) for route in PROXY_ROUTES}) == len(PROXY_ROUTES) == 45
+
+
+async def test_the_document_describes_every_route(api: httpx.AsyncClient) -> None:
+    served = (await api.get("/openapi.json")).json()
+    assert served["openapi"] == "3.1.0"
+    described = {(method.upper(), path) for path, methods in served["paths"].items() for method in methods}
+    assert described == {(route.method, re.sub(r":(\w+)", r"{\1}", route.path)) for route in PROXY_ROUTES}
+    assert all(operation["summary"] for methods in served["paths"].values() for operation in methods.values())
+    names = [operation["operationId"] for methods in served["paths"].values() for operation in methods.values()]
+    assert len(set(names)) == len(names)
