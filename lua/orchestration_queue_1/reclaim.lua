@@ -25,6 +25,8 @@
 --- @cost    O(log N) per entry, at most `limit`; O(A) for A active list jobs; a scan of the keys when another library activated some
 
 local dead_letters = require("dead_letters")
+local history = require("history")
+local numbers = require("numbers")
 local propagation = require("propagation")
 local reclaim = require("reclaim")
 local stalled = require("stalled")
@@ -48,6 +50,13 @@ local sweep = {
   now_ms = now_ms,
   limit = limit,
   notify = function(job_id, job, has_failed)
+    history.append(queue, job_id, {
+      event = "stalled",
+      ended = now_ms,
+      started = numbers.whole(job.processedOn),
+      kind = "stalled",
+      reason = has_failed and stalled.REASON or "its worker was lost",
+    })
     if has_failed then
       failed[#failed + 1] = job_id
       dead_letters.send(self, job_id, job, "crashed: " .. stalled.REASON, 0)

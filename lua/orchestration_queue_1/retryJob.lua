@@ -9,6 +9,7 @@
 --- @error   the job key does not end in `job:` and the id
 --- @cost    O(log N)
 
+local history = require("history")
 local record = require("record")
 local retry = require("retry")
 
@@ -19,5 +20,6 @@ elseif job.state ~= "failed" then
   return "not_failed"
 end
 redis.call("ZREM", failed_key, job_id)
+history.append(queue, job_id, { event = "retried", ended = now_ms })
 retry.afresh(queue, job_id, job, now_ms)
 return "ok"

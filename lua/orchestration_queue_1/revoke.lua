@@ -14,6 +14,7 @@
 --- @error   the stream key does not end in `:stream`
 --- @cost    O(log N) for a job waiting on the stream, O(N) on a list; it changes at most 500 jobs that wait
 
+local history = require("history")
 local propagation = require("propagation")
 local revocation = require("revocation")
 local wake = require("wake")
@@ -22,6 +23,7 @@ local wake = require("wake")
 -- those beyond the bound, are notified when the reconciler reads their flow.
 
 local outcomes = propagation.new(queue, now_ms, 500)
+history.append(queue, job_id, { event = "cancelled", ended = now_ms })
 local reply = revocation.revoke(queue, job_id, now_ms, group)
 propagation.finish(outcomes)
 if reply == "flagged" then

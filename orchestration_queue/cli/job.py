@@ -32,6 +32,7 @@ from orchestration_queue.cli.verbs import known_queue
 from orchestration_queue.client import Job, Queue
 from orchestration_queue.errors import InvalidOptionError, PayloadError
 from orchestration_queue.options import Backoff, Deduplication, JobOptions, Ordering
+from orchestration_queue.protocol.history import HistoryEntry
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 from orchestration_queue.protocol.operations.job_output import FIRST_ENTRY
 from orchestration_queue.states import JobState
@@ -126,7 +127,7 @@ def show(
     prefix: Prefix = DEFAULT_PREFIX,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show a job: its state, data, result and logs."""
+    """Show a job: its state, failed attempts, data, result and logs."""
     with known_queue(queue, url, prefix) as client:
         job = client.get(job_id)
         logs = job.logs()
@@ -147,6 +148,7 @@ def show(
             "reason": record.failed_reason,
             "failure kind": record.failure_kind,
             "traceback": "\n".join(clean(line) for line in (record.traceback or "").splitlines()),
+            "history": "\n".join(_history_text(entry, record.traceback) for entry in record.history),
             "progress": None if record.progress is None else dump(record.progress),
             "data": _stored(job, "data"),
             "result": _stored(job, "returnvalue"),
@@ -296,6 +298,17 @@ def stream(
             typer.echo(dump({"id": entry.id, **entry.fields}))
 
 
+def _history_text(entry: HistoryEntry, shown: str | None) -> str:
+    """Return what happened, in a line, and below it the attempt's last log lines and traceback, unless it is shown."""
+    what = f"attempt {entry.attempt} {entry.event}" if entry.attempt else str(entry.event)
+    where = f" on {entry.worker} ({entry.host})" if entry.worker else ""
+    began = f", started {moment_text(entry.started_at)}" if entry.started_at else ""
+    why = f": [{entry.error or entry.kind}] {entry.reason}" if entry.kind else ""
+    logs = [f"  log: {line}" for line in entry.logs]
+    traceback = [f"  {line}" for line in entry.traceback.splitlines() if entry.traceback != shown]
+    return "\n".join([f"{moment_text(entry.ended_at)} {what}{where}{began}{why}", *logs, *traceback])
+
+
 def _described(job: Job) -> dict[str, Any]:
     record = job.record
     return {
@@ -313,6 +326,7 @@ def _described(job: Job) -> dict[str, Any]:
         "failed_reason": record.failed_reason,
         "failure_kind": record.failure_kind,
         "traceback": record.traceback,
+        "history": [asdict(entry) for entry in record.history],
         "progress": record.progress,
         "data": _readable(job, "data"),
         "result": _readable(job, "returnvalue"),

@@ -95,6 +95,7 @@ class Failure:
     retention: Retention = KEEP
     kind: FailureKind = FailureKind.ERROR
     traceback: str = ""
+    error: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from typing import Any
 
 from orchestration_queue.options import plain_number, wire_number
 from orchestration_queue.protocol import codec
+from orchestration_queue.protocol.history import HistoryEntry, read_history
 from orchestration_queue.states import TERMINAL, FailureKind, JobState
 
 __all__ = ["JobRecord", "pairs", "stored_number", "when", "whole_number"]
@@ -160,6 +161,14 @@ class JobRecord:
         """Whether an attempt failed after the one noted, on a worker that notes neither kind nor traceback."""
         noted = whole_number(self.fields.get("failureAttempt", ""))
         return noted is not None and self.attempts_made > noted
+
+    @cached_property
+    def history(self) -> tuple[HistoryEntry, ...]:
+        """What happened to it besides success, oldest first: failed attempts, takeovers, retries by hand, cancels.
+
+        The last 20 are kept, in at most 32 KiB: the oldest lose their tracebacks first.
+        """
+        return read_history(self.fields.get("history", ""))
 
     @property
     def problem(self) -> str | None:

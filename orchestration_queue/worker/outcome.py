@@ -89,6 +89,14 @@ def _sendable(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
+def class_of(error: BaseException) -> str:
+    """Return the error's qualified class, without the module of built-in ones."""
+    if isinstance(error, SandboxedError):
+        return error.kind
+    kind = type(error)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
 def traceback_of(error: BaseException) -> str:
     """Return where the handler failed: the end of its traceback, at most 8 KiB, without this package's own frames."""
     if isinstance(error, SandboxedError):
@@ -156,6 +164,7 @@ def failed(
         retention=_retention(lease, "removeOnFail"),
         kind=FailureKind.TIMEOUT if isinstance(error, JobTimeoutError) else FailureKind.ERROR,
         traceback=traceback_of(error),
+        error=class_of(error),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import socket
 import time
 from collections.abc import Sequence
 
@@ -123,11 +124,14 @@ class QueueIO:
             skip_metrics=not self._options.record_metrics,
         )
         with self.outages.watch():  # jobs that it starts are nobody's to renew until it is back
-            if notes := exchanges.failure_notes(self._keys, step.settle):
+            notes = exchanges.attempt_notes(
+                self._keys, self._consumer, socket.gethostname(), self.clock.now_ms(), step.settle
+            )
+            if notes is not None:
                 # In the same request, and before: once a failure is settled, its record may be gone.
                 noted, reply = await self._calls.pipeline((notes, operation.call))
                 if isinstance(noted, ServerError):
-                    log.warning("Failures of queue %s were stored without their kinds: %s", self.queue, noted)
+                    log.warning("Failures of queue %s were stored without their histories: %s", self.queue, noted)
                 (reply,) = all_good([reply])
                 result = operation.read(reply)
             else:

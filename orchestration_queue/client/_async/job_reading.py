@@ -9,6 +9,7 @@ from orchestration_queue.client._async.job_stream import follow_stream
 from orchestration_queue.client.checks import checked_page
 from orchestration_queue.client.values import describe_age
 from orchestration_queue.errors import JobNotFoundError
+from orchestration_queue.protocol.history import HistoryEntry
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import control, job_output, job_records
 from orchestration_queue.protocol.operations.control import SuspendInfo
@@ -101,6 +102,11 @@ class AsyncJobReading:
     def traceback(self) -> str | None:
         """Where its last attempt failed, as last read: the last 8 KiB of the traceback; None when nothing is known."""
         return self.record.traceback
+
+    @property
+    def history(self) -> tuple[HistoryEntry, ...]:
+        """What had happened to it besides success when it was last read, oldest first; the last 20 entries."""
+        return self.record.history
 
     @property
     def attempts(self) -> int:

@@ -12,6 +12,7 @@ from orchestration_queue.protocol.call import Call
 from orchestration_queue.protocol.keys import QueueKeys
 
 __all__ = [
+    "AttemptNote",
     "BulkJob",
     "Delivered",
     "EntryUpdate",
@@ -40,6 +41,7 @@ __all__ = [
     "fire",
     "hold_nodes",
     "mend_group",
+    "note_attempts",
     "note_failures",
     "propagate",
     "put_back",
@@ -272,6 +274,28 @@ class MissedRun(NamedTuple):
 
     name: str
     due_ms: int
+
+
+class AttemptNote(NamedTuple):
+    """An attempt that failed.
+
+    Attributes:
+        job_id: The job.
+        taken_ms: Its `processedOn`, as its activation wrote it.
+        stalled_count: Its `stalledCount` at that time; 0 without one.
+        kind: What failed: a word of the client, stored as `failureKind`.
+        error: The error's qualified class; empty without one.
+        reason: The error's message.
+        traceback: Where, stored as `traceback`; empty when nothing is known.
+    """
+
+    job_id: str
+    taken_ms: int
+    stalled_count: int
+    kind: str
+    error: str
+    reason: str
+    traceback: str
 
 
 class FailureNote(NamedTuple):
@@ -921,6 +945,57 @@ def mend_group(
             active,
             next_seq,
             now_ms,
+        ),
+        is_function=True,
+    )
+
+
+def note_attempts(
+    keys: QueueKeys,
+    *,
+    attempts: Sequence[AttemptNote] = (),
+    worker: str,
+    host: str,
+    now_ms: int,
+) -> Call:
+    """Note about failed attempts what their settlement does not carry, as `oq1_noteFailures` does, and keep them in the
+    histories of their jobs. Sent before the exchange that settles them.
+
+    Args:
+        keys: The queue, for its `stream`.
+        attempts: Each an attempt that failed.
+        worker: The worker's name.
+        host: Its machine.
+        now_ms: Epoch ms.
+
+    Returns:
+        The call. Its reply (int): how many were noted: an attempt whose lease is lost is not.
+
+    The server refuses it when the stream key does not end in `:stream`.
+
+    Cost: O(1) per attempt: the last 20 entries of a job are kept, in at most 32 KiB.
+    """
+    return Call(
+        "oq1_noteAttempts",
+        (keys.stream,),
+        (
+            worker,
+            host,
+            now_ms,
+            len(attempts),
+            *[
+                word
+                for item in attempts
+                for word in (
+                    item.job_id,
+                    item.taken_ms,
+                    item.stalled_count,
+                    item.kind,
+                    item.error,
+                    item.reason,
+                    item.traceback,
+                )
+            ],
         ),
         is_function=True,
     )
@@ -1655,7 +1730,7 @@ def version() -> Call:
     """Say which revision of this library answers. The major version is in its name.
 
     Returns:
-        The call. Its reply (text): `15`, growing with every change of the library.
+        The call. Its reply (text): `16`, growing with every change of the library.
 
     Cost: O(1).
     """

@@ -3810,6 +3810,78 @@ end
 return holding
 end)()
 
+modules.history = (function()
+--- What happened to a job besides success: failed attempts, takeovers, retries by hand and cancels, on its own record.
+
+local numbers = require("numbers")
+
+local history = {}
+
+local MOST_ENTRIES = 20
+local MOST_BYTES = 32768
+local LOG_LINES = 5
+local LONGEST_LINE = 500
+
+--- The stored entries; none when another client damaged them.
+local function load(key)
+  local readable, entries = pcall(cjson.decode, redis.call("HGET", key, "history") or "[]")
+  return readable and type(entries) == "table" and entries or {}
+end
+
+--- The entries as text of bounded size: the tracebacks of the oldest go first, then the entries themselves.
+local function encode(entries)
+  local text = cjson.encode(entries)
+  for index = 1, #entries do
+    if #text <= MOST_BYTES then
+      break
+    end
+    entries[index].traceback = nil
+    text = cjson.encode(entries)
+  end
+  while #text > MOST_BYTES and #entries > 1 do
+    table.remove(entries, 1)
+    text = cjson.encode(entries)
+  end
+  return text
+end
+
+local function last_lines(queue, job_id)
+  local lines = redis.pcall("LRANGE", queue .. "log:" .. job_id, -LOG_LINES, -1)
+  if lines.err or not lines[1] then
+    return nil
+  end
+  for index, line in ipairs(lines) do
+    lines[index] = line:sub(1, LONGEST_LINE)
+  end
+  return lines
+end
+
+--- Append `entry` to the history of a job that is there. That of an attempt,
+--- which has a kind, is given its number, its start and the last log lines.
+function history.append(queue, job_id, entry)
+  local key = queue .. "job:" .. job_id
+  if redis.call("TYPE", key).ok ~= "hash" then
+    return
+  end
+  if entry.kind then
+    local stored = redis.call("HMGET", key, "attemptsMade", "processedOn")
+    entry.attempt = (numbers.whole(stored[1]) or 0) + 1
+    entry.started = entry.started or numbers.whole(stored[2])
+    entry.logs = last_lines(queue, job_id)
+  end
+  local entries = load(key)
+  entries[#entries + 1] = entry
+  while #entries > MOST_ENTRIES do
+    table.remove(entries, 1)
+  end
+  -- What another client stored may be decodable and still not encodable, such as NaN: it must not fail the caller.
+  local encodable, text = pcall(encode, entries)
+  redis.call("HSET", key, "history", encodable and text or encode({ entry }))
+end
+
+return history
+end)()
+
 modules.stalled = (function()
 --- What happens to an active job whose lease ran out.
 
@@ -4909,6 +4981,56 @@ do -- mendGroup
   end)
 end
 
+do -- noteAttempts
+  local history = require("history")
+  local lease = require("lease")
+  redis.register_function{ function_name = "oq1_noteAttempts", flags = { "allow-oom" }, callback = function(KEYS, ARGV)
+    local worker = ARGV[1]
+    local host = ARGV[2]
+    local now_ms = whole(ARGV[3], "noteAttempts", "now_ms")
+    local attempt_count = whole(ARGV[4], "noteAttempts", "attempt_count")
+    count_words("noteAttempts", #KEYS, 1, #ARGV, 4 + 7 * attempt_count)
+    local attempts = {}
+    for index = 1, attempt_count do
+      local arg = 4 + (index - 1) * 7
+      attempts[index] = {
+        job_id = ARGV[arg + 1],
+        taken_ms = whole(ARGV[arg + 2], "noteAttempts", "taken_ms"),
+        stalled_count = whole(ARGV[arg + 3], "noteAttempts", "stalled_count"),
+        kind = ARGV[arg + 4],
+        error = ARGV[arg + 5],
+        reason = ARGV[arg + 6],
+        traceback = ARGV[arg + 7],
+      }
+    end
+    local queue = queue_of("noteAttempts", KEYS[1], ":stream") .. ":"
+    local FIELDS = { "state", "processedOn", "stalledCount" }
+
+    local noted = 0
+    for _, attempt in ipairs(attempts) do
+      local job, same = lease.look(queue, attempt, FIELDS)
+      if same and job.state == "active" then
+        redis.call(
+          "HSET", queue .. "job:" .. attempt.job_id,
+          "failureKind", attempt.kind, "traceback", attempt.traceback
+        )
+        history.append(queue, attempt.job_id, {
+          event = "failed",
+          worker = worker,
+          host = host,
+          ended = now_ms,
+          kind = attempt.kind,
+          error = attempt.error,
+          reason = attempt.reason,
+          traceback = attempt.traceback,
+        })
+        noted = noted + 1
+      end
+    end
+    return noted
+  end }
+end
+
 do -- noteFailures
   local lease = require("lease")
   local numbers = require("numbers")
@@ -5123,6 +5245,8 @@ end
 
 do -- reclaim
   local dead_letters = require("dead_letters")
+  local history = require("history")
+  local numbers = require("numbers")
   local propagation = require("propagation")
   local reclaim = require("reclaim")
   local stalled = require("stalled")
@@ -5157,6 +5281,13 @@ do -- reclaim
       now_ms = now_ms,
       limit = limit,
       notify = function(job_id, job, has_failed)
+        history.append(queue, job_id, {
+          event = "stalled",
+          ended = now_ms,
+          started = numbers.whole(job.processedOn),
+          kind = "stalled",
+          reason = has_failed and stalled.REASON or "its worker was lost",
+        })
         if has_failed then
           failed[#failed + 1] = job_id
           dead_letters.send(self, job_id, job, "crashed: " .. stalled.REASON, 0)
@@ -5298,6 +5429,7 @@ do -- reportUsage
 end
 
 do -- retryJob
+  local history = require("history")
   local record = require("record")
   local retry = require("retry")
   redis.register_function("oq1_retryJob", function(KEYS, ARGV)
@@ -5313,6 +5445,7 @@ do -- retryJob
       return "not_failed"
     end
     redis.call("ZREM", failed_key, job_id)
+    history.append(queue, job_id, { event = "retried", ended = now_ms })
     retry.afresh(queue, job_id, job, now_ms)
     return "ok"
   end)
@@ -5351,6 +5484,7 @@ do -- retryNodes
 end
 
 do -- revoke
+  local history = require("history")
   local propagation = require("propagation")
   local revocation = require("revocation")
   local wake = require("wake")
@@ -5364,6 +5498,7 @@ do -- revoke
     -- those beyond the bound, are notified when the reconciler reads their flow.
 
     local outcomes = propagation.new(queue, now_ms, 500)
+    history.append(queue, job_id, { event = "cancelled", ended = now_ms })
     local reply = revocation.revoke(queue, job_id, now_ms, group)
     propagation.finish(outcomes)
     if reply == "flagged" then
@@ -5516,7 +5651,7 @@ end
 do -- version
   redis.register_function("oq1_version", function(KEYS, ARGV)
     count_words("version", #KEYS, 0, #ARGV, 0)
-    return "15"
+    return "16"
   end)
 end
 

@@ -22,8 +22,8 @@ __all__ = [
     "Verdict",
     "Why",
     "add_children",
+    "attempt_notes",
     "exchange",
-    "failure_notes",
     "next_entry",
     "notice",
     "read_group",
@@ -109,20 +109,22 @@ def exchange(
     return Operation(call, _read_exchange_result)
 
 
-def failure_notes(keys: QueueKeys, settle: Sequence[Settlement]) -> Call | None:
-    """Note the kinds and tracebacks of failed attempts, right before the exchange that settles them."""
+def attempt_notes(keys: QueueKeys, worker: str, host: str, now_ms: int, settle: Sequence[Settlement]) -> Call | None:
+    """Note failed attempts in the histories of their jobs, right before the exchange that settles them."""
     notes = [
-        oq1.FailureNote(
+        oq1.AttemptNote(
             job_id=failure.lease.job_id,
             taken_ms=failure.lease.taken_ms,
             stalled_count=failure.lease.stalled_count,
             kind=failure.kind,
+            error=failure.error,
+            reason=failure.reason,
             traceback=failure.traceback,
         )
         for failure in settle
         if isinstance(failure, Failure)
     ]
-    return oq1.note_failures(keys, failures=notes) if notes else None
+    return oq1.note_attempts(keys, worker=worker, host=host, now_ms=now_ms, attempts=notes) if notes else None
 
 
 def _read_exchange_result(reply: Reply) -> ExchangeResult:

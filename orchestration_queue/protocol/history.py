@@ -1,0 +1,88 @@
+"""What happened to a job besides success: its failed attempts, takeovers, retries by hand and cancels."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+
+__all__ = ["HistoryEntry", "HistoryEvent", "read_history"]
+
+
+class HistoryEvent(StrEnum):
+    """What an entry of a job's history is about."""
+
+    FAILED = "failed"
+    """An attempt failed."""
+    STALLED = "stalled"
+    """The lease of an attempt ran out: its worker was lost."""
+    RETRIED = "retried"
+    """The failed job was retried by hand."""
+    CANCELLED = "cancelled"
+    """The job was cancelled."""
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryEntry:
+    """One entry of a job's history.
+
+    Attributes:
+        event: What happened.
+        ended_at: When, by the worker's or the client's clock; None when unreadable.
+        attempt: The attempt that ended, 1 for the first; None for what a user did.
+        started_at: When that attempt began.
+        worker: The worker that ran it; empty when unknown.
+        host: The worker's machine.
+        kind: What made it fail, a value of ``FailureKind``.
+        error: The error's qualified class.
+        reason: The error's message.
+        traceback: The end of its traceback, at most 8 KiB.
+        logs: The last lines that the job had logged by then, at most 5.
+    """
+
+    event: HistoryEvent
+    ended_at: datetime | None
+    attempt: int | None = None
+    started_at: datetime | None = None
+    worker: str = ""
+    host: str = ""
+    kind: str = ""
+    error: str = ""
+    reason: str = ""
+    traceback: str = ""
+    logs: tuple[str, ...] = ()
+
+
+def read_history(stored: str) -> tuple[HistoryEntry, ...]:
+    """Return the entries of a stored history, without those that are damaged."""
+    try:
+        entries = json.loads(stored) if stored else []
+    except (ValueError, RecursionError):
+        return ()
+    if not isinstance(entries, list):
+        return ()
+    return tuple(entry for each in entries if (entry := _read_entry(each)) is not None)
+
+
+def _read_entry(stored: Any) -> HistoryEntry | None:
+    if not isinstance(stored, dict) or stored.get("event") not in tuple(HistoryEvent):
+        return None
+    logs, attempt = stored.get("logs"), stored.get("attempt")
+    texts = {name: str(stored.get(name) or "") for name in ("worker", "host", "kind", "error", "reason", "traceback")}
+    return HistoryEntry(
+        HistoryEvent(stored["event"]),
+        _time(stored.get("ended")),
+        attempt if isinstance(attempt, int) else None,
+        _time(stored.get("started")),
+        logs=tuple(map(str, logs)) if isinstance(logs, list) else (),
+        **texts,
+    )
+
+
+def _time(stored: Any) -> datetime | None:
+    try:
+        return datetime.fromtimestamp(stored / 1000, UTC) if stored else None
+    except (TypeError, OverflowError, OSError, ValueError):
+        return None
