@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
 from tests.session import DURATIONS, longest_first, read_durations
-from tests.waiting import wait_until_sync
 
 ROOT = DURATIONS.parents[1]
 
 HANGING = """
-import pathlib, threading
+import threading
 
 def test_hangs():
-    pathlib.Path("hangs").touch()
     threading.Event().wait(60)
 
 def test_waits_behind_it():
@@ -44,6 +43,7 @@ def test_an_interrupted_session_names_the_tests_that_still_run(tmp_path: Path) -
         "-p",
         "no:cacheprovider",
         "--numprocesses=1",
+        "--verbose",  # says when the controller has heard of a test
         f"--rootdir={tmp_path}",
     ]
     command = [sys.executable, "-m", "pytest", *words, str(tmp_path)]
@@ -52,7 +52,12 @@ def test_an_interrupted_session_names_the_tests_that_still_run(tmp_path: Path) -
         command, cwd=tmp_path, env=environment, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
     ) as session:
         try:
-            wait_until_sync((tmp_path / "hangs").exists, "the test to hang")
+            assert session.stdout
+            started = ""
+            while "::test_hangs" not in started:
+                some = os.read(session.stdout.fileno(), 4096)
+                assert some, started
+                started += some.decode()
             session.send_signal(signal.SIGINT)
             printed, _ = session.communicate(timeout=60)
         finally:
