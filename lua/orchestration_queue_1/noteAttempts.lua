@@ -22,8 +22,9 @@
 
 local history = require("history")
 local lease = require("lease")
+local numbers = require("numbers")
 
-local FIELDS = { "state", "processedOn", "stalledCount" }
+local FIELDS = { "state", "processedOn", "stalledCount", "attemptsMade" }
 
 local noted = 0
 for _, attempt in ipairs(attempts) do
@@ -31,7 +32,9 @@ for _, attempt in ipairs(attempts) do
   if same and job.state == "active" then
     redis.call(
       "HSET", queue .. "job:" .. attempt.job_id,
-      "failureKind", attempt.kind, "traceback", attempt.traceback
+      "failureKind", attempt.kind, "traceback", attempt.traceback,
+      -- Other clients count later attempts and leave these fields as they are: readers see by this that they are old.
+      "failureAttempt", (numbers.whole(job.attemptsMade) or 0) + 1
     )
     history.append(queue, attempt.job_id, {
       event = "failed",

@@ -4984,6 +4984,7 @@ end
 do -- noteAttempts
   local history = require("history")
   local lease = require("lease")
+  local numbers = require("numbers")
   redis.register_function{ function_name = "oq1_noteAttempts", flags = { "allow-oom" }, callback = function(KEYS, ARGV)
     local worker = ARGV[1]
     local host = ARGV[2]
@@ -5004,7 +5005,7 @@ do -- noteAttempts
       }
     end
     local queue = queue_of("noteAttempts", KEYS[1], ":stream") .. ":"
-    local FIELDS = { "state", "processedOn", "stalledCount" }
+    local FIELDS = { "state", "processedOn", "stalledCount", "attemptsMade" }
 
     local noted = 0
     for _, attempt in ipairs(attempts) do
@@ -5012,7 +5013,9 @@ do -- noteAttempts
       if same and job.state == "active" then
         redis.call(
           "HSET", queue .. "job:" .. attempt.job_id,
-          "failureKind", attempt.kind, "traceback", attempt.traceback
+          "failureKind", attempt.kind, "traceback", attempt.traceback,
+          -- Other clients count later attempts and leave these fields as they are: readers see by this that they are old.
+          "failureAttempt", (numbers.whole(job.attemptsMade) or 0) + 1
         )
         history.append(queue, attempt.job_id, {
           event = "failed",
