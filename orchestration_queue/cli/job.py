@@ -61,7 +61,7 @@ def add(
     data: Annotated[str, typer.Option(help="The job's data, as JSON.")] = "{}",
     delay: Annotated[float, typer.Option(help="Start no earlier than this many seconds from now.")] = 0,
     at: Annotated[
-        str | None, typer.Option(help="Start no earlier than this time in ISO 8601, instead of --delay.")
+        str | None, typer.Option(help="Start no earlier than this time in ISO 8601, in place of a delay.")
     ] = None,
     priority: Annotated[int, typer.Option(help="From 1, the most urgent, to 2048; 0 for none.")] = 0,
     lifo: Annotated[bool, typer.Option("--lifo", help="Start before the jobs that wait, the newest first.")] = False,
