@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from pathlib import Path
@@ -20,8 +21,11 @@ PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "dagster-executor.md").r
 def test_the_pages_definitions_load(monkeypatch: pytest.MonkeyPatch) -> None:
     module = ModuleType("page")
     monkeypatch.setitem(sys.modules, "page", module)
-    (block,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-    exec(compile(block, "page", "exec"), module.__dict__)  # noqa: S102
+    blocks = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    for block in blocks:
+        exec(compile(block, "page", "exec"), module.__dict__)  # noqa: S102
+    config = json.loads(module.delays_by_airport.op.tags["orchestration_queue/config"])
+    assert config == {"timeout": 600, "memory_mib": 4096, "env": {"OMP_NUM_THREADS": "2"}}
     dg.Definitions.validate_loadable(module.defs)
     job = module.defs.resolve_implicit_global_asset_job_def()
     assert job.executor_def.name == "queue"
