@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -30,8 +31,10 @@ def classic_session(scratch: Path, master: str = "local[2,3]", conf: Mapping[str
     os.environ.update(spark_environment(options, scratch))
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     try:
+        from pyspark import java_gateway
         from pyspark.sql import SparkSession
 
+        setattr(java_gateway, "Popen", _start_java)  # noqa: B010  not exported
         builder = SparkSession.builder
         for name, value in options.properties(scratch, "tests", None).items():
             builder = builder.config(name, value)
@@ -52,6 +55,16 @@ def classic_session(scratch: Path, master: str = "local[2,3]", conf: Mapping[str
             process.stdin.close()
             process.send_signal(signal.SIGTERM)
             process.wait(30)
+
+
+def _start_java(command: list[str], *, preexec_fn: object, **options: Any) -> subprocess.Popen[bytes]:
+    """Start Spark's Java without PySpark's `preexec_fn`, and keep SIGINT from it by a process group instead.
+
+    The hook runs Python between fork and exec. With threads around, gRPC's among them, it hangs now and then, and the
+    parent waits for it without end.
+    """
+    del preexec_fn
+    return subprocess.Popen(command, process_group=0, **options)
 
 
 def _forget_the_gateway() -> None:
