@@ -80,6 +80,19 @@ def no_thread_is_left_behind() -> Iterator[None]:
         time.sleep(0.01)
 
 
+@pytest.fixture(autouse=True)
+def environment_is_given_back() -> Iterator[None]:
+    """Undo what a test changed in the environment, by the hand of a library too.
+
+    PySpark leaves a variable behind with each Connect session, and takes it for the kind of every later one.
+    """
+    before = dict(os.environ)
+    yield
+    if os.environ != before:
+        os.environ.clear()
+        os.environ.update(before)
+
+
 @pytest.fixture(scope="session")
 def server_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The URL of a real Valkey server that lives as long as the test session."""

@@ -15,9 +15,9 @@ import pytest
 
 from orchestration_queue.spark.connect.server_state import ServerState
 from tests.processes import worker_process
-from tests.spark.conftest import connect_mode_ends_with_the_test, connect_server, connect_state
+from tests.spark.conftest import connect_server, connect_state
 
-__all__ = ["connect_mode_ends_with_the_test", "connect_server", "connect_state"]
+__all__ = ["connect_server", "connect_state"]
 
 pytestmark = [
     pytest.mark.dagster,

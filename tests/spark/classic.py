@@ -16,6 +16,9 @@ from orchestration_queue.spark.environment import spark_environment
 
 __all__ = ["classic_session"]
 
+# PySpark takes a process in which one of these is set for one that speaks Connect.
+_CONNECT_MODE = ("SPARK_CONNECT_MODE_ENABLED", "SPARK_REMOTE")
+
 
 @contextmanager
 def classic_session(scratch: Path, master: str = "local[2,3]", conf: Mapping[str, str] | None = None) -> Iterator[Any]:
@@ -28,6 +31,8 @@ def classic_session(scratch: Path, master: str = "local[2,3]", conf: Mapping[str
     """
     options = SparkOptions(master=master, conf={"spark.ui.showConsoleProgress": "false", **(conf or {})})
     before = dict(os.environ)
+    for name in _CONNECT_MODE:
+        os.environ.pop(name, None)
     os.environ.update(spark_environment(options, scratch))
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     try:
@@ -42,7 +47,7 @@ def classic_session(scratch: Path, master: str = "local[2,3]", conf: Mapping[str
         session.sparkContext.setLogLevel("OFF")  # what fails on purpose is said by exceptions
     finally:
         os.environ.clear()
-        os.environ.update(before)
+        os.environ.update({name: value for name, value in before.items() if name not in _CONNECT_MODE})
     gateway: Any = session.sparkContext._gateway
     process = gateway.proc
     try:

@@ -57,14 +57,6 @@ def marked() -> Iterator[Marked]:
             os.kill(process, signal.SIGKILL)
 
 
-@pytest.fixture(autouse=True)
-def connect_mode_ends_with_the_test(monkeypatch: pytest.MonkeyPatch) -> None:
-    """PySpark's functions ask a variable of the whole process which kind of session they work for."""
-    if "SPARK_CONNECT_MODE_ENABLED" not in os.environ:
-        monkeypatch.setenv("SPARK_CONNECT_MODE_ENABLED", "1")
-        monkeypatch.delenv("SPARK_CONNECT_MODE_ENABLED")
-
-
 @pytest.fixture(scope="session")
 def connect_server() -> Iterator[ConnectServer]:
     """The server of :mod:`tests.spark.connect_work`, started."""

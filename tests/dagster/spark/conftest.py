@@ -14,11 +14,11 @@ from orchestration_queue.dagster.spark import ParquetIOManager, PipesSparkClient
 from orchestration_queue.spark import ConnectServer
 from orchestration_queue.spark.connect.server_state import ServerState
 from tests.processes import worker_process
-from tests.spark.conftest import connect_mode_ends_with_the_test, connect_server, connect_state
+from tests.spark.conftest import connect_server, connect_state
 
 PATIENT = ("--concurrency", "2", "--lease", "10", "--stalled-interval", "1", "--promotion-interval", "0.2")
 
-__all__ = ["connect_mode_ends_with_the_test", "connect_server", "connect_state"]
+__all__ = ["connect_server", "connect_state"]
 
 
 @pytest.fixture(scope="package")
