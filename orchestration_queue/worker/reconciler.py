@@ -129,7 +129,8 @@ class FlowReconciler:
         if at_ms >= given_up_ms:
             await self._remove(snapshot.flow, "its submission was given up")
         else:
-            await self._look_again(snapshot.flow.id, given_up_ms)
+            # Soon: the submitter may have come to its end since the record was read, and would not say so again.
+            await self._look_again(snapshot.flow.id, min(given_up_ms, at_ms + self._interval_ms))
 
     async def _keep(self, snapshot: FlowSnapshot, records: Mapping[str, JobRecord | None], at_ms: int) -> None:
         """Tell who was not told, and stop what is to be stopped."""

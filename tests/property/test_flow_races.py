@@ -1,0 +1,130 @@
+"""Submitting, controlling and reconciling a flow at a time: in every order of their calls, it ends and is noted."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, ExitStack
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+import pytest
+import redis
+
+from orchestration_queue.client import AsyncFlowProducer
+from orchestration_queue.flows import Dag, FlowOptions, Node
+from orchestration_queue.protocol.keys import QueueKeys
+from orchestration_queue.server.clock import now_ms
+from orchestration_queue.worker.reconciler import FlowReconciler
+from tests.by_hand import HandWorker
+from tests.property.interleavings import Client, GatedConnection, Schedule, run_in_order, schedules
+
+Act = Callable[["World", Client], Awaitable[Any]]
+INTERVAL, PATIENCE = timedelta(seconds=5), timedelta(minutes=5)
+QUEUES = ("q", "q-2")
+
+
+@dataclass
+class World:
+    """A server with one flow of two queues, and those that act on it."""
+
+    url: str
+    raw: redis.Redis
+    stack: AsyncExitStack
+    of_run: ExitStack = field(default_factory=ExitStack)
+    hands: dict[str, HandWorker] = field(default_factory=dict)
+    connections: list[GatedConnection] = field(default_factory=list)
+    later_ms: int = 0
+
+    async def open(self, clients: int) -> None:
+        for _ in range(clients + 1):
+            self.connections.append(await self.stack.enter_async_context(await GatedConnection.open(self.url)))
+
+    def reset(self) -> None:
+        self.raw.flushall()
+        self.of_run.close()
+        self.hands = {queue: self.of_run.enter_context(HandWorker(self.url, queue)) for queue in QUEUES}
+        self.later_ms = 0
+        for connection in self.connections:
+            connection.client = None
+
+    def connection(self, client: Client | None) -> GatedConnection:
+        """Return a connection of the client's own, or one without turns."""
+        found = self.connections[-1 if client is None else int(client.name)]
+        found.client = client
+        return found
+
+    def now(self) -> int:
+        return now_ms() + self.later_ms
+
+    def dag(self, **options: Any) -> Dag:
+        nodes = [Node("a"), Node("b", queue="q-2", deps=["a"]), Node("c", deps=["b"])]
+        return Dag("d", nodes, "q", FlowOptions(**options))
+
+    async def race(self, schedule: Schedule, acts: Sequence[Act]) -> list[Any]:
+        return await run_in_order(schedule, [partial(act, self) for act in acts])
+
+    async def submit(self, client: Client | None = None, **options: Any) -> Any:
+        producer = AsyncFlowProducer(connection=self.connection(client), carrier="packed")
+        return await producer.submit(self.dag(**options), flow_id="f")
+
+    async def reconcile(self, client: Client | None = None) -> None:
+        keys, connection = QueueKeys("q"), self.connection(client)
+        reconciler = FlowReconciler(keys, connection, self.now, interval=INTERVAL, patience=PATIENCE)
+        await reconciler.round()
+
+    async def work(self, client: Client | None = None) -> None:
+        """Complete what is ready; a node at a time."""
+        for _ in range(3):
+            if client is not None:
+                await client.gate()
+            self.complete_one()
+
+    def complete_one(self) -> bool:
+        for hand in self.hands.values():
+            if any(self.raw.hget(hand.keys.job(f"f.{name}"), "state") == "waiting" for name in "abc"):
+                hand.complete(hand.take())
+                return True
+        return False
+
+    def states(self) -> list[Any]:
+        places = (("q", "a"), ("q-2", "b"), ("q", "c"))
+        return [self.raw.hget(QueueKeys(queue).job(f"f.{name}"), "state") for queue, name in places]
+
+    async def settle(self) -> None:
+        """Let time pass, interval by interval, and workers and reconcilers do their part."""
+        for _ in range(8):
+            while self.complete_one():
+                pass
+            self.later_ms += 5_001
+            await self.reconcile()
+
+
+@pytest.fixture
+def preemptions(request: pytest.FixtureRequest) -> int:
+    """Up to how many preemptions orders have."""
+    found: int = request.config.getoption("--preemptions")
+    return found
+
+
+@pytest.mark.parametrize(
+    "others",
+    [[World.reconcile], [World.reconcile, World.work], [World.submit]],
+    ids=["reconciler", "reconciler and worker", "another submitter"],
+)
+async def test_a_flow_ends_and_its_end_is_noted_whoever_looked_while_it_was_submitted(
+    server_url: str, raw: redis.Redis, others: list[Act], preemptions: int
+) -> None:
+    async with AsyncExitStack() as stack:
+        world = World(server_url, raw, stack)
+        stack.callback(world.of_run.close)
+        await world.open(1 + len(others))
+        for schedule in schedules(preemptions):
+            world.reset()
+            done = await world.race(schedule, [World.submit, *others])
+            await world.settle()
+            noted = raw.hgetall(QueueKeys("q").flow("f"))
+            assert not [one for one in done if isinstance(one, BaseException)], (schedule, done)
+            assert world.states() == ["completed"] * 3, schedule
+            assert (noted["state"], noted.get("held")) == ("completed", None), schedule
