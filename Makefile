@@ -39,7 +39,7 @@ $(VENV)/.%.stamp: requirements/%.lock pyproject.toml | $(UV)
 	$(UV) pip install --quiet --python $(BIN)/python --no-deps --editable .
 	@touch $@
 
-demo: $(VENV)/.demo.stamp ## Run the flights pipeline end to end on real data (ARGS=--kill-worker kills a worker on the way, SCALE=3 takes three times the flights)
+demo: $(VENV)/.demo.stamp ## Run the flights pipeline end to end on real data (ARGS=--kill-worker kills a worker on the way, SCALE=30 takes 10 million flights)
 	$(BIN)/python -m examples.flights.demo $(if $(SCALE),--scale=$(SCALE)) $(ARGS)
 
 demo-ui: $(VENV)/.demo.stamp ## Look at the same pipeline in the browser, under `dagster dev`

@@ -5,19 +5,22 @@ from __future__ import annotations
 import fcntl
 import os
 import secrets
+import tempfile
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 from orchestration_queue.errors import SparkFailedError
-from orchestration_queue.spark.archive import ARCHIVE_QUIETLY, class_archive
-from orchestration_queue.spark.environment import spark_home
+from orchestration_queue.spark.environment import ARCHIVE_QUIETLY, class_archive, spark_home
 from orchestration_queue.spark.java import java_home
 from orchestration_queue.spark.submit.options import SparkSubmit
 from orchestration_queue.spark.submit.run import run_submit
 
 __all__ = ["make_class_archive"]
 
-_TRAINING = Path(__file__).with_name("training.py")
+_TRAINING = Path(__file__)
+"""The application that it starts: this file, as a program."""
 _LONGEST = timedelta(minutes=15)
 
 
@@ -63,3 +66,38 @@ def make_class_archive(java: Path | None = None, spark: str | None = None) -> Pa
         finally:
             draft.unlink(missing_ok=True)
     return path
+
+
+def _same(batches: Iterator[Any]) -> Iterator[Any]:
+    return batches
+
+
+def train() -> None:
+    """Use a little of everything, so that the classes of all are loaded: read, write, join, start a Connect service."""
+    from pyspark.sql import SparkSession
+    from pyspark.sql import functions as F  # noqa: N812 (so does everybody)
+
+    spark = (
+        SparkSession.builder.config("spark.plugins", "org.apache.spark.sql.connect.SparkConnectPlugin")
+        .config("spark.connect.grpc.binding.address", "127.0.0.1")
+        .config("spark.connect.grpc.binding.port", "0")
+        .getOrCreate()
+    )
+    with tempfile.TemporaryDirectory() as directory:
+        numbers = spark.range(1000).select("id", (F.col("id") % 7).alias("key"), F.lit("text").alias("word"))
+        numbers.write.partitionBy("key").parquet(f"{directory}/numbers")
+        numbers.limit(10).write.json(f"{directory}/lines")
+        numbers.limit(10).write.csv(f"{directory}/table", header=True)
+        read = spark.read.parquet(f"{directory}/numbers")
+        grouped = read.groupBy("key").agg(F.count("*").alias("rows"), F.avg("id")).orderBy("key")
+        read.join(grouped, "key").where("id > 3").select("word", "rows").distinct().collect()
+        spark.read.json(f"{directory}/lines").union(spark.read.json(f"{directory}/lines")).count()
+        spark.read.csv(f"{directory}/table", header=True).createOrReplaceTempView("lines")
+        spark.sql("select key, max(id) over (partition by key) from lines").collect()
+        numbers.mapInArrow(_same, numbers.schema).count()
+        spark.createDataFrame([(1, "a")], "number int, word string").cache().toPandas()
+    spark.stop()
+
+
+if __name__ == "__main__":
+    train()

@@ -24,10 +24,9 @@ from pydantic_core import to_jsonable_python
 from orchestration_queue._process import die_with_parent
 from orchestration_queue.errors import UnrecoverableError
 from orchestration_queue.protocol import codec
-from orchestration_queue.spark.annotations import dataframe_parameters
 from orchestration_queue.spark.failure import Failure, describe_exit
-from orchestration_queue.spark.references import ResultLocation, call_with_frames
-from orchestration_queue.spark.registry import registered
+from orchestration_queue.spark.functions import dataframe_parameters, registered
+from orchestration_queue.spark.result_files import ResultLocation, call_with_frames
 
 _JAVA_LEAVES_S = 5.0
 """How long Spark's Java process may take to leave once it was asked to."""

@@ -1,11 +1,126 @@
-"""How far Spark is, in the words of a job's progress: the same for every way in which it runs."""
+"""How far Spark is, as a job's progress, and the listener that says so from within an application's driver.
+
+The listener (its source is in java/) needs no change to the application and no network: it writes to a file of the run,
+or where no file is visible to both sides, into the driver's log.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
 
-__all__ = ["ProgressReporter"]
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from orchestration_queue.errors import TransportError
+
+__all__ = ["LISTENER_JAR", "LOG_MARK", "ListenerFollower", "ListenerReport", "ProgressReporter", "with_listener"]
+
+LISTENER_JAR = Path(__file__).with_name("listener.jar")
+LOG_MARK = "orchestration_queue.progress "
+"""What begins its lines in a driver's log."""
+
+_CLASS = "orchestrationqueue.ProgressListener"
+_TARGET = "spark.orchestration_queue.progress"
+
+
+class ListenerReport(BaseModel):
+    """What the listener knows of an application."""
+
+    model_config = ConfigDict(frozen=True)
+
+    application: str
+    """Its id."""
+    query: int
+    """The number of its newest query: of what one action runs."""
+    total: int
+    completed: int
+    running: int
+    """Tasks of that query."""
+    read: int
+    """Bytes that the query has read."""
+    input_rows: int
+    input_bytes: int
+    output_rows: int
+    output_bytes: int
+    """What all its tasks that succeeded have read from outside and written there."""
+
+    @property
+    def totals(self) -> dict[str, int]:
+        """Rows and bytes, as a result has them."""
+        return self.model_dump(include={"input_rows", "input_bytes", "output_rows", "output_bytes"})
+
+
+def with_listener(properties: Mapping[str, str], target: str, jar: str = str(LISTENER_JAR)) -> dict[str, str]:
+    """Spark's properties with the listener added to what the user wants there.
+
+    Args:
+        properties: The properties.
+        target: The file that the listener writes; or ``stderr``.
+        jar: Where the driver finds the listener.
+    """
+    # Not by the class path of Spark itself: an archive of classes would not fit that any more.
+    ours = {"spark.jars": jar, "spark.extraListeners": _CLASS}
+    lists = {name: ",".join(filter(None, (properties.get(name), value))) for name, value in ours.items()}
+    return {**properties, **lists, _TARGET: target}
+
+
+class ListenerFollower:
+    """Follows what the listener tells, and hands it on as a job's progress.
+
+    Args:
+        progress: Receives ``percent``, ``text``, and under ``spark`` what is known of the application.
+        file: What the listener writes; None if its lines come some other way.
+        about: What is known of the application before it says anything.
+
+    Attributes:
+        last: The newest report; None before the first.
+    """
+
+    def __init__(
+        self,
+        progress: Callable[[dict[str, Any]], None],
+        file: Path | None = None,
+        about: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.last: ListenerReport | None = None
+        self._progress, self._about = progress, dict(about or {})
+        self._file, self._seen = file, ""
+        self._reporter = ProgressReporter(self.tell)
+
+    def poll(self) -> None:
+        """Read the file, if there is something new."""
+        with contextlib.suppress(OSError, UnicodeDecodeError):
+            if self._file and (line := self._file.read_text("utf-8")) != self._seen:
+                self._seen = line
+                self.feed(line)
+
+    def poll_and_ask(self, should_stop: Callable[[], bool]) -> bool:
+        """Read the file and return whether to stop; called a few times a second."""
+        self.poll()
+        return should_stop()
+
+    def feed(self, line: str) -> None:
+        """Take a line of the listener's; one that is broken is passed over."""
+        with contextlib.suppress(ValidationError):
+            self.last = report = ListenerReport.model_validate_json(line)
+            self._reporter.at(report.query, report.completed, report.total, report.running, report.read)
+
+    def tell(self, percent: int, text: str) -> None:
+        """Hand on how far the application is."""
+        application = {"application": self.last.application} if self.last else {}
+        with contextlib.suppress(TransportError):  # the next will arrive, or it does not matter any more
+            self._progress({"percent": percent, "text": text, "spark": {**self._about, **application}})
+
+    def finish(self) -> dict[str, Any]:
+        """The application has succeeded: say so, and return what its result tells of it."""
+        self.poll()
+        if self.last is None:
+            return {}
+        self.tell(100, "done")
+        return {"application": self.last.application, **self.last.totals}
 
 
 class ProgressReporter:

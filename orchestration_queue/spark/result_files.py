@@ -1,4 +1,8 @@
-"""Writing the DataFrames that jobs return: beside their place first, then into it in one step."""
+"""Calls with DataFrames in place of references, and writes those that jobs return.
+
+They are written beside their place first, then moved there in one step. Nothing here imports PySpark before there is a
+session.
+"""
 
 from __future__ import annotations
 
@@ -6,22 +10,118 @@ import re
 import secrets
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import TypeAdapter
 
 from orchestration_queue.errors import SparkCancelledError, UnrecoverableError
-from orchestration_queue.spark.references import DataFrameRef, ResultLocation, segment
+from orchestration_queue.spark.functions import dataframe_parameters
+from orchestration_queue.spark.references import DataFrameRef, references_in, replace_each, segment
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 
-__all__ = ["write_new", "write_results"]
+__all__ = ["ResultLocation", "call_with_frames", "write_new", "write_results"]
 
 _MOST_INPUTS = 100
 _IS_URI = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _DRAFTS = ".drafts"
 _DATA_FILES = "[!._]*"
 """What Spark's files are called; its marks and checksums begin with a dot or an underscore."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResultLocation:
+    """Where a job's DataFrames are written, and as what.
+
+    Attributes:
+        root: A directory, or a URI of any file system that Spark knows.
+        queue: The job's queue.
+        job: The job's id.
+        format: Format of the files.
+        partition_by: Columns whose values become directories.
+        files: Write at most this many files, or this many per partition directory; None leaves it to Spark.
+        may_commit: Asked before the files take the place of an earlier attempt's.
+    """
+
+    root: str
+    queue: str
+    job: str
+    format: Literal["parquet", "orc", "delta"] = "parquet"
+    partition_by: tuple[str, ...] = ()
+    files: int | None = None
+    may_commit: Callable[[], bool] = lambda: True
+
+    @property
+    def location(self) -> str:
+        """The directory, the same for each attempt: one replaces the other."""
+        return f"{self.root.rstrip('/')}/{segment(self.queue)}/{segment(self.job)}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it for another process, which cannot ask ``may_commit``."""
+        fields = ("root", "queue", "job", "format", "partition_by", "files")
+        return {name: getattr(self, name) for name in fields}
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> ResultLocation:
+        """Return what :meth:`to_json` described."""
+        return cls(**{**fields, "partition_by": tuple(fields["partition_by"])})
+
+
+def call_with_frames(
+    function: Callable[..., Any], spark: SparkSession, arguments: Mapping[str, Any], results: ResultLocation | None
+) -> Any:
+    """Call a function with DataFrames in place of references, and return references in place of DataFrames.
+
+    Args:
+        function: ``f(spark, **arguments)``.
+        spark: The session.
+        arguments: Its arguments.
+        results: Where the DataFrames that it returns are written.
+
+    Raises:
+        UnrecoverableError: It returned a DataFrame, and nothing says where to write it.
+    """
+    given = {
+        name: TypeAdapter(shape.annotate(DataFrameRef)).validate_python(arguments[name])
+        for name, shape in dataframe_parameters(function).items()
+        if arguments.get(name) is not None
+    }
+    loaded = {name: replace_each(value, DataFrameRef, lambda _, ref: ref.load(spark)) for name, value in given.items()}
+    result = replace_each(
+        function(spark, **{**arguments, **loaded}), _row_type(), lambda _, row: row.asDict(recursive=True)
+    )
+    frames = _collect_frames(result)
+    if not frames:
+        return result
+    if results is None:
+        raise UnrecoverableError(
+            f"{function.__qualname__} returned a DataFrame, and nothing says where to write it; set "
+            "SparkOptions(results=...) or OQ_SPARK_RESULTS to a directory or URI that every worker reaches."
+        )
+    inputs = [ref.location for value in given.values() for ref in references_in(value)]
+    written = write_results(spark, frames, results, inputs)
+    return replace_each(result, _frame_type(), lambda path, _: written[path])
+
+
+def _collect_frames(result: object) -> dict[str, DataFrame]:
+    found: dict[str, DataFrame] = {}
+    replace_each(result, _frame_type(), found.__setitem__)
+    return found
+
+
+def _frame_type() -> Any:
+    from pyspark.sql import DataFrame
+
+    return DataFrame
+
+
+def _row_type() -> Any:
+    from pyspark.sql import Row
+
+    return Row
 
 
 def write_new(frame: DataFrame, location: str) -> DataFrameRef:

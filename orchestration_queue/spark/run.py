@@ -24,12 +24,11 @@ from orchestration_queue.options import as_timedelta
 from orchestration_queue.protocol import codec
 from orchestration_queue.spark.environment import spark_environment
 from orchestration_queue.spark.failure import describe_exit, is_noise
-from orchestration_queue.spark.listener import ListenerFollower, with_listener
+from orchestration_queue.spark.functions import reference
 from orchestration_queue.spark.options import SparkOptions, write_properties
-from orchestration_queue.spark.process import ProcessOutcome, run_child
-from orchestration_queue.spark.references import ResultLocation
-from orchestration_queue.spark.registry import reference
-from orchestration_queue.spark.scratch import scratch_directory
+from orchestration_queue.spark.process import ProcessOutcome, run_child, scratch_directory
+from orchestration_queue.spark.progress import ListenerFollower, with_listener
+from orchestration_queue.spark.result_files import ResultLocation
 from orchestration_queue.worker.tracing_hooks import annotate
 
 __all__ = ["run_spark"]

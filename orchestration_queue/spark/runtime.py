@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from pydantic import TypeAdapter, ValidationError
 
 from orchestration_queue.errors import TransportError, UnrecoverableError, UsageError
-from orchestration_queue.spark.annotations import FrameShape, dataframe_parameters
 from orchestration_queue.spark.connect.server import ConnectServer
+from orchestration_queue.spark.functions import FrameShape, dataframe_parameters, reference
 from orchestration_queue.spark.options import SparkOptions
-from orchestration_queue.spark.references import DataFrameRef, ResultLocation, call_with_frames
-from orchestration_queue.spark.registry import reference
+from orchestration_queue.spark.references import DataFrameRef
+from orchestration_queue.spark.result_files import ResultLocation, call_with_frames
 from orchestration_queue.spark.run import run_spark
 from orchestration_queue.worker.tracing_hooks import span
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from orchestration_queue.spark import SparkSubmit, java_home
 from orchestration_queue.spark.environment import spark_home
-from orchestration_queue.spark.listener import LISTENER_JAR
+from orchestration_queue.spark.progress import LISTENER_JAR
 from orchestration_queue.spark.submit.master import Master, MasterUnreachableError
 from tests.waiting import wait_until_sync
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from orchestration_queue.errors import SparkFailedError
-from orchestration_queue.spark import SparkOptions, SparkSubmit, archive, build_archive, java_home, run_submit
+from orchestration_queue.spark import SparkOptions, SparkSubmit, build_archive, environment, java_home, run_submit
 from orchestration_queue.spark.environment import spark_environment, spark_home
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]  # seconds of processor time, on however busy a machine
@@ -24,7 +24,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_it_is_made_once_and_java_takes_classes_from_it(cache: Path, tmp_path: Path) -> None:
-    expected = archive.class_archive(java_home(), spark_home({}))
+    expected = environment.class_archive(java_home(), spark_home({}))
     cache.mkdir(parents=True)
     (cache / f".{expected.stem}-killed").touch()
     with ThreadPoolExecutor(2) as pool:
@@ -54,15 +54,15 @@ def test_nothing_is_left_of_one_that_could_not_be_made(cache: Path, tmp_path: Pa
 def test_another_java_or_spark_has_another(tmp_path: Path) -> None:
     java = tmp_path / "java"
     java.mkdir()
-    first = archive.class_archive(java, "/spark")
-    assert first != archive.class_archive(java, "/other")
-    assert first != archive.class_archive(tmp_path, "/spark")
+    first = environment.class_archive(java, "/spark")
+    assert first != environment.class_archive(java, "/other")
+    assert first != environment.class_archive(tmp_path, "/spark")
     (java / "release").write_text('JAVA_VERSION="17.0.16"')
-    assert first != archive.class_archive(java, "/spark")
+    assert first != environment.class_archive(java, "/spark")
 
 
 def test_the_users_own_options_stay_and_win(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = archive.class_archive(java_home(), spark_home({}))
+    path = environment.class_archive(java_home(), spark_home({}))
     path.parent.mkdir(parents=True)
     path.touch()
     monkeypatch.setenv("SPARK_SUBMIT_OPTS", "-Dmine=1")

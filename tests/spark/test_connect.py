@@ -19,9 +19,9 @@ from orchestration_queue.errors import JobFailedError, SparkFailedError
 from orchestration_queue.spark import ConnectServer, SparkOptions
 from orchestration_queue.spark.connect import run as running
 from orchestration_queue.spark.connect.control import SessionControl
-from orchestration_queue.spark.connect.progress import QueryProgress
 from orchestration_queue.spark.connect.run import run_connect
 from orchestration_queue.spark.connect.server_state import ServerState
+from orchestration_queue.spark.connect.session import QueryProgress
 from tests.spark.conftest import answering, processes_in
 from tests.spark.connect_work import tasks
 from tests.waiting import at_load, wait_until, wait_until_sync

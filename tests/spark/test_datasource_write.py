@@ -16,9 +16,8 @@ from pyspark.sql.types import StructType
 from orchestration_queue.client import Queue
 from orchestration_queue.errors import UsageError
 from orchestration_queue.spark.datasource import QueueDataSource
-from orchestration_queue.spark.datasource.queue_address import QueueAddress, own_keys
+from orchestration_queue.spark.datasource.options import QueueAddress, SourceOptions, own_keys
 from orchestration_queue.spark.datasource.rows import RowEncoder, job_id
-from orchestration_queue.spark.datasource.source_options import SourceOptions
 from orchestration_queue.spark.datasource.write_options import WRITE_OPTIONS, WriteOptions
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]

@@ -14,7 +14,7 @@ from examples.flights.delays import TABLES, compute_delays
 from examples.flights.report import write_report
 from orchestration_queue.spark import ConnectServer, DataFrameRef, SparkOptions, run_spark
 from orchestration_queue.spark.connect.run import run_connect
-from orchestration_queue.spark.references import call_with_frames
+from orchestration_queue.spark.result_files import call_with_frames
 from tests.spark import flights_pandas
 from tests.spark.conftest import Marked
 from tests.spark.standalone import QUICKLY, standalone_cluster

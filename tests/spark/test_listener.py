@@ -10,7 +10,7 @@ import pytest
 
 from orchestration_queue.spark import SparkOptions, SparkSubmit, java_home, run_submit
 from orchestration_queue.spark.environment import spark_environment, spark_home
-from orchestration_queue.spark.listener import with_listener
+from orchestration_queue.spark.progress import with_listener
 from tests.spark.conftest import MARK, Marked
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]  # seconds of processor time, on however busy a machine

@@ -11,9 +11,9 @@ import pytest
 
 from orchestration_queue.errors import InvalidOptionError, UnrecoverableError, UsageError
 from orchestration_queue.spark import DataFrameRef, SparkSubmit, spark_task
-from orchestration_queue.spark.annotations import FrameShape, dataframe_parameters, frame_shape, mentions_dataframe
+from orchestration_queue.spark.functions import FrameShape, dataframe_parameters, frame_shape, mentions_dataframe
 from orchestration_queue.spark.runtime import _upstream
-from orchestration_queue.spark.submit.reservation import Reservation, create_request
+from orchestration_queue.spark.submit.driver import Reservation, create_request
 
 
 class Classic:

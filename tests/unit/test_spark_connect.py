@@ -14,9 +14,9 @@ import pytest
 from orchestration_queue.errors import InvalidOptionError, OrchestrationQueueError
 from orchestration_queue.spark import ConnectServer, SparkOptions, spark_task
 from orchestration_queue.spark.connect import address
-from orchestration_queue.spark.connect.output import printed_to
 from orchestration_queue.spark.connect.server import _startup_hint
 from orchestration_queue.spark.connect.server_state import ServerState
+from orchestration_queue.spark.connect.watching import printed_to
 from orchestration_queue.spark.runtime import server_for
 
 
@@ -144,7 +144,7 @@ def test_a_line_without_end_is_given_out_in_pieces() -> None:
 def test_progress_never_falls_within_a_query() -> None:
     from pyspark.sql.connect.shell.progress import StageInfo
 
-    from orchestration_queue.spark.connect.progress import QueryProgress
+    from orchestration_queue.spark.connect.session import QueryProgress
 
     told: list[tuple[int, str]] = []
     progress = QueryProgress(lambda percent, text: told.append((percent, text)), every_s=0)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from orchestration_queue.errors import TransportError
-from orchestration_queue.spark.listener import LISTENER_JAR, ListenerFollower, with_listener
+from orchestration_queue.spark.progress import LISTENER_JAR, ListenerFollower, with_listener
 
 sys.path.append(str(Path(__file__).parents[2] / "tools"))
 build_listener = import_module("build_listener")

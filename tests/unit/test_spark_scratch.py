@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestration_queue.spark.scratch import scratch_directory
+from orchestration_queue.spark.process import scratch_directory
 
 
 @pytest.fixture(autouse=True)
@@ -32,7 +32,7 @@ def test_one_in_use_is_left_alone(temporary: Path) -> None:
 
 def test_what_a_killed_process_left_goes_with_the_next_run(temporary: Path) -> None:
     program = (
-        "import os, tempfile; from orchestration_queue.spark.scratch import scratch_directory\n"
+        "import os, tempfile; from orchestration_queue.spark.process import scratch_directory\n"
         f"tempfile.tempdir = {str(temporary)!r}\n"
         "with scratch_directory() as directory: (directory / 'file').touch(); os.kill(os.getpid(), 9)"
     )

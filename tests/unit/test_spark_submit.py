@@ -11,8 +11,8 @@ from orchestration_queue.errors import InvalidOptionError
 from orchestration_queue.spark import SparkSubmit, spark_submit
 from orchestration_queue.spark.failure import Failure
 from orchestration_queue.spark.options import write_properties
-from orchestration_queue.spark.submit.command import checked, command_line
-from orchestration_queue.spark.submit.reservation import Reservation, create_request
+from orchestration_queue.spark.submit.driver import Reservation, create_request
+from orchestration_queue.spark.submit.run import checked, command_line
 
 SCRATCH = Path("/scratch dir")
 

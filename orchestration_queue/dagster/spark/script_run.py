@@ -27,7 +27,7 @@ def main(script: Path, file: Path) -> Any:
     """
     from pyspark.sql import SparkSession
 
-    from orchestration_queue.spark.connect.progress import QueryProgress
+    from orchestration_queue.spark.connect.session import QueryProgress
 
     def tell(percent: int, text: str) -> None:
         draft = file.with_suffix(".new")

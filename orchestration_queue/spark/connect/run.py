@@ -21,11 +21,9 @@ from orchestration_queue.errors import (
 )
 from orchestration_queue.options import as_timedelta
 from orchestration_queue.spark.connect.control import fence, reason
-from orchestration_queue.spark.connect.output import printed_to
-from orchestration_queue.spark.connect.progress import QueryProgress
 from orchestration_queue.spark.connect.server import ConnectServer, SessionLease
-from orchestration_queue.spark.connect.session import SparkConnection
-from orchestration_queue.spark.connect.watchdog import SessionWatchdog, StopReason
+from orchestration_queue.spark.connect.session import QueryProgress, SparkConnection
+from orchestration_queue.spark.connect.watching import SessionWatchdog, StopReason, printed_to
 from orchestration_queue.spark.failure import Failure
 from orchestration_queue.spark.options import JOB_PROPERTY, SparkOptions
 from orchestration_queue.worker.tracing_hooks import annotate, is_traced

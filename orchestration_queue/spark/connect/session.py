@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import json
 import os
-from collections.abc import Mapping
+import sys
+import uuid
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Self, cast
 
 import grpc
@@ -13,16 +16,18 @@ from pyspark.errors import PySparkException
 from pyspark.logger import PySparkLogger
 from pyspark.sql.connect.client.retries import DefaultPolicy
 from pyspark.sql.connect.session import SparkSession as ConnectSession
+from pyspark.sql.connect.shell.progress import ProgressHandler, StageInfo
 
 from orchestration_queue.errors import SparkFailedError, UnrecoverableError
 from orchestration_queue.spark.connect.address import place
-from orchestration_queue.spark.connect.control import SessionControl, channel_builder, reason
+from orchestration_queue.spark.connect.control import SessionControl, channel_builder, fence, reason
 from orchestration_queue.spark.failure import Failure
+from orchestration_queue.spark.progress import ProgressReporter
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["SparkConnection"]
+__all__ = ["QueryProgress", "SparkConnection"]
 
 _MOST_RETRIES = 8
 """Of one call; PySpark waits 50 ms, then four times as long each time: a server may be away for some seconds."""
@@ -109,3 +114,48 @@ class SparkConnection:
             ConnectSession._active_session.session = None
         # PySpark keeps every client there until the process ends.
         atexit.unregister(client._on_exit)
+
+
+class QueryProgress(ProgressHandler):
+    """Told by PySpark about the query that runs.
+
+    Args:
+        tell: Receives a percentage of the query's tasks, and a text.
+        every_s: Seconds between two times.
+    """
+
+    def __init__(self, tell: Callable[[int, str], None], every_s: float = 0.5) -> None:
+        self._reporter = ProgressReporter(tell, every_s)
+        self._numbers: dict[str, int] = {}
+
+    def __call__(
+        self, stages: Iterable[StageInfo] | None, inflight_tasks: int, operation_id: str | None, done: bool
+    ) -> None:
+        """As PySpark calls its handlers. That a query is done says nothing of the job: another may follow."""
+        known = list(stages or ())
+        if done or not known:
+            return
+        self._reporter.at(
+            self._numbers.setdefault(operation_id or "", len(self._numbers) + 1),
+            sum(stage.num_completed_tasks for stage in known),
+            sum(stage.num_tasks for stage in known),
+            inflight_tasks,
+            sum(stage.num_bytes_read for stage in known),
+        )
+
+
+def main(url: str, session: str | None = None) -> None:
+    """Act for the supervisor, which speaks no gRPC: end the session of a dead worker, or without one warm a server up.
+
+    The first query loads most of Spark, and takes seconds.
+    """
+    if session is not None:
+        fence(url, session)
+        return
+    with SparkConnection(url, str(uuid.uuid4()), "warm-up") as connection:
+        spark = connection.session
+        spark.range(100).selectExpr("id % 7 as key").groupBy("key").count().collect()
+
+
+if __name__ == "__main__":
+    main(**json.load(sys.stdin))

@@ -136,7 +136,7 @@ class ConnectSupervisor(Supervisor):
         """Start an helper, unless it was; whether it is over."""
         if (helper := self._helpers.get(name)) is None:
             helper = self._helpers[name] = subprocess.Popen(
-                [sys.executable, "-P", "-m", "orchestration_queue.spark.connect.warm_up"], stdin=subprocess.PIPE
+                [sys.executable, "-P", "-m", "orchestration_queue.spark.connect.session"], stdin=subprocess.PIPE
             )
             assert helper.stdin is not None  # noqa: S101 (it is a pipe, as asked for above)
             with contextlib.suppress(BrokenPipeError), helper.stdin as stdin:

@@ -20,7 +20,7 @@ from orchestration_queue.protocol.operations.conversation import BATCH_SIZE
 from orchestration_queue.protocol.operations.event_log import Position, Tail
 from orchestration_queue.protocol.record import pairs
 from orchestration_queue.spark.datasource.columns import COLUMNS, chosen
-from orchestration_queue.spark.datasource.queue_address import QueueAddress, StreamKeys
+from orchestration_queue.spark.datasource.options import QueueAddress, StreamKeys
 from orchestration_queue.spark.datasource.reader import ReadOptions, jobs_batches
 
 if TYPE_CHECKING:

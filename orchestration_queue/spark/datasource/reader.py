@@ -29,8 +29,7 @@ from orchestration_queue.protocol.operations import dead_letters, event_log, job
 from orchestration_queue.protocol.operations.conversation import chunks
 from orchestration_queue.protocol.operations.partitions import CUTTABLE, Partition
 from orchestration_queue.spark.datasource.columns import COLUMNS, chosen, column_array
-from orchestration_queue.spark.datasource.queue_address import ADDRESS_OPTIONS, QueueAddress, own_keys
-from orchestration_queue.spark.datasource.source_options import SourceOptions
+from orchestration_queue.spark.datasource.options import ADDRESS_OPTIONS, QueueAddress, SourceOptions, own_keys
 from orchestration_queue.states import JobState
 
 if TYPE_CHECKING:

@@ -16,14 +16,13 @@ from pyspark.sql.types import StructType
 from orchestration_queue.errors import InvalidOptionError
 from orchestration_queue.spark.datasource.columns import ddl
 from orchestration_queue.spark.datasource.events import EventsPartitionReader, EventsReader, ReadyJobsReader
-from orchestration_queue.spark.datasource.queue_address import QueueAddress, own_keys
+from orchestration_queue.spark.datasource.options import QueueAddress, SourceOptions, own_keys
 from orchestration_queue.spark.datasource.reader import (
     DeadLettersReader,
     JobsReader,
     PushingJobsReader,
     ReadOptions,
 )
-from orchestration_queue.spark.datasource.source_options import SourceOptions
 from orchestration_queue.spark.datasource.stream import STREAM_OPTIONS, QueueStreamReader
 from orchestration_queue.spark.datasource.write_options import WRITE_OPTIONS, WriteOptions
 

@@ -22,8 +22,8 @@ from orchestration_queue.spark.datasource.events import (
     cut,
     stream_tail,
 )
+from orchestration_queue.spark.datasource.options import SourceOptions
 from orchestration_queue.spark.datasource.reader import READ_OPTIONS
-from orchestration_queue.spark.datasource.source_options import SourceOptions
 
 __all__ = ["STREAM_OPTIONS", "QueueStreamReader"]
 

@@ -11,8 +11,7 @@ from pyspark.sql.types import ArrayType, DataType, StructType
 from orchestration_queue.errors import InvalidOptionError
 from orchestration_queue.options import JobOptions, name_problem
 from orchestration_queue.options.base import MAX_COUNT, MAX_PRIORITY
-from orchestration_queue.spark.datasource.queue_address import ADDRESS_OPTIONS, QueueAddress
-from orchestration_queue.spark.datasource.source_options import SourceOptions, duration
+from orchestration_queue.spark.datasource.options import ADDRESS_OPTIONS, QueueAddress, SourceOptions, duration
 
 __all__ = ["WRITE_OPTIONS", "WriteOptions"]
 

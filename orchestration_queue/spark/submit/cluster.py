@@ -18,9 +18,9 @@ from typing import Any, Literal, ParamSpec, TypeVar
 
 from orchestration_queue.errors import SparkFailedError, TransportError
 from orchestration_queue.options import seconds
-from orchestration_queue.spark.listener import ListenerFollower
-from orchestration_queue.spark.submit.driver_log import DriverLog, carries_tag
-from orchestration_queue.spark.submit.failures import LINES_KEPT, failure_error, stop_error
+from orchestration_queue.spark.failure import LINES_KEPT, failure_error, stop_error
+from orchestration_queue.spark.progress import ListenerFollower
+from orchestration_queue.spark.submit.driver import MAIN_CLASS, DriverLog, Reservation, carries_tag, create_request
 from orchestration_queue.spark.submit.master import (
     ENDED,
     DriverStatus,
@@ -29,7 +29,6 @@ from orchestration_queue.spark.submit.master import (
     MasterUnreachableError,
 )
 from orchestration_queue.spark.submit.options import SparkSubmit
-from orchestration_queue.spark.submit.reservation import MAIN_CLASS, Reservation, create_request
 
 __all__ = ["run_on_cluster"]
 

@@ -21,23 +21,21 @@ from orchestration_queue.dialects.chasquimq.jobs import MAX_LENGTH, NewChasquiJo
 from orchestration_queue.errors import InvalidOptionError
 from orchestration_queue.protocol.operations.conversation import BATCH_SIZE
 from orchestration_queue.server.clock import now_ms
-from orchestration_queue.spark.datasource.chasquimq.options import (
+from orchestration_queue.spark.datasource.chasquimq.reader import (
     CHASQUI_WRITE_OPTIONS,
     COLUMNS,
     STREAM_OPTIONS,
-    ChasquiReadOptions,
-    chasqui_address,
-)
-from orchestration_queue.spark.datasource.chasquimq.reader import (
     ChasquiEventsReader,
+    ChasquiReadOptions,
     DeadLettersReader,
     JobsReader,
     ReadyJobsReader,
+    chasqui_address,
 )
 from orchestration_queue.spark.datasource.columns import ddl
 from orchestration_queue.spark.datasource.events import EventsReader
+from orchestration_queue.spark.datasource.options import SourceOptions
 from orchestration_queue.spark.datasource.rows import RowEncoder
-from orchestration_queue.spark.datasource.source_options import SourceOptions
 from orchestration_queue.spark.datasource.stream import QueueStreamReader
 from orchestration_queue.spark.datasource.write_options import WriteOptions
 

@@ -1,4 +1,4 @@
-"""Which parameters of a Spark task are DataFrames, and in what they are wrapped: read from its annotations. Pure.
+"""The functions of Spark tasks: their names, and their parameters that take DataFrames. Pure.
 
 Annotations are compared as text: where PySpark is imported for type checkers only, there is nothing else.
 """
@@ -12,9 +12,19 @@ from dataclasses import dataclass
 from types import GenericAlias
 from typing import Any, Literal
 
-from orchestration_queue.errors import UsageError
+from orchestration_queue.errors import InvalidOptionError, UsageError
 
-__all__ = ["FrameShape", "dataframe_parameters", "frame_shape", "mentions_dataframe", "returned_shape"]
+__all__ = [
+    "FrameShape",
+    "dataframe_parameters",
+    "frame_shape",
+    "mentions_dataframe",
+    "name_of",
+    "reference",
+    "register",
+    "registered",
+    "returned_shape",
+]
 
 _NAMES = frozenset({"DataFrame", "sql.DataFrame"})
 _SPARK = "pyspark.sql."
@@ -139,3 +149,38 @@ def _is_dataframe(node: ast.AST) -> bool:
         return False
     name = ast.unparse(node)
     return name in _NAMES or (name.startswith(_SPARK) and name.endswith(".DataFrame"))
+
+
+_functions: dict[str, Callable[..., Any]] = {}
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """Return a function's name, ``module:qualified.name``."""
+    return f"{getattr(function, '__module__', None)}:{getattr(function, '__qualname__', '<unnamed>')}"
+
+
+def reference(function: Callable[..., Any]) -> str:
+    """Return the name by which another process imports a function, ``module:qualified.name``.
+
+    Raises:
+        InvalidOptionError: It cannot be imported.
+    """
+    module, _, name = (full := name_of(function)).partition(":")
+    if module in ("None", "__main__") or "<" in name:
+        raise InvalidOptionError(
+            f"Spark work with runtime='process' runs in another process, which cannot import {name!r} from {module!r}; "
+            "define the function at the top level of a module that is not the program itself, or use a Connect server."
+        )
+    return full
+
+
+def register(function: Callable[..., Any]) -> str:
+    """Remember a function under its name, which is returned."""
+    name = name_of(function)
+    _functions[name] = function
+    return name
+
+
+def registered(name: str) -> Callable[..., Any] | None:
+    """The function remembered under a name."""
+    return _functions.get(name)

@@ -1,16 +1,19 @@
-"""What is written down before a cluster hears of a job, so that the next attempt finds its driver. Pure."""
+"""A driver on a standalone cluster: what is written down before the cluster has it, and the log that it prints."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 from urllib.parse import quote
 
-from orchestration_queue.spark.listener import with_listener
+from orchestration_queue.spark.failure import is_noise
+from orchestration_queue.spark.progress import LOG_MARK, with_listener
+from orchestration_queue.spark.submit.master import Master, MasterUnreachableError
 from orchestration_queue.spark.submit.options import SparkSubmit
 
-__all__ = ["MAIN_CLASS", "TAG_PROPERTY", "Reservation", "create_request"]
+__all__ = ["MAIN_CLASS", "TAG_PROPERTY", "DriverLog", "Reservation", "carries_tag", "create_request"]
 
 MAIN_CLASS = "org.apache.spark.deploy.SparkSubmit"
 """What a driver of ours runs: in the cluster, what would run here in client mode."""
@@ -99,3 +102,80 @@ def _ship_py_files(properties: dict[str, str]) -> dict[str, str]:
         return properties
     names = dict.fromkeys(",".join((properties.get("spark.files", ""), py_files)).split(","))
     return {**properties, "spark.files": ",".join(filter(None, names))}
+
+
+_MOST_PIECES = 20
+_NOISE = re.compile(
+    r"\d\d/\d\d/\d\d \d\d:\d\d:\d\d (INFO|DEBUG|TRACE) "
+    r"|Launch Command: "
+    r"|=+$"
+    r"|Using Spark's default log4j profile"
+    r"|Setting Spark log level to"
+)
+
+
+def carries_tag(master: Master, worker: str, driver: str, tag: str) -> bool | None:
+    """Whether a driver is the one of an attempt: its log begins with its command, which has the attempt's tag.
+
+    Returns:
+        None when that cannot be told (yet).
+    """
+    try:
+        head, _ = master.read_log(worker, driver, "stderr", 0)
+    except MasterUnreachableError:
+        return None
+    return f"-D{TAG_PROPERTY}={tag}".encode() in head if head else None
+
+
+class DriverLog:
+    """Follows both outputs of one driver.
+
+    Args:
+        master: Whose pages lead there.
+        driver: The driver's id.
+        tell: Receives each line that says something.
+        feed: Receives each line of our listener.
+
+    Attributes:
+        problem: Why the log could not be read; empty if it could.
+    """
+
+    def __init__(self, master: Master, driver: str, tell: Callable[[str], None], feed: Callable[[str], None]) -> None:
+        self.problem = ""
+        self._master, self._driver = master, driver
+        self._tell, self._hear = tell, feed
+        self._next = {"stderr": 0, "stdout": 0}
+        self._rest = {"stderr": b"", "stdout": b""}
+
+    def read(self, worker: str, *, is_over: bool = False) -> None:
+        """Take what is new.
+
+        Args:
+            worker: The id of the worker that runs the driver.
+            is_over: Whether nothing will follow.
+        """
+        for kind in self._next:
+            try:
+                self._read(worker, kind)
+                self.problem = ""
+            except MasterUnreachableError as error:
+                self.problem = str(error)
+            if is_over and (rest := self._rest.pop(kind, b"")):
+                self._take(rest)
+
+    def _read(self, worker: str, kind: str) -> None:
+        for _ in range(_MOST_PIECES):
+            piece, end = self._master.read_log(worker, self._driver, kind, self._next[kind])
+            if not piece:
+                return
+            self._next[kind] = end
+            *lines, self._rest[kind] = (self._rest[kind] + piece).split(b"\n")
+            for line in lines:
+                self._take(line)
+
+    def _take(self, line: bytes) -> None:
+        text = line.decode("utf-8", "replace").rstrip("\r")
+        if text.startswith(LOG_MARK):
+            self._hear(text.removeprefix(LOG_MARK))
+        elif not _NOISE.match(text) and not is_noise(text):
+            self._tell(text)
