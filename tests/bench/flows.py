@@ -23,6 +23,9 @@ __all__ = ["compile_flow", "fan_out", "random_dag", "submit_flow"]
 
 Figures = dict[str, float]
 QUEUE = "bench"
+SIZES = (4, 100, 1_000, 20_000)
+SMALL = 8
+"""Nodes of a graph too small for four edges a node."""
 
 
 def random_dag(nodes: int, edges: int, seed: int) -> Dag:
@@ -66,6 +69,24 @@ def submit_flow(url: str, carrier: Carrier, nodes: int, edges: int, seed: int) -
         "seconds": round(cost.seconds, 3),
         "client_us_per_node": round(cost.client_us / nodes, 1),
         "server_us_per_node": round(cost.server_us / nodes, 1),
+    }
+
+
+def submit_sizes(url: str, carrier: Carrier, nodes: int) -> Figures:
+    """Submit a graph of four edges a node, and see how long its longest call held the server."""
+    dag = random_dag(nodes, 4 * nodes if nodes > SMALL else nodes - 1, seed=1)
+    with Meter(url) as meter, FlowProducer(url=url, carrier=carrier) as producer:
+        producer.submit(Dag("warm", [Node("up")], QUEUE))
+        meter.reset()
+        meter.watch_slow_calls()
+        meter.begin()
+        producer.submit(dag)
+        cost = meter.end()
+        longest = max([meter.transaction_ms(), *meter.slowest_functions().values()])
+    return {
+        "seconds": round(cost.seconds, 4),
+        "server_us_per_node": round(cost.server_us / nodes, 1),
+        "longest_call_ms": round(longest, 2),
     }
 
 
@@ -137,6 +158,9 @@ def main() -> None:
         for carrier in CARRIERS:
             runs = [submit_flow(url, carrier, *size, seed) for seed in range(arguments.runs)]
             report[f"submit_{carrier}"] = _medians(runs)
+            report[f"sizes_{carrier}"] = {
+                size: _medians([submit_sizes(url, carrier, size) for _ in range(arguments.runs)]) for size in SIZES
+            }
     report["fan_out"] = _medians([_fan_out_alone(arguments.elements) for _ in range(arguments.runs)])
     print(json.dumps(report, indent=2))
 
