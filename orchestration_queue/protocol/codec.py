@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel
+from pydantic_core import to_jsonable_python
 
 from orchestration_queue.errors import PayloadError, UsageError
 
@@ -31,6 +31,8 @@ __all__ = [
     "encode",
     "find_codec",
     "is_coded",
+    "plain",
+    "plain_number",
     "register_codec",
 ]
 
@@ -65,20 +67,41 @@ class _TooLargeError(ValueError):
         self.size = size
 
 
-def _plain(value: object) -> object:
-    """What JSON has no word for, in JSON's words: the data of pydantic models, and of nothing else."""
-    if isinstance(value, BaseModel):
-        return value.model_dump(mode="json", by_alias=True)
-    raise TypeError(f"it has no word for a value of type {type(value).__name__}")
+_NUMBERS: dict[str, Callable[[Any], object]] = {"b": bool, "i": int, "u": int, "f": float}
+"""By numpy's kind of number."""
 
 
-_encode_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=_plain).encode
+def plain(value: object) -> Any:
+    """Return a value in JSON's words, as pydantic writes it; numbers of numpy become numbers.
+
+    Raises:
+        ValueError: There is no rule for its type, or its content is not text, as bytes that are not UTF-8.
+    """
+    return to_jsonable_python(value, by_alias=True, fallback=plain_number)
+
+
+def plain_number(value: Any) -> object:
+    """Return a number of numpy as Python's, for pydantic, which does not know them.
+
+    Raises:
+        ValueError: It is something else.
+    """
+    kind = getattr(getattr(value, "dtype", None), "kind", "")
+    if kind and kind in _NUMBERS and value.ndim == 0:
+        return _NUMBERS[kind](value)
+    raise ValueError(f"there is no rule for a value of type {type(value).__name__}")
+
+
+_encode_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=plain).encode
 """Made once: :func:`json.dumps` makes an encoder for every call that asks for more than the defaults."""
 
 
 def dump_json(value: object) -> str:
-    """Compact JSON, as every language on this wire reads it. Pydantic models become their data."""
-    return _encode_json(value)
+    """Return compact JSON, as every language on this wire reads it, of what pydantic writes as JSON."""
+    try:
+        return _encode_json(value)
+    except TypeError:  # a key that is a date, for instance, of which `default` is not asked
+        return _encode_json(plain(value))
 
 
 def _fitting(packed: bytes) -> bytes:
@@ -88,13 +111,13 @@ def _fitting(packed: bytes) -> bytes:
 
 
 def _to_json(value: object) -> str:
-    encoded = _encode_json(value)
+    encoded = dump_json(value)
     _fitting(encoded.encode())  # refuses half a surrogate pair, too, which is text to Python and to nobody else
     return encoded
 
 
 def _to_gzip(value: object) -> str:
-    packed = gzip.compress(_fitting(_encode_json(value).encode()), mtime=0)
+    packed = gzip.compress(_fitting(dump_json(value).encode()), mtime=0)
     return base64.b64encode(packed).decode("ascii")
 
 
@@ -121,7 +144,7 @@ def _msgpack() -> ModuleType:
 
 
 def _to_msgpack(value: object) -> str:
-    packed: bytes = _msgpack().packb(value, datetime=True, default=_plain)
+    packed: bytes = _msgpack().packb(value, datetime=True, default=plain)
     _unpack(packed)  # msgpack writes keys of maps that Python cannot read back
     return base64.b64encode(packed).decode("ascii")
 
@@ -188,8 +211,8 @@ def encode(value: object, what: str = "The job's data", codec: Codec = JSON) -> 
     """Encode a payload.
 
     Args:
-        value: Anything the codec can say: for JSON plain values and pydantic models, for msgpack also bytes and
-            datetimes with a time zone.
+        value: Anything the codec can say: for JSON what pydantic writes as JSON, and numbers of numpy; msgpack keeps
+            bytes and datetimes with a time zone as they are, and takes the rest as JSON has it.
         what: Names the payload in the error.
         codec: How.
 
@@ -208,7 +231,7 @@ def encode(value: object, what: str = "The job's data", codec: Codec = JSON) -> 
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         is_json = codec is JSON or codec is _GZIP
         how = "as JSON" if is_json else f"by the codec {codec.name!r}"
-        wanted = "dicts, lists, text, finite numbers, booleans, None and models" if is_json else "what that codec knows"
+        wanted = "what pydantic writes as JSON, with finite numbers" if is_json else "what that codec knows"
         raise PayloadError(f"{what} cannot be written {how} ({error}); pass {wanted}.") from None
     return encoded
 
@@ -229,7 +252,7 @@ def decode(stored: str, what: str = "The job's data") -> Any:
     codec = _by_prefix.get(prefix + colon)
     try:
         return json.loads(stored) if codec is None else codec.decode(text)
-    except (ValueError, TypeError, zlib.error, EOFError, RecursionError, UsageError) as error:
+    except (ValueError, TypeError, OverflowError, zlib.error, EOFError, RecursionError, UsageError) as error:
         why = str(error) or type(error).__name__
         raise PayloadError(
             f"{what} cannot be read ({why}): it was written with another serializer, or is damaged; "

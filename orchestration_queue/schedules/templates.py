@@ -6,10 +6,10 @@ import dataclasses
 from typing import Any, Final
 
 from pydantic import PydanticSchemaGenerationError, TypeAdapter, model_validator
-from pydantic_core import PydanticSerializationError
 
 from orchestration_queue.errors import InvalidOptionError, PayloadError
 from orchestration_queue.options import JobOptions, Options
+from orchestration_queue.protocol.codec import plain_number
 
 __all__ = ["SUBMIT_FLOW", "FlowTemplate", "JobTemplate"]
 
@@ -29,7 +29,7 @@ class JobTemplate(Options):
     name: str | None = None
     """The job's name; None takes the scheduler's."""
     data: Any = None
-    """The job's data, any JSON value; None stands for no data, which handlers see as ``{}``."""
+    """The job's data, what pydantic writes as JSON; None stands for no data, which handlers see as ``{}``."""
     options: JobOptions = JobOptions()
 
     @model_validator(mode="after")
@@ -74,8 +74,10 @@ def _stored(dag: object) -> object:
         raise InvalidOptionError(f"A flow template takes a Dag, and {dag!r} is none; pass what flows are made of.")
     derived = {field.name for field in dataclasses.fields(dag) if not field.init}
     try:
-        return TypeAdapter(type(dag)).dump_python(dag, mode="json", exclude=derived, exclude_defaults=True)
-    except (PydanticSerializationError, PydanticSchemaGenerationError) as error:
+        return TypeAdapter(type(dag)).dump_python(
+            dag, mode="json", exclude=derived, exclude_defaults=True, fallback=plain_number
+        )
+    except (ValueError, PydanticSchemaGenerationError) as error:
         raise PayloadError(
-            f"The flow of a schedule cannot be written as JSON ({error}); give its nodes data of JSON values."
+            f"The flow of a schedule cannot be written as JSON ({error}); give its nodes data that pydantic can write."
         ) from None

@@ -9,10 +9,11 @@ from typing import Any, NotRequired, get_type_hints
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 from pydantic.errors import PydanticUserError
-from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
+from pydantic_core import PydanticSerializationError, to_json
 from typing_extensions import TypedDict
 
 from orchestration_queue.errors import PayloadError, UnrecoverableError, UsageError
+from orchestration_queue.protocol.codec import plain, plain_number
 from orchestration_queue.tasks.context import JOB_TYPES, RunningJob
 from orchestration_queue.tasks.depends import dependencies_of, provider_name, shared_dependencies
 
@@ -74,7 +75,9 @@ class TaskSignature:
         try:
             bound = self._call.bind(*args, **kwargs)
             valid = self._arguments.validate_python(bound.arguments)
-            written: dict[str, Any] = self._arguments.dump_python(valid, mode="json", by_alias=True)
+            written: dict[str, Any] = self._arguments.dump_python(
+                valid, mode="json", by_alias=True, fallback=plain_number
+            )
         except TypeError as error:
             raise UsageError(f"Task {self._name!r} cannot be called like this: {error}; see {self._shown}.") from None
         except ValidationError as error:
@@ -146,7 +149,7 @@ class TaskSignature:
             UnrecoverableError: It cannot be written: trying again would not help.
         """
         try:
-            return to_jsonable_python(result)
+            return plain(result)
         except ValueError as error:
             raise UnrecoverableError(
                 f"Task {self._name!r} returned what cannot be written as JSON ({error}); "

@@ -124,7 +124,7 @@ def test_every_job_comes_back_as_it_was_sent(data: Any, at_ms: int, attempt: int
     assert unpack(envelope.payload) == data
 
 
-@pytest.mark.parametrize("value", [object(), {1, 2}, 2**64])
+@pytest.mark.parametrize("value", [object(), float, 2**64])
 def test_what_messagepack_cannot_carry_is_refused(value: object) -> None:
     with pytest.raises(PayloadError, match="cannot be written as MessagePack"):
         pack(value)

@@ -78,7 +78,7 @@ def fail(job: ActiveJob) -> Any:
         case "interrupted":
             raise KeyboardInterrupt
         case "no json":
-            return {1, 2}
+            return object()
         case "too large":
             return "x" * 2_000_000
         case "not a number":
@@ -122,7 +122,7 @@ def misuse(job: ActiveJob) -> list[str]:
     wrong: list[Callable[[], object]] = [
         lambda: job.log(5),  # type: ignore[arg-type]
         lambda: job.log("a", colour="red"),  # type: ignore[call-arg]
-        lambda: job.update_progress({1, 2}),
+        lambda: job.update_progress(object()),
         lambda: job.update_progress("x" * 2_000_000),
         lambda: job.report_tokens(-1),
         lambda: job.move_to_waiting_children(),

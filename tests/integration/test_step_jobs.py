@@ -314,7 +314,7 @@ BAD: list[tuple[Callable[[Any], Any], str]] = [
     (lambda job: job.move_to_delayed(timedelta(0), next_step=""), "is no name of a step"),
     (lambda job: job.move_to_delayed(timedelta(0), next_step=3), "is no name of a step"),
     (lambda job: job.move_to_delayed(timedelta(0), data=[1], next_step="x"), "is a list, and only a dict can hold"),
-    (lambda job: job.move_to_delayed(timedelta(0), data={1, 2}), "cannot be written as JSON"),
+    (lambda job: job.move_to_delayed(timedelta(0), data=object()), "cannot be written as JSON"),
     (lambda job: job.move_to_delayed(timedelta(0), data="x" * 2**20), "exceeds maximum size"),
     (lambda job: job.suspend(5), "A reason is text, and 5 is none"),
     (lambda job: job.suspend("x" * 2**20), "The reason exceeds maximum size"),

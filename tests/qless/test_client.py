@@ -158,7 +158,7 @@ WRONG: list[tuple[type[Exception], Callable[[Any], Any]]] = [
     (InvalidNameError, lambda client: client.put("", "K")),
     (InvalidNameError, lambda client: client.put("q", "K", jid="")),
     (PayloadError, lambda client: client.put("q", "K", False)),
-    (PayloadError, lambda client: client.put("q", "K", {1, 2})),
+    (PayloadError, lambda client: client.put("q", "K", object())),
     (PayloadError, lambda client: client.put("q", "K", float("nan"))),
     (InvalidOptionError, lambda client: client.put("q", "K", delay="x")),
     (InvalidOptionError, lambda client: client.put("q", "K", delay=-1)),

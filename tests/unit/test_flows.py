@@ -84,7 +84,7 @@ BAD_GRAPHS: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     "flow's id of scheduled jobs": (lambda: plan_of([Node("a")], "repeat"), InvalidNameError, "scheduled jobs"),
     "brace in the queue": (lambda: Dag("etl", [Node("a", queue="{q}")], "data"), InvalidNameError, "Queue name"),
     "brace in the default queue": (lambda: Dag("etl", [Node("a")], "{q}"), InvalidNameError, "Queue name"),
-    "data that is no JSON": (lambda: plan_of([Node("a", data={1, 2})]), PayloadError, "data of node 'a' cannot"),
+    "data that is no JSON": (lambda: plan_of([Node("a", data=object())]), PayloadError, "data of node 'a' cannot"),
     "data too large": (lambda: plan_of([Node("a", data="x" * 1_048_575)]), PayloadError, "exceeds maximum size"),
     "own job id": (lambda: Node("a", options=JobOptions(job_id="mine")), FlowError, "drop job_id"),
     "deduplication": (

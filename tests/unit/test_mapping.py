@@ -45,7 +45,7 @@ def add(name: str, over: str = "list", **options: Any) -> Callable[[DagBuilder],
     [
         (mapped(over=None), UsageError, "over (given None): Input should be a valid string."),
         (mapped(as_="a", data={"a": 1}), InvalidOptionError, "names 'a' both as what an element is called"),
-        (mapped(data={"a": {1}}), PayloadError, "The data of the elements of node 'double'"),
+        (mapped(data={"a": object()}), PayloadError, "The data of the elements of node 'double'"),
         (
             mapped(max_concurrency=2, options=JobOptions(ordering=Ordering(key="k"))),
             InvalidOptionError,

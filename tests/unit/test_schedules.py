@@ -108,7 +108,7 @@ BAD_INPUT: dict[str, tuple[Callable[[], object], type[OrchestrationQueueError], 
         "Schedule has no occurrences within the configured bounds: the first run would be after the end",
     ),
     "data that is no JSON": (
-        lambda: SchedulerEntry.initial(Every(1), JobTemplate(data={1, 2}), NOW),
+        lambda: SchedulerEntry.initial(Every(1), JobTemplate(data=object()), NOW),
         PayloadError,
         "cannot be written as JSON",
     ),

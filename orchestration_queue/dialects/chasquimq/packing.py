@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from orchestration_queue.errors import PayloadError, UsageError
+from orchestration_queue.protocol.codec import plain
 
 try:
     import msgpack
@@ -27,11 +28,11 @@ def pack(value: object, what: str = "The job's data") -> bytes:
         PayloadError: MessagePack has no form for it.
     """
     try:
-        packed: bytes = msgpack.packb(value, use_bin_type=True)
+        packed: bytes = msgpack.packb(value, use_bin_type=True, default=plain)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise PayloadError(
             f"{what} cannot be written as MessagePack ({error}); "
-            "pass dicts, lists, text, bytes, 64-bit numbers, booleans and None."
+            "pass bytes, 64-bit numbers, and what pydantic writes as JSON."
         ) from None
     return packed
 

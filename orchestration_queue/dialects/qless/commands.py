@@ -19,6 +19,7 @@ from orchestration_queue.errors import (
     ServerError,
 )
 from orchestration_queue.protocol.call import Call, Word
+from orchestration_queue.protocol.codec import plain
 from orchestration_queue.server.clock import now_ms
 
 __all__ = [
@@ -115,9 +116,9 @@ def encode(data: object) -> str:
     if data is False:
         raise PayloadError("A job's data must not be False alone, which qless refuses; pass {'value': False}.")
     try:
-        return json.dumps(data, allow_nan=False)
+        return json.dumps(data, allow_nan=False, default=plain)
     except (TypeError, ValueError) as error:
-        raise PayloadError(f"A job's data must be JSON, got {data!r}: {error}.") from error
+        raise PayloadError(f"A job's data must be what pydantic writes as JSON, got {data!r}: {error}.") from error
 
 
 def new_jid() -> str:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 from orchestration_queue.errors import SandboxDiedError
-from orchestration_queue.protocol.codec import MAX_PAYLOAD_BYTES
+from orchestration_queue.protocol.codec import MAX_PAYLOAD_BYTES, plain
 
 __all__ = ["Frame", "pack", "receive", "take"]
 
@@ -30,7 +30,7 @@ def pack(frame: Mapping[str, Any]) -> bytes:
     Raises:
         TypeError: It holds what JSON cannot say.
     """
-    body = json.dumps(frame, separators=(",", ":"), allow_nan=False).encode()
+    body = json.dumps(frame, separators=(",", ":"), allow_nan=False, default=plain).encode()
     return _LENGTH.pack(len(body)) + body
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -214,7 +213,7 @@ class AsyncQlessJobs(AsyncQlessConnection):
 
     async def log(self, jid: str, message: str, data: dict[str, Any] | None = None) -> None:
         """Add a message to a job's history."""
-        more = () if data is None else (json.dumps(data),)
+        more = () if data is None else (encode(data),)
         await self._about(jid, "log", text_word(jid, "jid"), text_word(message, "message"), *more)
 
     async def tag(self, jid: str, *tags: str) -> list[str]:

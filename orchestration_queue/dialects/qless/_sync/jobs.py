@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -211,7 +210,7 @@ class QlessJobs(QlessConnection):
 
     def log(self, jid: str, message: str, data: dict[str, Any] | None = None) -> None:
         """Add a message to a job's history."""
-        more = () if data is None else (json.dumps(data),)
+        more = () if data is None else (encode(data),)
         self._about(jid, "log", text_word(jid, "jid"), text_word(message, "message"), *more)
 
     def tag(self, jid: str, *tags: str) -> list[str]:
