@@ -16,23 +16,23 @@ from orchestration_queue.server.clock import now_ms
 __all__ = ["AddBatcher", "add_each"]
 
 
-async def add_each(channel: AsyncConnection, keys: QueueKeys, jobs: Sequence[Addition]) -> list[Outcome]:
+async def add_each(connection: AsyncConnection, keys: QueueKeys, jobs: Sequence[Addition]) -> list[Outcome]:
     """Add many jobs, 300 to an exchange; one that is refused hides none of the others."""
     outcomes: list[Outcome] = []
     for portion in additions.portions(jobs):
-        outcomes += await _add_portion(channel, keys, portion)
+        outcomes += await _add_portion(connection, keys, portion)
     return outcomes
 
 
-async def _add_portion(channel: AsyncConnection, keys: QueueKeys, jobs: Sequence[Addition]) -> list[Outcome]:
+async def _add_portion(connection: AsyncConnection, keys: QueueKeys, jobs: Sequence[Addition]) -> list[Outcome]:
     at_ms = now_ms()
     wake = [wake_workers(keys)] if any(job.is_unannounced for job in jobs) else []
     if len(jobs) > 1 and all(job.is_plain for job in jobs):
         many = additions.add_many(keys, jobs, at_ms)
-        reply, *_ = await channel.pipeline([many.call, *wake])
+        reply, *_ = await connection.pipeline([many.call, *wake])
         return [reply] * len(jobs) if isinstance(reply, ServerError) else many.read(reply)
     calls = [additions.add(keys, job, at_ms).call for job in jobs]
-    replies = await channel.pipeline([*calls, *wake])
+    replies = await connection.pipeline([*calls, *wake])
     return additions.read_each(keys, jobs, replies[: len(jobs)])
 
 
@@ -40,12 +40,12 @@ class AddBatcher:
     """Adds the jobs of one queue.
 
     Args:
-        channel: The connection.
+        connection: The connection.
         keys: The queue.
     """
 
-    def __init__(self, channel: AsyncConnection, keys: QueueKeys) -> None:
-        self._channel, self._keys = channel, keys
+    def __init__(self, connection: AsyncConnection, keys: QueueKeys) -> None:
+        self._connection, self._keys = connection, keys
         self._waiting: list[tuple[Addition, asyncio.Future[Added]]] = []
         self._task: asyncio.Task[None] | None = None
 
@@ -67,7 +67,7 @@ class AddBatcher:
         while self._waiting:
             batch, self._waiting = self._waiting, []
             try:
-                outcomes = await add_each(self._channel, self._keys, [job for job, _ in batch])
+                outcomes = await add_each(self._connection, self._keys, [job for job, _ in batch])
             except OrchestrationQueueError as error:
                 outcomes = [error] * len(batch)  # type: ignore[list-item]  # every error is passed on below
             for (_, future), outcome in zip(batch, outcomes, strict=True):

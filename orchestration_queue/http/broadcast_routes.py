@@ -44,7 +44,7 @@ async def subscribe(request: Request) -> Stream:
         raise HttpError(400, str(error)) from None
     if not subscription.strip():
         raise HttpError(500, "Internal server error")
-    broadcast = AsyncBroadcast(name, connection=service.channel, prefix=service.prefix)
+    broadcast = AsyncBroadcast(name, connection=service.connection, prefix=service.prefix)
     await broadcast.subscribe(subscription)
     return Stream(_messages(request, name, subscription, subjects))
 
@@ -52,7 +52,7 @@ async def subscribe(request: Request) -> Stream:
 async def _messages(request: Request, name: str, subscription: str, subjects: SubjectFilter) -> AsyncIterator[bytes]:
     client = Client(subjects)
     service = request.service
-    async with service.subscriptions.joined(service.channel.url, name, subscription, client):
+    async with service.subscriptions.joined(service.connection.url, name, subscription, client):
         yield CONNECTED
         while True:
             try:

@@ -49,7 +49,7 @@ async def job_stream(request: Request) -> Stream:
 async def _output(request: Request, keys: QueueKeys, job_id: str, after: str) -> AsyncIterator[bytes]:
     if not is_position(after):
         return
-    connection = request.service.channel
+    connection = request.service.connection
     while True:
         # The job first: the entries of a job that has finished are all there will be.
         record = await connection.run(job_records.job(keys, job_id, ("state",)), repeatable=True)
@@ -82,7 +82,7 @@ async def _start(request: Request, keys: QueueKeys) -> str:
     cursor = _cursor(request, "$")
     if cursor != "$":
         return cursor
-    return await request.service.channel.look(event_log.last_event_id(keys))
+    return await request.service.connection.look(event_log.last_event_id(keys))
 
 
 async def _read(request: Request, keys: QueueKeys, after: str) -> list[Event]:
@@ -121,7 +121,7 @@ async def _of_job(request: Request, keys: QueueKeys, job_id: str, after: str) ->
         # On a busy queue no read is ever idle; what the stream has dropped must end this one all the same.
         if len(events) < _PAGE and loop.time() - looked >= _BLOCK_MS / 1000 - 0.1:
             looked = loop.time()
-            record = await request.service.channel.look(job_records.job(keys, job_id, ("state",)))
+            record = await request.service.connection.look(job_records.job(keys, job_id, ("state",)))
             if record is None or record.is_finished:
                 async for last in _rest(request, keys, job_id, after):
                     yield last
@@ -132,7 +132,7 @@ async def _of_job(request: Request, keys: QueueKeys, job_id: str, after: str) ->
 async def _rest(request: Request, keys: QueueKeys, job_id: str, after: str) -> AsyncIterator[bytes]:
     """Yield the job's events that came between the last read and its state."""
     try:
-        found = await request.service.channel.run(event_log.events_since({keys: after}, 1, _PAGE))
+        found = await request.service.connection.run(event_log.events_since({keys: after}, 1, _PAGE))
     except OrchestrationQueueError:
         return
     for event in found.get(keys, []):

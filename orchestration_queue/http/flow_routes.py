@@ -73,7 +73,7 @@ async def submit_flow(request: Request) -> Json:
     roots = refs[:1] if kind == "tree" else [ref for ref, node in zip(refs, planned, strict=True) if not node.deps]
     known = refs[0][1] if kind == "tree" else flow_id
     record = ProxyFlow(known, kind, now_ms(), tuple(refs), tuple(roots))
-    all_good(await service.channel.pipeline(write_proxy_flow(service.prefix, record)))
+    all_good(await service.connection.pipeline(write_proxy_flow(service.prefix, record)))
     if isinstance(budget, dict):
         await service.queue(refs[0][0].queue).usage.set_budget(known, _budget(budget))
     shape: dict[str, Any] = {
@@ -97,7 +97,7 @@ async def _submit(service: Service, planned: list[_Planned], flow_id: str) -> No
         graph = Dag("http", [_node(node) for node in planned], queue=planned[0].given["queueName"])
     except (CycleError, DuplicateNodeError, UnknownDependencyError):
         raise _INTERNAL from None
-    async with AsyncFlowProducer(connection=service.channel, prefix=service.prefix) as producer:
+    async with AsyncFlowProducer(connection=service.connection, prefix=service.prefix) as producer:
         await producer.submit(graph, flow_id=flow_id)
 
 
@@ -189,7 +189,7 @@ def _budget(given: Mapping[str, Any]) -> Budget:
 async def _find(request: Request) -> ProxyFlow:
     service = request.service
     service.check_open()
-    flow = await service.channel.follow(read_proxy_flow(service.prefix, request.params["id"]))
+    flow = await service.connection.follow(read_proxy_flow(service.prefix, request.params["id"]))
     if flow is None:
         raise HttpError(404, "Flow not found")
     for keys, _ in flow.jobs:
@@ -212,13 +212,13 @@ async def get_tree(request: Request) -> Json:
 
 
 async def _read_nodes(service: Service, flow: ProxyFlow) -> list[dict[str, Any]]:
-    records = await service.channel.follow(job_records.jobs(flow.jobs))
+    records = await service.connection.follow(job_records.jobs(flow.jobs))
     nodes = []
     for (keys, _), record in zip(flow.jobs, records, strict=True):
         if record is None:
             continue
         shape = job_shape(record) | {"flowId": flow.id, "queueName": keys.queue}
-        parents = await service.channel.follow(job_records.parents(keys, record.id))
+        parents = await service.connection.follow(job_records.parents(keys, record.id))
         if len(parents) == 1:
             shape |= {"parentId": parents[0].job_id, "parentQueue": parents[0].keys.queue}
         elif parents:
@@ -234,7 +234,7 @@ async def _summary(service: Service, flow: ProxyFlow, nodes: list[dict[str, Any]
     usage = budget = None
     if len(flow.roots) == 1:
         keys, root_id = flow.roots[0]
-        ledger = AsyncQueue(keys.queue, connection=service.channel, prefix=service.prefix).usage
+        ledger = AsyncQueue(keys.queue, connection=service.connection, prefix=service.prefix).usage
         usage = totals_shape(await ledger.of_flow(root_id))
         state = await ledger.budget(root_id)
         budget = None if state is None else budget_shape(state)
@@ -287,7 +287,7 @@ async def cancel_flow(request: Request) -> Json:
     flow = await _find(request)
     service = request.service
     shapes: list[dict[str, Any]] = []
-    records = await service.channel.follow(job_records.jobs(flow.jobs, ("state",)))
+    records = await service.connection.follow(job_records.jobs(flow.jobs, ("state",)))
     for (keys, job_id), record in zip(flow.jobs, records, strict=True):
         shape: dict[str, Any] = {"id": job_id, "queueName": keys.queue}
         if record is None:
@@ -301,7 +301,7 @@ async def cancel_flow(request: Request) -> Json:
             except JobNotFoundError:
                 status = "not_found"
         shapes.append(shape | {"status": status})
-    await service.channel.run(remove_proxy_flow(service.prefix, flow.id))
+    await service.connection.run(remove_proxy_flow(service.prefix, flow.id))
     found = Counter(shape["status"] for shape in shapes)
     counts = {"flagged": found["flagged"], "revoked": found["revoked"]}
     return Json(counts | {"flowId": flow.id, "jobs": shapes, "skipped": len(shapes) - sum(counts.values())})

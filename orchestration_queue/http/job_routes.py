@@ -68,7 +68,7 @@ async def add_bulk(request: Request) -> Json:
     jobs = [_read_job(request, item, f"jobs[{place}]: ") for place, item in enumerate(given)]
     keys = request.service.keys(request.params["name"])
     at_ms = now_ms()
-    outcomes = await add_each(request.service.channel, keys, jobs)
+    outcomes = await add_each(request.service.connection, keys, jobs)
     shapes: list[dict[str, Any]] = []
     for job, outcome in zip(jobs, outcomes, strict=True):
         if not isinstance(outcome, Added):
@@ -166,7 +166,7 @@ async def promote_job(request: Request) -> Json:
 
 async def _edit(request: Request, operation: Operation[None], verb: str) -> None:
     """Carry out a change; its refusal is answered with the wire's own word."""
-    word = text(await request.service.channel.execute(operation.call))
+    word = text(await request.service.connection.execute(operation.call))
     if word == "error:not_found":
         raise _NO_JOB
     if word.startswith("error:"):

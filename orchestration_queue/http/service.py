@@ -48,7 +48,7 @@ class Service:
         self.prefix = QueueKeys("q", prefix).prefix
         self.allowed = None if queues is None else frozenset(queues)
         self.codec = find_codec("json" if compression == "none" else compression).name
-        self.channel = AsyncConnection.resolve(url, connection)
+        self.connection = AsyncConnection.resolve(url, connection)
         self._is_lent = connection is not None
         self.subscriptions = Subscriptions(self.prefix)
         self.closing = asyncio.Event()
@@ -99,12 +99,12 @@ class Service:
     def queue(self, name: str) -> AsyncQueue:
         """Return a client of a queue, after the same checks."""
         self.keys(name)
-        return AsyncQueue(name, connection=self.channel, prefix=self.prefix, codec=self.codec)
+        return AsyncQueue(name, connection=self.connection, prefix=self.prefix, codec=self.codec)
 
     async def add(self, name: str, job: Addition) -> Added:
         """Add a job, in one exchange with those that are added to the same queue meanwhile."""
         keys = self.keys(name)
-        batcher = self._batchers.pop(name, None) or AddBatcher(self.channel, keys)
+        batcher = self._batchers.pop(name, None) or AddBatcher(self.connection, keys)
         self._batchers[name] = batcher
         if len(self._batchers) > _MOST_QUEUES:
             del self._batchers[next(iter(self._batchers))]
@@ -112,13 +112,13 @@ class Service:
 
     async def audit(self, user: str, act: str, queue: str, subject: str) -> None:
         """Note on the server who did what."""
-        await self.channel.execute(audit.note(self.prefix, user, act, queue, subject))
+        await self.connection.execute(audit.note(self.prefix, user, act, queue, subject))
 
     async def waits(self) -> AsyncConnection:
         """Return the connection for reads that block; each has a socket of its own meanwhile."""
         async with self._waits_lock:
             if self._waits is None:
-                self._waits = await self.channel.duplicate()
+                self._waits = await self.connection.duplicate()
             return self._waits
 
     @asynccontextmanager
@@ -134,7 +134,7 @@ class Service:
         self.closing.set()
         await self.subscriptions.aclose()
         if not self._is_lent:
-            await self.channel.aclose()
+            await self.connection.aclose()
         if self._waits is not None:
             waits, self._waits = self._waits, None
             await waits.aclose()

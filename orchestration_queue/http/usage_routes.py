@@ -57,7 +57,7 @@ async def usage_summary(request: Request) -> Json:
     if reads > _MOST_READS:
         what = f"usage summary request exceeds maximum bucket reads ({reads} > {_MOST_READS})"
         raise HttpError(400, f"{what}; reduce queues or windowMs")
-    async with AsyncUsageLedger("usage", connection=service.channel, prefix=service.prefix) as ledger:
+    async with AsyncUsageLedger("usage", connection=service.connection, prefix=service.prefix) as ledger:
         try:
             found = await ledger.summary(queues, _time(start), _time(end))
         except UsageError as error:

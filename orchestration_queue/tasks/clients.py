@@ -21,7 +21,7 @@ Q = TypeVar("Q")
 class _Open(Generic[C, Q]):
     """One connection, and the queues that speak through it."""
 
-    channel: C
+    connection: C
     queues: dict[str, Q] = field(default_factory=dict)
 
 
@@ -50,7 +50,7 @@ class Clients:
         with self._lock:
             opened = self._plain = self._plain or _Open(Connection(self._url))
             if name not in opened.queues:
-                opened.queues[name] = Queue(name, connection=opened.channel, prefix=self._prefix, codec=self._codec)
+                opened.queues[name] = Queue(name, connection=opened.connection, prefix=self._prefix, codec=self._codec)
             return opened.queues[name]
 
     def async_queue(self, name: str) -> AsyncQueue:
@@ -63,7 +63,7 @@ class Clients:
                 opened = self._loops[loop] = _Open(AsyncConnection(self._url))
             if name not in opened.queues:
                 opened.queues[name] = AsyncQueue(
-                    name, connection=opened.channel, prefix=self._prefix, codec=self._codec
+                    name, connection=opened.connection, prefix=self._prefix, codec=self._codec
                 )
             return opened.queues[name]
 
@@ -72,11 +72,11 @@ class Clients:
         with self._lock:
             opened, self._plain = self._plain, None
         if opened is not None:
-            opened.channel.close()
+            opened.connection.close()
 
     async def aclose(self) -> None:
         """Close the connection of the running event loop. A later call opens another."""
         with self._lock:
             opened = self._loops.pop(asyncio.get_running_loop(), None)
         if opened is not None:
-            await opened.channel.aclose()
+            await opened.connection.aclose()

@@ -115,12 +115,12 @@ async def test_queues_on_each_primary_work(cluster: Cluster, queues: list[str]) 
 
 
 async def test_waits_of_one_client_hear_of_each_primary(cluster: Cluster, queues: list[str]) -> None:
-    channel = AsyncConnection(cluster.url)
+    connection = AsyncConnection(cluster.url)
     async with working(cluster, double, *queues):
-        clients = [AsyncQueue(name, connection=channel) for name in queues]
+        clients = [AsyncQueue(name, connection=connection) for name in queues]
         jobs = [await queue.add("double", {"n": n}) for n in range(3) for queue in clients]
         assert await asyncio.gather(*(job.wait(SOON) for job in jobs)) == [2 * n for n in range(3) for _ in queues]
-    await channel.aclose()
+    await connection.aclose()
 
 
 async def test_events_arrive_from_each_primary_on_the_sync_face_too(cluster: Cluster, queues: list[str]) -> None:

@@ -105,7 +105,7 @@ def test_a_failed_flow_is_retried_from_where_it_failed(oq: Oq, queue_name: str, 
 def test_a_flow_is_paused_and_goes_on(oq: Oq, queue_name: str, flow: Flow, hand: HandWorker) -> None:
     assert "oq flow resume" in oq("flow", "pause", queue_name, "f").stdout
     hand.complete(hand.take())
-    with Connection.open(flow._channel.url) as connection:
+    with Connection.open(flow._connection.url) as connection:
         connection.run(notifications.propagate(hand.keys, now_ms(), job_ids=["f.raw"]))
     status = flow.status()
     assert (status.is_paused, status.counts) == (True, {"completed": 1, "waiting-children": 3})

@@ -194,8 +194,8 @@ def _make(face: str, owner: str) -> Any:
         "events": lambda: kind("QueueEvents")("q", url=NOWHERE),
         "broadcast": lambda: kind("Broadcast")("q", url=NOWHERE),
         "flow_producer": lambda: kind("FlowProducer")(url=NOWHERE),
-        "job": lambda: kind("Job")(queue._channel, QueueKeys("q"), "1", JobRecord("1", {"name": "work"})),
-        "flow": lambda: kind("Flow")(queue._channel, compile(GRAPH, "f")),
+        "job": lambda: kind("Job")(queue._connection, QueueKeys("q"), "1", JobRecord("1", {"name": "work"})),
+        "flow": lambda: kind("Flow")(queue._connection, compile(GRAPH, "f")),
     }
     return made[owner]() if owner in made else getattr(queue, owner)
 

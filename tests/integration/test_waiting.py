@@ -98,8 +98,8 @@ def test_a_forked_child_waits_by_itself(server_url: str, queue_name: str, raw: A
 
 async def test_queues_of_one_channel_are_read_one_by_one(server_url: str, queue_name: str, raw: Any) -> None:
     names = [f"{queue_name}-{number}" for number in range(3)]
-    channel = AsyncConnection(server_url)
-    queues = [AsyncQueue(name, connection=channel) for name in names]
+    connection = AsyncConnection(server_url)
+    queues = [AsyncQueue(name, connection=connection) for name in names]
     jobs = [await queue.add("work") for queue in queues for _ in range(2)]
     waits = [asyncio.ensure_future(job.wait(SOON)) for job in jobs]
     await wait_until(lambda: readers(raw) == 3, "a read for each queue")
@@ -108,7 +108,7 @@ async def test_queues_of_one_channel_are_read_one_by_one(server_url: str, queue_
             worker.complete(worker.take(), name)
             worker.complete(worker.take(), name)
     assert await asyncio.gather(*waits) == [name for name in names for _ in range(2)]
-    await channel.aclose()
+    await connection.aclose()
 
 
 @pytest.mark.parametrize("retention", [None, Retention(count=0)])

@@ -97,16 +97,16 @@ class AsyncAdder(AsyncQueueClient):
         operation = additions.add(self.keys, job, at_ms, skip_events=self._skip_events)
         placed = Placed(job, await self._write(operation, durability, [job]), at_ms)
         if job.parent is not None:
-            all_good(await self._channel.pipeline(self._joining([placed])))
+            all_good(await self._connection.pipeline(self._joining([placed])))
         return placed
 
     async def _write(self, operation: Operation[T], durability: Durability, jobs: Sequence[Addition]) -> T:
         """Add the jobs in one request that wakes an idle worker for those that no stream entry announces."""
         wake = self._waking(jobs)
         if durability is None and not wake:
-            return await self._channel.run(operation)
+            return await self._connection.run(operation)
         calls = [operation.call, *wake, *confirmation(self.keys, durability)]
-        replies = await self._channel.pipeline(calls)
+        replies = await self._connection.pipeline(calls)
         (reply,), confirmed = all_good(replies[:1]), replies[1 + len(wake) :]
         result = operation.read(reply)
         read_confirmation(self.keys, durability, confirmed)
@@ -129,7 +129,7 @@ class AsyncAdder(AsyncQueueClient):
             placed = [
                 Placed(job, out, at_ms) for job, out in zip(portion, outcomes, strict=True) if isinstance(out, Added)
             ]
-            all_good(await self._channel.pipeline(self._joining(placed)))
+            all_good(await self._connection.pipeline(self._joining(placed)))
             for place, refusal in enumerate(outcomes, len(done)):
                 if not isinstance(refusal, Added):
                     raise ServerError(
@@ -148,7 +148,7 @@ class AsyncAdder(AsyncQueueClient):
                 return [error] * len(jobs)
         calls = [additions.add(self.keys, job, at_ms, skip_events=self._skip_events).call for job in jobs]
         wake = self._waking(jobs)
-        replies = await self._channel.pipeline([*calls, *wake, *confirmation(self.keys, durability)])
+        replies = await self._connection.pipeline([*calls, *wake, *confirmation(self.keys, durability)])
         outcomes = additions.read_each(self.keys, jobs, replies[: len(jobs)])
         read_confirmation(self.keys, durability, replies[len(jobs) + len(wake) :])
         return outcomes
@@ -173,7 +173,7 @@ class AsyncAdder(AsyncQueueClient):
 
     def _sent(self, job_id: str, placed: Placed) -> AsyncJob:
         record = partial(additions.as_sent, job_id, placed.job, placed.at_ms)
-        return AsyncJob(self._channel, self.keys, job_id, record, is_new=True)
+        return AsyncJob(self._connection, self.keys, job_id, record, is_new=True)
 
     async def _standing(self, outcomes: Sequence[Placed]) -> list[AsyncJob]:
         ids: list[str] = []
@@ -181,7 +181,7 @@ class AsyncAdder(AsyncQueueClient):
             if placed.added.job_id is not None:
                 ids.append(placed.added.job_id)
             elif (dedup := placed.job.options.deduplication) is not None:
-                ids.append(await self._channel.look(additions.standing_job(self.keys, dedup.id)))
-        records = await self._channel.follow(job_records.jobs([(self.keys, job_id) for job_id in ids]))
+                ids.append(await self._connection.look(additions.standing_job(self.keys, dedup.id)))
+        records = await self._connection.follow(job_records.jobs([(self.keys, job_id) for job_id in ids]))
         # A job that was removed in this very moment is still the one that stood in the way.
         return [self._job(record or JobRecord(job_id, {})) for job_id, record in zip(ids, records, strict=True)]

@@ -84,7 +84,7 @@ class AsyncBroadcast(AsyncAdder):
         adding_it = additions.add(self.keys, job, at_ms, skip_events=self._skip_events)
         trimming = [broadcasts.trim(self.keys, self.max_messages)] if self.max_messages else []
         calls = [adding_it.call, *trimming, *confirmation(self.keys, durability)]
-        replies = all_good(await self._channel.pipeline(calls))
+        replies = all_good(await self._connection.pipeline(calls))
         read_confirmation(self.keys, durability, replies[1 + len(trimming) :])
         return Placed(job, adding_it.read(replies[0]), at_ms)
 
@@ -105,7 +105,7 @@ class AsyncBroadcast(AsyncAdder):
         """
         name, start = broadcasts.check_subscription(subscription), broadcasts.check_start(start_from)
         try:
-            await self._channel.execute(worker_registry.create_group(self.keys, name, start))
+            await self._connection.execute(worker_registry.create_group(self.keys, name, start))
         except ServerError as error:
             if error.code != "BUSYGROUP":
                 raise
@@ -122,7 +122,7 @@ class AsyncBroadcast(AsyncAdder):
         """
         call = broadcasts.unsubscribe(self.keys, broadcasts.check_subscription(subscription))
         try:
-            return bool(await self._channel.execute(call))
+            return bool(await self._connection.execute(call))
         except ServerError as error:
             if not broadcasts.is_unused(error):
                 raise
@@ -131,7 +131,7 @@ class AsyncBroadcast(AsyncAdder):
     async def subscriptions(self) -> list[Subscription]:
         """All subscriptions, by name: how far each is, and how much is with its workers."""
         try:
-            return await self._channel.look(broadcasts.subscriptions(self.keys))
+            return await self._connection.look(broadcasts.subscriptions(self.keys))
         except ServerError as error:
             if not broadcasts.is_unused(error):
                 raise
@@ -139,4 +139,4 @@ class AsyncBroadcast(AsyncAdder):
 
     def events(self, after: str = "$") -> AsyncQueueEvents:
         """What happens to the messages, as it happens, once for each subscription; see :class:`AsyncQueueEvents`."""
-        return AsyncQueueEvents(self.name, connection=self._channel, prefix=self.keys.prefix, after=after)
+        return AsyncQueueEvents(self.name, connection=self._connection, prefix=self.keys.prefix, after=after)

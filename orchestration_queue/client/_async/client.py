@@ -24,21 +24,21 @@ class AsyncClient:
 
     def __init__(self, url: str | None, connection: AsyncConnection | None) -> None:
         self._is_lent = connection is not None
-        self._channel = AsyncConnection.resolve(url, connection)
+        self._connection = AsyncConnection.resolve(url, connection)
 
     @property
     def url(self) -> ServerUrl:
         """Where the server is."""
-        return self._channel.url
+        return self._connection.url
 
     @property
     def _listener(self) -> AsyncListener:
-        return self._channel.extension(AsyncListener)
+        return self._connection.extension(AsyncListener)
 
     async def aclose(self) -> None:
         """Hang up. A connection that was passed in stays open."""
         if not self._is_lent:
-            await self._channel.aclose()
+            await self._connection.aclose()
 
     async def __aenter__(self) -> Self:
         return self

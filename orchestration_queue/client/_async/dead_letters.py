@@ -55,10 +55,10 @@ class AsyncDeadLetters(AsyncAdder):
     async def _whereabouts(self) -> QueueKeys | None:
         """The keys of the dead-letter queue; None when nobody has named one."""
         if self._letters is None:
-            stored = await self._channel.look(queue_settings.stored_dead_letter_queue(self.keys))
+            stored = await self._connection.look(queue_settings.stored_dead_letter_queue(self.keys))
             return QueueKeys(stored, self.keys.prefix) if stored else None
         if not self._is_named:
-            await self._channel.execute(worker_registry.name_dead_letter_queue(self.keys, self._letters.queue))
+            await self._connection.execute(worker_registry.name_dead_letter_queue(self.keys, self._letters.queue))
             self._is_named = True
         return self._letters
 
@@ -66,7 +66,7 @@ class AsyncDeadLetters(AsyncAdder):
         """Where the letters are, a letter of this queue, and the job that it is; each None when there is none."""
         checked_text(letter_id, "letter_id")
         keys = await self._whereabouts()
-        found = await self._channel.follow(dead_letters.letter(keys, self.name, letter_id)) if keys else None
+        found = await self._connection.follow(dead_letters.letter(keys, self.name, letter_id)) if keys else None
         letter, record = found or (None, None)
         return keys, letter, record
 
@@ -91,7 +91,7 @@ class AsyncDeadLetters(AsyncAdder):
         keys, letter, _ = await self._find(letter_id)
         if keys is None or letter is None:
             return False
-        return await self._channel.run(control.remove(keys, letter_id))
+        return await self._connection.run(control.remove(keys, letter_id))
 
     async def replay(self, letter_id: str) -> AsyncJob:
         """Run a dead job again: as a new job of its queue, with all its attempts; and drop the letter.
@@ -111,9 +111,9 @@ class AsyncDeadLetters(AsyncAdder):
         keys, _, record = await self._find(letter_id)
         if keys is None or record is None:
             raise DeadLetterNotFoundError(self.name, letter_id)
-        (again,) = await self._channel.follow(dead_letters.replays(keys, self.keys, [record]))
+        (again,) = await self._connection.follow(dead_letters.replays(keys, self.keys, [record]))
         (job,) = await self._jobs([await self._place(again)])
-        await self._channel.run(control.remove(keys, letter_id))
+        await self._connection.run(control.remove(keys, letter_id))
         return job
 
     async def replay_all(self, limit: int | None = None) -> int:
@@ -138,12 +138,12 @@ class AsyncDeadLetters(AsyncAdder):
         if limit == 0:
             return 0
         keys = await self._whereabouts()
-        until = await self._channel.follow(dead_letters.last_entry(keys)) if keys else None
+        until = await self._connection.follow(dead_letters.last_entry(keys)) if keys else None
         if keys is None or until is None:
             return 0
         done, after = 0, _BEGINNING
         while True:
-            page = await self._channel.follow(dead_letters.dead_letter_page(keys, self.name, after, until))
+            page = await self._connection.follow(dead_letters.dead_letter_page(keys, self.name, after, until))
             wanted = len(page.letters) if limit is None else min(len(page.letters), limit - done)
             done += await self._settle(keys, page, wanted, replay=replay)
             if page.after is None or done == limit:
@@ -154,10 +154,12 @@ class AsyncDeadLetters(AsyncAdder):
         """Replay the first letters of a page, or not; and drop them."""
         if replay:
             await self._place_all(
-                await self._channel.follow(dead_letters.replays(keys, self.keys, list(page.records[:wanted])))
+                await self._connection.follow(dead_letters.replays(keys, self.keys, list(page.records[:wanted])))
             )
         ids = [letter.id for letter in page.letters[:wanted]]
-        all_good(await self._channel.pipeline(dead_letters.discard(keys, ids, page.entries[:wanted] + page.left_over)))
+        all_good(
+            await self._connection.pipeline(dead_letters.discard(keys, ids, page.entries[:wanted] + page.left_over))
+        )
         return wanted
 
     async def list(self, *, limit: int | None = 100, offset: int = 0) -> _Letters:
@@ -175,7 +177,7 @@ class AsyncDeadLetters(AsyncAdder):
         found: _Letters = []
         after: str | None = _BEGINNING
         while keys and after is not None and (end < 0 or len(found) <= end):
-            page = await self._channel.follow(dead_letters.dead_letter_page(keys, self.name, after))
+            page = await self._connection.follow(dead_letters.dead_letter_page(keys, self.name, after))
             found += page.letters
             after = page.after
         return found[start:] if end < 0 else found[start : end + 1]

@@ -44,15 +44,15 @@ class AsyncEventReader(AsyncClient):
         super().__init__(None, connection)
         self.cursors = dict(cursors)
         self._page = page
-        self._connection: AsyncConnection | None = None
+        self._duplicate: AsyncConnection | None = None
 
     async def read(self, wait_s: float) -> list[tuple[QueueKeys, Event]]:
         """Events that no read has returned before, waiting up to ``wait_s`` seconds for the first."""
-        if self._connection is None:
-            self._connection = await self._channel.duplicate()
-        is_spread = len(self.cursors) > 1 and self._connection.is_cluster
+        if self._duplicate is None:
+            self._duplicate = await self._connection.duplicate()
+        is_spread = len(self.cursors) > 1 and self._duplicate.is_cluster
         read = self._read_in_turn if is_spread else self._read_at_once
-        by_queue = await read(self._connection, wait_s)
+        by_queue = await read(self._duplicate, wait_s)
         for keys, events in by_queue.items():
             self.cursors[keys] = events[-1].id
         return [(keys, event) for keys, events in by_queue.items() for event in events]
@@ -80,9 +80,9 @@ class AsyncEventReader(AsyncClient):
 
     async def aclose(self) -> None:
         """Hang up."""
-        if self._connection is not None:
-            await self._connection.aclose()
-        self._connection = None
+        if self._duplicate is not None:
+            await self._duplicate.aclose()
+        self._duplicate = None
 
 
 class AsyncQueueEvents(AsyncClient):
@@ -131,8 +131,8 @@ class AsyncQueueEvents(AsyncClient):
         """The reader. ``$`` becomes the newest event's id once, so that no later event is missed."""
         if self._reader is None:
             if self._after == _NEW_ONLY:
-                self._after = await self._channel.look(event_log.last_event_id(self.keys))
-            self._reader = AsyncEventReader(self._channel, {self.keys: self._after})
+                self._after = await self._connection.look(event_log.last_event_id(self.keys))
+            self._reader = AsyncEventReader(self._connection, {self.keys: self._after})
         return self._reader
 
     async def read(self, timeout: Duration | None = 0) -> list[Event]:  # noqa: ASYNC109  both faces have it
@@ -161,7 +161,7 @@ class AsyncQueueEvents(AsyncClient):
         """What was dropped before it was read, if anything. Only who is far behind has to ask: one more trip."""
         if self._wants_all and place(cursor) == (0, 0):
             return None
-        return gap_after(cursor, await self._channel.follow(event_log.oldest_event(self.keys)))
+        return gap_after(cursor, await self._connection.follow(event_log.oldest_event(self.keys)))
 
     def __aiter__(self) -> Self:
         return self

@@ -39,13 +39,13 @@ class AsyncFlow:
 
     def __init__(
         self,
-        channel: AsyncConnection,
+        connection: AsyncConnection,
         flow: StoredFlow | FlowPlan,
         cursors: Mapping[QueueKeys, str] | None = None,
         *,
         is_new: bool = False,
     ) -> None:
-        self._channel = channel
+        self._connection = connection
         self._cursors = cursors
         self._plan = flow if isinstance(flow, FlowPlan) else None
         self.graph = StoredFlow.planned(flow) if isinstance(flow, FlowPlan) else flow
@@ -74,13 +74,13 @@ class AsyncFlow:
         self, jobs: Sequence[FlowJob], fields: Sequence[str] = ()
     ) -> list[tuple[FlowJob, JobRecord | None]]:
         wanted = [(job.keys, job.job_id) for job in jobs]
-        return list(zip(jobs, await self._channel.follow(job_records.jobs(wanted, fields)), strict=True))
+        return list(zip(jobs, await self._connection.follow(job_records.jobs(wanted, fields)), strict=True))
 
     async def _survey(self, fields: Sequence[str]) -> dict[str, JobRecord | None]:
-        return await self._channel.follow(control.survey(self.graph, fields))
+        return await self._connection.follow(control.survey(self.graph, fields))
 
     async def _facts(self) -> FlowSnapshot:
-        facts = await self._channel.look(read_flow(self.graph.keys, self.id))
+        facts = await self._connection.look(read_flow(self.graph.keys, self.id))
         if facts is None:
             raise StateError(
                 f"Queue {self.graph.keys.queue!r} keeps no record of flow {self.id!r}: it was removed, or submitted "
@@ -103,8 +103,8 @@ class AsyncFlow:
 
     async def tree(self) -> list[FlowNode]:
         """The nodes as they stand, dependencies before dependents. One trip per thousand nodes and elements."""
-        whole = await self._channel.follow(with_elements(self.graph))
-        return flow_nodes(whole, await self._channel.follow(control.survey(whole, TREE_FIELDS)), self.graph.jobs)
+        whole = await self._connection.follow(with_elements(self.graph))
+        return flow_nodes(whole, await self._connection.follow(control.survey(whole, TREE_FIELDS)), self.graph.jobs)
 
     async def elements(self, node: str) -> list[FlowNode]:
         """The elements of a node that maps, as far as they have been added, in order. One trip, and one per thousand.
@@ -114,7 +114,7 @@ class AsyncFlow:
         """
         if node not in self.graph.jobs or not maps(self.graph.jobs[node]):
             raise UsageError(f"Flow {self.id!r} has no node {node!r} that maps over a list; see `tree` for its nodes.")
-        whole = await self._channel.follow(with_elements(self.graph))
+        whole = await self._connection.follow(with_elements(self.graph))
         names = element_names(whole.jobs[node])
         records = await self._read([whole.jobs[name] for name in names], TREE_FIELDS)
         return flow_nodes(whole, {job.name: record for job, record in records}, names)
@@ -157,7 +157,7 @@ class AsyncFlow:
         """
         deadline = Deadline(timeout)
         progress = FlowProgress(self.graph)
-        async with AsyncEventReader(self._channel, await self._since()) as events:
+        async with AsyncEventReader(self._connection, await self._since()) as events:
             await self._look(progress, self._jobs, events, on_event)
             turn = Deadline(deadline.left)
             while not progress.is_settled:
@@ -177,7 +177,7 @@ class AsyncFlow:
             return self._cursors
         newest = {keys: event_log.last_event_id(keys) for keys in self.graph.by_queue(self._jobs)}
         calls = [operation.call for operation in newest.values()]
-        replies = all_good(await self._channel.pipeline(calls, repeatable=True))
+        replies = all_good(await self._connection.pipeline(calls, repeatable=True))
         return {keys: operation.read(reply) for (keys, operation), reply in zip(newest.items(), replies, strict=True)}
 
     def _overdue(self, progress: FlowProgress, deadline: Deadline) -> TimeoutError:
@@ -234,9 +234,9 @@ class AsyncFlow:
         Returns:
             Names of the nodes that will not run, or not to their end.
         """
-        facts = await self._channel.look(read_flow(self.graph.keys, self.id))
+        facts = await self._connection.look(read_flow(self.graph.keys, self.id))
         is_held = facts is not None and (facts.is_held or facts.is_paused)
-        return await self._channel.follow(
+        return await self._connection.follow(
             control.cancel(self.graph, reason, now_ms(), is_held=is_held, is_recorded=facts is not None)
         )
 
@@ -250,7 +250,7 @@ class AsyncFlow:
             StateError: There is no record of it (any more).
         """
         await self._facts()
-        return await self._channel.follow(control.retry(self.graph, now_ms()))
+        return await self._connection.follow(control.retry(self.graph, now_ms()))
 
     async def pause(self) -> None:
         """Start no more nodes of those that wait for others; what is ready or runs goes on.
@@ -260,7 +260,7 @@ class AsyncFlow:
         """
         if (await self._facts()).state.is_final:
             raise StateError(f"Flow {self.id!r} has ended, so there is nothing to pause; look at it with `status`.")
-        await self._channel.follow(control.pause(self.graph))
+        await self._connection.follow(control.pause(self.graph))
 
     async def resume(self) -> None:
         """Let held nodes go on; a flow that is not paused stays as it is.
@@ -270,7 +270,7 @@ class AsyncFlow:
         """
         if (await self._facts()).state is FlowState.SUBMITTING:
             raise StateError(f"Flow {self.id!r} is not all there yet; submit it again to complete it.")
-        await self._channel.follow(control.release(self.graph, now_ms()))
+        await self._connection.follow(control.release(self.graph, now_ms()))
 
     async def remove(self) -> None:
         """Remove all its jobs, and its record.
@@ -281,4 +281,4 @@ class AsyncFlow:
         status = await self.status()
         if status.state is FlowState.RUNNING:
             raise StateError(f"Flow {self.id!r} runs, so it cannot be removed; cancel it first, and wait for its end.")
-        await self._channel.follow(control.remove(self.graph, now_ms()))
+        await self._connection.follow(control.remove(self.graph, now_ms()))

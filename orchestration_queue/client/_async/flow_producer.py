@@ -94,7 +94,7 @@ class AsyncFlowProducer(AsyncClient):
         plan = compile(dag, _new_id(dag) if flow_id is None else flow_id, prefix=self.prefix, finish=with_headers)
         carrier = _check_carrier(carrier) or self._carrier
         (done,) = await self._launch([plan], carrier or plan.carrier, is_fresh=flow_id is None)
-        return AsyncFlow(self._channel, plan, done.cursors, is_new=done.is_new)
+        return AsyncFlow(self._connection, plan, done.cursors, is_new=done.is_new)
 
     async def submit_bulk(self, dags: Sequence[Dag], *, flow_ids: Sequence[str] | None = None) -> list[AsyncFlow]:
         """Submit many graphs, about 100 to a trip. Each is a flow of its own, as :meth:`submit` describes it.
@@ -124,7 +124,7 @@ class AsyncFlowProducer(AsyncClient):
         for portion in chunks(plans, _FLOWS_PER_TRIP):
             launched += await self._launch(portion, self._carrier or "packed", is_fresh=flow_ids is None)
         return [
-            AsyncFlow(self._channel, plan, done.cursors, is_new=done.is_new)
+            AsyncFlow(self._connection, plan, done.cursors, is_new=done.is_new)
             for plan, done in zip(plans, launched, strict=True)
         ]
 
@@ -132,7 +132,7 @@ class AsyncFlowProducer(AsyncClient):
         if carrier == "packed":
             exchanges = [launch(plan, now_ms(), is_fresh=is_fresh) for plan in plans]
             try:
-                return await self._channel.follow(together(exchanges))
+                return await self._connection.follow(together(exchanges))
             except ServerError as error:
                 if self._carrier == "packed" or not is_missing_function(str(error)):
                     raise
@@ -140,7 +140,7 @@ class AsyncFlowProducer(AsyncClient):
 
     async def _launch_in_transaction(self, plan: FlowPlan, *, is_fresh: bool) -> Launch:
         """Send a plan's calls as one transaction, unless the flow is there."""
-        if len(plan.queues) > 1 and self._channel.is_cluster:
+        if len(plan.queues) > 1 and self._connection.is_cluster:
             raise FlowError(
                 f"Flow {plan.dag.name!r} has several queues, and no server of a cluster holds them all, so one "
                 "transaction cannot carry it; put its nodes in one queue, or pass `carrier='packed'`."
@@ -148,14 +148,14 @@ class AsyncFlowProducer(AsyncClient):
         if needs_our_library(plan.dag):
             await self._require_our_library(plan)
         look = read_submission(plan.keys, plan.flow_id)
-        if is_fresh or (await self._channel.look(look)).record is None:
+        if is_fresh or (await self._connection.look(look)).record is None:
             try:
                 return await self._send_transaction(plan)
             except TransportError as error:
                 # Sent again blindly, it could create jobs again that ran and were removed meanwhile.
-                if not error.maybe_applied or (await self._channel.look(look)).record is None:
+                if not error.maybe_applied or (await self._connection.look(look)).record is None:
                     raise
-        return await self._channel.follow(launch(plan, now_ms(), is_fresh=False))
+        return await self._connection.follow(launch(plan, now_ms(), is_fresh=False))
 
     async def _send_transaction(self, plan: FlowPlan) -> Launch:
         """Send a transaction; when a call of it is refused, remove what the others created."""
@@ -165,7 +165,7 @@ class AsyncFlowProducer(AsyncClient):
         except ServerError as error:
             # This also loads the functions, should the server have lost them.
             with suppress(ServerError):
-                await self._channel.follow(
+                await self._connection.follow(
                     control.undo(StoredFlow.planned(plan), planned, replies[len(newest) :], now_ms())
                 )
             if not is_missing_function(str(error)):
@@ -177,13 +177,13 @@ class AsyncFlowProducer(AsyncClient):
         newest = [event_log.last_event_id(keys) for keys in plan.queues]
         # The cursors belong to the transaction, so that no event of the flow can come before them.
         calls = [*[operation.call for operation in newest], *[each.call for each in planned]]
-        return planned, newest, await self._channel.pipeline(calls, atomic=True, raises=False)
+        return planned, newest, await self._connection.pipeline(calls, atomic=True, raises=False)
 
     async def _require_our_library(self, plan: FlowPlan) -> None:
         """Refuse a graph that needs more than glide-mq's library on a server that has nothing else."""
         if self._has_our_library:
             return
-        (reply,) = await self._channel.pipeline([oq1.version()], repeatable=True)
+        (reply,) = await self._connection.pipeline([oq1.version()], repeatable=True)
         if isinstance(reply, ServerError):
             if is_missing_function(str(reply)):
                 plan.planned(now_ms())  # says what of the graph is beyond that library
@@ -205,14 +205,14 @@ class AsyncFlowProducer(AsyncClient):
         """
         keys = QueueKeys(queue, self.prefix)
         checked_text(flow_id, "flow_id")
-        graph = await self._channel.follow(flow_dependencies(keys, flow_id))
+        graph = await self._connection.follow(flow_dependencies(keys, flow_id))
         if not graph:
             raise StateError(
                 f"Queue {queue!r} has no job of a flow {flow_id!r}: it was submitted elsewhere, or its jobs have been "
                 "removed since; check the flow's id and its queue."
             )
         wanted = [(QueueKeys(name, self.prefix), job_id) for name, job_id in graph]
-        records = await self._channel.follow(job_records.jobs(wanted, TREE_FIELDS))
+        records = await self._connection.follow(job_records.jobs(wanted, TREE_FIELDS))
         return found_nodes(flow_id, graph, dict(zip(graph, records, strict=True)))
 
 

@@ -32,8 +32,8 @@ class AsyncFlows(AsyncQueueClient):
 
     async def find(self, flow_id: str) -> AsyncFlow | None:
         """Return a flow by its id; None if the queue keeps no record of it. One exchange."""
-        snapshot = await self._channel.look(read_flow(self.keys, checked_text(flow_id, "flow_id")))
-        return None if snapshot is None else AsyncFlow(self._channel, snapshot.flow)
+        snapshot = await self._connection.look(read_flow(self.keys, checked_text(flow_id, "flow_id")))
+        return None if snapshot is None else AsyncFlow(self._connection, snapshot.flow)
 
     async def get(self, flow_id: str) -> AsyncFlow:
         """Return a flow by its id. One exchange.
@@ -68,8 +68,8 @@ class AsyncFlows(AsyncQueueClient):
             raise UsageError(f"`state` must be one of {', '.join(FlowState)}, or None for all; got {state!r}.")
         start, end = checked_page(limit, offset)
         found = []
-        for piece in chunks(await self._channel.look(flow_ids(self.keys, start, end)), _RECORDS_A_TRIP):
+        for piece in chunks(await self._connection.look(flow_ids(self.keys, start, end)), _RECORDS_A_TRIP):
             reads = [read_flow(self.keys, flow_id) for flow_id in piece]
-            replies = all_good(await self._channel.pipeline([read.call for read in reads], repeatable=True))
+            replies = all_good(await self._connection.pipeline([read.call for read in reads], repeatable=True))
             found += [facts for read, reply in zip(reads, replies, strict=True) if (facts := read.read(reply))]
         return [summary(facts) for facts in found if state is None or facts.state == state]

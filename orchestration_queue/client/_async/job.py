@@ -66,7 +66,7 @@ class AsyncJob(AsyncJobReading):
             watch.focus(self.id)
             return await self._follow(watch, deadline)
         # The watch before the record: whatever happens after the record was read, is heard.
-        async with self._channel.extension(AsyncListener).watch(self._keys, self.id) as own:
+        async with self._connection.extension(AsyncListener).watch(self._keys, self.id) as own:
             await self.refresh()
             if self.record.is_finished:
                 return outcome(self.queue, self.record)
@@ -78,12 +78,12 @@ class AsyncJob(AsyncJobReading):
             try:
                 heard = await watch.next_ending(Deadline(deadline.left))
                 ending = heard or ending
-                record = await self._channel.look(job_records.job(self._keys, self.id))
+                record = await self._connection.look(job_records.job(self._keys, self.id))
                 if record is None and heard is None:
                     # Of a job that is not kept, only its events tell how it ended.
                     ending = await watch.next_ending(Deadline(_AFTERMATH_S)) or ending
             except TransportError:
-                if deadline.has_passed or self._channel.is_closed:
+                if deadline.has_passed or self._connection.is_closed:
                     raise
                 await asyncio.sleep(min(deadline.left, _PAUSE_S))
                 continue
@@ -109,7 +109,7 @@ class AsyncJob(AsyncJobReading):
         """
         calls = job_output.progress(self._keys, self.id, progress)
         await self.read_state()
-        await self._channel.pipeline(calls)
+        await self._connection.pipeline(calls)
 
     async def log(self, text: str, *more: str) -> None:
         """Append a line to the job's log, or several in one trip.
@@ -121,7 +121,7 @@ class AsyncJob(AsyncJobReading):
         """
         call = job_output.log(self._keys, self.id, (text, *more))
         await self.read_state()
-        await self._channel.execute(call)
+        await self._connection.execute(call)
 
     async def report_usage(self, used: Usage) -> None:
         """Store what the job used, in place of what was reported before, and count it for its queue.
@@ -132,7 +132,7 @@ class AsyncJob(AsyncJobReading):
             StateError: A client of another language was half-way through a report for 5 s.
         """
         check_usage(used)
-        await report_usage_async(self._channel, self._keys, self.id, used)
+        await report_usage_async(self._connection, self._keys, self.id, used)
 
     async def report_tokens(self, tokens: int) -> None:
         """Store how many tokens the job spent, for the workers' token limit, in place of what was said before.
@@ -143,7 +143,7 @@ class AsyncJob(AsyncJobReading):
         """
         call = usage.report_tokens(self._keys, self.id, tokens)
         await self.refresh()
-        await self._channel.execute(call)
+        await self._connection.execute(call)
 
     async def signal(self, name: str, data: Any = None) -> bool:
         """Let the job go on if it is suspended; its handler finds the signal in ``job.signals``.
@@ -159,11 +159,11 @@ class AsyncJob(AsyncJobReading):
             UsageError: The name is no text, or empty.
             PayloadError: The data is not JSON, or larger than 1 MiB.
         """
-        return await self._channel.run(control.signal(self._keys, self.id, name, data, now_ms()))
+        return await self._connection.run(control.signal(self._keys, self.id, name, data, now_ms()))
 
     async def remove(self) -> bool:
         """Remove the job, wherever it is; False when it was gone already. A running handler is not stopped."""
-        return await self._channel.run(control.remove(self._keys, self.id))
+        return await self._connection.run(control.remove(self._keys, self.id))
 
     async def cancel(self) -> Cancellation:
         """Cancel the job: it fails if it has not started, else its worker stops it.
@@ -171,7 +171,7 @@ class AsyncJob(AsyncJobReading):
         Raises:
             JobNotFoundError: It is not there any more.
         """
-        return await self._channel.run(control.cancel(self._keys, self.id, now_ms()))
+        return await self._connection.run(control.cancel(self._keys, self.id, now_ms()))
 
     async def retry(self) -> None:
         """Give a failed job all its attempts again, due at once.
@@ -180,7 +180,7 @@ class AsyncJob(AsyncJobReading):
             JobNotFoundError: It is not there any more.
             StateError: It has not failed.
         """
-        await run_and_wake(self._channel, self._keys, control.retry(self._keys, self.id, now_ms()))
+        await run_and_wake(self._connection, self._keys, control.retry(self._keys, self.id, now_ms()))
 
     async def promote(self) -> None:
         """Make a delayed job ready now.
@@ -189,7 +189,7 @@ class AsyncJob(AsyncJobReading):
             JobNotFoundError: It is not there any more.
             StateError: It is not delayed.
         """
-        await self._channel.run(control.promote_job(self._keys, self.id))
+        await self._connection.run(control.promote_job(self._keys, self.id))
 
     async def change_priority(self, priority: int) -> None:
         """Give a job that has not started another priority.
@@ -203,7 +203,7 @@ class AsyncJob(AsyncJobReading):
             StateError: It has started.
         """
         checked = JobOptions(priority=priority).priority
-        await self._channel.run(control.change_priority(self._keys, self.id, checked))
+        await self._connection.run(control.change_priority(self._keys, self.id, checked))
 
     async def change_delay(self, delay: Duration) -> None:
         """Make a job that has not started ready at another time.
@@ -217,7 +217,7 @@ class AsyncJob(AsyncJobReading):
             StateError: It has started.
         """
         delay_ms = milliseconds(JobOptions(delay=delay).delay)
-        await self._channel.run(control.change_delay(self._keys, self.id, delay_ms, now_ms()))
+        await self._connection.run(control.change_delay(self._keys, self.id, delay_ms, now_ms()))
 
     async def update_data(self, data: Any) -> None:
         """Replace the job's payload; an attempt that is running keeps what it was given.
@@ -227,5 +227,5 @@ class AsyncJob(AsyncJobReading):
             JobNotFoundError: It is not there any more.
         """
         encoded = encode_data(self.record.name or self.id, data)
-        await self._channel.run(control.update_data(self._keys, self.id, encoded))
+        await self._connection.run(control.update_data(self._keys, self.id, encoded))
         self._record = JobRecord(self.id, {**self.record.fields, "data": encoded})

@@ -34,14 +34,14 @@ class AsyncJobReading:
 
     def __init__(
         self,
-        channel: AsyncConnection,
+        connection: AsyncConnection,
         keys: QueueKeys,
         job_id: str,
         record: JobRecord | Callable[[], JobRecord],
         *,
         is_new: bool = False,
     ) -> None:
-        self._channel = channel
+        self._connection = connection
         self._keys = keys
         self._record = record
         self.id = job_id
@@ -124,7 +124,7 @@ class AsyncJobReading:
         Raises:
             JobNotFoundError: It is not there any more.
         """
-        self._record = self._found(await self._channel.look(job_records.job(self._keys, self.id)))
+        self._record = self._found(await self._connection.look(job_records.job(self._keys, self.id)))
         return self.record
 
     def _found(self, record: JobRecord | None) -> JobRecord:
@@ -138,7 +138,7 @@ class AsyncJobReading:
         Raises:
             JobNotFoundError: It is not there any more.
         """
-        found = await self._channel.follow(explain(self._keys, self.id, now_ms()))
+        found = await self._connection.follow(explain(self._keys, self.id, now_ms()))
         if found is None:
             raise JobNotFoundError(self.queue, self.id)
         return found
@@ -149,7 +149,7 @@ class AsyncJobReading:
         Raises:
             JobNotFoundError: It is not there any more.
         """
-        return self._found(await self._channel.look(job_records.job(self._keys, self.id, ("state",)))).state
+        return self._found(await self._connection.look(job_records.job(self._keys, self.id, ("state",)))).state
 
     async def progress(self) -> Any:
         """What its handler last reported; None before that.
@@ -157,24 +157,28 @@ class AsyncJobReading:
         Raises:
             JobNotFoundError: It is not there any more.
         """
-        return self._found(await self._channel.look(job_records.job(self._keys, self.id, ("id", "progress")))).progress
+        return self._found(
+            await self._connection.look(job_records.job(self._keys, self.id, ("id", "progress")))
+        ).progress
 
     async def logs(self, *, limit: int | None = None, offset: int = 0) -> list[str]:
         """Return the lines that its handlers logged: at most ``limit``, after the first ``offset``."""
-        return await self._channel.look(job_records.logs(self._keys, self.id, *checked_page(limit, offset)))
+        return await self._connection.look(job_records.logs(self._keys, self.id, *checked_page(limit, offset)))
 
     async def children(self) -> list[Self]:
         """The jobs that this one waits for, or waited for, as far as they are still there."""
-        return await self._jobs(await self._channel.follow(job_records.children(self._keys, self.id)))
+        return await self._jobs(await self._connection.follow(job_records.children(self._keys, self.id)))
 
     async def parents(self) -> list[Self]:
         """The jobs that wait for this one, as far as they are still there."""
-        return await self._jobs(await self._channel.follow(job_records.parents(self._keys, self.id)))
+        return await self._jobs(await self._connection.follow(job_records.parents(self._keys, self.id)))
 
     async def _jobs(self, refs: Sequence[ParentRef]) -> list[Self]:
-        records = await self._channel.follow(job_records.jobs([(ref.keys, ref.job_id) for ref in refs]))
+        records = await self._connection.follow(job_records.jobs([(ref.keys, ref.job_id) for ref in refs]))
         found = zip(refs, records, strict=True)
-        return [type(self)(self._channel, ref.keys, ref.job_id, record) for ref, record in found if record is not None]
+        return [
+            type(self)(self._connection, ref.keys, ref.job_id, record) for ref, record in found if record is not None
+        ]
 
     async def children_values(self) -> dict[str, Any]:
         """What the jobs that this one waited for returned.
@@ -182,12 +186,12 @@ class AsyncJobReading:
         Returns:
             Result by the child's full name, ``prefix:{queue}:id``. Those without a result, or not kept, are left out.
         """
-        values = await self._channel.follow(job_records.children_values(self._keys, self.id))
+        values = await self._connection.follow(job_records.children_values(self._keys, self.id))
         return {ref.member: value for ref, value in values}
 
     async def suspend_info(self) -> SuspendInfo | None:
         """Why and since when the job is suspended; None when it is not."""
-        return await self._channel.look(control.suspend_info(self._keys, self.id))
+        return await self._connection.look(control.suspend_info(self._keys, self.id))
 
     async def read_stream(self, after: str = job_output.FIRST_ENTRY, count: int = 100) -> list[StreamEntry]:
         """What the job's handler has given out, oldest first, without waiting.
@@ -199,7 +203,7 @@ class AsyncJobReading:
         Raises:
             UsageError: ``after`` is no entry's id, or the count no positive number.
         """
-        return await self._channel.look(job_output.read(self._keys, self.id, after, count))
+        return await self._connection.look(job_output.read(self._keys, self.id, after, count))
 
     def stream(self, after: str = job_output.FIRST_ENTRY) -> AsyncIterator[StreamEntry]:
         """Everything the job's handler gives out, as it comes, until the job has finished.
@@ -214,4 +218,4 @@ class AsyncJobReading:
             UsageError: ``after`` is no entry's id.
             TransportError: The server could not be reached. Go on after the last entry's ``id``.
         """
-        return follow_stream(self._channel, self._keys, self.id, job_output.checked_position(after))
+        return follow_stream(self._connection, self._keys, self.id, job_output.checked_position(after))

@@ -14,23 +14,23 @@ __all__ = ["follow_stream"]
 
 
 async def follow_stream(
-    channel: AsyncConnection, keys: QueueKeys, job_id: str, place: str
+    connection: AsyncConnection, keys: QueueKeys, job_id: str, place: str
 ) -> AsyncIterator[StreamEntry]:
     """The entries after a place, as they come, until the job has finished and all have been read."""
-    seen = await channel.look(event_log.last_event_id(keys))
-    async with await channel.duplicate() as connection:
+    seen = await connection.look(event_log.last_event_id(keys))
+    async with await connection.duplicate() as reader:
         while True:
             # The job before its entries: those of a job that has finished are all that will ever be.
-            is_over = await _is_over(connection, keys, job_id)
+            is_over = await _is_over(reader, keys, job_id)
             page = job_output.read(keys, job_id, place)
-            while entries := await connection.run(page, repeatable=True):
+            while entries := await reader.run(page, repeatable=True):
                 for entry in entries:
                     yield entry
                 place = entries[-1].id
                 page = job_output.read(keys, job_id, place)
             if is_over:
                 return
-            seen = await _await_news(connection, keys, job_id, place, seen)
+            seen = await _await_news(reader, keys, job_id, place, seen)
 
 
 async def _is_over(connection: AsyncConnection, keys: QueueKeys, job_id: str) -> bool:

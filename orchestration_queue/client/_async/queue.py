@@ -77,10 +77,10 @@ class AsyncQueue(AsyncAdder, AsyncQueueReading, AsyncQueueUpkeep):
             emit_events=emit_events,
             durability=durability,
         )
-        self.schedulers = AsyncJobSchedulers(name, connection=self._channel, prefix=prefix)
-        self.usage = AsyncUsageLedger(name, connection=self._channel, prefix=prefix)
-        self.flows = AsyncFlows(name, connection=self._channel, prefix=prefix)
-        self.dead_letters = AsyncDeadLetters(name, dead_letter_queue, connection=self._channel, prefix=prefix)
+        self.schedulers = AsyncJobSchedulers(name, connection=self._connection, prefix=prefix)
+        self.usage = AsyncUsageLedger(name, connection=self._connection, prefix=prefix)
+        self.flows = AsyncFlows(name, connection=self._connection, prefix=prefix)
+        self.dead_letters = AsyncDeadLetters(name, dead_letter_queue, connection=self._connection, prefix=prefix)
 
     @classmethod
     async def names(
@@ -88,7 +88,7 @@ class AsyncQueue(AsyncAdder, AsyncQueueReading, AsyncQueueUpkeep):
     ) -> list[str]:
         """Names of all queues that were ever used under a key prefix, sorted. Walks all keys."""
         async with AsyncClient(url, connection) as client:
-            primaries = await client._channel.primaries()
+            primaries = await client._connection.primaries()
         names: set[str] = set()
         for primary in primaries:
             async with await AsyncConnection.open(primary, libraries=()) as one:
@@ -172,4 +172,4 @@ class AsyncQueue(AsyncAdder, AsyncQueueReading, AsyncQueueUpkeep):
 
     def events(self, after: str = "$") -> AsyncQueueEvents:
         """What happens in the queue, as it happens; see :class:`AsyncQueueEvents`."""
-        return AsyncQueueEvents(self.name, connection=self._channel, prefix=self.keys.prefix, after=after)
+        return AsyncQueueEvents(self.name, connection=self._connection, prefix=self.keys.prefix, after=after)

@@ -41,4 +41,4 @@ class AsyncQueueClient(AsyncClient):
         return f"<{type(self).__name__} {self.name}>"
 
     def _job(self, record: JobRecord) -> AsyncJob:
-        return AsyncJob(self._channel, self.keys, record.id, record)
+        return AsyncJob(self._connection, self.keys, record.id, record)

@@ -47,7 +47,7 @@ class AsyncQueueReading(AsyncQueueClient):
 
     async def find(self, job_id: str) -> AsyncJob | None:
         """Return the job of that id; None if it does not exist."""
-        record = await self._channel.look(job_records.job(self.keys, checked_text(job_id, "job_id")))
+        record = await self._connection.look(job_records.job(self.keys, checked_text(job_id, "job_id")))
         return None if record is None else self._job(record)
 
     async def get(self, job_id: str) -> AsyncJob:
@@ -74,8 +74,8 @@ class AsyncQueueReading(AsyncQueueClient):
             UsageError: The state or the page does not exist, or the wire keeps no list of that state.
         """
         start, end = checked_page(limit, offset)
-        ids = await self._channel.follow(job_records.job_ids(self.keys, checked_state(state), start, end))
-        records = await self._channel.follow(job_records.jobs([(self.keys, job_id) for job_id in ids]))
+        ids = await self._connection.follow(job_records.job_ids(self.keys, checked_state(state), start, end))
+        records = await self._connection.follow(job_records.jobs([(self.keys, job_id) for job_id in ids]))
         return [self._job(record) for record in records if record is not None]
 
     async def suspended_jobs(self, *, limit: int | None = None, offset: int = 0) -> list[AsyncJob]:
@@ -84,7 +84,7 @@ class AsyncQueueReading(AsyncQueueClient):
 
     async def suspend_info(self, job_id: str) -> SuspendInfo | None:
         """Return why and since when a job is suspended; None when it is not."""
-        return await self._channel.look(control.suspend_info(self.keys, checked_text(job_id, "job_id")))
+        return await self._connection.look(control.suspend_info(self.keys, checked_text(job_id, "job_id")))
 
     async def search(
         self,
@@ -115,25 +115,25 @@ class AsyncQueueReading(AsyncQueueClient):
             raise UsageError(f"`data` must be a dict of fields such as {{'user': 7}}, got {data!r}.")
         wanted = None if state is None else checked_state(state)
         most = checked_limit(limit)
-        found = await self._channel.follow(
+        found = await self._connection.follow(
             search_jobs(self.keys, name, data, wanted, sys.maxsize if most is None else most)
         )
         return [self._job(record) for record in found]
 
     async def counts(self) -> JobCounts:
         """How many jobs are waiting, active, delayed, completed, failed and suspended."""
-        return await self._channel.follow(queue_state.counts(self.keys))
+        return await self._connection.follow(queue_state.counts(self.keys))
 
     async def count(self) -> int:
         """How many jobs are ready or with a worker; unlike Node's count, with those of the priority and LIFO lists."""
-        return await self._channel.follow(queue_state.count(self.keys))
+        return await self._connection.follow(queue_state.count(self.keys))
 
     async def oldest_ready(self) -> datetime | None:
         """Since when the job has been ready that waits longest, by the server's clock; None when none waits.
 
         Prioritized and LIFO jobs are left out: their lists do not say since when they are ready.
         """
-        return when(await self._channel.follow(queue_state.oldest_ready_ms(self.keys)))
+        return when(await self._connection.follow(queue_state.oldest_ready_ms(self.keys)))
 
     async def metrics(
         self, kind: JobState | str = JobState.COMPLETED, start: datetime | None = None, end: datetime | None = None
@@ -159,21 +159,21 @@ class AsyncQueueReading(AsyncQueueClient):
             raise UsageError(
                 "The metrics' start must lie before their end, by 31 days at most; ask for less, or swap them."
             )
-        return await self._channel.follow(queue_state.metrics(self.keys, finished, start_ms, end_ms))
+        return await self._connection.follow(queue_state.metrics(self.keys, finished, start_ms, end_ms))
 
     async def workers(self) -> list[WorkerInfo]:
         """The workers that are alive, the oldest first. Walks all keys of the queue's server."""
-        return await self._channel.follow(worker_registry.workers(self.keys))
+        return await self._connection.follow(worker_registry.workers(self.keys))
 
     async def logs(self, job_id: str, *, limit: int | None = None, offset: int = 0) -> list[str]:
         """Return the lines that a job's handlers logged: at most ``limit``, after the first ``offset``."""
         page = checked_page(limit, offset)
-        return await self._channel.look(job_records.logs(self.keys, checked_text(job_id, "job_id"), *page))
+        return await self._connection.look(job_records.logs(self.keys, checked_text(job_id, "job_id"), *page))
 
     async def last_logs(self, job_id: str, count: int) -> list[str]:
         """Return the last ``count`` lines that a job's handlers logged."""
         last = (1, 0) if checked_count(count) == 0 else (-count, -1)
-        return await self._channel.look(job_records.logs(self.keys, checked_text(job_id, "job_id"), *last))
+        return await self._connection.look(job_records.logs(self.keys, checked_text(job_id, "job_id"), *last))
 
     async def read_stream(self, job_id: str, after: str = FIRST_ENTRY, count: int = 100) -> list[StreamEntry]:
         """What a job's handler gave out: up to ``count`` entries after the one of id ``after``.
@@ -181,16 +181,16 @@ class AsyncQueueReading(AsyncQueueClient):
         Raises:
             UsageError: ``after`` is no entry's id, or the count no positive number.
         """
-        return await self._channel.look(job_output.read(self.keys, checked_text(job_id, "job_id"), after, count))
+        return await self._connection.look(job_output.read(self.keys, checked_text(job_id, "job_id"), after, count))
 
     async def is_paused(self) -> bool:
         """Whether the queue is paused."""
-        return await self._channel.look(worker_registry.is_paused(self.keys))
+        return await self._connection.look(worker_registry.is_paused(self.keys))
 
     async def global_concurrency(self) -> int | None:
         """How many jobs all workers together may run at a time; None without a bound."""
-        return await self._channel.look(queue_settings.global_concurrency(self.keys))
+        return await self._connection.look(queue_settings.global_concurrency(self.keys))
 
     async def global_rate_limit(self) -> RateLimit | None:
         """How many jobs all workers together may start in each window; None without a bound."""
-        return await self._channel.look(queue_settings.global_rate_limit(self.keys))
+        return await self._connection.look(queue_settings.global_rate_limit(self.keys))

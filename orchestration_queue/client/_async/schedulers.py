@@ -82,17 +82,17 @@ class AsyncJobSchedulers(AsyncQueueClient):
         # What cannot be set is refused before anybody is made to wait.
         SchedulerEntry.initial(schedule, template, now_ms())
         async with self._locked(name):
-            stored = await self._channel.look(schedule_entries.entry(self.keys, name))
+            stored = await self._connection.look(schedule_entries.entry(self.keys, name))
             previous = SchedulerEntry.parse(stored) if stored is not None else None
             entry = SchedulerEntry.initial(schedule, template, now_ms(), previous)
-            await self._channel.execute(schedule_entries.put(self.keys, name, entry.dump()))
-        await self._channel.execute(wake_workers(self.keys))  # they look at it once the lock is free
+            await self._connection.execute(schedule_entries.put(self.keys, name, entry.dump()))
+        await self._connection.execute(wake_workers(self.keys))  # they look at it once the lock is free
         return entry
 
     async def find(self, name: str) -> SchedulerEntry | None:
         """Return the scheduler of that name; None if it does not exist or cannot be read."""
         _check_name(name)
-        stored = await self._channel.look(schedule_entries.entry(self.keys, name))
+        stored = await self._connection.look(schedule_entries.entry(self.keys, name))
         return SchedulerEntry.parse(stored) if stored is not None else None
 
     async def get(self, name: str) -> SchedulerEntry:
@@ -113,7 +113,7 @@ class AsyncJobSchedulers(AsyncQueueClient):
             SchedulerBusyError: Another process held the lock for 5 s.
         """
         async with self._locked(name):
-            return await self._channel.run(schedule_entries.drop(self.keys, name))
+            return await self._connection.run(schedule_entries.drop(self.keys, name))
 
     async def pause(self, name: str) -> SchedulerEntry:
         """Let a scheduler make no jobs until it is resumed; Node's leaders heed it too. Pausing twice does no harm.
@@ -126,7 +126,7 @@ class AsyncJobSchedulers(AsyncQueueClient):
             entry = await self.get(name)
             if entry.is_paused:
                 return entry
-            await self._channel.execute(schedule_entries.put(self.keys, name, (paused := entry.paused()).dump()))
+            await self._connection.execute(schedule_entries.put(self.keys, name, (paused := entry.paused()).dump()))
             return paused
 
     async def resume(self, name: str) -> SchedulerEntry:
@@ -148,8 +148,8 @@ class AsyncJobSchedulers(AsyncQueueClient):
                     f"Scheduler {name!r} of queue {self.name!r} has no run to come: its end has passed; "
                     "set it again with another end, or remove it."
                 )
-            await self._channel.execute(schedule_entries.put(self.keys, name, resumed.dump()))
-        await self._channel.execute(wake_workers(self.keys))
+            await self._connection.execute(schedule_entries.put(self.keys, name, resumed.dump()))
+        await self._connection.execute(wake_workers(self.keys))
         return resumed
 
     async def run_now(self, name: str, *, at: datetime | None = None) -> AsyncJob | None:
@@ -186,7 +186,7 @@ class AsyncJobSchedulers(AsyncQueueClient):
                 plan = run_now(name, entry, at_ms)
                 if not plan.runs:
                     return None
-                replies = await self._channel.run(plan.write(self.keys, token, at_ms))
+                replies = await self._connection.run(plan.write(self.keys, token, at_ms))
                 if replies is None:
                     raise SchedulerBusyError(self.name, schedule_entries.EDIT_LOCK_MS / 1000)
                 if replies != ["duplicate"]:
@@ -195,12 +195,14 @@ class AsyncJobSchedulers(AsyncQueueClient):
                 at_ms += 1  # a millisecond has one run; who comes second in it takes the next
 
     async def _standing(self, job_id: str) -> AsyncJob | None:
-        record = await self._channel.look(job_records.job(self.keys, job_id))
-        return None if record is None else AsyncJob(self._channel, self.keys, job_id, record, is_new=False)
+        record = await self._connection.look(job_records.job(self.keys, job_id))
+        return None if record is None else AsyncJob(self._connection, self.keys, job_id, record, is_new=False)
 
     def _fired(self, run: ScheduledRun, at_ms: int) -> AsyncJob:
         sent = Addition(run.job_name, run.data_text, run.options, options_text=run.options_text)
-        return AsyncJob(self._channel, self.keys, run.job_id, additions.as_sent(run.job_id, sent, at_ms), is_new=True)
+        return AsyncJob(
+            self._connection, self.keys, run.job_id, additions.as_sent(run.job_id, sent, at_ms), is_new=True
+        )
 
     async def next_runs(self, name: str, count: int = 10) -> Sequence[datetime]:
         """When a scheduler is planned to run next, by the clock of its zone; its jitter comes on top.
@@ -228,11 +230,11 @@ class AsyncJobSchedulers(AsyncQueueClient):
     async def history(self, name: str) -> Sequence[PastRun]:
         """What became of a scheduler's last runs, 20 at most, the newest first. Node's leaders note nothing."""
         _check_name(name)
-        return await self._channel.look(schedule_entries.history(self.keys, name))
+        return await self._connection.look(schedule_entries.history(self.keys, name))
 
     async def list(self) -> dict[str, SchedulerEntry]:
         """All schedulers by name; those that cannot be read are left out."""
-        stored = await self._channel.look(schedule_entries.entries(self.keys))
+        stored = await self._connection.look(schedule_entries.entries(self.keys))
         entries = {name: SchedulerEntry.parse(text) for name, text in sorted(stored.items())}
         return {name: entry for name, entry in entries.items() if entry is not None}
 
@@ -243,7 +245,7 @@ class AsyncJobSchedulers(AsyncQueueClient):
         token = secrets.token_hex(8)
         began = time.monotonic()
         for _ in range(_LOCK_TRIES):
-            if await self._channel.run(schedule_entries.try_lock(self.keys, token)):
+            if await self._connection.run(schedule_entries.try_lock(self.keys, token)):
                 break
             await asyncio.sleep(_LOCK_PAUSE_S)
         else:
@@ -251,7 +253,7 @@ class AsyncJobSchedulers(AsyncQueueClient):
         try:
             yield token
         finally:
-            await self._channel.run(schedule_entries.unlock(self.keys, token))
+            await self._connection.run(schedule_entries.unlock(self.keys, token))
 
 
 def _check_name(name: object) -> None:

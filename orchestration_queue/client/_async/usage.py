@@ -53,7 +53,7 @@ class AsyncUsageLedger(AsyncQueueClient):
         names = None if queues is None else checked_items(queues, str, "queues")
         end_ms = now_ms() if end is None else epoch_ms(end)
         start_ms = end_ms - _HOUR_MS if start is None else epoch_ms(start)
-        return await self._channel.follow(usage.summary(self.keys.prefix, names, start_ms, end_ms))
+        return await self._connection.follow(usage.summary(self.keys.prefix, names, start_ms, end_ms))
 
     async def of_flow(self, flow_id: str) -> UsageTotals:
         """Add up what the jobs of a flow reported, at all its levels, as far as they are kept.
@@ -61,11 +61,11 @@ class AsyncUsageLedger(AsyncQueueClient):
         Args:
             flow_id: The id of its root job: the one that waits for all others.
         """
-        return await self._channel.follow(usage.of_flow(ParentRef(self.keys, checked_text(flow_id, "flow_id"))))
+        return await self._connection.follow(usage.of_flow(ParentRef(self.keys, checked_text(flow_id, "flow_id"))))
 
     async def budget(self, flow_id: str) -> BudgetState | None:
         """A flow's budget and what of it is used; None when it has none."""
-        return await self._channel.look(budgets.budget(self.keys, checked_text(flow_id, "flow_id")))
+        return await self._connection.look(budgets.budget(self.keys, checked_text(flow_id, "flow_id")))
 
     async def set_budget(self, flow_id: str, budget: Budget) -> BudgetState:
         """Give a flow a budget, or another one: it holds for all of its jobs that have not started.
@@ -84,10 +84,10 @@ class AsyncUsageLedger(AsyncQueueClient):
         if not isinstance(budget, Budget):
             raise InvalidOptionError(f"A flow's budget is a Budget, not {budget!r}; write Budget(max_tokens=...).")
         root = ParentRef(self.keys, flow_id)
-        jobs = await self._channel.follow(usage.standing_jobs(root))
+        jobs = await self._connection.follow(usage.standing_jobs(root))
         if root not in jobs:
             raise JobNotFoundError(self.name, flow_id)
         so_far = await self.budget(flow_id)
-        await self._channel.pipeline(budgets.budget_calls(self.keys, flow_id, budget, so_far), atomic=True)
-        all_good(await self._channel.pipeline(budgets.hold_to(self.keys, flow_id, jobs), repeatable=True))
+        await self._connection.pipeline(budgets.budget_calls(self.keys, flow_id, budget, so_far), atomic=True)
+        all_good(await self._connection.pipeline(budgets.hold_to(self.keys, flow_id, jobs), repeatable=True))
         return await self.budget(flow_id) or BudgetState(budget)

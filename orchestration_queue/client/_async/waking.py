@@ -15,9 +15,9 @@ __all__ = ["run_and_wake"]
 T = TypeVar("T")
 
 
-async def run_and_wake(channel: AsyncConnection, keys: QueueKeys, operation: Operation[T]) -> T:
+async def run_and_wake(connection: AsyncConnection, keys: QueueKeys, operation: Operation[T]) -> T:
     """Carry out an operation, and have an idle worker of the queue look at what is due. A refused signal is ignored."""
-    (reply,) = all_good(await channel.pipeline([operation.call]))
+    (reply,) = all_good(await connection.pipeline([operation.call]))
     result = operation.read(reply)
-    await channel.pipeline([wake_workers(keys)])
+    await connection.pipeline([wake_workers(keys)])
     return result

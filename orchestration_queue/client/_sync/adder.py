@@ -98,16 +98,16 @@ class Adder(QueueClient):
         operation = additions.add(self.keys, job, at_ms, skip_events=self._skip_events)
         placed = Placed(job, self._write(operation, durability, [job]), at_ms)
         if job.parent is not None:
-            all_good(self._channel.pipeline(self._joining([placed])))
+            all_good(self._connection.pipeline(self._joining([placed])))
         return placed
 
     def _write(self, operation: Operation[T], durability: Durability, jobs: Sequence[Addition]) -> T:
         """Add the jobs in one request that wakes an idle worker for those that no stream entry announces."""
         wake = self._waking(jobs)
         if durability is None and not wake:
-            return self._channel.run(operation)
+            return self._connection.run(operation)
         calls = [operation.call, *wake, *confirmation(self.keys, durability)]
-        replies = self._channel.pipeline(calls)
+        replies = self._connection.pipeline(calls)
         (reply,), confirmed = all_good(replies[:1]), replies[1 + len(wake) :]
         result = operation.read(reply)
         read_confirmation(self.keys, durability, confirmed)
@@ -130,7 +130,7 @@ class Adder(QueueClient):
             placed = [
                 Placed(job, out, at_ms) for job, out in zip(portion, outcomes, strict=True) if isinstance(out, Added)
             ]
-            all_good(self._channel.pipeline(self._joining(placed)))
+            all_good(self._connection.pipeline(self._joining(placed)))
             for place, refusal in enumerate(outcomes, len(done)):
                 if not isinstance(refusal, Added):
                     raise ServerError(
@@ -149,7 +149,7 @@ class Adder(QueueClient):
                 return [error] * len(jobs)
         calls = [additions.add(self.keys, job, at_ms, skip_events=self._skip_events).call for job in jobs]
         wake = self._waking(jobs)
-        replies = self._channel.pipeline([*calls, *wake, *confirmation(self.keys, durability)])
+        replies = self._connection.pipeline([*calls, *wake, *confirmation(self.keys, durability)])
         outcomes = additions.read_each(self.keys, jobs, replies[: len(jobs)])
         read_confirmation(self.keys, durability, replies[len(jobs) + len(wake) :])
         return outcomes
@@ -174,7 +174,7 @@ class Adder(QueueClient):
 
     def _sent(self, job_id: str, placed: Placed) -> Job:
         record = partial(additions.as_sent, job_id, placed.job, placed.at_ms)
-        return Job(self._channel, self.keys, job_id, record, is_new=True)
+        return Job(self._connection, self.keys, job_id, record, is_new=True)
 
     def _standing(self, outcomes: Sequence[Placed]) -> list[Job]:
         ids: list[str] = []
@@ -182,7 +182,7 @@ class Adder(QueueClient):
             if placed.added.job_id is not None:
                 ids.append(placed.added.job_id)
             elif (dedup := placed.job.options.deduplication) is not None:
-                ids.append(self._channel.look(additions.standing_job(self.keys, dedup.id)))
-        records = self._channel.follow(job_records.jobs([(self.keys, job_id) for job_id in ids]))
+                ids.append(self._connection.look(additions.standing_job(self.keys, dedup.id)))
+        records = self._connection.follow(job_records.jobs([(self.keys, job_id) for job_id in ids]))
         # A job that was removed in this very moment is still the one that stood in the way.
         return [self._job(record or JobRecord(job_id, {})) for job_id, record in zip(ids, records, strict=True)]

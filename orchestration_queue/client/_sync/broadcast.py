@@ -85,7 +85,7 @@ class Broadcast(Adder):
         adding_it = additions.add(self.keys, job, at_ms, skip_events=self._skip_events)
         trimming = [broadcasts.trim(self.keys, self.max_messages)] if self.max_messages else []
         calls = [adding_it.call, *trimming, *confirmation(self.keys, durability)]
-        replies = all_good(self._channel.pipeline(calls))
+        replies = all_good(self._connection.pipeline(calls))
         read_confirmation(self.keys, durability, replies[1 + len(trimming) :])
         return Placed(job, adding_it.read(replies[0]), at_ms)
 
@@ -106,7 +106,7 @@ class Broadcast(Adder):
         """
         name, start = broadcasts.check_subscription(subscription), broadcasts.check_start(start_from)
         try:
-            self._channel.execute(worker_registry.create_group(self.keys, name, start))
+            self._connection.execute(worker_registry.create_group(self.keys, name, start))
         except ServerError as error:
             if error.code != "BUSYGROUP":
                 raise
@@ -123,7 +123,7 @@ class Broadcast(Adder):
         """
         call = broadcasts.unsubscribe(self.keys, broadcasts.check_subscription(subscription))
         try:
-            return bool(self._channel.execute(call))
+            return bool(self._connection.execute(call))
         except ServerError as error:
             if not broadcasts.is_unused(error):
                 raise
@@ -132,7 +132,7 @@ class Broadcast(Adder):
     def subscriptions(self) -> list[Subscription]:
         """All subscriptions, by name: how far each is, and how much is with its workers."""
         try:
-            return self._channel.look(broadcasts.subscriptions(self.keys))
+            return self._connection.look(broadcasts.subscriptions(self.keys))
         except ServerError as error:
             if not broadcasts.is_unused(error):
                 raise
@@ -140,4 +140,4 @@ class Broadcast(Adder):
 
     def events(self, after: str = "$") -> QueueEvents:
         """What happens to the messages, as it happens, once for each subscription; see :class:`QueueEvents`."""
-        return QueueEvents(self.name, connection=self._channel, prefix=self.keys.prefix, after=after)
+        return QueueEvents(self.name, connection=self._connection, prefix=self.keys.prefix, after=after)

@@ -25,21 +25,21 @@ class Client:
 
     def __init__(self, url: str | None, connection: Connection | None) -> None:
         self._is_lent = connection is not None
-        self._channel = Connection.resolve(url, connection)
+        self._connection = Connection.resolve(url, connection)
 
     @property
     def url(self) -> ServerUrl:
         """Where the server is."""
-        return self._channel.url
+        return self._connection.url
 
     @property
     def _listener(self) -> Listener:
-        return self._channel.extension(Listener)
+        return self._connection.extension(Listener)
 
     def close(self) -> None:
         """Hang up. A connection that was passed in stays open."""
         if not self._is_lent:
-            self._channel.close()
+            self._connection.close()
 
     def __enter__(self) -> Self:
         return self

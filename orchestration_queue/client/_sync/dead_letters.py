@@ -56,10 +56,10 @@ class DeadLetters(Adder):
     def _whereabouts(self) -> QueueKeys | None:
         """The keys of the dead-letter queue; None when nobody has named one."""
         if self._letters is None:
-            stored = self._channel.look(queue_settings.stored_dead_letter_queue(self.keys))
+            stored = self._connection.look(queue_settings.stored_dead_letter_queue(self.keys))
             return QueueKeys(stored, self.keys.prefix) if stored else None
         if not self._is_named:
-            self._channel.execute(worker_registry.name_dead_letter_queue(self.keys, self._letters.queue))
+            self._connection.execute(worker_registry.name_dead_letter_queue(self.keys, self._letters.queue))
             self._is_named = True
         return self._letters
 
@@ -67,7 +67,7 @@ class DeadLetters(Adder):
         """Where the letters are, a letter of this queue, and the job that it is; each None when there is none."""
         checked_text(letter_id, "letter_id")
         keys = self._whereabouts()
-        found = self._channel.follow(dead_letters.letter(keys, self.name, letter_id)) if keys else None
+        found = self._connection.follow(dead_letters.letter(keys, self.name, letter_id)) if keys else None
         letter, record = found or (None, None)
         return keys, letter, record
 
@@ -92,7 +92,7 @@ class DeadLetters(Adder):
         keys, letter, _ = self._find(letter_id)
         if keys is None or letter is None:
             return False
-        return self._channel.run(control.remove(keys, letter_id))
+        return self._connection.run(control.remove(keys, letter_id))
 
     def replay(self, letter_id: str) -> Job:
         """Run a dead job again: as a new job of its queue, with all its attempts; and drop the letter.
@@ -112,9 +112,9 @@ class DeadLetters(Adder):
         keys, _, record = self._find(letter_id)
         if keys is None or record is None:
             raise DeadLetterNotFoundError(self.name, letter_id)
-        (again,) = self._channel.follow(dead_letters.replays(keys, self.keys, [record]))
+        (again,) = self._connection.follow(dead_letters.replays(keys, self.keys, [record]))
         (job,) = self._jobs([self._place(again)])
-        self._channel.run(control.remove(keys, letter_id))
+        self._connection.run(control.remove(keys, letter_id))
         return job
 
     def replay_all(self, limit: int | None = None) -> int:
@@ -139,12 +139,12 @@ class DeadLetters(Adder):
         if limit == 0:
             return 0
         keys = self._whereabouts()
-        until = self._channel.follow(dead_letters.last_entry(keys)) if keys else None
+        until = self._connection.follow(dead_letters.last_entry(keys)) if keys else None
         if keys is None or until is None:
             return 0
         done, after = 0, _BEGINNING
         while True:
-            page = self._channel.follow(dead_letters.dead_letter_page(keys, self.name, after, until))
+            page = self._connection.follow(dead_letters.dead_letter_page(keys, self.name, after, until))
             wanted = len(page.letters) if limit is None else min(len(page.letters), limit - done)
             done += self._settle(keys, page, wanted, replay=replay)
             if page.after is None or done == limit:
@@ -154,9 +154,9 @@ class DeadLetters(Adder):
     def _settle(self, keys: QueueKeys, page: DeadLetterPage, wanted: int, *, replay: bool) -> int:
         """Replay the first letters of a page, or not; and drop them."""
         if replay:
-            self._place_all(self._channel.follow(dead_letters.replays(keys, self.keys, list(page.records[:wanted]))))
+            self._place_all(self._connection.follow(dead_letters.replays(keys, self.keys, list(page.records[:wanted]))))
         ids = [letter.id for letter in page.letters[:wanted]]
-        all_good(self._channel.pipeline(dead_letters.discard(keys, ids, page.entries[:wanted] + page.left_over)))
+        all_good(self._connection.pipeline(dead_letters.discard(keys, ids, page.entries[:wanted] + page.left_over)))
         return wanted
 
     def list(self, *, limit: int | None = 100, offset: int = 0) -> _Letters:
@@ -174,7 +174,7 @@ class DeadLetters(Adder):
         found: _Letters = []
         after: str | None = _BEGINNING
         while keys and after is not None and (end < 0 or len(found) <= end):
-            page = self._channel.follow(dead_letters.dead_letter_page(keys, self.name, after))
+            page = self._connection.follow(dead_letters.dead_letter_page(keys, self.name, after))
             found += page.letters
             after = page.after
         return found[start:] if end < 0 else found[start : end + 1]

@@ -40,13 +40,13 @@ class Flow:
 
     def __init__(
         self,
-        channel: Connection,
+        connection: Connection,
         flow: StoredFlow | FlowPlan,
         cursors: Mapping[QueueKeys, str] | None = None,
         *,
         is_new: bool = False,
     ) -> None:
-        self._channel = channel
+        self._connection = connection
         self._cursors = cursors
         self._plan = flow if isinstance(flow, FlowPlan) else None
         self.graph = StoredFlow.planned(flow) if isinstance(flow, FlowPlan) else flow
@@ -73,13 +73,13 @@ class Flow:
 
     def _read(self, jobs: Sequence[FlowJob], fields: Sequence[str] = ()) -> list[tuple[FlowJob, JobRecord | None]]:
         wanted = [(job.keys, job.job_id) for job in jobs]
-        return list(zip(jobs, self._channel.follow(job_records.jobs(wanted, fields)), strict=True))
+        return list(zip(jobs, self._connection.follow(job_records.jobs(wanted, fields)), strict=True))
 
     def _survey(self, fields: Sequence[str]) -> dict[str, JobRecord | None]:
-        return self._channel.follow(control.survey(self.graph, fields))
+        return self._connection.follow(control.survey(self.graph, fields))
 
     def _facts(self) -> FlowSnapshot:
-        facts = self._channel.look(read_flow(self.graph.keys, self.id))
+        facts = self._connection.look(read_flow(self.graph.keys, self.id))
         if facts is None:
             raise StateError(
                 f"Queue {self.graph.keys.queue!r} keeps no record of flow {self.id!r}: it was removed, or submitted "
@@ -102,8 +102,8 @@ class Flow:
 
     def tree(self) -> list[FlowNode]:
         """The nodes as they stand, dependencies before dependents. One trip per thousand nodes and elements."""
-        whole = self._channel.follow(with_elements(self.graph))
-        return flow_nodes(whole, self._channel.follow(control.survey(whole, TREE_FIELDS)), self.graph.jobs)
+        whole = self._connection.follow(with_elements(self.graph))
+        return flow_nodes(whole, self._connection.follow(control.survey(whole, TREE_FIELDS)), self.graph.jobs)
 
     def elements(self, node: str) -> list[FlowNode]:
         """The elements of a node that maps, as far as they have been added, in order. One trip, and one per thousand.
@@ -113,7 +113,7 @@ class Flow:
         """
         if node not in self.graph.jobs or not maps(self.graph.jobs[node]):
             raise UsageError(f"Flow {self.id!r} has no node {node!r} that maps over a list; see `tree` for its nodes.")
-        whole = self._channel.follow(with_elements(self.graph))
+        whole = self._connection.follow(with_elements(self.graph))
         names = element_names(whole.jobs[node])
         records = self._read([whole.jobs[name] for name in names], TREE_FIELDS)
         return flow_nodes(whole, {job.name: record for job, record in records}, names)
@@ -156,7 +156,7 @@ class Flow:
         """
         deadline = Deadline(timeout)
         progress = FlowProgress(self.graph)
-        with EventReader(self._channel, self._since()) as events:
+        with EventReader(self._connection, self._since()) as events:
             self._look(progress, self._jobs, events, on_event)
             turn = Deadline(deadline.left)
             while not progress.is_settled:
@@ -176,7 +176,7 @@ class Flow:
             return self._cursors
         newest = {keys: event_log.last_event_id(keys) for keys in self.graph.by_queue(self._jobs)}
         calls = [operation.call for operation in newest.values()]
-        replies = all_good(self._channel.pipeline(calls, repeatable=True))
+        replies = all_good(self._connection.pipeline(calls, repeatable=True))
         return {keys: operation.read(reply) for (keys, operation), reply in zip(newest.items(), replies, strict=True)}
 
     def _overdue(self, progress: FlowProgress, deadline: Deadline) -> TimeoutError:
@@ -231,9 +231,9 @@ class Flow:
         Returns:
             Names of the nodes that will not run, or not to their end.
         """
-        facts = self._channel.look(read_flow(self.graph.keys, self.id))
+        facts = self._connection.look(read_flow(self.graph.keys, self.id))
         is_held = facts is not None and (facts.is_held or facts.is_paused)
-        return self._channel.follow(
+        return self._connection.follow(
             control.cancel(self.graph, reason, now_ms(), is_held=is_held, is_recorded=facts is not None)
         )
 
@@ -247,7 +247,7 @@ class Flow:
             StateError: There is no record of it (any more).
         """
         self._facts()
-        return self._channel.follow(control.retry(self.graph, now_ms()))
+        return self._connection.follow(control.retry(self.graph, now_ms()))
 
     def pause(self) -> None:
         """Start no more nodes of those that wait for others; what is ready or runs goes on.
@@ -257,7 +257,7 @@ class Flow:
         """
         if (self._facts()).state.is_final:
             raise StateError(f"Flow {self.id!r} has ended, so there is nothing to pause; look at it with `status`.")
-        self._channel.follow(control.pause(self.graph))
+        self._connection.follow(control.pause(self.graph))
 
     def resume(self) -> None:
         """Let held nodes go on; a flow that is not paused stays as it is.
@@ -267,7 +267,7 @@ class Flow:
         """
         if (self._facts()).state is FlowState.SUBMITTING:
             raise StateError(f"Flow {self.id!r} is not all there yet; submit it again to complete it.")
-        self._channel.follow(control.release(self.graph, now_ms()))
+        self._connection.follow(control.release(self.graph, now_ms()))
 
     def remove(self) -> None:
         """Remove all its jobs, and its record.
@@ -278,4 +278,4 @@ class Flow:
         status = self.status()
         if status.state is FlowState.RUNNING:
             raise StateError(f"Flow {self.id!r} runs, so it cannot be removed; cancel it first, and wait for its end.")
-        self._channel.follow(control.remove(self.graph, now_ms()))
+        self._connection.follow(control.remove(self.graph, now_ms()))

@@ -95,7 +95,7 @@ class FlowProducer(Client):
         plan = compile(dag, _new_id(dag) if flow_id is None else flow_id, prefix=self.prefix, finish=with_headers)
         carrier = _check_carrier(carrier) or self._carrier
         (done,) = self._launch([plan], carrier or plan.carrier, is_fresh=flow_id is None)
-        return Flow(self._channel, plan, done.cursors, is_new=done.is_new)
+        return Flow(self._connection, plan, done.cursors, is_new=done.is_new)
 
     def submit_bulk(self, dags: Sequence[Dag], *, flow_ids: Sequence[str] | None = None) -> list[Flow]:
         """Submit many graphs, about 100 to a trip. Each is a flow of its own, as :meth:`submit` describes it.
@@ -125,7 +125,7 @@ class FlowProducer(Client):
         for portion in chunks(plans, _FLOWS_PER_TRIP):
             launched += self._launch(portion, self._carrier or "packed", is_fresh=flow_ids is None)
         return [
-            Flow(self._channel, plan, done.cursors, is_new=done.is_new)
+            Flow(self._connection, plan, done.cursors, is_new=done.is_new)
             for plan, done in zip(plans, launched, strict=True)
         ]
 
@@ -133,7 +133,7 @@ class FlowProducer(Client):
         if carrier == "packed":
             exchanges = [launch(plan, now_ms(), is_fresh=is_fresh) for plan in plans]
             try:
-                return self._channel.follow(together(exchanges))
+                return self._connection.follow(together(exchanges))
             except ServerError as error:
                 if self._carrier == "packed" or not is_missing_function(str(error)):
                     raise
@@ -141,7 +141,7 @@ class FlowProducer(Client):
 
     def _launch_in_transaction(self, plan: FlowPlan, *, is_fresh: bool) -> Launch:
         """Send a plan's calls as one transaction, unless the flow is there."""
-        if len(plan.queues) > 1 and self._channel.is_cluster:
+        if len(plan.queues) > 1 and self._connection.is_cluster:
             raise FlowError(
                 f"Flow {plan.dag.name!r} has several queues, and no server of a cluster holds them all, so one "
                 "transaction cannot carry it; put its nodes in one queue, or pass `carrier='packed'`."
@@ -149,14 +149,14 @@ class FlowProducer(Client):
         if needs_our_library(plan.dag):
             self._require_our_library(plan)
         look = read_submission(plan.keys, plan.flow_id)
-        if is_fresh or (self._channel.look(look)).record is None:
+        if is_fresh or (self._connection.look(look)).record is None:
             try:
                 return self._send_transaction(plan)
             except TransportError as error:
                 # Sent again blindly, it could create jobs again that ran and were removed meanwhile.
-                if not error.maybe_applied or (self._channel.look(look)).record is None:
+                if not error.maybe_applied or (self._connection.look(look)).record is None:
                     raise
-        return self._channel.follow(launch(plan, now_ms(), is_fresh=False))
+        return self._connection.follow(launch(plan, now_ms(), is_fresh=False))
 
     def _send_transaction(self, plan: FlowPlan) -> Launch:
         """Send a transaction; when a call of it is refused, remove what the others created."""
@@ -166,7 +166,9 @@ class FlowProducer(Client):
         except ServerError as error:
             # This also loads the functions, should the server have lost them.
             with suppress(ServerError):
-                self._channel.follow(control.undo(StoredFlow.planned(plan), planned, replies[len(newest) :], now_ms()))
+                self._connection.follow(
+                    control.undo(StoredFlow.planned(plan), planned, replies[len(newest) :], now_ms())
+                )
             if not is_missing_function(str(error)):
                 raise
         return _read_launch(plan, *self._send_calls(plan))
@@ -176,13 +178,13 @@ class FlowProducer(Client):
         newest = [event_log.last_event_id(keys) for keys in plan.queues]
         # The cursors belong to the transaction, so that no event of the flow can come before them.
         calls = [*[operation.call for operation in newest], *[each.call for each in planned]]
-        return planned, newest, self._channel.pipeline(calls, atomic=True, raises=False)
+        return planned, newest, self._connection.pipeline(calls, atomic=True, raises=False)
 
     def _require_our_library(self, plan: FlowPlan) -> None:
         """Refuse a graph that needs more than glide-mq's library on a server that has nothing else."""
         if self._has_our_library:
             return
-        (reply,) = self._channel.pipeline([oq1.version()], repeatable=True)
+        (reply,) = self._connection.pipeline([oq1.version()], repeatable=True)
         if isinstance(reply, ServerError):
             if is_missing_function(str(reply)):
                 plan.planned(now_ms())  # says what of the graph is beyond that library
@@ -204,14 +206,14 @@ class FlowProducer(Client):
         """
         keys = QueueKeys(queue, self.prefix)
         checked_text(flow_id, "flow_id")
-        graph = self._channel.follow(flow_dependencies(keys, flow_id))
+        graph = self._connection.follow(flow_dependencies(keys, flow_id))
         if not graph:
             raise StateError(
                 f"Queue {queue!r} has no job of a flow {flow_id!r}: it was submitted elsewhere, or its jobs have been "
                 "removed since; check the flow's id and its queue."
             )
         wanted = [(QueueKeys(name, self.prefix), job_id) for name, job_id in graph]
-        records = self._channel.follow(job_records.jobs(wanted, TREE_FIELDS))
+        records = self._connection.follow(job_records.jobs(wanted, TREE_FIELDS))
         return found_nodes(flow_id, graph, dict(zip(graph, records, strict=True)))
 
 

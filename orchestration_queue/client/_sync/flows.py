@@ -33,8 +33,8 @@ class Flows(QueueClient):
 
     def find(self, flow_id: str) -> Flow | None:
         """Return a flow by its id; None if the queue keeps no record of it. One exchange."""
-        snapshot = self._channel.look(read_flow(self.keys, checked_text(flow_id, "flow_id")))
-        return None if snapshot is None else Flow(self._channel, snapshot.flow)
+        snapshot = self._connection.look(read_flow(self.keys, checked_text(flow_id, "flow_id")))
+        return None if snapshot is None else Flow(self._connection, snapshot.flow)
 
     def get(self, flow_id: str) -> Flow:
         """Return a flow by its id. One exchange.
@@ -67,8 +67,8 @@ class Flows(QueueClient):
             raise UsageError(f"`state` must be one of {', '.join(FlowState)}, or None for all; got {state!r}.")
         start, end = checked_page(limit, offset)
         found = []
-        for piece in chunks(self._channel.look(flow_ids(self.keys, start, end)), _RECORDS_A_TRIP):
+        for piece in chunks(self._connection.look(flow_ids(self.keys, start, end)), _RECORDS_A_TRIP):
             reads = [read_flow(self.keys, flow_id) for flow_id in piece]
-            replies = all_good(self._channel.pipeline([read.call for read in reads], repeatable=True))
+            replies = all_good(self._connection.pipeline([read.call for read in reads], repeatable=True))
             found += [facts for read, reply in zip(reads, replies, strict=True) if (facts := read.read(reply))]
         return [summary(facts) for facts in found if state is None or facts.state == state]

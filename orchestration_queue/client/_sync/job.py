@@ -67,7 +67,7 @@ class Job(JobReading):
             watch.focus(self.id)
             return self._follow(watch, deadline)
         # The watch before the record: whatever happens after the record was read, is heard.
-        with self._channel.extension(Listener).watch(self._keys, self.id) as own:
+        with self._connection.extension(Listener).watch(self._keys, self.id) as own:
             self.refresh()
             if self.record.is_finished:
                 return outcome(self.queue, self.record)
@@ -79,12 +79,12 @@ class Job(JobReading):
             try:
                 heard = watch.next_ending(Deadline(deadline.left))
                 ending = heard or ending
-                record = self._channel.look(job_records.job(self._keys, self.id))
+                record = self._connection.look(job_records.job(self._keys, self.id))
                 if record is None and heard is None:
                     # Of a job that is not kept, only its events tell how it ended.
                     ending = watch.next_ending(Deadline(_AFTERMATH_S)) or ending
             except TransportError:
-                if deadline.has_passed or self._channel.is_closed:
+                if deadline.has_passed or self._connection.is_closed:
                     raise
                 time.sleep(min(deadline.left, _PAUSE_S))
                 continue
@@ -110,7 +110,7 @@ class Job(JobReading):
         """
         calls = job_output.progress(self._keys, self.id, progress)
         self.read_state()
-        self._channel.pipeline(calls)
+        self._connection.pipeline(calls)
 
     def log(self, text: str, *more: str) -> None:
         """Append a line to the job's log, or several in one trip.
@@ -122,7 +122,7 @@ class Job(JobReading):
         """
         call = job_output.log(self._keys, self.id, (text, *more))
         self.read_state()
-        self._channel.execute(call)
+        self._connection.execute(call)
 
     def report_usage(self, used: Usage) -> None:
         """Store what the job used, in place of what was reported before, and count it for its queue.
@@ -133,7 +133,7 @@ class Job(JobReading):
             StateError: A client of another language was half-way through a report for 5 s.
         """
         check_usage(used)
-        report_usage(self._channel, self._keys, self.id, used)
+        report_usage(self._connection, self._keys, self.id, used)
 
     def report_tokens(self, tokens: int) -> None:
         """Store how many tokens the job spent, for the workers' token limit, in place of what was said before.
@@ -144,7 +144,7 @@ class Job(JobReading):
         """
         call = usage.report_tokens(self._keys, self.id, tokens)
         self.refresh()
-        self._channel.execute(call)
+        self._connection.execute(call)
 
     def signal(self, name: str, data: Any = None) -> bool:
         """Let the job go on if it is suspended; its handler finds the signal in ``job.signals``.
@@ -160,11 +160,11 @@ class Job(JobReading):
             UsageError: The name is no text, or empty.
             PayloadError: The data is not JSON, or larger than 1 MiB.
         """
-        return self._channel.run(control.signal(self._keys, self.id, name, data, now_ms()))
+        return self._connection.run(control.signal(self._keys, self.id, name, data, now_ms()))
 
     def remove(self) -> bool:
         """Remove the job, wherever it is; False when it was gone already. A running handler is not stopped."""
-        return self._channel.run(control.remove(self._keys, self.id))
+        return self._connection.run(control.remove(self._keys, self.id))
 
     def cancel(self) -> Cancellation:
         """Cancel the job: it fails if it has not started, else its worker stops it.
@@ -172,7 +172,7 @@ class Job(JobReading):
         Raises:
             JobNotFoundError: It is not there any more.
         """
-        return self._channel.run(control.cancel(self._keys, self.id, now_ms()))
+        return self._connection.run(control.cancel(self._keys, self.id, now_ms()))
 
     def retry(self) -> None:
         """Give a failed job all its attempts again, due at once.
@@ -181,7 +181,7 @@ class Job(JobReading):
             JobNotFoundError: It is not there any more.
             StateError: It has not failed.
         """
-        run_and_wake(self._channel, self._keys, control.retry(self._keys, self.id, now_ms()))
+        run_and_wake(self._connection, self._keys, control.retry(self._keys, self.id, now_ms()))
 
     def promote(self) -> None:
         """Make a delayed job ready now.
@@ -190,7 +190,7 @@ class Job(JobReading):
             JobNotFoundError: It is not there any more.
             StateError: It is not delayed.
         """
-        self._channel.run(control.promote_job(self._keys, self.id))
+        self._connection.run(control.promote_job(self._keys, self.id))
 
     def change_priority(self, priority: int) -> None:
         """Give a job that has not started another priority.
@@ -204,7 +204,7 @@ class Job(JobReading):
             StateError: It has started.
         """
         checked = JobOptions(priority=priority).priority
-        self._channel.run(control.change_priority(self._keys, self.id, checked))
+        self._connection.run(control.change_priority(self._keys, self.id, checked))
 
     def change_delay(self, delay: Duration) -> None:
         """Make a job that has not started ready at another time.
@@ -218,7 +218,7 @@ class Job(JobReading):
             StateError: It has started.
         """
         delay_ms = milliseconds(JobOptions(delay=delay).delay)
-        self._channel.run(control.change_delay(self._keys, self.id, delay_ms, now_ms()))
+        self._connection.run(control.change_delay(self._keys, self.id, delay_ms, now_ms()))
 
     def update_data(self, data: Any) -> None:
         """Replace the job's payload; an attempt that is running keeps what it was given.
@@ -228,5 +228,5 @@ class Job(JobReading):
             JobNotFoundError: It is not there any more.
         """
         encoded = encode_data(self.record.name or self.id, data)
-        self._channel.run(control.update_data(self._keys, self.id, encoded))
+        self._connection.run(control.update_data(self._keys, self.id, encoded))
         self._record = JobRecord(self.id, {**self.record.fields, "data": encoded})

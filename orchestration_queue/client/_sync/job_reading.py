@@ -35,14 +35,14 @@ class JobReading:
 
     def __init__(
         self,
-        channel: Connection,
+        connection: Connection,
         keys: QueueKeys,
         job_id: str,
         record: JobRecord | Callable[[], JobRecord],
         *,
         is_new: bool = False,
     ) -> None:
-        self._channel = channel
+        self._connection = connection
         self._keys = keys
         self._record = record
         self.id = job_id
@@ -125,7 +125,7 @@ class JobReading:
         Raises:
             JobNotFoundError: It is not there any more.
         """
-        self._record = self._found(self._channel.look(job_records.job(self._keys, self.id)))
+        self._record = self._found(self._connection.look(job_records.job(self._keys, self.id)))
         return self.record
 
     def _found(self, record: JobRecord | None) -> JobRecord:
@@ -139,7 +139,7 @@ class JobReading:
         Raises:
             JobNotFoundError: It is not there any more.
         """
-        found = self._channel.follow(explain(self._keys, self.id, now_ms()))
+        found = self._connection.follow(explain(self._keys, self.id, now_ms()))
         if found is None:
             raise JobNotFoundError(self.queue, self.id)
         return found
@@ -150,7 +150,7 @@ class JobReading:
         Raises:
             JobNotFoundError: It is not there any more.
         """
-        return self._found(self._channel.look(job_records.job(self._keys, self.id, ("state",)))).state
+        return self._found(self._connection.look(job_records.job(self._keys, self.id, ("state",)))).state
 
     def progress(self) -> Any:
         """What its handler last reported; None before that.
@@ -158,24 +158,26 @@ class JobReading:
         Raises:
             JobNotFoundError: It is not there any more.
         """
-        return self._found(self._channel.look(job_records.job(self._keys, self.id, ("id", "progress")))).progress
+        return self._found(self._connection.look(job_records.job(self._keys, self.id, ("id", "progress")))).progress
 
     def logs(self, *, limit: int | None = None, offset: int = 0) -> list[str]:
         """Return the lines that its handlers logged: at most ``limit``, after the first ``offset``."""
-        return self._channel.look(job_records.logs(self._keys, self.id, *checked_page(limit, offset)))
+        return self._connection.look(job_records.logs(self._keys, self.id, *checked_page(limit, offset)))
 
     def children(self) -> list[Self]:
         """The jobs that this one waits for, or waited for, as far as they are still there."""
-        return self._jobs(self._channel.follow(job_records.children(self._keys, self.id)))
+        return self._jobs(self._connection.follow(job_records.children(self._keys, self.id)))
 
     def parents(self) -> list[Self]:
         """The jobs that wait for this one, as far as they are still there."""
-        return self._jobs(self._channel.follow(job_records.parents(self._keys, self.id)))
+        return self._jobs(self._connection.follow(job_records.parents(self._keys, self.id)))
 
     def _jobs(self, refs: Sequence[ParentRef]) -> list[Self]:
-        records = self._channel.follow(job_records.jobs([(ref.keys, ref.job_id) for ref in refs]))
+        records = self._connection.follow(job_records.jobs([(ref.keys, ref.job_id) for ref in refs]))
         found = zip(refs, records, strict=True)
-        return [type(self)(self._channel, ref.keys, ref.job_id, record) for ref, record in found if record is not None]
+        return [
+            type(self)(self._connection, ref.keys, ref.job_id, record) for ref, record in found if record is not None
+        ]
 
     def children_values(self) -> dict[str, Any]:
         """What the jobs that this one waited for returned.
@@ -183,12 +185,12 @@ class JobReading:
         Returns:
             Result by the child's full name, ``prefix:{queue}:id``. Those without a result, or not kept, are left out.
         """
-        values = self._channel.follow(job_records.children_values(self._keys, self.id))
+        values = self._connection.follow(job_records.children_values(self._keys, self.id))
         return {ref.member: value for ref, value in values}
 
     def suspend_info(self) -> SuspendInfo | None:
         """Why and since when the job is suspended; None when it is not."""
-        return self._channel.look(control.suspend_info(self._keys, self.id))
+        return self._connection.look(control.suspend_info(self._keys, self.id))
 
     def read_stream(self, after: str = job_output.FIRST_ENTRY, count: int = 100) -> list[StreamEntry]:
         """What the job's handler has given out, oldest first, without waiting.
@@ -200,7 +202,7 @@ class JobReading:
         Raises:
             UsageError: ``after`` is no entry's id, or the count no positive number.
         """
-        return self._channel.look(job_output.read(self._keys, self.id, after, count))
+        return self._connection.look(job_output.read(self._keys, self.id, after, count))
 
     def stream(self, after: str = job_output.FIRST_ENTRY) -> Iterator[StreamEntry]:
         """Everything the job's handler gives out, as it comes, until the job has finished.
@@ -215,4 +217,4 @@ class JobReading:
             UsageError: ``after`` is no entry's id.
             TransportError: The server could not be reached. Go on after the last entry's ``id``.
         """
-        return follow_stream(self._channel, self._keys, self.id, job_output.checked_position(after))
+        return follow_stream(self._connection, self._keys, self.id, job_output.checked_position(after))

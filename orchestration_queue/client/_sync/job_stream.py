@@ -14,22 +14,22 @@ from orchestration_queue.server import Connection
 __all__ = ["follow_stream"]
 
 
-def follow_stream(channel: Connection, keys: QueueKeys, job_id: str, place: str) -> Iterator[StreamEntry]:
+def follow_stream(connection: Connection, keys: QueueKeys, job_id: str, place: str) -> Iterator[StreamEntry]:
     """The entries after a place, as they come, until the job has finished and all have been read."""
-    seen = channel.look(event_log.last_event_id(keys))
-    with channel.duplicate() as connection:
+    seen = connection.look(event_log.last_event_id(keys))
+    with connection.duplicate() as reader:
         while True:
             # The job before its entries: those of a job that has finished are all that will ever be.
-            is_over = _is_over(connection, keys, job_id)
+            is_over = _is_over(reader, keys, job_id)
             page = job_output.read(keys, job_id, place)
-            while entries := connection.run(page, repeatable=True):
+            while entries := reader.run(page, repeatable=True):
                 for entry in entries:
                     yield entry
                 place = entries[-1].id
                 page = job_output.read(keys, job_id, place)
             if is_over:
                 return
-            seen = _await_news(connection, keys, job_id, place, seen)
+            seen = _await_news(reader, keys, job_id, place, seen)
 
 
 def _is_over(connection: Connection, keys: QueueKeys, job_id: str) -> bool:

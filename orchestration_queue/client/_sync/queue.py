@@ -78,10 +78,10 @@ class Queue(Adder, QueueReading, QueueUpkeep):
             emit_events=emit_events,
             durability=durability,
         )
-        self.schedulers = JobSchedulers(name, connection=self._channel, prefix=prefix)
-        self.usage = UsageLedger(name, connection=self._channel, prefix=prefix)
-        self.flows = Flows(name, connection=self._channel, prefix=prefix)
-        self.dead_letters = DeadLetters(name, dead_letter_queue, connection=self._channel, prefix=prefix)
+        self.schedulers = JobSchedulers(name, connection=self._connection, prefix=prefix)
+        self.usage = UsageLedger(name, connection=self._connection, prefix=prefix)
+        self.flows = Flows(name, connection=self._connection, prefix=prefix)
+        self.dead_letters = DeadLetters(name, dead_letter_queue, connection=self._connection, prefix=prefix)
 
     @classmethod
     def names(
@@ -89,7 +89,7 @@ class Queue(Adder, QueueReading, QueueUpkeep):
     ) -> list[str]:
         """Names of all queues that were ever used under a key prefix, sorted. Walks all keys."""
         with Client(url, connection) as client:
-            primaries = client._channel.primaries()
+            primaries = client._connection.primaries()
         names: set[str] = set()
         for primary in primaries:
             with Connection.open(primary, libraries=()) as one:
@@ -173,4 +173,4 @@ class Queue(Adder, QueueReading, QueueUpkeep):
 
     def events(self, after: str = "$") -> QueueEvents:
         """What happens in the queue, as it happens; see :class:`QueueEvents`."""
-        return QueueEvents(self.name, connection=self._channel, prefix=self.keys.prefix, after=after)
+        return QueueEvents(self.name, connection=self._connection, prefix=self.keys.prefix, after=after)

@@ -42,4 +42,4 @@ class QueueClient(Client):
         return f"<{type(self).__name__} {self.name}>"
 
     def _job(self, record: JobRecord) -> Job:
-        return Job(self._channel, self.keys, record.id, record)
+        return Job(self._connection, self.keys, record.id, record)

@@ -48,7 +48,7 @@ class QueueReading(QueueClient):
 
     def find(self, job_id: str) -> Job | None:
         """Return the job of that id; None if it does not exist."""
-        record = self._channel.look(job_records.job(self.keys, checked_text(job_id, "job_id")))
+        record = self._connection.look(job_records.job(self.keys, checked_text(job_id, "job_id")))
         return None if record is None else self._job(record)
 
     def get(self, job_id: str) -> Job:
@@ -75,8 +75,8 @@ class QueueReading(QueueClient):
             UsageError: The state or the page does not exist, or the wire keeps no list of that state.
         """
         start, end = checked_page(limit, offset)
-        ids = self._channel.follow(job_records.job_ids(self.keys, checked_state(state), start, end))
-        records = self._channel.follow(job_records.jobs([(self.keys, job_id) for job_id in ids]))
+        ids = self._connection.follow(job_records.job_ids(self.keys, checked_state(state), start, end))
+        records = self._connection.follow(job_records.jobs([(self.keys, job_id) for job_id in ids]))
         return [self._job(record) for record in records if record is not None]
 
     def suspended_jobs(self, *, limit: int | None = None, offset: int = 0) -> list[Job]:
@@ -85,7 +85,7 @@ class QueueReading(QueueClient):
 
     def suspend_info(self, job_id: str) -> SuspendInfo | None:
         """Return why and since when a job is suspended; None when it is not."""
-        return self._channel.look(control.suspend_info(self.keys, checked_text(job_id, "job_id")))
+        return self._connection.look(control.suspend_info(self.keys, checked_text(job_id, "job_id")))
 
     def search(
         self,
@@ -116,23 +116,25 @@ class QueueReading(QueueClient):
             raise UsageError(f"`data` must be a dict of fields such as {{'user': 7}}, got {data!r}.")
         wanted = None if state is None else checked_state(state)
         most = checked_limit(limit)
-        found = self._channel.follow(search_jobs(self.keys, name, data, wanted, sys.maxsize if most is None else most))
+        found = self._connection.follow(
+            search_jobs(self.keys, name, data, wanted, sys.maxsize if most is None else most)
+        )
         return [self._job(record) for record in found]
 
     def counts(self) -> JobCounts:
         """How many jobs are waiting, active, delayed, completed, failed and suspended."""
-        return self._channel.follow(queue_state.counts(self.keys))
+        return self._connection.follow(queue_state.counts(self.keys))
 
     def count(self) -> int:
         """How many jobs are ready or with a worker; unlike Node's count, with those of the priority and LIFO lists."""
-        return self._channel.follow(queue_state.count(self.keys))
+        return self._connection.follow(queue_state.count(self.keys))
 
     def oldest_ready(self) -> datetime | None:
         """Since when the job has been ready that waits longest, by the server's clock; None when none waits.
 
         Prioritized and LIFO jobs are left out: their lists do not say since when they are ready.
         """
-        return when(self._channel.follow(queue_state.oldest_ready_ms(self.keys)))
+        return when(self._connection.follow(queue_state.oldest_ready_ms(self.keys)))
 
     def metrics(
         self, kind: JobState | str = JobState.COMPLETED, start: datetime | None = None, end: datetime | None = None
@@ -158,21 +160,21 @@ class QueueReading(QueueClient):
             raise UsageError(
                 "The metrics' start must lie before their end, by 31 days at most; ask for less, or swap them."
             )
-        return self._channel.follow(queue_state.metrics(self.keys, finished, start_ms, end_ms))
+        return self._connection.follow(queue_state.metrics(self.keys, finished, start_ms, end_ms))
 
     def workers(self) -> list[WorkerInfo]:
         """The workers that are alive, the oldest first. Walks all keys of the queue's server."""
-        return self._channel.follow(worker_registry.workers(self.keys))
+        return self._connection.follow(worker_registry.workers(self.keys))
 
     def logs(self, job_id: str, *, limit: int | None = None, offset: int = 0) -> list[str]:
         """Return the lines that a job's handlers logged: at most ``limit``, after the first ``offset``."""
         page = checked_page(limit, offset)
-        return self._channel.look(job_records.logs(self.keys, checked_text(job_id, "job_id"), *page))
+        return self._connection.look(job_records.logs(self.keys, checked_text(job_id, "job_id"), *page))
 
     def last_logs(self, job_id: str, count: int) -> list[str]:
         """Return the last ``count`` lines that a job's handlers logged."""
         last = (1, 0) if checked_count(count) == 0 else (-count, -1)
-        return self._channel.look(job_records.logs(self.keys, checked_text(job_id, "job_id"), *last))
+        return self._connection.look(job_records.logs(self.keys, checked_text(job_id, "job_id"), *last))
 
     def read_stream(self, job_id: str, after: str = FIRST_ENTRY, count: int = 100) -> list[StreamEntry]:
         """What a job's handler gave out: up to ``count`` entries after the one of id ``after``.
@@ -180,16 +182,16 @@ class QueueReading(QueueClient):
         Raises:
             UsageError: ``after`` is no entry's id, or the count no positive number.
         """
-        return self._channel.look(job_output.read(self.keys, checked_text(job_id, "job_id"), after, count))
+        return self._connection.look(job_output.read(self.keys, checked_text(job_id, "job_id"), after, count))
 
     def is_paused(self) -> bool:
         """Whether the queue is paused."""
-        return self._channel.look(worker_registry.is_paused(self.keys))
+        return self._connection.look(worker_registry.is_paused(self.keys))
 
     def global_concurrency(self) -> int | None:
         """How many jobs all workers together may run at a time; None without a bound."""
-        return self._channel.look(queue_settings.global_concurrency(self.keys))
+        return self._connection.look(queue_settings.global_concurrency(self.keys))
 
     def global_rate_limit(self) -> RateLimit | None:
         """How many jobs all workers together may start in each window; None without a bound."""
-        return self._channel.look(queue_settings.global_rate_limit(self.keys))
+        return self._connection.look(queue_settings.global_rate_limit(self.keys))

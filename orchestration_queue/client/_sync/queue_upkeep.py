@@ -32,11 +32,11 @@ class QueueUpkeep(QueueClient):
 
     def pause(self) -> None:
         """Ask the workers to take no more jobs. Running jobs go on. Node's workers never listen."""
-        self._channel.run(control.pause(self.keys))
+        self._connection.run(control.pause(self.keys))
 
     def resume(self) -> None:
         """Let the workers take jobs again."""
-        self._channel.run(control.resume(self.keys))
+        self._connection.run(control.resume(self.keys))
 
     def set_global_concurrency(self, limit: int | None) -> None:
         """Let all workers together run at most so many jobs at a time; None sets no bound.
@@ -51,7 +51,7 @@ class QueueUpkeep(QueueClient):
                 f"`limit` must be a whole number >= 1, or None for no limit; got {limit!r} "
                 "(to stop the workers, pause the queue)."
             )
-        self._channel.execute(queue_settings.set_global_concurrency(self.keys, limit))
+        self._connection.execute(queue_settings.set_global_concurrency(self.keys, limit))
 
     def set_global_rate_limit(self, limit: RateLimit | None) -> None:
         """Let all workers together start at most so many jobs in each window; None sets no bound.
@@ -63,7 +63,7 @@ class QueueUpkeep(QueueClient):
         """
         if limit is not None and not isinstance(limit, RateLimit):
             raise InvalidOptionError(f"`limit` must be a RateLimit, or None for no limit; got {limit!r}.")
-        self._channel.execute(queue_settings.set_global_rate_limit(self.keys, limit))
+        self._connection.execute(queue_settings.set_global_rate_limit(self.keys, limit))
 
     def rate_limit_group(self, key: str, duration: Duration) -> datetime:
         """Let jobs that wait for the limit of their ordering key wait longer, after a "too many requests" for instance.
@@ -83,7 +83,7 @@ class QueueUpkeep(QueueClient):
         """
         checked_text(key, "key")
         held = RateLimit(max=1, duration=checked_duration(duration, "duration")).duration
-        return self._channel.run(queue_settings.hold_group(self.keys, key, max(1, milliseconds(held)), now_ms()))
+        return self._connection.run(queue_settings.hold_group(self.keys, key, max(1, milliseconds(held)), now_ms()))
 
     def signal(self, job_id: str, name: str, data: Any = None) -> bool:
         """Give a suspended job a signal and make it ready.
@@ -100,11 +100,11 @@ class QueueUpkeep(QueueClient):
             UsageError: The name is empty, or no text.
             PayloadError: The data is not JSON, or too large.
         """
-        return self._channel.run(control.signal(self.keys, checked_text(job_id, "job_id"), name, data, now_ms()))
+        return self._connection.run(control.signal(self.keys, checked_text(job_id, "job_id"), name, data, now_ms()))
 
     def remove(self, job_id: str) -> bool:
         """Remove a job, wherever it is; False when there is none. A running handler is not stopped."""
-        return self._channel.run(control.remove(self.keys, checked_text(job_id, "job_id")))
+        return self._connection.run(control.remove(self.keys, checked_text(job_id, "job_id")))
 
     def cancel(self, job_id: str) -> Cancellation:
         """Cancel a job: it fails if it has not started, else its worker stops it.
@@ -112,7 +112,7 @@ class QueueUpkeep(QueueClient):
         Raises:
             JobNotFoundError: There is none.
         """
-        return self._channel.run(control.cancel(self.keys, checked_text(job_id, "job_id"), now_ms()))
+        return self._connection.run(control.cancel(self.keys, checked_text(job_id, "job_id"), now_ms()))
 
     def retry_jobs(self, limit: int | None = None) -> int:
         """Give failed jobs all their attempts again, oldest first. One exchange per 300 jobs.
@@ -127,10 +127,10 @@ class QueueUpkeep(QueueClient):
             UsageError: The limit is negative, or not a whole number.
         """
         most = checked_limit(limit)
-        failed = self._channel.look(queue_state.finished_count(self.keys, JobState.FAILED))
+        failed = self._connection.look(queue_state.finished_count(self.keys, JobState.FAILED))
         left, done = failed if most is None else min(most, failed), 0
         while left > 0:
-            done += self._channel.run(control.retry_jobs(self.keys, min(left, _JOBS_PER_CALL), now_ms()))
+            done += self._connection.run(control.retry_jobs(self.keys, min(left, _JOBS_PER_CALL), now_ms()))
             left -= _JOBS_PER_CALL
         return done
 
@@ -159,7 +159,7 @@ class QueueUpkeep(QueueClient):
         removed: list[str] = []
         while most is None or len(removed) < most:
             batch_size = _JOBS_PER_CALL if most is None else min(most - len(removed), _JOBS_PER_CALL)
-            gone = self._channel.run(control.clean(self.keys, finished, cutoff_ms, batch_size))
+            gone = self._connection.run(control.clean(self.keys, finished, cutoff_ms, batch_size))
             removed += gone
             if len(gone) < batch_size:
                 break
@@ -175,11 +175,11 @@ class QueueUpkeep(QueueClient):
             How many were removed.
         """
         checked_flag(delayed, "delayed")
-        counts = self._channel.follow(queue_state.counts(self.keys))
+        counts = self._connection.follow(queue_state.counts(self.keys))
         left = counts.waiting + (counts.delayed if delayed else 0)
         removed, last = 0, 1
         while left > 0 and last > 0:
-            last = self._channel.run(control.drain(self.keys, min(left, _JOBS_PER_CALL), delayed=delayed))
+            last = self._connection.run(control.drain(self.keys, min(left, _JOBS_PER_CALL), delayed=delayed))
             removed += last
             left -= last
         return removed
@@ -200,10 +200,10 @@ class QueueUpkeep(QueueClient):
         Raises:
             StateError: Jobs are active, and ``force`` is not given; nothing was removed.
         """
-        active = 0 if checked_flag(force, "force") else self._channel.follow(keyspace.active_jobs(self.keys))
+        active = 0 if checked_flag(force, "force") else self._connection.follow(keyspace.active_jobs(self.keys))
         if active:
             raise StateError(
                 f"Cannot obliterate queue {self.name!r}: {active} of its jobs are active; "
                 "wait until they have finished, or pass force=True to discard what comes of them."
             )
-        return self._channel.follow(keyspace.remove_queue(self.keys))
+        return self._connection.follow(keyspace.remove_queue(self.keys))

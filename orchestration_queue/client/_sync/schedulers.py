@@ -82,17 +82,17 @@ class JobSchedulers(QueueClient):
         # What cannot be set is refused before anybody is made to wait.
         SchedulerEntry.initial(schedule, template, now_ms())
         with self._locked(name):
-            stored = self._channel.look(schedule_entries.entry(self.keys, name))
+            stored = self._connection.look(schedule_entries.entry(self.keys, name))
             previous = SchedulerEntry.parse(stored) if stored is not None else None
             entry = SchedulerEntry.initial(schedule, template, now_ms(), previous)
-            self._channel.execute(schedule_entries.put(self.keys, name, entry.dump()))
-        self._channel.execute(wake_workers(self.keys))  # they look at it once the lock is free
+            self._connection.execute(schedule_entries.put(self.keys, name, entry.dump()))
+        self._connection.execute(wake_workers(self.keys))  # they look at it once the lock is free
         return entry
 
     def find(self, name: str) -> SchedulerEntry | None:
         """Return the scheduler of that name; None if it does not exist or cannot be read."""
         _check_name(name)
-        stored = self._channel.look(schedule_entries.entry(self.keys, name))
+        stored = self._connection.look(schedule_entries.entry(self.keys, name))
         return SchedulerEntry.parse(stored) if stored is not None else None
 
     def get(self, name: str) -> SchedulerEntry:
@@ -113,7 +113,7 @@ class JobSchedulers(QueueClient):
             SchedulerBusyError: Another process held the lock for 5 s.
         """
         with self._locked(name):
-            return self._channel.run(schedule_entries.drop(self.keys, name))
+            return self._connection.run(schedule_entries.drop(self.keys, name))
 
     def pause(self, name: str) -> SchedulerEntry:
         """Let a scheduler make no jobs until it is resumed; Node's leaders heed it too. Pausing twice does no harm.
@@ -126,7 +126,7 @@ class JobSchedulers(QueueClient):
             entry = self.get(name)
             if entry.is_paused:
                 return entry
-            self._channel.execute(schedule_entries.put(self.keys, name, (paused := entry.paused()).dump()))
+            self._connection.execute(schedule_entries.put(self.keys, name, (paused := entry.paused()).dump()))
             return paused
 
     def resume(self, name: str) -> SchedulerEntry:
@@ -148,8 +148,8 @@ class JobSchedulers(QueueClient):
                     f"Scheduler {name!r} of queue {self.name!r} has no run to come: its end has passed; "
                     "set it again with another end, or remove it."
                 )
-            self._channel.execute(schedule_entries.put(self.keys, name, resumed.dump()))
-        self._channel.execute(wake_workers(self.keys))
+            self._connection.execute(schedule_entries.put(self.keys, name, resumed.dump()))
+        self._connection.execute(wake_workers(self.keys))
         return resumed
 
     def run_now(self, name: str, *, at: datetime | None = None) -> Job | None:
@@ -186,7 +186,7 @@ class JobSchedulers(QueueClient):
                 plan = run_now(name, entry, at_ms)
                 if not plan.runs:
                     return None
-                replies = self._channel.run(plan.write(self.keys, token, at_ms))
+                replies = self._connection.run(plan.write(self.keys, token, at_ms))
                 if replies is None:
                     raise SchedulerBusyError(self.name, schedule_entries.EDIT_LOCK_MS / 1000)
                 if replies != ["duplicate"]:
@@ -195,12 +195,12 @@ class JobSchedulers(QueueClient):
                 at_ms += 1  # a millisecond has one run; who comes second in it takes the next
 
     def _standing(self, job_id: str) -> Job | None:
-        record = self._channel.look(job_records.job(self.keys, job_id))
-        return None if record is None else Job(self._channel, self.keys, job_id, record, is_new=False)
+        record = self._connection.look(job_records.job(self.keys, job_id))
+        return None if record is None else Job(self._connection, self.keys, job_id, record, is_new=False)
 
     def _fired(self, run: ScheduledRun, at_ms: int) -> Job:
         sent = Addition(run.job_name, run.data_text, run.options, options_text=run.options_text)
-        return Job(self._channel, self.keys, run.job_id, additions.as_sent(run.job_id, sent, at_ms), is_new=True)
+        return Job(self._connection, self.keys, run.job_id, additions.as_sent(run.job_id, sent, at_ms), is_new=True)
 
     def next_runs(self, name: str, count: int = 10) -> Sequence[datetime]:
         """When a scheduler is planned to run next, by the clock of its zone; its jitter comes on top.
@@ -228,11 +228,11 @@ class JobSchedulers(QueueClient):
     def history(self, name: str) -> Sequence[PastRun]:
         """What became of a scheduler's last runs, 20 at most, the newest first. Node's leaders note nothing."""
         _check_name(name)
-        return self._channel.look(schedule_entries.history(self.keys, name))
+        return self._connection.look(schedule_entries.history(self.keys, name))
 
     def list(self) -> dict[str, SchedulerEntry]:
         """All schedulers by name; those that cannot be read are left out."""
-        stored = self._channel.look(schedule_entries.entries(self.keys))
+        stored = self._connection.look(schedule_entries.entries(self.keys))
         entries = {name: SchedulerEntry.parse(text) for name, text in sorted(stored.items())}
         return {name: entry for name, entry in entries.items() if entry is not None}
 
@@ -243,7 +243,7 @@ class JobSchedulers(QueueClient):
         token = secrets.token_hex(8)
         began = time.monotonic()
         for _ in range(_LOCK_TRIES):
-            if self._channel.run(schedule_entries.try_lock(self.keys, token)):
+            if self._connection.run(schedule_entries.try_lock(self.keys, token)):
                 break
             time.sleep(_LOCK_PAUSE_S)
         else:
@@ -251,7 +251,7 @@ class JobSchedulers(QueueClient):
         try:
             yield token
         finally:
-            self._channel.run(schedule_entries.unlock(self.keys, token))
+            self._connection.run(schedule_entries.unlock(self.keys, token))
 
 
 def _check_name(name: object) -> None:

@@ -16,9 +16,9 @@ __all__ = ["run_and_wake"]
 T = TypeVar("T")
 
 
-def run_and_wake(channel: Connection, keys: QueueKeys, operation: Operation[T]) -> T:
+def run_and_wake(connection: Connection, keys: QueueKeys, operation: Operation[T]) -> T:
     """Carry out an operation, and have an idle worker of the queue look at what is due. A refused signal is ignored."""
-    (reply,) = all_good(channel.pipeline([operation.call]))
+    (reply,) = all_good(connection.pipeline([operation.call]))
     result = operation.read(reply)
-    channel.pipeline([wake_workers(keys)])
+    connection.pipeline([wake_workers(keys)])
     return result

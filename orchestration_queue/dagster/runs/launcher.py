@@ -90,8 +90,8 @@ class QueueRunLauncher(RunLauncher[dg.DagsterInstance], ConfigurableClass):
     def __init__(self, options: LauncherOptions | None = None, inst_data: ConfigurableClassData | None = None) -> None:
         self._options = options or LauncherOptions()
         self._inst_data = inst_data
-        self._channel = Connection(self._options.url)  # it connects when first needed: all processes have a launcher
-        self.jobs = RunJobs(self._channel, self._options.prefix)
+        self._connection = Connection(self._options.url)  # it connects when first needed: all processes have a launcher
+        self.jobs = RunJobs(self._connection, self._options.prefix)
         self.jobs.queue(self._options.queue)
 
     @property
@@ -134,7 +134,7 @@ class QueueRunLauncher(RunLauncher[dg.DagsterInstance], ConfigurableClass):
 
     def dispose(self) -> None:
         """Hang up."""
-        self._channel.close()
+        self._connection.close()
 
     def launch_run(self, context: LaunchRunContext) -> None:
         """Add the run's job: one trip. A run that was launched before stays as it is.

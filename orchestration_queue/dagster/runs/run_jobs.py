@@ -114,12 +114,12 @@ class RunJobs:
     """Jobs of runs on the queues of one server.
 
     Args:
-        channel: How the server is reached.
+        connection: How the server is reached.
         prefix: First part of every key.
     """
 
-    def __init__(self, channel: Connection, prefix: str) -> None:
-        self._channel = channel
+    def __init__(self, connection: Connection, prefix: str) -> None:
+        self._connection = connection
         self._prefix = prefix
 
     def queue(self, name: str) -> Queue:
@@ -128,16 +128,16 @@ class RunJobs:
         Raises:
             InvalidNameError: The wire cannot carry the name.
         """
-        return Queue(name, connection=self._channel, prefix=self._prefix)
+        return Queue(name, connection=self._connection, prefix=self._prefix)
 
     def record(self, place: JobAddress) -> JobRecord | None:
         """The job; None when there is none. One trip."""
-        return self._channel.look(job_records.job(self.queue(place.queue).keys, place.job_id))
+        return self._connection.look(job_records.job(self.queue(place.queue).keys, place.job_id))
 
     def records(self, places: Sequence[JobAddress]) -> list[JobRecord | None]:
         """The states and options of jobs; None for those that are none. One trip for each 1,000."""
         wanted = [(self.queue(place.queue).keys, place.job_id) for place in places]
-        return list(self._channel.follow(job_records.jobs(wanted, ("state", "opts"))))
+        return list(self._connection.follow(job_records.jobs(wanted, ("state", "opts"))))
 
     def take_turn(self, queue: str, every: timedelta, instance: str) -> bool:
         """Whether it is time to sweep a queue: for an instance it is once in each such period, wherever. One trip."""
@@ -146,12 +146,12 @@ class RunJobs:
             token=secrets.token_hex(8),
             ttl_ms=max(1, milliseconds(every)),
         )
-        return bool(self._channel.execute(lock) == 1)
+        return bool(self._connection.execute(lock) == 1)
 
     def unfinished(self, queue: str) -> list[JobAddress]:
         """The jobs of Dagster's that wait or run on a queue."""
         keys = self.queue(queue).keys
-        ids = [job_id for state in _UNFINISHED for job_id in self._channel.follow(job_records.job_ids(keys, state))]
+        ids = [job_id for state in _UNFINISHED for job_id in self._connection.follow(job_records.job_ids(keys, state))]
         return [JobAddress(queue, job_id) for job_id in ids if job_id.startswith(_ANY_RUN)]
 
     def cancel(self, place: JobAddress) -> Cancellation | None:
@@ -198,7 +198,7 @@ class RunJobs:
 
     def _measure_silence(self, record: JobRecord) -> float:
         """Return how long ago a worker renewed a lease, in seconds, by the server's clock."""
-        return (self._channel.look(_SERVER_MS) - int(record.fields.get("lastActive") or 0)) / 1000
+        return (self._connection.look(_SERVER_MS) - int(record.fields.get("lastActive") or 0)) / 1000
 
     def describe(self, place: JobAddress) -> str:
         """All that the queue knows of a job, in lines for a reader."""
@@ -207,7 +207,7 @@ class RunJobs:
         if record is None:
             return said[0]
         queue = self.queue(place.queue)
-        if not (record.is_finished or record.state is JobState.ACTIVE or self._channel.follow(workers(queue.keys))):
+        if not (record.is_finished or record.state is JobState.ACTIVE or self._connection.follow(workers(queue.keys))):
             said.append(f"Queue {place.queue!r} has no worker; start one with `oq dagster worker -q {place.queue}`.")
         said += [f"{name} at {at:%Y-%m-%d %H:%M:%S}" for name, at in _times(record) if at is not None]
         return "\n".join([*said, *queue.last_logs(place.job_id, _LAST_LINES)])

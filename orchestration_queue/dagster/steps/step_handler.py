@@ -99,7 +99,7 @@ class QueueStepHandler(StepHandler):
     def __init__(self, options: ExecutorOptions) -> None:
         super().__init__()
         self._options = options
-        self._channel = Connection(options.url)
+        self._connection = Connection(options.url)
         self._route = Route(
             options.queue,
             0,
@@ -123,7 +123,7 @@ class QueueStepHandler(StepHandler):
         self.losses.clear()
         self.verdicts.clear()
         self.watch = StepHealth(
-            self._channel, run_id, as_timedelta(self._options.lease), as_timedelta(self._options.unclaimed_timeout)
+            self._connection, run_id, as_timedelta(self._options.lease), as_timedelta(self._options.unclaimed_timeout)
         )
 
     @property
@@ -134,7 +134,7 @@ class QueueStepHandler(StepHandler):
     def close(self) -> None:
         """Hang up. The next run connects anew."""
         self.watch.close()
-        self._channel.close()
+        self._connection.close()
 
     def ended(self, step_key: str) -> None:
         """Dagster's log says how the step's attempt has ended."""
@@ -152,7 +152,7 @@ class QueueStepHandler(StepHandler):
     def launch_step(self, step_handler_context: StepHandlerContext) -> Iterator[dg.DagsterEvent]:
         """Add the step's job: one trip. One that is there and has not ended stands for it."""
         work, route = self._work(step_handler_context)
-        queue = Queue(route.queue, connection=self._channel, prefix=self._options.prefix)
+        queue = Queue(route.queue, connection=self._connection, prefix=self._options.prefix)
         headers = headers_of(step_handler_context.instance, step_handler_context.dagster_run)
         job = _patiently(lambda: self._add(queue, work, route, headers))
         self.watch.add(queue.keys, work.job_id)
@@ -216,7 +216,7 @@ class QueueStepHandler(StepHandler):
     def check_step_health(self, step_handler_context: StepHandlerContext) -> CheckStepHealthResult:
         """Whether the step may still be expected to end by itself."""
         work, route = self._work(step_handler_context)
-        queue = Queue(route.queue, connection=self._channel, prefix=self._options.prefix)
+        queue = Queue(route.queue, connection=self._connection, prefix=self._options.prefix)
         self._current[work.step_key] = work.job_id
         try:
             self.watch.listen_to(queue.keys)
@@ -250,11 +250,11 @@ class QueueStepHandler(StepHandler):
     def terminate_step(self, step_handler_context: StepHandlerContext) -> Iterator[dg.DagsterEvent]:
         """End the step, and wait until it has ended. The first call tells all steps, so that they end together."""
         work, route = self._work(step_handler_context)
-        queue = Queue(route.queue, connection=self._channel, prefix=self._options.prefix)
+        queue = Queue(route.queue, connection=self._connection, prefix=self._options.prefix)
         self.watch.add(queue.keys, work.job_id)
         for keys, job_id in self.watch.open_jobs():
             if job_id not in self._revoked:
-                self._withdraw(Queue(keys.queue, connection=self._channel, prefix=self._options.prefix), job_id)
+                self._withdraw(Queue(keys.queue, connection=self._connection, prefix=self._options.prefix), job_id)
         self.watch.drop(work.job_id)
         context = step_handler_context
         has_ended = work.job_id not in self._revoked or self._confirmed(context.instance, queue, work)

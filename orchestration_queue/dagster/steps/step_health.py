@@ -81,14 +81,14 @@ class StepHealth:
     """Watches the jobs of one run's steps.
 
     Args:
-        channel: Where to ask.
+        connection: Where to ask.
         run_id: The run.
         lease: How long a job may go without a sign of life.
         unclaimed: How long it may wait on a queue without any worker; None for ever.
     """
 
-    def __init__(self, channel: Connection, run_id: str, lease: timedelta, unclaimed: timedelta | None) -> None:
-        self._channel = channel
+    def __init__(self, connection: Connection, run_id: str, lease: timedelta, unclaimed: timedelta | None) -> None:
+        self._connection = connection
         self._prefix = run_prefix(run_id)
         self._lease_s = lease.total_seconds()
         self._unclaimed_s = None if unclaimed is None else unclaimed.total_seconds()
@@ -113,9 +113,9 @@ class StepHealth:
     def listen_to(self, keys: QueueKeys) -> None:
         """Hear the news of this queue from now on."""
         if self._reader is None:
-            self._reader = EventReader(self._channel, {})
+            self._reader = EventReader(self._connection, {})
         if keys not in self._reader.cursors:
-            self._reader.cursors[keys] = self._channel.look(event_log.last_event_id(keys))
+            self._reader.cursors[keys] = self._connection.look(event_log.last_event_id(keys))
 
     def drop(self, job_id: str) -> None:
         """Watch this job no longer: Dagster knows how its step ended."""
@@ -186,7 +186,7 @@ class StepHealth:
     def _look(self) -> None:
         """Read all watched jobs. One trip for each 1,000."""
         wanted = [(job.keys, job_id) for job_id, job in self._jobs.items()]
-        records = self._channel.follow(job_records.jobs(wanted, _FIELDS))
+        records = self._connection.follow(job_records.jobs(wanted, _FIELDS))
         self._records = {job_id: record for (_, job_id), record in zip(wanted, records, strict=True)}
         self._read_at = time.monotonic()
 
@@ -219,7 +219,7 @@ class StepHealth:
         """How many workers the queue has. Asked rarely: it walks all keys."""
         at, count = self._counted.get(keys, (float("-inf"), 0))
         if time.monotonic() - at > _COUNT_WORKERS_EVERY_S:
-            count = len(self._channel.follow(worker_registry.workers(keys)))
+            count = len(self._connection.follow(worker_registry.workers(keys)))
             self._counted[keys] = (time.monotonic(), count)
         return count
 

@@ -67,7 +67,7 @@ class Pages:
         async with self._names_lock:
             read_at, names = self._names
             if time.monotonic() - read_at > _NAMES_S:
-                connection = self._service.channel
+                connection = self._service.connection
                 names = await AsyncQueue.names(connection=connection, prefix=self._service.prefix)
                 self._names = (time.monotonic(), names)
         allowed = self._service.allowed
@@ -213,7 +213,7 @@ class Pages:
         """List the subscriptions of broadcasts."""
         rows = []
         for queue in await self._of_queues(request):
-            broadcast = AsyncBroadcast(queue.name, connection=self._service.channel, prefix=self._service.prefix)
+            broadcast = AsyncBroadcast(queue.name, connection=self._service.connection, prefix=self._service.prefix)
             found = [each for each in await broadcast.subscriptions() if each.name != "workers"]
             rows += [(queue.name, each) for each in found]
         return self._views.page("broadcasts.html", title="Broadcasts", rows=rows)
@@ -228,7 +228,7 @@ class Pages:
     async def events(self, request: Request) -> Raw:
         """Show a queue's last events."""
         queue = self._service.queue(request.params["name"])
-        found = await self._service.channel.run(event_log.events_since({queue.keys: "0-0"}, 1, 2 * 1000))
+        found = await self._service.connection.run(event_log.events_since({queue.keys: "0-0"}, 1, 2 * 1000))
         return self._views.page(
             "events.html", title=f"Events of {queue.name}", name=queue.name,
             events=found.get(queue.keys, [])[: -_MOST_FOUND - 1 : -1], live=f"/ui/queues/{request.params['name']}/live",
@@ -236,16 +236,16 @@ class Pages:
 
     async def server(self, _: Request) -> Raw:
         """Show the server's own figures and the last acts."""
-        channel = self._service.channel
-        info = text(await channel.execute(Call("INFO")))
+        connection = self._service.connection
+        info = text(await connection.execute(Call("INFO")))
         facts = dict(line.split(":", 1) for line in info.splitlines() if ":" in line)
-        acts = await channel.run(audit.recent(self._service.prefix, 100))
-        return self._views.page("server.html", title="Server", url=str(channel.url), facts=facts, acts=acts)
+        acts = await connection.run(audit.recent(self._service.prefix, 100))
+        return self._views.page("server.html", title="Server", url=str(connection.url), facts=facts, acts=acts)
 
     async def live(self, request: Request) -> Stream:
         """Stream a line whenever something happened in the queue, a few times a second at most."""
         keys = self._service.keys(request.params["name"])
-        return Stream(self._changes(keys, await self._service.channel.look(event_log.last_event_id(keys))))
+        return Stream(self._changes(keys, await self._service.connection.look(event_log.last_event_id(keys))))
 
     async def _changes(self, keys: Any, after: str) -> AsyncIterator[bytes]:
         yield CONNECTED
