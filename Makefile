@@ -24,7 +24,7 @@ VOICED := \
   tests/fundamentals tests/testing tests/typing \
   tools
 
-.PHONY: help demo demo-ui test quick durations mutants lua-coverage bench lint voice types check archive generate lock docs wheel sbom audit clean
+.PHONY: help demo demo-ui test quick durations mutants lua-coverage bench chaos lint voice types check archive generate lock docs wheel sbom audit clean
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -67,6 +67,9 @@ lua-coverage: $(VENV)/.dev.stamp ## Print which lines of lua/ its tests run
 
 bench: $(VENV)/.dev.stamp ## Measure, and print JSON
 	$(BIN)/python -m tests.bench $(ARGS)
+
+chaos: $(VENV)/.dev.stamp ## Bring about every fault under 100,000 jobs, and print what was lost, doubled or hung (ARGS="--jobs=2000")
+	$(BIN)/python -m tests.chaos.campaign $(ARGS)
 
 lint: $(VENV)/.dev.stamp voice ## Check style, wording, floors, generated files, Lua (needs luacheck: Debian's lua-check)
 	$(BIN)/ruff check .
