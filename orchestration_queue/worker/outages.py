@@ -35,13 +35,18 @@ class Outages:
         return now < self._recent_until or now - oldest > self._long_s
 
     @contextmanager
-    def watch(self) -> Iterator[None]:
-        """Watch a call that is answered at once when all is well, whether it succeeds or not."""
+    def watch(self, long_s: float | None = None) -> Iterator[None]:
+        """Watch a call that is answered at once when all is well, whether it succeeds or not.
+
+        Args:
+            long_s: The longest time that is no outage; default a quarter of a lease. A call that comes in the middle
+                of an outage sees only the rest of it.
+        """
         call, asked = object(), self._clock()
         self._underway[call] = asked
         try:
             yield
         finally:
             del self._underway[call]
-            if (answered := self._clock()) - asked > self._long_s:
+            if (answered := self._clock()) - asked > (self._long_s if long_s is None else long_s):
                 self._recent_until = answered + self._moment_s

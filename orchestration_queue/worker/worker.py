@@ -34,6 +34,7 @@ from orchestration_queue.worker.loop import WorkerLoop
 from orchestration_queue.worker.machine import Machine, Pause, Phase
 from orchestration_queue.worker.maintenance import Maintenance
 from orchestration_queue.worker.middleware import Lifespan, Middleware
+from orchestration_queue.worker.outages import Outages
 from orchestration_queue.worker.outcome import Strategy
 from orchestration_queue.worker.queue_io import QueueIO
 from orchestration_queue.worker.reconciler import FlowReconciler
@@ -53,6 +54,8 @@ T = TypeVar("T")
 
 _REGISTERED_MS = 3000
 """The shortest life of a registration: it is renewed every second at the most."""
+_PROMPT_S = 0.5
+"""Most that a server takes to let a worker in. One that was away leaves all others half a lease to renew theirs."""
 _KEPT_AWAY = timedelta(seconds=1)
 """After an upstream service refused a job, unless somebody says how long."""
 
@@ -300,7 +303,9 @@ class Worker:
         if (shared := self._machine.shared) is not None:
             shared.join(self._machine)
             stack.callback(shared.leave, self._machine)
-        calls = await self._until_available(lambda: AsyncConnection.open(self._url))
+        outages = Outages(seconds(self.options.lease))
+        with outages.watch(_PROMPT_S):
+            calls = await self._until_available(lambda: AsyncConnection.open(self._url))
         if calls is None:
             return
         stack.push_async_callback(calls.aclose)
@@ -313,7 +318,10 @@ class Worker:
         self._io = io = self._make_queue_io(calls, waits)
         stack.push_async_callback(self._leave)
         stack.push_async_callback(io.aclose)
-        if (first := await self._until_available(io.set_clock)) is None:
+        io.outages = outages
+        with outages.watch(_PROMPT_S):
+            first = await self._until_available(io.set_clock)
+        if first is None:
             return
         loop = asyncio.get_running_loop()
         self._heartbeat = heartbeat = Heartbeat(

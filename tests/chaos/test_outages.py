@@ -17,6 +17,7 @@ import redis
 from orchestration_queue.client import AsyncQueue, NewJob
 from orchestration_queue.options import JobOptions
 from orchestration_queue.worker import AsyncActiveJob
+from tests.by_hand import HandWorker
 from tests.chaos.books import counted, mistakes
 from tests.chaos.saboteur import Saboteur
 from tests.chaos.workers import BUSY_S
@@ -126,3 +127,29 @@ async def test_work_goes_on_soon_after_an_outage_and_no_job_runs_twice(
         assert mistakes(server.raw, queue.keys, completed=jobs) == {}
         stalls = [server.raw.hget(key, "stalledCount") for key in server.raw.scan_iter(queue.keys.job("*"))]
         assert stalls == [None] * jobs
+
+
+async def test_a_worker_that_starts_during_an_outage_leaves_others_the_time_to_renew_their_leases(
+    server: Server, queue_name: str
+) -> None:
+    lease = timedelta(minutes=5)
+    ran: list[str] = []
+
+    async def work(job: AsyncActiveJob) -> None:
+        ran.append(job.id)
+
+    async with AsyncQueue(queue_name, url=f"unix://{server.socket}") as queue:
+        with HandWorker(f"unix://{server.socket}", queue_name) as healthy:
+            await queue.add("work", options=JobOptions(job_id="held"))
+            held = healthy.take()
+            server.raw.hset(queue.keys.job(held.id), "lastActive", 1)  # it could not renew its lease for long
+            server.saboteur.refuse()
+            quick = timedelta(milliseconds=100)
+            async with working(queue, work, server.saboteur.url, lease=lease, stalled_interval=quick):
+                await asyncio.sleep(1)  # so much it sees of the outage
+                server.saboteur.admit()
+                for number in range(4):  # meanwhile it would take over stalled jobs
+                    late = await queue.add("work", options=JobOptions(job_id=f"late-{number}", delay=0.1))
+                    await late.wait(60)
+            healthy.complete(held)
+        assert ran == [f"late-{number}" for number in range(4)]
