@@ -23,7 +23,7 @@ from orchestration_queue.protocol.keys import PERMANENT_KEYS, SHARED_KEYS
 # hooks around fork deadlock the new process now and then, and its parent waits for it without end.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
-pytest_plugins = ["tests.lua.coverage", "tests.session"]
+pytest_plugins = ["tests.lua.coverage", "tests.process_state", "tests.session", "tests.spark.shared_server"]
 
 # An example that took long says something of the machine, which may be busy, and nothing of the code.
 hypothesis.settings.register_profile(
@@ -78,19 +78,6 @@ def no_thread_is_left_behind() -> Iterator[None]:
     while left := [thread.name for thread in threading.enumerate() if thread.name.startswith("oq-")]:
         assert time.monotonic() < deadline, f"threads left behind: {left}"
         time.sleep(0.01)
-
-
-@pytest.fixture(autouse=True)
-def environment_is_given_back() -> Iterator[None]:
-    """Undo what a test changed in the environment, by the hand of a library too.
-
-    PySpark leaves a variable behind with each Connect session, and takes it for the kind of every later one.
-    """
-    before = dict(os.environ)
-    yield
-    if os.environ != before:
-        os.environ.clear()
-        os.environ.update(before)
 
 
 @pytest.fixture(scope="session")

@@ -27,6 +27,7 @@ class Running:
         self._config = config
         self._tests: dict[str, None] = {}
 
+    @pytest.hookimpl(tryfirst=True)  # before the terminal shows the test
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         self._tests[nodeid] = None
 

@@ -92,6 +92,6 @@ def home_is(directory: str) -> Iterator[None]:
         yield
     finally:
         if before is None:
-            del os.environ["DAGSTER_HOME"]
+            os.environ.pop("DAGSTER_HOME", None)
         else:
             os.environ["DAGSTER_HOME"] = before

@@ -15,9 +15,6 @@ import pytest
 
 from orchestration_queue.spark.connect.server_state import ServerState
 from tests.processes import worker_process
-from tests.spark.conftest import connect_server, connect_state
-
-__all__ = ["connect_server", "connect_state"]
 
 pytestmark = [
     pytest.mark.dagster,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -30,7 +31,7 @@ def classic_session(scratch: Path, master: str = "local[2,3]", conf: Mapping[str
         conf: Further properties.
     """
     options = SparkOptions(master=master, conf={"spark.ui.showConsoleProgress": "false", **(conf or {})})
-    before = dict(os.environ)
+    before, path = dict(os.environ), list(sys.path)
     for name in _CONNECT_MODE:
         os.environ.pop(name, None)
     os.environ.update(spark_environment(options, scratch))
@@ -48,6 +49,8 @@ def classic_session(scratch: Path, master: str = "local[2,3]", conf: Mapping[str
     finally:
         os.environ.clear()
         os.environ.update({name: value for name, value in before.items() if name not in _CONNECT_MODE})
+        # PySpark puts a directory of its own first. It is part of a Connect server's identity, as the whole path is.
+        sys.path[:] = path
     gateway: Any = session.sparkContext._gateway
     process = gateway.proc
     try:

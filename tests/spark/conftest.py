@@ -1,4 +1,4 @@
-"""What tests of Spark share: one Connect server for all of them."""
+"""What tests of Spark share: a classic session, and a look at the processes that a test started."""
 
 from __future__ import annotations
 
@@ -12,10 +12,8 @@ from typing import Any
 
 import pytest
 
-from orchestration_queue.spark import ConnectServer, SparkOptions
-from orchestration_queue.spark.connect.server_state import ServerState, read_state
+from orchestration_queue.spark import SparkOptions
 from tests.spark.classic import classic_session
-from tests.spark.connect_work import SERVER
 from tests.waiting import wait_until_sync
 
 MARK = "OQ_TEST_RUN"
@@ -58,34 +56,11 @@ def marked() -> Iterator[Marked]:
 
 
 @pytest.fixture(scope="session")
-def connect_server() -> Iterator[ConnectServer]:
-    """The server of :mod:`tests.spark.connect_work`, started."""
-    SERVER.start()
-    yield SERVER
-    SERVER.close()
-
-
-@pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A classic session with two threads, which tries each task three times."""
     conf = {"spark.sql.python.filterPushdown.enabled": "true", "spark.sql.shuffle.partitions": "2"}
     with classic_session(tmp_path_factory.mktemp("classic"), conf=conf) as session:
         yield session
-
-
-@pytest.fixture
-def connect_state(connect_server: ConnectServer) -> ServerState:
-    """Where it answers."""
-    return answering(connect_server)
-
-
-def answering(server: ConnectServer) -> ServerState:
-    """A server's state, once it answers."""
-    wait_until_sync(lambda: read_state(server.directory), "the server to answer", 100)
-    state = read_state(server.directory)
-    assert state is not None
-    assert not state.problem
-    return state
 
 
 def processes_in(directory: Path) -> list[int]:

@@ -22,8 +22,9 @@ from orchestration_queue.spark.connect.control import SessionControl
 from orchestration_queue.spark.connect.run import run_connect
 from orchestration_queue.spark.connect.server_state import ServerState
 from orchestration_queue.spark.connect.session import QueryProgress
-from tests.spark.conftest import answering, processes_in
+from tests.spark.conftest import processes_in
 from tests.spark.connect_work import tasks
+from tests.spark.shared_server import answering
 from tests.waiting import at_load, wait_until, wait_until_sync
 from tests.workers import HEARS_SOON, working
 

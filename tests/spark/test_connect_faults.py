@@ -20,8 +20,9 @@ from orchestration_queue.spark import ConnectServer
 from orchestration_queue.spark.connect.control import SessionControl, fence
 from orchestration_queue.spark.connect.server_state import RUNS, ServerState, read_state
 from tests.processes import worker_process
-from tests.spark.conftest import answering, processes_in
+from tests.spark.conftest import processes_in
 from tests.spark.connect_work import tasks
+from tests.spark.shared_server import answering
 from tests.waiting import wait_until, wait_until_sync
 from tests.workers import working
 

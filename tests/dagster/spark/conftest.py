@@ -1,4 +1,4 @@
-"""The Connect server of Spark's own tests, and what Dagster needs to use it."""
+"""What Dagster needs to use the Connect server of Spark's own tests."""
 
 from __future__ import annotations
 
@@ -14,11 +14,8 @@ from orchestration_queue.dagster.spark import ParquetIOManager, PipesSparkClient
 from orchestration_queue.spark import ConnectServer
 from orchestration_queue.spark.connect.server_state import ServerState
 from tests.processes import worker_process
-from tests.spark.conftest import connect_server, connect_state
 
 PATIENT = ("--concurrency", "2", "--lease", "10", "--stalled-interval", "1", "--promotion-interval", "0.2")
-
-__all__ = ["connect_server", "connect_state"]
 
 
 @pytest.fixture(scope="package")
