@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from orchestration_queue.client._sync.schedulers import JobSchedulers
     from orchestration_queue.client._sync.usage import UsageLedger
     from orchestration_queue.client.flow_status import FlowStatus, FlowSummary
-    from orchestration_queue.client.values import FlowNode, NewJob
+    from orchestration_queue.client.values import FlowNode
+    from orchestration_queue.protocol.operations.additions import NewJob
     from orchestration_queue.protocol.operations.broadcasts import Subscription
     from orchestration_queue.protocol.operations.budgets import BudgetState
     from orchestration_queue.protocol.operations.control import Cancellation, SuspendInfo
@@ -106,7 +107,8 @@ _FACES = {
 }
 _VALUES = {
     "client.flow_status": "FlowStatus FlowSummary",
-    "client.values": "FlowNode NewJob",
+    "client.values": "FlowNode",
+    "protocol.operations.additions": "NewJob",
     "protocol.operations.broadcasts": "Subscription",
     "protocol.operations.budgets": "BudgetState",
     "protocol.operations.control": "Cancellation SuspendInfo",

@@ -3,30 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from orchestration_queue.errors import InvalidOptionError, UsageError
-from orchestration_queue.options import JobOptions
-from orchestration_queue.protocol.placement import ParentRef
+from orchestration_queue.errors import UsageError
 from orchestration_queue.states import TERMINAL, JobState
 
 __all__ = [
-    "NO_OPTIONS",
     "checked_count",
     "checked_finished",
     "checked_flag",
     "checked_items",
     "checked_limit",
-    "checked_options",
     "checked_page",
-    "checked_parent",
     "checked_state",
     "checked_text",
 ]
 
 T = TypeVar("T")
-
-NO_OPTIONS = JobOptions()
 
 
 def checked_text(value: str, name: str) -> str:
@@ -88,33 +81,6 @@ def checked_items(values: Iterable[T], kind: type[T], name: str) -> list[T]:
         if not isinstance(item, kind):
             raise UsageError(f"`{name}` must be a list of {kind.__name__}, got {item!r} at position {place}.")
     return items
-
-
-def checked_options(options: JobOptions | Mapping[str, Any] | None) -> JobOptions:
-    """Return job options, from options or from a dict of them.
-
-    Raises:
-        InvalidOptionError: A value is outside its limits, an option does not exist, or these are no options.
-    """
-    if options is None:
-        return NO_OPTIONS
-    if isinstance(options, JobOptions):
-        return options
-    if isinstance(options, Mapping) and all(isinstance(name, str) for name in options):
-        return JobOptions(**options)
-    raise InvalidOptionError(f"`options` must be JobOptions or a dict of them, got {options!r}; pass JobOptions(...).")
-
-
-def checked_parent(parent: object) -> ParentRef | None:
-    """Return the job that waits for another one, from a job or its ``ref``.
-
-    Raises:
-        UsageError: It is neither.
-    """
-    ref = parent if parent is None or isinstance(parent, ParentRef) else getattr(parent, "ref", None)
-    if parent is not None and not isinstance(ref, ParentRef):
-        raise UsageError(f"`parent` must be a job or a job's `ref`, got {parent!r}; pass `parent=job`.")
-    return ref
 
 
 def checked_state(state: JobState | str) -> JobState:

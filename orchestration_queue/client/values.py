@@ -6,20 +6,13 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Protocol, TypeAlias, cast
+from typing import Any
 
-from orchestration_queue.client.checks import (
-    NO_OPTIONS,
-    checked_options,
-    checked_parent,
-    checked_text,
-)
 from orchestration_queue.errors import JobFailedError
-from orchestration_queue.options import Duration, JobOptions
+from orchestration_queue.options import Duration
 from orchestration_queue.options.durations import checked_duration
 from orchestration_queue.protocol import codec
 from orchestration_queue.protocol.events import Event
-from orchestration_queue.protocol.placement import ParentRef
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.states import JobState
 
@@ -28,13 +21,9 @@ __all__ = [
     "LOOK_AGAIN_S",
     "Deadline",
     "FlowNode",
-    "GivenOptions",
-    "GivenParent",
-    "NewJob",
     "describe_age",
     "encode_data",
     "event_outcome",
-    "new_job",
     "outcome",
 ]
 
@@ -43,53 +32,6 @@ ENDINGS = frozenset({"completed", "failed", "expired", "revoked", "removed"})
 
 LOOK_AGAIN_S = 5.0
 """How long to trust events alone: the stream is trimmed, so that a slow reader could miss some."""
-
-
-@dataclass(frozen=True, slots=True)
-class NewJob:
-    """A job to be added.
-
-    Attributes:
-        name: What kind of job it is: the task's name.
-        data: Its payload, anything the queue's codec can say, or a pydantic model.
-        options: How it is placed, retried, limited and kept; or a dict of these options.
-        parent: The job that waits for it, or its :attr:`Job.ref`.
-
-    Raises:
-        UsageError: The name is empty, or one of the others is of a wrong type.
-    """
-
-    name: str
-    data: Any = None
-    options: JobOptions = NO_OPTIONS
-    parent: ParentRef | None = None
-
-    def __post_init__(self) -> None:
-        checked_text(self.name, "name")
-        object.__setattr__(self, "options", checked_options(self.options))
-        object.__setattr__(self, "parent", checked_parent(self.parent))
-
-
-GivenOptions: TypeAlias = JobOptions | Mapping[str, Any] | None
-"""Job options as callers may give them."""
-
-
-class HasRef(Protocol):
-    """A job that others may name as their parent."""
-
-    @property
-    def ref(self) -> ParentRef:
-        """Its reference."""
-        ...
-
-
-GivenParent: TypeAlias = ParentRef | HasRef | None
-"""A parent as callers may give it."""
-
-
-def new_job(name: str, data: Any, options: GivenOptions, parent: GivenParent = None) -> NewJob:
-    """Check what a caller gave of a job to add; raises what :class:`NewJob` does."""
-    return NewJob(name, data, cast("JobOptions", options), cast("ParentRef | None", parent))
 
 
 def encode_data(name: str, data: object, with_codec: codec.Codec = codec.JSON) -> str:

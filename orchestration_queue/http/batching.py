@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from orchestration_queue.errors import OrchestrationQueueError, ServerError
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import additions
-from orchestration_queue.protocol.operations.additions import Added, Addition, Outcome
+from orchestration_queue.protocol.operations.additions import Added, NewJob, Outcome
 from orchestration_queue.protocol.operations.worker_signals import wake_workers
 from orchestration_queue.server import AsyncConnection
 from orchestration_queue.server.clock import now_ms
@@ -16,7 +16,7 @@ from orchestration_queue.server.clock import now_ms
 __all__ = ["AddBatcher", "add_each"]
 
 
-async def add_each(connection: AsyncConnection, keys: QueueKeys, jobs: Sequence[Addition]) -> list[Outcome]:
+async def add_each(connection: AsyncConnection, keys: QueueKeys, jobs: Sequence[NewJob]) -> list[Outcome]:
     """Add many jobs, 300 to an exchange; one that is refused hides none of the others."""
     outcomes: list[Outcome] = []
     for portion in additions.portions(jobs):
@@ -24,7 +24,7 @@ async def add_each(connection: AsyncConnection, keys: QueueKeys, jobs: Sequence[
     return outcomes
 
 
-async def _add_portion(connection: AsyncConnection, keys: QueueKeys, jobs: Sequence[Addition]) -> list[Outcome]:
+async def _add_portion(connection: AsyncConnection, keys: QueueKeys, jobs: Sequence[NewJob]) -> list[Outcome]:
     at_ms = now_ms()
     wake = [wake_workers(keys)] if any(job.is_unannounced for job in jobs) else []
     if len(jobs) > 1 and all(job.is_plain for job in jobs):
@@ -46,10 +46,10 @@ class AddBatcher:
 
     def __init__(self, connection: AsyncConnection, keys: QueueKeys) -> None:
         self._connection, self._keys = connection, keys
-        self._waiting: list[tuple[Addition, asyncio.Future[Added]]] = []
+        self._waiting: list[tuple[NewJob, asyncio.Future[Added]]] = []
         self._task: asyncio.Task[None] | None = None
 
-    async def add(self, job: Addition) -> Added:
+    async def add(self, job: NewJob) -> Added:
         """Add one job.
 
         Raises:

@@ -14,20 +14,18 @@ from orchestration_queue.options import (
     MAX_NAME_LENGTH,
     MAX_PRIORITY,
     Deduplication,
-    JobOptions,
     milliseconds,
     placement_from_wire,
     wire_number,
 )
 from orchestration_queue.protocol.codec import MAX_PAYLOAD_BYTES, dump_json, encode, find_codec
-from orchestration_queue.protocol.operations.additions import Addition
+from orchestration_queue.protocol.operations.additions import EncodedData, NewJob
 
 __all__ = ["addition", "check_options", "encode_data"]
 
 _CHECKED = ("jobId", "delay", "priority", "timeout", "cost", "attempts", "ttl", "lifo")
 _UNCHECKED = ("backoff", "removeOnComplete", "removeOnFail", "deduplication", "ordering")
 _ALLOWED = frozenset((*_CHECKED, *_UNCHECKED))
-_NO_OPTIONS = JobOptions()
 _INTERNAL = HttpError(500, "Internal server error")
 """glide-mq hides some mistakes of the caller; its clients expect that status."""
 
@@ -105,14 +103,14 @@ def encode_data(data: object, codec: str) -> str:
         raise HttpError(400, "Bad request") from None
 
 
-def addition(name: str, data_text: str, options: Mapping[str, Any]) -> Addition:
+def addition(name: str, data_text: str, options: Mapping[str, Any]) -> NewJob:
     """Return the job to add; its options are stored as the client wrote them.
 
     Raises:
         HttpError: The options contradict each other.
     """
     if not options:
-        return Addition(name, data_text, _NO_OPTIONS)
+        return NewJob(name, EncodedData(data_text))
     _check_ordering(options)
     placed = placement_from_wire(options)
     more = {
@@ -120,7 +118,7 @@ def addition(name: str, data_text: str, options: Mapping[str, Any]) -> Addition:
         "delay": timedelta(milliseconds=int(wire_number(options.get("delay"), milliseconds(MAX_DURATION)))),
         "deduplication": _deduplication(options.get("deduplication")),
     }
-    return Addition(name, data_text, placed.model_copy(update=more), options_text=dump_json(options))
+    return NewJob(name, EncodedData(data_text), placed.model_copy(update=more), options_text=dump_json(options))
 
 
 def _deduplication(given: object) -> Deduplication | None:

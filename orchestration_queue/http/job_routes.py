@@ -15,7 +15,7 @@ from orchestration_queue.http.shapes import job_shape, suspend_shape
 from orchestration_queue.options import MAX_PRIORITY
 from orchestration_queue.protocol.call import Operation, text
 from orchestration_queue.protocol.operations import control
-from orchestration_queue.protocol.operations.additions import Added, Addition
+from orchestration_queue.protocol.operations.additions import Added, NewJob
 from orchestration_queue.server.clock import now_ms
 
 __all__ = [
@@ -37,7 +37,7 @@ _WAIT_MS = 30_000
 _NO_JOB = HttpError(404, "Job not found")
 
 
-def _read_job(request: Request, body: Any, where: str = "") -> Addition:
+def _read_job(request: Request, body: Any, where: str = "") -> NewJob:
     name = body.get("name") if isinstance(body, dict) else None
     if not isinstance(name, str) or not name:
         raise HttpError(400, f"{where}missing required field: name" if where else "Missing required field: name")

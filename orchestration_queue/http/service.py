@@ -16,7 +16,7 @@ from orchestration_queue.options import FORBIDDEN_IN_NAMES, MAX_NAME_LENGTH
 from orchestration_queue.protocol.codec import find_codec
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX, QueueKeys
 from orchestration_queue.protocol.operations import audit
-from orchestration_queue.protocol.operations.additions import Added, Addition
+from orchestration_queue.protocol.operations.additions import Added, NewJob
 from orchestration_queue.server import AsyncConnection
 
 __all__ = ["Service"]
@@ -101,7 +101,7 @@ class Service:
         self.keys(name)
         return AsyncQueue(name, connection=self.connection, prefix=self.prefix, codec=self.codec)
 
-    async def add(self, name: str, job: Addition) -> Added:
+    async def add(self, name: str, job: NewJob) -> Added:
         """Add a job, in one exchange with those that are added to the same queue meanwhile."""
         keys = self.keys(name)
         batcher = self._batchers.pop(name, None) or AddBatcher(self.connection, keys)

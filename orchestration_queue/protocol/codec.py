@@ -112,7 +112,9 @@ def _fitting(packed: bytes) -> bytes:
 
 def _to_json(value: object) -> str:
     encoded = dump_json(value)
-    _fitting(encoded.encode())  # refuses half a surrogate pair, too, which is text to Python and to nobody else
+    size = len(encoded.encode())  # which also refuses a lone surrogate: text to Python only
+    if size > MAX_PAYLOAD_BYTES:
+        raise _TooLargeError(size)
     return encoded
 
 

@@ -204,7 +204,7 @@ def _record(
     name: str, data_text: str, options: JobOptions, now_ms: int, parent: ParentRef | None, options_text: str | None
 ) -> _Record:
     record: _Record = {
-        **_placement(options.at(now_ms)),
+        **_placement(options if options.delay_until is None else options.at(now_ms)),
         "job_name": name,
         "data": data_text,
         "timestamp_ms": now_ms,

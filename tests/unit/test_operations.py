@@ -18,14 +18,14 @@ from orchestration_queue.protocol.operations import (
     queue_state,
     schedule_entries,
 )
-from orchestration_queue.protocol.operations.additions import Added, Addition
+from orchestration_queue.protocol.operations.additions import Added, EncodedData, NewJob
 from orchestration_queue.protocol.operations.control import Cancellation
 from orchestration_queue.protocol.operations.queue_state import JobCounts
 from orchestration_queue.states import JobState
 
 KEYS = QueueKeys("q")
 NOW = 1_700_000_000_000
-MINE = Addition("work", "{}", JobOptions(job_id="mine"))
+MINE = NewJob("work", EncodedData("{}"), JobOptions(job_id="mine"))
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_a_job_that_was_not_added_is_an_error(reply: bytes, error: type[Exceptio
     [([], []), ([1], [1]), ([1] * 700, [300, 300, 100]), ([3 << 20] * 3, [1, 1, 1]), ([1 << 20] * 5 + [1], [4, 2])],
 )
 def test_many_jobs_are_cut_by_number_and_by_size(sizes: list[int], portions: list[int]) -> None:
-    jobs = [Addition("work", "x" * size, JobOptions()) for size in sizes]
+    jobs = [NewJob("work", EncodedData("x" * size)) for size in sizes]
     cut = list(additions.portions(jobs))
     assert [len(portion) for portion in cut] == portions
     assert [job for portion in cut for job in portion] == jobs

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
+from orchestration_queue.client import headers
 from orchestration_queue.client._async.job import AsyncJob
 from orchestration_queue.client._async.queue_client import AsyncQueueClient
-from orchestration_queue.client.checks import checked_flag
+from orchestration_queue.client.checks import checked_flag, checked_items
 from orchestration_queue.client.durability import (
     Durability,
     GivenDurability,
@@ -18,13 +19,12 @@ from orchestration_queue.client.durability import (
     read_confirmation,
 )
 from orchestration_queue.client.headers import with_headers
-from orchestration_queue.client.values import NewJob, encode_data
 from orchestration_queue.errors import ServerError
 from orchestration_queue.protocol.call import Call, Operation
 from orchestration_queue.protocol.codec import find_codec
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 from orchestration_queue.protocol.operations import additions, job_records
-from orchestration_queue.protocol.operations.additions import Added, Addition, Outcome
+from orchestration_queue.protocol.operations.additions import Added, EncodedData, NewJob, Outcome
 from orchestration_queue.protocol.operations.conversation import all_good
 from orchestration_queue.protocol.operations.worker_signals import wake_workers
 from orchestration_queue.protocol.record import JobRecord
@@ -46,7 +46,7 @@ class Placed:
         at_ms: When it was sent.
     """
 
-    job: Addition
+    job: NewJob
     added: Added
     at_ms: int
 
@@ -84,27 +84,30 @@ class AsyncAdder(AsyncQueueClient):
         self._codec = find_codec(codec)
         self._skip_events = not checked_flag(emit_events, "emit_events")
 
-    def _addition(self, new: NewJob) -> Addition:
-        data = encode_data(new.name, new.data, self._codec)
-        return Addition(new.name, data, with_headers(self.name, new.name, new.options), new.parent)
+    def _encode(self, job: NewJob) -> NewJob:
+        if isinstance(job.data, EncodedData):
+            return job
+        options = with_headers(self.name, job.name, job.options) if headers.sources else job.options
+        return job.encoded(self._codec, options)
 
-    def _wanted(self, durability: GivenDurability | None) -> Durability:
-        return self._durability if durability is None else checked_durability(durability)
-
-    async def _place(self, job: Addition, durability: Durability = None) -> Placed:
+    async def _place(self, job: NewJob, durability: GivenDurability | None = None) -> Placed:
         """Add one job: one exchange, and one more with a parent in another queue."""
+        wanted = self._durability if durability is None else checked_durability(durability)
+        job = self._encode(job)
         at_ms = now_ms()
         operation = additions.add(self.keys, job, at_ms, skip_events=self._skip_events)
-        placed = Placed(job, await self._write(operation, durability, [job]), at_ms)
+        if wanted is None and not job.is_unannounced:
+            added = operation.read(await self._connection.execute(operation.call))
+        else:
+            added = await self._write(operation, wanted, [job])
+        placed = Placed(job, added, at_ms)
         if job.parent is not None:
             all_good(await self._connection.pipeline(self._joining([placed])))
         return placed
 
-    async def _write(self, operation: Operation[T], durability: Durability, jobs: Sequence[Addition]) -> T:
+    async def _write(self, operation: Operation[T], durability: Durability, jobs: Sequence[NewJob]) -> T:
         """Add the jobs in one request that wakes an idle worker for those that no stream entry announces."""
         wake = self._waking(jobs)
-        if durability is None and not wake:
-            return await self._connection.run(operation)
         calls = [operation.call, *wake, *confirmation(self.keys, durability)]
         replies = await self._connection.pipeline(calls)
         (reply,), confirmed = all_good(replies[:1]), replies[1 + len(wake) :]
@@ -112,20 +115,22 @@ class AsyncAdder(AsyncQueueClient):
         read_confirmation(self.keys, durability, confirmed)
         return result
 
-    def _waking(self, jobs: Sequence[Addition]) -> list[Call]:
+    def _waking(self, jobs: Sequence[NewJob]) -> list[Call]:
         return [wake_workers(self.keys)] if any(job.is_unannounced for job in jobs) else []
 
-    async def _place_all(self, jobs: Sequence[Addition], durability: Durability = None) -> list[Placed]:
-        """Add many jobs, 300 to a trip.
+    async def _place_all(self, new: Sequence[NewJob], durability: GivenDurability | None = None) -> list[Placed]:
+        """Add many jobs, 300 to an exchange.
 
         Raises:
             ServerError: One was refused; the others of the same thousand, and all before, were added nevertheless,
                 and their parents told.
         """
+        wanted = self._durability if durability is None else checked_durability(durability)
+        jobs = [self._encode(job) for job in checked_items(new, NewJob, "jobs")]
         at_ms = now_ms()
         done: list[Placed] = []
         for portion in additions.portions(jobs):
-            outcomes = await self._send(portion, at_ms, durability)
+            outcomes = await self._send(portion, at_ms, wanted)
             placed = [
                 Placed(job, out, at_ms) for job, out in zip(portion, outcomes, strict=True) if isinstance(out, Added)
             ]
@@ -139,7 +144,7 @@ class AsyncAdder(AsyncQueueClient):
             done += placed
         return done
 
-    async def _send(self, jobs: Sequence[Addition], at_ms: int, durability: Durability) -> Sequence[Outcome]:
+    async def _send(self, jobs: Sequence[NewJob], at_ms: int, durability: Durability) -> Sequence[Outcome]:
         if all(job.is_plain for job in jobs):
             try:
                 many = additions.add_many(self.keys, jobs, at_ms, skip_events=self._skip_events)
@@ -166,12 +171,12 @@ class AsyncAdder(AsyncQueueClient):
         """The jobs that were added, and those that were there already, which takes a trip or two."""
         old = [placed for placed in outcomes if not placed.added.is_new]
         standing = iter(await self._standing(old) if old else ())
-        return [
-            self._sent(placed.added.job_id, placed) if placed.added.is_new and placed.added.job_id else next(standing)
-            for placed in outcomes
-        ]
+        return [self._sent(placed) or next(standing) for placed in outcomes]
 
-    def _sent(self, job_id: str, placed: Placed) -> AsyncJob:
+    def _sent(self, placed: Placed) -> AsyncJob | None:
+        """Return the job as it was sent; None when it was there already."""
+        if not placed.added.is_new or (job_id := placed.added.job_id) is None:
+            return None
         record = partial(additions.as_sent, job_id, placed.job, placed.at_ms)
         return AsyncJob(self._connection, self.keys, job_id, record, is_new=True)
 

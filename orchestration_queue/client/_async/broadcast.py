@@ -7,13 +7,10 @@ from typing import Any
 from orchestration_queue.client._async.adder import AsyncAdder, Placed
 from orchestration_queue.client._async.events import AsyncQueueEvents
 from orchestration_queue.client._async.job import AsyncJob
-from orchestration_queue.client.checks import checked_options
-from orchestration_queue.client.durability import Durability, confirmation, read_confirmation
-from orchestration_queue.client.values import GivenOptions, NewJob
 from orchestration_queue.errors import ServerError
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 from orchestration_queue.protocol.operations import additions, broadcasts, worker_registry
-from orchestration_queue.protocol.operations.additions import Addition
+from orchestration_queue.protocol.operations.additions import GivenOptions, NewJob, checked_options
 from orchestration_queue.protocol.operations.broadcasts import NEW_ONLY, Subscription
 from orchestration_queue.protocol.operations.conversation import all_good
 from orchestration_queue.protocol.subjects import check_subject
@@ -75,17 +72,17 @@ class AsyncBroadcast(AsyncAdder):
             UsageError: Subject, data or options are such that the wire cannot carry them to all; nothing was sent.
         """
         checked = broadcasts.check_options(checked_options(options))
-        message = self._addition(NewJob(check_subject(subject), data, checked))
-        return (await self._jobs([await self._place(message)]))[0]
+        placed = await self._send_message(NewJob(check_subject(subject), data, checked))
+        return (await self._jobs([placed]))[0]
 
-    async def _place(self, job: Addition, durability: Durability = None) -> Placed:
-        """Add one message and trim the stream: one trip."""
+    async def _send_message(self, message: NewJob) -> Placed:
+        """Add one message and trim the stream: one exchange."""
+        job = self._encode(message)
         at_ms = now_ms()
         adding_it = additions.add(self.keys, job, at_ms, skip_events=self._skip_events)
         trimming = [broadcasts.trim(self.keys, self.max_messages)] if self.max_messages else []
-        calls = [adding_it.call, *trimming, *confirmation(self.keys, durability)]
+        calls = [adding_it.call, *trimming]
         replies = all_good(await self._connection.pipeline(calls))
-        read_confirmation(self.keys, durability, replies[1 + len(trimming) :])
         return Placed(job, adding_it.read(replies[0]), at_ms)
 
     async def subscribe(self, subscription: str, start_from: str = NEW_ONLY) -> bool:

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from orchestration_queue.client._async.adder import AsyncAdder
-from orchestration_queue.client.checks import checked_items
 from orchestration_queue.client.durability import GivenDurability
-from orchestration_queue.client.values import GivenOptions, GivenParent, NewJob, new_job
+from orchestration_queue.protocol.operations.additions import GivenOptions, GivenParent, NewJob
 
 __all__ = ["AsyncProducer"]
 
@@ -54,7 +53,7 @@ class AsyncProducer(AsyncAdder):
             UsageError: Name, data or options are such that the wire cannot carry them.
             NotReplicatedError: Too few replicas confirmed the job in time; the primary has it.
         """
-        placed = await self._place(self._addition(new_job(name, data, options, parent)), self._wanted(durability))
+        placed = await self._place(NewJob(name, data, options, parent), durability)
         return placed.added.job_id if placed.added.is_new else None
 
     async def add_bulk(self, jobs: Sequence[NewJob], *, durability: GivenDurability | None = None) -> list[str | None]:
@@ -67,6 +66,5 @@ class AsyncProducer(AsyncAdder):
             UsageError: A job's name, data or options are such that the wire cannot carry them; none was added.
             ServerError: The server refused a job, which it names; others were added.
         """
-        additions = [self._addition(new) for new in checked_items(jobs, NewJob, "jobs")]
-        placed = await self._place_all(additions, self._wanted(durability))
+        placed = await self._place_all(jobs, durability)
         return [each.added.job_id if each.added.is_new else None for each in placed]

@@ -16,11 +16,11 @@ from orchestration_queue.client._async.queue_reading import AsyncQueueReading
 from orchestration_queue.client._async.queue_upkeep import AsyncQueueUpkeep
 from orchestration_queue.client._async.schedulers import AsyncJobSchedulers
 from orchestration_queue.client._async.usage import AsyncUsageLedger
-from orchestration_queue.client.checks import checked_items
 from orchestration_queue.client.durability import GivenDurability
-from orchestration_queue.client.values import Deadline, GivenOptions, GivenParent, NewJob, new_job
+from orchestration_queue.client.values import Deadline
 from orchestration_queue.options import Duration
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
+from orchestration_queue.protocol.operations.additions import GivenOptions, GivenParent, NewJob
 from orchestration_queue.protocol.operations.keyspace import queue_names
 from orchestration_queue.server import AsyncConnection
 
@@ -121,8 +121,8 @@ class AsyncQueue(AsyncAdder, AsyncQueueReading, AsyncQueueUpkeep):
             UsageError: Name, data or options are such that the wire cannot carry them.
             NotReplicatedError: Too few replicas confirmed the job in time; the primary has it.
         """
-        placed = await self._place(self._addition(new_job(name, data, options, parent)), self._wanted(durability))
-        return (await self._jobs([placed]))[0]
+        placed = await self._place(NewJob(name, data, options, parent), durability)
+        return self._sent(placed) or (await self._jobs([placed]))[0]
 
     async def add_bulk(self, jobs: Sequence[NewJob], *, durability: GivenDurability | None = None) -> list[AsyncJob]:
         """Add many jobs, 300 to a trip. All are checked before the first is sent.
@@ -134,8 +134,7 @@ class AsyncQueue(AsyncAdder, AsyncQueueReading, AsyncQueueUpkeep):
             UsageError: A job's name, data or options are such that the wire cannot carry them; none was added.
             ServerError: The server refused a job, which it names; others were added.
         """
-        additions = [self._addition(new) for new in checked_items(jobs, NewJob, "jobs")]
-        return await self._jobs(await self._place_all(additions, self._wanted(durability)))
+        return await self._jobs(await self._place_all(jobs, durability))
 
     async def add_and_wait(
         self,
@@ -165,9 +164,9 @@ class AsyncQueue(AsyncAdder, AsyncQueueReading, AsyncQueueUpkeep):
             TimeoutError: The time is up. The job goes on.
         """
         deadline = Deadline(timeout)
-        new = self._addition(new_job(name, data, options))
+        new = NewJob(name, data, options)
         async with self._listener.watch(self.keys) as watch:
-            (job,) = await self._jobs([await self._place(new, self._durability)])
+            (job,) = await self._jobs([await self._place(new)])
             return await job.wait(deadline.remaining, watch=watch)
 
     def events(self, after: str = "$") -> AsyncQueueEvents:

@@ -8,13 +8,10 @@ from typing import Any
 from orchestration_queue.client._sync.adder import Adder, Placed
 from orchestration_queue.client._sync.events import QueueEvents
 from orchestration_queue.client._sync.job import Job
-from orchestration_queue.client.checks import checked_options
-from orchestration_queue.client.durability import Durability, confirmation, read_confirmation
-from orchestration_queue.client.values import GivenOptions, NewJob
 from orchestration_queue.errors import ServerError
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 from orchestration_queue.protocol.operations import additions, broadcasts, worker_registry
-from orchestration_queue.protocol.operations.additions import Addition
+from orchestration_queue.protocol.operations.additions import GivenOptions, NewJob, checked_options
 from orchestration_queue.protocol.operations.broadcasts import NEW_ONLY, Subscription
 from orchestration_queue.protocol.operations.conversation import all_good
 from orchestration_queue.protocol.subjects import check_subject
@@ -76,17 +73,17 @@ class Broadcast(Adder):
             UsageError: Subject, data or options are such that the wire cannot carry them to all; nothing was sent.
         """
         checked = broadcasts.check_options(checked_options(options))
-        message = self._addition(NewJob(check_subject(subject), data, checked))
-        return (self._jobs([self._place(message)]))[0]
+        placed = self._send_message(NewJob(check_subject(subject), data, checked))
+        return (self._jobs([placed]))[0]
 
-    def _place(self, job: Addition, durability: Durability = None) -> Placed:
-        """Add one message and trim the stream: one trip."""
+    def _send_message(self, message: NewJob) -> Placed:
+        """Add one message and trim the stream: one exchange."""
+        job = self._encode(message)
         at_ms = now_ms()
         adding_it = additions.add(self.keys, job, at_ms, skip_events=self._skip_events)
         trimming = [broadcasts.trim(self.keys, self.max_messages)] if self.max_messages else []
-        calls = [adding_it.call, *trimming, *confirmation(self.keys, durability)]
+        calls = [adding_it.call, *trimming]
         replies = all_good(self._connection.pipeline(calls))
-        read_confirmation(self.keys, durability, replies[1 + len(trimming) :])
         return Placed(job, adding_it.read(replies[0]), at_ms)
 
     def subscribe(self, subscription: str, start_from: str = NEW_ONLY) -> bool:

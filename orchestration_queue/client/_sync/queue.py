@@ -17,11 +17,11 @@ from orchestration_queue.client._sync.queue_reading import QueueReading
 from orchestration_queue.client._sync.queue_upkeep import QueueUpkeep
 from orchestration_queue.client._sync.schedulers import JobSchedulers
 from orchestration_queue.client._sync.usage import UsageLedger
-from orchestration_queue.client.checks import checked_items
 from orchestration_queue.client.durability import GivenDurability
-from orchestration_queue.client.values import Deadline, GivenOptions, GivenParent, NewJob, new_job
+from orchestration_queue.client.values import Deadline
 from orchestration_queue.options import Duration
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
+from orchestration_queue.protocol.operations.additions import GivenOptions, GivenParent, NewJob
 from orchestration_queue.protocol.operations.keyspace import queue_names
 from orchestration_queue.server import Connection
 
@@ -122,8 +122,8 @@ class Queue(Adder, QueueReading, QueueUpkeep):
             UsageError: Name, data or options are such that the wire cannot carry them.
             NotReplicatedError: Too few replicas confirmed the job in time; the primary has it.
         """
-        placed = self._place(self._addition(new_job(name, data, options, parent)), self._wanted(durability))
-        return (self._jobs([placed]))[0]
+        placed = self._place(NewJob(name, data, options, parent), durability)
+        return self._sent(placed) or (self._jobs([placed]))[0]
 
     def add_bulk(self, jobs: Sequence[NewJob], *, durability: GivenDurability | None = None) -> list[Job]:
         """Add many jobs, 300 to a trip. All are checked before the first is sent.
@@ -135,8 +135,7 @@ class Queue(Adder, QueueReading, QueueUpkeep):
             UsageError: A job's name, data or options are such that the wire cannot carry them; none was added.
             ServerError: The server refused a job, which it names; others were added.
         """
-        additions = [self._addition(new) for new in checked_items(jobs, NewJob, "jobs")]
-        return self._jobs(self._place_all(additions, self._wanted(durability)))
+        return self._jobs(self._place_all(jobs, durability))
 
     def add_and_wait(
         self,
@@ -166,9 +165,9 @@ class Queue(Adder, QueueReading, QueueUpkeep):
             TimeoutError: The time is up. The job goes on.
         """
         deadline = Deadline(timeout)
-        new = self._addition(new_job(name, data, options))
+        new = NewJob(name, data, options)
         with self._listener.watch(self.keys) as watch:
-            (job,) = self._jobs([self._place(new, self._durability)])
+            (job,) = self._jobs([self._place(new)])
             return job.wait(deadline.remaining, watch=watch)
 
     def events(self, after: str = "$") -> QueueEvents:

@@ -20,7 +20,7 @@ from orchestration_queue.errors import (
     StateError,
 )
 from orchestration_queue.protocol.operations import additions, job_records, schedule_entries
-from orchestration_queue.protocol.operations.additions import Addition
+from orchestration_queue.protocol.operations.additions import EncodedData, NewJob
 from orchestration_queue.protocol.operations.schedule_entries import PastRun
 from orchestration_queue.protocol.operations.worker_signals import wake_workers
 from orchestration_queue.schedules import (
@@ -199,7 +199,7 @@ class JobSchedulers(QueueClient):
         return None if record is None else Job(self._connection, self.keys, job_id, record, is_new=False)
 
     def _fired(self, run: ScheduledRun, at_ms: int) -> Job:
-        sent = Addition(run.job_name, run.data_text, run.options, options_text=run.options_text)
+        sent = NewJob(run.job_name, EncodedData(run.data_text), run.options, options_text=run.options_text)
         return Job(self._connection, self.keys, run.job_id, additions.as_sent(run.job_id, sent, at_ms), is_new=True)
 
     def next_runs(self, name: str, count: int = 10) -> Sequence[datetime]:

@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any
 from urllib.parse import quote
 
-from orchestration_queue.client.values import NewJob, encode_data
+from orchestration_queue.client.values import encode_data
 from orchestration_queue.dialects.chasquimq.backoff import BackoffSpec
 from orchestration_queue.dialects.chasquimq.entries import moment
 from orchestration_queue.dialects.chasquimq.envelope import Envelope
@@ -19,6 +19,7 @@ from orchestration_queue.dialects.chasquimq.repeat import EveryPattern, RepeatSp
 from orchestration_queue.errors import UsageError
 from orchestration_queue.options import Backoff, JobOptions
 from orchestration_queue.protocol.call import Reply
+from orchestration_queue.protocol.operations.additions import NewJob
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.schedules import Cron, Every, JobTemplate, MissedRuns, Overlap, Schedule, SchedulerEntry
 from orchestration_queue.schedules.cron import CronPattern

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, TypeAlias, TypeVar
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
-from orchestration_queue.errors import InvalidOptionError, ServerError, StateError
+from orchestration_queue.errors import InvalidOptionError, ServerError, StateError, UsageError
 from orchestration_queue.options import JobOptions, milliseconds
 from orchestration_queue.protocol.call import Call, Operation, Reply, optional_text, text
-from orchestration_queue.protocol.codec import dump_json
+from orchestration_queue.protocol.codec import Codec, dump_json, encode
 from orchestration_queue.protocol.functions import oq1
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.placement import ParentRef, add_job, add_jobs, new_job
@@ -19,15 +19,21 @@ from orchestration_queue.states import JobState
 
 __all__ = [
     "DUPLICATE",
+    "NO_OPTIONS",
     "Added",
-    "Addition",
+    "EncodedData",
+    "GivenOptions",
+    "GivenParent",
+    "NewJob",
     "Outcome",
     "add",
     "add_many",
     "add_own",
     "as_sent",
+    "checked_options",
     "join_parent",
     "portions",
+    "read_added",
     "read_each",
     "read_node_reply",
     "standing_job",
@@ -41,7 +47,7 @@ _PORTION_JOBS = 300
 _PORTION_LENGTH = 4 * 1024 * 1024
 
 
-NewT = TypeVar("NewT", "Addition", oq1.NewJob)
+NewT = TypeVar("NewT", "NewJob", oq1.NewJob)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,33 +68,89 @@ Outcome: TypeAlias = Added | ServerError | InvalidOptionError
 """What became of one of many, or why it was refused while others were not."""
 
 
-@dataclass(frozen=True, slots=True)
-class Addition:
-    """One job of many that are to be added.
+class EncodedData(str):
+    """A payload that a codec has written, stored as it is."""
+
+    __slots__ = ()
+
+
+class HasRef(Protocol):
+    """A job that others may name as their parent."""
+
+    @property
+    def ref(self) -> ParentRef:
+        """Its reference."""
+        ...
+
+
+GivenOptions: TypeAlias = JobOptions | Mapping[str, Any] | None
+"""Job options as callers may give them."""
+
+GivenParent: TypeAlias = ParentRef | HasRef | None
+"""A parent as callers may give it."""
+
+NO_OPTIONS: Final = JobOptions()
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class NewJob:
+    """A job to be added.
 
     Attributes:
-        name: What kind of job it is.
-        data_text: Its encoded payload.
-        options: How it is placed.
-        parent: The job that waits for it.
+        name: The kind of job: the task's name.
+        data: Its payload, anything the queue's codec can write, or a pydantic model.
+        options: How it is placed, retried, limited and kept; or a dict of these options.
+        parent: The job that waits for it, or its :attr:`Job.ref`.
         options_text: The options as another client wrote them, stored instead of ours.
 
     Raises:
-        InvalidOptionError: The job id is a word by which the server answers.
+        UsageError: The name is empty, one of the others has a wrong type, or the job id is a word by which the server
+            answers.
     """
 
     name: str
-    data_text: str
+    data: Any
     options: JobOptions
-    parent: ParentRef | None = None
-    options_text: str | None = None
+    parent: ParentRef | None
+    options_text: str | None
 
-    def __post_init__(self) -> None:
-        if self.options.job_id in _REPLY_WORDS:
+    def __init__(
+        self,
+        name: str,
+        data: Any = None,
+        options: GivenOptions = None,
+        parent: GivenParent = None,
+        options_text: str | None = None,
+    ) -> None:
+        # What is encoded already may come from another client, whose jobs need no name.
+        if not isinstance(name, str) or not (name or isinstance(data, EncodedData)):
+            raise UsageError(f"`name` must be a non-empty string, got {name!r}.")
+        if options is None:
+            options = NO_OPTIONS
+        elif not isinstance(options, JobOptions):
+            options = checked_options(options)
+        if parent is not None and not isinstance(parent, ParentRef):
+            parent = _checked_parent(parent)
+        if options.job_id in _REPLY_WORDS:
             raise InvalidOptionError(
-                f"Job id {self.options.job_id!r} is a word by which the server answers, so that a new job could not be "
-                "told from an old one; use another."
+                f"Job id {options.job_id!r} is a word by which the server answers, so that a new job could not be "
+                "distinguished from an old one; use another."
             )
+        write = object.__setattr__
+        write(self, "name", name)
+        write(self, "data", data)
+        write(self, "options", options)
+        write(self, "parent", parent)
+        write(self, "options_text", options_text)
+
+    def encoded(self, codec: Codec, options: JobOptions) -> NewJob:
+        """Return the job as it is stored: its data written by a codec, with these options.
+
+        Raises:
+            PayloadError: The codec cannot write the data, or they are too large.
+        """
+        data = EncodedData(encode(self.data, f"The data of job {self.name!r}", codec))
+        return NewJob(self.name, data, options, self.parent)
 
     @property
     def is_plain(self) -> bool:
@@ -106,7 +168,7 @@ def portions(jobs: Sequence[NewT]) -> Iterator[Sequence[NewT]]:
     """Cut many jobs into portions that one call or trip can carry without keeping others waiting."""
     start = size = 0
     for place, job in enumerate(jobs):
-        length = len(job.data if isinstance(job, oq1.NewJob) else job.data_text)
+        length = len(job.data)
         size += length
         if place > start and (place - start >= _PORTION_JOBS or size > _PORTION_LENGTH):
             yield jobs[start:place]
@@ -115,26 +177,26 @@ def portions(jobs: Sequence[NewT]) -> Iterator[Sequence[NewT]]:
         yield jobs[start:]
 
 
-def add(keys: QueueKeys, job: Addition, now_ms: int, *, skip_events: bool = False) -> Operation[Added]:
+def add(keys: QueueKeys, job: NewJob, now_ms: int, *, skip_events: bool = False) -> Operation[Added]:
     """Add one job."""
     call = add_job(
         keys,
         job.name,
-        job.data_text,
+        job.data,
         job.options,
         now_ms,
         parent=job.parent,
         options_text=job.options_text,
         skip_events=skip_events,
     )
-    return Operation(call, partial(_read, keys, job))
+    return Operation(call, partial(read_added, keys, job))
 
 
 def add_many(
-    keys: QueueKeys, jobs: Sequence[Addition], now_ms: int, *, skip_events: bool = False
+    keys: QueueKeys, jobs: Sequence[NewJob], now_ms: int, *, skip_events: bool = False
 ) -> Operation[list[Outcome]]:
     """Add many plain jobs in one call."""
-    new = (new_job(job.name, job.data_text, job.options, now_ms, options_text=job.options_text) for job in jobs)
+    new = (new_job(job.name, job.data, job.options, now_ms, options_text=job.options_text) for job in jobs)
     call = add_jobs(keys, new, skip_events=skip_events)
     return Operation(call, lambda reply: read_each(keys, jobs, reply))
 
@@ -149,49 +211,75 @@ def add_own(keys: QueueKeys, jobs: Sequence[oq1.NewJob], *, skip_events: bool = 
     def read(replies: list[Reply]) -> int:
         for job, reply in zip(jobs, replies, strict=True):
             if reply.startswith(b"ERR:"):
-                _word(keys, job.job_name, reply)
+                raise _refusal(keys, job.job_name, text(reply))
         return len(jobs) - replies.count(b"duplicate")
 
     return Operation(call, read)
 
 
-def read_each(keys: QueueKeys, jobs: Sequence[Addition], replies: Sequence[Reply]) -> list[Outcome]:
+def read_each(keys: QueueKeys, jobs: Sequence[NewJob], replies: Sequence[Reply]) -> list[Outcome]:
     """Read the reply to each of many jobs; one that was refused hides none of the others."""
     return [_outcome(keys, job, reply) for job, reply in zip(jobs, replies, strict=True)]
 
 
-def _outcome(keys: QueueKeys, job: Addition, reply: Reply) -> Outcome:
+def _outcome(keys: QueueKeys, job: NewJob, reply: Reply) -> Outcome:
     if isinstance(reply, ServerError):
         return reply
     try:
-        return _read(keys, job, reply)
+        return read_added(keys, job, reply)
     except (ServerError, InvalidOptionError) as error:
         return error
 
 
-def _read(keys: QueueKeys, job: Addition, reply: Reply) -> Added:
-    match word := _word(keys, job.name, reply):
-        case "duplicate":
-            return Added(job.options.job_id, is_new=False)
-        case "skipped":
-            return Added(None, is_new=False)
+def read_added(keys: QueueKeys, job: NewJob, reply: Reply) -> Added:
+    """Read the reply to the addition of one job.
+
+    Raises:
+        InvalidOptionError: The job costs more than its token bucket holds.
+        ServerError: The server refused it.
+    """
+    word = reply.decode() if isinstance(reply, bytes) else str(reply)
+    if word == "duplicate":
+        return Added(job.options.job_id, is_new=False)
+    if word == "skipped":
+        return Added(None, is_new=False)
+    if not word or word.startswith("ERR:"):
+        raise _refusal(keys, job.name, word)
     return Added(word, is_new=True)
 
 
-def _word(keys: QueueKeys, name: str, reply: Reply) -> str:
-    """What the server answered for one job, when it did not refuse it."""
-    match word := text(reply):
-        case "ERR:COST_EXCEEDS_CAPACITY":
-            raise InvalidOptionError(
-                f"Job {name!r} costs more than its token bucket holds, so it could never start; "
-                "lower its cost or raise the capacity."
-            )
-        case _ if not word or word.startswith("ERR:"):
-            raise ServerError(
-                f"The server answered {word!r} when a job was added to queue {keys.queue!r}, so it was not added; "
-                "check the server's function library with `oq library status`."
-            )
-    return word
+def checked_options(options: GivenOptions) -> JobOptions:
+    """Return job options, from options or from a dict of them.
+
+    Raises:
+        InvalidOptionError: A value is outside its limits, an option does not exist, or these are no options.
+    """
+    if options is None:
+        return NO_OPTIONS
+    if isinstance(options, JobOptions):
+        return options
+    if isinstance(options, Mapping) and all(isinstance(name, str) for name in options):
+        return JobOptions(**options)
+    raise InvalidOptionError(f"`options` must be JobOptions or a dict of them, got {options!r}; pass JobOptions(...).")
+
+
+def _checked_parent(parent: object) -> ParentRef:
+    ref = getattr(parent, "ref", None)
+    if not isinstance(ref, ParentRef):
+        raise UsageError(f"`parent` must be a job or a job's `ref`, got {parent!r}; pass `parent=job`.")
+    return ref
+
+
+def _refusal(keys: QueueKeys, name: str, word: str) -> InvalidOptionError | ServerError:
+    if word == "ERR:COST_EXCEEDS_CAPACITY":
+        return InvalidOptionError(
+            f"Job {name!r} costs more than its token bucket holds, so it could never start; "
+            "lower its cost or raise the capacity."
+        )
+    return ServerError(
+        f"The server answered {word!r} when a job was added to queue {keys.queue!r}, so it was not added; "
+        "check the server's function library with `oq library status`."
+    )
 
 
 def standing_job(keys: QueueKeys, dedup_id: str) -> Operation[str]:
@@ -236,13 +324,13 @@ def read_node_reply(node: str, call: Call, reply: Reply) -> bool:
     return False
 
 
-def as_sent(job_id: str, job: Addition, now_ms: int) -> JobRecord:
+def as_sent(job_id: str, job: NewJob, now_ms: int) -> JobRecord:
     """The record of a job that was just created, without reading it back."""
     options = job.options.at(now_ms)
     fields: Mapping[str, str] = {
         "id": job_id,
         "name": job.name,
-        "data": job.data_text,
+        "data": job.data,
         "opts": dump_json(options.wire()) if job.options_text is None else job.options_text,
         "timestamp": str(now_ms),
         "attemptsMade": "0",

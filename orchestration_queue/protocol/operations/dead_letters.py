@@ -17,7 +17,7 @@ from orchestration_queue.protocol.codec import dump_json
 from orchestration_queue.protocol.functions import glidemq
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import control, job_records
-from orchestration_queue.protocol.operations.additions import Addition
+from orchestration_queue.protocol.operations.additions import EncodedData, NewJob
 from orchestration_queue.protocol.operations.conversation import Conversation, all_good
 from orchestration_queue.protocol.record import JobRecord, pairs
 
@@ -140,7 +140,7 @@ def letter(keys: QueueKeys, owner: str, letter_id: str) -> Conversation[tuple[De
     return (found, record) if found and record else None
 
 
-def replays(letters_keys: QueueKeys, owner: QueueKeys, records: list[JobRecord]) -> Conversation[list[Addition]]:
+def replays(letters_keys: QueueKeys, owner: QueueKeys, records: list[JobRecord]) -> Conversation[list[NewJob]]:
     """The jobs that replay letters: with data and options of the originals where these are there, else the letters'."""
     ids = [str(_envelope(record)["originalJobId"]) for record in records]
     originals = yield from job_records.jobs([(owner, job_id) for job_id in ids], _ORIGINAL)
@@ -225,7 +225,7 @@ def replay_id(letters_queue: str, record: JobRecord) -> str:
     return f"replay-{hashlib.sha256(letter.encode('utf-8', 'surrogateescape')).hexdigest()[:32]}"
 
 
-def _replay(letters_queue: str, record: JobRecord, original: JobRecord | None) -> Addition:
+def _replay(letters_queue: str, record: JobRecord, original: JobRecord | None) -> NewJob:
     """The job that replays a letter: with data and options of the original as far as it is there, else the letter's."""
     if original is not None and original.name == record.name and "data" in original.fields:
         stored = {name: value for name, value in original.options.items() if name not in _OWN_OPTIONS}
@@ -233,7 +233,7 @@ def _replay(letters_queue: str, record: JobRecord, original: JobRecord | None) -
     else:
         stored, (_, data_text) = {}, _payload(_envelope(record))
     options = placement_from_wire(stored).model_copy(update={"job_id": replay_id(letters_queue, record)})
-    return Addition(record.name, data_text, options, options_text=dump_json(stored))
+    return NewJob(record.name, EncodedData(data_text), options, options_text=dump_json(stored))
 
 
 _OUTBOX_PAGE = 100
