@@ -30,7 +30,7 @@ from orchestration_queue.cli.common import (
 )
 from orchestration_queue.cli.text import print_line, styled
 from orchestration_queue.cli.verbs import Done, known_queue, verb
-from orchestration_queue.client import Flow, FlowNode, FlowProducer, FlowStatus, Queue
+from orchestration_queue.client import Flow, FlowNode, FlowProducer, Flows, FlowStatus, Queue
 from orchestration_queue.client.flow_status import critical_path
 from orchestration_queue.errors import StateError
 from orchestration_queue.flows.stored import FlowState
@@ -138,7 +138,7 @@ def tree(
         else:
             nodes, status = flow.tree(), flow.status()
             if watch and not (as_json or mermaid):
-                _watch(flow)
+                _watch(flow, client.flows)
                 return
     if as_json:
         show_json([node.to_dict() for node in nodes])
@@ -166,15 +166,33 @@ def _state(state: FlowState, *, is_paused: bool) -> Text:
     return Text.assemble(state_text(state), (" paused" if is_paused else "", "dim"))
 
 
-def _watch(flow: Flow) -> None:
+def _watch(flow: Flow, flows: Flows) -> None:
     """Draw until the flow has ended."""
     with Live(console=Console(), auto_refresh=False) as live:
         while True:
+            flows.reconcile()
             status = flow.status()
             live.update(_drawn(flow.tree(), status), refresh=True)
             if status.state.is_final:
                 return
             time.sleep(_WATCH_S)
+
+
+@app.command("keep")
+def keep(
+    queue: QueueName,
+    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two rounds.")] = 5.0,
+    once: Annotated[bool, typer.Option("--once", help="Do one round and end.")] = False,
+    url: Url = None,
+    prefix: Prefix = DEFAULT_PREFIX,
+) -> None:
+    """Reconcile the queue's flows until interrupted: for a queue that no worker of this package serves."""
+    with known_queue(queue, url, prefix) as client:
+        while True:
+            client.flows.reconcile()
+            if once:
+                return
+            time.sleep(interval)
 
 
 @app.command("retry")

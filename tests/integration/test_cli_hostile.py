@@ -116,7 +116,7 @@ SHOWN: list[tuple[str, ...]] = [
 ]
 """What to run in turn; each prints hostile text somewhere."""
 PRINT_NO_DATA = {
-    *("bench", "dagster daemon", "dagster dev", "dagster sweep", "dagster worker"),
+    *("bench", "flow keep", "dagster daemon", "dagster dev", "dagster sweep", "dagster worker"),
     *("qless failed", "qless events", "qless workers", "qless check"),
     *("chasqui inspect", "chasqui events", "chasqui dead ls", "chasqui dead replay", "chasqui scheduler ls"),
     *("library load", "library status", "spark archive"),

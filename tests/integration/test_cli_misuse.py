@@ -71,6 +71,7 @@ MISUSES: list[tuple[str, int, str]] = [
     ("flow ls q --state lost", 2, "'lost' is not one of"),
     ("flow show q nix", 3, NO_FLOW),
     ("flow tree q nix", 3, "has no job of a flow 'nix'"),
+    ("flow keep q --interval 0", 2, "'--interval'"),
     ("flow submit nix:dag", 2, "The module 'nix' cannot be imported"),
     ("flow submit os:sep", 2, "is a str, not a flow"),
     ("flow explain nix.py:dag", 2, "There is no file 'nix.py'"),

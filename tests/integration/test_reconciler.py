@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from orchestration_queue.client import AsyncFlowProducer, AsyncQueue, FlowStatus
+from orchestration_queue.client import AsyncFlowProducer, AsyncQueue, FlowStatus, values
+from orchestration_queue.errors import FlowFailedError
 from orchestration_queue.flows import Dag, FlowOptions, Node, TriggerRule, compile  # noqa: A004 - what it is called
 from orchestration_queue.options import Retention
 from orchestration_queue.protocol.keys import QueueKeys
@@ -214,6 +215,38 @@ async def test_what_was_removed_as_it_ended_without_a_word_counts_as_failed(
         assert (await flow.tree())[1].outcome == "waiting-children"
         await rounds.round()
         assert (await flow.tree())[1].outcome == "upstream_failed"
+
+
+async def test_who_waits_for_a_flow_reconciles_it_where_no_worker_of_ours_is(
+    face: Face, queue_name: str, raw: Any, hand: HandWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(values, "LOOK_AGAIN_S", 0.1)
+    async with face.flows() as flows:
+        flow = await flows.submit(chain_of(queue_name), flow_id="f")
+        hand.fail(hand.take(), "no such file")
+        waiting = asyncio.ensure_future(flow.wait(SOON))
+        await wait_until(lambda: raw.hget(hand.keys.job("f.after"), "state") == "waiting", "the rule to be applied")
+        hand.complete(hand.take())
+        with pytest.raises(FlowFailedError, match="no such file"):
+            await waiting
+
+
+async def test_a_wait_that_is_over_says_what_waits_for_a_worker(face: Face, queue_name: str, raw: Any) -> None:
+    async with face.flows() as flows:
+        flow = await flows.submit(chain_of(queue_name), flow_id="f")
+        with pytest.raises(
+            TimeoutError, match=f"'a' could start and waits for a worker of queue '{queue_name}'; start"
+        ):
+            await flow.wait(0.05)
+
+
+async def test_a_round_by_hand_reconciles_what_is_due(face: Face, queue_name: str, raw: Any, hand: HandWorker) -> None:
+    async with face.queue(queue_name) as queue, face.flows() as flows:
+        await flows.submit(chain_of(queue_name), flow_id="f")
+        hand.fail(hand.take(), "no such file")
+        await queue.flows.reconcile()
+        assert raw.hget(hand.keys.job("f.after"), "state") == "waiting"
+        assert raw.zscore(queue.keys.flows_due, "f") > now_ms()
 
 
 class _DeadError(Exception):

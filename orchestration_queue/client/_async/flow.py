@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, TypeAlias
 
 from orchestration_queue.client._async.events import AsyncEventReader
+from orchestration_queue.client._async.flow_reconciler import AsyncFlowReconciler
 from orchestration_queue.client.flow_status import STATUS_FIELDS, FlowStatus, critical_path, flow_status
 from orchestration_queue.client.progress import PROGRESS_FIELDS, TREE_FIELDS, FlowProgress, flow_nodes
 from orchestration_queue.client.values import ENDINGS, Deadline, FlowNode
-from orchestration_queue.errors import StateError, UsageError
+from orchestration_queue.errors import ServerError, StateError, UsageError
 from orchestration_queue.flows import FlowPlan, control
 from orchestration_queue.flows.elements import element_names, maps, with_elements
 from orchestration_queue.flows.stored import FlowJob, FlowSnapshot, FlowState, StoredFlow, read_flow
@@ -141,7 +143,8 @@ class AsyncFlow:
         """Wait until every node has finished, or those that have not never will.
 
         A node whose job fails for good decides for its dependents by their rules; all that runs nevertheless still
-        runs to its end before this returns.
+        runs to its end before this returns. Meanwhile this does a reconciler's round every five seconds: rules hold,
+        and other queues hear of outcomes, on a queue that only other clients' workers serve, too.
 
         Args:
             timeout: A duration, or seconds; None waits for ever.
@@ -157,14 +160,17 @@ class AsyncFlow:
         """
         deadline = Deadline(timeout)
         progress = FlowProgress(self.graph)
+        reconciler = AsyncFlowReconciler(self.graph.keys, self._connection)
         async with AsyncEventReader(self._connection, await self._since()) as events:
             await self._look(progress, self._jobs, events, on_event)
             turn = Deadline(deadline.left)
             while not progress.is_settled:
                 if deadline.has_passed:
-                    raise self._overdue(progress, deadline)
+                    raise await self._overdue(progress, deadline)
                 named = self._hear(progress, await events.read(turn.left), on_event)
                 if turn.has_passed:
+                    with suppress(ServerError):  # who may only read leaves it to others
+                        await reconciler.round()
                     named = [job for job in self._jobs if job.name in progress.unfinished]
                     turn = Deadline(deadline.left)
                 await self._look(progress, named, events, on_event)
@@ -180,12 +186,19 @@ class AsyncFlow:
         replies = all_good(await self._connection.pipeline(calls, repeatable=True))
         return {keys: operation.read(reply) for (keys, operation), reply in zip(newest.items(), replies, strict=True)}
 
-    def _overdue(self, progress: FlowProgress, deadline: Deadline) -> TimeoutError:
+    async def _overdue(self, progress: FlowProgress, deadline: Deadline) -> TimeoutError:
         left = sorted(progress.unfinished)
         named = ", ".join(left[:5]) + (", ..." if len(left) > 5 else "")
+        records = await self._read([self.graph.jobs[name] for name in left], ("state",))
+        ready = [job for job, record in records if record is not None and record.state is JobState.WAITING]
+        advice = "wait longer, or check that workers serve its queues"
+        if ready:
+            advice = (
+                f"{ready[0].name!r} could start and waits for a worker of queue {ready[0].keys.queue!r}; "
+                "start one, or wait longer"
+            )
         return TimeoutError(
-            f"Flow {self.id!r} has {len(left)} unfinished nodes after {deadline.seconds:g} s ({named}); "
-            "wait longer, or check that workers serve its queues."
+            f"Flow {self.id!r} has {len(left)} unfinished nodes after {deadline.seconds:g} s ({named}); {advice}."
         )
 
     async def _look(

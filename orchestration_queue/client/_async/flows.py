@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from orchestration_queue.client._async.flow import AsyncFlow
+from orchestration_queue.client._async.flow_reconciler import AsyncFlowReconciler
 from orchestration_queue.client._async.queue_client import AsyncQueueClient
 from orchestration_queue.client.checks import checked_page, checked_text
 from orchestration_queue.client.flow_status import FlowSummary, summary
@@ -29,6 +30,8 @@ class AsyncFlows(AsyncQueueClient):
         InvalidNameError: The wire cannot carry the queue's name.
         UsageError: Both ``url`` and ``connection`` are given.
     """
+
+    _reconciler: AsyncFlowReconciler | None = None
 
     async def find(self, flow_id: str) -> AsyncFlow | None:
         """Return a flow by its id; None if the queue keeps no record of it. One exchange."""
@@ -73,3 +76,11 @@ class AsyncFlows(AsyncQueueClient):
             replies = all_good(await self._connection.pipeline([read.call for read in reads], repeatable=True))
             found += [facts for read, reply in zip(reads, replies, strict=True) if (facts := read.read(reply))]
         return [summary(facts) for facts in found if state is None or facts.state == state]
+
+    async def reconcile(self) -> None:
+        """Do one round of what workers do for the queue's flows: re-send lost notifications, end what is overdue.
+
+        A queue that only other clients' workers serve needs it every few seconds. Two commands when no flow is due.
+        """
+        self._reconciler = self._reconciler or AsyncFlowReconciler(self.keys, self._connection)
+        await self._reconciler.round()

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from orchestration_queue.client._sync.flow import Flow
+from orchestration_queue.client._sync.flow_reconciler import FlowReconciler
 from orchestration_queue.client._sync.queue_client import QueueClient
 from orchestration_queue.client.checks import checked_page, checked_text
 from orchestration_queue.client.flow_status import FlowSummary, summary
@@ -30,6 +31,8 @@ class Flows(QueueClient):
         InvalidNameError: The wire cannot carry the queue's name.
         UsageError: Both ``url`` and ``connection`` are given.
     """
+
+    _reconciler: FlowReconciler | None = None
 
     def find(self, flow_id: str) -> Flow | None:
         """Return a flow by its id; None if the queue keeps no record of it. One exchange."""
@@ -72,3 +75,11 @@ class Flows(QueueClient):
             replies = all_good(self._connection.pipeline([read.call for read in reads], repeatable=True))
             found += [facts for read, reply in zip(reads, replies, strict=True) if (facts := read.read(reply))]
         return [summary(facts) for facts in found if state is None or facts.state == state]
+
+    def reconcile(self) -> None:
+        """Do one round of what workers do for the queue's flows: re-send lost notifications, end what is overdue.
+
+        A queue that only other clients' workers serve needs it every few seconds. Two commands when no flow is due.
+        """
+        self._reconciler = self._reconciler or FlowReconciler(self.keys, self._connection)
+        self._reconciler.round()

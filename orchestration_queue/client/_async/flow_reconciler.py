@@ -1,0 +1,43 @@
+"""A reconciler's part, done by a client that waits for a flow: its queue may have no worker that does it."""
+
+from __future__ import annotations
+
+import secrets
+from datetime import timedelta
+
+from orchestration_queue.flows.reconciling import Reconciliation
+from orchestration_queue.protocol.call import Call, Operation, Reply
+from orchestration_queue.protocol.keys import QueueKeys
+from orchestration_queue.server import AsyncConnection
+
+__all__ = ["AsyncFlowReconciler"]
+
+_INTERVAL, _PATIENCE = timedelta(seconds=5), timedelta(minutes=5)
+"""As a worker's defaults for ``flow_interval`` and ``abandon_flows_after``."""
+
+
+class AsyncFlowReconciler:
+    """Reconciles the flows of one queue, round by round, by the server's clock.
+
+    Args:
+        keys: The queue's keys.
+        connection: The connection to use.
+    """
+
+    def __init__(self, keys: QueueKeys, connection: AsyncConnection) -> None:
+        self._connection = connection
+        self._server_ms = 0
+        self._flows = Reconciliation(keys, lambda: self._server_ms, interval=_INTERVAL, patience=_PATIENCE)
+
+    async def round(self) -> None:
+        """Reconcile the flows that are due. Two commands when none is."""
+        self._server_ms = await self._connection.look(_SERVER_MS)
+        await self._connection.follow(self._flows.round(secrets.token_hex(8)))
+
+
+def _milliseconds(reply: Reply) -> int:
+    seconds, microseconds = reply
+    return int(seconds) * 1000 + int(microseconds) // 1000
+
+
+_SERVER_MS = Operation(Call("TIME"), _milliseconds)

@@ -1,0 +1,248 @@
+"""Reconciles flows: re-sends lost notifications, enforces timeouts, records completion.
+
+Every action is derived from the records and safe to repeat: a reconciler that dies leaves its flows due, and the
+lock only keeps several reconcilers from doing the same work. A queue without open flows costs one command a round.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import TypeVar
+
+from orchestration_queue.errors import ServerError
+from orchestration_queue.flows import control
+from orchestration_queue.flows.elements import with_elements
+from orchestration_queue.flows.stored import (
+    FAIL_FAST,
+    TIMEOUT,
+    FlowSnapshot,
+    FlowState,
+    StoredFlow,
+    derive_state,
+    due,
+    epoch_ms,
+    outcome_of,
+    read_flow,
+    result_location,
+    schedule_check,
+)
+from orchestration_queue.options import milliseconds
+from orchestration_queue.protocol.call import Call, Operation, Reply, texts
+from orchestration_queue.protocol.functions import glidemq
+from orchestration_queue.protocol.keys import QueueKeys
+from orchestration_queue.protocol.operations.conversation import Conversation, all_good
+from orchestration_queue.protocol.operations.notifications import Notification, PendingNotifications, notify_all
+from orchestration_queue.protocol.record import JobRecord
+from orchestration_queue.states import JobState
+
+__all__ = ["Reconciliation"]
+
+log = logging.getLogger("orchestration_queue.flows")
+
+T = TypeVar("T")
+
+_FLOWS_A_ROUND = 20
+_REMOVED_AT_ONCE = 100
+_LOCK_MS = 5_000
+_CONFIRM_MS = 60_000
+"""When an end is looked at again: somebody may have retried a node while it was noted."""
+_UNREADABLE_MS = 3_600_000
+_NODE_MS = 5
+"""How much later a flow is looked at again for each of its nodes, so that large ones cost no more than small ones."""
+
+
+class Reconciliation:
+    """What a reconciler does about the flows of a queue, whoever sends its calls.
+
+    Args:
+        keys: The queue's keys.
+        now_ms: The time, in epoch milliseconds.
+        interval: The usual time between two looks at a flow.
+        patience: How long a submission may take before it is given up.
+    """
+
+    def __init__(self, keys: QueueKeys, now_ms: Callable[[], int], *, interval: timedelta, patience: timedelta) -> None:
+        self._keys = keys
+        self._now_ms = now_ms
+        self._interval_ms = milliseconds(interval)
+        self._patience_ms = milliseconds(patience)
+        self._gone: dict[str, set[str]] = {}
+
+    def round(self, token: str) -> Conversation[None]:
+        """Reconcile the flows that are due, at most 20. One command when none is.
+
+        Args:
+            token: Names this round as the holder of the lock.
+        """
+        if not (yield from self._due()):
+            return
+        lock = glidemq.try_lock(lock_key=self._keys.flows_lock, token=token, ttl_ms=_LOCK_MS)
+        if (yield from _send(lock)) != 1:
+            return
+        for flow_id in (yield from self._due()):
+            yield from self._look(flow_id)
+        # A round that breaks off leaves the lock to its time to live.
+        yield from _send(glidemq.unlock(lock_key=self._keys.flows_lock, token=token))
+
+    def _due(self) -> Conversation[list[str]]:
+        return (yield from _run(due(self._keys, self._now_ms(), _FLOWS_A_ROUND)))
+
+    def _look(self, flow_id: str) -> Conversation[None]:
+        """See to one flow; one that cannot be seen to keeps no other waiting."""
+        try:
+            snapshot = yield from _run(read_flow(self._keys, flow_id))
+            if snapshot is None:
+                yield from self._forget(flow_id)
+            else:
+                yield from self._see_to(snapshot)
+        except ServerError as error:
+            log.error("Flow %s of queue %s cannot be seen to: %s", flow_id, self._keys.queue, error)
+            yield from self._look_again(flow_id, self._now_ms() + _UNREADABLE_MS)
+
+    def _see_to(self, snapshot: FlowSnapshot) -> Conversation[None]:
+        flow, at_ms = snapshot.flow, self._now_ms()
+        if snapshot.is_removing:
+            yield from control.remove(flow, at_ms)
+        elif snapshot.state is FlowState.SUBMITTING:
+            yield from self._sweep(snapshot, at_ms)
+        elif snapshot.state.is_final and _has_expired(snapshot, at_ms):
+            yield from self._remove(flow, "its retention says so")
+        else:
+            if snapshot.is_held and not snapshot.is_paused and at_ms > _created_ms(snapshot) + self._interval_ms:
+                log.warning("The submission of flow %s broke off when all was there; its jobs start now", flow.id)
+                yield from control.release(flow, at_ms)
+            records = yield from control.survey(flow)
+            state = derive_state(snapshot, records)
+            yield from self._end(snapshot, state, records) if state.is_final else self._keep(snapshot, records, at_ms)
+
+    def _sweep(self, snapshot: FlowSnapshot, at_ms: int) -> Conversation[None]:
+        given_up_ms = _created_ms(snapshot) + self._patience_ms
+        if at_ms >= given_up_ms:
+            yield from self._remove(snapshot.flow, "its submission was given up")
+        else:
+            # Soon: the submitter may have come to its end since the record was read, and would not say so again.
+            yield from self._look_again(snapshot.flow.id, min(given_up_ms, at_ms + self._interval_ms))
+
+    def _keep(self, snapshot: FlowSnapshot, records: Mapping[str, JobRecord | None], at_ms: int) -> Conversation[None]:
+        """Tell who was not told, and stop what is to be stopped."""
+        flow = snapshot.flow
+        if snapshot.state.is_final:
+            yield from _send(Call("HSET", (self._keys.flow(flow.id),), ("state", FlowState.RUNNING)))
+        whole = yield from with_elements(flow)
+        if len(whole.jobs) > len(flow.jobs):
+            yield from self._reconcile(whole, (yield from control.survey(whole)), at_ms)
+        else:
+            yield from self._reconcile(flow, records, at_ms)
+        reason = _reason_to_stop(snapshot, records, at_ms)
+        if reason is not None and snapshot.stopped is None:
+            log.warning("Flow %s is stopped: %s", flow.id, reason)
+        reason = snapshot.stopped or reason
+        if reason is not None:
+            # Again at each look, for whoever did it before may have died half-way.
+            callbacks = () if snapshot.is_cancelled else flow.record.options.callbacks
+            is_held = snapshot.is_held or snapshot.is_paused
+            yield from control.cancel(flow, reason, at_ms, is_held=is_held, spare=callbacks)
+        next_ms = at_ms + max(self._interval_ms, _NODE_MS * len(whole.jobs))
+        deadline_ms = snapshot.deadline_ms if reason is None else None
+        yield from self._look_again(flow.id, next_ms if deadline_ms is None else min(next_ms, deadline_ms))
+
+    def _reconcile(self, flow: StoredFlow, records: Mapping[str, JobRecord | None], at_ms: int) -> Conversation[None]:
+        """Tell nodes that wait of those that ended; who ended them may have died, or know nothing of our rules.
+
+        A job that is not kept told its dependents as it ended, if ever: where it did not, until the next look, it
+        counts as failed.
+        """
+        ended, gone = control.find_pending_notifications(flow, records)
+        yield from control.propagate(flow, [flow.jobs[name] for name in ended], at_ms)
+        lost, self._gone[flow.id] = gone & self._gone.get(flow.id, set()), gone
+        news = tuple(
+            Notification(job.keys.queue, job.job_id, flow.jobs[dep].keys.member(flow.jobs[dep].job_id), "failed")
+            for job in flow.jobs.values()
+            for dep in job.node.waits_for
+            if dep in lost
+        )
+        yield from notify_all([(self._keys, PendingNotifications(news))], at_ms)
+
+    def _end(
+        self, snapshot: FlowSnapshot, state: FlowState, records: Mapping[str, JobRecord | None]
+    ) -> Conversation[None]:
+        """Note the end, look at it once more, and leave it then, or when its time to be kept is over."""
+        flow, keys, at_ms = snapshot.flow, self._keys, self._now_ms()
+        self._gone.pop(flow.id, None)
+        ends = [record.finished_at for record in records.values() if record is not None and record.finished_at]
+        ended_ms = epoch_ms(max(ends)) if ends else at_ms
+        keep = result_location(snapshot)
+        calls = [
+            Call("HSET", (keys.flow(flow.id),), ("state", state, "finishedAt", ended_ms)),
+            Call("ZADD", (keys.flows_ended,), (ended_ms, flow.id)),
+            schedule_check(keys, flow.id, at_ms + _CONFIRM_MS),
+        ]
+        is_known = snapshot.state is state and snapshot.finished_at is not None
+        if keep is not None:
+            calls[-1] = schedule_check(keys, flow.id, ended_ms + milliseconds(keep))
+        elif is_known:
+            calls[-1] = Call("ZREM", (keys.flows_due,), (flow.id,))
+        all_good((yield calls))
+        if not is_known:
+            log.info("Flow %s of queue %s has ended: %s", flow.id, keys.queue, state)
+        yield from self._retain(flow)
+
+    def _retain(self, flow: StoredFlow) -> Conversation[None]:
+        """Remove the flows that ended before those of which there are to be so many."""
+        retention = flow.record.options.retention
+        if retention is None or retention.count is None:
+            return
+        page = (retention.count, retention.count + _REMOVED_AT_ONCE - 1)
+        older = Call("ZREVRANGE", (self._keys.flows_ended,), page)
+        for flow_id in texts((yield from _send(older))):
+            snapshot = yield from _run(read_flow(self._keys, flow_id))
+            if snapshot is None:
+                yield from self._forget(flow_id)
+            else:
+                yield from self._remove(snapshot.flow, "newer ones have ended")
+
+    def _remove(self, flow: StoredFlow, why: str) -> Conversation[None]:
+        log.info("Flow %s of queue %s is removed: %s", flow.id, self._keys.queue, why)
+        self._gone.pop(flow.id, None)
+        yield from control.remove(flow, self._now_ms())
+
+    def _forget(self, flow_id: str) -> Conversation[None]:
+        """Take a flow without a record out of the books."""
+        indexes = (self._keys.flows, self._keys.flows_due, self._keys.flows_ended)
+        calls = [Call("ZREM", (index,), (flow_id,)) for index in indexes]
+        all_good((yield calls))
+
+    def _look_again(self, flow_id: str, at_ms: int) -> Conversation[None]:
+        yield from _send(schedule_check(self._keys, flow_id, at_ms))
+
+
+def _send(call: Call) -> Conversation[Reply]:
+    (reply,) = all_good((yield [call]))
+    return reply
+
+
+def _run(operation: Operation[T]) -> Conversation[T]:
+    return operation.read((yield from _send(operation.call)))
+
+
+def _created_ms(snapshot: FlowSnapshot) -> int:
+    return 0 if snapshot.created_at is None else epoch_ms(snapshot.created_at)
+
+
+def _has_expired(snapshot: FlowSnapshot, at_ms: int) -> bool:
+    keep = result_location(snapshot)
+    return keep is not None and snapshot.finished_at is not None and at_ms >= epoch_ms(snapshot.finished_at + keep)
+
+
+def _reason_to_stop(snapshot: FlowSnapshot, records: Mapping[str, JobRecord | None], at_ms: int) -> str | None:
+    if snapshot.deadline_ms is not None and at_ms >= snapshot.deadline_ms:
+        return TIMEOUT
+    callbacks = snapshot.flow.record.options.callbacks
+    has_failed = any(
+        record is not None and record.state is JobState.FAILED and outcome_of(record) == "failed"
+        for name, record in records.items()
+        if name not in callbacks
+    )
+    return FAIL_FAST if has_failed and snapshot.flow.record.options.fail_fast else None
