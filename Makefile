@@ -15,6 +15,7 @@ VOICED := \
   examples/0* \
   lua/glidemq lua/lib lua/orchestration_queue_1 \
   orchestration_queue/cli \
+  orchestration_queue/dagster \
   orchestration_queue/doctor \
   orchestration_queue/options \
   orchestration_queue/http \

@@ -138,7 +138,7 @@ StepKey: TypeAlias = tuple[str, str, int]
 
 
 def storage_id(instance: dg.DagsterInstance) -> str:
-    """What tells an instance's storage of runs from all others; empty where it keeps no such thing."""
+    """Return the id that an instance's run storage was created with; empty where the storage has none."""
     storage = instance.run_storage
     return storage.get_run_storage_id() if isinstance(storage, SqlRunStorage) else ""
 

@@ -20,7 +20,7 @@ log = logging.getLogger("orchestration_queue.dagster")
 
 _POLL_S = 0.2
 _RESTART_S = 3.0
-"""The pause before a worker starts again whose code could not be loaded: somebody is editing it."""
+"""The pause before a worker starts again whose code could not be loaded: the user is editing it."""
 _END_S = 20.0
 """How long Dagster and the workers may take to end before they are killed."""
 

@@ -1,4 +1,4 @@
-"""Which run of Dagster's a job is for, in the job's headers: logs and traces elsewhere tell it, and who tidies up."""
+"""Which Dagster run a job is for, in the job's headers: read by logs, traces and the sweep."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _instance_ids: WeakKeyDictionary[dg.DagsterInstance, str] = WeakKeyDictionary()
 
 
 def instance_id(instance: dg.DagsterInstance) -> str:
-    """What tells an instance's storage of runs from all others. Asked for once."""
+    """Return the id of an instance's run storage, which is read once."""
     if (known := _instance_ids.get(instance)) is None:
         known = _instance_ids[instance] = storage_id(instance)
     return known

@@ -54,7 +54,7 @@ class ServerResource(dg.ConfigurableResource["ServerResource"]):
         return self._connection
 
     def close(self) -> None:
-        """Hang up. The next client connects anew."""
+        """Close the connection. The next client opens another."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -96,7 +96,7 @@ class QueueResource(ServerResource):
 
 
 class FlowResource(ServerResource):
-    """Flows on one server: submit them, look at them, steer them; see :class:`ServerResource`.
+    """Flows on one server: submit, inspect and control them; see :class:`ServerResource`.
 
     Examples:
         >>> import dagster as dg

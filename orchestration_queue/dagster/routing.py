@@ -131,7 +131,7 @@ def priority_of(step: Mapping[str, str], run: Mapping[str, str]) -> int:
 
 
 def wire_priority(priority: int) -> int:
-    """Dagster's priority as the queue has it, where 1 is the most urgent and 0 stands behind all that have one.
+    """Convert Dagster's priority to the queue's, where 1 is the most urgent and 0 comes after all that have one.
 
     What Dagster would do last, with a priority below 0, is done together with what has none.
     """

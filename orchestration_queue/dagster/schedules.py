@@ -1,6 +1,6 @@
 """Schedules both ways: Dagster's make the queue's jobs, or the queue's make Dagster's runs; one place decides."""
 
-# No `from __future__ import annotations` here: Dagster looks at the type of `context`, and would find a text.
+# No `from __future__ import annotations` here: Dagster reads the annotation of `context`, and a string fails.
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
@@ -53,7 +53,7 @@ def queue_schedules(
         Definitions of the schedules, named as the schedulers, and of the job; merge them with yours.
 
     Raises:
-        InvalidOptionError: A schedule is one that only the queue's own scheduler can keep, or there is none.
+        InvalidOptionError: Only the queue's own scheduler can keep a schedule, or no schedule is given.
         InvalidNameError: The wire cannot carry the queue's name, or Dagster a scheduler's.
     """
     QueueKeys(queue)
@@ -160,7 +160,7 @@ def scheduler_sensor(
     """A sensor that requests a Dagster run for each job that one of the queue's schedulers makes: the queue decides.
 
     The queue's workers keep the scheduler, one of them at a time, with all that it can say: intervals, jitter, limits,
-    missed and overlapping runs. The run key is the scheduled time, so no time is run twice, whoever fires it. The job
+    missed and overlapping runs. The run key is the scheduled time, so no time is run twice. The job
     itself is run by a worker as any other; it may be a task that does nothing.
 
     Args:

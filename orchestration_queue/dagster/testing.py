@@ -80,7 +80,7 @@ def evaluate_sensor(
         sensor: The sensor.
         resources: What it needs, by key.
         cursor: Where it goes on; None for its first tick.
-        instance: The instance to look at; needed for dynamic partitions.
+        instance: The instance to read; needed for dynamic partitions.
         definitions: What it is part of; needed for partitioned assets.
 
     Raises:
@@ -106,7 +106,7 @@ def evaluate_sensor(
 
 
 class _Lines(logging.Handler):
-    """Keeps what a tick logs; Dagster's logger of a tick stands outside the tree that pytest watches."""
+    """Keeps what a tick logs; Dagster's logger of a tick is outside the tree that pytest captures."""
 
     def __init__(self) -> None:
         super().__init__()

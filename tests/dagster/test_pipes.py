@@ -191,7 +191,7 @@ def test_a_job_that_another_worker_takes_over_counts_once(
     lines = logged(instance, result.run_id)
     assert [line for line in lines if line.startswith("run ")] == ["run 1", "run 2"]
     assert "told: (2,)" in lines
-    assert "[pipes] The external work runs anew, so that 2 reports of the run before are void." in lines
+    assert "[pipes] The external work runs again, so that 2 reports of the run before are void." in lines
 
 
 def test_cancelling_the_run_revokes_the_job(

@@ -62,7 +62,7 @@ def test_a_run_that_begins_anew_makes_the_results_before_it_void() -> None:
     made = entry("report_asset_materialization", 2, asset_key="a")
     inbox.results([entry("opened", 1), made, entry("closed", 3)])
     again = inbox.results([entry("opened", 1, writer="x", run="2")])
-    assert words(again) == ["[pipes] The external work runs anew, so that 1 reports of the run before are void."]
+    assert words(again) == ["[pipes] The external work runs again, so that 1 reports of the run before are void."]
     zombie = entry("report_asset_materialization", 4, asset_key="z")
     inbox.results([zombie, entry("opened", 1, writer="y", run="1"), entry("closed", 2, writer="x", run="2")])
     assert [message["method"] for message in inbox.conclude()] == ["closed"]

@@ -20,11 +20,11 @@ from orchestration_queue.states import JobState
 __all__ = ["FlowListener"]
 
 _LOOK_AGAIN = timedelta(seconds=2)
-"""The longest pause between two looks at the flow: events may be lost, the jobs' records are not."""
+"""The longest pause between two reads of the flow: events may be lost, the jobs' records are not."""
 
 
 class FlowListener:
-    """Tells the nodes of a flow as they finish.
+    """Yields the nodes of a flow as they finish.
 
     Args:
         flow: The submitted flow.

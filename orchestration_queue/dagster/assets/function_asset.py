@@ -1,6 +1,6 @@
 """An asset whose function runs on a worker, written like any asset."""
 
-# No `from __future__ import annotations` here: Dagster looks at the type of `context`, and would find a text.
+# No `from __future__ import annotations` here: Dagster reads the annotation of `context`, and a string fails.
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

@@ -1,6 +1,6 @@
 """Assets whose work is done by the queue's workers: a group of them as one flow, or a single one as one job."""
 
-# No `from __future__ import annotations` here: Dagster looks at the type of `context`, and would find a text.
+# No `from __future__ import annotations` here: Dagster reads the annotation of `context`, and a string fails.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,6 +1,6 @@
 """A component for sensors on a queue's events."""
 
-# No `from __future__ import annotations` here: Dagster looks at the types of the fields, and would find texts.
+# No `from __future__ import annotations` here: Dagster reads the annotations of the fields, and strings fail.
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta

@@ -1,6 +1,6 @@
 """Components for assets that the queue's workers make."""
 
-# No `from __future__ import annotations` here: Dagster looks at the types of the fields, and would find texts.
+# No `from __future__ import annotations` here: Dagster reads the annotations of the fields, and strings fail.
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -32,7 +32,7 @@ class FlowNode(dg.Model, dg.Resolvable):
     tags: dict[str, str] = Field(default_factory=dict, description="The asset's tags.")
     attempts: int = Field(default=1, description="How often the job is tried.")
     timeout_seconds: float | None = Field(default=None, description="The task's time limit.")
-    priority: int = Field(default=0, description="1 is the most urgent, 0 stands outside the order.")
+    priority: int = Field(default=0, description="1 is the most urgent, 0 means no priority.")
 
     def model_post_init(self, context: Any) -> None:
         """Refuse at once what could never run; limits in the fields themselves would refuse templates."""

@@ -86,7 +86,7 @@ def element_of(kind: type[R], context: dg.ResolutionContext, value: Any, place: 
     """Read one element.
 
     Raises:
-        InvalidOptionError: It is none; the message names the place, and what is wrong there.
+        InvalidOptionError: The value is not valid; the message names the place, and what is wrong there.
     """
     model = kind.model()
     if not isinstance(value, dict):

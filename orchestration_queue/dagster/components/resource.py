@@ -1,6 +1,6 @@
 """A component for the queue as a resource."""
 
-# No `from __future__ import annotations` here: Dagster looks at the types of the fields, and would find texts.
+# No `from __future__ import annotations` here: Dagster reads the annotations of the fields, and strings fail.
 
 import dagster as dg
 from pydantic import Field

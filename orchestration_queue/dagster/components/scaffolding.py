@@ -1,4 +1,4 @@
-"""What ``dg scaffold defs`` writes: a component that loads as it stands, to be changed."""
+"""What ``dg scaffold defs`` writes: a component that loads as written, for the user to edit."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A component for a queue's repeatable jobs."""
 
-# No `from __future__ import annotations` here: Dagster looks at the types of the fields, and would find texts.
+# No `from __future__ import annotations` here: Dagster reads the annotations of the fields, and strings fail.
 
 import re
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ class SchedulerSpec(dg.Model, dg.Resolvable):
     task: str | None = Field(default=None, description="The task's name; default the scheduler's.")
     data: dict[str, Any] = Field(default_factory=dict, description="The task's keyword arguments.")
     attempts: int = Field(default=1, description="How often each job is tried.")
-    priority: int = Field(default=0, description="1 is the most urgent, 0 stands outside the order.")
+    priority: int = Field(default=0, description="1 is the most urgent, 0 means no priority.")
 
     def model_post_init(self, context: Any) -> None:
         """Refuse at once what could never run."""

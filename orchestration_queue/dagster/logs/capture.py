@@ -24,7 +24,7 @@ _capturing_process = 0
 
 @contextmanager
 def alone() -> Iterator[bool]:
-    """Whether nobody else in this process captures its output meanwhile: it has only one, whatever its threads do."""
+    """Claim the capture of this process's output, which all threads share; yield whether it was free."""
     global _capturing_process
     with _guard:
         is_alone = _capturing_process != os.getpid()
@@ -66,7 +66,7 @@ def redirected(stream: IO[str], number: int, to: int) -> Iterator[int | None]:
 def _number_of(stream: IO[str]) -> int:
     try:
         return stream.fileno()
-    except (OSError, ValueError, AttributeError):  # a stand-in that writes to memory
+    except (OSError, ValueError, AttributeError):  # a replacement that writes to memory
         return -1
 
 
@@ -77,7 +77,7 @@ class Output:
     Attributes:
         file: The file that takes it.
         offset: How far it was passed on.
-        taker: Who gets what is new, as offset and bytes; whoever raises gets it again.
+        taker: Called with what is new, as offset and bytes; called again with the same when it raises.
     """
 
     file: int
@@ -88,7 +88,7 @@ class Output:
         """Pass on what is new.
 
         Args:
-            most: Leave out all but so many of the last bytes.
+            most: The number of last bytes to keep; those before are left out.
         """
         end = os.fstat(self.file).st_size
         if most is not None:

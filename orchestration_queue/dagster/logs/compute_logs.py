@@ -277,7 +277,7 @@ class StreamComputeLogManager(CloudStorageComputeLogManager[dg.DagsterInstance],
 
     @property
     def upload_interval(self) -> int | None:
-        """There is none: what is new is stored a few times a second."""
+        """Return None: new output is stored a few times a second, without an interval to configure."""
         return None
 
     def download_url_for_type(self, log_key: LogKey, io_type: ComputeIOType) -> str | None:
@@ -322,7 +322,7 @@ class StreamComputeLogManager(CloudStorageComputeLogManager[dg.DagsterInstance],
 
 def _opened(path: Path) -> int:
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Appended to by whoever writes: children of the step may, too.
+    # Opened for appending, because children of the step may write as well.
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
 
 

@@ -21,7 +21,7 @@ class _Knows(Protocol):
 
 
 class Subscription(CapturedLogSubscription):
-    """One who is told what comes, by whoever subscribed and by the tail, and nothing by both."""
+    """A subscriber, served by the subscribing thread and by the tail, and never twice with the same."""
 
     def __init__(self, manager: Any, log_key: LogKey, cursor: str | None) -> None:
         super().__init__(manager, log_key, cursor)
@@ -48,7 +48,7 @@ class LiveTail:
         self._changed = threading.Event()
 
     def add(self, subscription: CapturedLogSubscription) -> None:
-        """Tell a subscription what comes, until its log is complete."""
+        """Pass what comes to a subscription, until its log is complete."""
         with self._lock:
             self._subscriptions.append(subscription)
             if self._thread is None:
@@ -57,7 +57,7 @@ class LiveTail:
                 self._thread.start()
 
     def remove(self, subscription: CapturedLogSubscription) -> None:
-        """Tell it nothing more."""
+        """Stop passing output to a subscription."""
         with self._lock:
             if subscription in self._subscriptions:
                 self._subscriptions.remove(subscription)

@@ -65,7 +65,7 @@ class PipesQueueClient(QueueResource, dg.PipesClient):
         default=DEFAULT_TTL.total_seconds(),
         ge=1,
         le=365 * 86_400,
-        description="How long reports outlive the last look at them, and with them the time for a retry.",
+        description="How long reports outlive their last read, which bounds the time for a retry.",
     )
     cancel_timeout_seconds: float = Field(
         default=20.0, ge=0, description="How long a cancelled run waits for its job to end."
@@ -88,7 +88,7 @@ class PipesQueueClient(QueueResource, dg.PipesClient):
 
         Args:
             context: The step's context.
-            extras: What the task shall find in its Pipes context.
+            extras: What the task finds in its Pipes context.
             queue: The queue to add the job to.
             task: The task's name.
             data: The task's keyword arguments, or whatever the handler takes.
@@ -131,7 +131,7 @@ def _check(options: JobOptions) -> None:
         raise InvalidOptionError("The job's id is how a step finds it again; leave out job_id, and pass name instead.")
     if any(retention is not None and retention.count == 0 for retention in kept):
         raise InvalidOptionError(
-            "A job that is not kept cannot tell the step how it ended; keep it for a while, say Retention(age=...)."
+            "The step reads its outcome from the job, which `retention` removes at once; pass `Retention(age=...)`."
         )
 
 
@@ -161,7 +161,7 @@ class _Launch:
         failure: PipesJobFailure | None = None
         with dg.open_pipes_session(self.context, injector, reader, extras) as session:
             self._record(handle, job_id)
-            # Also when it is found: whoever died before it could add the job has recorded it all the same.
+            # Also when it is found: an attempt that died before it could add the job has recorded it all the same.
             options = with_origin(self.options, self.context).model_copy(update={"job_id": job_id})
             with self.client.queue(self.queue) as queue:
                 try:
@@ -188,7 +188,7 @@ class _Launch:
         return None if is_over else handle
 
     def _record(self, handle: PipesLaunchHandle | None, job_id: str) -> None:
-        """Write down which job it is, before it is added: whoever comes after us must never add a second one."""
+        """Record the job's id before the job is added: the next attempt must never add a second one."""
         if handle is not None:
             record_external_reattach(self.context, handle)
             return
@@ -204,8 +204,8 @@ class _Launch:
             return self._failure(job, failed)
 
     def _cancel(self, queue: Queue, job_id: str) -> None:
-        """Withdraw the job. It may be there also if the interrupt came before the reply to its addition."""
-        self.context.log.info(f"Revoking job {job_id} of queue {self.queue}")
+        """Cancel the job, which may exist even if the interrupt came before the reply to its addition."""
+        self.context.log.info(f"Canceling job {job_id} of queue {self.queue}")
         try:
             job = queue.get(job_id)
             job.cancel()

@@ -20,10 +20,10 @@ class Entry:
     """One entry of a session's streams.
 
     Attributes:
-        id: Where it stands in its stream.
+        id: Its id in its stream.
         writer: Who wrote it.
         seq: Its number among what that writer wrote to this stream, from 1.
-        run: Of which run of the external work it is; a run that begins anew makes the results before it void.
+        run: Of which run of the external work it is; a run that starts again makes the results before it void.
         message: What it says; None when it cannot be read.
     """
 
@@ -46,7 +46,7 @@ def position(entry_id: str) -> tuple[int, int]:
 
 
 def read_entries(reply: Reply) -> list[Entry]:
-    """The entries of one stream, as the server tells them."""
+    """Parse the server's reply into the entries of one stream."""
     return [_entry(entry_id.decode(), pairs(fields)) for entry_id, fields in reply]
 
 
@@ -63,8 +63,8 @@ def _entry(entry_id: str, fields: dict[str, str]) -> Entry:
 class Inbox:
     """Decides which messages are passed on, and when.
 
-    Logs are passed on as they come. Results are held until the session ends, since the external work may yet be run
-    anew, by another worker or another attempt of its job: then only what its last run reported counts, and of that
+    Logs are passed on as they come. Results are held until the session ends, since the external work may be run
+    again, by another worker or another attempt of its job: then only what its last run reported counts, and of that
     the last word about each asset and each check.
 
     Args:
@@ -128,7 +128,7 @@ class Inbox:
         if self._run is not None and entry.run != self._run:
             self._past.add(self._run)
             reports = f", so that {len(self._held)} reports of the run before are void" if self._held else ""
-            told.append(_note(f"The external work runs anew{reports}"))
+            told.append(_note(f"The external work runs again{reports}"))
             self._held.clear()
             self._closed.clear()
         self._run, self._last_writer = entry.run, entry.writer

@@ -12,14 +12,14 @@ from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 __all__ = ["DEFAULT_LIMIT", "DEFAULT_TTL", "PipesKeys"]
 
 DEFAULT_TTL = timedelta(days=1)
-"""How long a session's keys outlive the last look at them, and the last message."""
+"""How long a session's keys outlive their last read, and the last message."""
 DEFAULT_LIMIT = 10_000
 """About how many logs, and as many results, a session keeps."""
 
 
 @dataclass(frozen=True, slots=True)
 class PipesKeys:
-    """The keys of one session. A session is one external launch, however many attempts of a step look at it.
+    """The keys of one session. A session is one external launch, however many attempts of a step read it.
 
     Raises:
         InvalidNameError: The session's name is empty, too long, or has a character of the wire's own.
@@ -40,7 +40,7 @@ class PipesKeys:
 
     @property
     def context(self) -> str:
-        """What the step tells the external side, as JSON."""
+        """The key of what the step sends to the external side, as JSON."""
         return self._named("context")
 
     @property

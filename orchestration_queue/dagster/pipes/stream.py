@@ -106,7 +106,7 @@ class PipesStreamContextInjector(dg.PipesContextInjector):
         yield params
 
     def no_messages_debug_text(self) -> str:
-        """What to look at when nothing comes."""
+        """Say what to check when no messages arrive."""
         return (
             "The context is in a key of the queue's server. Expected PipesStreamContextLoader to be passed to "
             "open_dagster_pipes in the external process."
@@ -117,7 +117,7 @@ class PipesStreamMessageReader(dg.PipesMessageReader):
     """Reads what the external side writes within a millisecond or so, and loses nothing while it is away.
 
     Logs appear as they come. Materializations, checks and custom messages count when the session ends: should the
-    external work run anew meanwhile, only what its last run reports does. A step that is tried again under the same
+    external work run again meanwhile, only what its last run reports does. A step that is tried again under the same
     session gets all results again, and only the logs that it has not passed on yet.
 
     Args:
@@ -126,8 +126,8 @@ class PipesStreamMessageReader(dg.PipesMessageReader):
         session: The session's name; default a new one.
         reader: Who reads: what one reader has logged, it does not log again. The run's id, say.
         prefix: First part of every key.
-        ttl: How long the session's keys outlive the last look at them.
-        limit: Most logs, and most results, that the session keeps; about so many.
+        ttl: How long the session's keys outlive their last read.
+        limit: About how many logs, and how many results, the session keeps.
 
     Raises:
         InvalidNameError: The session's name or the prefix cannot be part of a key.
@@ -177,7 +177,7 @@ class PipesStreamMessageReader(dg.PipesMessageReader):
                 }
 
     def no_messages_debug_text(self) -> str:
-        """What to look at when nothing comes."""
+        """Say what to check when no messages arrive."""
         return (
             "Messages are read from streams of the queue's server. Expected PipesStreamMessageWriter to be passed to "
             "open_dagster_pipes in the external process."
@@ -234,7 +234,7 @@ class _Reading:
         self._pass_on(self._inbox.conclude())
 
     def _finish_if_possible(self) -> None:
-        """The work has failed, and that is what is to be told, not that its last words could not be read."""
+        """Read the last messages; the work's failure must not be hidden by an error while reading them."""
         try:
             self._finish()
         except OrchestrationQueueError:

@@ -217,7 +217,7 @@ class QueueRunLauncher(RunLauncher[dg.DagsterInstance], ConfigurableClass):
         return next((run.tags[tag] for tag in (RUN_QUEUE_TAG, *QUEUE_TAGS) if tag in run.tags), self._options.queue)
 
     def find_job(self, run: dg.DagsterRun) -> JobAddress:
-        """Where the job is that executes a run now. One look at its log."""
+        """Find the job that executes a run now. Reads the run's log once."""
         return find_run_job(self._instance, run.run_id, self._queue_of(run))
 
     def without_a_job(self, runs: Sequence[dg.DagsterRun]) -> list[dg.DagsterRun]:

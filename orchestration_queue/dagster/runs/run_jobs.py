@@ -87,7 +87,7 @@ def find_run_job(instance: dg.DagsterInstance, run_id: str, queue: str) -> JobAd
 
 
 def find_step_jobs(instance: dg.DagsterInstance, run_id: str) -> list[JobAddress]:
-    """Where the jobs of those steps of a run are that have begun, and not told of their end. One look at its log."""
+    """Find the jobs of a run's steps that started and have not ended. Reads the run's log once."""
     open_steps: dict[str, JobAddress] = {}
     for entry in instance.all_logs(run_id, of_type={_STARTS, *_ENDS}):
         if (key := entry.step_key) is None:
@@ -99,14 +99,14 @@ def find_step_jobs(instance: dg.DagsterInstance, run_id: str) -> list[JobAddress
 
 
 def _told(entry: dg.EventLogEntry, run_id: str) -> JobAddress | None:
-    """Where a job of the run is, if this event tells it."""
+    """Return where a job of the run is, if this event names one."""
     event = entry.dagster_event
     if event is None or event.event_type not in (dg.DagsterEventType.ENGINE_EVENT, _STARTS):
         return None
     told = getattr(event.event_specific_data, "metadata", {})
     job_id, queue = (getattr(told.get(name), "value", None) for name in (JOB, QUEUE))
     if not isinstance(job_id, str) or not isinstance(queue, str) or not job_id.startswith(run_prefix(run_id)):
-        return None  # an executor of somebody else's
+        return None  # another executor's
     return JobAddress(queue, job_id)
 
 
@@ -131,7 +131,7 @@ class RunJobs:
         return Queue(name, connection=self._connection, prefix=self._prefix)
 
     def record(self, place: JobAddress) -> JobRecord | None:
-        """The job; None when there is none. One trip."""
+        """Return the job, or None. One exchange."""
         return self._connection.look(job_records.job(self.queue(place.queue).keys, place.job_id))
 
     def records(self, places: Sequence[JobAddress]) -> list[JobRecord | None]:
@@ -155,17 +155,17 @@ class RunJobs:
         return [JobAddress(queue, job_id) for job_id in ids if job_id.startswith(_ANY_RUN)]
 
     def cancel(self, place: JobAddress) -> Cancellation | None:
-        """Withdraw a job, as :meth:`Queue.cancel` does; None when there is none. One trip."""
+        """Cancel a job, as :meth:`Queue.cancel` does; return None if it does not exist. One exchange."""
         try:
             return self.queue(place.queue).cancel(place.job_id)
         except JobNotFoundError:
             return None
 
     def stop(self, places: Iterable[JobAddress], patience_s: float) -> bool:
-        """Withdraw jobs, have workers stop those that run, and wait until nobody works on them any more.
+        """Cancel jobs, have workers stop those that run, and wait until no worker runs them.
 
         Args:
-            places: The jobs. One trip each, and two for each look at all.
+            places: The jobs. One exchange each, and two for each check of all.
             patience_s: How long to wait.
 
         Returns:
@@ -180,7 +180,7 @@ class RunJobs:
         return True
 
     def _has_ended(self, place: JobAddress) -> bool:
-        """Whether nobody works on a job that was revoked. Its state alone does not tell: it fails before that."""
+        """Whether no worker runs a job that was canceled. Its state is not enough: the job fails first."""
         record = self.record(place)
         if record is None or record.state is JobState.COMPLETED:
             return True

@@ -21,7 +21,7 @@ from orchestration_queue.protocol.operations.conversation import chunks
 __all__ = ["GRACE", "Swept", "sweep"]
 
 GRACE = timedelta(minutes=1)
-"""What has just changed is left alone: somebody may be about to do the next step of it."""
+"""What has just changed is left alone: another process may be about to continue it."""
 _PATIENCE = timedelta(seconds=15)
 _LONGEST_S = 30.0
 """When a sweep leaves the rest of the runs to the next one: Dagster waits for a sensor for a minute."""
@@ -33,7 +33,7 @@ class Swept:
     """What a sweep did.
 
     Attributes:
-        stopped: The ids of jobs whose runs are over or deleted, and that were withdrawn or stopped.
+        stopped: The ids of canceled or stopped jobs, whose runs are over or deleted.
         queued: The ids of queued runs that had no job, and have one again.
         failed: The ids of queued or starting runs whose jobs had ended without them, and that have failed.
     """
@@ -56,7 +56,7 @@ def sweep(
     every: timedelta | None = None,
     patience: timedelta = _PATIENCE,
 ) -> Swept:
-    """Stop what nobody waits for, and wake what would wait for ever. Doing it twice, or in two places, does no harm.
+    """Stop jobs of runs that are over, and add the missing jobs of queued runs. Safe to repeat.
 
     Args:
         instance: The instance, with a :class:`QueueRunLauncher`.

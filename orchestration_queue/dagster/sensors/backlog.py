@@ -87,7 +87,7 @@ class Alarm:
 
     @classmethod
     def load(cls, cursor: str | None) -> Alarm:
-        """The alarm as a cursor tells it."""
+        """Read the alarm from a cursor."""
         stored = read_object(cursor) if cursor else {}
         since_ms = stored.get("since_ms")
         return cls(since_ms if isinstance(since_ms, int) else 0, stored.get("is_raised") is True)
@@ -97,7 +97,7 @@ class Alarm:
         return json.dumps({"since_ms": self.since_ms, "is_raised": self.is_raised})
 
     def looked(self, at_ms: int, hold: timedelta, *, is_too_long: bool, is_short: bool) -> Alarm:
-        """The alarm after a look at the backlog."""
+        """Return the alarm after one reading of the backlog."""
         if self.is_raised:
             return Alarm() if is_short else self
         if not is_too_long:

@@ -11,14 +11,14 @@ from orchestration_queue.protocol.operations.job_output import is_position
 __all__ = ["CURSOR_WORDS", "dump_cursor", "load_cursor", "read_object"]
 
 CURSOR_WORDS = ("now", "oldest")
-"""What may stand in a cursor that is set by hand, instead of an event's id."""
+"""What a cursor that is set by hand may hold in place of an event's id."""
 
 
 def read_object(cursor: str) -> Mapping[str, object]:
     """A cursor that is a JSON object.
 
     Raises:
-        UsageError: It is none.
+        UsageError: The text is not a cursor.
     """
     try:
         read = json.loads(cursor)

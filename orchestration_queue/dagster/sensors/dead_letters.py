@@ -39,7 +39,7 @@ class ReplayBudget:
     """How many dead letters a sensor may replay.
 
     Attributes:
-        most: So many within each ``window``; all others become alerts.
+        most: Maximum replays within each ``window``; all others become alerts.
         window: Any period of this length.
         where: Replay only letters for which this is true; default all.
 
@@ -60,7 +60,7 @@ class ReplayBudget:
 
 
 def _load(cursor: str | None) -> str | None:
-    """The last place in the dead-letter queue that was looked at; None before the first look."""
+    """Return the last position in the dead-letter queue that was read; None before the first read."""
     after = read_object(cursor).get("after") if cursor else None
     return after if isinstance(after, str) and is_position(after) else None
 
@@ -80,7 +80,7 @@ def dead_letter_sensor(
     """A sensor that requests one run for each job that failed for good and left a dead letter.
 
     It reads the letters themselves, and not events: none is missed, however long the daemon is down. Its cursor is the
-    last letter's place, which is the run key, too. Each tick looks at up to 200 letters; two trips when there are none.
+    last letter's place, which is the run key, too. Each tick reads up to 200 letters; two exchanges for an empty queue.
 
     With a ``replay`` budget, it replays letters instead, as long as that lasts; a letter that cannot be replayed within
     it becomes an alert. So a job that always fails is replayed until the budget is used up, and then reported. The
@@ -155,14 +155,14 @@ class _Post:
         self.replayed = 0
 
     def place(self) -> QueueKeys | None:
-        """Where the letters are; None while nobody has named it."""
+        """Find the dead-letter queue; None until it is configured."""
         stored = self._letters_queue or self.resource.connection.run(
             queue_settings.stored_dead_letter_queue(self._owner), repeatable=True
         )
         return QueueKeys(stored, self.resource.prefix) if stored else None
 
     def replay(self, keys: QueueKeys, letter: DeadLetter, record: JobRecord) -> bool:
-        """Run the job again, if the budget allows it; also when somebody else just did."""
+        """Run the job again, if the budget allows it; also when another process just did."""
         budget = self._budget
         if budget is None or self._is_spent or (budget.where and not budget.where(letter)):
             return False
@@ -180,7 +180,7 @@ class _Post:
         return True
 
     def _may_replay(self, budget: ReplayBudget, letter: str) -> bool:
-        """Count a replay before it is done, so that it counts whoever dies in between. One trip, two if it may not."""
+        """Count a replay before it is done, so that a crash cannot skip it. One exchange, two if it is refused."""
         calls = dead_letters.count_replay(self._counted, letter, milliseconds(budget.window), now_ms())
         *_, count = self.resource.connection.pipeline(calls, atomic=True, repeatable=True)
         if integer(count) <= budget.most:

@@ -105,9 +105,9 @@ def queue_event_sensor(
     the server still has the event (about the last thousand of each queue). When it has not, ``on_gap`` says what
     happens.
 
-    A run without a run key gets the event's id, so that no event fires twice. Asset events are told at least once: once
-    more, if Dagster is killed before it saves the cursor. Their metadata ``orchestration_queue/event_id`` tells them
-    apart.
+    A run without a run key gets the event's id, so that no event fires twice. Asset events are written at least once:
+    once more, if Dagster is killed before it saves the cursor. Their metadata ``orchestration_queue/event_id`` identifies
+    each.
 
     A function that raises fails the tick, and the next one starts with the event it raised for; what the events before
     it asked for is done.
@@ -129,7 +129,7 @@ def queue_event_sensor(
             :class:`Listening`; ``resource_key``, ``default_status``, ``description``, see :class:`Shown`.
 
     Raises:
-        InvalidOptionError: An option is out of its range, there is nothing to react to, or no queue is named.
+        InvalidOptionError: An option is out of its range, no job or asset is given, or no queue is named.
         InvalidNameError: The wire cannot carry a queue's name.
     """
     queues = checked_queues(queue)

@@ -98,7 +98,7 @@ def flow_sensor(
     node_queues: Sequence[str] = (),
     **options: Unpack[ListenOptions],
 ) -> dg.SensorDefinition:
-    """A sensor that requests one run for each flow that has ended, whoever submitted it.
+    """Build a sensor that requests one run for each flow that has ended, from any submitter.
 
     The run key is the flow's id and how it ended, so each end fires once; a flow that is retried and then completes has
     two. The run carries ``orchestration_queue/flow_id`` and ``orchestration_queue/flow_state`` as tags.
@@ -145,11 +145,11 @@ def _request_run(_flow: FlowStatus, _resource: QueueResource) -> dg.RunRequest:
 
 
 class _Watch:
-    """The flows that one tick looks at.
+    """The flows that one tick reads.
 
     Attributes:
         open: Ids of flows that have begun to end, and may be waited for.
-        ended: Those that have ended as wanted, as they stand.
+        ended: Snapshots of those that have ended as wanted.
     """
 
     def __init__(self, resource: QueueResource, queue: str, flow: str | None, ends: frozenset[str]) -> None:
@@ -234,7 +234,7 @@ def _keyed(request: dg.RunRequest | None, status: FlowStatus) -> dg.RunRequest |
 
 
 def _load(cursor: str | None, queues: Sequence[str]) -> tuple[Mapping[str, str], Sequence[str]]:
-    """What was heard, and the flows that were open; a cursor that was set by hand tells the first only."""
+    """Read what was heard and which flows were open; a cursor that was set by hand has the first only."""
     if not cursor:
         return {}, ()
     state = read_object(cursor)

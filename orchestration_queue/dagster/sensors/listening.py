@@ -23,7 +23,7 @@ class QueueEvent(Event):
 
     Attributes:
         queue: Where it happened.
-        job_name: What kind of job it is about; None unless the sensor looks at job names, or if the job is gone.
+        job_name: What kind of job it is about; None unless the sensor filters by job name, or if the job is gone.
     """
 
     queue: str = ""

@@ -47,7 +47,7 @@ class ListenOptions(SensorOptions, total=False):
 
 
 class Shown(Options):
-    """How a sensor stands among the definitions."""
+    """How a sensor appears among the definitions."""
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
@@ -75,8 +75,8 @@ class Listening(Shown):
     """When a tick that has many events to react to leaves the rest to the next; at most 50 s, as Dagster waits 60 s."""
     on_gap: OnGap = "warn"
     """What to do about events that the server dropped before they were heard: ``warn`` in the tick's log, ``observe``
-    them as an observation of ``gap_asset``, or let the tick ``fail``, and every further one, until somebody has set the
-    cursor."""
+    them as an observation of ``gap_asset``, or let the tick ``fail``, and every further one, until the cursor
+    is set by hand."""
     gap_asset: str | None = None
     """The asset that ``on_gap="observe"`` observes, as ``part/part``."""
 
@@ -121,7 +121,7 @@ def checked_queues(queue: str | Sequence[str]) -> tuple[str, ...]:
     """The names of the queues to listen to.
 
     Raises:
-        InvalidOptionError: There is none, or one comes twice.
+        InvalidOptionError: The list is empty, or a name comes twice.
         InvalidNameError: The wire cannot carry one of the names.
     """
     names = (queue,) if isinstance(queue, str) else tuple(queue)

@@ -1,4 +1,4 @@
-"""A sensor that requests nothing: it tidies up after those who died halfway, so that nobody has to."""
+"""A sensor that requests no runs: it repairs what launchers and runs that died halfway left behind."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from orchestration_queue.options.durations import Duration, checked_duration
 __all__ = ["EVERY", "sweep_sensor"]
 
 EVERY = timedelta(minutes=10)
-"""How often queues are swept, unless somebody says otherwise."""
+"""How often queues are swept by default."""
 _EARLY = 0.9
 """The next turn comes a little before the next tick, so that the tick does not miss it by a moment."""
 
@@ -30,7 +30,7 @@ def sweep_sensor(
     default_status: dg.DefaultSensorStatus = dg.DefaultSensorStatus.RUNNING,
     description: str | None = None,
 ) -> dg.SensorDefinition:
-    """A sensor that does what ``oq dagster sweep`` does: stop what nobody waits for, wake what would wait for ever.
+    """Build a sensor that does what ``oq dagster sweep`` does.
 
     The jobs of runs that are over or deleted are stopped; queued runs that have lost their job get one; and runs whose
     job has ended without them fail. A run that lives is left alone, and so is what changed within ``grace``. Each

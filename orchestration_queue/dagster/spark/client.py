@@ -61,7 +61,7 @@ class PipesSparkClient(PipesQueueClient):
             task: Instead, the name of a task of the worker's: a ``@spark_task`` that takes ``job: ActiveJob``, too, and
                 reports by ``open_job_pipes(job)``.
             arguments: A script's words, or a task's keyword arguments.
-            extras: What the work shall find in its Pipes context.
+            extras: What the work finds in its Pipes context.
             spark: How a script runs. A ``SparkSubmit`` asks for an application of its own by ``spark-submit``, anything
                 else for a session on the worker's Connect server. The worker says what may be said here.
             queue: The queue to add the job to; default ``default_queue``.

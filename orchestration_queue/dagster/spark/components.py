@@ -1,6 +1,6 @@
 """Components: Spark steps written in YAML and scaffolded by ``dg``, run at a partition, or as a queue's events ask."""
 
-# No `from __future__ import annotations` here: Dagster looks at the types of the fields, and would find texts.
+# No `from __future__ import annotations` here: Dagster reads the annotations of the fields, and strings fail.
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -26,7 +26,7 @@ __all__ = ["SparkClientComponent", "SparkPartitions", "SparkStepComponent", "Spa
 R = TypeVar("R", bound=dg.Resolvable)
 
 _PARTITION = "{partition}"
-"""What stands in arguments for the key of the partition that a run makes."""
+"""The placeholder in arguments for the key of the partition that a run makes."""
 
 
 def _nested(kind: type[R], field: str) -> dg.Resolver:
@@ -154,7 +154,7 @@ class SparkStepComponent(dg.Component, dg.Model, dg.Resolvable):
     owners: Annotated[Sequence[str], words("owners")] = Field(default=(), description="Mail addresses, or team:name.")
     tags: dict[str, str] = Field(default_factory=dict, description="The asset's tags.")
     attempts: int = Field(default=1, description="How often the job is tried.")
-    priority: int = Field(default=0, description="1 is the most urgent, 0 stands outside the order.")
+    priority: int = Field(default=0, description="1 is the most urgent, 0 means no priority.")
     retries: int = Field(default=0, description="How often Dagster tries the step again.")
     pool: str | None = Field(default=None, description="Dagster's concurrency pool for the step.")
     resource_key: str = Field(default="spark", description="The PipesSparkClient among the definitions' resources.")

@@ -29,7 +29,7 @@ class ParquetIOManager(dg.ConfigurableIOManager):
 
     Each attempt writes to a directory of its own. When all files are there, a small file is replaced, which names the
     directory that counts: a reader finds the old files or the new ones, whole, and whatever an attempt that was killed
-    has left is nothing to it. The version before stays for whoever still reads it.
+    has left is nothing to it. The previous version stays for those that still read it.
 
     An asset may return a :class:`~orchestration_queue.spark.DataFrameRef` as well, such as the result of a Spark task:
     then nothing is copied. An input annotated as ``DataFrameRef`` gets the reference, for which no Spark is needed. For
@@ -151,7 +151,7 @@ def _by_partition(obj: object, keys: Sequence[str | None], what: str) -> dict[st
 
 
 def _is_dataframe(value: object) -> bool:
-    """Without loading Spark for what is none."""
+    """Whether a value is a DataFrame, without loading Spark to find out."""
     return any(
         base.__module__.startswith("pyspark.sql") and base.__name__ == "DataFrame" for base in type(value).__mro__
     )
@@ -171,7 +171,7 @@ def _together(spark: SparkSession, references: Sequence[DataFrameRef]) -> DataFr
 
 
 def _is_over(context: dg.OutputContext, run_id: str) -> bool:
-    """Whether nobody writes for a run any more."""
+    """Whether no step of a run can still write."""
     run = context.step_context.instance.get_run_by_id(run_id)
     return run is None or run.is_finished
 

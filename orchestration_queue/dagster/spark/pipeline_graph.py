@@ -113,7 +113,7 @@ class Reading(GraphElementRegistry):
 
     Args:
         session: For which their queries are built.
-        behind: Who else shall hear of it: Spark's own registry, when the pipeline is to run.
+        behind: Who else receives the registrations: Spark's own registry, when the pipeline runs.
     """
 
     def __init__(self, session: Any, behind: GraphElementRegistry | None = None) -> None:

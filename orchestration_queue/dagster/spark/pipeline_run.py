@@ -1,4 +1,4 @@
-"""The program that runs a declarative pipeline in a job's session. Workers start it for steps; nobody else does.
+"""The program that runs a declarative pipeline in a job's session. Only workers start it, for steps.
 
 Its words are the specification, and the datasets to refresh, none for all; ``--full-refresh=`` precedes the name of one
 to fill from the beginning. Each dataset is reported as soon as Spark

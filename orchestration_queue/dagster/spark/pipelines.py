@@ -1,6 +1,6 @@
 """Declarative pipelines of Spark as assets: one step, one job, and each dataset told when it is there."""
 
-# No `from __future__ import annotations` here: Dagster looks at the type of `context`, and would find a text.
+# No `from __future__ import annotations` here: Dagster reads the annotation of `context`, and a string fails.
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path

@@ -26,7 +26,7 @@ __all__ = ["StepReport"]
 _EVERY_S = 0.5
 """Seconds between two deliveries of what is printed."""
 _MOST_HELD = 64 << 10
-"""So many characters are delivered at once."""
+"""Maximum characters delivered at once."""
 
 
 class StepReport:
@@ -35,7 +35,7 @@ class StepReport:
     Args:
         job: The running job.
         environment: Where its Pipes session is, see ``pipes_environment``.
-        ui: Where people look at an application, with ``{application}`` in place of its id; None for nowhere.
+        ui: The URL of an application's page, with ``{application}`` in place of its id; None for nowhere.
         url: The queue's server; default ``OQ_URL``, else what the session says.
     """
 
@@ -120,7 +120,7 @@ class StepReport:
                 self.update_progress({**self._progress, "percent": percent, "text": text})
 
     def _announce(self, known: Mapping[str, Any]) -> None:
-        """Tell the step once of each thing by which Spark's part of it can be found."""
+        """Report each identifier by which Spark's part of the step can be found, once."""
         words = {"session": "Spark session", "application": "Spark application", "ui": "Spark's UI"}
         for name, what in words.items():
             if (value := known.get(name)) and f"{name} {value}" not in self._told:

@@ -1,6 +1,6 @@
-"""The program that runs a step's script in a job's session. Workers start it; nobody else does.
+"""The program that runs a step's script in a job's session. Only workers start it.
 
-It tells how far the script's queries are, which only a session's own client hears: in a file, which the worker reads.
+It writes the progress of the script's queries, which only a session's own client receives, to a file for the worker.
 """
 
 from __future__ import annotations

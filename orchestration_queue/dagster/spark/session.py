@@ -39,7 +39,7 @@ class SparkSessionResource(dg.ConfigurableResource["SparkSessionResource"]):
     attempt that was killed has left running, the next one ends.
 
     Without an address it is a server of this machine, shared with all workers and programs that ask for an equal one,
-    and started by whoever is first (see :class:`~orchestration_queue.spark.ConnectServer`).
+    and started by the first of them (see :class:`~orchestration_queue.spark.ConnectServer`).
 
     Examples:
         >>> import dagster as dg

@@ -75,7 +75,7 @@ def spark_steps(
         server: The Connect server for steps that ask for no ``spark-submit``; by default the one at ``SPARK_REMOTE``,
             else one of this machine.
         conf: Properties that a step may set: names, or patterns such as ``spark.sql.*``.
-        ui: Where people look at an application, such as ``http://history:18080/history/{application}``.
+        ui: The URL of an application's page, such as ``http://history:18080/history/{application}``.
         url: The queue's server, for workers that were given it otherwise than by ``OQ_URL``.
 
     Raises:
@@ -88,7 +88,9 @@ def spark_steps(
     """
     root = Path(scripts).absolute()
     if not root.is_dir():
-        raise InvalidOptionError(f"There is no directory {root} to hold the scripts; make it, or correct its path.")
+        raise InvalidOptionError(
+            f"`root` must be a directory that holds the scripts, got {str(root)!r}; create it or correct the path."
+        )
     steps = _Steps(root, (options or SparkSubmit()).complete(), server, tuple(conf), ui, url)
 
     def spark_step(

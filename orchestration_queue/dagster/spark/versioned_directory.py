@@ -76,7 +76,7 @@ class VersionedDirectory:
             ) from None
 
     def point_to(self, reference: DataFrameRef, is_over: Callable[[str], bool]) -> None:
-        """Let a DataFrame count from now on, and remove what nobody can need.
+        """Make a version the current one, and remove those that no reader can need.
 
         What counted until now stays: there may be a reader. What an earlier run has left, goes with the next.
 

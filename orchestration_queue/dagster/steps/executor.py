@@ -32,13 +32,13 @@ from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 __all__ = ["QueueExecutor", "queue_executor"]
 
 _FLOOR_S = 2.0
-"""The longest time between two looks at Dagster's log, should no news arrive from the queue."""
+"""The longest time between two reads of Dagster's log while no event arrives from the queue."""
 _SLICE_S = 0.25
 """How long an interrupt of the run may remain unnoticed."""
 _IDLE_S = 0.1
 """The pause while no step runs, when all wait for their retries, or for slots of pools."""
 _SOON_S = 0.05
-"""The pause before a second look at a step that looks wrong."""
+"""The pause before a suspected step is checked again."""
 _LOOK_EVERY_S = 1
 """How often to ask the queue about the running steps: one trip for all of them."""
 _DURATIONS = ("step_timeout", "unclaimed_timeout", "lease")
@@ -95,11 +95,11 @@ class QueueExecutor(StepDelegatingExecutor):
         finally:
             self._handler.close()
 
-    # Where Dagster's loop would sleep, it looks at these.
+    # Where Dagster's loop would sleep, it reads these.
 
     @property
     def _sleep_seconds(self) -> float:
-        """No pause after a wait for news; there is none while no step runs."""
+        """No pause after a wait for events, which happens only while a step runs."""
         has_waited, self._has_waited = self._has_waited, False
         return 0.0 if has_waited else _IDLE_S
 
@@ -205,7 +205,7 @@ def _config() -> dict[str, dg.Field]:
         ),
         "step_timeout": field(float, "Seconds that a step may take; default as many as it likes."),
         "unclaimed_timeout": field(
-            float, "Seconds that a step may wait on a queue that has no worker; default for ever."
+            float, "Seconds that a step may wait on a queue that has no worker; unlimited by default."
         ),
         "lease": field(float, "Seconds without a sign of life after which a step's worker counts as lost.", 30.0),
         "worker_lost_retries": field(

@@ -1,7 +1,7 @@
 """Whether a process can be forked: the threads, connections and open databases that a fork would break.
 
 A fork copies memory and descriptors, but only the calling thread. A child of a process with a native thread pool waits
-for ever for threads it does not have, and two children of a process with a connection write into the same stream.
+forever for threads it does not have, and two children of a process with a connection write into the same stream.
 """
 
 from __future__ import annotations

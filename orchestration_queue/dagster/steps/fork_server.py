@@ -64,7 +64,7 @@ def main(
         location: The code to load first; None to load nothing.
         is_resident: Run work items in this process, one at a time, instead of in forks.
     """
-    # A resident process cannot tell a signal that means "the worker is gone" from one that means "cancel".
+    # A resident process cannot distinguish a signal that means "the worker is gone" from one that means "cancel".
     die_with_parent(parent, signal.SIGKILL if is_resident else signal.SIGTERM)
     os.set_inheritable(descriptor, False)
     os.set_inheritable(fence, False)
@@ -233,7 +233,7 @@ class _ForkServer:
         self.send(kind="ended", number=frame["number"], code=code, memory_bytes=memory_bytes())
 
     def _reap(self) -> None:
-        """Tell how children ended, and end what they have left behind."""
+        """Report how children ended, and end what they have left behind."""
         for pid in list(self._children):
             reaped, status = os.waitpid(pid, os.WNOHANG)
             if not reaped:

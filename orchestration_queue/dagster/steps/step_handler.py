@@ -132,7 +132,7 @@ class QueueStepHandler(StepHandler):
         return "QueueStepHandler"
 
     def close(self) -> None:
-        """Hang up. The next run connects anew."""
+        """Close the connection. The next run opens another."""
         self.watch.close()
         self._connection.close()
 
@@ -176,7 +176,7 @@ class QueueStepHandler(StepHandler):
         self.watch.listen_to(queue.keys)
         job = queue.add(work.kind, work.data(), options)
         if not job.is_new and job.record.is_finished:
-            # A run that was resumed starts an attempt again whose process was lost while nobody looked.
+            # A run that was resumed starts an attempt again whose process was lost unnoticed.
             job.remove()
             job = queue.add(work.kind, work.data(), options)
         return job
@@ -274,7 +274,7 @@ class QueueStepHandler(StepHandler):
         except JobNotFoundError:
             return
         except OrchestrationQueueError as error:
-            log.warning("Job %s could not be withdrawn from queue %s: %s", job_id, queue.keys.queue, error)
+            log.warning("Job %s of queue %s could not be canceled: %s", job_id, queue.keys.queue, error)
 
     @staticmethod
     def _confirmed(instance: dg.DagsterInstance, queue: Queue, work: WorkItem) -> bool:

@@ -26,9 +26,9 @@ log = logging.getLogger("orchestration_queue.dagster")
 _NEWS = frozenset({"completed", "failed", "revoked", "removed", "stalled"})
 _FIELDS = ("state", "failedReason", "lastActive")
 _FRESH_S = 0.2
-"""All steps of one look at the health of a run are judged by the same reading."""
+"""All steps of one health check of a run are judged by the same reading."""
 _GRACE_S = 1.0
-"""Added where a clock, or a storage, of somebody else's has to keep up."""
+"""Added where another machine's clock or storage has to keep up."""
 _CLEANUP_S = 20.0
 """How long a step whose job was revoked may take to tell of its end: its job fails before."""
 _COUNT_WORKERS_EVERY_S = 5.0
@@ -84,7 +84,7 @@ class StepHealth:
         connection: Where to ask.
         run_id: The run.
         lease: How long a job may go without a sign of life.
-        unclaimed: How long it may wait on a queue without any worker; None for ever.
+        unclaimed: How long it may wait on a queue without any worker; None for no limit.
     """
 
     def __init__(self, connection: Connection, run_id: str, lease: timedelta, unclaimed: timedelta | None) -> None:
@@ -103,7 +103,7 @@ class StepHealth:
 
     @property
     def has_suspects(self) -> bool:
-        """Whether some step is suspected of something, and shall be looked at again soon."""
+        """Whether some step is suspected of something, and must be checked again soon."""
         return self.must_look or any(job.suspicion for job in self._jobs.values())
 
     def add(self, keys: QueueKeys, job_id: str) -> None:
@@ -134,7 +134,7 @@ class StepHealth:
             heard = self._reader.read(seconds)
         except OrchestrationQueueError as error:
             if not self._is_cut_off:
-                log.warning("No news of the queue arrives, and Dagster's log is looked at instead: %s", error)
+                log.warning("The queue's events cannot be read, so Dagster's log is polled instead: %s", error)
             self._is_cut_off = True
             time.sleep(_PAUSE_S)
             return False

@@ -232,7 +232,7 @@ class StepRunner:
                 await job.log(STOPPED)  # its job failed as revoked before
 
     def _grace_of(self, job_id: str, work: Envelope, started: float) -> float:
-        """How long a work that must stop may clean up; not at all when it was given up, and shall be done again."""
+        """How long work that must stop may clean up: not at all when it was released to be run again."""
         if job_id in self._revoked:
             return self._grace_s
         is_overdue = work.timeout_ms is not None and time.monotonic() - started >= work.timeout_ms / 1000

@@ -82,7 +82,7 @@ class WorkItem:
 
     @property
     def kind(self) -> WorkKind:
-        """What is to be done."""
+        """The kind of work."""
         return _KINDS[type(self.args)]
 
     @property
@@ -207,7 +207,7 @@ def _may_start(run: dg.DagsterRun, instance: dg.DagsterInstance) -> bool:
     """Whether a run is still wanted. One that Dagster has as queued leaves that state here, with its job.
 
     It may be cancelled at this very moment. The later of two events decides about its state, so we look for the other
-    one after ours is written: whoever cancels writes first, and stops the job second.
+    one after ours is written: a cancellation writes first, and stops the job second.
     """
     if run.status is dg.DagsterRunStatus.QUEUED:
         starting = dg.DagsterEvent(dg.DagsterEventType.PIPELINE_STARTING.value, job_name=run.job_name)

@@ -1,7 +1,7 @@
 """Write fences: until when a process may write, in memory that a worker, its fork servers and their children share.
 
-The worker's heartbeat moves a work's deadline with every renewal of its lease. The work looks at it before it writes an
-event. So a process that slept beyond its lease, or whose worker did, writes nothing any more: somebody else may be
+The worker's heartbeat moves a work's deadline with every renewal of its lease. The work reads it before it writes an
+event. So a process that slept beyond its lease, or whose worker did, writes nothing any more: another process may be
 running the next attempt, and Dagster's events do not say which attempt they belong to.
 """
 
@@ -72,7 +72,7 @@ class _Memory:
     def note(self, value: dict[str, str]) -> None:
         text = json.dumps(value).encode()
         at = self._start + _NOTE_AT
-        _LENGTH.pack_into(self._memory, at, 0)  # nobody reads half of it, should this process be killed in between
+        _LENGTH.pack_into(self._memory, at, 0)  # so that a kill in between leaves no half-written note
         self._memory[at + _LENGTH.size : at + _LENGTH.size + len(text)] = text
         _LENGTH.pack_into(self._memory, at, len(text))
 
@@ -127,7 +127,7 @@ class FenceSlot:
 
     @property
     def note(self) -> dict[str, str]:
-        """What the work has told of itself."""
+        """What the work has reported about its run."""
         return self._part.note
 
     @property

@@ -206,7 +206,7 @@ def test_a_link_out_of_the_directory_is_no_script(tmp_path: Path) -> None:
 
 
 def test_a_directory_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidOptionError, match=r"There is no directory .* to hold the scripts"):
+    with pytest.raises(InvalidOptionError, match=r"`root` must be a directory that holds the scripts, got"):
         spark_steps(tmp_path / "none")
 
 
