@@ -106,8 +106,8 @@ def queue_event_sensor(
     happens.
 
     A run without a run key gets the event's id, so that no event fires twice. Asset events are written at least once:
-    once more, if Dagster is killed before it saves the cursor. Their metadata ``orchestration_queue/event_id`` identifies
-    each.
+    once more, if Dagster is killed before it saves the cursor. Their metadata ``orchestration_queue/event_id`` is
+    unique.
 
     A function that raises fails the tick, and the next one starts with the event it raised for; what the events before
     it asked for is done.
