@@ -10,8 +10,13 @@ from typing import TYPE_CHECKING
 from orchestration_queue._lazy import lazy_names
 
 if TYPE_CHECKING:
-    from orchestration_queue.dagster.assets.function_asset import queue_asset
-    from orchestration_queue.dagster.assets.task_assets import Arguments, AssetTask, queue_flow_assets, queue_task_asset
+    from orchestration_queue.dagster.assets.task_assets import (
+        Arguments,
+        AssetTask,
+        queue_asset,
+        queue_flow_assets,
+        queue_task_asset,
+    )
     from orchestration_queue.dagster.definitions import build_queue_definitions
     from orchestration_queue.dagster.resources import FlowResource, JobSchedulerResource, QueueResource
     from orchestration_queue.dagster.runs.coordinator import QueueRunCoordinator
@@ -65,12 +70,11 @@ __all__ = [
 ]
 
 _HOMES = {
-    "assets.task_assets": "Arguments AssetTask queue_flow_assets queue_task_asset",
+    "assets.task_assets": "Arguments AssetTask queue_asset queue_flow_assets queue_task_asset",
     "runs.coordinator": "QueueRunCoordinator",
     "definitions": "build_queue_definitions",
     "steps.executor": "QueueExecutor queue_executor",
     "runs.launcher": "QueueRunLauncher",
-    "assets.function_asset": "queue_asset",
     "resources": "FlowResource JobSchedulerResource QueueResource",
     "schedules": "queue_schedules scheduler_sensor",
     "sensors": (

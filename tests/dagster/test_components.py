@@ -251,7 +251,7 @@ def test_every_other_field_of_a_sensor_in_yaml_reaches_it(
         sensor: dg.SensorDefinition = queue_event_sensor(react, **options)
         return sensor
 
-    monkeypatch.setattr("orchestration_queue.dagster.components.events.queue_event_sensor", made)
+    monkeypatch.setattr("orchestration_queue.dagster.components.queue.queue_event_sensor", made)
     seconds = {"wait_seconds": 3, "linger_seconds": 0.5, "tick_limit_seconds": 7}
     gap = {"on_gap": "observe", "gap_asset": "losses", "limit": 9}
     shown = {"resource_key": "bus", "running": True, "description": "Hears."}

@@ -17,7 +17,7 @@ import dagster as dg
 import pytest
 
 from orchestration_queue.client import Queue
-from orchestration_queue.dagster.steps.losses import LOST
+from orchestration_queue.dagster.job_health import LOST
 from tests.conftest import start_server
 from tests.dagster import steps
 from tests.dagster.step_workers import Fleet, home_is

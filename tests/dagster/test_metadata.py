@@ -7,7 +7,7 @@ import json
 import dagster as dg
 import pytest
 
-from orchestration_queue.dagster.assets.metadata import job_metadata
+from orchestration_queue.dagster.assets.results import job_metadata
 from orchestration_queue.protocol.record import JobRecord
 
 pytestmark = pytest.mark.dagster

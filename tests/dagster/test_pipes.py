@@ -24,7 +24,7 @@ from orchestration_queue.dagster.pipes import (
     PipesStreamMessageReader,
     spark_properties,
 )
-from orchestration_queue.dagster.pipes.environment import shareable_url
+from orchestration_queue.dagster.pipes.session import shareable_url
 from orchestration_queue.errors import InvalidNameError, InvalidOptionError, JobFailedError
 from orchestration_queue.options import JobOptions, Retention
 from orchestration_queue.server import parse_url
@@ -399,5 +399,5 @@ def test_a_spark_driver_on_a_cluster_is_told_by_properties() -> None:
 
 
 def test_the_worker_s_side_needs_no_dagster() -> None:
-    program = "import sys, orchestration_queue.dagster.pipes.handler; sys.exit('dagster' in sys.modules)"
+    program = "import sys, orchestration_queue.dagster.pipes.session; sys.exit('dagster' in sys.modules)"
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)

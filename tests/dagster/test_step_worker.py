@@ -18,8 +18,8 @@ from dagster._grpc.types import ExecuteRunArgs, ExecuteStepArgs
 
 from orchestration_queue.client import Job, Queue
 from orchestration_queue.dagster import CodeLocation, DagsterWorker
+from orchestration_queue.dagster.job_health import Cause, cause_of, last_lines
 from orchestration_queue.dagster.steps.envelope import INSTANCE
-from orchestration_queue.dagster.steps.losses import Cause, cause_of, last_lines
 from orchestration_queue.dagster.steps.work_item import WorkItem
 from orchestration_queue.dagster.steps.write_fence import WriteFence, WriteFences, now
 from orchestration_queue.errors import JobFailedError, UsageError

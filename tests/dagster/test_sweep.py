@@ -13,7 +13,7 @@ import redis
 
 from orchestration_queue.client import Queue
 from orchestration_queue.dagster import sweep_sensor
-from orchestration_queue.dagster.origin import instance_id
+from orchestration_queue.dagster.routing import instance_id
 from orchestration_queue.dagster.runs.sweep import Swept, sweep
 from orchestration_queue.dagster.testing import SensorTick, evaluate_sensor
 from orchestration_queue.errors import InvalidNameError, InvalidOptionError, UsageError

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from orchestration_queue.dagster.job_health import LEASE_GRACE_S, Condition, judge
-from orchestration_queue.dagster.steps.losses import CRASHED, LOST, Cause
+from orchestration_queue.dagster.job_health import CRASHED, LEASE_GRACE_S, LOST, Cause, Condition, judge
 from orchestration_queue.protocol.record import JobRecord
 
 

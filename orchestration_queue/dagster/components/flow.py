@@ -10,8 +10,7 @@ import dagster as dg
 from pydantic import Field
 
 from orchestration_queue.dagster.assets.task_assets import AssetTask, queue_flow_assets
-from orchestration_queue.dagster.components.lists import listed
-from orchestration_queue.dagster.components.scaffolding import QueueScaffolder
+from orchestration_queue.dagster.components.base import QueueScaffolder, listed
 from orchestration_queue.errors import InvalidOptionError
 from orchestration_queue.options import JobOptions
 

@@ -28,8 +28,7 @@ from orchestration_queue.dagster._compat import (
     error_log_listeners,
 )
 from orchestration_queue.dagster.logs.capture import Output, OutputReader, alone, redirected
-from orchestration_queue.dagster.logs.store import CHUNK, LogKey, LogStore, Uploads
-from orchestration_queue.dagster.logs.tail import LiveTail, Subscription
+from orchestration_queue.dagster.logs.store import CHUNK, LiveTail, LogKey, LogStore, Subscription, Uploads
 from orchestration_queue.errors import InvalidNameError, InvalidOptionError, TransportError
 from orchestration_queue.options import milliseconds, name_problem
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX

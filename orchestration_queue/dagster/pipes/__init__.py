@@ -8,8 +8,7 @@ from orchestration_queue._lazy import lazy_names
 
 if TYPE_CHECKING:
     from orchestration_queue.dagster.pipes.client import PipesQueueClient
-    from orchestration_queue.dagster.pipes.environment import pipes_environment, spark_properties
-    from orchestration_queue.dagster.pipes.handler import open_job_pipes
+    from orchestration_queue.dagster.pipes.session import open_job_pipes, pipes_environment, spark_properties
     from orchestration_queue.dagster.pipes.stream import PipesStreamContextInjector, PipesStreamMessageReader
     from orchestration_queue.dagster.pipes.writer import PipesStreamContextLoader, PipesStreamMessageWriter
 
@@ -26,8 +25,7 @@ __all__ = [
 
 _HOMES = {
     "client": "PipesQueueClient",
-    "environment": "pipes_environment spark_properties",
-    "handler": "open_job_pipes",
+    "session": "open_job_pipes pipes_environment spark_properties",
     "stream": "PipesStreamContextInjector PipesStreamMessageReader",
     "writer": "PipesStreamContextLoader PipesStreamMessageWriter",
 }

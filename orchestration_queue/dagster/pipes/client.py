@@ -22,11 +22,11 @@ from orchestration_queue.dagster._compat import (
     record_external_launch,
     record_external_reattach,
 )
-from orchestration_queue.dagster.assets.metadata import job_metadata
-from orchestration_queue.dagster.origin import with_origin
-from orchestration_queue.dagster.pipes.keys import DEFAULT_TTL
+from orchestration_queue.dagster.assets.results import job_metadata
+from orchestration_queue.dagster.pipes.session import DEFAULT_TTL
 from orchestration_queue.dagster.pipes.stream import PipesStreamContextInjector, PipesStreamMessageReader
 from orchestration_queue.dagster.resources import QueueResource
+from orchestration_queue.dagster.routing import with_origin
 from orchestration_queue.errors import InvalidOptionError, JobFailedError, JobNotFoundError
 from orchestration_queue.options import JobOptions
 from orchestration_queue.protocol.keys import QueueKeys

@@ -14,9 +14,8 @@ from typing import Any
 import dagster as dg
 from dagster_pipes import PipesContextData, PipesMessage, PipesParams
 
-from orchestration_queue.dagster.pipes.environment import shareable_url
 from orchestration_queue.dagster.pipes.inbox import Inbox, read_entries
-from orchestration_queue.dagster.pipes.keys import DEFAULT_LIMIT, DEFAULT_TTL, PipesKeys
+from orchestration_queue.dagster.pipes.session import DEFAULT_LIMIT, DEFAULT_TTL, PipesKeys, shareable_url
 from orchestration_queue.errors import InvalidOptionError, OrchestrationQueueError, TransportError, UsageError
 from orchestration_queue.options import milliseconds
 from orchestration_queue.protocol.call import Call, Reply, optional_text, text

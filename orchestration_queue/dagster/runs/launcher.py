@@ -23,8 +23,8 @@ from orchestration_queue.dagster._compat import (
     RunLauncher,
     WorkerStatus,
 )
-from orchestration_queue.dagster.origin import headers_of
-from orchestration_queue.dagster.routing import QUEUE_TAGS, RUN_QUEUE_TAG, priority_of, wire_priority
+from orchestration_queue.dagster.job_health import OVERTIME
+from orchestration_queue.dagster.routing import QUEUE_TAGS, RUN_QUEUE_TAG, headers_of, priority_of, wire_priority
 from orchestration_queue.dagster.runs.run_jobs import (
     JOB,
     QUEUE,
@@ -34,7 +34,6 @@ from orchestration_queue.dagster.runs.run_jobs import (
     find_step_jobs,
 )
 from orchestration_queue.dagster.steps.envelope import run_job_id
-from orchestration_queue.dagster.steps.losses import OVERTIME
 from orchestration_queue.dagster.steps.work_item import KEPT, WorkItem
 from orchestration_queue.errors import UsageError
 from orchestration_queue.options import JobOptions, as_timedelta, seconds

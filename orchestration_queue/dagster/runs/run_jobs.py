@@ -12,9 +12,8 @@ import dagster as dg
 
 from orchestration_queue.client import Queue
 from orchestration_queue.dagster._compat import WorkerStatus, resumptions
-from orchestration_queue.dagster.job_health import Condition, judge
+from orchestration_queue.dagster.job_health import STOPPED, Condition, judge
 from orchestration_queue.dagster.steps.envelope import run_job_id, run_prefix
-from orchestration_queue.dagster.steps.losses import STOPPED
 from orchestration_queue.errors import JobNotFoundError
 from orchestration_queue.options import milliseconds
 from orchestration_queue.protocol.call import Call, Operation, Reply

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 import dagster as dg
 
 from orchestration_queue.dagster._compat import LaunchRunContext
-from orchestration_queue.dagster.origin import instance_id
+from orchestration_queue.dagster.routing import instance_id
 from orchestration_queue.dagster.runs.coordinator import QueueRunCoordinator
 from orchestration_queue.dagster.runs.launcher import QueueRunLauncher
 from orchestration_queue.dagster.runs.run_jobs import JobAddress

@@ -11,7 +11,7 @@ import dagster as dg
 
 from orchestration_queue.dagster._compat import RunTarget
 from orchestration_queue.dagster.resources import QueueResource
-from orchestration_queue.dagster.sensors.cursors import read_object
+from orchestration_queue.dagster.sensors.listening import read_object
 from orchestration_queue.dagster.sensors.options import SensorOptions, Shown, default_name
 from orchestration_queue.errors import InvalidOptionError
 from orchestration_queue.options import Duration, as_timedelta, milliseconds, seconds

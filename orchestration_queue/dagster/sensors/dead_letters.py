@@ -13,7 +13,7 @@ import dagster as dg
 from orchestration_queue.client import DeadLetter, DeadLetters
 from orchestration_queue.dagster._compat import RunTarget
 from orchestration_queue.dagster.resources import QueueResource
-from orchestration_queue.dagster.sensors.cursors import read_object
+from orchestration_queue.dagster.sensors.listening import read_object
 from orchestration_queue.dagster.sensors.options import SensorOptions, Shown, Start, default_name
 from orchestration_queue.errors import InvalidOptionError, JobNotFoundError
 from orchestration_queue.options import Duration, milliseconds, seconds

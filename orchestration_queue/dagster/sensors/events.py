@@ -12,8 +12,7 @@ import dagster as dg
 from orchestration_queue.dagster._compat import RunTarget
 from orchestration_queue.dagster.resources import QueueResource
 from orchestration_queue.dagster.sensors.answers import Answers, Partition, Reaction
-from orchestration_queue.dagster.sensors.cursors import dump_cursor, load_cursor
-from orchestration_queue.dagster.sensors.listening import Heard, QueueEvent, listen
+from orchestration_queue.dagster.sensors.listening import Heard, QueueEvent, dump_cursor, listen, load_cursor
 from orchestration_queue.dagster.sensors.options import Listening, ListenOptions, checked_queues
 from orchestration_queue.errors import InvalidOptionError, StateError
 from orchestration_queue.options import as_timedelta, seconds

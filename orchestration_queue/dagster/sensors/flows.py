@@ -13,9 +13,8 @@ from orchestration_queue.client import FlowStatus, Queue
 from orchestration_queue.client.values import ENDINGS
 from orchestration_queue.dagster._compat import RunTarget
 from orchestration_queue.dagster.resources import QueueResource
-from orchestration_queue.dagster.sensors.cursors import dump_cursor, load_cursor, read_object
 from orchestration_queue.dagster.sensors.events import first_cursors, queue_event_sensor, tell_gaps
-from orchestration_queue.dagster.sensors.listening import QueueEvent, listen
+from orchestration_queue.dagster.sensors.listening import QueueEvent, dump_cursor, listen, load_cursor, read_object
 from orchestration_queue.dagster.sensors.options import Listening, ListenOptions, checked_queues, default_name
 from orchestration_queue.errors import InvalidOptionError, StateError
 from orchestration_queue.flows import job_id_of, split_job_id

@@ -10,9 +10,9 @@ from dagster_pipes import PipesExtras
 from pydantic import Field
 
 from orchestration_queue.dagster._compat import StepContext
-from orchestration_queue.dagster.assets.metadata import metadata_value
+from orchestration_queue.dagster.assets.results import metadata_value
 from orchestration_queue.dagster.pipes import PipesQueueClient
-from orchestration_queue.dagster.spark.script_item import TASK, ScriptItem
+from orchestration_queue.dagster.spark.steps import TASK, ScriptItem
 from orchestration_queue.errors import InvalidOptionError
 from orchestration_queue.options import JobOptions
 from orchestration_queue.protocol.record import JobRecord

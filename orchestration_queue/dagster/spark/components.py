@@ -9,12 +9,10 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar
 import dagster as dg
 from pydantic import Field
 
-from orchestration_queue.dagster.components.events import QueueEventSensorComponent
-from orchestration_queue.dagster.components.lists import element_of, words
-from orchestration_queue.dagster.components.scaffolding import QueueScaffolder
+from orchestration_queue.dagster.components.base import QueueScaffolder, element_of, partitions_definition, words
+from orchestration_queue.dagster.components.queue import QueueEventSensorComponent
 from orchestration_queue.dagster.spark.client import PipesSparkClient
-from orchestration_queue.dagster.spark.partitions import partitions_definition
-from orchestration_queue.dagster.spark.script_item import ScriptItem
+from orchestration_queue.dagster.spark.steps import ScriptItem
 from orchestration_queue.errors import InvalidOptionError
 from orchestration_queue.options import JobOptions
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX

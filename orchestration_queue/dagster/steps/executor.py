@@ -24,7 +24,7 @@ from orchestration_queue.dagster._compat import (
     get_step_dependency_config_field,
     get_tag_concurrency_limits_config,
 )
-from orchestration_queue.dagster.steps.losses import Cause
+from orchestration_queue.dagster.job_health import Cause
 from orchestration_queue.dagster.steps.step_handler import ExecutorOptions, QueueStepHandler
 from orchestration_queue.dagster.steps.work_item import Isolation
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX

@@ -23,9 +23,8 @@ from orchestration_queue.dagster._compat import (
     check_captured_interrupt,
     replace,
 )
-from orchestration_queue.dagster.origin import headers_of
-from orchestration_queue.dagster.routing import Route, wire_priority
-from orchestration_queue.dagster.steps.losses import OVERTIME, STOPPED, Cause
+from orchestration_queue.dagster.job_health import OVERTIME, STOPPED, Cause
+from orchestration_queue.dagster.routing import Route, headers_of, wire_priority
 from orchestration_queue.dagster.steps.step_health import StepHealth, Verdict
 from orchestration_queue.dagster.steps.work_item import KEPT, Isolation, WorkItem
 from orchestration_queue.errors import JobNotFoundError, OrchestrationQueueError, TransportError

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from orchestration_queue.client import EventReader
-from orchestration_queue.dagster.job_health import Condition, judge
-from orchestration_queue.dagster.steps.losses import Cause
+from orchestration_queue.dagster.job_health import Cause, Condition, judge
 from orchestration_queue.dagster.steps.work_item import run_prefix
 from orchestration_queue.errors import OrchestrationQueueError
 from orchestration_queue.protocol.keys import QueueKeys

@@ -14,11 +14,11 @@ from datetime import timedelta
 
 from pydantic import ValidationError
 
+from orchestration_queue.dagster.job_health import CRASHED, LOST, STOPPED, last_lines
 from orchestration_queue.dagster.steps.code_location import CodeLocation
 from orchestration_queue.dagster.steps.envelope import INSTANCE, Envelope, Isolation, WorkKind
 from orchestration_queue.dagster.steps.fork_pool import ForkPool, Recycling
 from orchestration_queue.dagster.steps.fork_server_process import Running
-from orchestration_queue.dagster.steps.losses import CRASHED, LOST, STOPPED, last_lines
 from orchestration_queue.dagster.steps.write_fence import FenceSlot, WriteFences
 from orchestration_queue.errors import OrchestrationQueueError, PayloadError, UnrecoverableError
 from orchestration_queue.protocol.record import JobRecord

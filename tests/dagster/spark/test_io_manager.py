@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame
 from examples.flights import extract, settings
 from examples.flights.clean import clean_month
 from orchestration_queue.dagster.spark import ParquetIOManager, SparkSessionResource
-from orchestration_queue.dagster.spark.versioned_directory import VersionedDirectory, partition_words
+from orchestration_queue.dagster.spark.io_manager import VersionedDirectory, partition_words
 from orchestration_queue.errors import StateError, UsageError
 from orchestration_queue.spark import DataFrameRef
 from orchestration_queue.spark.connect.server_state import ServerState

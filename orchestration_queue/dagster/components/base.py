@@ -1,4 +1,4 @@
-"""Lists, and functions, in YAML whose mistakes are told by their place, in one sentence each.
+"""What the components share: how lists, functions and partitions are read from YAML, and what ``dg`` scaffolds.
 
 Dagster lets every list also be a template, and so can say of a wrong one only that it is "not valid under any of the
 given schemas". Here the schema is that of the list alone, and what a schema cannot say is checked element by element.
@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import dagster as dg
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 from pydantic_core import ErrorDetails
 
 from orchestration_queue.errors import InvalidOptionError, OrchestrationQueueError
 
-__all__ = ["element_of", "function", "listed", "words"]
+__all__ = ["QueueScaffolder", "ScaffoldParams", "element_of", "function", "listed", "partitions_definition", "words"]
 
 R = TypeVar("R", bound=dg.Resolvable)
 
@@ -120,3 +120,78 @@ def _sentence(mistake: ErrorDetails, model: type[BaseModel]) -> str:
     if not key:
         return mistake["msg"].removeprefix("Value error, ")
     return f"{key!r} is {mistake['input']!r}, which does not do: {mistake['msg'].removeprefix('Value error, ')}."
+
+
+class ScaffoldParams(BaseModel):
+    """What may be said on the command line."""
+
+    queue: str = Field(default="default", description="The queue.")
+    name: str | None = Field(default=None, description="What it is called; default after the directory.")
+
+
+class QueueScaffolder(dg.Scaffolder[ScaffoldParams]):
+    """Writes the attributes of an example, with the queue and the name in place."""
+
+    example: ClassVar[dict[str, Any]] = {}
+    """The attributes; ``{queue}`` and ``{name}`` stand for what is said."""
+
+    @classmethod
+    def get_scaffold_params(cls) -> type[ScaffoldParams]:
+        """Options of the command."""
+        return ScaffoldParams
+
+    def scaffold(self, request: dg.ScaffoldRequest[ScaffoldParams]) -> None:
+        """Write the file."""
+        name = request.params.name or request.target_path.stem.replace("-", "_")
+        dg.scaffold_component(request, _filled(self.example, {"queue": request.params.queue, "name": name}))
+
+
+def _filled(value: Any, names: dict[str, str]) -> Any:
+    if isinstance(value, dict):
+        return {key: _filled(item, names) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_filled(item, names) for item in value]
+    return value.format(**names) if isinstance(value, str) else value
+
+
+_OF_TIME: dict[str, Any] = {
+    "hourly": dg.HourlyPartitionsDefinition,
+    "daily": dg.DailyPartitionsDefinition,
+    "weekly": dg.WeeklyPartitionsDefinition,
+    "monthly": dg.MonthlyPartitionsDefinition,
+}
+
+
+def partitions_definition(
+    kind: str, start: str | None, end: str | None, tz: str | None, values: Sequence[str], name: str | None
+) -> dg.PartitionsDefinition[str]:
+    """Partitions of one kind.
+
+    Args:
+        kind: ``hourly``, ``daily``, ``weekly``, ``monthly``, ``static`` or ``dynamic``.
+        start: The first, of those of time.
+        end: Where they end; None for never.
+        tz: Whose clock they go by; None for UTC.
+        values: The keys of static ones.
+        name: That of dynamic ones.
+
+    Raises:
+        InvalidOptionError: Something is missing, or belongs to another kind.
+    """
+    needs = {"static": "values", "dynamic": "name"}.get(kind, "start")
+    takes = {needs, "end", "tz"} if kind in _OF_TIME else {needs}
+    said = {"start": start, "end": end, "tz": tz, "values": list(values), "name": name}
+    if strange := next((word for word, value in said.items() if value and word not in takes), None):
+        raise InvalidOptionError(f"{kind} partitions have no {strange!r}; there are {', '.join(sorted(takes))}.")
+    if not said[needs]:
+        raise InvalidOptionError(f"{kind} partitions need {needs!r}; add it.")
+    try:
+        if kind == "static":
+            return dg.StaticPartitionsDefinition(list(values))
+        if kind == "dynamic":
+            return dg.DynamicPartitionsDefinition(name=name)
+        made: dg.PartitionsDefinition[str] = _OF_TIME[kind](start_date=start, end_date=end, timezone=tz or "UTC")
+    except Exception as error:  # Dagster's checks raise many kinds
+        reason = str(error).partition("\n")[0].rstrip(".")
+        raise InvalidOptionError(f"{kind} partitions cannot be made of what is said ({reason}); correct it.") from None
+    return made

@@ -1,15 +1,16 @@
-"""What a finished job has to tell, as Dagster metadata."""
+"""A finished job's result as Dagster metadata and asset check results."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import dagster as dg
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from orchestration_queue.protocol.record import JobRecord
 
-__all__ = ["Metadata", "job_metadata", "metadata_value"]
+__all__ = ["Metadata", "check_results", "job_metadata", "metadata_value"]
 
 Metadata: TypeAlias = Mapping[str, dg.MetadataValue]
 
@@ -92,3 +93,41 @@ def _block(logs: Sequence[str]) -> str:
     if len(logs) > len(shown):
         shown.insert(0, f"({len(logs) - len(shown)} earlier lines: `oq job show`)")
     return "\n".join(["```", *shown, "```"])
+
+
+class _Outcome(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    passed: bool
+    severity: Literal["ERROR", "WARN"] = "ERROR"
+    description: str | None = None
+    metadata: dict[str, Any] = {}
+
+
+def check_results(specs: Sequence[dg.AssetCheckSpec], result: object) -> list[dg.AssetCheckResult]:
+    """Read a task's ``checks``. A check that the task says nothing about, or nothing that can be read, has failed.
+
+    Args:
+        specs: The asset's checks.
+        result: What the task returned.
+    """
+    told = result.get("checks") if isinstance(result, Mapping) else None
+    outcomes = told if isinstance(told, Mapping) else {}
+    return [_read(spec, outcomes.get(spec.name)) for spec in specs]
+
+
+def _read(spec: dg.AssetCheckSpec, told: object) -> dg.AssetCheckResult:
+    try:
+        outcome = _Outcome.model_validate({"passed": told} if isinstance(told, bool) else told)
+    except ValidationError:
+        said = "nothing" if told is None else repr(told)[:200]
+        must = f"The task's result has to say in 'checks' whether {spec.name!r} passed, and says {said}."
+        outcome = _Outcome(passed=False, description=must)
+    return dg.AssetCheckResult(
+        passed=outcome.passed,
+        asset_key=spec.asset_key,
+        check_name=spec.name,
+        severity=dg.AssetCheckSeverity(outcome.severity),
+        description=outcome.description,
+        metadata={name: metadata_value(name, value) for name, value in outcome.metadata.items()},
+    )
