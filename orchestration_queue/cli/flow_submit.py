@@ -18,6 +18,9 @@ from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 
 __all__ = ["named_dag"]
 
+Carrier = Annotated[
+    plan.Carrier | None, typer.Option(help="What takes the calls to the server; default as the graph needs.")
+]
 Target = Annotated[str, typer.Argument(metavar="MODULE:DAG", help="The graph, as module:dag or file.py:dag.")]
 
 
@@ -26,6 +29,7 @@ def submit(
     target: Target,
     flow_id: Annotated[str | None, typer.Option(help="Your own id: submitting it twice runs it once.")] = None,
     wait: Annotated[float | None, typer.Option(help="Wait this many seconds for the results, and print them.")] = None,
+    carrier: Carrier = None,
     url: Url = None,
     prefix: Prefix = DEFAULT_PREFIX,
     as_json: JsonFlag = False,
@@ -33,8 +37,9 @@ def submit(
     """Submit a flow."""
     dag = named_dag(target)
     with FlowProducer(url=url, prefix=prefix) as flows:
-        flow = flows.submit(dag, flow_id=flow_id)
+        flow = flows.submit(dag, flow_id=flow_id, carrier=carrier)
         submitted: dict[str, Any] = {"queue": dag.queue, "id": flow.id, "nodes": len(dag.nodes)}
+        submitted["carrier"] = carrier or flow.plan.carrier
         if wait is not None:
             submitted["results"] = flow.wait(wait)
     if as_json:
@@ -48,9 +53,7 @@ def submit(
 @app.command("explain")
 def explain(
     target: Target,
-    carrier: Annotated[
-        plan.Carrier | None, typer.Option(help="What takes the calls to the server; default as the graph needs.")
-    ] = None,
+    carrier: Carrier = None,
     prefix: Prefix = DEFAULT_PREFIX,
 ) -> None:
     """Show what submitting a flow would send: each call, and each node with its rule. Needs no server."""

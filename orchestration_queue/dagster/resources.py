@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Self
+from typing import Self, cast
 
 import dagster as dg
-from pydantic import Field, PrivateAttr
+from pydantic import Field, PrivateAttr, field_validator
 
 from orchestration_queue.client import Flow, FlowProducer, Flows, JobSchedulers, Queue, QueueEvents
-from orchestration_queue.flows import Dag
+from orchestration_queue.flows import CARRIERS, Carrier, Dag
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 from orchestration_queue.server import Connection
 
-__all__ = ["FlowResource", "JobSchedulerResource", "QueueResource", "ServerResource"]
+__all__ = ["CARRIER", "FlowResource", "JobSchedulerResource", "QueueResource", "ServerResource"]
+
+CARRIER = "What takes a flow's calls to the server: 'transaction' or 'packed'; default as the graph needs."
 
 
 class ServerResource(dg.ConfigurableResource["ServerResource"]):
@@ -60,7 +62,24 @@ class ServerResource(dg.ConfigurableResource["ServerResource"]):
             self._connection = None
 
 
-class QueueResource(ServerResource):
+class SubmittingResource(ServerResource):
+    """A resource that submits flows, and says what carries them."""
+
+    carrier: str | None = Field(default=None, description=CARRIER)  # Dagster's config knows no Literal
+
+    @field_validator("carrier")
+    @classmethod
+    def _check_carrier(cls, carrier: str | None) -> str | None:
+        if carrier is not None and not isinstance(carrier, dg.EnvVar) and carrier not in CARRIERS:
+            raise ValueError(f"`carrier` must be 'transaction' or 'packed', got {carrier!r}; or leave it out")
+        return carrier
+
+    def _flow_producer(self) -> FlowProducer:
+        carrier = cast("Carrier | None", self.carrier)
+        return FlowProducer(connection=self.connection, prefix=self.prefix, carrier=carrier)
+
+
+class QueueResource(SubmittingResource):
     """Clients of one server's queues, for assets, ops, sensors and schedules; see :class:`ServerResource`.
 
     Examples:
@@ -92,10 +111,10 @@ class QueueResource(ServerResource):
         Raises:
             TransportError: The server cannot be reached.
         """
-        return FlowProducer(connection=self.connection, prefix=self.prefix)
+        return self._flow_producer()
 
 
-class FlowResource(ServerResource):
+class FlowResource(SubmittingResource):
     """Flows on one server: submit, inspect and control them; see :class:`ServerResource`.
 
     Examples:
@@ -114,7 +133,7 @@ class FlowResource(ServerResource):
             FlowError: The graph cannot run, or the id is taken by another.
             TransportError: The server cannot be reached.
         """
-        return FlowProducer(connection=self.connection, prefix=self.prefix).submit(dag, flow_id=flow_id)
+        return self._flow_producer().submit(dag, flow_id=flow_id)
 
     def of(self, queue: str) -> Flows:
         """The flows whose record is in a queue: ``get`` one by its id, or ``list`` them.

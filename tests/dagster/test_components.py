@@ -310,10 +310,12 @@ def test_the_resource_in_yaml_takes_its_url_from_the_environment(
     sandbox: DefsFolderSandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MY_QUEUE", "redis://:secret@host")
-    made = definitions(sandbox, QueueResourceComponent, resource_key="bus", url_variable="MY_QUEUE", prefix="p")
+    made = definitions(
+        sandbox, QueueResourceComponent, resource_key="bus", url_variable="MY_QUEUE", prefix="p", carrier="packed"
+    )
     resource = (made.resources or {})["bus"]
     assert isinstance(resource, QueueResource)
-    assert resource.prefix == "p"
+    assert (resource.prefix, resource.carrier) == ("p", "packed")
     assert "secret" not in repr(resource)
 
 

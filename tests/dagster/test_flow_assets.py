@@ -15,10 +15,11 @@ import dagster as dg
 import pytest
 import redis
 from dagster._core.storage.tags import ASSET_PARTITION_RANGE_END_TAG, ASSET_PARTITION_RANGE_START_TAG
+from pydantic import ValidationError
 
 from orchestration_queue.client import FlowProducer
 from orchestration_queue.dagster import AssetTask, QueueResource, queue_flow_assets, queue_task_asset
-from orchestration_queue.errors import CycleError
+from orchestration_queue.errors import CycleError, UsageError
 from orchestration_queue.options import JobOptions
 from tests.waiting import wait_until_sync
 
@@ -85,6 +86,8 @@ def test_a_run_is_a_flow_and_its_nodes_are_materializations(
     assert source["orchestration_queue/attempts"] == 1
     assert source["orchestration_queue/workers_lost"] == 0
     assert isinstance(source["orchestration_queue/seconds"], float)
+    assert source["orchestration_queue/carrier"] == "transaction"
+    assert "glidemq_addJob" in str(source["orchestration_queue/calls"])
     assert source["orchestration_queue/log"] == "```\nmaking source\nmade 7 rows\n```"
     assert seen["join"]["result"] == 7
     logged = [event.user_message for event in instance.all_logs(result.run_id)]
@@ -344,3 +347,86 @@ def test_assets_that_could_never_run_are_refused_where_they_are_written(queue_na
             name="circle",
             queue=queue_name,
         )
+
+
+MONTHS = dg.StaticPartitionsDefinition(["2013-01", "2013-02", "2013-03"])
+
+
+def by_month(queue: str, scratch: str) -> dg.AssetsDefinition:
+    """raw -> a node for each month -> year."""
+    month = AssetTask(
+        dg.AssetSpec("month", deps=["raw"], partitions_def=MONTHS),
+        "echo",
+        checks=("rows",),
+        partition_arguments=lambda key: {
+            "result": {"rows": int(key[-2:]), "checks": {"rows": {"passed": key != "2013-02", "severity": "WARN"}}}
+        },
+    )
+    raw = AssetTask("raw", "produce", {"scratch": scratch, "name": "raw"})
+    year = AssetTask(dg.AssetSpec("year", deps=["month"]), "total")
+    return queue_flow_assets([raw, month, year], name="year", queue=queue)
+
+
+def test_an_asset_of_a_flow_is_a_node_for_each_partition_of_the_run(
+    instance: dg.DagsterInstance,
+    resource: QueueResource,
+    queue_name: str,
+    scratch: str,
+    worker: subprocess.Popen[bytes],
+) -> None:
+    assets, month = by_month(queue_name, scratch), dg.AssetKey("month")
+    whole = {ASSET_PARTITION_RANGE_START_TAG: "2013-01", ASSET_PARTITION_RANGE_END_TAG: "2013-03"}
+    job = dg.Definitions([assets], jobs=[dg.define_asset_job("all")], resources={"queue": resource})
+    result = job.resolve_job_def("all").execute_in_process(instance=instance, tags=whole)
+    assert result.success
+    assert materialized(result)["year"]["result"] == 1 + 2 + 3
+    found = {record.partition_key: record for record in instance.fetch_materializations(month, limit=10).records}
+    assert set(found) == set(MONTHS.get_partition_keys())
+    made = found["2013-03"].asset_materialization
+    assert made is not None
+    assert made.metadata["dagster/row_count"].value == 3
+    assert "glidemq_addFlow after raw" in str(made.metadata["orchestration_queue/calls"].value)
+    (check,) = result.get_asset_check_evaluations()
+    assert (check.passed, check.severity, check.description) == (
+        False,
+        dg.AssetCheckSeverity.WARN,
+        "Failed for 2013-02.",
+    )
+
+    again = job.resolve_job_def("all").execute_in_process(
+        instance=instance, partition_key="2013-01", asset_selection=[month]
+    )
+    assert again.success
+    (newest,) = instance.fetch_materializations(month, limit=1).records
+    assert (newest.partition_key, newest.run_id) == ("2013-01", again.run_id)
+    assert [check.passed for check in again.get_asset_check_evaluations()] == [True]
+
+
+def test_a_run_without_partitions_is_refused_where_an_asset_of_the_flow_has_them(
+    instance: dg.DagsterInstance, resource: QueueResource, queue_name: str, scratch: str
+) -> None:
+    job = dg.Definitions(
+        [by_month(queue_name, scratch)], jobs=[dg.define_asset_job("all")], resources={"queue": resource}
+    )
+    result = job.resolve_job_def("all").execute_in_process(instance=instance, raise_on_error=False)
+    (failed,) = result.get_step_failure_events()
+    assert "has partitions, and the run names none" in str(failed.step_failure_data.user_failure_data)
+
+
+def test_arguments_for_partitions_need_partitions() -> None:
+    with pytest.raises(UsageError, match="no partitions; pass"):
+        AssetTask("month", partition_arguments=lambda key: {"month": key})
+
+
+def test_the_resource_says_what_carries_a_flow(
+    instance: dg.DagsterInstance,
+    server_url: str,
+    queue_name: str,
+    scratch: str,
+    worker: subprocess.Popen[bytes],
+) -> None:
+    packed = QueueResource(url=server_url, carrier="packed")
+    result = dg.materialize([diamond(queue_name, scratch)], instance=instance, resources={"queue": packed})
+    assert materialized(result)["join"]["orchestration_queue/carrier"] == "packed"
+    with pytest.raises(ValidationError, match="must be 'transaction' or 'packed', got 'pigeon'"):
+        QueueResource(url=server_url, carrier="pigeon")

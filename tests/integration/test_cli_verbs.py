@@ -251,7 +251,8 @@ def test_a_flow_is_explained_and_submitted_from_a_file(oq: Oq, queue: Queue, tmp
     assert "Flow 'etl' as explained: 1 nodes" in oq("flow", "explain", target).stdout
     assert queue.counts().waiting == 0
     submitted = oq.json("flow", "submit", target, "--flow-id", "f")
-    assert submitted == {"queue": queue.name, "id": "f", "nodes": 1}
-    assert oq.json("flow", "ls", queue.name)[0]["id"] == "f"
+    assert submitted == {"queue": queue.name, "id": "f", "nodes": 1, "carrier": "transaction"}
+    assert oq.json("flow", "submit", target, "--flow-id", "g", "--carrier", "packed")["carrier"] == "packed"
+    assert {flow["id"] for flow in oq.json("flow", "ls", queue.name)} == {"f", "g"}
     assert "oq flow tree" in oq("flow", "submit", target, "--flow-id", "f").stdout
     assert oq("flow", "submit", target, "--flow-id", "f", "--wait", "0.05").exit_code == 1

@@ -7,16 +7,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import cast
 
 import dagster as dg
 
 from orchestration_queue.client import EventReader, Flow
 from orchestration_queue.client.progress import FlowProgress
 from orchestration_queue.client.values import ENDINGS
-from orchestration_queue.dagster.assets.results import check_results, job_metadata
+from orchestration_queue.dagster.assets.results import check_results, job_metadata, submission_metadata
 from orchestration_queue.dagster.resources import QueueResource
 from orchestration_queue.errors import StateError
-from orchestration_queue.flows import Dag, PlannedNode
+from orchestration_queue.flows import Carrier, Dag, PlannedNode
 from orchestration_queue.flows.stored import outcome_of
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import event_log, job_records
@@ -24,7 +25,9 @@ from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.server import Connection
 from orchestration_queue.states import JobState
 
-__all__ = ["FlowListener", "FlowStep"]
+__all__ = ["FlowListener", "FlowStep", "Made"]
+
+_DATA_VERSION = "dagster/data_version"
 
 _LOOK_AGAIN = timedelta(seconds=2)
 """The longest pause between two reads of the flow: events may be lost, the jobs' records are not."""
@@ -94,6 +97,19 @@ class FlowListener:
 
 
 @dataclass(frozen=True, slots=True)
+class Made:
+    """What a node makes.
+
+    Attributes:
+        asset: An asset.
+        partition: The partition of it; None for all of it.
+    """
+
+    asset: dg.AssetKey
+    partition: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class FlowStep:
     """One attempt of a step: it submits the flow, or joins it, and stays until its end.
 
@@ -101,30 +117,40 @@ class FlowStep:
         context: The step's context.
         resource: Where the queue is.
         dag: What to run.
-        keys: Each node's asset.
-        checks: Those that are selected, by node.
+        made: What each node makes.
+        checks: Those that are selected, by asset.
     """
 
     context: dg.AssetExecutionContext
     resource: QueueResource
     dag: Dag
-    keys: Mapping[str, dg.AssetKey]
-    checks: Mapping[str, Sequence[dg.AssetCheckSpec]]
+    made: Mapping[str, Made]
+    checks: Mapping[dg.AssetKey, Sequence[dg.AssetCheckSpec]]
 
-    def run(self) -> Iterator[dg.MaterializeResult[None]]:
-        """Each asset, as soon as its node has completed.
+    def run(self) -> Iterator[dg.MaterializeResult[None] | dg.AssetCheckResult]:
+        """Each asset, as soon as its node has completed, and the checks of those with partitions after their last.
 
         Raises:
             dagster.Failure: A node failed for good.
         """
         flow_id = f"{self.dag.name}-{self.context.run.run_id}"
         flow: Flow | None = None
+        partitions: dict[dg.AssetKey, dict[str, list[dg.AssetCheckResult]]] = {}
         try:
             flow = self.resource.flow_producer().submit(self.dag, flow_id=flow_id)
             listener = FlowListener(flow, self.resource.connection)
             self._take_up(flow)
             for step, record in listener.completed():
-                yield self._materialized(flow, step, record)
+                made, result = self.made[step.node.name], self._materialized(flow, step, record)
+                if made.partition is None:
+                    yield result
+                    continue
+                # Dagster takes one result for all partitions of a step's output, and these differ.
+                self._log_partition(made, result)
+                done = partitions.setdefault(made.asset, {})
+                done[made.partition] = list(result.check_results or ())
+                if len(done) == sum(one.asset == made.asset for one in self.made.values()):
+                    yield from _merge_checks(done)
         except (dg.DagsterExecutionInterruptedError, GeneratorExit):
             self.context.log.info(f"Cancelling flow {flow_id}")
             self._cancel(flow, flow_id)
@@ -153,12 +179,38 @@ class FlowStep:
         logs = self.resource.connection.run(job_records.logs(step.keys, record.id), repeatable=True)
         for line in logs:
             self.context.log.info(f"{step.node.name}: {line}")
-        node = step.node.name
+        asset = self.made[step.node.name].asset
         return dg.MaterializeResult(
-            asset_key=self.keys[node],
-            metadata=job_metadata(record, queue=step.keys.queue, flow_id=flow.id, logs=logs),
-            check_results=check_results(self.checks[node], record.result),
+            asset_key=asset,
+            metadata={
+                **job_metadata(record, queue=step.keys.queue, flow_id=flow.id, logs=logs),
+                **submission_metadata(flow.plan, step.node.name, cast("Carrier | None", self.resource.carrier)),
+            },
+            check_results=check_results(self.checks[asset], record.result),
             data_version=_data_version(record.result),
+        )
+
+    def _log_partition(self, made: Made, result: dg.MaterializeResult[None]) -> None:
+        tags = {_DATA_VERSION: result.data_version.value} if result.data_version else None
+        self.context.log_event(
+            dg.AssetMaterialization(made.asset, metadata=result.metadata, partition=made.partition, tags=tags)
+        )
+
+
+def _merge_checks(partitions: Mapping[str, Sequence[dg.AssetCheckResult]]) -> Iterator[dg.AssetCheckResult]:
+    """Yield each check of an asset's partitions as one that passed if all did, with what each partition's says."""
+    for results in zip(*partitions.values(), strict=True):
+        of_each = dict(zip(partitions, results, strict=True))
+        failed = {name: result.severity for name, result in of_each.items() if not result.passed}
+        is_error = not failed or dg.AssetCheckSeverity.ERROR in failed.values()
+        facts = {name: {key: value.value for key, value in result.metadata.items()} for name, result in of_each.items()}
+        yield dg.AssetCheckResult(
+            passed=not failed,
+            asset_key=results[0].asset_key,
+            check_name=results[0].check_name,
+            severity=dg.AssetCheckSeverity.ERROR if is_error else dg.AssetCheckSeverity.WARN,
+            description=f"Failed for {', '.join(failed)}." if failed else None,
+            metadata={name: dg.MetadataValue.json(fact) for name, fact in facts.items()},
         )
 
 

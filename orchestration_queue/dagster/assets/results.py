@@ -8,9 +8,10 @@ from typing import Any, Literal, TypeAlias
 import dagster as dg
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from orchestration_queue.flows import Carrier, FlowPlan
 from orchestration_queue.protocol.record import JobRecord
 
-__all__ = ["Metadata", "check_results", "job_metadata", "metadata_value"]
+__all__ = ["Metadata", "check_results", "job_metadata", "metadata_value", "submission_metadata"]
 
 Metadata: TypeAlias = Mapping[str, dg.MetadataValue]
 
@@ -48,6 +49,26 @@ def job_metadata(record: JobRecord, *, queue: str, flow_id: str | None = None, l
     if logs:
         described[_OURS + "log"] = dg.MetadataValue.md(_block(logs))
     return described
+
+
+def submission_metadata(plan: FlowPlan, node: str, carrier: Carrier | None) -> Metadata:
+    """Describe how a node was submitted.
+
+    Args:
+        plan: The flow's plan.
+        node: The node's name.
+        carrier: What took the calls to the server; None for what the plan's size asks for.
+    """
+    carrier = carrier or plan.carrier
+    calls = [
+        f"{planned.call.name} after {', '.join(planned.waits_for)}" if planned.waits_for else planned.call.name
+        for planned in plan.transaction(0, carrier)
+        if planned.node == node
+    ]
+    return {
+        f"{_OURS}carrier": dg.MetadataValue.text(carrier),
+        f"{_OURS}calls": dg.MetadataValue.json(calls),
+    }
 
 
 def _described(result: object) -> dict[str, dg.MetadataValue]:

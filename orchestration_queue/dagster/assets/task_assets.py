@@ -8,10 +8,10 @@ from typing import Any, TypeAlias
 
 import dagster as dg
 
-from orchestration_queue.dagster.assets.flow_step import FlowStep
+from orchestration_queue.dagster.assets.flow_step import FlowStep, Made
 from orchestration_queue.dagster.resources import QueueResource
 from orchestration_queue.dagster.routing import with_origin
-from orchestration_queue.errors import InvalidOptionError
+from orchestration_queue.errors import InvalidOptionError, UsageError
 from orchestration_queue.flows import Dag, Node
 from orchestration_queue.options import JobOptions
 from orchestration_queue.tasks import Task, Tasks
@@ -38,6 +38,8 @@ class AssetTask:
         checks: What the task tells about the asset's quality, as ``checks`` in the object that it returns: for each
             check, whether it passed, or an object with ``passed`` and perhaps ``severity``, ``description`` and
             ``metadata``.
+        partition_arguments: The further arguments for one partition, by its key. The asset, whose spec has partitions,
+            then is a node for each partition of the run, in the same flow as assets without partitions.
     """
 
     asset: dg.AssetSpec | str
@@ -46,6 +48,14 @@ class AssetTask:
     queue: str | None = None
     options: JobOptions = field(default_factory=JobOptions)
     checks: Sequence[dg.AssetCheckSpec | str] = ()
+    partition_arguments: Callable[[str], Mapping[str, object]] | None = None
+
+    def __post_init__(self) -> None:
+        if self.partition_arguments is not None and self.spec.partitions_def is None:
+            raise UsageError(
+                f"Asset {self.node!r} has partition_arguments and no partitions; pass "
+                "AssetSpec(..., partitions_def=...)."
+            )
 
     @property
     def spec(self) -> dg.AssetSpec:
@@ -66,9 +76,31 @@ class AssetTask:
         """The node's name in the flow."""
         return self.spec.key.to_user_string()
 
-    def arguments_in(self, context: dg.AssetExecutionContext) -> Mapping[str, object]:
-        """The task's arguments in this run."""
-        return self.arguments(context) if callable(self.arguments) else self.arguments
+    def nodes_in(self, context: dg.AssetExecutionContext | None) -> Mapping[str, str | None]:
+        """Return the asset's nodes, and the partition that each makes: in a run, or all without one.
+
+        Raises:
+            dagster.Failure: The run names no partition.
+        """
+        if self.partition_arguments is None or self.spec.partitions_def is None:
+            return {self.node: None}
+        if context is None:
+            keys = self.spec.partitions_def.get_partition_keys()
+        elif context.has_partition_key or context.has_partition_key_range:
+            keys = context.partition_keys
+        else:
+            raise dg.Failure(
+                f"Asset {self.node!r} has partitions, and the run names none; launch it with a partition or a range.",
+                allow_retries=False,
+            )
+        return {f"{self.node}_{key}": key for key in keys}
+
+    def arguments_in(self, context: dg.AssetExecutionContext, partition: str | None) -> Mapping[str, object]:
+        """The task's arguments in this run, for one of its partitions."""
+        arguments = self.arguments(context) if callable(self.arguments) else self.arguments
+        if self.partition_arguments is None or partition is None:
+            return arguments
+        return {**arguments, **self.partition_arguments(partition)}
 
 
 def queue_flow_assets(
@@ -92,13 +124,16 @@ def queue_flow_assets(
     The flow's id is ``{name}-{run id}``, so a step that is tried again joins the flow it submitted before: what is
     done stays done, what runs goes on, and what failed is given its attempts again.
 
+    An asset with ``partition_arguments`` is a node for each partition that the run names; Dagster shows what became of
+    each. Its checks pass when they pass for all of them.
+
     Args:
         tasks: The assets and their tasks.
         name: The flow's name, and the op's.
         queue: Where the jobs run that name no queue.
         resource_key: The :class:`QueueResource` among the definitions' resources.
         partitions_def: The partitions of all these assets.
-        backfill_policy: How backfills run.
+        backfill_policy: How backfills run; default in one run if any asset has ``partition_arguments``.
         retry_policy: Whether and when Dagster tries the step again. The jobs' own attempts are in their options.
         pool: Dagster's concurrency pool for the step.
 
@@ -106,6 +141,8 @@ def queue_flow_assets(
         FlowError: The tasks are no graph that can run.
     """
     _graph(name, queue, tasks)
+    if backfill_policy is None and any(task.partition_arguments for task in tasks):
+        backfill_policy = dg.BackfillPolicy.single_run()
 
     @dg.multi_asset(
         name=name,
@@ -119,19 +156,21 @@ def queue_flow_assets(
         pool=pool,
         op_tags={"orchestration_queue/flow_queue": queue},
     )
-    def flow_assets(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[None]]:
+    def flow_assets(
+        context: dg.AssetExecutionContext,
+    ) -> Iterator[dg.MaterializeResult[None] | dg.AssetCheckResult]:
         resource: QueueResource = getattr(context.resources, resource_key)
         selected = _selected(tasks, context)
-        yield from FlowStep(
-            context,
-            resource,
-            _graph(name, queue, selected, context),
-            {task.node: task.spec.key for task in selected},
-            {
-                task.node: [check for check in task.check_specs if check.key in context.selected_asset_check_keys]
-                for task in selected
-            },
-        ).run()
+        checks = {
+            task.spec.key: [check for check in task.check_specs if check.key in context.selected_asset_check_keys]
+            for task in selected
+        }
+        made = {
+            node: Made(task.spec.key, partition)
+            for task in selected
+            for node, partition in task.nodes_in(context).items()
+        }
+        yield from FlowStep(context, resource, _graph(name, queue, selected, context), made, checks).run()
 
     return flow_assets
 
@@ -171,19 +210,20 @@ def queue_task_asset(
 
 def _graph(name: str, queue: str, tasks: Sequence[AssetTask], context: dg.AssetExecutionContext | None = None) -> Dag:
     """The tasks as a graph; an edge is a dependency between two of them. Arguments are known in a run only."""
-    nodes = {task.spec.key: task.node for task in tasks}
+    nodes = {task.spec.key: task.nodes_in(context) for task in tasks}
     return Dag(
         name,
         [
             Node(
-                name=task.node,
+                name=node,
                 task=task.task or task.spec.key.path[-1],
                 queue=task.queue,
-                data=dict(task.arguments_in(context)) if context else None,
+                data=dict(task.arguments_in(context, partition)) if context else None,
                 options=with_origin(task.options, context) if context else task.options,
-                deps=tuple(nodes[dep.asset_key] for dep in task.spec.deps if dep.asset_key in nodes),
+                deps=tuple(name for dep in task.spec.deps for name in nodes.get(dep.asset_key, ())),
             )
             for task in tasks
+            for node, partition in nodes[task.spec.key].items()
         ],
         queue,
     )

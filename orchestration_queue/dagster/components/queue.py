@@ -11,7 +11,7 @@ import dagster as dg
 from pydantic import Field
 
 from orchestration_queue.dagster.components.base import QueueScaffolder, function, listed, words
-from orchestration_queue.dagster.resources import QueueResource
+from orchestration_queue.dagster.resources import CARRIER, QueueResource
 from orchestration_queue.dagster.sensors import queue_event_sensor, request_run
 from orchestration_queue.errors import InvalidOptionError, OrchestrationQueueError
 from orchestration_queue.options import JobOptions
@@ -28,10 +28,11 @@ class QueueResourceComponent(dg.Component, dg.Model, dg.Resolvable):
     resource_key: str = Field(default="queue", description="What the other components call it.")
     url_variable: str = Field(default="OQ_URL", description="The environment variable that says where the server is.")
     prefix: str = Field(default=DEFAULT_PREFIX, description="What the server's keys begin with.")
+    carrier: Literal["transaction", "packed"] | None = Field(default=None, description=CARRIER)
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:  # noqa: ARG002  Dagster's
         """The resource."""
-        resource = QueueResource(url=dg.EnvVar(self.url_variable), prefix=self.prefix)
+        resource = QueueResource(url=dg.EnvVar(self.url_variable), prefix=self.prefix, carrier=self.carrier)
         return dg.Definitions(resources={self.resource_key: resource})
 
 
