@@ -1,4 +1,4 @@
-"""The pipeline as Dagster sees it: raw tables, clean tables month by month, the delay table, the report.
+"""The pipeline as Dagster sees it: raw tables, clean flights by month, clean tables, the delay table, the report.
 
 ``dagster dev -m examples.flights.definitions`` opens it; ``make demo-ui`` does so with workers beside it.
 """
@@ -23,6 +23,10 @@ __all__ = ["defs"]
 DATA = settings.data_dir()
 SCALE = settings.scale()
 TWICE = JobOptions(attempts=2)
+MONTHS = dg.MonthlyPartitionsDefinition("2013-01", end_date="2014-01", fmt="%Y-%m")
+WHOLE_YEAR = {"dagster/asset_partition_range_start": "2013-01", "dagster/asset_partition_range_end": "2013-12"}
+"""The tags of a run of all months."""
+
 CHECKS = ("rows", "nulls", "ranges", "uniqueness")
 FLOW_TAG = "orchestration_queue/flow_id"
 """The tag of a run that the sensor requested, and the metadata of what a flow made: which flow it was."""
@@ -50,29 +54,27 @@ def _raw(table: str, node: str) -> AssetTask:
     )
 
 
-def _month(month: int, node: str) -> AssetTask:
-    return AssetTask(
+TABLES = (
+    *(_raw(table, node) for table, node in settings.RAW_NODES.items()),
+    AssetTask(
         dg.AssetSpec(
-            node,
+            settings.MONTHLY,
             deps=[settings.RAW_NODES["flights"]],
             group_name="clean",
             kinds={"spark", "parquet"},
-            description=f"The flights of month {month}, typed and in UTC.",
+            partitions_def=MONTHS,
+            description="The flights of each month, typed and in UTC: a job for each partition.",
         ),
         task="clean_month",
-        arguments={"data_dir": DATA, "month": month},
+        arguments={"data_dir": DATA},
+        partition_arguments=lambda key: {"month": int(key.removeprefix("2013-"))},
         options=TWICE,
         checks=(*CHECKS, "clock"),
-    )
-
-
-TABLES = (
-    *(_raw(table, node) for table, node in settings.RAW_NODES.items()),
-    *(_month(month, node) for month, node in settings.MONTH_NODES.items()),
+    ),
     AssetTask(
         dg.AssetSpec(
             settings.CLEAN_FLIGHTS,
-            deps=list(settings.MONTH_NODES.values()),
+            deps=[settings.MONTHLY],
             group_name="clean",
             kinds={"spark", "parquet"},
             description="All twelve months, partitioned by month: no flight missing, none twice.",
@@ -134,6 +136,9 @@ report = queue_task_asset(REPORT, queue=settings.QUEUE)
 prepare_job = dg.define_asset_job(
     settings.PREPARE_JOB, selection=dg.AssetSelection.assets(tables), executor_def=dg.in_process_executor
 )
+month_job = dg.define_asset_job(
+    settings.MONTH_JOB, selection=[settings.MONTHLY], executor_def=dg.in_process_executor, partitions_def=MONTHS
+)
 report_job = dg.define_asset_job(
     settings.REPORT_JOB, selection=dg.AssetSelection.assets(delays, report), executor_def=dg.in_process_executor
 )
@@ -148,9 +153,17 @@ flights_prepared = flow_completed_sensor(
     default_status=dg.DefaultSensorStatus.RUNNING,
 )
 
+
+@dg.schedule(job=prepare_job, cron_schedule="0 5 2 1 *", execution_timezone="America/New_York")
+def flights_yearly() -> dg.RunRequest:
+    """Make everything anew on the second of January."""
+    return dg.RunRequest(tags=WHOLE_YEAR)
+
+
 defs = dg.Definitions(
     assets=[tables, delays, report],
-    jobs=[prepare_job, report_job],
+    jobs=[prepare_job, month_job, report_job],
+    schedules=[flights_yearly],
     sensors=[flights_prepared],
     resources={"queue": QueueResource(url=dg.EnvVar("OQ_URL"))},
 )

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import fcntl
 import importlib
+import json
 import os
 import shutil
 import signal
@@ -29,7 +30,7 @@ from rich.console import Console
 
 from examples.flights import settings, summary, verify
 from examples.flights.fleet import DemoError, Fleet
-from examples.flights.kill import WorkerKiller
+from examples.flights.kill import LeaderKiller
 from examples.flights.screen import Screen, screen_for
 from examples.flights.watch import Snapshot, Watch
 from orchestration_queue.client import Queue
@@ -162,12 +163,13 @@ class Demo:
             location = ("-m", DEFINITIONS, "-d", str(ROOT))
             run_id = str(uuid.uuid4())
             self.fleet.start("daemon", str(BIN / "dagster-daemon"), "run", *location)
-            launch = ("job", "launch", *location, "-j", settings.PREPARE_JOB, "--run-id", run_id)
+            year = json.dumps(importlib.import_module(DEFINITIONS).WHOLE_YEAR)
+            launch = ("job", "launch", *location, "-j", settings.PREPARE_JOB, "--run-id", run_id, "--tags", year)
             self.fleet.start("launch", str(BIN / "dagster"), *launch, expected_to_end=True)
-            killer = WorkerKiller(self.connection, self.fleet, WORKERS) if kill_worker else None
-            return self._follow(Watch(self.connection, instance, run_id), screen, killer)
+            killer = LeaderKiller(self.connection, self.fleet, self.logs)
+            return self._follow(Watch(self.connection, instance, run_id), screen, killer, in_month=kill_worker)
 
-    def _follow(self, watch: Watch, screen: Screen, killer: WorkerKiller | None) -> Snapshot:
+    def _follow(self, watch: Watch, screen: Screen, killer: LeaderKiller, *, in_month: bool) -> Snapshot:
         limit = TIME_LIMIT_S * (1 + settings.scale() // 10)
         deadline = time.monotonic() + limit
         while True:
@@ -180,16 +182,21 @@ class Demo:
             for run in snapshot.runs:
                 if run.is_over and run.status != "SUCCESS":
                     raise DemoError(f"The Dagster run of {run.job} ended as {run.status}.")
-            if all(run.is_over for run in snapshot.runs) and snapshot.scheduled_runs:
-                if killer and not killer.victim:
-                    raise DemoError("No worker was ever caught with a month in its hands, so none was killed.")
-                return snapshot
+            if all(run.is_over for run in snapshot.runs):
+                if in_month and not killer.victim:
+                    raise DemoError("The scheduler leader was never caught with a month in its hands, and not killed.")
+                if killer.successor:
+                    screen.say(f"          {killer.successor} leads the schedules now")
+                    return snapshot
             if time.monotonic() > deadline:
                 raise DemoError(f"It was not over after {limit:.0f} s: {snapshot.done} nodes are done.")
-            if killer is None or killer.victim or not snapshot.done:
+            if killer.victim or not snapshot.done:
                 time.sleep(LOOK_EVERY_S)
-            elif killer.watch(LOOK_EVERY_S):
-                screen.say(f"          {killer.victim} is killed (SIGKILL) while it is at {killer.lost_node}")
+            elif killer.watch(LOOK_EVERY_S) if in_month else snapshot.has_tables and killer.kill():
+                at = f" while it is at {killer.lost_node}" if killer.lost_node else ""
+                screen.say(f"          {killer.victim}, which led the schedules, is killed (SIGKILL){at}")
+            elif not in_month:
+                time.sleep(LOOK_EVERY_S)
 
     def serve(self, port: int) -> None:
         """Show the same pipeline in the browser until Ctrl-C.
@@ -281,7 +288,7 @@ def main(arguments: list[str] | None = None) -> int:
             verify.verify_nodes(snapshot)
             verify.verify_checks(demo.open_instance())
             verify.verify_tables(demo.data, snapshot.table(settings.CLEAN_FLIGHTS))
-            summary.show(console, snapshot, demo.logs)
+            summary.show(console, snapshot, demo.logs, demo.open_instance())
     except (DemoError, OrchestrationQueueError) as error:
         console.print(f"[bold red]The demo failed.[/] {error} Logs: {directory / 'logs'}", soft_wrap=True)
         return 1

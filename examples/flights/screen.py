@@ -122,7 +122,7 @@ def _picture(snapshot: Snapshot) -> RenderableType:
     table.add_column(style="bold")
     table.add_column()
     table.add_row("  raw", _row(snapshot, list(settings.RAW_NODES.values()), "raw_"))
-    table.add_row("  months", _row(snapshot, list(settings.MONTH_NODES.values()), "flights_2013_"))
+    table.add_row("  months", _row(snapshot, list(settings.MONTH_NODES.values()), f"{settings.MONTHLY}_"))
     table.add_row("  clean", _row(snapshot, [settings.CLEAN_FLIGHTS, settings.CLEAN_WEATHER]))
     table.add_row("  report", _row(snapshot, [settings.DELAYS, settings.REPORT]))
     table.add_row("  every 5 s", f"{settings.FRESHNESS} has run {snapshot.scheduled_runs} times")

@@ -13,6 +13,9 @@ __all__ = [
     "FLIGHTS_IN_2013",
     "FLOW",
     "FRESHNESS",
+    "MONTHLY",
+    "MONTHS",
+    "MONTH_JOB",
     "MONTH_NODES",
     "PREPARE_JOB",
     "QUEUE",
@@ -35,11 +38,20 @@ FLOW = "tables"
 PREPARE_JOB = "prepare_flights"
 """The Dagster job that runs the flow."""
 
+MONTH_JOB = "clean_months"
+"""The Dagster job that makes some months again."""
+
 REPORT_JOB = "delay_report"
 """The Dagster job that makes the delay table and the report."""
 
 RAW_NODES = {table: f"raw_{table}" for table in ("flights", "weather", "planes", "airports", "airlines")}
-MONTH_NODES = {month: f"flights_2013_{month:02d}" for month in range(1, 13)}
+MONTHLY = "flights"
+"""The asset whose partitions are the clean months."""
+
+MONTHS = {month: f"2013-{month:02d}" for month in range(1, 13)}
+"""The partitions' keys."""
+
+MONTH_NODES = {month: f"{MONTHLY}_{key}" for month, key in MONTHS.items()}
 CLEAN_FLIGHTS = "clean_flights"
 CLEAN_WEATHER = "clean_weather"
 DELAYS = "delays"

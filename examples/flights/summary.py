@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Set
 from pathlib import Path
+from typing import cast
 
+import dagster as dg
 import pandas as pd
 from rich.console import Console
 
 from examples.flights import settings
+from examples.flights.kill import find_leaders
 from examples.flights.screen import flow_tree, result_table
 from examples.flights.watch import Snapshot
 
 __all__ = ["show"]
+
+ON_SPARK = {*settings.MONTH_NODES.values(), settings.CLEAN_FLIGHTS, settings.CLEAN_WEATHER, settings.DELAYS}
 
 _HEADINGS = {
     "origin": "origin",
@@ -22,7 +29,7 @@ _HEADINGS = {
 }
 
 
-def show(console: Console, snapshot: Snapshot, logs: Path) -> None:
+def show(console: Console, snapshot: Snapshot, logs: Path, instance: dg.DagsterInstance) -> None:
     """Print it."""
     console.print(flow_tree(snapshot))
     delays, report = snapshot.node(settings.DELAYS).record, snapshot.node(settings.REPORT).record
@@ -42,6 +49,27 @@ def show(console: Console, snapshot: Snapshot, logs: Path) -> None:
     console.print(f"The repeatable job {settings.FRESHNESS} ran {snapshot.scheduled_runs} times.", highlight=False)
     runs = ", ".join(f"{run:%a %d %b %H:%M %Z}" for run in snapshot.daily_runs)
     console.print(f"{settings.DAILY} ('30 6 * * *', New York) runs next: {runs}.", highlight=False)
-    fired = {log.stem: log.read_text().count(f"Schedule {settings.FRESHNESS} ") for log in logs.glob("worker-*.log")}
-    led = ", ".join(f"{worker} {runs} times" for worker, runs in sorted(fired.items()))
-    console.print(f"Scheduler leader, by the lock of tryLock: {led}.", highlight=False)
+    leaders = find_leaders(logs)
+    led = ", ".join(f"{worker} {runs} times" for worker, runs in sorted(Counter(leaders).items()))
+    console.print(f"Scheduler leader, by the lock of tryLock: {led}; {leaders[-1]} led last.", highlight=False)
+    calls = _count_calls(instance, snapshot.runs[0].run_id or "")
+    counts = ", ".join(f"{calls[name]} {name}" for name in ("addFlow", "addJob", "registerParent"))
+    console.print(f"The flow {settings.FLOW} was submitted as {counts}, in Kahn's order.", highlight=False)
+    spark, whole = _add_seconds(snapshot, ON_SPARK), _add_seconds(snapshot, {node.name for node in snapshot.nodes})
+    share = f"{len(ON_SPARK)} of {len(snapshot.nodes)} jobs, {spark:.0f} of their {whole:.0f} s"
+    console.print(f"On Spark: {share}.", highlight=False)
+
+
+def _count_calls(instance: dg.DagsterInstance, run_id: str) -> Counter[str]:
+    """Count a run's calls of glide-mq's functions, as the metadata of its assets lists them."""
+    calls: Counter[str] = Counter()
+    for log in instance.all_logs(run_id, of_type=dg.DagsterEventType.ASSET_MATERIALIZATION):
+        if made := log.asset_materialization:
+            listed = cast("list[str]", made.metadata["orchestration_queue/calls"].value)
+            calls.update(call.split()[0].removeprefix("glidemq_") for call in listed)
+    return calls
+
+
+def _add_seconds(snapshot: Snapshot, nodes: Set[str]) -> float:
+    records = (snapshot.node(name).record for name in nodes)
+    return sum(record.seconds or 0 for record in records if record)

@@ -122,6 +122,6 @@ def write_report(job: ActiveJob, data_dir: str) -> dict[str, Any]:
 @tasks.task
 def freshness_check(job: ActiveJob, data_dir: str) -> dict[str, Any]:
     """How many months are clean by now: the repeatable job."""
-    months = len(list(Path(data_dir, "clean", settings.QUEUE).glob("*.flights_2013_*")))
+    months = len(list(Path(data_dir, "clean", settings.QUEUE).glob(f"*.{settings.MONTHLY}_*")))
     job.log(f"{months} of {len(settings.MONTH_NODES)} months are clean")
     return {"months": months}

@@ -93,6 +93,11 @@ class Snapshot:
         """Nodes that completed."""
         return sum(node.is_done for node in self.nodes)
 
+    @property
+    def has_tables(self) -> bool:
+        """Whether the first run's nodes are all done."""
+        return all(self.node(name).is_done for name in PREPARE_NODES)
+
     def node(self, name: str) -> NodeView:
         """The node of that name."""
         return next(node for node in self.nodes if node.name == name)
