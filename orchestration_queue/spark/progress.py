@@ -74,6 +74,7 @@ class ListenerFollower:
         progress: Receives ``percent``, ``text``, and under ``spark`` what is known of the application.
         file: What the listener writes; None if its lines come some other way.
         about: What is known of the application before it says anything.
+        ui: Spark's page of it, with ``{application}`` in place of its id.
 
     Attributes:
         last: The newest report; None before the first.
@@ -84,8 +85,10 @@ class ListenerFollower:
         progress: Callable[[dict[str, Any]], None],
         file: Path | None = None,
         about: Mapping[str, Any] | None = None,
+        ui: str | None = None,
     ) -> None:
         self.last: ListenerReport | None = None
+        self._ui = ui
         self._progress, self._about = progress, dict(about or {})
         self._file, self._seen = file, ""
         self._reporter = ProgressReporter(self.tell)
@@ -110,9 +113,8 @@ class ListenerFollower:
 
     def tell(self, percent: int, text: str) -> None:
         """Hand on how far the application is."""
-        application = {"application": self.last.application} if self.last else {}
         with contextlib.suppress(TransportError):  # the next will arrive, or it does not matter any more
-            self._progress({"percent": percent, "text": text, "spark": {**self._about, **application}})
+            self._progress({"percent": percent, "text": text, "spark": {**self._about, **self._known}})
 
     def finish(self) -> dict[str, Any]:
         """The application has succeeded: say so, and return what its result tells of it."""
@@ -120,7 +122,16 @@ class ListenerFollower:
         if self.last is None:
             return {}
         self.tell(100, "done")
-        return {"application": self.last.application, **self.last.totals}
+        return {**self._known, **self.last.totals}
+
+    @property
+    def _known(self) -> dict[str, str]:
+        if self.last is None:
+            return {}
+        application = self.last.application
+        return {"application": application} | (
+            {"ui": self._ui.replace("{application}", application)} if self._ui else {}
+        )
 
 
 class ProgressReporter:

@@ -78,10 +78,12 @@ def test_a_file_that_says_something_new_becomes_progress(tmp_path: Path) -> None
 
 def test_an_application_that_never_asks_for_anything_tells_nothing_but_its_end() -> None:
     told: list[dict[str, Any]] = []
-    follower = ListenerFollower(told.append)
+    follower = ListenerFollower(told.append, ui="http://spark/{application}")
     follower.feed(line())
     assert told == []
-    assert follower.finish()["output_rows"] == 3
+    finished = follower.finish()
+    assert (finished["output_rows"], finished["ui"]) == (3, f"http://spark/{finished['application']}")
+    assert told[-1]["spark"]["ui"] == finished["ui"]
     assert [one["text"] for one in told] == ["done"]
 
 

@@ -289,3 +289,24 @@ def test_what_the_submission_server_is_sent() -> None:
         request = create_request(PLACE, SparkSubmit(), path, [], {})
         assert (request["appResource"], request["appArgs"][-1]) == (resource, path)
         assert "spark.jars" not in request["sparkProperties"], "without a jar that the cluster can read"
+
+
+@pytest.mark.parametrize(
+    ("options", "template"),
+    [
+        ({}, None),
+        ({"ui_url": "http://history:18080/history/{application}"}, "http://history:18080/history/{application}"),
+        ({"master": "spark://m:7077"}, "http://m:8080/app/?appId={application}"),
+        ({"master": "spark://m:7077", "web_url": "https://spark"}, "https://spark/app/?appId={application}"),
+        ({"master": "spark://a:7077,b:7077"}, None),
+        ({"master": "yarn"}, None),
+    ],
+)
+def test_an_application_has_a_page_where_something_says_which(options: dict[str, Any], template: str | None) -> None:
+    assert SparkSubmit(**options).ui_template == template
+
+
+@pytest.mark.parametrize("url", ["history", "http://h/{app}", "http://h/{application", "http://h/ {application}"])
+def test_what_is_no_page_is_refused(url: str) -> None:
+    with pytest.raises(InvalidOptionError, match="ui_url"):
+        SparkSubmit(ui_url=url)

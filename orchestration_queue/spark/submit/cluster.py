@@ -146,7 +146,7 @@ class _ClusterRun:
     def follow(self, reservation: Reservation) -> dict[str, Any]:
         """Wait for a driver's end."""
         master, driver = Master(reservation.rest_url, reservation.web_url), reservation.driver
-        follower = ListenerFollower(self._progress, about=reservation.about)
+        follower = ListenerFollower(self._progress, about=reservation.about, ui=self._options.ui_template)
         output = DriverLog(master, driver, self._say, follower.feed)
         pauses = _pauses()
         while (status := self._with_retries(master.status, driver)).state and status.state not in ENDED:

@@ -18,6 +18,8 @@ _Count = Annotated[int, Field(ge=1)]
 
 _Url = Annotated[str, Field(pattern=r"^https?://(\[[0-9a-fA-F:.]+\]|[^/:@\s\[\]]+)(:\d+)?(/[^\s?#]*)?$")]
 
+_Template = Annotated[str, Field(pattern=r"^https?://[^\s{}]+(\{application\}[^\s{}]*)?$")]
+
 _STANDALONE = "spark://"
 _REST_PORT = 6066
 _WEB_PORT = 8080
@@ -70,6 +72,9 @@ class SparkSubmit(SparkOptions):
     listener_jar: str | None = None
     """Where the cluster's machines find this package's ``spark/listener.jar``; without it a driver there tells no
     progress."""
+    ui_url: _Template | None = None
+    """Spark's page of the application, with ``{application}`` in place of its id, as in
+    ``http://history:18080/history/{application}/jobs/``; by default the page of a standalone master."""
     properties_file: Path | None = None
     """Spark's properties, in a file of Java's format; ``conf`` wins over them."""
 
@@ -129,6 +134,14 @@ class SparkSubmit(SparkOptions):
             )
         host = first.rpartition(":")[0] or first
         return self.rest_url or f"http://{host}:{_REST_PORT}", self.web_url or f"http://{host}:{_WEB_PORT}"
+
+    @property
+    def ui_template(self) -> str | None:
+        """Spark's page of an application; None where nothing says which."""
+        if self.ui_url or not self.master.startswith(_STANDALONE) or ("," in self.master and not self.web_url):
+            return self.ui_url
+        host = self.master.removeprefix(_STANDALONE).rpartition(":")[0]
+        return f"{self.web_url or f'http://{host}:{_WEB_PORT}'}/app/?appId={{application}}"
 
     def complete(self) -> SparkSubmit:
         """The same without a properties file: what it says is in ``conf``, and its master is ours unless we name one.

@@ -56,8 +56,8 @@ def run_submit(
         earlier: The progress that an earlier attempt of the job has left, whose driver may run on a cluster.
 
     Returns:
-        ``exit_code``, which is 0; and where its listener could tell, ``application``, ``input_rows``, ``input_bytes``,
-        ``output_rows`` and ``output_bytes``.
+        ``exit_code``, which is 0; and where its listener reports, ``application``, ``ui`` (Spark's page of it),
+        ``input_rows``, ``input_bytes``, ``output_rows`` and ``output_bytes``.
 
     Raises:
         SparkFailedError: It ended with another exit code, or was killed.
@@ -89,7 +89,7 @@ def run_submit(
             log(line)
 
     with scratch_directory() as scratch:
-        follower = ListenerFollower(progress, scratch / "progress.json")
+        follower = ListenerFollower(progress, scratch / "progress.json", ui=options.ui_template)
         wanted = options.properties(scratch, name, job_id)
         if is_here:
             wanted = with_listener(wanted, str(scratch / "progress.json"))
