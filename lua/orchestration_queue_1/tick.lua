@@ -20,7 +20,7 @@ local promotion = require("promotion")
 local propagation = require("propagation")
 local schedulers = require("schedulers")
 
-local outcomes = propagation.new(queue, now_ms, 500) -- jobs may expire, and others wait for them
+local outcomes = propagation.new(queue, now_ms, 200) -- jobs may expire, and others wait for them
 local moved = promotion.due(queue, now_ms) + promotion.limited(queue, now_ms)
 propagation.finish(outcomes)
 if heal then

@@ -53,7 +53,7 @@ class FlowPlan:
         return list(dict.fromkeys([self.keys, *[planned.keys for planned in self.nodes.values()]]))
 
     def submission(self) -> Submission:
-        """What to send to a server that has our library: a call per thousand nodes of a queue."""
+        """What to send to a server that has our library: a call per 200 nodes of a queue."""
         return submission(self.flow_id, self.dag, self.keys, self.nodes)
 
     @property

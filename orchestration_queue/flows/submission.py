@@ -42,7 +42,7 @@ HELD = "held"
 _NODE_COST, _BYTES = 8, 256
 """What a node costs a server, in edges, and how many bytes of data cost as much as an edge."""
 _MOST_COST = 16 * graphs.MOST_NODES
-"""Most of a call, so that it keeps nobody waiting for more than some 50 ms."""
+"""Most of a call, so that it holds the server for less than 10 ms."""
 
 
 @dataclass(frozen=True, slots=True)

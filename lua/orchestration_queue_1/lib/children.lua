@@ -8,7 +8,7 @@ local validate = require("validate")
 
 local children = {}
 
-local ROOM = 1000
+local ROOM = 200
 
 function children.check(claim, jobs)
   for place, job in ipairs(jobs) do

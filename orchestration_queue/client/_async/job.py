@@ -189,7 +189,7 @@ class AsyncJob(AsyncJobReading):
             JobNotFoundError: It is not there any more.
             StateError: It is not delayed.
         """
-        await self._connection.run(control.promote_job(self._keys, self.id))
+        await run_and_wake(self._connection, self._keys, control.promote_job(self._keys, self.id))
 
     async def change_priority(self, priority: int) -> None:
         """Give a job that has not started another priority.
@@ -203,7 +203,7 @@ class AsyncJob(AsyncJobReading):
             StateError: It has started.
         """
         checked = JobOptions(priority=priority).priority
-        await self._connection.run(control.change_priority(self._keys, self.id, checked))
+        await run_and_wake(self._connection, self._keys, control.change_priority(self._keys, self.id, checked))
 
     async def change_delay(self, delay: Duration) -> None:
         """Make a job that has not started ready at another time.
@@ -217,7 +217,7 @@ class AsyncJob(AsyncJobReading):
             StateError: It has started.
         """
         delay_ms = milliseconds(JobOptions(delay=delay).delay)
-        await self._connection.run(control.change_delay(self._keys, self.id, delay_ms, now_ms()))
+        await run_and_wake(self._connection, self._keys, control.change_delay(self._keys, self.id, delay_ms, now_ms()))
 
     async def update_data(self, data: Any) -> None:
         """Replace the job's payload; an attempt that is running keeps what it was given.

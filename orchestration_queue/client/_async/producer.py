@@ -57,7 +57,7 @@ class AsyncProducer(AsyncAdder):
         return placed.added.job_id if placed.added.is_new else None
 
     async def add_bulk(self, jobs: Sequence[NewJob], *, durability: GivenDurability | None = None) -> list[str | None]:
-        """Add many jobs, 300 to a trip. All are checked before the first is sent.
+        """Add many jobs, 200 to a trip. All are checked before the first is sent.
 
         Returns:
             For each job given, in the same order: its id, or None when it was there already.

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from orchestration_queue.client._async.queue_client import AsyncQueueClient
+from orchestration_queue.client._async.waking import run_and_wake
 from orchestration_queue.client.checks import (
     checked_finished,
     checked_flag,
@@ -22,7 +23,7 @@ from orchestration_queue.states import JobState
 
 __all__ = ["AsyncQueueUpkeep"]
 
-_JOBS_PER_CALL = 300
+_JOBS_PER_CALL = 200
 """Most jobs that one call retries or removes, so that it holds the server for less than 10 ms."""
 
 
@@ -35,7 +36,7 @@ class AsyncQueueUpkeep(AsyncQueueClient):
 
     async def resume(self) -> None:
         """Let the workers take jobs again."""
-        await self._connection.run(control.resume(self.keys))
+        await run_and_wake(self._connection, self.keys, control.resume(self.keys))
 
     async def set_global_concurrency(self, limit: int | None) -> None:
         """Let all workers together run at most so many jobs at a time; None sets no bound.
@@ -118,7 +119,7 @@ class AsyncQueueUpkeep(AsyncQueueClient):
         return await self._connection.run(control.cancel(self.keys, checked_text(job_id, "job_id"), now_ms()))
 
     async def retry_jobs(self, limit: int | None = None) -> int:
-        """Give failed jobs all their attempts again, oldest first. One exchange per 300 jobs.
+        """Give failed jobs all their attempts again, oldest first. One exchange per 200 jobs.
 
         Args:
             limit: At most this many; None for all that have failed by now.
@@ -133,7 +134,9 @@ class AsyncQueueUpkeep(AsyncQueueClient):
         failed = await self._connection.look(queue_state.finished_count(self.keys, JobState.FAILED))
         left, done = failed if most is None else min(most, failed), 0
         while left > 0:
-            done += await self._connection.run(control.retry_jobs(self.keys, min(left, _JOBS_PER_CALL), now_ms()))
+            done += await run_and_wake(
+                self._connection, self.keys, control.retry_jobs(self.keys, min(left, _JOBS_PER_CALL), now_ms())
+            )
             left -= _JOBS_PER_CALL
         return done
 
@@ -143,7 +146,7 @@ class AsyncQueueUpkeep(AsyncQueueClient):
         limit: int | None = 1000,
         state: JobState | str = JobState.COMPLETED,
     ) -> list[str]:
-        """Remove jobs that finished longer ago than ``grace``, oldest first. One exchange per 300 jobs.
+        """Remove jobs that finished longer ago than ``grace``, oldest first. One exchange per 200 jobs.
 
         Args:
             grace: How long they are kept: a duration, or seconds.
@@ -169,7 +172,7 @@ class AsyncQueueUpkeep(AsyncQueueClient):
         return removed
 
     async def drain(self, *, delayed: bool = False) -> int:
-        """Remove every job that is ready by now, and with ``delayed`` those that are due later. 300 to a trip.
+        """Remove every job that is ready by now, and with ``delayed`` those that are due later, 200 per call.
 
         Node's clients do it in one call, in which the server answers nobody else, for seconds in a long queue. Here
         jobs that were not reached yet may start meanwhile; pause the queue before, if they must not.

@@ -190,7 +190,7 @@ class Job(JobReading):
             JobNotFoundError: It is not there any more.
             StateError: It is not delayed.
         """
-        self._connection.run(control.promote_job(self._keys, self.id))
+        run_and_wake(self._connection, self._keys, control.promote_job(self._keys, self.id))
 
     def change_priority(self, priority: int) -> None:
         """Give a job that has not started another priority.
@@ -204,7 +204,7 @@ class Job(JobReading):
             StateError: It has started.
         """
         checked = JobOptions(priority=priority).priority
-        self._connection.run(control.change_priority(self._keys, self.id, checked))
+        run_and_wake(self._connection, self._keys, control.change_priority(self._keys, self.id, checked))
 
     def change_delay(self, delay: Duration) -> None:
         """Make a job that has not started ready at another time.
@@ -218,7 +218,7 @@ class Job(JobReading):
             StateError: It has started.
         """
         delay_ms = milliseconds(JobOptions(delay=delay).delay)
-        self._connection.run(control.change_delay(self._keys, self.id, delay_ms, now_ms()))
+        run_and_wake(self._connection, self._keys, control.change_delay(self._keys, self.id, delay_ms, now_ms()))
 
     def update_data(self, data: Any) -> None:
         """Replace the job's payload; an attempt that is running keeps what it was given.

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from orchestration_queue.client._sync.queue_client import QueueClient
+from orchestration_queue.client._sync.waking import run_and_wake
 from orchestration_queue.client.checks import (
     checked_finished,
     checked_flag,
@@ -23,7 +24,7 @@ from orchestration_queue.states import JobState
 
 __all__ = ["QueueUpkeep"]
 
-_JOBS_PER_CALL = 300
+_JOBS_PER_CALL = 200
 """Most jobs that one call retries or removes, so that it holds the server for less than 10 ms."""
 
 
@@ -36,7 +37,7 @@ class QueueUpkeep(QueueClient):
 
     def resume(self) -> None:
         """Let the workers take jobs again."""
-        self._connection.run(control.resume(self.keys))
+        run_and_wake(self._connection, self.keys, control.resume(self.keys))
 
     def set_global_concurrency(self, limit: int | None) -> None:
         """Let all workers together run at most so many jobs at a time; None sets no bound.
@@ -115,7 +116,7 @@ class QueueUpkeep(QueueClient):
         return self._connection.run(control.cancel(self.keys, checked_text(job_id, "job_id"), now_ms()))
 
     def retry_jobs(self, limit: int | None = None) -> int:
-        """Give failed jobs all their attempts again, oldest first. One exchange per 300 jobs.
+        """Give failed jobs all their attempts again, oldest first. One exchange per 200 jobs.
 
         Args:
             limit: At most this many; None for all that have failed by now.
@@ -130,7 +131,9 @@ class QueueUpkeep(QueueClient):
         failed = self._connection.look(queue_state.finished_count(self.keys, JobState.FAILED))
         left, done = failed if most is None else min(most, failed), 0
         while left > 0:
-            done += self._connection.run(control.retry_jobs(self.keys, min(left, _JOBS_PER_CALL), now_ms()))
+            done += run_and_wake(
+                self._connection, self.keys, control.retry_jobs(self.keys, min(left, _JOBS_PER_CALL), now_ms())
+            )
             left -= _JOBS_PER_CALL
         return done
 
@@ -140,7 +143,7 @@ class QueueUpkeep(QueueClient):
         limit: int | None = 1000,
         state: JobState | str = JobState.COMPLETED,
     ) -> list[str]:
-        """Remove jobs that finished longer ago than ``grace``, oldest first. One exchange per 300 jobs.
+        """Remove jobs that finished longer ago than ``grace``, oldest first. One exchange per 200 jobs.
 
         Args:
             grace: How long they are kept: a duration, or seconds.
@@ -166,7 +169,7 @@ class QueueUpkeep(QueueClient):
         return removed
 
     def drain(self, *, delayed: bool = False) -> int:
-        """Remove every job that is ready by now, and with ``delayed`` those that are due later. 300 to a trip.
+        """Remove every job that is ready by now, and with ``delayed`` those that are due later, 200 per call.
 
         Node's clients do it in one call, in which the server answers nobody else, for seconds in a long queue. Here
         jobs that were not reached yet may start meanwhile; pause the queue before, if they must not.

@@ -17,8 +17,7 @@ T = TypeVar("T")
 
 
 def run_and_wake(connection: Connection, keys: QueueKeys, operation: Operation[T]) -> T:
-    """Carry out an operation, and have an idle worker of the queue look at what is due. A refused signal is ignored."""
-    (reply,) = all_good(connection.pipeline([operation.call]))
-    result = operation.read(reply)
-    connection.pipeline([wake_workers(keys)])
-    return result
+    """Carry out an operation and signal idle workers of the queue, in one exchange. A refused signal is ignored."""
+    replies = connection.pipeline([operation.call, wake_workers(keys)])
+    (reply,) = all_good(replies[:1])
+    return operation.read(reply)

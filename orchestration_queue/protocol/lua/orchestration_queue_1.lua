@@ -2233,7 +2233,7 @@ local validate = require("validate")
 
 local children = {}
 
-local ROOM = 1000
+local ROOM = 200
 
 function children.check(claim, jobs)
   for place, job in ipairs(jobs) do
@@ -4377,7 +4377,7 @@ local rules = require("rules")
 local submission = {}
 
 --- Most jobs that were told of an ended one may change by one call; the others are left to the caller.
-local ROOM = 1000
+local ROOM = 200
 
 local function refuse(code, why)
   error({ err = code .. " oq1_submitGraph: " .. why })
@@ -4803,7 +4803,7 @@ do -- exchange
     -- Who waits for a job that fails for good, for whatever reason, is decided about in the same call, before retention can
     -- take it away. A completed job is told to those that wait as by every client, and their rules are heeded.
 
-    local room = 500
+    local room = 200
 
     validate.check(settlements, hand_backs, deliveries, dead_letter)
     local self = exchange.new(queue, now_ms, {
@@ -5274,7 +5274,7 @@ do -- reclaim
     validate.check_queue_name("reclaim", dead_letter)
     local self = { queue = queue, now = now_ms, cluster = cluster, dead_letter = dead_letter, letters = {} }
     local more_letters = dead_letters.overdue(self, now_ms - min_idle_ms)
-    local outcomes = propagation.new(queue, now_ms, 500, cluster)
+    local outcomes = propagation.new(queue, now_ms, 200, cluster)
     local retried, failed = 0, {}
     local sweep = {
       group = group,
@@ -5479,7 +5479,7 @@ do -- retryNodes
     -- Jobs of more than one call or queue are held by all calls, in any order; then the other queues are told; then all are
     -- released. So none starts, or is given up again, before those that it waits for are what they were.
 
-    local outcomes = propagation.new(queue, now_ms, 1000, true)
+    local outcomes = propagation.new(queue, now_ms, 200, true)
     local revived, elsewhere = graph_retry.all(outcomes, job_ids, news, held)
     local _, untold, remaining = unpack(propagation.finish(outcomes))
     return { revived, elsewhere, untold, remaining }
@@ -5500,7 +5500,7 @@ do -- revoke
     -- Jobs that wait in other queues are decided about, too, unless these may be on other servers of a cluster. They, and
     -- those beyond the bound, are notified when the reconciler reads their flow.
 
-    local outcomes = propagation.new(queue, now_ms, 500)
+    local outcomes = propagation.new(queue, now_ms, 200)
     history.append(queue, job_id, { event = "cancelled", ended = now_ms })
     local reply = revocation.revoke(queue, job_id, now_ms, group)
     propagation.finish(outcomes)
@@ -5617,7 +5617,7 @@ do -- tick
     local ratelimited_key = KEYS[4]
     local meta_key = KEYS[5]
     local schedulers_key = KEYS[6]
-    local outcomes = propagation.new(queue, now_ms, 500) -- jobs may expire, and others wait for them
+    local outcomes = propagation.new(queue, now_ms, 200) -- jobs may expire, and others wait for them
     local moved = promotion.due(queue, now_ms) + promotion.limited(queue, now_ms)
     propagation.finish(outcomes)
     if heal then
@@ -5654,7 +5654,7 @@ end
 do -- version
   redis.register_function("oq1_version", function(KEYS, ARGV)
     count_words("version", #KEYS, 0, #ARGV, 0)
-    return "16"
+    return "17"
   end)
 end
 
