@@ -79,6 +79,27 @@ async def test_an_edit_waits_for_the_lock_and_gives_it_back(face: Face, queue_na
         assert len(await schedulers.list()) == 6
 
 
+async def test_edits_at_once_take_no_lock_and_read_once(face: Face, queue_name: str, raw: Any) -> None:
+    async with face.schedulers(queue_name) as schedulers:
+        await schedulers.list()
+        raw.config_resetstat()
+        await asyncio.gather(*(schedulers.upsert(f"s{n}", Every(60)) for n in range(50)))
+        commands = raw.info("commandstats")
+        assert commands["cmdstat_hget"]["calls"] == 100  # each reads the entry, and the write compares it
+        assert "cmdstat_set" not in commands
+        assert len(await schedulers.list()) == 50
+
+
+async def test_edits_of_one_scheduler_at_once_lose_none(face: Face, queue_name: str, raw: Any) -> None:
+    async with face.schedulers(queue_name) as schedulers:
+        first = await schedulers.upsert("often", Every(60), TEMPLATE)
+        progressed = {**first.members, "iterationCount": 5, "lastRun": 1}
+        raw.hset(schedulers.keys.schedulers, "often", json.dumps(progressed))
+        await asyncio.gather(schedulers.pause("often"), *(schedulers.upsert("often", Every(60)) for _ in range(9)))
+        entry = await schedulers.get("often")
+        assert (entry.iteration_count, entry.last_run, entry.is_paused) == (5, 1, True)
+
+
 async def test_a_lock_that_stays_taken_is_told_and_nothing_is_written(face: Face, queue_name: str, raw: Any) -> None:
     async with face.schedulers(queue_name) as schedulers:
         raw.set(schedulers.keys.schedulers_lock, "somebody", ex=60)

@@ -128,6 +128,30 @@ def test_entries_that_wait_for_nothing_or_cannot_be_read_are_handed_on(own: Own,
     assert (entry.text, entry.fate) == (text, "")
 
 
+@pytest.mark.parametrize(
+    ("stored", "read", "lock", "outcome"),
+    [
+        (None, None, None, "ok"),
+        ("{}", "{}", None, "ok"),
+        ("{}", None, None, "changed"),
+        (None, "{}", None, "changed"),
+        ('{"every":2}', "{}", None, "changed"),
+        ("{}", "{}", "another", "locked"),
+    ],
+)
+def test_an_entry_is_replaced_if_it_is_what_was_read_and_no_lock_is_held(
+    own: Own, stored: str | None, read: str | None, lock: str | None, outcome: str
+) -> None:
+    if stored is not None:
+        own.wire.ask("HSET", own.wire.key("schedulers"), "a", stored)
+    if lock is not None:
+        own.wire.ask("SET", keys(own).schedulers_lock, lock)
+    assert ask(own, schedule_entries.replace(keys(own), "a", read, '{"every":1}')) == outcome
+    expected = '{"every":1}' if outcome == "ok" else stored
+    assert own.wire.ask("HGET", own.wire.key("schedulers"), "a") == expected
+    assert next_look(own) == (-1 if expected is None else 0)
+
+
 def test_malformed_arguments_are_refused(own: Own) -> None:
     names = [
         own.wire.key(name) for name in ("schedulers", "schedulers:due", "schedulers:looked", "stream", "scheduled")

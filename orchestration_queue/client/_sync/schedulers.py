@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 
 from orchestration_queue.client._sync.job import Job
 from orchestration_queue.client._sync.queue_client import QueueClient
+from orchestration_queue.client._sync.waking import run_and_wake
 from orchestration_queue.errors import (
     InvalidNameError,
     InvalidOptionError,
@@ -22,7 +23,6 @@ from orchestration_queue.errors import (
 from orchestration_queue.protocol.operations import additions, job_records, schedule_entries
 from orchestration_queue.protocol.operations.additions import EncodedData, NewJob
 from orchestration_queue.protocol.operations.schedule_entries import PastRun
-from orchestration_queue.protocol.operations.worker_signals import wake_workers
 from orchestration_queue.schedules import (
     Cron,
     JobTemplate,
@@ -81,13 +81,7 @@ class JobSchedulers(QueueClient):
             raise InvalidOptionError(f"`template` must be a JobTemplate, got {template!r}; pass JobTemplate(name=...).")
         # What cannot be set is refused before anybody is made to wait.
         SchedulerEntry.initial(schedule, template, now_ms())
-        with self._locked(name):
-            stored = self._connection.look(schedule_entries.entry(self.keys, name))
-            previous = SchedulerEntry.parse(stored) if stored is not None else None
-            entry = SchedulerEntry.initial(schedule, template, now_ms(), previous)
-            self._connection.execute(schedule_entries.put(self.keys, name, entry.dump()))
-        self._connection.execute(wake_workers(self.keys))  # they look at it once the lock is free
-        return entry
+        return self._edit(name, lambda entry: SchedulerEntry.initial(schedule, template, now_ms(), entry))
 
     def find(self, name: str) -> SchedulerEntry | None:
         """Return the scheduler of that name; None if it does not exist or cannot be read."""
@@ -101,7 +95,9 @@ class JobSchedulers(QueueClient):
         Raises:
             SchedulerNotFoundError: It does not exist, or cannot be read.
         """
-        entry = self.find(name)
+        return self._existing(name, self.find(name))
+
+    def _existing(self, name: str, entry: SchedulerEntry | None) -> SchedulerEntry:
         if entry is None:
             raise SchedulerNotFoundError(self.name, name)
         return entry
@@ -122,12 +118,13 @@ class JobSchedulers(QueueClient):
             SchedulerNotFoundError: It does not exist, or cannot be read.
             SchedulerBusyError: Another process held the lock for 5 s.
         """
-        with self._locked(name):
-            entry = self.get(name)
-            if entry.is_paused:
-                return entry
-            self._connection.execute(schedule_entries.put(self.keys, name, (paused := entry.paused()).dump()))
-            return paused
+
+        def pause(found: SchedulerEntry | None) -> SchedulerEntry:
+            entry = self._existing(name, found)
+            return entry if entry.is_paused else entry.paused()
+
+        _check_name(name)
+        return self._edit(name, pause)
 
     def resume(self, name: str) -> SchedulerEntry:
         """Let a scheduler make jobs again, from its next regular run on: what was due meanwhile is left out.
@@ -138,19 +135,19 @@ class JobSchedulers(QueueClient):
             ScheduleError: This machine cannot read its pattern or time zone.
             SchedulerBusyError: Another process held the lock for 5 s.
         """
-        with self._locked(name):
-            entry = self.get(name)
-            if not entry.is_paused:
-                return entry
-            resumed = entry.resumed(now_ms())
+
+        def resume(found: SchedulerEntry | None) -> SchedulerEntry:
+            entry = self._existing(name, found)
+            resumed = entry.resumed(now_ms()) if entry.is_paused else entry
             if resumed is None:
                 raise StateError(
                     f"Scheduler {name!r} of queue {self.name!r} has no run to come: its end has passed; "
                     "set it again with another end, or remove it."
                 )
-            self._connection.execute(schedule_entries.put(self.keys, name, resumed.dump()))
-        self._connection.execute(wake_workers(self.keys))
-        return resumed
+            return resumed
+
+        _check_name(name)
+        return self._edit(name, resume)
 
     def run_now(self, name: str, *, at: datetime | None = None) -> Job | None:
         """Make one run at once, paused or not; it counts towards no limit and leaves the next planned run as it is.
@@ -236,9 +233,29 @@ class JobSchedulers(QueueClient):
         entries = {name: SchedulerEntry.parse(text) for name, text in sorted(stored.items())}
         return {name: entry for name, entry in entries.items() if entry is not None}
 
+    def _edit(self, name: str, change: Callable[[SchedulerEntry | None], SchedulerEntry]) -> SchedulerEntry:
+        """Store what ``change`` makes of an entry, unless that is the same, and return it.
+
+        It takes no lock, so that edits do not wait for each other: one that finds the entry changed reads it again.
+        """
+        began = time.monotonic()
+        while (waited := time.monotonic() - began) < schedule_entries.EDIT_LOCK_MS / 1000:
+            stored = self._connection.look(schedule_entries.entry(self.keys, name))
+            entry = None if stored is None else SchedulerEntry.parse(stored)
+            edited = change(entry)
+            if edited is entry:
+                return edited
+            write = schedule_entries.replace(self.keys, name, stored, edited.dump())
+            outcome = run_and_wake(self._connection, self.keys, write)
+            if outcome == "ok":
+                return edited
+            if outcome == "locked":
+                time.sleep(_LOCK_PAUSE_S)
+        raise SchedulerBusyError(self.name, waited)
+
     @contextmanager
     def _locked(self, name: str) -> Iterator[str]:
-        """Hold the lock under which schedulers are edited and fired; gives the token that is in it."""
+        """Hold the lock under which schedulers are fired, and other clients edit them; yield its token."""
         _check_name(name)
         token = secrets.token_hex(8)
         began = time.monotonic()

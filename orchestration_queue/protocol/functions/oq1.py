@@ -51,6 +51,7 @@ __all__ = [
     "release_graph",
     "relist",
     "renew",
+    "replace_scheduler",
     "report_usage",
     "retry_job",
     "retry_nodes",
@@ -1392,6 +1393,49 @@ def renew(
     )
 
 
+def replace_scheduler(
+    keys: QueueKeys,
+    *,
+    lock_key: str,
+    name: str,
+    read: str,
+    entry: str,
+    look_ms: int,
+) -> Call:
+    """Store or drop the entry of a repeatable job, if it still is what the caller read and no lock is held.
+
+    Args:
+        keys: The queue, for its `schedulers`, `schedulers_due`.
+        lock_key: String; the schedulers' lock.
+        name: The scheduler.
+        read: Its entry as it was read; empty when there was none.
+        entry: Its new entry; `drop` to drop it.
+        look_ms: When it is due for evaluation, epoch ms.
+
+    Returns:
+        The call. Its reply (text): `ok`, or, with nothing written, `locked` or `changed`.
+
+    The server refuses it when the schedulers key does not end in `:schedulers`.
+
+    Cost: O(log N).
+    """
+    return Call(
+        "oq1_replaceScheduler",
+        (
+            lock_key,
+            keys.schedulers,
+            keys.schedulers_due,
+        ),
+        (
+            name,
+            read,
+            entry,
+            look_ms,
+        ),
+        is_function=True,
+    )
+
+
 def report_usage(
     keys: QueueKeys,
     *,
@@ -1728,7 +1772,7 @@ def version() -> Call:
     """Say which revision of this library answers. The major version is in its name.
 
     Returns:
-        The call. Its reply (text): `17`, growing with every change of the library.
+        The call. Its reply (text): `18`, growing with every change of the library.
 
     Cost: O(1).
     """

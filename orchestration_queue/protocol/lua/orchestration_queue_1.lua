@@ -5400,6 +5400,27 @@ do -- renew
   end }
 end
 
+do -- replaceScheduler
+  local schedulers = require("schedulers")
+  redis.register_function("oq1_replaceScheduler", function(KEYS, ARGV)
+    local name = ARGV[1]
+    local read = ARGV[2]
+    local entry = ARGV[3]
+    local look_ms = whole(ARGV[4], "replaceScheduler", "look_ms")
+    count_words("replaceScheduler", #KEYS, 3, #ARGV, 4)
+    local queue = queue_of("replaceScheduler", KEYS[2], ":schedulers") .. ":"
+    local lock_key = KEYS[1]
+    local schedulers_key = KEYS[2]
+    if redis.call("EXISTS", lock_key) == 1 then
+      return "locked"
+    elseif (redis.call("HGET", schedulers_key, name) or "") ~= read then
+      return "changed"
+    end
+    schedulers.put(queue, name, entry, look_ms)
+    return "ok"
+  end)
+end
+
 do -- reportUsage
   local events = require("events")
   local usage = require("usage")
@@ -5654,7 +5675,7 @@ end
 do -- version
   redis.register_function("oq1_version", function(KEYS, ARGV)
     count_words("version", #KEYS, 0, #ARGV, 0)
-    return "17"
+    return "18"
   end)
 end
 

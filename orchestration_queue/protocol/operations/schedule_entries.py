@@ -26,6 +26,7 @@ __all__ = [
     "index",
     "put",
     "renew_lock",
+    "replace",
     "try_lock",
     "unlock",
 ]
@@ -189,3 +190,11 @@ def put(keys: QueueKeys, name: str, entry_text: str, look_ms: int = 0) -> Call:
 def drop(keys: QueueKeys, name: str) -> Operation[bool]:
     """Remove an entry; False when there was none."""
     return Operation(put(keys, name, DROP), _is_one)
+
+
+def replace(keys: QueueKeys, name: str, read: str | None, entry_text: str) -> Operation[str]:
+    """Store an entry if it still is what was read, and no lock is held; ``ok``, ``locked`` or ``changed``."""
+    call = oq1.replace_scheduler(
+        keys, lock_key=keys.schedulers_lock, name=name, read=read or "", entry=entry_text, look_ms=0
+    )
+    return Operation(call, text)
