@@ -136,9 +136,7 @@ report = queue_task_asset(REPORT, queue=settings.QUEUE)
 prepare_job = dg.define_asset_job(
     settings.PREPARE_JOB, selection=dg.AssetSelection.assets(tables), executor_def=dg.in_process_executor
 )
-month_job = dg.define_asset_job(
-    settings.MONTH_JOB, selection=[settings.MONTHLY], executor_def=dg.in_process_executor, partitions_def=MONTHS
-)
+month_job = dg.define_asset_job(settings.MONTH_JOB, selection=[settings.MONTHLY], executor_def=dg.in_process_executor)
 report_job = dg.define_asset_job(
     settings.REPORT_JOB, selection=dg.AssetSelection.assets(delays, report), executor_def=dg.in_process_executor
 )

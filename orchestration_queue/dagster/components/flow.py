@@ -24,11 +24,17 @@ class FlowNode(dg.Model, dg.Resolvable):
     task: str | None = Field(default=None, description="The task's name; default the last part of the key.")
     arguments: dict[str, Any] = Field(default_factory=dict, description="The task's keyword arguments.")
     deps: list[str] = Field(default_factory=list, description="Keys of assets it depends on, of this flow or others.")
+    checks: list[str] = Field(default_factory=list, description="Names of the checks that the task reports on.")
+    partitions: dict[str, dict[str, Any]] = Field(
+        default_factory=dict,
+        description="Keys of the partitions, each with its further arguments; a job for each.",
+    )
     queue: str | None = Field(default=None, description="Where its job runs; default the flow's queue.")
     description: str | None = Field(default=None, description="What the UI shows.")
     group: str | None = Field(default=None, description="The asset's group.")
     owners: list[str] = Field(default_factory=list, description="Mail addresses, or team:name.")
     tags: dict[str, str] = Field(default_factory=dict, description="The asset's tags.")
+    kinds: list[str] = Field(default_factory=list, description="What the UI marks it with, such as spark.")
     attempts: int = Field(default=1, description="How often the job is tried.")
     timeout_seconds: float | None = Field(default=None, description="The task's time limit.")
     priority: int = Field(default=0, description="1 is the most urgent, 0 means no priority.")
@@ -48,10 +54,20 @@ class FlowNode(dg.Model, dg.Resolvable):
             group_name=self.group,
             owners=self.owners,
             tags=self.tags,
+            kinds=set(self.kinds),
+            partitions_def=dg.StaticPartitionsDefinition(list(self.partitions)) if self.partitions else None,
         )
         timeout = None if self.timeout_seconds is None else timedelta(seconds=self.timeout_seconds)
         options = JobOptions(attempts=self.attempts, timeout=timeout, priority=self.priority)
-        return AssetTask(spec, self.task, self.arguments, self.queue, options)
+        return AssetTask(
+            spec,
+            self.task,
+            self.arguments,
+            self.queue,
+            options,
+            self.checks,
+            self.partitions.__getitem__ if self.partitions else None,
+        )
 
 
 class _FlowScaffolder(QueueScaffolder):
