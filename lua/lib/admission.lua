@@ -64,6 +64,9 @@ function admission.enter(queue, job_id, job, now, skip_events)
     end
     return "GROUP_ORDERED"
   end
+  if groups.is_held(queue, name, group, now) then
+    return park(queue, name, job_id, job, "GROUP_RATE_LIMITED")
+  end
   if not returning and group.max_concurrency > 0 and group.active >= group.max_concurrency then
     return park(queue, name, job_id, job, "GROUP_FULL")
   end

@@ -44,6 +44,7 @@ function group_limit.group(queue, name, job_id, duration, now, extend)
     resume_at = math.max(resume_at, standing)
   end
   groups.hold_until(queue, name, resume_at)
+  groups.note_hold(queue, name, resume_at)
   events.emit(
     queue, "group-rate-limited", job_id,
     "groupKey", name, "duration", duration, "resumeAt", resume_at

@@ -7,7 +7,7 @@ local groups = {}
 local FIELDS = {
   "maxConcurrency", "active", "nextSeq",
   "rateMax", "rateDuration", "rateWindowStart", "rateCount",
-  "tbCapacity", "tbRefillRate", "tbTokens", "tbLastRefill", "tbRefillRemainder",
+  "tbCapacity", "tbRefillRate", "tbTokens", "tbLastRefill", "tbRefillRemainder", "heldUntil",
 }
 local MOST_SKIPS = 10000
 
@@ -35,6 +35,7 @@ function groups.load(queue, name)
     tokens = tonumber(values[10]),
     last_refill = tonumber(values[11]),
     remainder = tonumber(values[12]),
+    held_until = tonumber(values[13]) or 0,
   }
 end
 
@@ -109,6 +110,22 @@ end
 --- Leave the group alone until a given time.
 function groups.hold_until(queue, name, due)
   redis.call("ZADD", queue .. "ratelimited", due, name)
+end
+
+--- Note on a group that exists that nothing of it starts until a given time.
+function groups.note_hold(queue, name, due)
+  if redis.call("EXISTS", hash(queue, name)) == 1 then
+    groups.write(queue, name, "heldUntil", string.format("%.0f", due))
+  end
+end
+
+--- Whether the group is held back at run time. Limits have their own counts; a hold has only this.
+function groups.is_held(queue, name, group, now)
+  if now >= group.held_until then
+    return false
+  end
+  groups.hold_until(queue, name, group.held_until)
+  return true
 end
 
 --- Have the next promotion check the group, unless it is being held back.

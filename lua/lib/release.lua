@@ -131,6 +131,9 @@ function release.promote(queue, name, group, now)
   if redis.call("EXISTS", groups.parked_key(queue, name)) == 0 then
     return 0
   end
+  if groups.is_held(queue, name, group, now) then
+    return 0
+  end
   local free = room(queue, name, group, now)
   if free <= 0 or not bucket_allows(queue, name, group, now) then
     return 0

@@ -32,7 +32,7 @@ class Fault:
         may_double: Whether the guarantees let jobs run twice because of it.
     """
 
-    bring: Callable[[], None]
+    bring: Callable[[], object]
     may_double: bool = False
 
 
@@ -153,7 +153,7 @@ class Clustered(Deployment):
         self._cluster: Cluster = self._nodes.start_cluster(3)
         self._pairs = [(node, self._nodes.join_replica(self._cluster, node)) for node in tuple(self._cluster.nodes)]
         self.queues = [self._cluster.queue_on(primary, "q") for primary, _ in self._pairs]
-        self.url = self._cluster.url
+        self.url = "redis+cluster://" + ",".join(f"127.0.0.1:{node.port}" for node in self._cluster.nodes)
         self._moves = 0
         self.faults = {
             "planned failover": Fault(self._fail_over, may_double=True),
@@ -161,19 +161,25 @@ class Clustered(Deployment):
             "slot moved": Fault(self._move),
         }
 
-    def _fail_over(self, *how: str) -> None:
+    def _fail_over(self, *how: str) -> tuple[Node, Node]:
+        """Promote a primary's replica; returns the old primary and the new one."""
         primary, replica = self._pairs.pop(0)
         replica.ask("CLUSTER", "FAILOVER", *how)
         wait_until_sync(lambda: _role(replica) == "master", "the replica to take over")
         if not how:
             wait_until_sync(lambda: _is_replica(primary), "the old primary to follow the new one")
             self._pairs.append((replica, primary))
+        return primary, replica
 
     def _kill(self) -> None:
-        if self._pairs:
-            self._pairs[0][0].kill()
-            self._cluster.nodes.remove(self._pairs[0][0])
-            self._fail_over("TAKEOVER")
+        primary = self._pairs[0][0]
+        lost, cluster = primary.id, self._cluster
+        primary.kill()
+        _, promoted = self._fail_over("TAKEOVER")
+        cluster.nodes.remove(primary)
+        for node in cluster.nodes:
+            node.ask("CLUSTER", "FORGET", lost)
+        self._pairs.append((promoted, self._nodes.join_replica(cluster, promoted)))
 
     def _move(self) -> None:
         queue = self.queues[self._moves % 3]

@@ -210,9 +210,12 @@ async def test_a_suspended_job_fails_when_its_time_is_over(
             await job.wait(SOON)
 
 
-@pytest.mark.parametrize(("place", "order"), [("front", ["1", "1", "2", "3"]), ("back", ["1", "2", "3", "1"])])
+@pytest.mark.parametrize(
+    ("place", "slots", "order"),
+    [("front", 4, ["1", "1", "2", "3"]), ("back", 4, ["1", "2", "3", "1"]), ("front", 1, ["1", "1", "2", "3"])],
+)
 async def test_a_held_group_goes_on_after_its_pause(
-    queue: AsyncQueue, server_url: str, place: Any, order: list[str]
+    queue: AsyncQueue, server_url: str, place: Any, slots: int, order: list[str]
 ) -> None:
     ran: list[str] = []
     held_at: list[int] = []
@@ -226,7 +229,7 @@ async def test_a_held_group_goes_on_after_its_pause(
 
     options = JobOptions(ordering=Ordering(key="tenant"))
     jobs = [await queue.add("work", options=options) for _ in range(3)]
-    async with working(queue, work, server_url):
+    async with working(queue, work, server_url, concurrency=slots):
         for job in jobs:
             await job.wait(SOON)
             assert job.record.attempts_made == 0

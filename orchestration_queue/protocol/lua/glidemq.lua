@@ -167,7 +167,7 @@ local groups = {}
 local FIELDS = {
   "maxConcurrency", "active", "nextSeq",
   "rateMax", "rateDuration", "rateWindowStart", "rateCount",
-  "tbCapacity", "tbRefillRate", "tbTokens", "tbLastRefill", "tbRefillRemainder",
+  "tbCapacity", "tbRefillRate", "tbTokens", "tbLastRefill", "tbRefillRemainder", "heldUntil",
 }
 local MOST_SKIPS = 10000
 
@@ -195,6 +195,7 @@ function groups.load(queue, name)
     tokens = tonumber(values[10]),
     last_refill = tonumber(values[11]),
     remainder = tonumber(values[12]),
+    held_until = tonumber(values[13]) or 0,
   }
 end
 
@@ -269,6 +270,22 @@ end
 --- Leave the group alone until a given time.
 function groups.hold_until(queue, name, due)
   redis.call("ZADD", queue .. "ratelimited", due, name)
+end
+
+--- Note on a group that exists that nothing of it starts until a given time.
+function groups.note_hold(queue, name, due)
+  if redis.call("EXISTS", hash(queue, name)) == 1 then
+    groups.write(queue, name, "heldUntil", string.format("%.0f", due))
+  end
+end
+
+--- Whether the group is held back at run time. Limits have their own counts; a hold has only this.
+function groups.is_held(queue, name, group, now)
+  if now >= group.held_until then
+    return false
+  end
+  groups.hold_until(queue, name, group.held_until)
+  return true
 end
 
 --- Have the next promotion check the group, unless it is being held back.
@@ -1564,6 +1581,9 @@ function release.promote(queue, name, group, now)
   if redis.call("EXISTS", groups.parked_key(queue, name)) == 0 then
     return 0
   end
+  if groups.is_held(queue, name, group, now) then
+    return 0
+  end
   local free = room(queue, name, group, now)
   if free <= 0 or not bucket_allows(queue, name, group, now) then
     return 0
@@ -1926,6 +1946,9 @@ function admission.enter(queue, job_id, job, now, skip_events)
       release.promote(queue, name, group, now)
     end
     return "GROUP_ORDERED"
+  end
+  if groups.is_held(queue, name, group, now) then
+    return park(queue, name, job_id, job, "GROUP_RATE_LIMITED")
   end
   if not returning and group.max_concurrency > 0 and group.active >= group.max_concurrency then
     return park(queue, name, job_id, job, "GROUP_FULL")
@@ -2574,6 +2597,7 @@ function group_limit.group(queue, name, job_id, duration, now, extend)
     resume_at = math.max(resume_at, standing)
   end
   groups.hold_until(queue, name, resume_at)
+  groups.note_hold(queue, name, resume_at)
   events.emit(
     queue, "group-rate-limited", job_id,
     "groupKey", name, "duration", duration, "resumeAt", resume_at
