@@ -156,7 +156,7 @@ class Clustered(Deployment):
         self.url = "redis+cluster://" + ",".join(f"127.0.0.1:{node.port}" for node in self._cluster.nodes)
         self._moves = 0
         self.faults = {
-            "planned failover": Fault(self._fail_over, may_double=True),
+            "planned failover": Fault(self._fail_over),
             "primary killed": Fault(self._kill, may_double=True),
             "slot moved": Fault(self._move),
         }
