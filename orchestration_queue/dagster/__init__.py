@@ -31,7 +31,9 @@ if TYPE_CHECKING:
         dead_letter_sensor,
         flow_completed_sensor,
         flow_sensor,
+        health_sensor,
         queue_event_sensor,
+        queue_health_checks,
         request_run,
         sweep_sensor,
     )
@@ -58,10 +60,12 @@ __all__ = [
     "dead_letter_sensor",
     "flow_completed_sensor",
     "flow_sensor",
+    "health_sensor",
     "queue_asset",
     "queue_event_sensor",
     "queue_executor",
     "queue_flow_assets",
+    "queue_health_checks",
     "queue_schedules",
     "queue_task_asset",
     "request_run",
@@ -79,7 +83,8 @@ _HOMES = {
     "schedules": "queue_schedules scheduler_sensor",
     "sensors": (
         "Limits QueueEvent Reaction ReplayBudget backlog_sensor dead_letter_sensor "
-        "flow_completed_sensor flow_sensor queue_event_sensor request_run sweep_sensor"
+        "flow_completed_sensor flow_sensor health_sensor queue_event_sensor queue_health_checks request_run "
+        "sweep_sensor"
     ),
     "steps": "CodeLocation DagsterWorker",
 }

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 
-from orchestration_queue.client import Queue
+from orchestration_queue.client import Job, Queue
 from orchestration_queue.doctor.finding import Finding, count, hint, problem
 from orchestration_queue.doctor.survey import Survey, survey
 from orchestration_queue.errors import StateError
@@ -19,11 +19,12 @@ from orchestration_queue.protocol.operations.notifications import Notification, 
 from orchestration_queue.protocol.operations.repairs import StalledGroup
 from orchestration_queue.server import Connection
 from orchestration_queue.server.clock import now_ms
-from orchestration_queue.states import JobState
+from orchestration_queue.states import TERMINAL, JobState
 
 __all__ = ["QUEUE_CHECKS", "InspectedQueue"]
 
 _LATE = timedelta(minutes=1)
+_LAST_RUNS = 3
 _MANY_FINISHED = 100_000
 _MANY_EVENTS = 10_000
 _WAITS = (JobState.WAITING, JobState.DELAYED, JobState.PRIORITIZED)
@@ -211,6 +212,37 @@ def _post(inspected: InspectedQueue, unsent: list[bytes]) -> str:
     return f"added {count(len(unsent), 'dead letter')}"
 
 
+def schedules(inspected: InspectedQueue) -> Iterator[Finding]:
+    """Check that schedules run in time, and that the job of each one's last run has not failed."""
+    for name, entry in inspected.queue.schedulers.list().items():
+        if not entry.is_paused and 0 < entry.next_run < _long_ago_ms():
+            yield problem(
+                inspected.name,
+                f"Schedule {name!r} is overdue since {_at(entry.next_run)}",
+                "its jobs are not added",
+                f"start a worker of queue {inspected.queue.name}, which also runs its schedules",
+            )
+        job = _last_finished(inspected, name)
+        if job and job.state == JobState.FAILED:
+            yield problem(
+                inspected.name,
+                f"The last job of schedule {name!r}, {job.id}, failed: {job.failed_reason}",
+                "what it maintains grows stale until a run succeeds",
+                f"oq job show {inspected.queue.name} {job.id}; repair it, then oq job retry or oq scheduler run",
+            )
+
+
+def _last_finished(inspected: InspectedQueue, schedule: str) -> Job | None:
+    """Return the newest finished job of a schedule's last runs; None when they are unknown or still running."""
+    runs = [run for run in inspected.queue.schedulers.history(schedule) if run.job_id][:_LAST_RUNS]
+    jobs = (inspected.queue.find(run.job_id) for run in runs)
+    return next((job for job in jobs if job and job.state in TERMINAL), None)
+
+
+def _at(at_ms: int) -> str:
+    return f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
 def growth(inspected: InspectedQueue) -> Iterator[Finding]:
     """Check that the history of finished jobs is bounded, as it takes the server's memory."""
     counts = inspected.queue.counts()
@@ -233,4 +265,4 @@ def growth(inspected: InspectedQueue) -> Iterator[Finding]:
         )
 
 
-QUEUE_CHECKS = (workers, consumers, jobs, letters, growth)
+QUEUE_CHECKS = (workers, consumers, jobs, letters, schedules, growth)

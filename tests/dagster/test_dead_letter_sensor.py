@@ -194,3 +194,19 @@ def test_it_stands_as_the_options_say() -> None:
     sensor = made("q-1", interval=timedelta(seconds=90), default_status=dg.DefaultSensorStatus.RUNNING)
     assert (sensor.name, sensor.minimum_interval_seconds) == ("dead_letters_of_q_1", 90)
     assert sensor.default_status is dg.DefaultSensorStatus.RUNNING
+
+
+def test_a_letter_becomes_an_observation(resource: QueueResource, queue_name: str) -> None:
+    fail(resource, queue_name, "a")
+    sensor = dead_letter_sensor(queue_name, asset="tables")
+    first = tick(sensor, resource, None)
+    (observed,) = first.asset_events
+    (letter,) = resource.queue(queue_name).dead_letters.list()
+    assert isinstance(observed, dg.AssetObservation)
+    assert observed.asset_key == dg.AssetKey("tables")
+    assert observed.metadata[TAG + "job_id"].value == letter.original_job_id
+    assert "broken" in (observed.description or "")
+    assert not first.run_requests
+    assert not tick(sensor, resource, first.cursor).asset_events
+    with pytest.raises(InvalidOptionError, match="Either `job` or `asset`"):
+        dead_letter_sensor(queue_name)

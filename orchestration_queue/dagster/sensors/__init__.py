@@ -7,6 +7,7 @@ from orchestration_queue.dagster.sensors.backlog import Limits, backlog_sensor
 from orchestration_queue.dagster.sensors.dead_letters import DeadLetterReaction, ReplayBudget, dead_letter_sensor
 from orchestration_queue.dagster.sensors.events import queue_event_sensor
 from orchestration_queue.dagster.sensors.flows import FlowReaction, flow_completed_sensor, flow_sensor
+from orchestration_queue.dagster.sensors.health import health_sensor, queue_health_checks
 from orchestration_queue.dagster.sensors.listening import QueueEvent
 from orchestration_queue.dagster.sensors.sweeps import sweep_sensor
 
@@ -23,7 +24,9 @@ __all__ = [
     "dead_letter_sensor",
     "flow_completed_sensor",
     "flow_sensor",
+    "health_sensor",
     "queue_event_sensor",
+    "queue_health_checks",
     "request_run",
     "sweep_sensor",
 ]

@@ -13,8 +13,9 @@ import dagster as dg
 from orchestration_queue.client import DeadLetter, DeadLetters
 from orchestration_queue.dagster._compat import RunTarget
 from orchestration_queue.dagster.resources import QueueResource
+from orchestration_queue.dagster.sensors.answers import Answer, AssetEvent
 from orchestration_queue.dagster.sensors.listening import read_object
-from orchestration_queue.dagster.sensors.options import SensorOptions, Shown, Start, default_name
+from orchestration_queue.dagster.sensors.options import SensorOptions, Shown, Start, asset_key, default_name
 from orchestration_queue.errors import InvalidOptionError, JobNotFoundError
 from orchestration_queue.options import Duration, milliseconds, seconds
 from orchestration_queue.options.durations import checked_duration
@@ -27,8 +28,8 @@ from orchestration_queue.server.clock import now_ms
 
 __all__ = ["DeadLetterReaction", "ReplayBudget", "dead_letter_sensor"]
 
-DeadLetterReaction: TypeAlias = Callable[[DeadLetter, QueueResource], dg.RunRequest | None]
-"""What a dead letter asks for: a run, or nothing."""
+DeadLetterReaction: TypeAlias = Callable[[DeadLetter, QueueResource], Answer | None]
+"""What a dead letter asks for: a run, an asset event, or nothing."""
 
 _BEGINNING = "0"
 _OURS = "orchestration_queue/"
@@ -68,7 +69,8 @@ def _load(cursor: str | None) -> str | None:
 def dead_letter_sensor(
     queue: str,
     *,
-    job: RunTarget,
+    job: RunTarget | None = None,
+    asset: dg.AssetKey | str | None = None,
     name: str | None = None,
     react: DeadLetterReaction | None = None,
     replay: ReplayBudget | None = None,
@@ -90,8 +92,9 @@ def dead_letter_sensor(
     Args:
         queue: The queue in which jobs fail.
         job: What its runs execute: a job, or an asset selection.
+        asset: The asset that gets an observation for each letter, instead of a run; give this or ``job``.
         name: The sensor's name; default made of the queue's.
-        react: What to request for a letter; default a run, with tags that tell of letter and job.
+        react: What to do about a letter; default a run with its name and reason as tags, or the observation.
         replay: How many letters may be replayed; None for none.
         dead_letter_queue: Where the letters are; default where the queue's workers put them.
         start: Where to begin without a cursor: with the ``oldest`` letter, or with those that come from ``now`` on.
@@ -99,7 +102,8 @@ def dead_letter_sensor(
         options: ``resource_key``, ``default_status``, ``description``, see :class:`Shown`.
 
     Raises:
-        InvalidOptionError: An option is out of its range, or both queues are one.
+        InvalidOptionError: An option is out of its range, both queues are one, or not one of ``job`` and ``asset`` is
+            given.
         InvalidNameError: The wire cannot carry a queue's name.
     """
     shown = Shown(**options)
@@ -113,6 +117,9 @@ def dead_letter_sensor(
             f"once a second at most, and not {dead_letter_queue!r}, {start!r} and {interval}; change what differs."
         )
 
+    if (job is None) == (asset is None):
+        raise InvalidOptionError("Either `job` or `asset` must be given, to say what becomes of a letter; pass one.")
+    default_react = _request_run if asset is None else _observation_of(asset_key(asset))
     called = name or default_name("dead_letters_of", queue)
 
     @dg.sensor(
@@ -126,13 +133,22 @@ def dead_letter_sensor(
     def letters(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         resource: QueueResource = getattr(context.resources, shown.resource_key)
         post = _Post(resource, queue, dead_letter_queue, replay, called)
-        return _tick(context, post, start, react or _request_run)
+        return _tick(context, post, start, react or default_react)
 
     return letters
 
 
 def _request_run(letter: DeadLetter, _resource: QueueResource) -> dg.RunRequest:
     return dg.RunRequest(tags={_OURS + "job_name": letter.name, _OURS + "failed_reason": letter.failed_reason[:200]})
+
+
+def _observation_of(asset: dg.AssetKey) -> DeadLetterReaction:
+    def observe(letter: DeadLetter, _resource: QueueResource) -> dg.AssetObservation:
+        metadata = {_OURS + "job_name": letter.name, _OURS + "failed_reason": letter.failed_reason}
+        what = f"Job {letter.original_job_id} of queue {letter.original_queue} failed for good: {letter.failed_reason}"
+        return dg.AssetObservation(asset_key=asset, description=what, metadata=metadata)
+
+    return observe
 
 
 class _Post:
@@ -196,23 +212,32 @@ def _tick(context: dg.SensorEvaluationContext, post: _Post, start: Start, react:
     if after is None and start == "now":
         after = post.resource.connection.follow(dead_letters.last_entry(keys))
     page = post.resource.connection.follow(dead_letters.dead_letter_page(keys, post.queue, after or _BEGINNING))
-    requests = []
+    requests: list[dg.RunRequest] = []
+    events: list[AssetEvent] = []
     for letter, record, entry in zip(page.letters, page.records, page.entries, strict=True):
         if post.replay(keys, letter, record):
             context.log.info(f"Job {letter.original_job_id} of queue {post.queue} was replayed: {letter.failed_reason}")
-        elif (request := react(letter, post.resource)) is not None:
-            requests.append(_keyed(request, letter, entry))
+        elif isinstance(answer := react(letter, post.resource), dg.RunRequest):
+            requests.append(_keyed(answer, letter, entry))
+        elif answer is not None:
+            events.append(answer.with_metadata({**_origin(letter), **answer.metadata}))
     reached = page.after or (page.entries[-1] if page.entries else after)
     quiet = f"{post.replayed} of {len(page.letters)} new dead letters were replayed; no run is needed."
     return dg.SensorResult(
-        run_requests=requests, skip_reason=None if requests else quiet, cursor=json.dumps({"after": reached})
+        run_requests=requests,
+        skip_reason=None if requests else quiet,
+        cursor=json.dumps({"after": reached}),
+        asset_events=events,
     )
 
 
 def _keyed(request: dg.RunRequest, letter: DeadLetter, entry: str) -> dg.RunRequest:
-    ours = {
+    return request.with_replaced_attrs(run_key=request.run_key or entry, tags={**_origin(letter), **request.tags})
+
+
+def _origin(letter: DeadLetter) -> dict[str, str]:
+    return {
         _OURS + "queue": letter.original_queue,
         _OURS + "job_id": letter.original_job_id,
         _OURS + "dead_letter": letter.id,
     }
-    return request.with_replaced_attrs(run_key=request.run_key or entry, tags={**ours, **request.tags})

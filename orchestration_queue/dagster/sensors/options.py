@@ -14,7 +14,7 @@ from orchestration_queue.options.base import Options
 from orchestration_queue.options.durations import Duration, DurationField
 from orchestration_queue.protocol.keys import QueueKeys
 
-__all__ = ["ListenOptions", "Listening", "SensorOptions", "Shown", "checked_queues", "default_name"]
+__all__ = ["ListenOptions", "Listening", "SensorOptions", "Shown", "asset_key", "checked_queues", "default_name"]
 
 _LONGEST_TICK = timedelta(seconds=50)
 """Dagster gives up on a sensor after 60 s."""
@@ -115,6 +115,11 @@ class Listening(Shown):
             "on_gap='observe' and gap_asset belong together, and one of them is missing: name the asset whose "
             "observations tell of dropped events, or choose on_gap='warn'."
         )
+
+
+def asset_key(asset: dg.AssetKey | str) -> dg.AssetKey:
+    """Return the key of an asset that is named as ``part/part``."""
+    return asset if isinstance(asset, dg.AssetKey) else dg.AssetKey.from_user_string(asset)
 
 
 def checked_queues(queue: str | Sequence[str]) -> tuple[str, ...]:
