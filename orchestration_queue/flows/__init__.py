@@ -1,18 +1,14 @@
 """Flows: graphs of jobs, compiled into calls that can be looked at before anything is sent."""
 
 from orchestration_queue.flows.builder import DagBuilder, Dependency, SubFlow, names_of
-from orchestration_queue.flows.dag import Dag
-from orchestration_queue.flows.glidemq_plan import PlannedCall
-from orchestration_queue.flows.ids import job_id_of, split_job_id
-from orchestration_queue.flows.node import Node
-from orchestration_queue.flows.options import FlowOptions
+from orchestration_queue.flows.dag import Dag, FlowOptions
+from orchestration_queue.flows.node import Node, TriggerRule
 from orchestration_queue.flows.plan import CARRIERS, Carrier, FlowPlan, compile  # noqa: A004
-from orchestration_queue.flows.planned_node import PlannedNode
-from orchestration_queue.flows.record import FlowRecord, RecordedNode, RecordedOptions
-from orchestration_queue.flows.rules import TriggerRule
+from orchestration_queue.flows.plan_calls import PlannedCall, PlannedNode
+from orchestration_queue.flows.record import FlowRecord, RecordedNode, RecordedOptions, job_id_of, split_job_id
 from orchestration_queue.flows.shapes import Part, Shape, chain, chord, group, tree
 from orchestration_queue.flows.stored import FlowState
-from orchestration_queue.flows.submitting import Launch, launch
+from orchestration_queue.flows.submit import Launch, launch
 
 __all__ = [
     "CARRIERS",

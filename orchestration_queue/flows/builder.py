@@ -7,11 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from orchestration_queue.errors import FlowError
-from orchestration_queue.flows.dag import Dag, leaves
+from orchestration_queue.flows.dag import Dag, FlowOptions, leaves
 from orchestration_queue.flows.mapping import mapped_node, moved_data
-from orchestration_queue.flows.node import NO_OPTIONS, Node
-from orchestration_queue.flows.options import FlowOptions
-from orchestration_queue.flows.rules import TriggerRule
+from orchestration_queue.flows.node import NO_OPTIONS, Node, TriggerRule
 from orchestration_queue.options import JobOptions
 
 __all__ = ["DagBuilder", "Dependency", "SubFlow", "names_of"]

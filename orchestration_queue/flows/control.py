@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from orchestration_queue.flows.elements import element_names, forget_maps, maps, with_elements
-from orchestration_queue.flows.glidemq_plan import PlannedCall
+from orchestration_queue.flows.plan_calls import PlannedCall
 from orchestration_queue.flows.stored import FlowJob, FlowState, StoredFlow, outcome_of, schedule_check
-from orchestration_queue.flows.submission import HELD
+from orchestration_queue.flows.submit import HELD
 from orchestration_queue.protocol.call import Call, Operation, Reply, text
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import additions, control, graphs, job_records, notifications

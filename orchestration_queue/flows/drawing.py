@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from orchestration_queue.flows.dag import Dag
-from orchestration_queue.flows.node import Node
-from orchestration_queue.flows.rules import TriggerRule
+from orchestration_queue.flows.node import Node, TriggerRule
 
 __all__ = ["dot", "mermaid", "node_table", "table"]
 

@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from orchestration_queue.errors import JobNotFoundError, StateError, UsageError
-from orchestration_queue.flows.ids import split_job_id
 from orchestration_queue.flows.mapping import MAP, element, element_index, group_of
-from orchestration_queue.flows.record import RecordedNode
+from orchestration_queue.flows.record import RecordedNode, split_job_id
 from orchestration_queue.flows.stored import FlowJob, StoredFlow
 from orchestration_queue.protocol.call import Call, optional_text, texts
 from orchestration_queue.protocol.keys import QueueKeys

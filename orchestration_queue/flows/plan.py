@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
 from typing import Final, Literal, TypeAlias
 
 from orchestration_queue.errors import FlowError
-from orchestration_queue.flows import drawing, glidemq_plan
+from orchestration_queue.flows import drawing, plan_calls
 from orchestration_queue.flows.dag import Dag
-from orchestration_queue.flows.glidemq_plan import PlannedCall
-from orchestration_queue.flows.ids import check_flow_id, checked_job_id
 from orchestration_queue.flows.mapping import MAP, MAX_ELEMENTS, bound_data, element, group_of
 from orchestration_queue.flows.node import Node
-from orchestration_queue.flows.planned_node import PlannedNode
-from orchestration_queue.flows.submission import Submission, submission
-from orchestration_queue.flows.transaction import MAX_CALLS, OUR_OPTIONS, transaction_calls
+from orchestration_queue.flows.plan_calls import MAX_CALLS, OUR_OPTIONS, PlannedCall, PlannedNode, transaction_calls
+from orchestration_queue.flows.record import FlowRecord, check_flow_id, checked_job_id
+from orchestration_queue.flows.submit import Submission, submission
 from orchestration_queue.options import JobOptions
 from orchestration_queue.protocol import codec
 from orchestration_queue.protocol.call import Call
@@ -52,9 +50,14 @@ class FlowPlan:
         """The flow's own queue, and those of its nodes."""
         return list(dict.fromkeys([self.keys, *[planned.keys for planned in self.nodes.values()]]))
 
+    @cached_property
+    def record(self) -> FlowRecord:
+        """What the server keeps of the graph."""
+        return FlowRecord.of(self.dag)
+
     def submission(self) -> Submission:
         """What to send to a server that has our library: a call per 200 nodes of a queue."""
-        return submission(self.flow_id, self.dag, self.keys, self.nodes)
+        return submission(self.flow_id, self.dag, self.keys, self.nodes, self.record)
 
     @property
     def carrier(self) -> Carrier:
@@ -62,7 +65,7 @@ class FlowPlan:
 
         A graph of several queues, or one that would hold up the server for too long, is packed.
         """
-        few = sum(3 + 2 * len(planned.dependents) for planned in self.nodes.values()) <= MAX_CALLS
+        few = sum([3 + 2 * len(planned.dependents) for planned in self.nodes.values()]) <= MAX_CALLS
         return "transaction" if few and len(self.queues) == 1 else "packed"
 
     def calls(self, now_ms: int) -> list[Call]:
@@ -84,7 +87,7 @@ class FlowPlan:
             raise FlowError(
                 f"Flow {self.dag.name!r} has the option {beyond[0]}, which glide-mq's library does not know; drop it."
             )
-        return glidemq_plan.plan_calls(self.nodes, now_ms)
+        return plan_calls.plan_calls(self.nodes, now_ms)
 
     def transaction(self, now_ms: int, carrier: Carrier = "transaction") -> list[PlannedCall]:
         """Return the list of calls that the plan is, in order, each with what it is for.
@@ -94,7 +97,9 @@ class FlowPlan:
             carrier: What takes them to the server. Packed ones may go to several slots.
         """
         registers_all = carrier == "packed"
-        return transaction_calls(self.flow_id, self.dag, self.keys, self.nodes, now_ms, registers_all=registers_all)
+        return transaction_calls(
+            self.flow_id, self.dag, self.keys, self.nodes, self.record, now_ms, registers_all=registers_all
+        )
 
     def explain(self, carrier: Carrier | None = None) -> str:
         """Return the plan as text: the list of calls, what takes them to the server, and the nodes with their rules.
@@ -148,7 +153,7 @@ def compile(  # noqa: A001 - what it does
     flow_id: str,
     *,
     prefix: str = DEFAULT_PREFIX,
-    finish: Callable[[str, str, JobOptions], JobOptions] = lambda _queue, _name, options: options,
+    finish: Callable[[str, str, JobOptions], JobOptions] | None = None,
 ) -> FlowPlan:
     """Turn a graph into a plan. Nothing is sent.
 
@@ -165,34 +170,38 @@ def compile(  # noqa: A001 - what it does
     check_flow_id(flow_id)
     keys = {queue: QueueKeys(queue, prefix) for queue in dag.queues}
     dependents: dict[str, list[str]] = {node.name: [] for node in dag.all_nodes}
+    queues: dict[str, str] = {}
+    tasks: dict[str, str] = {}
     for node in dag.all_nodes:
+        queues[node.name], tasks[node.name] = dag.queue_of(node), node.job_name
         for dep in node.waits_for:
             dependents[dep].append(node.name)
-    queues = {node.name: dag.queue_of(node) for node in dag.all_nodes}
-    for mapped in (node for node in dag.all_nodes if node.job_name == MAP):
-        checked_job_id(flow_id, group_of(element(mapped.name, MAX_ELEMENTS)))
-    nodes = {
-        node.name: PlannedNode(
-            node=_finished(_urgent(node, dag.options.priority), queues[node.name], finish),
-            level=number,
-            keys=keys[queues[node.name]],
-            job_id=checked_job_id(flow_id, node.name),
-            data_text=codec.encode(bound_data(node, queues), f"The data of node {node.name!r}"),
-            dependents=tuple(dependents[node.name]),
-        )
-        for number, level in enumerate(dag.levels)
-        for node in level
-    }
+        if tasks[node.name] == MAP:
+            checked_job_id(flow_id, group_of(element(node.name, MAX_ELEMENTS)))
+    nodes: dict[str, PlannedNode] = {}
+    for number, level in enumerate(dag.levels):
+        for node in level:
+            name, queue, task = node.name, queues[node.name], tasks[node.name]
+            job_id = checked_job_id(flow_id, name)
+            options = _urgent(node, dag.options.priority) if dag.options.priority else node.options
+            options = options if finish is None else finish(queue, task, options)
+            nodes[name] = PlannedNode(
+                node=node,
+                level=number,
+                keys=keys[queue],
+                job_id=job_id,
+                data_text=codec.encode(bound_data(node, queues), f"The data of node {name!r}"),
+                dependents=tuple(dependents[name]),
+                options=options.model_copy(update={"job_id": job_id}),
+                task=task,
+                waits_for=node.waits_for,
+                member=keys[queue].member(job_id),
+            )
     return FlowPlan(flow_id, dag, keys[dag.queue], MappingProxyType(nodes))
 
 
-def _urgent(node: Node, priority: int) -> Node:
-    """The node with the flow's priority, where it has none of its own and the wire keeps it."""
-    if not priority or node.waits_for or node.options.priority or node.options.lifo:
-        return node
-    return replace(node, options=node.options.model_copy(update={"priority": priority}))
-
-
-def _finished(node: Node, queue: str, finish: Callable[[str, str, JobOptions], JobOptions]) -> Node:
-    options = finish(queue, node.job_name, node.options)
-    return node if options is node.options else replace(node, options=options)
+def _urgent(node: Node, priority: int) -> JobOptions:
+    """Return a node's options, with the flow's priority where it has none of its own and the wire keeps it."""
+    if node.waits_for or node.options.priority or node.options.lifo:
+        return node.options
+    return node.options.model_copy(update={"priority": priority})

@@ -8,14 +8,70 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from orchestration_queue.errors import ServerError
+from orchestration_queue.errors import InvalidNameError, ServerError
 from orchestration_queue.flows.dag import Dag
-from orchestration_queue.flows.ids import job_id_of
-from orchestration_queue.flows.rules import TriggerRule
-from orchestration_queue.options import Duration, Retention, milliseconds, retention_from_wire
+from orchestration_queue.flows.node import TriggerRule
+from orchestration_queue.options import (
+    MAX_NAME_LENGTH,
+    Duration,
+    Retention,
+    milliseconds,
+    name_problem,
+    retention_from_wire,
+)
 from orchestration_queue.protocol.codec import dump_json
 
-__all__ = ["FlowRecord", "RecordedNode", "RecordedOptions"]
+__all__ = [
+    "FlowRecord",
+    "RecordedNode",
+    "RecordedOptions",
+    "check_flow_id",
+    "checked_job_id",
+    "job_id_of",
+    "split_job_id",
+]
+
+_SCHEDULED = "repeat"
+"""What the ids of scheduled jobs start with."""
+
+
+def job_id_of(flow_id: str, node: str) -> str:
+    """The id of a node's job: the same for each submission, so that submitting twice adds it once."""
+    return f"{flow_id}.{node}"
+
+
+def split_job_id(job_id: str) -> tuple[str, str] | None:
+    """The flow's id and the node's name in a job id; None when it cannot be a flow's."""
+    flow_id, dot, node = job_id.partition(".")
+    return (flow_id, node) if dot and flow_id and node and flow_id != _SCHEDULED else None
+
+
+def check_flow_id(flow_id: str) -> None:
+    """Refuse an id that could not be told from the node's name in a job's id.
+
+    Raises:
+        InvalidNameError: It could not.
+    """
+    problem = name_problem(flow_id) or ("contains '.'" if "." in flow_id else None)
+    if problem or flow_id == _SCHEDULED:
+        raise InvalidNameError(
+            f"Flow id {flow_id!r} {problem or 'is what scheduled jobs go by'}, and could not be told from the node in "
+            "`{flow_id}.{node}`; use letters, digits, '-' and '_'."
+        )
+
+
+def checked_job_id(flow_id: str, node: str) -> str:
+    """A node's job id.
+
+    Raises:
+        InvalidNameError: It is longer than the wire carries.
+    """
+    job_id = f"{flow_id}.{node}"
+    if len(job_id) > MAX_NAME_LENGTH:
+        raise InvalidNameError(
+            f"Job id {job_id!r} is longer than {MAX_NAME_LENGTH} characters; shorten the flow id or the node's name."
+        )
+    return job_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +203,17 @@ class FlowRecord:
 
     def text(self) -> str:
         """The record as the server keeps it: compact JSON, the same for the same graph."""
-        rows = [_row(node) for node in self.nodes.values()]
+        rows = [
+            [
+                node.name,
+                node.queue,
+                node.deps,
+                node.task,
+                node.rule,
+                *([node.optional_deps] if node.optional_deps else ()),
+            ]
+            for node in self.nodes.values()
+        ]
         return dump_json({"name": self.name, "nodes": rows, "options": self.options._wire()})
 
     @classmethod
@@ -167,11 +233,6 @@ class FlowRecord:
                 f"The record of a flow cannot be read ({error}); it was damaged, or a newer version wrote it: "
                 "upgrade, or remove the flow."
             ) from None
-
-
-def _row(node: RecordedNode) -> list[object]:
-    row: list[object] = [node.name, node.queue, node.deps, node.task, node.rule]
-    return [*row, node.optional_deps] if node.optional_deps else row
 
 
 def _node(

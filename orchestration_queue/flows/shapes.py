@@ -12,9 +12,8 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from orchestration_queue.errors import FlowError
-from orchestration_queue.flows.dag import Dag, leaves, roots
+from orchestration_queue.flows.dag import Dag, FlowOptions, leaves, roots
 from orchestration_queue.flows.node import Node
-from orchestration_queue.flows.options import FlowOptions
 
 __all__ = ["Part", "Shape", "chain", "chord", "group", "tree"]
 

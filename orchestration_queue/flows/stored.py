@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from orchestration_queue.flows.ids import job_id_of
 from orchestration_queue.flows.plan import FlowPlan
-from orchestration_queue.flows.record import FlowRecord, RecordedNode
-from orchestration_queue.flows.submission import HELD
+from orchestration_queue.flows.record import FlowRecord, RecordedNode, job_id_of
+from orchestration_queue.flows.submit import HELD
 from orchestration_queue.options import as_timedelta
 from orchestration_queue.protocol.call import Call, Operation, texts
 from orchestration_queue.protocol.keys import QueueKeys
@@ -100,7 +99,11 @@ class StoredFlow:
     @classmethod
     def planned(cls, plan: FlowPlan) -> StoredFlow:
         """The flow of a plan."""
-        return cls.of(plan.flow_id, plan.keys, FlowRecord.of(plan.dag))
+        jobs = {
+            name: FlowJob(node, plan.nodes[name].keys, plan.nodes[name].job_id, plan.nodes[name].level)
+            for name, node in plan.record.nodes.items()
+        }
+        return cls(plan.flow_id, plan.keys, plan.record, jobs)
 
     def by_queue(self, jobs: Sequence[FlowJob]) -> dict[QueueKeys, list[str]]:
         """Ids of jobs by queue."""

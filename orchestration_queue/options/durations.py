@@ -39,6 +39,8 @@ DurationField = Annotated[Duration, _ReadAsTimedelta()]
 NonNegative = Annotated[DurationField, Field(ge=timedelta(0), le=MAX_DURATION)]
 Positive = Annotated[DurationField, Field(ge=timedelta(milliseconds=1), le=MAX_DURATION)]
 
+_MILLISECOND = timedelta(milliseconds=1)
+
 
 @overload
 def as_timedelta(duration: Duration) -> timedelta: ...
@@ -56,7 +58,8 @@ def seconds(duration: Duration) -> float:
 
 def milliseconds(duration: Duration) -> int:
     """Return a duration in whole milliseconds, the wire's unit of time."""
-    return as_timedelta(duration) // timedelta(milliseconds=1)
+    found = duration if isinstance(duration, timedelta) else timedelta(seconds=duration)
+    return found // _MILLISECOND
 
 
 def checked_duration(value: Duration, name: str) -> timedelta:

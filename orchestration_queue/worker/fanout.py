@@ -15,8 +15,8 @@ from pydantic import ValidationError
 
 from orchestration_queue.errors import InvalidOptionError, LeaseLostError, PayloadError, UnrecoverableError
 from orchestration_queue.flows.elements import PAGE, ends, list_of
-from orchestration_queue.flows.ids import job_id_of, split_job_id
 from orchestration_queue.flows.mapping import MAX_ELEMENTS, ElementMap
+from orchestration_queue.flows.record import job_id_of, split_job_id
 from orchestration_queue.protocol import codec
 from orchestration_queue.protocol.functions.oq1 import NewJob
 from orchestration_queue.protocol.keys import QueueKeys

@@ -9,7 +9,7 @@ from typing import Any, Concatenate, NoReturn, ParamSpec, TypeVar
 
 from orchestration_queue.errors import JobNotFoundError, UsageError
 from orchestration_queue.flows import elements
-from orchestration_queue.flows.ids import split_job_id
+from orchestration_queue.flows.record import split_job_id
 from orchestration_queue.options import Usage
 from orchestration_queue.protocol import codec
 from orchestration_queue.protocol.keys import QueueKeys

@@ -9,7 +9,7 @@ from pydantic import TypeAdapter, ValidationError
 from orchestration_queue.errors import UnrecoverableError, UsageError
 from orchestration_queue.flows import Dag, compile  # noqa: A004
 from orchestration_queue.flows.mapping import MAP
-from orchestration_queue.flows.submitting import launch
+from orchestration_queue.flows.submit import launch
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.schedules import SUBMIT_FLOW, flow_id_of
 from orchestration_queue.server import AsyncConnection
@@ -47,7 +47,7 @@ def reserved_handlers(keys: QueueKeys, connection: AsyncConnection) -> dict[str,
             plan = compile(_dag(job), flow_id_of(job.id), prefix=keys.prefix)
         except UsageError as error:
             raise UnrecoverableError(f"The schedule's flow cannot be submitted: {error}") from error
-        await connection.follow(launch(plan, now_ms(), is_fresh=False))
+        await connection.follow(launch(plan.submission(), now_ms(), is_fresh=False))
         return plan.flow_id
 
     return {SUBMIT_FLOW: submit_flow, MAP: FanOut(keys, connection)}

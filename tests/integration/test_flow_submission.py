@@ -175,17 +175,17 @@ async def test_a_submitter_that_dies_at_any_call_starts_nothing_early_and_the_ne
     server_url: str, queue_name: str, raw: Any, submitter: Submitter, make: Callable[[str], Dag]
 ) -> None:
     dag = make(queue_name)
-    submitter.follow(flows.launch(flows.compile(dag, "whole"), now_ms(), is_fresh=True))
+    submitter.follow(flows.launch(flows.compile(dag, "whole").submission(), now_ms(), is_fresh=True))
     names = [call.name for trip in submitter.trips for call in trip]
     release = names.index("oq1_releaseGraph")
     plans = [flows.compile(dag, f"f{number}") for number in range(len(names))]
     for number, plan in enumerate(plans):
         with pytest.raises(BrokenOffError):
-            submitter.follow(flows.launch(plan, now_ms(), is_fresh=True), dies_after=number)
+            submitter.follow(flows.launch(plan.submission(), now_ms(), is_fresh=True), dies_after=number)
         if number <= release:
             assert started(raw, plan) == [], f"after {number} calls"
     for plan in plans:
-        submitter.follow(flows.launch(plan, now_ms(), is_fresh=False))
+        submitter.follow(flows.launch(plan.submission(), now_ms(), is_fresh=False))
         record = raw.hgetall(plan.keys.flow(plan.flow_id))
         assert (record["state"], record.get("held")) == ("running", None)
     ran = Ran()
@@ -200,7 +200,7 @@ async def test_trips_whose_replies_were_lost_are_made_again(
     server_url: str, queue_name: str, raw: Any, submitter: Submitter, make: Callable[[str], Dag]
 ) -> None:
     plan, ran = flows.compile(make(queue_name), "f"), Ran()
-    submitter.follow(flows.launch(plan, now_ms(), is_fresh=True), repeats=True)
+    submitter.follow(flows.launch(plan.submission(), now_ms(), is_fresh=True), repeats=True)
     async with ran.at_work(server_url, [keys.queue for keys in plan.queues]):
         await wait_until(lambda: len(ran.nodes) >= len(plan.nodes), "the end")
     check_order(plan, ran.of("f"))
@@ -208,10 +208,10 @@ async def test_trips_whose_replies_were_lost_are_made_again(
 
 def test_a_graph_of_one_queue_is_one_call_in_one_trip(queue_name: str, raw: Any, submitter: Submitter) -> None:
     dag = Dag("d", [Node("a"), Node("b", deps=["a"])], queue_name)
-    launched = submitter.follow(flows.launch(flows.compile(dag, "f"), now_ms(), is_fresh=True))
+    launched = submitter.follow(flows.launch(flows.compile(dag, "f").submission(), now_ms(), is_fresh=True))
     assert [[call.name for call in trip] for trip in submitter.trips] == [["XREVRANGE", "oq1_submitGraph"]]
     assert launched.is_new
-    again = submitter.follow(flows.launch(flows.compile(dag, "f"), now_ms(), is_fresh=False))
+    again = submitter.follow(flows.launch(flows.compile(dag, "f").submission(), now_ms(), is_fresh=False))
     assert [[call.name for call in trip] for trip in submitter.trips] == [["HMGET"], ["XREVRANGE"]]
     assert not again.is_new
 
@@ -314,7 +314,7 @@ async def test_a_submission_that_was_swept_meanwhile_is_told(queue_name: str, ra
     plan = flows.compile(across(queue_name), "f")
 
     def swept_after_the_first_part() -> Conversation[flows.Launch]:
-        steps = flows.launch(plan, now_ms(), is_fresh=True)
+        steps = flows.launch(plan.submission(), now_ms(), is_fresh=True)
         replies = yield next(steps)
         raw.flushdb()
         return (yield from resumed(steps, replies))
@@ -329,9 +329,9 @@ async def test_of_two_submitters_the_slower_leaves_the_flow_as_it_is(
 ) -> None:
     plan, faster, ran = flows.compile(across(queue_name), "f"), Submitter(server_url), Ran()
     async with ran.at_work(server_url, [keys.queue for keys in plan.queues]):
-        steps = flows.launch(plan, now_ms(), is_fresh=True)
+        steps = flows.launch(plan.submission(), now_ms(), is_fresh=True)
         first = [submitter.send(call) for call in next(steps)]
-        faster.follow(flows.launch(plan, now_ms(), is_fresh=True))
+        faster.follow(flows.launch(plan.submission(), now_ms(), is_fresh=True))
         faster.close()
         # Not only their handlers: workers set a flow right that is over while a node is not.
         jobs = [step.keys.job(step.job_id) for step in plan.nodes.values()]

@@ -169,20 +169,20 @@ def test_carriers_and_whatever_breaks_off_leave_the_same_keys(server: Server, re
         server.client.flushall()
         server.transact(plan)
         expected = server.left()
-        server.follow(flows.launch(plan, NOW, is_fresh=False))
+        server.follow(flows.launch(plan.submission(), NOW, is_fresh=False))
         assert server.left() == expected, "submitted again after a transaction"
 
         server.client.flushall()
-        server.follow(flows.launch(plan, NOW, is_fresh=True), repeats=True)
+        server.follow(flows.launch(plan.submission(), NOW, is_fresh=True), repeats=True)
         assert server.left() == expected, "packed, and each reply lost once"
 
         server.client.flushall()
         calls = 1 + place % max(1, len(plan.submission().parts) + 6)
         try:
-            server.follow(flows.launch(plan, NOW, is_fresh=True), dies_after=calls)
+            server.follow(flows.launch(plan.submission(), NOW, is_fresh=True), dies_after=calls)
         except BrokenOffError:
             assert not server.started(plan) or server.is_whole(plan)
-        server.follow(flows.launch(plan, NOW, is_fresh=False))
+        server.follow(flows.launch(plan.submission(), NOW, is_fresh=False))
         assert server.left() == expected, f"broken off after {calls} calls and submitted again"
 
     run_many(request, check)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from orchestration_queue.flows.control import find_pending_notifications
+from orchestration_queue.flows.node import TriggerRule
 from orchestration_queue.flows.record import FlowRecord, RecordedNode, RecordedOptions
-from orchestration_queue.flows.rules import TriggerRule
 from orchestration_queue.flows.stored import FlowSnapshot, FlowState, StoredFlow, derive_state
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.record import JobRecord

@@ -122,7 +122,7 @@ def test_an_included_map_is_told_where_its_list_is() -> None:
     inner = builder()
     inner.map("double", "twice", over="list", queue="cpu")
     outer.include(inner.build(), as_="in")
-    (node,) = [step for step in flows.compile(outer.build(), "f").nodes.values() if step.node.job_name == "oq.map"]
+    (node,) = [step for step in flows.compile(outer.build(), "f").nodes.values() if step.task == "oq.map"]
     assert node.keys.queue == "cpu"
     assert '"over":"in.list"' in node.data_text.replace(" ", "")
     assert '"over_queue":"data"' in node.data_text.replace(" ", "")

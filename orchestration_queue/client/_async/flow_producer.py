@@ -7,6 +7,7 @@ import secrets
 from collections.abc import Sequence
 from contextlib import suppress
 
+from orchestration_queue.client import headers
 from orchestration_queue.client._async.client import AsyncClient
 from orchestration_queue.client._async.flow import AsyncFlow
 from orchestration_queue.client.checks import checked_items, checked_text
@@ -15,10 +16,9 @@ from orchestration_queue.client.progress import TREE_FIELDS, found_nodes
 from orchestration_queue.client.values import FlowNode
 from orchestration_queue.errors import FlowError, ServerError, StateError, TransportError, UsageError
 from orchestration_queue.flows import CARRIERS, Carrier, Dag, FlowPlan, Launch, compile, control, launch  # noqa: A004
-from orchestration_queue.flows.glidemq_plan import PlannedCall
+from orchestration_queue.flows.plan_calls import PlannedCall, needs_our_library
 from orchestration_queue.flows.stored import StoredFlow
-from orchestration_queue.flows.submission import read_submission
-from orchestration_queue.flows.transaction import needs_our_library
+from orchestration_queue.flows.submit import read_submission
 from orchestration_queue.protocol.call import Operation, Reply
 from orchestration_queue.protocol.functions import oq1
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX, QueueKeys
@@ -91,7 +91,12 @@ class AsyncFlowProducer(AsyncClient):
         """
         if not isinstance(dag, Dag):
             raise FlowError(f"`dag` must be a Dag, got {dag!r}; pass Dag(name, nodes).")
-        plan = compile(dag, _new_id(dag) if flow_id is None else flow_id, prefix=self.prefix, finish=with_headers)
+        plan = compile(
+            dag,
+            _new_id(dag) if flow_id is None else flow_id,
+            prefix=self.prefix,
+            finish=with_headers if headers.sources else None,
+        )
         carrier = _check_carrier(carrier) or self._carrier
         (done,) = await self._launch([plan], carrier or plan.carrier, is_fresh=flow_id is None)
         return AsyncFlow(self._connection, plan, done.cursors, is_new=done.is_new)
@@ -117,7 +122,10 @@ class AsyncFlowProducer(AsyncClient):
         if len(ids) != len(dags):
             raise UsageError(f"`flow_ids` must have an id for each of the {len(dags)} graphs, got {flow_ids!r}.")
         named = zip(dags, ids, strict=True)
-        plans = [compile(dag, flow_id, prefix=self.prefix, finish=with_headers) for dag, flow_id in named]
+        plans = [
+            compile(dag, flow_id, prefix=self.prefix, finish=with_headers if headers.sources else None)
+            for dag, flow_id in named
+        ]
         if len({(plan.keys, plan.flow_id) for plan in plans}) < len(plans):
             raise UsageError("Two graphs are given one id, which stands for one submission; give each its own.")
         launched: list[Launch] = []
@@ -128,9 +136,12 @@ class AsyncFlowProducer(AsyncClient):
             for plan, done in zip(plans, launched, strict=True)
         ]
 
+    def _compile(self, dag: Dag, flow_id: str) -> FlowPlan:
+        return compile(dag, flow_id, prefix=self.prefix, finish=with_headers if headers.sources else None)
+
     async def _launch(self, plans: Sequence[FlowPlan], carrier: Carrier, *, is_fresh: bool) -> list[Launch]:
         if carrier == "packed":
-            exchanges = [launch(plan, now_ms(), is_fresh=is_fresh) for plan in plans]
+            exchanges = [launch(plan.submission(), now_ms(), is_fresh=is_fresh) for plan in plans]
             try:
                 return await self._connection.follow(together(exchanges))
             except ServerError as error:
@@ -155,7 +166,7 @@ class AsyncFlowProducer(AsyncClient):
                 # Sent again blindly, it could create jobs again that ran and were removed meanwhile.
                 if not error.maybe_applied or (await self._connection.look(look)).record is None:
                     raise
-        return await self._connection.follow(launch(plan, now_ms(), is_fresh=False))
+        return await self._connection.follow(launch(plan.submission(), now_ms(), is_fresh=False))
 
     async def _send_transaction(self, plan: FlowPlan) -> Launch:
         """Send a transaction; when a call of it is refused, remove what the others created."""

@@ -313,7 +313,7 @@ def read_node_reply(node: str, call: Call, reply: Reply) -> bool:
     """
     if not call.is_function:
         return False
-    word = text(reply)
+    word = reply.decode() if isinstance(reply, bytes) else str(reply)
     if word in DUPLICATE:
         return True
     if word.startswith(("ERR:", '["ERR:', "error:")):

@@ -1,40 +1,51 @@
-"""A plan in the calls of our own library: whole graphs at a time, over any number of queues.
+"""Submit a plan by our own library: whole graphs at a time, over any number of queues.
 
 A graph of one queue is one call. A larger one, or one of several queues, goes in parts: first all parts are written,
 with all jobs held; then the flow's record says that nothing is missing; then the jobs are released. So nothing starts
-before all of it is there, and whoever finds the record knows how far its submitter came.
+before all of it is there, and whatever finds the record knows how far its submitter came. The conversation may break
+off anywhere, and start again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
+from orchestration_queue.errors import StateError
 from orchestration_queue.flows.dag import Dag
-from orchestration_queue.flows.planned_node import PlannedNode, PlannedNodes, dependents_first
+from orchestration_queue.flows.node import TriggerRule
+from orchestration_queue.flows.plan_calls import RUNNING, PlannedNode, PlannedNodes, dependents_first, limit_calls
 from orchestration_queue.flows.record import FlowRecord
-from orchestration_queue.flows.rules import TriggerRule
 from orchestration_queue.protocol.call import Call, Operation, Reply, optional_text
 from orchestration_queue.protocol.keys import QueueKeys
-from orchestration_queue.protocol.operations import graphs, notifications
-from orchestration_queue.protocol.operations.budgets import budget_calls, hold_to
-from orchestration_queue.protocol.operations.graphs import Edge, Graph, GraphNode, OutsideDependency, OutsideDependent
+from orchestration_queue.protocol.operations import event_log, graphs, notifications
+from orchestration_queue.protocol.operations.conversation import Conversation, all_good, chunks
+from orchestration_queue.protocol.operations.graphs import (
+    Edge,
+    Graph,
+    GraphNode,
+    OutsideDependency,
+    OutsideDependent,
+    Submitted,
+)
+from orchestration_queue.protocol.operations.notifications import PendingNotifications, notify_all
 from orchestration_queue.protocol.placement import ParentRef, new_job
 
 __all__ = [
     "HELD",
-    "RUNNING",
     "SUBMITTING",
     "GraphPart",
+    "Launch",
     "Submission",
     "SubmissionSnapshot",
-    "limit_calls",
+    "launch",
     "read_submission",
     "submission",
 ]
 
-SUBMITTING, RUNNING = "submitting", "running"
-"""States of a flow's record while parts may be missing, and when none is."""
+SUBMITTING = "submitting"
+"""State of a flow's record while parts may be missing."""
 
 HELD = "held"
 """Field of a running flow's record while jobs may be held from its submission."""
@@ -119,7 +130,7 @@ class Submission:
         waits_for, awaited_by = [], []
         for place, planned in enumerate(part.nodes):
             node = planned.node
-            job = new_job(node.job_name, planned.data_text, planned.options, now_ms)
+            job = new_job(planned.task, planned.data_text, planned.options, now_ms)
             nodes.append(GraphNode(job, "" if node.trigger_rule is TriggerRule.ALL_SUCCESS else node.trigger_rule))
             for names, is_weak in ((node.deps, False), (node.optional_deps, True)):
                 for name in names:
@@ -139,7 +150,7 @@ def _ref(part: GraphPart, place: int) -> ParentRef:
     return ParentRef(part.keys, part.nodes[place].job_id)
 
 
-def submission(flow_id: str, dag: Dag, keys: QueueKeys, nodes: PlannedNodes) -> Submission:
+def submission(flow_id: str, dag: Dag, keys: QueueKeys, nodes: PlannedNodes, record: FlowRecord) -> Submission:
     """Cut a plan into calls.
 
     Args:
@@ -147,11 +158,12 @@ def submission(flow_id: str, dag: Dag, keys: QueueKeys, nodes: PlannedNodes) -> 
         dag: The graph.
         keys: The flow's own queue.
         nodes: The nodes, dependencies before dependents.
+        record: What the server keeps of the graph.
     """
     parts = _parts(keys, nodes)
     places = {planned.node.name: (part, place) for part in parts for place, planned in enumerate(part.nodes)}
     limits = [*limit_calls(flow_id, dag, keys, nodes)]
-    return Submission(flow_id, keys, FlowRecord.of(dag).text(), parts, limits, places)
+    return Submission(flow_id, keys, record.text(), parts, limits, places)
 
 
 def _parts(own: QueueKeys, nodes: PlannedNodes) -> list[GraphPart]:
@@ -160,7 +172,7 @@ def _parts(own: QueueKeys, nodes: PlannedNodes) -> list[GraphPart]:
     spent: dict[QueueKeys, int] = {}
     for planned in dependents_first(nodes):
         there = parts.setdefault(planned.keys, [GraphPart(planned.keys)])
-        cost = _NODE_COST + len(planned.node.waits_for) + len(planned.data_text) // _BYTES
+        cost = _NODE_COST + len(planned.waits_for) + len(planned.data_text) // _BYTES
         so_far = spent.get(planned.keys, 0)
         if there[-1].nodes and (so_far + cost > _MOST_COST or len(there[-1].nodes) == graphs.MOST_NODES):
             there.append(GraphPart(planned.keys))
@@ -168,24 +180,6 @@ def _parts(own: QueueKeys, nodes: PlannedNodes) -> list[GraphPart]:
         there[-1].nodes.append(planned)
         spent[planned.keys] = so_far + cost
     return [part for queue in parts.values() for part in queue]
-
-
-def limit_calls(flow_id: str, dag: Dag, keys: QueueKeys, nodes: PlannedNodes) -> Iterable[Call]:
-    """Callbacks are bound by nothing: they are to tell of a spent budget, too."""
-    bound = [ParentRef((planned := nodes[node.name]).keys, planned.job_id) for node in dag.nodes]
-    if dag.options.budget is not None:
-        yield from budget_calls(keys, flow_id, dag.options.budget)
-        yield from hold_to(keys, flow_id, bound)
-    if dag.options.concurrency is not None:
-        yield from _share_places(flow_id, dag.options.concurrency, bound)
-
-
-def _share_places(flow_id: str, places: int, jobs: Sequence[ParentRef]) -> Iterator[Call]:
-    """Make the jobs, all of one queue, a group whose members have no turns: each takes a place when it could run."""
-    group, keys = f"flow.{flow_id}", jobs[0].keys
-    yield Call("HSET", (keys.named(f"group:{group}"),), ("maxConcurrency", places))
-    for ref in jobs:
-        yield Call("HSET", (keys.job(ref.job_id),), ("groupKey", group))
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,3 +205,94 @@ def read_submission(keys: QueueKeys, flow_id: str) -> Operation[SubmissionSnapsh
         return SubmissionSnapshot(record, state, held is not None)
 
     return Operation(Call("HMGET", (keys.flow(flow_id),), ("plan", "state", HELD)), read)
+
+
+_PARTS_PER_TRIP = 8
+
+_UNKNOWN = SubmissionSnapshot(None, None, is_held=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """A flow that is under way.
+
+    Attributes:
+        cursors: By queue, the id of the last event before it was submitted.
+        is_new: Whether all its jobs were added just now.
+    """
+
+    cursors: Mapping[QueueKeys, str]
+    is_new: bool
+
+
+def launch(whole: Submission, now_ms: int, *, is_fresh: bool) -> Conversation[Launch]:
+    """Submit a plan, or what is missing of it. Every trip may be sent twice.
+
+    A graph that is one call takes one trip, others some more: to write the parts, to say that all are there, to release
+    the jobs, and to say that all are released.
+
+    Args:
+        whole: What to submit.
+        now_ms: Epoch milliseconds by the caller's clock.
+        is_fresh: Nobody can have used the flow's id before, so there is no need to look.
+
+    Raises:
+        StateError: The id stands for another flow, or workers gave the submission up because it took too long.
+        ServerError: The server refused a part; nothing has started.
+    """
+    known = _UNKNOWN if is_fresh else (yield from _look(whole))
+    if known.record not in (None, whole.record):
+        raise StateError(
+            f"Flow {whole.flow_id!r} of queue {whole.keys.queue!r} is there with other nodes or options, and an id "
+            "stands for one submission; choose another id, or remove that flow first."
+        )
+    queues = dict.fromkeys(part.keys for part in whole.parts)
+    newest = [event_log.last_event_id(keys) for keys in queues]
+    wanting = known.state in (None, SUBMITTING)
+    writes = whole.writes(now_ms) if wanting else iter(())
+    # The record's part goes first, and alone: from then on, others know that there is something to complete or sweep.
+    first = list(islice(writes, 1))
+    replies = all_good((yield [*(operation.call for operation in newest), *(write.call for write in first)]))
+    cursors = {keys: operation.read(reply) for keys, operation, reply in zip(queues, newest, replies, strict=False)}
+    told = [write.read(reply) for write, reply in zip(first, replies[len(newest) :], strict=True)]
+    if whole.is_held and wanting:
+        for part in chunks([*writes], _PARTS_PER_TRIP):
+            replies = all_good((yield [write.call for write in part]))
+            told += [write.read(reply) for write, reply in zip(part, replies, strict=True)]
+        yield from _commit(whole)
+    left = [(part.keys, submitted.pending) for part, submitted in zip(whole.parts, told, strict=False)]
+    if whole.is_held and (wanting or known.is_held):
+        left += yield from _release(whole, now_ms)
+    yield from notify_all(left, now_ms)
+    return Launch(cursors, is_new=_count(told) == sum(len(part.nodes) for part in whole.parts))
+
+
+def _look(whole: Submission) -> Conversation[SubmissionSnapshot]:
+    look = read_submission(whole.keys, whole.flow_id)
+    (reply,) = all_good((yield [look.call]))
+    return look.read(reply)
+
+
+def _count(told: Iterable[Submitted]) -> int:
+    return sum(len(submitted.new) for submitted in told)
+
+
+def _commit(whole: Submission) -> Conversation[None]:
+    """Bind the jobs to the flow's limits, and say that nothing is missing: unless it has been swept meanwhile."""
+    seen = yield from _look(whole)
+    if seen.record is None:
+        raise StateError(
+            f"Flow {whole.flow_id!r} took so long to submit that workers gave it up and removed it; submit it again."
+        )
+    if seen.state != SUBMITTING:
+        return  # somebody else submitted the same, and was faster
+    for calls in chunks(whole.limits):
+        all_good((yield calls))
+    all_good((yield [whole.commit()]))
+
+
+def _release(whole: Submission, now_ms: int) -> Conversation[list[tuple[QueueKeys, PendingNotifications]]]:
+    releases = list(whole.releases(now_ms))
+    replies = all_good((yield [operation.call for _, operation in releases]))
+    all_good((yield [whole.done()]))
+    return [(keys, operation.read(reply).pending) for (keys, operation), reply in zip(releases, replies, strict=True)]
