@@ -12,7 +12,7 @@ VOICED := \
   README.md \
   docs/README.md docs/how-to docs/tutorial \
   docs/reference/doctor.md \
-  examples/0* \
+  examples/0* examples/1* examples/flights \
   lua/glidemq lua/lib lua/orchestration_queue_1 \
   orchestration_queue/cli \
   orchestration_queue/dagster \

@@ -154,7 +154,7 @@ flights_prepared = flow_completed_sensor(
 
 @dg.schedule(job=prepare_job, cron_schedule="0 5 2 1 *", execution_timezone="America/New_York")
 def flights_yearly() -> dg.RunRequest:
-    """Make everything anew on the second of January."""
+    """Make everything again on the second of January."""
     return dg.RunRequest(tags=WHOLE_YEAR)
 
 

@@ -99,7 +99,7 @@ def _join(flights: DataFrame, weather: DataFrame, planes: DataFrame) -> DataFram
 
 
 def _band(value: Column, bands: tuple[tuple[int, str], ...], above: str) -> Column:
-    """The name of the band that a value lies in."""
+    """Return the name of the band that a value lies in."""
     unknown = F.when(value.isNull(), "unknown")
     return reduce(lambda chain, band: chain.when(value < band[0], band[1]), bands, unknown).otherwise(above)
 
@@ -117,7 +117,7 @@ def _measures() -> list[Column]:
 
 
 def _cells_of(cells: DataFrame, name: str) -> DataFrame:
-    """The rows of one table."""
+    """Return the rows of one table."""
     return cells.where(F.col("set") == _set_of(name))
 
 

@@ -115,10 +115,10 @@ class Demo:
             self._sweep()
 
     def _sweep(self) -> None:
-        """The servers leave after their last clients.
+        """Wait for the servers, which leave after their last clients.
 
-        Whoever has not left soon is asked to: a code server of Dagster's whose daemon had to be killed stays for a
-        while. Whoever does not leave then is ended and reported.
+        A process that has not left soon is asked to: a code server of Dagster's whose daemon had to be killed
+        stays for a while. One that does not leave then is killed and reported.
         """
         for seconds, number in ((5, signal.SIGTERM), (15, signal.SIGKILL)):
             deadline = time.monotonic() + seconds
@@ -224,7 +224,7 @@ class Demo:
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 WORKER_OPTIONS = (
     *("--queue", settings.QUEUE, "--concurrency", "1"),
-    # A lost worker is to be noticed within seconds here; the defaults (30 s) suit production.
+    # A lost worker must be noticed within seconds here; the defaults (30 s) suit production.
     *("--lease", "6", "--stalled-interval", "2", "--promotion-interval", "1"),
 )
 
@@ -266,7 +266,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--scale", type=int, default=1, help="how many times to take the year's flights; 30: 10 million"
     )
-    parser.add_argument("--ui", action="store_true", help="look at the pipeline in the browser instead")
+    parser.add_argument("--ui", action="store_true", help="open the pipeline in the browser instead")
     parser.add_argument("--port", type=int, default=3000, help="the web server's port, if it is free")
     options = parser.parse_args(arguments)
     if options.scale < 1:

@@ -43,7 +43,7 @@ class Fleet:
         self._logs = logs
         self._members: dict[str, _Member] = {}
         self._id = uuid.uuid4().hex
-        # Our own environment, because the embedded server is a child of whoever connects first.
+        # Our own environment, because the embedded server is a child of the first process that connects.
         os.environ[_MARK] = self._id
 
     def start(self, name: str, *command: str, expected_to_end: bool = False) -> None:
@@ -75,7 +75,7 @@ class Fleet:
                 raise DemoError(f"{member.name} ended by itself with exit code {code}; see {member.log}.")
 
     def pid(self, name: str) -> int:
-        """That process's id."""
+        """Return that process's id."""
         return self._members[name].process.pid
 
     def signal(self, name: str, number: signal.Signals) -> None:

@@ -59,7 +59,7 @@ class LeaderKiller:
         return after[0] if self.victim and after else ""
 
     def kill(self) -> bool:
-        """Kill the leader, whatever it is at; False when there is none yet."""
+        """Kill the leader, whatever it is at; False before the first run of the schedule."""
         leaders = find_leaders(self._logs)
         if leaders:
             self._kill(leaders[-1], leaders)
@@ -91,7 +91,7 @@ class LeaderKiller:
         self.victim, self._runs_before = worker, len(leaders)
 
     def _month_at(self, worker: str) -> str:
-        """The month that the worker has in its hands; empty when it has none."""
+        """Return the month that the worker is at; empty when it is at none."""
         pending = Call("XPENDING", (self._keys.stream,), (GROUP, "-", "+", _ALL, self._consumer(worker)))
         for entry_id in (text(entry[0]) for entry in self._connection.execute(pending)):
             for _, fields in self._connection.execute(Call("XRANGE", (self._keys.stream,), (entry_id, entry_id))):
@@ -101,7 +101,7 @@ class LeaderKiller:
         return ""
 
     def _consumer(self, worker: str) -> str:
-        """The name under which the worker takes jobs: its registration tells its process id."""
+        """Find the name under which the worker takes jobs: its registration has its process id."""
         pattern = self._keys.worker("*")
         _, keys = self._connection.execute(Call("SCAN", args=("0", "MATCH", pattern, "COUNT", _ALL)))
         for key in texts(keys):

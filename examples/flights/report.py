@@ -115,7 +115,7 @@ def _sum(tables: dict[str, pd.DataFrame], column: str) -> int:
 
 
 def _draw_hours(axes: Axes, table: pd.DataFrame) -> None:
-    """A heat map: airports down, hours across, the minutes in each cell."""
+    """Draw a heat map: airports down, hours across, the minutes in each cell."""
     known = table[table["flights"] >= FLIGHTS_TO_SHOW]
     frame = known.pivot_table(index="origin", columns="local_hour", values="mean_dep_delay").reindex(list(AIRPORTS))
     matrix = frame.to_numpy(dtype=float)
@@ -137,7 +137,7 @@ def _draw_hours(axes: Axes, table: pd.DataFrame) -> None:
 
 
 def _draw_carriers(axes: Axes, table: pd.DataFrame) -> None:
-    """Bars, longest delay on top, with how many flights stand behind each."""
+    """Bars, longest delay on top, with the number of flights of each."""
     ordered = table[table["flights"] >= FLIGHTS_TO_SHOW].sort_values("mean_dep_delay")
     mean = float(np.average(table["mean_dep_delay"], weights=table["flights"] - table["cancelled"]))
     above = ordered["mean_dep_delay"] > mean

@@ -30,20 +30,20 @@ _PROGRESS_EVERY_S = 5.0
 
 
 class Screen(Protocol):
-    """Shows how things stand."""
+    """Shows the pipeline's state."""
 
     def say(self, text: str) -> None:
         """Tell one thing that happened."""
 
     def show(self, snapshot: Snapshot) -> None:
-        """Show how everything stands."""
+        """Show the state of everything."""
 
     def close(self) -> None:
         """Stop showing."""
 
 
 def screen_for(console: Console) -> Screen:
-    """A live picture for a terminal, lines for anything else."""
+    """Return a live picture for a terminal, lines for anything else."""
     return LiveScreen(console) if console.is_terminal else PlainScreen(console)
 
 
@@ -156,7 +156,7 @@ def flow_tree(snapshot: Snapshot) -> Tree:
 
 
 def _short(run: RunView) -> str:
-    """A run's id as Dagster's UI shortens it."""
+    """Return a run's id as Dagster's UI shortens it."""
     return (run.run_id or "-")[:8]
 
 
@@ -174,7 +174,7 @@ def _line(snapshot: Snapshot, name: str) -> Text:
 
 
 def result_table(frame: pd.DataFrame, title: str) -> Table:
-    """The rows of a data frame as a table."""
+    """Return the rows of a data frame as a table."""
     table = Table(title=title, title_justify="left", title_style="bold")
     for name, column in frame.items():
         table.add_column(str(name), justify="right" if pd.api.types.is_numeric_dtype(column) else "left")

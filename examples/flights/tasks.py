@@ -58,7 +58,7 @@ def extract_table(job: ActiveJob, data_dir: str, table: str, scale: int = 1) -> 
 @tasks.task
 @spark_task(server=SPARK, options=CLEAN)
 def clean_month(spark: SparkSession, data_dir: str, month: int) -> dict[str, Any]:
-    """One month of flights, typed."""
+    """Type one month of flights."""
     from examples.flights import clean
 
     return _describe(*clean.clean_month(spark, data_dir, month))
@@ -67,7 +67,7 @@ def clean_month(spark: SparkSession, data_dir: str, month: int) -> dict[str, Any
 @tasks.task
 @spark_task(server=SPARK, options=CLEAN)
 def clean_weather(spark: SparkSession, data_dir: str) -> dict[str, Any]:
-    """The hourly weather, typed."""
+    """Type the hourly weather."""
     from examples.flights import clean
 
     return _describe(*clean.clean_weather(spark, data_dir))
@@ -110,7 +110,7 @@ def delay_table(spark: SparkSession, data_dir: str, flights: DataFrame, weather:
 
 @tasks.task
 def write_report(job: ActiveJob, data_dir: str) -> dict[str, Any]:
-    """The chart and the page."""
+    """Draw the chart and the page."""
     from examples.flights.report import write_report as write
 
     page = write(data_dir)

@@ -32,7 +32,7 @@ REPORT_NODES = (settings.DELAYS, settings.REPORT)
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """One node as it stands; ``record`` is None before it was submitted."""
+    """The state of one node; ``record`` is None before it was submitted."""
 
     name: str
     record: JobRecord | None
@@ -64,7 +64,7 @@ class NodeView:
 
 @dataclass(frozen=True, slots=True)
 class RunView:
-    """One Dagster run as it stands."""
+    """The state of one Dagster run."""
 
     job: str
     run_id: str | None
@@ -99,7 +99,7 @@ class Snapshot:
         return all(self.node(name).is_done for name in PREPARE_NODES)
 
     def node(self, name: str) -> NodeView:
-        """The node of that name."""
+        """Return the node of that name."""
         return next(node for node in self.nodes if node.name == name)
 
     def table(self, name: str) -> Path:
@@ -114,7 +114,7 @@ class Snapshot:
 
 
 class Watch:
-    """Looks at queue and Dagster instance.
+    """Reads queue and Dagster instance.
 
     Args:
         connection: The server.

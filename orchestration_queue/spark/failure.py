@@ -44,7 +44,7 @@ def is_noise(line: str) -> bool:
 
 
 def describe_exit(exit_code: int) -> str:
-    """An exit code in words, to follow a process's name."""
+    """Describe an exit code, to follow a process's name."""
     if exit_code >= 0:
         return f"ended itself with exit code {exit_code}"
     return f"was killed by {signal.Signals(-exit_code).name} (if not on purpose, the machine was out of memory)"
@@ -79,7 +79,7 @@ class Failure:
 
     @classmethod
     def _of_worker(cls, text: str, frames: tuple[str, ...]) -> Failure:
-        """An exception inside a Python function that ran in one of Spark's own workers: that one is the cause."""
+        """Find an exception inside a Python function that ran in one of Spark's own workers: that one is the cause."""
         lines = text.rpartition("Traceback (most recent call last):")[2].strip("\n").splitlines()
         body = next((at for at, line in enumerate(lines) if line and not line.startswith(" ")), len(lines) - 1)
         kind, _, message = lines[body].partition(":")
@@ -111,7 +111,7 @@ def _comes_from_spark(error: BaseException) -> bool:
 
 
 def _said_by_grpc(text: str) -> str:
-    """What a server that has gone away comes to; the other nine lines are about gRPC."""
+    """Return what gRPC says of a server that has gone away, without its other nine lines."""
     said = _GRPC.match(text)
     return said["details"] if said else ""
 
@@ -126,7 +126,7 @@ def _frames(lines: list[str]) -> tuple[str, ...]:
 
 
 def _first_line(text: str) -> str:
-    """What was said: before the Java stack, the SQL text and the plan, and after py4j's preface."""
+    """Return the message: before the Java stack, the SQL text and the plan, and after py4j's preface."""
     lines = [line for line in text.splitlines() if not is_noise(line)]
     if len(lines) > 1 and lines[0].startswith(_PREFACE.lstrip()):
         return lines[1].removeprefix(": ")
@@ -146,7 +146,7 @@ _OUT_OF_MEMORY = "java.lang.OutOfMemoryError"
 def stop_error(
     name: str, why: Literal["timeout", "cancelled"], options: SparkSubmit, how: str, *, exit_code: int | None = None
 ) -> SparkFailedError:
-    """An application that we stopped.
+    """Describe an application that we stopped.
 
     Args:
         name: Its name.
@@ -169,7 +169,7 @@ def stop_error(
 def failure_error(
     name: str, how: str, lines: Sequence[str], options: SparkSubmit, *, exit_code: int | None = None
 ) -> SparkFailedError:
-    """An application that ended by itself.
+    """Describe an application that ended by itself.
 
     Args:
         name: Its name.

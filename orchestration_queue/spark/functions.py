@@ -182,5 +182,5 @@ def register(function: Callable[..., Any]) -> str:
 
 
 def registered(name: str) -> Callable[..., Any] | None:
-    """The function remembered under a name."""
+    """Return the function remembered under a name; None without one."""
     return _functions.get(name)

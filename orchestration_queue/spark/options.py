@@ -114,7 +114,7 @@ def properties_text(properties: Mapping[str, str]) -> str:
 
 
 def write_properties(directory: Path, properties: Mapping[str, str]) -> Path:
-    """The same as a file in a directory, which only its owner can read: a command line is for everybody to see."""
+    """Write properties to a file that only its owner can read: every user sees a command line."""
     path = directory / "spark.properties"
     path.touch(mode=0o600)
     path.write_text(properties_text(properties), "utf-8")

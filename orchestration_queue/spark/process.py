@@ -206,7 +206,7 @@ _LOCK = ".lock"
 
 @contextlib.contextmanager
 def scratch_directory() -> Iterator[Path]:
-    """A directory of one's own for as long as the context lasts.
+    """Make a directory for as long as the context lasts.
 
     Its owner holds a lock in it, which the kernel releases when the owner dies in whatever way. So those who come
     later know which directories have no owner any more, and remove them.

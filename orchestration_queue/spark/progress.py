@@ -117,7 +117,7 @@ class ListenerFollower:
             self._progress({"percent": percent, "text": text, "spark": {**self._about, **self._known}})
 
     def finish(self) -> dict[str, Any]:
-        """The application has succeeded: say so, and return what its result tells of it."""
+        """Report that the application succeeded, and return what belongs in its result."""
         self.poll()
         if self.last is None:
             return {}
@@ -150,7 +150,7 @@ class ProgressReporter:
         self._next = 0.0
 
     def at(self, query: int, completed: int, total: int, running: int, read: float) -> None:
-        """The application is here.
+        """Take how far the application is.
 
         Args:
             query: The number of its query: of what one action runs.

@@ -38,14 +38,14 @@ class DataFrameRef(BaseModel):
     """What it was made from: directories of files, and other references' locations; at most 100."""
 
     def load(self, spark: SparkSession) -> DataFrame:
-        """The DataFrame, in a session."""
+        """Return the DataFrame, in a session."""
         return (
             spark.table(self.location) if self.format == "table" else spark.read.format(self.format).load(self.location)
         )
 
     @classmethod
     def of_table(cls, spark: SparkSession, name: str) -> DataFrameRef:
-        """A reference to a table that is there: to be returned by a task that has written it itself."""
+        """Return a reference to an existing table, for a task that has written it itself."""
         table = spark.table(name)
         return cls(format="table", location=name, columns=dict(table.dtypes), rows=table.count())
 

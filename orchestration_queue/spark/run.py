@@ -97,7 +97,7 @@ def run_spark(
 def _request(
     target: Callable[..., Any] | str | Path, arguments: object, results: ResultLocation | None
 ) -> tuple[str, bytes]:
-    """The run's name, and what the child reads."""
+    """Return the run's name, and what the child reads."""
     if callable(target):
         target = reference(target)
     if isinstance(target, str) and ":" in target:

@@ -43,7 +43,7 @@ def default_runtime() -> Runtime:
 
 
 def server_for(options: SparkOptions) -> ConnectServer:
-    """The server for tasks that name none: Spark's own variable ``SPARK_REMOTE`` says where, or it is one of ours."""
+    """Return the server for tasks that name none: at Spark's own variable ``SPARK_REMOTE``, or one of ours."""
     if remote := os.environ.get(_REMOTE):
         return _remote(remote)
     return _local(options.of_server.model_dump_json(exclude_unset=True))
@@ -138,7 +138,7 @@ def result_location(options: SparkOptions, job: ActiveJob) -> ResultLocation | N
 
 
 def job_log(job: ActiveJob) -> Callable[[str], None]:
-    """Writes lines to a job's log."""
+    """Write lines to a job's log."""
 
     def log(line: str) -> None:
         # A server that is away for a moment costs lines, not the work; away for longer, it costs the lease.

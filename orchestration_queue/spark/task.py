@@ -103,7 +103,7 @@ class _TaskConfig:
 
     @classmethod
     def checked(cls, options: SparkOptions, runtime: Runtime | None, server: ConnectServer | None) -> _TaskConfig:
-        """The same, unless it contradicts itself."""
+        """Return the same, unless it contradicts itself."""
         if runtime not in (None, *get_args(Runtime)):
             raise UsageError(f"There is no runtime {runtime!r} for Spark work; pass 'connect' or 'process'.")
         if server is not None:
@@ -152,7 +152,7 @@ def spark_submit(application: str | Path, options: SparkSubmit | None = None) ->
 def _make_program_task(
     name: str, runs: Callable[..., Any], options: SparkOptions | None, *, is_resumed: bool = False
 ) -> Callable[..., Any]:
-    """A task that takes words for a program; one that is resumed gets what an earlier attempt has left."""
+    """Make a task that takes arguments for a program; one that is resumed gets what an earlier attempt has left."""
 
     def run(arguments: Sequence[str] = (), _job: ActiveJob | None = None) -> Any:
         if _job is None:
@@ -205,7 +205,7 @@ def _decorate(function: Callable[..., Any], config: _TaskConfig) -> Callable[...
 
 
 def _split_signature(function: Callable[..., Any], name: str) -> tuple[str, inspect.Signature]:
-    """The session's parameter, and the signature that callers see: without it, and with references by name only."""
+    """Return the session's parameter, and the signature for callers: without it, and with references by name only."""
     signature = inspect.signature(function)
     parameters = list(signature.parameters.values())
     if not parameters or parameters[0].kind not in _POSITIONAL:
@@ -224,7 +224,7 @@ def _split_signature(function: Callable[..., Any], name: str) -> tuple[str, insp
 
 
 def _job_type() -> type[ActiveJob]:
-    """Imported late: a process that runs a plain function needs no worker, and starts half a second sooner without."""
+    """Import it late: a process that runs a plain function needs no worker, and starts half a second sooner without."""
     from orchestration_queue.worker import ActiveJob
 
     return ActiveJob

@@ -15,7 +15,7 @@ _DEFAULT_PORT = 15002
 
 
 def checked(url: str) -> str:
-    """The address, if PySpark can connect to it.
+    """Return the address, if PySpark can connect to it.
 
     Raises:
         InvalidOptionError: It cannot be used, or would make PySpark hang.
@@ -44,7 +44,7 @@ def checked(url: str) -> str:
 
 
 def parameters(url: str) -> dict[str, str]:
-    """What follows the host: ``use_ssl``, ``token``, ``user_id``."""
+    """Return what follows the host: ``use_ssl``, ``token``, ``user_id``."""
     words = urlsplit(url).path.partition(";")[2].split(";")
     return {name: value for name, _, value in (word.partition("=") for word in words if word)}
 

@@ -54,7 +54,7 @@ class SessionControl:
         self._stub = SparkConnectServiceStub(self._channel)  # type: ignore[no-untyped-call]  # generated code
 
     def __enter__(self) -> Self:
-        """The control itself."""
+        """Return the control itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -156,7 +156,7 @@ def fence(url: str, session: str) -> list[str]:
 
 
 def reason(error: grpc.RpcError) -> str:
-    """What went wrong, in one line."""
+    """Return what went wrong, in one line."""
     details = error.details() if isinstance(error, grpc.Call) else ""
     return (details or str(error)).strip().partition("\n")[0]
 

@@ -78,7 +78,7 @@ class _Attempt:
 
     @classmethod
     def of(cls, progress: object) -> _Attempt | None:
-        """What an earlier attempt has left; None when there was none."""
+        """Return what an earlier attempt left; None without one."""
         kept = progress.get("spark") if isinstance(progress, dict) else None
         if not isinstance(kept, dict):
             return None
@@ -88,13 +88,13 @@ class _Attempt:
         return None
 
     def progress(self, percent: int, text: str) -> dict[str, Any]:
-        """A job's progress that holds it."""
+        """Return a job's progress that holds it."""
         kept = {"session": self.session, "server": self.place, "run": self.run}
         return {"percent": percent, "text": text, "spark": kept}
 
 
 def session_id(job: RunContext, run: int) -> str:
-    """The id of one attempt's session. A session that was closed cannot be opened again, so each attempt has its own.
+    """Return the id of one attempt's session. A closed session cannot be opened again, so each attempt has its own.
 
     The time at which the attempt was claimed tells two apart that both think they are the next.
     """
@@ -200,7 +200,7 @@ def _run(
 
 @contextlib.contextmanager
 def _captured_output(connection: SparkConnection, job: RunContext | None, attempt: _Attempt) -> Iterator[None]:
-    """What is printed goes to the job's log, and Spark's progress to its progress. Without a job, nowhere new."""
+    """Send what is printed to the job's log, and Spark's progress to its progress. Without a job, change nothing."""
     if job is None:
         yield
         return

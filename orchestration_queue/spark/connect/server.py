@@ -168,7 +168,7 @@ class ConnectServer:
             time.sleep(_LOOK_S)
 
     def url_of(self, place: str) -> str | None:
-        """The address of the server that had an earlier run, if that may still serve."""
+        """Return the address of the server that had an earlier run, if that may still serve."""
         if self.url is not None:
             return self.url if address.place(self.url) == place else None
         state = read_state(self.directory)

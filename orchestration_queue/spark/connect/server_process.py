@@ -115,7 +115,7 @@ class ServerProcess:
         return memory_bytes(self._process.pid)
 
     def orphans(self) -> Iterator[Path]:
-        """Runs whose worker has died."""
+        """Return the runs whose worker has died."""
         for run in (self._directory / RUNS).glob("*"):
             with contextlib.suppress(OSError), run.open("rb") as file:  # it may have ended just now
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -89,7 +89,7 @@ class SparkConnection:
                 ) from None
 
     def __enter__(self) -> Self:
-        """The connection itself."""
+        """Return the connection itself."""
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -111,7 +111,7 @@ def chosen(read: str, schema: StructType, tables: Tables = COLUMNS) -> dict[str,
 
 
 def column_array(values: Sequence[Any], wanted: pa.DataType) -> pa.Array:
-    """Stored words as a column of the type that Spark wants; what cannot be read as that is null.
+    """Convert stored texts to a column of the type that Spark wants; what cannot be read as that is null.
 
     Bytes that are no text keep their readable part.
     """

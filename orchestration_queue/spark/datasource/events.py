@@ -61,7 +61,7 @@ def cut(after: Position, until: str, parts: int) -> list[EventsPartition]:
 
 
 def stream_tail(connection: Connection, stream: str) -> Tail:
-    """What a stream holds."""
+    """Return what a stream holds."""
     return event_log.read_tail(connection.pipeline([event_log.read_ends(stream)], repeatable=True)[0])
 
 
@@ -107,7 +107,7 @@ class EventsPartitionReader:
         return self._options.address.keys.events
 
     def read(self, stretch: EventsPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of a stretch.
+        """Yield the rows of a partition.
 
         Raises:
             StateError: Some of them are gone, and `failOnDataLoss` is not false.
@@ -123,7 +123,7 @@ class EventsPartitionReader:
                 at = Position(text(entries[-1][0]), None if at.count is None else at.count + len(entries))
 
     def _page(self, connection: Connection, at: Position, until: str) -> list[Reply]:
-        """The next entries; read in one transaction with what is gone, so that none goes unnoticed in between."""
+        """Read the next entries, in one transaction with what is gone, so that none goes unnoticed in between."""
         calls = [event_log.read_ends(self.stream), event_log.entries_after(self.stream, at.id, until, BATCH_SIZE)]
         try:
             facts, entries = connection.pipeline(calls, atomic=True, repeatable=True)
@@ -149,7 +149,7 @@ class EventsPartitionReader:
             yield pa.RecordBatch.from_pylist(rows, schema=schema)
 
     def _rows(self, entries: list[Reply]) -> Iterator[dict[str, Any]]:
-        """The entries by their columns' names."""
+        """Return the entries by their columns' names."""
         for event in read_events(entries):
             yield {
                 "id": event.id,

@@ -103,7 +103,7 @@ class QueueAddress(Generic[K_co]):
 
 
 def _shown(url: str | None) -> str:
-    """A URL that others may see. An embedded server's directory is the same for all processes of this machine."""
+    """Return a URL that others may see. All processes of this machine share an embedded server's directory."""
     from orchestration_queue.server.url import parse_url
 
     parsed = parse_url(url)
@@ -143,11 +143,11 @@ class SourceOptions:
             raise InvalidOptionError(f"{what} has no option {strange!r}; {meant_name} has {', '.join(known)}.")
 
     def text(self, name: str) -> str | None:
-        """An option's text; None when it is absent or empty."""
+        """Return an option's text; None when it is absent or empty."""
         return self._values.get(name.lower()) or None
 
     def names(self, name: str) -> list[str]:
-        """A list of names, separated by commas; empty when absent."""
+        """Return a list of names, separated by commas; empty when absent."""
         return [word.strip() for word in (self.text(name) or "").split(",") if word.strip()]
 
     def choice(self, name: str, choices: Collection[str], default: str) -> str:
@@ -164,7 +164,7 @@ class SourceOptions:
         return value == "true"
 
     def count(self, name: str, default: int | None, most: int) -> int | None:
-        """A positive whole number."""
+        """Return a positive whole number."""
         if (value := self.text(name)) is None:
             return default
         if not value.isdecimal() or not 1 <= int(value) <= most:
@@ -175,7 +175,7 @@ class SourceOptions:
 
 
 def duration(text: str, name: str) -> timedelta:
-    """A duration such as ``90s``, ``250ms`` or ``2h``.
+    """Return a duration such as ``90s``, ``250ms`` or ``2h``.
 
     Raises:
         InvalidOptionError: The text is not a duration.

@@ -178,7 +178,7 @@ class PushingJobsReader(JobsReader):
 
 
 def _since(extent: Partition, since_ms: int) -> Partition | None:
-    """What of a part of finished jobs ended at that time or later; the list is ordered by it."""
+    """Return those of a part of finished jobs that ended at that time or later; the list is ordered by it."""
     if float(extent.until) < since_ms:
         return None
     return extent if float(extent.after) >= since_ms else replace(extent, after=str(since_ms - 1))
@@ -187,7 +187,7 @@ def _since(extent: Partition, since_ms: int) -> Partition | None:
 def jobs_batches(
     connection: Connection, keys: QueueKeys, ids: list[str], fields: list[str], schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    """The records of jobs, as batches of the given schema; jobs that are gone are left out."""
+    """Yield the records of jobs, as batches of the given schema; jobs that are gone are left out."""
     for some in chunks(ids):
         present, *columns = connection.follow(job_records.columns(keys, some, ("id", *fields)))
         if None in present:

@@ -30,7 +30,7 @@ _MOULDS = 1024
 
 
 def job_id(prefix: str, key: str) -> str:
-    """The id of the job that a row becomes: its key behind the prefix, as far as the wire can carry it.
+    """Return the id of the job that a row becomes: its key behind the prefix, as far as the wire can carry it.
 
     What it cannot is written as in a URL (``%3A``); a key that is too long is replaced by its hash.
     """
@@ -64,7 +64,7 @@ class RowEncoder:
         return JobEncoder.of(JobOptions(**common.model_dump(exclude_unset=True) | said) if said else common)
 
     def jobs(self, batch: pa.RecordBatch, now_ms: int) -> list[NewJob]:
-        """The jobs of the next rows.
+        """Return the jobs of the next rows.
 
         Raises:
             UsageError: A row has no key or no task, or holds what cannot be a payload, a priority or a delay.
@@ -137,7 +137,7 @@ def _values(batch: pa.RecordBatch, column: str | None) -> list[Any]:
 
 
 def _present(batch: pa.RecordBatch, option: str, column: str | None) -> list[Any]:
-    """A column's values, none of them absent."""
+    """Return a column's values, none of them absent."""
     found = _values(batch, column)
     if any(value is None or value == "" for value in found):
         raise InvalidOptionError(
@@ -148,7 +148,7 @@ def _present(batch: pa.RecordBatch, option: str, column: str | None) -> list[Any
 
 
 def _sayable(column: pa.Array) -> pa.Array:
-    """A column as JSON can say it: times in ISO 8601, decimals as text that loses no digit."""
+    """Convert a column to what JSON has: times in ISO 8601, decimals as text that loses no digit."""
     kind = column.type
     if pa.types.is_timestamp(kind):
         universal = kind.tz is not None

@@ -47,7 +47,7 @@ class QueueDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What it is called in ``format(...)``."""
+        """Return the name for ``format(...)``."""
         return "orchestration_queue"
 
     def _reading(self, parts: int) -> ReadOptions:
@@ -57,12 +57,12 @@ class QueueDataSource(DataSource):
         return SourceOptions(self.options, STREAM_OPTIONS, "Reading a queue")
 
     def schema(self) -> str:
-        """The columns of what is read."""
+        """Return the columns of what is read."""
         options = self._reading(_BATCH_PARTS)
         return ddl(options.read, options.columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """A reader of what there is now."""
+        """Return a reader of what is there now."""
         options = self._reading(_BATCH_PARTS)
         if options.read == "dead_letters":
             return DeadLettersReader(options, schema)
@@ -71,7 +71,7 @@ class QueueDataSource(DataSource):
         return (PushingJobsReader if options.push_filters else JobsReader)(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  Spark's name
-        """A reader of what comes."""
+        """Return a reader of what comes."""
         options, given = self._reading(_STREAM_PARTS), self._read_options()
         if options.read not in ("jobs", "events"):
             raise InvalidOptionError(
@@ -94,13 +94,13 @@ class QueueDataSource(DataSource):
         return WriteOptions.of(options, schema, QueueAddress.of(options, own_keys(options)))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        """What adds the rows of one write as jobs."""
+        """Return the writer that adds the rows of one write as jobs."""
         from orchestration_queue.spark.datasource.writer import QueueWriter
 
         return QueueWriter(self._writing(schema, overwrite))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802  Spark's
-        """What adds the rows of a stream as jobs."""
+        """Return the writer that adds the rows of a stream as jobs."""
         from orchestration_queue.spark.datasource.writer import QueueStreamWriter
 
         return QueueStreamWriter(self._writing(schema, overwrite))

@@ -157,7 +157,7 @@ def _column(schema: StructType, option: str, name: str | None, types: tuple[str,
 
 
 def _unsayable(kind: DataType, *, is_column: bool = False) -> str | None:
-    """The first type in this one that cannot go into a payload; None when all can."""
+    """Return the first type in this one that cannot go into a payload; None when all can."""
     name = kind.simpleString()
     if name in _PLAIN or (is_column and (name in _AS_TEXT or name.startswith("decimal"))):
         return None

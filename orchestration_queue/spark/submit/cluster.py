@@ -104,7 +104,7 @@ class _ClusterRun:
         self._lines: deque[str] = deque(maxlen=LINES_KEPT)
 
     def resume(self, earlier: Reservation | None) -> Reservation | None:
-        """The place of an earlier attempt whose driver still runs, or has succeeded; None without one."""
+        """Find the reservation of an earlier attempt whose driver still runs, or succeeded; None without one."""
         if earlier is None:
             return None
         master = Master(earlier.rest_url, earlier.web_url)
@@ -170,7 +170,7 @@ class _ClusterRun:
             self._progress({"percent": 0, "text": "not submitted", "spark": {}})
 
     def _find(self, master: Master, reservation: Reservation) -> str:
-        """The id of the driver that carries a tag; empty without one. Waits for logs that cannot be read yet."""
+        """Find the id of the driver that carries a tag; empty without one. Waits for logs that cannot be read yet."""
         pauses, untold_by = _pauses(), time.monotonic() + _UNTOLD_S
         while True:
             untold = []

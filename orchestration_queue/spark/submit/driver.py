@@ -42,7 +42,7 @@ class Reservation:
 
     @classmethod
     def of(cls, progress: object) -> Reservation | None:
-        """What an earlier attempt has left; None when there was none, or nothing came of it."""
+        """Read what an earlier attempt left; None without one, or when it was not submitted."""
         spark = progress.get("spark") if isinstance(progress, dict) else None
         kept = spark.get("submission") if isinstance(spark, dict) else None
         if not isinstance(kept, dict):
@@ -63,7 +63,7 @@ class Reservation:
 def create_request(
     reservation: Reservation, options: SparkSubmit, path: str, words: Sequence[str], properties: dict[str, str]
 ) -> dict[str, Any]:
-    """What the submission server is sent.
+    """Build the request to the submission server.
 
     Args:
         reservation: The attempt's place.

@@ -85,7 +85,7 @@ class Master:
         self._workers: dict[str, str] = {}
 
     def now_ms(self) -> int:
-        """The beginning of the second that it is there.
+        """Return the master's time, to the second.
 
         Raises:
             MasterUnreachableError: It does not answer.
@@ -148,7 +148,7 @@ class Master:
         ]
 
     def workers(self) -> dict[str, str]:
-        """The ids of all workers that it remembers, with the addresses of their pages.
+        """Return the ids of all workers that it remembers, with the addresses of their pages.
 
         Raises:
             MasterUnreachableError: Its page does not answer.
@@ -156,7 +156,7 @@ class Master:
         return {str(one["id"]): str(one["webuiaddress"]) for one in self._page().get("workers", ())}
 
     def read_log(self, worker: str, driver: str, kind: str, start: int) -> tuple[bytes, int]:
-        """What a driver has written, from a byte on; and the number of the byte after that.
+        """Read what a driver has written, from a byte on; and the number of the byte after that.
 
         Args:
             worker: The id of the worker that runs it.

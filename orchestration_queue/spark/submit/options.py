@@ -144,7 +144,7 @@ class SparkSubmit(SparkOptions):
         return f"{self.web_url or f'http://{host}:{_WEB_PORT}'}/app/?appId={{application}}"
 
     def complete(self) -> SparkSubmit:
-        """The same without a properties file: what it says is in ``conf``, and its master is ours unless we name one.
+        """Return the same without a properties file: its contents are in ``conf``, and its master unless we name one.
 
         Raises:
             InvalidOptionError: The file cannot be read, or the driver cannot run where it should.

@@ -126,7 +126,7 @@ _IS_URI = re.compile(r"[a-z][a-z0-9+.-]+:/", re.IGNORECASE)
 def checked(
     application: str | Path, arguments: Sequence[str], main_class: str | None, *, is_here: bool = True
 ) -> tuple[str, list[str]]:
-    """The application and its words, as a command line has them.
+    """Check the application and its arguments, and return them as a command line has them.
 
     Args:
         application: The path of a Python program or a jar, or a URI.
@@ -157,7 +157,7 @@ def command_line(
     words: Sequence[str],
     proxy_user: str | None = None,
 ) -> list[str]:
-    """The command that submits an application. What is secret, or says where it runs, is in the properties.
+    """Build the command that submits an application. What is secret, or says where it runs, is in the properties.
 
     Args:
         home: The home of Spark.
