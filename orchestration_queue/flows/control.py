@@ -125,10 +125,12 @@ def retry(flow: StoredFlow, now_ms: int) -> Conversation[list[str]]:
     The record says first that nodes may be held, so that a worker releases them if this breaks off.
     """
     whole = yield from with_elements(flow)
-    failed = _to_retry(whole, (yield from survey(whole)))
-    if not failed:
+    if not _to_retry(whole, (yield from survey(whole))):
         return []
-    all_good((yield _reopen(flow, now_ms)))
+    (server_time,) = all_good((yield [Call("TIME")]))
+    all_good((yield _reopen(flow, now_ms, int(server_time[0]) * 1000)))
+    # Until the record said so, reconcilers went on, and more nodes may have failed.
+    failed = _to_retry(whole, (yield from survey(whole)))
     revived: dict[QueueKeys, list[graphs.Revived]] = {}
     left: list[tuple[QueueKeys, notifications.PendingNotifications]] = []
     for keys, ids in flow.by_queue(failed).items():
@@ -189,11 +191,11 @@ def _cancel_unfinished(
     return unfinished, revoked
 
 
-def _reopen(flow: StoredFlow, now_ms: int) -> list[Call]:
-    """Note that a flow goes on."""
+def _reopen(flow: StoredFlow, now_ms: int, server_ms: int) -> list[Call]:
+    """Note that a flow goes on, and since when its nodes may be held."""
     key = flow.keys.flow(flow.id)
     return [
-        Call("HSET", (key,), ("state", FlowState.RUNNING, HELD, 1)),
+        Call("HSET", (key,), ("state", FlowState.RUNNING, HELD, server_ms)),
         Call("HDEL", (key,), ("finishedAt", "stopped")),
         Call("ZREM", (flow.keys.flows_ended,), (flow.id,)),
         schedule_check(flow.keys, flow.id, now_ms),

@@ -29,7 +29,7 @@ from orchestration_queue.flows.stored import (
     schedule_check,
 )
 from orchestration_queue.options import milliseconds
-from orchestration_queue.protocol.call import Call, Operation, Reply, texts
+from orchestration_queue.protocol.call import Call, Operation, Reply, optional_text, texts
 from orchestration_queue.protocol.functions import glidemq
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations.conversation import Conversation, all_good
@@ -110,9 +110,14 @@ class Reconciliation:
         elif snapshot.state.is_final and _has_expired(snapshot, at_ms):
             yield from self._remove(flow, "its retention says so")
         else:
-            if snapshot.is_held and not snapshot.is_paused and at_ms > _created_ms(snapshot) + self._interval_ms:
-                log.warning("The submission of flow %s broke off when all was there; its jobs start now", flow.id)
-                yield from control.release(flow, at_ms)
+            if snapshot.held_ms is not None:
+                patient_ms = max(_created_ms(snapshot), snapshot.held_ms) + self._interval_ms
+                if at_ms <= patient_ms:  # who holds its jobs is about to let them go
+                    yield from self._look_again(flow.id, patient_ms)
+                    return
+                if not snapshot.is_paused:
+                    log.warning("Who held jobs of flow %s broke off; they go on now", flow.id)
+                    yield from control.release(flow, at_ms)
             records = yield from control.survey(flow)
             state = derive_state(snapshot, records)
             yield from self._end(snapshot, state, records) if state.is_final else self._keep(snapshot, records, at_ms)
@@ -174,17 +179,22 @@ class Reconciliation:
         ends = [record.finished_at for record in records.values() if record is not None and record.finished_at]
         ended_ms = epoch_ms(max(ends)) if ends else at_ms
         keep = result_location(snapshot)
-        calls = [
-            Call("HSET", (keys.flow(flow.id),), ("state", state, "finishedAt", ended_ms)),
-            Call("ZADD", (keys.flows_ended,), (ended_ms, flow.id)),
-            schedule_check(keys, flow.id, at_ms + _CONFIRM_MS),
-        ]
+        kept_ms = None if keep is None else ended_ms + milliseconds(keep)
         is_known = snapshot.state is state and snapshot.finished_at is not None
-        if keep is not None:
-            calls[-1] = schedule_check(keys, flow.id, ended_ms + milliseconds(keep))
-        elif is_known:
-            calls[-1] = Call("ZREM", (keys.flows_due,), (flow.id,))
-        all_good((yield calls))
+        if is_known:
+            is_over = Call("ZREM", (keys.flows_due,), (flow.id,))
+            calls = [is_over if kept_ms is None else schedule_check(keys, flow.id, kept_ms)]
+        else:
+            next_ms = at_ms + _CONFIRM_MS
+            calls = [
+                Call("HSET", (keys.flow(flow.id),), ("state", state, "finishedAt", ended_ms)),
+                Call("ZADD", (keys.flows_ended,), (ended_ms, flow.id)),
+                schedule_check(keys, flow.id, next_ms if kept_ms is None else min(next_ms, kept_ms)),
+            ]
+        replies = all_good((yield [*calls, Call("HGET", (keys.flow(flow.id),), ("state",))]))
+        if optional_text(replies[-1]) != state:  # it was retried meanwhile
+            yield from self._look_again(flow.id, at_ms)
+            return
         if not is_known:
             log.info("Flow %s of queue %s has ended: %s", flow.id, keys.queue, state)
         yield from self._retain(flow)

@@ -122,7 +122,8 @@ class FlowSnapshot:
         state: As it was noted last, which is a few seconds after it came about.
         created_at: When it was submitted.
         finished_at: When the last of its nodes ended, as far as that was noted.
-        is_held: Whether jobs may be held from its submission.
+        held_ms: Since when jobs may be held, from its submission or a retry, epoch ms; None when none is. Submissions
+            leave out the time, which is no earlier than ``created_at``.
         is_paused: Whether those that wait for others are held.
         is_removing: Whether it is being removed.
         stopped: Why what had not finished was cancelled: what a caller said, or ``timeout`` or ``fail_fast``; None when
@@ -133,10 +134,15 @@ class FlowSnapshot:
     state: FlowState
     created_at: datetime | None
     finished_at: datetime | None
-    is_held: bool
+    held_ms: int | None
     is_paused: bool
     is_removing: bool
     stopped: str | None
+
+    @property
+    def is_held(self) -> bool:
+        """Whether jobs may be held from its submission or a retry."""
+        return self.held_ms is not None
 
     @property
     def deadline_ms(self) -> int | None:
@@ -171,7 +177,7 @@ def read_flow(keys: QueueKeys, flow_id: str) -> Operation[FlowSnapshot | None]:
             FlowState(fields.get("state", FlowState.RUNNING)),
             when(fields.get("createdAt")),
             when(fields.get("finishedAt")),
-            is_held=HELD in fields,
+            held_ms=int(fields[HELD]) if HELD in fields else None,
             is_paused="paused" in fields,
             is_removing="removing" in fields,
             stopped=fields.get("stopped"),

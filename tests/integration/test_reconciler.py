@@ -198,7 +198,7 @@ async def test_flows_are_kept_for_so_long(face: Face, queue_name: str, raw: Any)
             await (await flows.submit(dag, flow_id="f")).wait(SOON)
             await ended(queue, raw, "f")
         async with await AsyncConnection.open(face.url) as server:
-            await keeper(queue.keys, server, 1_800_000).round()
+            await keeper(queue.keys, server, 600_000).round()
             assert raw.exists(queue.keys.flow("f"))
             await keeper(queue.keys, server, 7_200_000).round()
     assert not raw.exists(queue.keys.flow("f"), queue.keys.job("f.a"), queue.keys.flows_ended)

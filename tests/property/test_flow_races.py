@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import redis
 
-from orchestration_queue.client import AsyncFlowProducer
+from orchestration_queue.client import AsyncFlowProducer, AsyncQueue
 from orchestration_queue.flows import Dag, FlowOptions, Node
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.server.clock import now_ms
@@ -92,13 +92,37 @@ class World:
         places = (("q", "a"), ("q-2", "b"), ("q", "c"))
         return [self.raw.hget(QueueKeys(queue).job(f"f.{name}"), "state") for queue, name in places]
 
-    async def settle(self) -> None:
+    async def retry(self, client: Client | None = None) -> Any:
+        flow = await AsyncQueue("q", connection=self.connection(client)).flows.get("f")
+        return await flow.retry()
+
+    async def settle(self, intervals_s: Sequence[int] = (5,) * 8) -> None:
         """Let time pass, interval by interval, and workers and reconcilers do their part."""
-        for _ in range(8):
+        for interval_s in intervals_s:
             while self.complete_one():
                 pass
-            self.later_ms += 5_001
+            self.later_ms += interval_s * 1000 + 1
             await self.reconcile()
+
+    async def fail(self, intervals_s: Sequence[int]) -> None:
+        """Submit, fail the first node, and let so much time pass."""
+        await self.submit()
+        hand = self.hands["q"]
+        hand.fail(hand.take(), "no such file")
+        await self.settle(intervals_s[:-1])
+        self.later_ms += intervals_s[-1] * 1000 + 1
+        self.go_back()
+
+    def go_back(self) -> None:
+        """Move the flow's times into the past, so that the reconciler's time is the server's again."""
+        keys, past_ms = QueueKeys("q"), -self.later_ms
+        for name in ("createdAt", "finishedAt"):
+            if self.raw.hexists(keys.flow("f"), name):
+                self.raw.hincrby(keys.flow("f"), name, past_ms)
+        for index in (keys.flows, keys.flows_due, keys.flows_ended):
+            if self.raw.zscore(index, "f") is not None:
+                self.raw.zincrby(index, past_ms, "f")
+        self.later_ms = 0
 
 
 @pytest.fixture
@@ -128,3 +152,24 @@ async def test_a_flow_ends_and_its_end_is_noted_whoever_looked_while_it_was_subm
             assert not [one for one in done if isinstance(one, BaseException)], (schedule, done)
             assert world.states() == ["completed"] * 3, schedule
             assert (noted["state"], noted.get("held")) == ("completed", None), schedule
+
+
+@pytest.mark.parametrize("seen", [(5, 5), (5, 5, 60), (5, 5, 60, 60)], ids=str)
+async def test_a_flow_that_is_retried_while_its_end_is_noted_ends_again(
+    server_url: str, raw: redis.Redis, seen: tuple[int, ...], preemptions: int
+) -> None:
+    acts: list[Act] = [World.retry, World.reconcile]
+    async with AsyncExitStack() as stack:
+        world = World(server_url, raw, stack)
+        stack.callback(world.of_run.close)
+        await world.open(len(acts))
+        for schedule in schedules(preemptions):
+            world.reset()
+            await world.fail(seen)
+            done = await world.race(schedule, acts)
+            await world.settle((5, 5, 5, 60, 5, 5, 60))
+            noted = raw.hgetall(QueueKeys("q").flow("f"))
+            assert not [one for one in done if isinstance(one, BaseException)], (schedule, done)
+            assert world.states() == ["completed"] * 3, (schedule, world.states())
+            assert (noted["state"], noted.get("held")) == ("completed", None), schedule
+            assert not raw.zcard(QueueKeys("q").flows_due), schedule
