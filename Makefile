@@ -16,12 +16,17 @@ VOICED := \
   lua/glidemq lua/lib lua/orchestration_queue_1 \
   orchestration_queue/cli \
   orchestration_queue/dagster \
+  orchestration_queue/dialects \
   orchestration_queue/doctor \
   orchestration_queue/options \
   orchestration_queue/http \
+  orchestration_queue/schedules \
+  orchestration_queue/server \
   orchestration_queue/spark \
   orchestration_queue/tasks \
+  orchestration_queue/telemetry \
   orchestration_queue/testing \
+  orchestration_queue/worker \
   tests/fundamentals tests/testing tests/typing \
   tools
 

@@ -124,7 +124,7 @@ class CronPattern:
         time only.
 
         Raises:
-            ScheduleError: There is none within the horizon.
+            ScheduleError: No time matches within the horizon.
         """
         try:
             after = _EPOCH + after_ms * _MILLISECOND

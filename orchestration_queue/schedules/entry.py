@@ -30,7 +30,7 @@ def _refuse(constant: str) -> object:
 
 @dataclass(frozen=True, slots=True)
 class SchedulerEntry:
-    """One repeatable job as it stands.
+    """The stored state of one schedule.
 
     Attributes:
         members: Everything stored, members of other clients included.
@@ -229,7 +229,7 @@ class SchedulerEntry:
 
         Args:
             now_ms: Epoch milliseconds of the tick.
-            following_ms: The run after this one, 0 when the job's end decides, None when there is none.
+            following_ms: The run after this one, 0 when the job's end decides, None for no further run.
             jobs: How many it made.
             extra: Members of our own that change; None removes one.
         """

@@ -13,7 +13,7 @@ def scheduled_job_id(scheduler: str, due_ms: int, *, reserve: int = 0) -> str:
     """The id of the job that a scheduler makes for one run: the same for every leader, and no other run's.
 
     Characters that job ids cannot carry are written as ``%`` and their bytes in hexadecimal. A name too long to fit
-    is cut, and told apart by its digest. With ``reserve``, so many characters may follow.
+    is cut, and told apart by its digest. ``reserve`` is how many characters may follow.
     """
     name = "".join(_escaped(character) for character in scheduler)
     room = MAX_NAME_LENGTH - len(f"repeat..{due_ms}") - reserve

@@ -1,4 +1,4 @@
-"""A run that somebody asks for, beside those that are planned."""
+"""Manual runs, beside the scheduled ones."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from orchestration_queue.schedules.scheduled_run import ScheduledRun
 __all__ = ["manual_job_id", "run_now"]
 
 _MARK = "-now"
-"""What tells its job's id from that of a planned run of the same millisecond."""
+"""Distinguishes its job's id from that of a scheduled run of the same millisecond."""
 
 
 def manual_job_id(name: str, now_ms: int) -> str:

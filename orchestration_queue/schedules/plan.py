@@ -1,4 +1,4 @@
-"""What a look at schedules decides, and the one call that writes it."""
+"""What one evaluation of schedules decides, and the one call that writes it."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from orchestration_queue.schedules.timing import MAX_SAFE_INTEGER
 __all__ = ["CHECK_MS", "NEVER_MS", "HeldRun", "TickPlan", "next_check"]
 
 CHECK_MS = 15_000
-"""How often an entry is looked at that waits for something nobody tells of."""
+"""How often an entry is checked that waits for something without a notification."""
 NEVER_MS = MAX_SAFE_INTEGER
 
 
 def next_check(name: str, entry: SchedulerEntry, now_ms: int) -> int:
-    """When an entry is to be looked at that is as it should be now, epoch ms."""
+    """When to check an entry next that is up to date now, epoch ms."""
     if entry.is_paused:
         return NEVER_MS
     planned_ms = entry.run_at(name) or NEVER_MS
@@ -35,7 +35,7 @@ class HeldRun:
 
     Attributes:
         text: The entry as JSON text; None removes it.
-        look_ms: When to look at it again, epoch ms.
+        look_ms: When to check it again, epoch ms.
     """
 
     text: str | None
@@ -52,7 +52,7 @@ class TickPlan:
         deletions: Entries to remove.
         held: What is stored instead if the run of an entry is held back.
         misses: Runs that are left out because they are late: scheduler, and when it was due.
-        checks: When each entry that stays is to be looked at again, epoch ms.
+        checks: When each entry that stays must be checked again, epoch ms.
         next_due_ms: When the next run is due after this tick, epoch ms; None when none is planned.
     """
 

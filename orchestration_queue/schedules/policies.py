@@ -20,7 +20,7 @@ MAX_MISSED = 1000
 
 
 class MissedRuns(Options):
-    """What becomes of runs that nobody made in time, because no worker was there.
+    """What becomes of runs that were missed because no worker ran.
 
     Examples:
         >>> MissedRuns.fire_all(max=24).mode
@@ -31,7 +31,7 @@ class MissedRuns(Options):
     """``fire_once`` makes up for any number of missed runs with one job, as every client of the wire does; ``skip``
     leaves them out; ``fire_all`` makes a job for each, the oldest first."""
     max: Annotated[int, Field(ge=1, le=MAX_MISSED)] | None = None
-    """Of ``fire_all``: make up for the latest so many, and leave out older ones."""
+    """Of ``fire_all``: how many of the latest runs to make up for; older ones are skipped."""
 
     @model_validator(mode="after")
     def _only_all_have_a_bound(self) -> MissedRuns:

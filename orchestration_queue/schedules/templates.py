@@ -71,7 +71,7 @@ class FlowTemplate(JobTemplate):
 def _stored(dag: object) -> object:
     """The graph as JSON values: what was given, without what follows from that."""
     if not dataclasses.is_dataclass(dag) or isinstance(dag, type):
-        raise InvalidOptionError(f"A flow template takes a Dag, and {dag!r} is none; pass what flows are made of.")
+        raise InvalidOptionError(f"`dag` must be a Dag, got {dag!r}; pass the Dag that the flows are made of.")
     derived = {field.name for field in dataclasses.fields(dag) if not field.init}
     try:
         return TypeAdapter(type(dag)).dump_python(

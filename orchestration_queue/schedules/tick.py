@@ -18,7 +18,7 @@ __all__ = ["GRACE_MS", "Awaited", "evaluate"]
 GRACE_MS = 60_000
 """How late a run may be noticed, at least, before it counts as missed."""
 _TELLING_MS = 5000
-"""How long whoever ran a job may take to tell its repeat-after-complete schedule."""
+"""How long a worker may take to notify a repeat-after-complete schedule of its job's end."""
 _MOST_AT_ONCE = 50
 """Missed runs of one schedule that one tick makes up for."""
 
@@ -84,7 +84,7 @@ _UNREADABLE = SchedulerEntry({})
 
 @dataclass(frozen=True, slots=True)
 class _EntryCheck:
-    """What is known of an entry when it is looked at."""
+    """What is known of an entry when it is checked."""
 
     name: str
     entry: SchedulerEntry
@@ -177,7 +177,7 @@ def _make_due(check: _EntryCheck) -> _TickDecision:
 
 
 def _made(check: _EntryCheck, runs: Sequence[int], following_ms: int | None) -> _TickDecision:
-    """Make these runs. If the job of the run before is to be waited for, there is one run only."""
+    """Make these runs. If the job of the run before must be waited for, there is one run only."""
     entry, timing, overlap = check.entry, check.entry.timing, check.entry.overlap
     is_guarded = overlap is not Overlap.ALLOW and not timing.repeats_after_complete
     made = tuple(ScheduledRun.of(check.name, entry, due_ms) for due_ms in runs)

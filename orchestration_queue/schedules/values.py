@@ -44,7 +44,7 @@ class Schedule(Options):
     jitter: NonNegative = timedelta(0)
     """Make each run up to this much later than planned, by an amount that name and time of the run decide."""
     missed: MissedRuns = MissedRuns()
-    """What becomes of runs that nobody made in time."""
+    """What becomes of missed runs."""
     overlap: Overlap = Overlap.ALLOW
     """What a run does while the job of the run before has not ended."""
 
@@ -206,7 +206,7 @@ class _Interval(Schedule):
         except ValidationError:
             pass
         raise ScheduleError(
-            f"{cls._wire_name} must be a positive safe integer of milliseconds, and {value!r} is none; "
+            f"{cls._wire_name} must be a positive safe integer of milliseconds, got {value!r}; "
             "pass a timedelta or seconds, 0.001 or more."
         )
 

@@ -78,7 +78,7 @@ def interrupted(url: ServerUrl, calls: Sequence[Call], error: BaseException) -> 
     """The connection broke between sending and the reply."""
     return TransportError(
         f"The connection to the server at {url} broke while it carried out {_names(calls)} ({reason(error)}), "
-        "so the call may or may not have been applied; look at the state before repeating it.",
+        "so the call may or may not have been applied; read the state before repeating it.",
         maybe_applied=True,
     )
 
@@ -112,7 +112,7 @@ def lacks_function(call: Call, reply: Reply) -> bool:
 
 
 def reason(error: BaseException) -> str:
-    """The driver's own words, fit to stand inside a sentence."""
+    """The driver's own words, fit for the middle of a sentence."""
     return (str(error) or type(error).__name__).rstrip(".")
 
 

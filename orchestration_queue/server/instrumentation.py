@@ -1,4 +1,4 @@
-"""For whoever wants to know how long the server takes and what it refuses. While nobody does, it costs nothing."""
+"""Observe how long exchanges take and what the server refuses. Costs nothing without observers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from orchestration_queue.server.driver_errors import REFUSALS, error_code
 __all__ = ["Watcher", "watched", "watchers"]
 
 Watcher: TypeAlias = Callable[[Sequence[Call], float, Sequence[tuple[str, str]]], object]
-"""Told of each trip of this process, in any thread: its calls, how many seconds it took, and the name and the code of
+"""Called with each exchange, in any thread: its calls, how many seconds it took, and the name and the code of
 each call that failed. A call that did not reach the server has the code ``unreachable``, one without an answer
 ``interrupted``."""
 
@@ -23,7 +23,7 @@ watchers: list[Watcher] = []
 
 @contextmanager
 def watched(calls: Sequence[Call]) -> Iterator[list[Reply]]:
-    """Tell the watchers of the trip that is made in the block, which leaves its replies in the list."""
+    """Report the block's exchange to the watchers; the block leaves its replies in the list."""
     replies: list[Reply] = []
     failed: list[tuple[str, str]] = []
     began = time.perf_counter()

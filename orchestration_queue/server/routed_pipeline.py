@@ -45,7 +45,7 @@ class RoutedPipeline:
     """The state of one exchange with a cluster. Calls for one slot stay in order.
 
     Args:
-        calls: What is to be carried out.
+        calls: The calls to run.
         atomic: All of it in one transaction.
         repeatable: Carrying it out twice does no harm.
 
@@ -81,7 +81,7 @@ class RoutedPipeline:
         return [told[0] for told in self._todo.values() if told is not None and not told[1]]
 
     def batches(self, slots: SlotMap) -> list[NodeBatch]:
-        """Where to take what is still to do; each batch is to be reported by one of the next two."""
+        """Return the batches still to send; report each by one of the next two methods."""
         places: dict[tuple[Address, bool], list[int]] = {}
         for place, told in self._todo.items():
             places.setdefault(told or (slots.primary(self._slots[place]), False), []).append(place)
@@ -113,7 +113,7 @@ class RoutedPipeline:
         self._fault = error
 
     def give_up(self) -> None:
-        """Leave what is still to do undone: refusals stand among the replies.
+        """Give up what is still to send: refusals are among the replies.
 
         Raises:
             TransportError: Part of it was not even refused.

@@ -180,7 +180,7 @@ def _parse(text: str) -> ServerUrl:
             sentinel_username=options.get("sentinel_username") or None,
             sentinel_password=options.get("sentinel_password") or None,
         )
-    # A relative path's first part stands where other URLs have their host.
+    # A relative path's first part is where other URLs have their host.
     path = unquote(authority + parts.path)
     if not path and kind == "unix":
         raise ValueError("it names no socket")

@@ -83,7 +83,7 @@ METRICS = (
         "orchestration_queue_server_call_errors_total",
         "counter",
         "Calls of this process that failed, by the code of the server's refusal; or unreachable: it was not sent; or "
-        "interrupted: nobody knows whether it was carried out.",
+        "interrupted: it is unknown whether the server ran it.",
         ("call", "code"),
     ),
     Metric("orchestration_queue_depth", "gauge", "Jobs in each state.", ("queue", "state")),

@@ -1,4 +1,4 @@
-"""A queue's own figures, read from the server when somebody asks for them."""
+"""A queue's own figures, read from the server at each scrape."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class QueueCollector(Collector):
         registry.register(self)
 
     def describe(self) -> Iterator[Any]:
-        """Nothing is read before somebody asks."""
+        """Nothing is read before the first scrape."""
         return iter(())
 
     def collect(self) -> Iterator[Any]:

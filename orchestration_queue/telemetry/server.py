@@ -1,4 +1,4 @@
-"""The endpoint of a worker process: metrics for Prometheus, probes for whoever keeps it alive."""
+"""The endpoint of a worker process: metrics for Prometheus, probes for the process manager."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class TelemetryServer:
     """Answers ``/metrics``, ``/livez`` and ``/readyz`` from a thread of its own.
 
     ``/livez`` says 200 as long as the process should live: an outage of the queue's server is no reason to start every
-    worker anew. ``/readyz`` says 503 until all workers have joined their queues, while they cannot reach the server,
+    worker. ``/readyz`` says 503 until all workers have joined their queues, while they cannot reach the server,
     and once they are told to stop.
 
     Args:

@@ -89,7 +89,7 @@ class WorkerMetrics:
 
 
 class _Present(Collector):
-    """What can be read off the workers when somebody asks."""
+    """What is read from the workers at each scrape."""
 
     def __init__(self, workers: list[Worker]) -> None:
         self._workers = workers

@@ -27,7 +27,7 @@ _Place = Literal["front", "back", "fail"]
 
 @dataclass(slots=True)
 class RunState:
-    """How a running job stands: the one truth behind each of its faces."""
+    """The state of a running job, shared by its sync and async faces."""
 
     record: JobRecord
     keys: QueueKeys
@@ -63,7 +63,7 @@ class BaseActiveJob:
 
     @property
     def ref(self) -> ParentRef:
-        """What a job that this one shall wait for names as its ``parent``."""
+        """The ``parent`` to pass when adding a job that this one will wait for."""
         return ParentRef(self._state.keys, self.id)
 
     @property
@@ -130,7 +130,7 @@ class BaseActiveJob:
             next_step: Stored in the payload as ``step``, for the handler to find; the payload must be a dict.
 
         Raises:
-            UsageError: The time or the step is none, or the payload is no dict that could hold a step.
+            UsageError: The time or the step is invalid, or the payload is not a dict that could hold a step.
             PayloadError: The data is not JSON, or too large.
         """
         until_ms = _moment_ms(until)
@@ -153,19 +153,19 @@ class BaseActiveJob:
     def suspend(self, reason: str = "", timeout: Duration | None = None) -> NoReturn:
         """End this run; the job runs again when it is signalled, with the signal in :attr:`signals`.
 
-        A worker of any process may run it then: there is no continuation but the handler itself, which looks at
+        A worker of any process may run it then: there is no continuation but the handler itself, which reads
         ``job.signals`` to see how far the job is.
 
         Args:
-            reason: For those who look at suspended jobs.
-            timeout: A duration, or seconds, after which the job fails unless it was signalled; None waits for ever.
+            reason: Shown to readers of suspended jobs.
+            timeout: A duration, or seconds, after which the job fails unless it was signalled; None means no limit.
 
         Raises:
             UsageError: The reason is no text, or the timeout no duration.
             PayloadError: The reason is larger than 1 MiB.
         """
         if not isinstance(reason, str):
-            raise UsageError(f"A reason is text, and {reason!r} is none; pass text, or '' for no reason.")
+            raise UsageError(f"`reason` must be text, got {reason!r}; pass text, or '' for no reason.")
         codec.encode(reason, "The reason")
         timeout_ms = 0 if timeout is None else _duration_ms("A timeout", timeout)
         raise JobInterrupt(partial(Suspension, reason=reason, timeout_ms=timeout_ms))
@@ -180,7 +180,7 @@ class BaseActiveJob:
             extend: Keep a later end that is set already; False replaces it.
 
         Raises:
-            UsageError: The job is of no group, the duration is none, or there is no such place.
+            UsageError: The job has no group, or the duration or the position is invalid.
         """
         if self.record.group is None:
             raise UsageError(
@@ -199,7 +199,7 @@ def _duration_ms(what: str, duration: Duration) -> int:
     is_number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool) and math.isfinite(seconds)
     if not is_number or not 0.001 <= seconds <= MAX_DURATION.total_seconds():
         raise UsageError(
-            f"{what} of {duration!r} is none; pass a timedelta or seconds, from a millisecond to "
+            f"{what} must be a timedelta or seconds, got {duration!r}; pass one from a millisecond to "
             f"{MAX_DURATION.days} days."
         )
     return milliseconds(timedelta(seconds=seconds))

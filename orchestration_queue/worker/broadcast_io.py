@@ -1,6 +1,6 @@
 """The line of a subscription's worker: the same decisions, carried out on a stream that others read, too.
 
-The books of the subscription's consumer group say what it owes. Whoever settles an entry looks first whether the group
+The subscription's consumer group says what it owes. A worker that settles an entry first checks whether the group
 still waits for it: a message taken from a silent worker goes on under another entry, so the silent one, when it
 wakes, changes nothing.
 """
@@ -34,14 +34,14 @@ log = logging.getLogger("orchestration_queue.worker")
 
 _PAGE, _MOST_PAGES = 100, 100
 _FORGOTTEN_MS = 86_400_000
-"""After so long nobody works any more on a message that was trimmed off the stream: the longest lease there is."""
+"""Age at which no worker can still hold a trimmed message: the longest lease there is."""
 
 _LOST = Told((), lambda _: Verdict.LOST)
 
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What a look at the server showed.
+    """What one exchange with the server showed.
 
     Attributes:
         held: The entries in question that the subscription still waits for.
@@ -176,7 +176,7 @@ class BroadcastIO(QueueIO):
         return [call for message in messages for call in self._member.start(message, now)]
 
     async def _started(self, messages: Sequence[Delivery], replies: Iterator[Reply], now: int) -> list[Lease]:
-        """The leases of those messages that started. What shall not start is taken off our hands."""
+        """Return the leases of the messages that started; release those that must not start."""
         leases: list[Lease] = []
         revoked: list[Call] = []
         for message in messages:

@@ -11,9 +11,9 @@ __all__ = ["ServerClock"]
 
 
 class ServerClock:
-    """The server's clock, carried on between two looks at it by one that nobody can set. For any thread.
+    """The server's clock, extrapolated between readings by the monotonic clock. Thread-safe.
 
-    Until the first look it is this machine's clock.
+    Until the first reading it is this machine's clock.
     """
 
     def __init__(self) -> None:
@@ -23,7 +23,7 @@ class ServerClock:
         """Take over what the server said, as far as it contradicts us.
 
         It read its clock at some moment between our question and its answer, and cut off what is less than a
-        millisecond. Within these bounds our time stands, so that it does not go back and forth with every answer.
+        millisecond. Within these bounds our time is kept, so that it does not go back and forth with every answer.
 
         Args:
             server_ms: Its time, epoch milliseconds.

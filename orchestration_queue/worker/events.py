@@ -1,4 +1,4 @@
-"""What happens inside one worker, for whoever wants to know: tests, metrics, dashboards."""
+"""Events inside one worker, for tests, metrics and dashboards."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class WorkerEventType(StrEnum):
     COMPLETED = "completed"
     """A job is done, and the server knows."""
     FAILED = "failed"
-    """An attempt failed, and the server knows; whether the job is tried again stands in ``will_retry``."""
+    """An attempt failed, and the server knows; ``will_retry`` says whether the job is tried again."""
     LOST = "lost"
     """A job ended, or was stopped, after its lease had passed to another worker."""
     INTERRUPTED = "interrupted"
@@ -57,7 +57,7 @@ Listener: TypeAlias = Callable[[WorkerEvent], object]
 
 
 class Announcer:
-    """Tells listeners, on the worker's loop. Without any it costs nothing."""
+    """Calls listeners, on the worker's loop. Costs nothing while there are none."""
 
     def __init__(self) -> None:
         self.listeners: list[Listener] = []
@@ -70,7 +70,7 @@ class Announcer:
         *,
         will_retry: bool = False,
     ) -> None:
-        """Tell everybody. A listener that fails is named in the log, and disturbs nobody."""
+        """Call every listener. One that fails is logged and affects no other."""
         if not self.listeners:
             return
         event = WorkerEvent(type_, job, reason, will_retry)

@@ -1,7 +1,7 @@
 """Runs the jobs of nodes that map: adds an element's job for each element, waits for their ends, and judges them.
 
 The job runs twice at least. First it adds its children, in pieces, under its lease, with ids that are made of its own,
-so that whoever runs it after a crash adds what is missing. Its data then say how many there are. When they have ended
+so that the attempt after a crash adds what is missing. Its data then say how many there are. When they have ended
 it runs again, looks how each ended, and ends itself.
 """
 
@@ -72,7 +72,7 @@ class FanOut:
         stored = await self._connection.follow(list_of(there, job_id_of(own[0], plan.over)))
         if stored is None:
             raise UnrecoverableError(
-                f"The result of node {plan.over!r} is not there (any more), so there is no list to map over; let the "
+                f"The result of node {plan.over!r} is not there (any more), so its list cannot be mapped over; let the "
                 "node return a list, and keep its job."
             )
         values = codec.decode(stored, f"The result of node {plan.over!r}")
@@ -83,7 +83,7 @@ class FanOut:
         if len(values) > MAX_ELEMENTS:
             raise UnrecoverableError(
                 f"Node {plan.over!r} returned {len(values):,} elements, and {MAX_ELEMENTS:,} are the most; "
-                "return lists of some elements each, and let the task see to a whole list."
+                "return lists of some elements each, and let the task handle a whole list."
             )
         return values
 
@@ -100,7 +100,7 @@ class FanOut:
         except (PayloadError, InvalidOptionError) as error:
             raise UnrecoverableError(str(error)) from error
         except LeaseLostError as error:
-            # Or it is with somebody else, and then nobody hears this.
+            # Or another worker holds it, and this has no effect.
             raise UnrecoverableError("revoked") from error
         await job.update_data({**job.data, "count": len(values)})
         raise JobInterrupt(ChildrenWait)
@@ -126,7 +126,7 @@ class FanOut:
     def _wait_again(self, job: AsyncActiveJob, child_id: str) -> NoReturn:
         """Not all have ended: this run is one that went on after a crash, or an element was retried by hand.
 
-        What is known of elements that were retried by hand is that they ended, and nobody tells when they have again.
+        Of elements retried by hand it is known only that they ended; no notification says when they have again.
         """
         member, known = self._keys.member(child_id), job.record.fields
         if f"depdone:{member}" in known or known.get("depsFailed", "0") != "0":
@@ -145,7 +145,7 @@ def _plan(job: AsyncActiveJob) -> ElementMap:
 
 
 def _pieces(jobs: Iterable[NewJob]) -> Iterator[list[NewJob]]:
-    """Cut the jobs so that one call adds no more than keeps nobody waiting."""
+    """Split the jobs so that no call blocks the server for long."""
     piece: list[NewJob] = []
     size = 0
     for job in jobs:
@@ -167,4 +167,4 @@ def _short(job_id: str) -> str:
 def _told(failed: int, count: int, failures: dict[str, str]) -> str:
     named = "; ".join(f"{name}: {reason}" for name, reason in failures.items())
     more = "" if failed == len(failures) else f"; and {failed - len(failures)} more"
-    return f"{failed} of {count} elements failed ({named}{more}); mend what they name and retry the flow."
+    return f"{failed} of {count} elements failed ({named}{more}); fix what they name and retry the flow."

@@ -22,7 +22,7 @@ Renew: TypeAlias = Callable[[Connection, Sequence[Lease], int], list[Renewal]]
 log = logging.getLogger("orchestration_queue.worker")
 
 SHUTDOWN_TIMEOUT_S = 2.0
-"""How long who leaves waits for an answer of the server, which may be standing still."""
+"""How long shutdown waits for an unresponsive server."""
 
 
 class Heartbeat:

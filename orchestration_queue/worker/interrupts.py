@@ -20,7 +20,7 @@ class JobInterrupt(BaseException):
     """Ends this run of the job.
 
     Args:
-        settle: From the job's lease, what to tell the server.
+        settle: Builds, from the job's lease, the settlement to send.
     """
 
     def __init__(self, settle: _Settle) -> None:

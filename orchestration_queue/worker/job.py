@@ -189,7 +189,7 @@ class AsyncActiveJob(BaseActiveJob):
         If they have already, it runs again at once: ask :meth:`children_values` first. It never returns.
 
         Raises:
-            UsageError: There is no such job, so that this one would wait for ever.
+            UsageError: There is no such job, so this one would wait forever.
         """
         if not await self._connection.run(job_records.count_children(self._keys, self.id)):
             raise UsageError(

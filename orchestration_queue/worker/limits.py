@@ -73,12 +73,12 @@ class Limits:
         self._paused_until = max(self._paused_until, asyncio.get_running_loop().time() + delay_ms / 1000)
 
     def leave(self) -> None:
-        """Put back the jobs that wait, for other workers: this one shall not outlast a window only to start them."""
+        """Put back the jobs that wait, for other workers: shutdown must not wait for a window only to start them."""
         self._is_leaving = True
         self._news.set()
 
     def refresh(self, tick: Tick) -> None:
-        """Take note of the queue's rate limit, as it is now, and let the job that waits ask anew."""
+        """Store the queue's current rate limit, and let the job that waits ask again."""
         self._rate.set_on_queue(queue_settings.stored_rate_limit(tick.rate_max, tick.rate_window_ms))
         self._news.set()
 
@@ -112,7 +112,7 @@ class Limits:
 
 
 class RateLimiter:
-    """So many starts in each window, over all workers of the queue. A limit set on the queue goes before our own.
+    """Maximum job starts per window across all workers. A limit set on the queue takes precedence.
 
     Args:
         limit: Our own limit.
@@ -133,7 +133,7 @@ class RateLimiter:
 
     @property
     def is_in_force(self) -> bool:
-        """Whether starts are limited; as long as nobody has looked at the queue, they may be."""
+        """Whether starts are limited; until the queue's limit is read, they may be."""
         return not self._has_looked or self._queues is not None or self._own is not None
 
     def set_on_queue(self, limit: RateLimit | None) -> None:
@@ -152,7 +152,7 @@ class RateLimiter:
 
 
 class TokenLimiter:
-    """So many tokens in each window, as jobs report them. They are known when a job is done, so the last may exceed.
+    """Maximum tokens per window, as jobs report them. They are known when a job is done, so the last may exceed.
 
     Windows follow each other from the epoch on, so that all workers of a queue mean the same ones.
 

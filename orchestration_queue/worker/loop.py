@@ -1,4 +1,4 @@
-"""The hands of a worker: carries out what its machine decides, step by step, and tells it what came of that."""
+"""Executes the state machine's actions and feeds the results back."""
 
 from __future__ import annotations
 
@@ -107,13 +107,13 @@ class WorkerLoop:
                 raise self._failure
 
     def _decide(self) -> None:
-        """The machine was told something: let it decide anew, and those with whom it shares its slots."""
+        """Let the machine decide again after a change, and the workers with which it shares slots."""
         self._changed.set()
         if self._shared is not None:
             self._shared.changed()
 
     def change(self) -> None:
-        """The machine was told something from outside: let it decide anew, even while it waits at the server."""
+        """Let the machine decide again after a change from outside, even while it waits at the server."""
         self._decide()
         if self._machine.listening:
             self._begin(self._unblock())
@@ -228,11 +228,11 @@ class WorkerLoop:
             self._begin(self._continue(lease.scheduler))
 
     async def _continue(self, scheduler: str) -> None:
-        """Tell a repeat-after-complete schedule that its job has ended."""
+        """Notify a repeat-after-complete schedule that its job has ended."""
         try:
             await self._leader.finished(scheduler)
         except OrchestrationQueueError as error:
-            log.error("Schedule %s could not be told that its job has ended: %s", scheduler, error)
+            log.error("Schedule %s could not be notified that its job has ended: %s", scheduler, error)
 
     def _start(self, lease: Lease, asked: float) -> None:
         self._heartbeat.keep(lease, lease.lock_ms / 1000 if lease.lock_ms else self._lock_s, asked)
@@ -264,7 +264,7 @@ class WorkerLoop:
         task.add_done_callback(lambda _: self._stopped(lease))
 
     def renewed(self, lease: Lease, answer: Renewal) -> None:
-        """The heartbeat learnt that a running job is not ours any more, or shall stop."""
+        """Stop a running job whose lease the heartbeat found lost, or cancelled."""
         if lease not in self._jobs:
             return
         if answer is Renewal.REVOKED:
@@ -311,5 +311,5 @@ class WorkerLoop:
     async def _unblock(self) -> None:
         """End the wait at the server, which may only be on its way there."""
         with suppress(OrchestrationQueueError):
-            while self._machine.listening and not await self._io.wake():  # noqa: ASYNC110  the server tells nobody
+            while self._machine.listening and not await self._io.wake():  # noqa: ASYNC110  the server does not notify
                 await asyncio.sleep(_SOON_S)

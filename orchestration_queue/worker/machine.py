@@ -41,9 +41,9 @@ class Pause(Enum):
     """Who wants no new jobs taken for now."""
 
     QUEUE = auto()
-    """Somebody paused the queue."""
+    """The queue is paused."""
     WORKER = auto()
-    """Somebody paused this worker."""
+    """This worker is paused."""
     LIMIT = auto()
     """What the jobs depend on has asked us to keep away."""
 
@@ -115,7 +115,7 @@ class Machine:
         underway: Trips that have set out and are not back.
         listening: Places promised to a wait at the server, or 1 when it only watches; 0 when no wait is under way.
         backlog: The queue had more than we took, or may have.
-        backlog_unconfirmed: Nobody has seen that backlog; one exchange is enough to find out.
+        backlog_unconfirmed: That backlog has not been seen; one exchange is enough to find out.
         needs_recovery: A reply was lost, and jobs may have come with it.
         full: The queue lets no more jobs run at present, whichever worker runs them.
     """
@@ -153,7 +153,7 @@ class Machine:
 
     @property
     def free(self) -> int:
-        """Places that nobody has been promised."""
+        """Slots that are not promised to a request."""
         if self.shared is not None:
             return min(self.slots - self.taken, self.shared.offer(self))
         return self.slots - self.taken - self.listening
@@ -217,7 +217,7 @@ class Machine:
         return Listen(self.listening) if self.listening else Rest()
 
     def _next_exchange(self) -> Exchange | None:
-        """What there is to tell the server, and to ask for; None when there is nothing."""
+        """Return what to send and what to ask for; None when there is nothing."""
         settle, delivered = tuple(self.outbox), tuple(self.inbox)
         if self.phase in (Phase.DRAINING, Phase.ABANDONING):
             return Exchange(settle, hand_back=delivered) if settle or delivered else None
@@ -232,7 +232,7 @@ class Machine:
         )
 
     def exchanged(self, exchange: Exchange, started: int, why: Why) -> None:
-        """A exchange is back: so many handlers were started, and that is why there were no more."""
+        """Record an exchange's reply: how many handlers were started, and why there were no more."""
         self.underway.remove(exchange)
         self.running += started
         if exchange.want:
@@ -298,7 +298,7 @@ class Machine:
         self.pauses.add(who)
 
     def resume(self, who: Pause) -> None:
-        """Take jobs again, unless somebody else has paused too."""
+        """Take jobs again, unless another pause holds."""
         if who in self.pauses:
             self.pauses.remove(who)
             self._guess()

@@ -1,4 +1,4 @@
-"""The housekeeping that every worker shares: promote due jobs, fire schedules, see to flows, take over stalled jobs."""
+"""A worker's periodic loops: promote due jobs, evaluate schedules, reconcile flows, take over stalled jobs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Maintenance:
         io: To the server.
         options: The worker's options.
         leader: Fires the queue's repeatable jobs; None leaves that to other workers.
-        reconciler: Sees to the queue's flows; None leaves that to other workers.
+        reconciler: Reconciles the queue's flows; None leaves that to other workers.
         heartbeat: Keeps our own leases.
         on_ready: Called when a stalled job became ready.
         on_tick: Called with what came of each tick.

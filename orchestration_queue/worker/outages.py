@@ -1,4 +1,4 @@
-"""After an outage: nobody could renew a lease meanwhile, so that healthy workers' jobs look abandoned."""
+"""Detects outages: no lease could be renewed meanwhile, so healthy workers' jobs look stalled."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ class JobTimeoutError(TimeoutError):
 def reason_of(error: BaseException) -> str:
     """An error as the text that a failed job carries: its type and message, at most 8,000 characters.
 
-    Our own errors are sentences, and stand without their type.
+    Package errors are sentences, and are given without their type.
     """
     message = _message_of(error)
     if not message:
@@ -193,7 +193,7 @@ def rate_limited(lease: Lease, error: RateLimitError, default: timedelta) -> Fai
 
 
 def _wait_ms(lease: Lease, error: BaseException, chance: float, strategies: Mapping[str, Strategy]) -> int:
-    """The pause before the next attempt. A strategy that fails costs no outcome: the stored delay stands in."""
+    """The pause before the next attempt. A strategy that fails costs no outcome: the stored delay is used."""
     backoff = backoff_from_wire(lease.record.options) or _AT_ONCE
     failures = lease.record.attempts_made + 1
     if strategy := strategies.get(backoff.type):

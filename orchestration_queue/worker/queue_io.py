@@ -36,7 +36,7 @@ log = logging.getLogger("orchestration_queue.worker")
 
 _SIGNAL_BLOCK_MS = 5_000
 _MOST_SWEEPS = 10
-"""Looks at lost jobs in a row, when one does not reach them all."""
+"""Autoclaim calls in a row, when one does not reach all stalled jobs."""
 
 
 class QueueIO:
@@ -50,7 +50,7 @@ class QueueIO:
         options: The worker's options.
 
     Attributes:
-        clock: The server's, once :meth:`set_clock` was called; set anew by each tick.
+        clock: The server's, once :meth:`set_clock` was called; set again by each tick.
         outages: Notices them.
     """
 
@@ -123,7 +123,7 @@ class QueueIO:
             skip_events=not self._options.emit_events,
             skip_metrics=not self._options.record_metrics,
         )
-        with self.outages.watch():  # jobs that it starts are nobody's to renew until it is back
+        with self.outages.watch():  # no worker renews the jobs that it starts until it is back
             notes = exchanges.attempt_notes(
                 self._keys, self._consumer, socket.gethostname(), self.clock.now_ms(), step.settle
             )
@@ -141,7 +141,7 @@ class QueueIO:
         return result
 
     async def _post(self, letters: Sequence[bytes]) -> None:
-        """Add dead letters that the server keeps for us. It goes on to keep those that nobody takes."""
+        """Add dead letters that the server keeps for us. Those that are not taken stay there."""
         if not letters:
             return
         try:
@@ -152,7 +152,7 @@ class QueueIO:
             log.error("Dead letters of queue %s wait until %s takes them: %s", self.queue, to, problem)
 
     async def _tell(self, pending: PendingNotifications) -> None:
-        """Tell the jobs that wait what one call could not. What is lost here, a later look at the flow makes good."""
+        """Send the notifications that one call could not. A later repair of the flow re-sends what is lost here."""
         if not pending:
             return
         try:
@@ -166,7 +166,7 @@ class QueueIO:
         return await self._read(want, block_ms)
 
     async def watch(self, block_ms: int) -> Sequence[Delivery]:
-        """Wait at the server until the stream holds a job that nobody was given, and leave it there; returns none."""
+        """Wait at the server until the stream holds an undelivered job, and leave it there; return no job."""
         last = await self._waits.follow(queue_state.handed_out_until(self._keys))
         await self._name_wait()
         await self._waits.execute(exchanges.next_entry(self._keys, last, block_ms))
@@ -203,14 +203,14 @@ class QueueIO:
         """End a wait at the server early, without losing what it may just have been given.
 
         Returns:
-            False when there was no wait to end: it may be over, or not have reached the server yet.
+            False when no wait was ended: it may be over, or not have reached the server yet.
         """
         if self._waiting_as is None:
             return False
         unblock = Call("CLIENT", args=("UNBLOCK", self._waiting_as), near=self._keys.stream)
         if integer(await self._calls.execute(unblock)) == 1:
             return True
-        # Perhaps the socket was replaced meanwhile, or in a cluster the queue has moved: the next wait asks anew.
+        # Perhaps the socket was replaced meanwhile, or in a cluster the queue has moved: the next wait asks again.
         self._waiting_as = None
         return False
 
@@ -271,7 +271,7 @@ class QueueIO:
         return found
 
     async def register(self, description: dict[str, object], ttl_ms: int) -> None:
-        """Tell the queue that this worker is alive."""
+        """Register this worker as alive."""
         await self._calls.execute(worker_registry.register(self._keys, self._consumer, description, ttl_ms))
 
     async def leave(self) -> None:

@@ -20,7 +20,7 @@ class FlowReconciler:
         keys: The queue's keys.
         connection: Connection for calls.
         now_ms: The time, in epoch milliseconds.
-        interval: The usual time between two looks at a flow.
+        interval: The usual time between two checks of a flow.
         patience: How long a submission may take before it is given up.
     """
 

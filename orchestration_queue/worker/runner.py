@@ -47,7 +47,7 @@ class Router(Protocol):
         """The handler for jobs of this name.
 
         Raises:
-            UnrecoverableError: There is none.
+            UnrecoverableError: There is no handler for this name.
         """
 
 
@@ -98,13 +98,13 @@ class Runner:
         self._sandboxes = SandboxPool()
 
     async def run(self, lease: Lease, tell: Callable[[Settlement], None]) -> None:
-        """Run the job and tell its outcome; returns when its handler has really ended.
+        """Run the job and return its outcome, once its handler has really ended.
 
         These are two moments for a handler that outlives its time: the outcome is told at once, and the place stays
         taken until it ends.
 
         Raises:
-            asyncio.CancelledError: The worker gave the job up; there is no outcome to tell.
+            asyncio.CancelledError: The worker gave the job up, so it has no outcome.
         """
         run = _Run(lease, AsyncActiveJob(lease.record, self._keys, self._connection))
         settlement = await self._settlement(run)

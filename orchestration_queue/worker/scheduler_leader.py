@@ -29,7 +29,7 @@ log = logging.getLogger("orchestration_queue.worker")
 _SHORTEST_LOCK_MS, _LONGEST_LOCK_MS = 1000, 5000
 _LOCK_PAUSE_MS = 25
 _LOOKS_PER_LOCK = 4
-"""How often a lock that somebody else holds is tried until it must have run out."""
+"""How often a lock that another worker holds is tried until it must have run out."""
 _LOOKED_MS = 60_000
 """How often the index is compared with all entries, which other clients change without it."""
 _ENTRIES_A_TICK = 100
@@ -61,16 +61,16 @@ class SchedulerLeader:
         Costs nothing when nothing is; else two exchanges, and more once a minute, to find what other clients changed.
 
         Args:
-            due_ms: When some entry is to be looked at, epoch ms, as the queue's housekeeping said; -1 for never.
+            due_ms: When the first entry must be checked, epoch ms, as the queue's tick said; -1 for never.
 
         Returns:
-            When the next entry is to be looked at, in epoch ms; -1 for never.
+            When the next entry must be checked, in epoch ms; -1 for never.
         """
         if due_ms < 0 or due_ms > self._now_ms():
             return due_ms
         async with self._lock() as token:
             if token is None:
-                # Whoever holds it may have died: come again before long, and sooner than the usual time may be.
+                # Its holder may have died: try again soon, even if the usual interval is longer.
                 return self._now_ms() + self._lock_ms // _LOOKS_PER_LOCK
             found = await self._look()
             if has_indexed := found.needs_full_look:
@@ -127,9 +127,7 @@ class SchedulerLeader:
             if entry is None:
                 return
             if entry.queued:
-                await self._connection.execute(
-                    schedule_entries.put(self._keys, name, entry.dump())
-                )  # to be looked at now
+                await self._connection.execute(schedule_entries.put(self._keys, name, entry.dump()))  # due now
             elif entry.waits_for_completion:
                 following = entry.completed(self._now_ms())
                 await self._connection.execute(
@@ -154,7 +152,7 @@ class SchedulerLeader:
 
 
 def _first_look(name: str, text: str, at_ms: int) -> int:
-    """When an entry is to be looked at of which nothing else is known."""
+    """When to check an entry of which nothing else is known."""
     entry = SchedulerEntry.parse(text)
     if entry is None or (entry.is_paused and not entry.members.get("nextRun")):
         return NEVER_MS
@@ -165,5 +163,5 @@ def _first_look(name: str, text: str, at_ms: int) -> int:
 
 
 def _agree(look_ms: int, indexed_ms: int | None, at_ms: int) -> bool:
-    """Whether the index need not be changed: nothing is looked at too late, nor again and again."""
+    """Whether the index can stay: no entry is checked too late, nor again and again."""
     return indexed_ms is not None and (indexed_ms == look_ms or (look_ms <= at_ms and indexed_ms <= at_ms + CHECK_MS))

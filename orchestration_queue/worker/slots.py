@@ -36,7 +36,7 @@ class SlotUser(Protocol):
 
 
 class SharedSlots:
-    """So many jobs at a time over the workers of several queues, in one event loop.
+    """Maximum jobs at a time across the workers of several queues, in one event loop.
 
     With ``ordered`` polling a queue gets a slot only while those before it have no job ready. With ``round-robin``
     the queues that have jobs get equally many slots; of those with equally many, the one that has waited longest is
@@ -92,7 +92,7 @@ class SharedSlots:
 
     @property
     def free(self) -> int:
-        """Places that nobody has; fewer than 0 when an answer that had been lost turned up late."""
+        """Free slots; below 0 when a reply that was counted as lost arrived late."""
         return self.count - sum(sharer.taken for sharer in self._present)
 
     def offer(self, sharer: SlotUser) -> int:
@@ -115,7 +115,7 @@ class SharedSlots:
 def _even_share(free: int, asking: Sequence[SlotUser], sharer: SlotUser) -> int:
     """What one gets when the free slots go to those with the fewest, and what cannot be divided to the first."""
     fewest_first = sorted(other.taken for other in asking)
-    for count in range(1, len(asking) + 1):  # so many of them come to the same level
+    for count in range(1, len(asking) + 1):  # this many of them come to the same level
         level = (free + sum(fewest_first[:count])) // count
         if count == len(asking) or level <= fewest_first[count]:
             break

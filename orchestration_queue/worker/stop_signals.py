@@ -71,7 +71,7 @@ def stopping_on_signals(worker: Worker) -> Iterator[None]:
 
 
 def _are_default() -> bool:
-    """Whether nobody but Python itself handles the signals; :func:`asyncio.run` counts as Python itself."""
+    """Whether only Python itself handles the signals; :func:`asyncio.run` counts as Python itself."""
     interrupt = signal.getsignal(signal.SIGINT)
     if isinstance(interrupt, partial) and isinstance(getattr(interrupt.func, "__self__", None), asyncio.Runner):
         interrupt = signal.default_int_handler

@@ -1,4 +1,4 @@
-"""Parts of a run that tracing shall see: of nobody's concern, unless a middleware says whose."""
+"""Tracing hooks. No-ops unless a middleware installs a sink."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _spans: ContextVar[TracingHooks | None] = ContextVar("orchestration_queue_spans"
 
 
 def is_traced() -> bool:
-    """Whether anybody wants to know."""
+    """Whether a sink is installed."""
     return _spans.get() is not None
 
 

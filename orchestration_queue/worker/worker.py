@@ -57,7 +57,7 @@ _REGISTERED_MS = 3000
 _PROMPT_S = 0.5
 """Most that a server takes to let a worker in. One that was away leaves all others half a lease to renew theirs."""
 _KEPT_AWAY = timedelta(seconds=1)
-"""After an upstream service refused a job, unless somebody says how long."""
+"""Pause after an upstream service refused a job, unless the handler or the options say how long."""
 
 
 class Worker:
@@ -299,7 +299,7 @@ class Worker:
                 self._patience = None
 
     async def _work(self, stack: AsyncExitStack) -> None:
-        """Work until it is time to leave; what is to be done then is on the stack."""
+        """Work until it is time to leave; the stack holds what must be done then."""
         if (shared := self._machine.shared) is not None:
             shared.join(self._machine)
             stack.callback(shared.leave, self._machine)
@@ -430,7 +430,7 @@ class Worker:
             self.cancel(job_id)
 
     def _changed(self) -> None:
-        """The machine was told something: let it decide anew."""
+        """Let the machine decide again after a change."""
         if self._loop is not None:
             self._loop.change()
 

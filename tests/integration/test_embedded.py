@@ -127,7 +127,7 @@ def test_coming_while_it_leaves_is_coming_anew(directory: Directory) -> None:
         url = directory.url.replace("grace=0.3", "grace=0")
         with Connection.open(url, libraries=(), connect_timeout=SOON) as connection:
             assert connection.execute(COUNT) == number
-        wait_until_sync(lambda: log.read_text().count("nobody uses") >= number, "the supervisor to be leaving")  # noqa: B023
+        wait_until_sync(lambda: log.read_text().count("no process uses") >= number, "the supervisor to be leaving")  # noqa: B023
 
 
 async def test_the_async_face_does_the_same(directory: Directory) -> None:

@@ -110,7 +110,7 @@ async def test_failed_elements_fail_the_node_when_all_have_ended(
     assert caught.value.reason == (
         "6 of 9 elements failed (double[1]: ValueError: no 1; double[2]: ValueError: no 2; "
         "double[3]: ValueError: no 3; "
-        "double[4]: ValueError: no 4; double[5]: ValueError: no 5; and 1 more); mend what they name and retry the flow."
+        "double[4]: ValueError: no 4; double[5]: ValueError: no 5; and 1 more); fix what they name and retry the flow."
     )
     assert sorted(work.ran) == work.values
 

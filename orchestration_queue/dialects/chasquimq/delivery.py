@@ -93,6 +93,6 @@ def judge(
     try:
         job = ChasquiJob.read(queue, name, envelope.with_attempt(failed))
     except PayloadError as error:
-        # No attempt can mend this; the original fails them all.
+        # No attempt can repair this; the original fails them all.
         return Rejection(entry_id, packed, name, "decode_failed", str(error), failed)
     return Delivery(entry_id, name, packed, envelope, job, max_attempts)

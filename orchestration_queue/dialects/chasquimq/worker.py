@@ -48,7 +48,7 @@ class ChasquiRouter(Protocol):
     """Finds the handler for a job's name; :class:`orchestration_queue.tasks.Tasks` is one."""
 
     def handler(self, name: str) -> Callable[[Any], Any]:
-        """Return the handler for jobs of this name; raise UnrecoverableError when there is none."""
+        """Return the handler for jobs of this name; raise UnrecoverableError for an unknown name."""
 
 
 class ChasquiWorker:
@@ -141,7 +141,7 @@ class ChasquiWorker:
                 stack.callback(loop.remove_signal_handler, number)
 
     async def _work(self, stack: AsyncExitStack, loop: asyncio.AbstractEventLoop) -> None:
-        """Work until it is time to leave; what is to be done then is on the stack."""
+        """Work until it is time to leave; the stack holds what must be done then."""
         options, keys = self._options, self._keys
         calls = await AsyncConnection.open(self._url, libraries=(LIBRARY,))
         stack.push_async_callback(calls.aclose)

@@ -22,7 +22,7 @@ class QlessRouter(Protocol):
     """Finds the handler for a job's class; :class:`orchestration_queue.tasks.Tasks` is one."""
 
     def handler(self, name: str) -> Callable[[Any], Any]:
-        """Return the handler for jobs of this class; raise UnrecoverableError when there is none."""
+        """Return the handler for jobs of this class; raise UnrecoverableError for an unknown class."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,7 @@ def strings(found: Any) -> list[str]:
 
 
 def moment(seconds: float) -> datetime | None:
-    """Read a time; 0 is none."""
+    """Read a time; 0 means never."""
     try:
         return datetime.fromtimestamp(seconds, UTC) if seconds else None
     except (OverflowError, ValueError, OSError):

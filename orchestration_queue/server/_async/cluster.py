@@ -43,7 +43,7 @@ class AsyncCluster:
         self._nodes: dict[Address, AsyncNode] = {}
 
     async def greet(self) -> None:
-        """Find the primaries, and see to the libraries on each of them. One that is away is met when it is back.
+        """Find the primaries, and load the libraries on each of them; on one that is away, when it is back.
 
         Raises:
             TransportError: No primary can be reached.
@@ -96,7 +96,7 @@ class AsyncCluster:
                 else:
                     pipeline.answered(batch, answers)
             if not pipeline.is_over and not pipeline.knows_way:
-                if self._slots is known and not self._closed:  # if it is not, somebody else has just looked
+                if self._slots is known and not self._closed:  # if it is not, another caller has just refreshed
                     with suppress(TransportError):
                         await self._refresh(pipeline.hints)
                 if self._closed or backoff.waited_s >= self._timeout_s:
@@ -141,7 +141,7 @@ class AsyncCluster:
                 self._slots = read_slot_map(reply, address[0])
                 await self._hang_up_on(self._nodes.keys() - set(self._slots.primaries))
                 return
-            why = "its slots are served by nobody"
+            why = "no node serves its slots"
         raise unreachable(self._url, self._timeout_s, why)
 
     async def _hang_up_on(self, addresses: Iterable[Address]) -> None:

@@ -38,7 +38,7 @@ E = TypeVar("E", bound=AsyncExtension)
 class AsyncConnection:
     """A connection to the server, for any number of tasks at a time. Connects when first needed.
 
-    Each call has a socket to itself while it runs, so a blocking read holds up nobody else's call; still, give a
+    Each call has a socket to itself while it runs, so a blocking read delays no other call; still, give a
     loop that blocks all the time its own :meth:`duplicate`. Sockets are opened when needed, and again after the
     server was away: a call that was not yet sent waits for the server to come back, up to ``connect_timeout``.
     After a fork the child opens its own sockets. Belongs to one event loop.

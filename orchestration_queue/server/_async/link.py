@@ -75,7 +75,7 @@ class AsyncLink:
         self._has_input = getattr(made, "can_read", None) or made.can_read_destructive
 
     async def connect(self) -> None:
-        """Connect, log in, and make sure that the server is ready to answer. If not, the link is to be closed.
+        """Connect, log in, and make sure that the server is ready to answer. If not, the caller must close the link.
 
         Raises:
             redis.RedisError: It is not.
@@ -93,7 +93,7 @@ class AsyncLink:
             return False
 
     async def exchange(self, packed: bytes, count: int) -> list[Reply]:
-        """Send commands and read a reply to each; an error reply stands in the list as the driver's exception.
+        """Send commands and read a reply to each; an error reply is in the list as the driver's exception.
 
         Raises:
             redis.RedisError: The connection broke; whether the server carried out anything is unknown.

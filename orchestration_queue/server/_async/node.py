@@ -76,7 +76,7 @@ class AsyncNode:
         self._room = asyncio.Semaphore(_MOST_SOCKETS)
 
     async def greet(self) -> None:
-        """Open a socket and keep it for the next call. Each new socket sees to the libraries.
+        """Open a socket and keep it for the next call. Each new socket loads the libraries.
 
         Raises:
             TransportError: The server cannot be reached.
@@ -222,13 +222,13 @@ class AsyncNode:
         return self._url
 
     async def _prepared(self, link: AsyncLink) -> AsyncLink:
-        """Connect, and see to the libraries: after a failover this may be another server than before."""
+        """Connect, and load the libraries: after a failover this may be another server than before."""
         try:
             await link.connect()
             if self._in_cluster or self._url.mode == "sentinel":
                 (role,) = await link.send((_ROLE,))
                 if isinstance(role, list) and role[0] != b"master":
-                    raise NoConnectionError("it is a replica, and we were told that it is the primary")
+                    raise NoConnectionError("it is a replica, though announced as the primary")
             await ensure_libraries(link, self._url, self._libraries)
         except BaseException:
             await link.close()

@@ -1,4 +1,4 @@
-"""Reporting what a job used: the same for whoever runs it and for whoever added it."""
+"""Report what a job used, the same from its handler and from a client."""
 
 from __future__ import annotations
 

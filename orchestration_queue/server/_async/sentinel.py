@@ -23,7 +23,7 @@ _CONNECT_TIMEOUT = timedelta(seconds=1)
 
 
 class AsyncSentinelWatch:
-    """Subscriptions to the sentinels of a URL, looked at before each call, without waiting.
+    """Subscriptions to the sentinels of a URL, read before each call, without waiting.
 
     A planned failover leaves the old primary up for seconds before it is demoted: what is written there meanwhile is
     lost, though the sentinels already know better.

@@ -78,7 +78,7 @@ class Node:
         self._room = threading.Semaphore(_MOST_SOCKETS)
 
     def greet(self) -> None:
-        """Open a socket and keep it for the next call. Each new socket sees to the libraries.
+        """Open a socket and keep it for the next call. Each new socket loads the libraries.
 
         Raises:
             TransportError: The server cannot be reached.
@@ -224,13 +224,13 @@ class Node:
         return self._url
 
     def _prepared(self, link: Link) -> Link:
-        """Connect, and see to the libraries: after a failover this may be another server than before."""
+        """Connect, and load the libraries: after a failover this may be another server than before."""
         try:
             link.connect()
             if self._in_cluster or self._url.mode == "sentinel":
                 (role,) = link.send((_ROLE,))
                 if isinstance(role, list) and role[0] != b"master":
-                    raise NoConnectionError("it is a replica, and we were told that it is the primary")
+                    raise NoConnectionError("it is a replica, though announced as the primary")
             ensure_libraries(link, self._url, self._libraries)
         except BaseException:
             link.close()

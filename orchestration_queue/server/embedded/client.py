@@ -37,7 +37,7 @@ class SupervisorClient:
         self._release: Callable[[], object] = lambda: None
 
     def join(self) -> None:
-        """Be counted as a user, and see to it that a supervisor runs. Call again before each attempt to connect.
+        """Register as a user, and ensure that a supervisor runs. Call again before each attempt to connect.
 
         Raises:
             ConnectionRefusedError: The supervisor is just leaving; call again in a moment.
@@ -61,7 +61,7 @@ class SupervisorClient:
             return False
         if supervisor.same_file(self._users_lock, self._directory / supervisor.USERS_LOCK):
             return True
-        self._users_lock = None  # somebody removed the directory under us
+        self._users_lock = None  # the directory was removed meanwhile
         self._release()
         return False
 
@@ -120,7 +120,7 @@ def is_used(directory: Path) -> bool:
 
 
 def _can_lock(path: Path, kind: int) -> bool:
-    """Whether nobody's lock stands against ours, which is given back at once: who comes just then tries again."""
+    """Whether no other process holds a lock against ours. Ours is released at once."""
     try:
         descriptor = os.open(path, os.O_RDWR)
     except FileNotFoundError:
@@ -132,7 +132,7 @@ def _can_lock(path: Path, kind: int) -> bool:
 
 
 def is_private(directory: Path) -> bool:
-    """Whether a directory is ours, and nobody else can enter: one that stands where others may write."""
+    """Whether a directory, in a place where others may write, is ours and closed to them."""
     status = directory.lstat()
     return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o077
 

@@ -43,7 +43,7 @@ class EmbeddedServer:
         self._supervisor = SupervisorClient(directory, partial(_start_supervisor, directory, grace))
 
     def ensure(self) -> Path:
-        """Be counted as a user, and see to it that a supervisor runs. Does not wait until the server answers.
+        """Register as a user, and ensure that a supervisor runs. Does not wait until the server answers.
 
         Returns:
             The unix socket at which the server answers, or soon will. Call again before each attempt to connect:
@@ -114,11 +114,11 @@ def socket_path(directory: Path) -> Path:
     socket = directory / _SOCKET
     if len(os.fsencode(socket)) <= _LONGEST_SOCKET_PATH:
         return socket
-    shelf = Path(f"/tmp/oq-{os.getuid()}")  # noqa: S108  checked below: it is ours, and nobody else can enter
+    shelf = Path(f"/tmp/oq-{os.getuid()}")  # noqa: S108  checked below: it is ours, and closed to others
     shelf.mkdir(mode=0o700, exist_ok=True)
     if not is_private(shelf):
         raise EmbeddedServerError(
             f"The path {str(directory)!r} is too long for a socket, and {str(shelf)!r}, which would hold it instead, "
-            "belongs to somebody else or is open to others; use a shorter path, or correct that directory."
+            "belongs to another user or is open to others; use a shorter path, or correct that directory."
         )
     return shelf / f"{hashlib.sha256(os.fsencode(directory)).hexdigest()[:16]}.sock"

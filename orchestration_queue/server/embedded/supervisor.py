@@ -36,7 +36,7 @@ __all__ = [
 USERS_LOCK = "users.lock"
 """Every user holds a shared lock on it; the supervisor leaves when it gets the exclusive one."""
 SUPERVISOR_LOCK = "supervisor.lock"
-"""Held by the supervisor and by its server: whoever gets it may start a supervisor."""
+"""Held by the supervisor and by its server: the process that gets it may start a supervisor."""
 PIN = "stay"
 """While this file exists, the supervisor stays without users, too."""
 LOG = "supervisor.log"
@@ -76,7 +76,7 @@ class Supervisor:
         raise NotImplementedError
 
     def run(self) -> int:
-        """Keep until nobody is left; returns the exit code."""
+        """Run until no user is left; return the exit code."""
         try:
             while not self._stopping and self._is_needed():
                 if not self.tend():
@@ -90,12 +90,12 @@ class Supervisor:
         self._stopping = True
 
     def _sleep(self, seconds: float) -> None:
-        """Sleep, but wake when the server dies or somebody wants us to stop."""
+        """Sleep, but wake when the server dies or a stop is requested."""
         if select.select([self._wakeup], [], [], seconds)[0]:
             os.read(self._wakeup, 4096)
 
     def _is_needed(self) -> bool:
-        """Whether somebody uses the server, or did a moment ago.
+        """Whether a process uses the server, or did a moment ago.
 
         When it answers no, the exclusive lock stays with us: who comes now waits until we have left.
         """
@@ -114,7 +114,7 @@ class Supervisor:
         if self._unused_since is None:
             self._unused_since = now
         if now - self._unused_since >= self._grace_s:
-            say("nobody uses the server any more")
+            say("no process uses the server any more")
             return False
         fcntl.flock(self._users_lock, fcntl.LOCK_UN)
         return True
@@ -257,7 +257,7 @@ def say(text: str) -> None:
 
 
 def detach(directory: str, supervisor_lock: int) -> bool:
-    """Become independent of whoever started us; False in the process that has to return to it."""
+    """Detach from the parent process; False in the process that has to return to it."""
     if os.fork():
         return False
     os.setsid()

@@ -1,4 +1,4 @@
-"""The process in which sandboxed handlers run, one job at a time. The worker starts it; nobody else does.
+"""The process in which sandboxed handlers run, one job at a time. Only a worker starts it.
 
 The main thread runs the handlers, so that signals reach them. A second thread speaks with the worker, and ends the
 process and all it has started when the worker is gone.
@@ -147,7 +147,7 @@ class _Line:
 
 
 def _work(line: _Line, request: Frame) -> None:
-    """Run one job and tell how it ended."""
+    """Run one job and report how it ended."""
     lease = Lease(JobRecord(request["id"], request["fields"]), request["entry_id"])
     keys = QueueKeys(request["queue"], request["prefix"])
     job = line.job = RemoteJob(lease.record, keys, line, request["run"])

@@ -61,7 +61,7 @@ def load(frame: Frame, lease: Lease) -> BaseException:
             return error
         return SandboxedError(str(frame["reason"]), kind=str(frame["type"]), traceback=str(frame["traceback"]))
     except (KeyError, TypeError, ValueError, OverflowError, ValidationError) as problem:
-        return SandboxDiedError(f"The sandbox process told an outcome that makes no sense ({problem!r}).")
+        return SandboxDiedError(f"The sandbox process sent an outcome that makes no sense ({problem!r}).")
 
 
 def load_in_handler(frame: Frame, lease: Lease) -> BaseException:

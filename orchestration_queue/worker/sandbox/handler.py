@@ -25,7 +25,7 @@ class Address:
     Attributes:
         module: The module's import name; '' for a program's own file.
         name: The qualified name within it.
-        script: The program's file when the function stands in it, else ''.
+        script: The program's file when it defines the function, else ''.
         is_wrapped: The name must lead to a sandboxed handler or a task, for the bare function is not the handler.
     """
 
@@ -55,7 +55,7 @@ class Address:
         script = getattr(program, "__file__", None)
         if script is None or not Path(script).is_file():
             raise UsageError(
-                f"A sandboxed handler runs in another process, and {name!r} stands in a program without a file "
+                f"A sandboxed handler runs in another process, and {name!r} is defined in a program without a file "
                 "(a prompt, a notebook or `python -c`), which cannot be imported there; move it to a module."
             )
         return cls("", name, str(Path(script).resolve()), is_wrapped)
@@ -77,7 +77,7 @@ class Sandboxed:
     Attributes:
         function: What runs.
         address: Where the process finds it.
-        max_jobs: The process is replaced after so many jobs.
+        max_jobs: The process is replaced after this number of jobs.
         max_memory_bytes: The process is replaced once it holds more than this after a job.
         grace_s: Between the request to end and the kill.
     """
@@ -122,7 +122,7 @@ def sandboxed(
     max_memory_mb: int | None = None,
     grace: Duration = _GRACE,
 ) -> Sandboxed | Callable[[Callable[[Any], Any]], Sandboxed]:
-    """Run a handler in a warm process of its own: for work that fills a core, blocks for ever or crashes.
+    """Run a handler in a warm process of its own: for work that fills a core, blocks or crashes.
 
     Use it on a handler, ``Worker("q", sandboxed(resize))``, or as a decorator. The process is really stopped when
     the job's time is over or the job is revoked. It is a process, not a jail: same user, same files.
@@ -130,12 +130,12 @@ def sandboxed(
     Args:
         handler: A function of one job at the top level of a module, plain or a coroutine function.
         named: The function or task by whose name the process finds the handler; default the handler itself.
-        max_jobs: Replace the process after so many jobs; default never.
-        max_memory_mb: Replace the process once it holds more than so many MiB after a job; default never.
+        max_jobs: Replace the process after this number of jobs; default never.
+        max_memory_mb: Replace the process once it holds more memory than this after a job; default never.
         grace: How long it gets to clean up when it is stopped, before it is killed; default a second.
 
     Raises:
-        UsageError: Another process could not find the handler: it is a lambda, or stands inside a function.
+        UsageError: Another process could not find the handler: it is a lambda, or defined inside a function.
         InvalidOptionError: A limit that is not positive.
     """
     for option, value in {"max_jobs": max_jobs, "max_memory_mb": max_memory_mb}.items():

@@ -1,4 +1,4 @@
-"""Finding a handler by its address, in the process that shall run it."""
+"""Find a handler by its address, in the process that runs it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def find(address: Address) -> Callable[[Any], Any]:
     """The handler that an address names.
 
     Raises:
-        UsageError: There is none.
+        UsageError: The address names no function.
     """
     where = address.script or address.module
     try:

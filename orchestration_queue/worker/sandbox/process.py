@@ -48,7 +48,7 @@ class SandboxProcess(ChildProcess):
         """Run a job.
 
         Returns:
-            How it ended, as :mod:`~orchestration_queue.worker.sandbox.child` tells it.
+            How it ended, as :mod:`~orchestration_queue.worker.sandbox.child` reports it.
 
         Raises:
             TimeoutError: Its time is over.
@@ -113,7 +113,7 @@ class SandboxProcess(ChildProcess):
                 self._heed(await receive(self._reader), *self._current)
 
     def _over(self) -> None:
-        """Nobody waits for answers any more."""
+        """No caller waits for answers any more."""
         self._current = None
         for call in self._calls:
             call.cancel()

@@ -116,7 +116,7 @@ class ChildProcess:
             os.killpg(self.pid, number)
 
     def _bury(self) -> None:
-        """The process has ended: so shall those it has started, at once, for its number will be another's some day."""
+        """Kill the children of the ended process at once: its number will be another's some day."""
         self.signal(signal.SIGKILL)
         # They may have inherited the line, and keep it open.
         asyncio.get_running_loop().call_later(_HANG_UP_S, self._writer.transport.abort)
@@ -141,7 +141,7 @@ class Output(asyncio.SubprocessProtocol):
         self._begun = {1: b"", 2: b""}
 
     def begin(self, speaker: str) -> None:
-        """What is printed from now on is somebody else's."""
+        """Attribute what is printed from now on to no job."""
         self.speaker = speaker
         self.tail.clear()
 
@@ -162,7 +162,7 @@ class Output(asyncio.SubprocessProtocol):
             self.quiet.set_result(None)
 
     def process_exited(self) -> None:
-        """Tell that it is over."""
+        """Report that it is over."""
         self.exited.set_result(None)
 
     def _emit(self, fd: int, line: bytes) -> None:

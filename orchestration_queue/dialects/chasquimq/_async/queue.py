@@ -201,7 +201,7 @@ class AsyncChasquiQueue(AsyncChasquiDeadLetters, AsyncChasquiSchedules, AsyncCha
         return (await self.find_results([job_id]))[0]
 
     async def find_results(self, job_ids: Sequence[str]) -> list[Any]:
-        """Return the results of many jobs, in the same order; None where there is none."""
+        """Return the results of many jobs, in the same order; None for a missing one."""
         calls = [Call("GET", (self.keys.result(checked_id(job_id)),)) for job_id in job_ids]
         replies = await self._pipeline(calls, repeatable=True)
         return [None if packed is None else unpack(packed, "The job's result") for packed in replies]

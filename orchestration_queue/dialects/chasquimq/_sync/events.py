@@ -79,7 +79,7 @@ class ChasquiEvents(ChasquiClient):
         if self.cursor not in ("$", "0", "0-0") and entry_order(self.cursor) < entry_order(oldest):
             raise StateError(
                 f"Queue {self.name!r} may have dropped events after {self.cursor}: its oldest is {oldest}; "
-                "read more often, or begin anew with `after='0'`."
+                "read more often, or start over with `after='0'`."
             )
 
     def __iter__(self) -> Self:

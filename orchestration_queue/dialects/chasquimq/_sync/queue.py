@@ -202,7 +202,7 @@ class ChasquiQueue(ChasquiDeadLetters, ChasquiSchedules, ChasquiClient):
         return (self.find_results([job_id]))[0]
 
     def find_results(self, job_ids: Sequence[str]) -> list[Any]:
-        """Return the results of many jobs, in the same order; None where there is none."""
+        """Return the results of many jobs, in the same order; None for a missing one."""
         calls = [Call("GET", (self.keys.result(checked_id(job_id)),)) for job_id in job_ids]
         replies = self._pipeline(calls, repeatable=True)
         return [None if packed is None else unpack(packed, "The job's result") for packed in replies]

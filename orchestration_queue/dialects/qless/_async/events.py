@@ -62,7 +62,7 @@ class AsyncQlessEvents(AsyncQlessConnection):
         except LINK_ERRORS as error:
             await self._link.close()
             self._link = None
-            broke = f"The subscription broke ({reason(error)}); iterate again to subscribe anew."
+            broke = f"The subscription broke ({reason(error)}); iterate again to resubscribe."
             raise TransportError(broke, maybe_applied=False) from error
         return read_event(message[1], message[2])
 

@@ -63,7 +63,7 @@ class QlessEvents(QlessConnection):
         except LINK_ERRORS as error:
             self._link.close()
             self._link = None
-            broke = f"The subscription broke ({reason(error)}); iterate again to subscribe anew."
+            broke = f"The subscription broke ({reason(error)}); iterate again to resubscribe."
             raise TransportError(broke, maybe_applied=False) from error
         return read_event(message[1], message[2])
 
