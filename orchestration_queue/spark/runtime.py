@@ -15,6 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 from orchestration_queue.errors import TransportError, UnrecoverableError, UsageError
 from orchestration_queue.spark.connect.server import ConnectServer
 from orchestration_queue.spark.functions import FrameShape, dataframe_parameters, reference
+from orchestration_queue.spark.lineage import emit_lineage
 from orchestration_queue.spark.options import SparkOptions
 from orchestration_queue.spark.references import DataFrameRef
 from orchestration_queue.spark.result_files import ResultLocation, call_with_frames
@@ -81,8 +82,9 @@ def run_task(
         job: The job that it is for.
     """
     arguments = dict(arguments) | _upstream(name, function, arguments, job)
-    with span(f"spark {name}", {"spark.runtime": runtime}):
-        return _run(name, function, arguments, runtime, server, options, job)
+    with span(f"spark {name}", {"spark.runtime": runtime}), emit_lineage(name, arguments, job) as lineage:
+        lineage.result = _run(name, function, arguments, runtime, server, options, job)
+        return lineage.result
 
 
 def _run(

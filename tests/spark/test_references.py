@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
 from pathlib import Path
@@ -101,8 +102,10 @@ async def test_the_nodes_of_a_flow_hand_dataframes_on_by_their_names(
 
 
 async def test_a_reference_in_the_jobs_data_is_read_also_by_a_process_of_its_own(
-    queue: AsyncQueue, results: Path
+    queue: AsyncQueue, results: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    lineage = results.with_name("lineage.jsonl")
+    monkeypatch.setenv("OPENLINEAGE_URL", lineage.as_uri())
     ref = await (await queue.add("numbers", {"count": 10})).wait(SOON)
     least = await queue.add("kinds", {"numbers": ref, "least": 6})
     apart = await queue.add("kinds_apart", {"numbers": ref})
@@ -111,6 +114,10 @@ async def test_a_reference_in_the_jobs_data_is_read_also_by_a_process_of_its_own
     counted = pd.read_parquet((await apart.wait(SOON))["location"])
     assert dict(zip(counted["kind"], counted["count"], strict=True)) == {"0": 4, "1": 3, "2": 3}
     assert (await apart.wait(SOON))["inputs"] == [ref["location"]]
+    events = [json.loads(line) for line in lineage.read_text().splitlines()]
+    made = {event["outputs"][0]["name"]: event for event in events if event["eventType"] == "COMPLETE"}
+    for job in (least, apart):
+        assert [read["name"] for read in made[(await job.wait(SOON))["location"]]["inputs"]] == [ref["location"]]
 
 
 async def test_dataframes_are_handed_on_in_containers(queue: AsyncQueue, results: Path, server_url: str) -> None:
