@@ -161,6 +161,19 @@ def test_a_sensor_on_another_launcher_has_nothing_to_do() -> None:
     assert "has a DefaultRunLauncher, which leaves nothing on queues" in (tick.skip_message or "")
 
 
+def test_a_sensor_warns_where_lost_runs_stay_started(launched: Launches, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not swept(launched).log
+    settings = {**launched.instance.get_settings("run_monitoring"), "enabled": False}
+    original = dg.DagsterInstance.get_settings
+    monkeypatch.setattr(
+        dg.DagsterInstance,
+        "get_settings",
+        lambda instance, name: settings if name == "run_monitoring" else original(instance, name),
+    )
+    (line,) = swept(launched, name="another").log
+    assert "Run monitoring is off" in line
+
+
 def test_the_sensor_stands_as_its_options_say() -> None:
     plain = sweep_sensor(["steps", "more-steps"])
     assert (plain.name, plain.minimum_interval_seconds) == ("sweep_of_steps_more_steps", 600)

@@ -16,6 +16,7 @@ from tests.helm.test_chart import CHART, rendered, values_of
 
 pytestmark = pytest.mark.dagster
 
+COORDINATOR_PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "from-queued-run-coordinator.md").read_text()
 PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "dagster-launcher.md").read_text()
 
 
@@ -35,6 +36,14 @@ def from_the_chart() -> str:
     """What the chart installs."""
     (text,) = (made["data"]["dagster.yaml"] for made in chart() if "dagster.yaml" in made.get("data", {}))
     return str(text)
+
+
+def test_the_coordinators_page_loads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OQ_URL", "redis://localhost")
+    (block,) = re.findall(r"```yaml\n(.*?)```", COORDINATOR_PAGE, re.DOTALL)
+    with dg.instance_for_test(overrides=yaml.safe_load(block)) as instance:
+        assert isinstance(instance.run_coordinator, QueueRunCoordinator)
+        assert isinstance(instance.run_launcher, QueueRunLauncher)
 
 
 @pytest.mark.parametrize("source", [from_the_page, from_the_chart])

@@ -68,6 +68,11 @@ def sweep_sensor(
         launcher = context.instance.run_launcher
         if not isinstance(launcher, QueueRunLauncher):
             return dg.SkipReason(f"This instance has a {type(launcher).__name__}, which leaves nothing on queues.")
+        if not context.instance.run_monitoring_enabled:
+            context.log.warning(
+                "Run monitoring is off, so a run whose worker is lost stays STARTED; "
+                "add `run_monitoring: {enabled: true}` to dagster.yaml."
+            )
         swept = sweep(context.instance, queues, grace, every=interval * _EARLY, patience=timedelta(0))
         for what, ids in (("Stopped", swept.stopped), ("Queued again", swept.queued), ("Failed", swept.failed)):
             for found in ids:
