@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from dashboard import dashboard
+from reference_cli import cli
 from reference_doctor import doctor
 from reference_functions import functions
 from reference_python import MODULES, error_tree, errors_module, python_page
@@ -113,6 +114,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "docs/reference/states.md": states,
     "docs/reference/keys.md": keys,
     "docs/reference/metrics.md": metrics,
+    "docs/reference/cli.md": partial(cli, NOTE),
     "docs/reference/doctor.md": partial(doctor, NOTE),
     "orchestration_queue/errors.py": errors_module,
     "docs/reference/errors.md": partial(error_tree, NOTE),

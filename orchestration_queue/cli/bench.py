@@ -1,4 +1,4 @@
-"""`oq bench`: how fast this machine and this server are together."""
+"""`oq server bench`: how fast this machine and this server are together."""
 
 from __future__ import annotations
 

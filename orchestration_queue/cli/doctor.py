@@ -32,7 +32,11 @@ def doctor(
     prefix: Prefix = DEFAULT_PREFIX,
     as_json: JsonFlag = False,
 ) -> None:
-    """Check the server, the queues and this machine for problems."""
+    """Check the server, the queues and this machine for problems.
+
+    The exit code is 1 when there are problems, 0 when there are only hints. At most 10,000 jobs of a queue are read.
+    Without --fix nothing is changed.
+    """
     _require_queues(queues or (), url, prefix)
     seen: list[tuple[Finding, str | None]] = []
     with Console(stderr=True).status("checking") as status:

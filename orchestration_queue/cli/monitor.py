@@ -1,4 +1,4 @@
-"""`oq workers`, `oq events` and `oq top`: the present state."""
+"""`oq worker ls`, `oq queue events` and `oq queue top`: the present state."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def events(
     prefix: Prefix = DEFAULT_PREFIX,
 ) -> None:
     """Print a queue's events as they happen, a line of JSON for each."""
-    with Queue(queue, url=url, prefix=prefix) as client, client.events(after) as heard:
-        for event in islice(heard, limit):
+    with known_queue(queue, url, prefix) as client, client.events(after) as events_:
+        for event in islice(events_, limit):
             said = {"id": event.id, "at": event.at.isoformat(), "type": event.type, "job_id": event.job_id}
             typer.echo(dump(said | dict(event.fields)))
 

@@ -1,4 +1,4 @@
-"""`oq worker`: run jobs until a signal stops it."""
+"""`oq worker`: run jobs until a signal stops it, and list those that do."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from orchestration_queue.cli.common import Prefix, Url
 from orchestration_queue.cli.metrics import MetricsHost, MetricsPort, MetricsQueue, QueueMetrics, endpoint
+from orchestration_queue.cli.monitor import workers
 from orchestration_queue.cli.reload import run_with_reload
 from orchestration_queue.cli.targets import named_object
 from orchestration_queue.errors import UsageError
@@ -21,12 +23,27 @@ from orchestration_queue.options import WorkerOptions
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 from orchestration_queue.worker import Handler, Polling, Router, SharedSlots, Worker, run_workers
 
-__all__ = ["log_to_stderr", "work"]
+__all__ = ["app", "log_to_stderr"]
 
 _IDLE_THREADS_LEAVE_S = 1.0
 
 
-def work(
+class _RunByDefault(TyperGroup):
+    """`oq worker app:tasks` is short for `oq worker run app:tasks`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        names_verb = bool(args) and (args[0] in self.commands or args[0] in ctx.help_option_names)
+        if not names_verb and any(":" in word for word in args):
+            args = ["run", *args]
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(cls=_RunByDefault, help="Workers.", no_args_is_help=True)
+app.command("ls")(workers)
+
+
+@app.command("run", context_settings={"auto_envvar_prefix": "OQ_WORKER"})
+def run(
     target: Annotated[
         str, typer.Argument(help="What runs the jobs: tasks or one function, as module:object or file.py:object.")
     ],
@@ -36,6 +53,9 @@ def work(
     ] = None,
     concurrency: Annotated[
         int, typer.Option(envvar="OQ_CONCURRENCY", help="Jobs at a time: of each queue, or with --polling of all.")
+    ] = 1,
+    processes: Annotated[
+        int, typer.Option(help="Worker processes, each with the whole concurrency; one that dies is replaced.", min=1)
     ] = 1,
     polling: Annotated[
         Polling | None,
@@ -65,7 +85,15 @@ def work(
     url: Url = None,
     prefix: Prefix = DEFAULT_PREFIX,
 ) -> None:
-    """Run a queue's jobs until SIGTERM or SIGINT, then finish active ones. A second signal leaves at once."""
+    """Run a queue's jobs until SIGTERM or SIGINT, then finish active ones. A second signal leaves at once.
+
+    `oq worker TARGET` is short for it. Modules of the working directory come first. The exit code is 1 when active jobs
+    were left behind, which other workers run again once their leases end.
+    """
+    if processes > 1 and metrics_port is not None:
+        raise UsageError(
+            "--metrics-port serves one process, and --processes starts several; run one `oq worker` for each."
+        )
     log_to_stderr(log_level)
     if reload:
         arguments = [argument for argument in sys.argv[1:] if argument != "--reload"]
@@ -81,11 +109,11 @@ def work(
     handler = _load(target)
     names = list(dict.fromkeys(queue or _own_queue(target, handler)))
     slots = SharedSlots(concurrency, polling) if polling and len(names) > 1 else None
-    workers = [Worker(name, handler, url=url, options=options, prefix=prefix, slots=slots) for name in names]
+    serving = [Worker(name, handler, url=url, options=options, prefix=prefix, slots=slots) for name in names]
     shown = dict.fromkeys([*(names if queue_metrics else ()), *(metrics_queue or ())])
-    with endpoint(workers, metrics_host, metrics_port, [*shown], url=url, prefix=prefix):
-        told_twice = run_workers(*workers)
-    if told_twice or _jobs_linger():
+    with endpoint(serving, metrics_host, metrics_port, [*shown], url=url, prefix=prefix):
+        gave_up = run_workers(*serving, processes=processes)
+    if gave_up or _jobs_linger():
         # Threads cannot be stopped, and the interpreter would wait for them.
         logging.shutdown()
         sys.stdout.flush()

@@ -367,7 +367,14 @@ def test_a_worker_waits_for_its_first_job(server_url: str, queue_name: str, raw:
 def test_an_unknown_queue_is_3_and_the_closest_is_named(oq: Oq, raw: Any) -> None:
     oq("job", "add", "ingest", "n")
     before = set(raw.scan_iter("*"))
-    for command in (["queue", "show"], ["job", "ls"], ["dead", "ls"], ["scheduler", "ls"], ["workers"], ["doctor"]):
+    for command in (
+        ["queue", "show"],
+        ["job", "ls"],
+        ["dead", "ls"],
+        ["scheduler", "ls"],
+        ["worker", "ls"],
+        ["doctor"],
+    ):
         result = oq(*command, "ingset")
         assert (result.exit_code, result.stdout) == (3, ""), command
         assert result.stderr.startswith("Queue 'ingset' is unknown on this server; did you mean 'ingest'?")

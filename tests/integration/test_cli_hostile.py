@@ -44,8 +44,8 @@ SHOWN: list[tuple[str, ...]] = [
     ("scheduler", "ls", Q),
     ("scheduler", "show", Q, N),
     ("scheduler", "next", Q, f"{N}2"),
-    ("events", Q, "--after", "0-0", "--limit", "2"),
-    ("top", "--rounds", "1"),
+    ("queue", "events", Q, "--after", "0-0", "--limit", "2"),
+    ("queue", "top", "--rounds", "1"),
     ("doctor", Q),
     ("job", "add", Q, N, "--data", dump({H: H}), "--job-id", f"{N}2"),
     ("job", "stream", Q, f"{N}3"),
@@ -85,8 +85,8 @@ SHOWN: list[tuple[str, ...]] = [
     ("queue", "clean", Q),
     ("queue", "drain", Q),
     ("queue", "obliterate", Q),
-    ("workers", f"{N}9"),
-    ("worker", f"{N}:{N}"),
+    ("worker", "ls", f"{N}9"),
+    ("worker", "run", f"{N}:{N}"),
     ("library", "dump", N),
     ("qless", "pause", N),
     ("qless", "resume", N),
@@ -116,7 +116,7 @@ SHOWN: list[tuple[str, ...]] = [
 ]
 """What to run in turn; each prints hostile text somewhere."""
 PRINT_NO_DATA = {
-    *("bench", "flow keep", "dagster daemon", "dagster dev", "dagster sweep", "dagster worker"),
+    *("server bench", "flow keep", "dagster daemon", "dagster dev", "dagster sweep", "dagster worker"),
     *("qless failed", "qless events", "qless workers", "qless check"),
     *("chasqui inspect", "chasqui events", "chasqui dead ls", "chasqui dead replay", "chasqui scheduler ls"),
     *("library load", "library status", "spark archive"),

@@ -134,26 +134,26 @@ async def test_dead_letters_are_read_replayed_and_dropped(oq: Oq, queue: Queue) 
 
 async def test_what_happens_right_now_is_shown(oq: Oq, queue: Queue) -> None:
     job = queue.add("good", {})
-    (line,) = oq("events", queue.name, "--after", "0-0", "--limit", "1").stdout.splitlines()
+    (line,) = oq("queue", "events", queue.name, "--after", "0-0", "--limit", "1").stdout.splitlines()
     assert (json.loads(line)["type"], json.loads(line)["job_id"]) == ("added", job.id)
-    assert oq.json("workers", queue.name) == []
+    assert oq.json("worker", "ls", queue.name) == []
     first, second = (
         {row["queue"]: row for row in json.loads(look)}[queue.name]
-        for look in oq("top", "--json", "--rounds", "2", "--interval", "0.1").stdout.splitlines()
+        for look in oq("queue", "top", "--json", "--rounds", "2", "--interval", "0.1").stdout.splitlines()
     )
     assert (first["waiting"], first["ended_per_s"], second["ended_per_s"]) == (1, None, 0)
-    table = oq("top", "--rounds", "1").stdout
+    table = oq("queue", "top", "--rounds", "1").stdout
     assert queue.name in table
     worker = Worker(queue.name, handle, url=str(queue.url))
     running = asyncio.ensure_future(worker.run())
     await wait_until(lambda: bool(queue.workers()), "the worker to register")
-    assert [found["id"] for found in await asyncio.to_thread(oq.json, "workers", queue.name)] == [worker.id]
+    assert [found["id"] for found in await asyncio.to_thread(oq.json, "worker", "ls", queue.name)] == [worker.id]
     worker.stop()
     await running
 
 
 def test_the_bench_measures_and_leaves_nothing(oq: Oq, raw: redis.Redis) -> None:
-    figures = oq.json("bench", "--jobs", "200", "--concurrency", "4")
+    figures = oq.json("server", "bench", "--jobs", "200", "--concurrency", "4")
     assert set(figures) == {
         "exchange_ms",
         "adds_per_s",
@@ -165,7 +165,7 @@ def test_the_bench_measures_and_leaves_nothing(oq: Oq, raw: redis.Redis) -> None
     assert all(figure > 0 for figure in figures.values())
     assert figures["start_p50_ms"] <= figures["start_p99_ms"]
     assert raw.keys("*oq-bench*") == []
-    assert "add in bulk" in oq("bench", "--jobs", "200").stdout
+    assert "add in bulk" in oq("server", "bench", "--jobs", "200").stdout
 
 
 def test_libraries_are_loaded_by_hand(oq: Oq, raw: redis.Redis) -> None:
