@@ -10,8 +10,8 @@ UV     := $(BIN)/uv
 VOICED := \
   CONTRIBUTING.md \
   README.md \
-  docs/README.md docs/how-to docs/tutorial \
-  docs/reference/doctor.md \
+  docs/README.md docs/decisions docs/explanation docs/how-to docs/tutorial \
+  $(addprefix docs/reference/,cli.md doctor.md errors.md keys.md metrics.md states.md) \
   examples/0* examples/1* examples/flights \
   lua/glidemq lua/lib lua/orchestration_queue_1 \
   orchestration_queue/cli \

@@ -104,7 +104,7 @@ class QueueKeys:
 
     @cached_property
     def schedulers_due(self) -> str:
-        """When each repeatable job is to be looked at."""
+        """When each repeatable job must be checked."""
         return self.named("schedulers:due")
 
     @cached_property
@@ -204,7 +204,7 @@ class QueueKeys:
 
     @cached_property
     def flows_due(self) -> str:
-        """Ids of the flows that somebody has to see to, by when they are to be looked at."""
+        """Ids of the flows to reconcile, by when each must be checked."""
         return self.named("flows:due")
 
     @cached_property
@@ -246,7 +246,7 @@ PERMANENT_KEYS = {
     "rate": "window of the rate limit",
     "schedulers": "repeatable jobs",
     "ordering": "sequence numbers by ordering key",
-    "schedulers:due": "when each repeatable job is to be looked at",
+    "schedulers:due": "when each repeatable job must be checked",
     "ratelimited": "groups that wait for their limit",
     "metrics:*": "a day of counters per minute",
     "lifo": "ready jobs, newest first",
@@ -263,7 +263,7 @@ PERMANENT_KEYS = {
     "signals:*": "its signals, likewise",
     "budget:*": "a flow's budget",
     "flows": "ids of flows by time of creation",
-    "flows:due": "when each unfinished flow is to be looked at",
+    "flows:due": "when each unfinished flow must be checked",
     "flows:ended": "ids of finished flows by time of their end",
     "flow:*": "a flow's plan and state, until it is removed",
     "group:*": "state of an ordering group",
