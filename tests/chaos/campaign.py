@@ -180,10 +180,11 @@ def run_fault(deployment: Deployment, fleet: Fleet, name: str, fault: Fault, job
     producer = Producer(deployment, name.replace(" ", "-"))
     adding = threading.Thread(target=producer.add, args=(jobs,))
     adding.start()
-    while adding.is_alive() or not times:
-        fault.bring()
-        times += 1
-        is_over.wait(PAUSE_S)
+    with Connection.open(deployment.url, connect_timeout=HUNG_S) as connection:
+        while adding.is_alive() or not times or _open(connection, list(producer.accepted)) > jobs // 10:
+            fault.bring()
+            times += 1
+            is_over.wait(PAUSE_S)
     adding.join()
     records = _settle(deployment, producer.accepted)
     ended = fleet.witnessed()
@@ -203,6 +204,11 @@ def run_fault(deployment: Deployment, fleet: Fleet, name: str, fault: Fault, job
         producer.refused,
         round(time.monotonic() - began),
     )
+
+
+def _open(connection: Connection, accepted: Sequence[tuple[QueueKeys, str]]) -> int:
+    records = connection.follow(job_records.jobs(accepted, ("state",)))
+    return sum(record is not None and not record.is_finished for record in records)
 
 
 def _settle(deployment: Deployment, accepted: Sequence[tuple[QueueKeys, str]]) -> list[JobRecord | None]:
