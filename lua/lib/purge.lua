@@ -1,6 +1,7 @@
 --- Removes jobs with all they left behind.
 
 local chunks = require("chunks")
+local events = require("events")
 
 local purge = {}
 
@@ -22,6 +23,20 @@ end
 --- Take jobs out of a sorted set.
 function purge.members(key, job_ids)
   chunks.call(job_ids, "ZREM", key)
+end
+
+--- Remove jobs that finished at a time or before, oldest first; returns their ids.
+function purge.finished(queue, key, cutoff_ms, limit)
+  if limit <= 0 or not cutoff_ms then
+    return {}
+  end
+  local job_ids = redis.call("ZRANGE", key, "-inf", string.format("%.0f", cutoff_ms), "BYSCORE", "LIMIT", 0, limit)
+  if job_ids[1] then
+    purge.jobs(queue, job_ids)
+    purge.members(key, job_ids)
+    events.emit(queue, "cleaned", #job_ids)
+  end
+  return job_ids
 end
 
 return purge

@@ -15,7 +15,7 @@ def own(wire: Wire) -> Own:
 
 def test_answers_its_revision_as_text(own: Own) -> None:
     with own.wire.unchanged():
-        assert own.wire.ask("FCALL", "oq1_version", 0) == "18"
+        assert own.wire.ask("FCALL", "oq1_version", 0) == "19"
 
 
 def test_lives_beside_the_wire_s_library(own: Own) -> None:

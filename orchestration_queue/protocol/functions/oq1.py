@@ -35,6 +35,7 @@ __all__ = [
     "UsageField",
     "add_bulk",
     "add_children",
+    "clean",
     "drain",
     "due_schedulers",
     "exchange",
@@ -50,6 +51,7 @@ __all__ = [
     "reclaim",
     "release_graph",
     "relist",
+    "remove_job",
     "renew",
     "replace_scheduler",
     "report_usage",
@@ -583,6 +585,43 @@ def add_children(
                     item.scheduler_name,
                 )
             ],
+        ),
+        is_function=True,
+    )
+
+
+def clean(
+    keys: QueueKeys,
+    *,
+    finished_key: str,
+    cutoff_ms: int,
+    limit: int,
+) -> Call:
+    """Remove old finished jobs and all they left, as `glidemq_clean` does; on a full server, too.
+
+    Args:
+        keys: The queue, for its `events`, `id`.
+        finished_key: Zset; `completed` or `failed` jobs by time.
+        cutoff_ms: Remove what finished at this epoch ms or before.
+        limit: Most jobs to remove; 0 removes none.
+
+    Returns:
+        The call. Its reply (texts): ids of the removed jobs, oldest first.
+
+    The server refuses it when the id key does not end in `:id`.
+
+    Cost: O(log N + M) for M removed jobs.
+    """
+    return Call(
+        "oq1_clean",
+        (
+            finished_key,
+            keys.events,
+            keys.id,
+        ),
+        (
+            cutoff_ms,
+            limit,
         ),
         is_function=True,
     )
@@ -1360,6 +1399,43 @@ def relist(
     )
 
 
+def remove_job(
+    keys: QueueKeys,
+    *,
+    job_id: str,
+    group: str,
+) -> Call:
+    """Remove a job and all it left, as `glidemq_removeJob` does, and its entry on the stream, too.
+
+    Args:
+        keys: The queue, for its `stream`, `scheduled`, `completed`, `failed`, `events`.
+        job_id: The job.
+        group: Consumer group of its entry; empty to leave the entry to the caller.
+
+    Returns:
+        The call. Its reply (int): 1, or 0 when it does not exist.
+
+    The server refuses it when the stream key does not end in `:stream`.
+
+    Cost: O(log N); O(N) for a job waiting on a list.
+    """
+    return Call(
+        "oq1_removeJob",
+        (
+            keys.stream,
+            keys.scheduled,
+            keys.completed,
+            keys.failed,
+            keys.events,
+        ),
+        (
+            job_id,
+            group,
+        ),
+        is_function=True,
+    )
+
+
 def renew(
     keys: QueueKeys,
     *,
@@ -1772,7 +1848,7 @@ def version() -> Call:
     """Say which revision of this library answers. The major version is in its name.
 
     Returns:
-        The call. Its reply (text): `18`, growing with every change of the library.
+        The call. Its reply (text): `19`, growing with every change of the library.
 
     Cost: O(1).
     """

@@ -1288,6 +1288,7 @@ modules.purge = (function()
 --- Removes jobs with all they left behind.
 
 local chunks = require("chunks")
+local events = require("events")
 
 local purge = {}
 
@@ -1309,6 +1310,20 @@ end
 --- Take jobs out of a sorted set.
 function purge.members(key, job_ids)
   chunks.call(job_ids, "ZREM", key)
+end
+
+--- Remove jobs that finished at a time or before, oldest first; returns their ids.
+function purge.finished(queue, key, cutoff_ms, limit)
+  if limit <= 0 or not cutoff_ms then
+    return {}
+  end
+  local job_ids = redis.call("ZRANGE", key, "-inf", string.format("%.0f", cutoff_ms), "BYSCORE", "LIMIT", 0, limit)
+  if job_ids[1] then
+    purge.jobs(queue, job_ids)
+    purge.members(key, job_ids)
+    events.emit(queue, "cleaned", #job_ids)
+  end
+  return job_ids
 end
 
 return purge
@@ -2876,6 +2891,40 @@ end
 return budgets
 end)()
 
+modules.removal = (function()
+--- Removes one job from wherever it is.
+
+local lists = require("lists")
+local purge = require("purge")
+local record = require("record")
+local release = require("release")
+
+local removal = {}
+
+--- Remove a job and all it left, but for its entry on the stream; returns its record, or nil.
+function removal.remove(queue, job_id)
+  local job = record.load(queue, job_id)
+  if not job then
+    return nil
+  end
+  if job.state == "active" and lists.holds(job) then
+    lists.leave(queue, job_id)
+  elseif job.state == "waiting" then
+    lists.remove(queue, job_id, job)
+  elseif job.state == "group-waiting" then
+    redis.call("ZREM", queue .. "groupq:" .. (job.groupKey or ""), job_id)
+  end
+  for _, set in ipairs({ "scheduled", "completed", "failed", "suspended" }) do
+    redis.call("ZREM", queue .. set, job_id)
+  end
+  release.forfeit(queue, job, 0)
+  purge.jobs(queue, { job_id })
+  return job
+end
+
+return removal
+end)()
+
 modules.revocation = (function()
 --- The one way in which a job is cancelled.
 
@@ -3185,7 +3234,6 @@ do -- checkConcurrency
 end
 
 do -- clean
-  local events = require("events")
   local purge = require("purge")
   redis.register_function("glidemq_clean", function(KEYS, ARGV)
     if #KEYS < 3 then
@@ -3195,18 +3243,7 @@ do -- clean
     local cutoff_ms = numeric(ARGV[1])
     local limit = numeric(ARGV[2]) or 0
     local queue = KEYS[3]:sub(1, -3)
-    if limit <= 0 or not cutoff_ms then
-      return {}
-    end
-    local cutoff = string.format("%.0f", cutoff_ms)
-    local job_ids = redis.call("ZRANGE", finished_key, "-inf", cutoff, "BYSCORE", "LIMIT", 0, limit)
-    if not job_ids[1] then
-      return {}
-    end
-    purge.jobs(queue, job_ids)
-    purge.members(finished_key, job_ids)
-    events.emit(queue, "cleaned", #job_ids)
-    return job_ids
+    return purge.finished(queue, finished_key, cutoff_ms, limit)
   end)
 end
 
@@ -3807,35 +3844,16 @@ end
 
 do -- removeJob
   local events = require("events")
-  local lists = require("lists")
-  local purge = require("purge")
-  local record = require("record")
-  local release = require("release")
+  local removal = require("removal")
   redis.register_function("glidemq_removeJob", function(KEYS, ARGV)
     if #KEYS < 7 then
       missing("removeJob", "log")
     end
-    local scheduled_key = KEYS[3]
-    local completed_key = KEYS[4]
-    local failed_key = KEYS[5]
     local job_id = ARGV[1] or missing("removeJob", "job_id")
     local queue = KEYS[1]:sub(1, -#job_id - 5)
-    local job = record.load(queue, job_id)
-    if not job then
+    if not removal.remove(queue, job_id) then
       return 0
     end
-    if job.state == "active" and lists.holds(job) then
-      lists.leave(queue, job_id)
-    elseif job.state == "waiting" then
-      lists.remove(queue, job_id, job)
-    elseif job.state == "group-waiting" then
-      redis.call("ZREM", queue .. "groupq:" .. (job.groupKey or ""), job_id)
-    end
-    for _, key in ipairs({ scheduled_key, completed_key, failed_key, queue .. "suspended" }) do
-      redis.call("ZREM", key, job_id)
-    end
-    release.forfeit(queue, job, 0)
-    purge.jobs(queue, { job_id })
     events.emit(queue, "removed", job_id)
     return 1
   end)

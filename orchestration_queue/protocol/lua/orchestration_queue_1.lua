@@ -2333,6 +2333,7 @@ modules.purge = (function()
 --- Removes jobs with all they left behind.
 
 local chunks = require("chunks")
+local events = require("events")
 
 local purge = {}
 
@@ -2354,6 +2355,20 @@ end
 --- Take jobs out of a sorted set.
 function purge.members(key, job_ids)
   chunks.call(job_ids, "ZREM", key)
+end
+
+--- Remove jobs that finished at a time or before, oldest first; returns their ids.
+function purge.finished(queue, key, cutoff_ms, limit)
+  if limit <= 0 or not cutoff_ms then
+    return {}
+  end
+  local job_ids = redis.call("ZRANGE", key, "-inf", string.format("%.0f", cutoff_ms), "BYSCORE", "LIMIT", 0, limit)
+  if job_ids[1] then
+    purge.jobs(queue, job_ids)
+    purge.members(key, job_ids)
+    events.emit(queue, "cleaned", #job_ids)
+  end
+  return job_ids
 end
 
 return purge
@@ -4151,6 +4166,40 @@ end
 return suspension
 end)()
 
+modules.removal = (function()
+--- Removes one job from wherever it is.
+
+local lists = require("lists")
+local purge = require("purge")
+local record = require("record")
+local release = require("release")
+
+local removal = {}
+
+--- Remove a job and all it left, but for its entry on the stream; returns its record, or nil.
+function removal.remove(queue, job_id)
+  local job = record.load(queue, job_id)
+  if not job then
+    return nil
+  end
+  if job.state == "active" and lists.holds(job) then
+    lists.leave(queue, job_id)
+  elseif job.state == "waiting" then
+    lists.remove(queue, job_id, job)
+  elseif job.state == "group-waiting" then
+    redis.call("ZREM", queue .. "groupq:" .. (job.groupKey or ""), job_id)
+  end
+  for _, set in ipairs({ "scheduled", "completed", "failed", "suspended" }) do
+    redis.call("ZREM", queue .. set, job_id)
+  end
+  release.forfeit(queue, job, 0)
+  purge.jobs(queue, { job_id })
+  return job
+end
+
+return removal
+end)()
+
 modules.usage = (function()
 --- What jobs used: on the job itself, and added up by the minute in which it was reported.
 
@@ -4703,6 +4752,18 @@ do -- addChildren
     end
     return children.add(queue, claim, jobs, now_ms, until_ended)
   end)
+end
+
+do -- clean
+  local purge = require("purge")
+  redis.register_function{ function_name = "oq1_clean", flags = { "allow-oom" }, callback = function(KEYS, ARGV)
+    local cutoff_ms = whole(ARGV[1], "clean", "cutoff_ms")
+    local limit = whole(ARGV[2], "clean", "limit")
+    count_words("clean", #KEYS, 3, #ARGV, 2)
+    local queue = queue_of("clean", KEYS[3], ":id") .. ":"
+    local finished_key = KEYS[1]
+    return purge.finished(queue, finished_key, cutoff_ms, limit)
+  end }
 end
 
 do -- drain
@@ -5394,6 +5455,29 @@ do -- relist
   end }
 end
 
+do -- removeJob
+  local events = require("events")
+  local record = require("record")
+  local removal = require("removal")
+  local stream = require("stream")
+  redis.register_function{ function_name = "oq1_removeJob", flags = { "allow-oom" }, callback = function(KEYS, ARGV)
+    local job_id = ARGV[1]
+    local group = ARGV[2]
+    count_words("removeJob", #KEYS, 5, #ARGV, 2)
+    local queue = queue_of("removeJob", KEYS[1], ":stream") .. ":"
+    -- The entry is found by the record.
+    local job = record.load(queue, job_id)
+    if job and job.state == "waiting" and group ~= "" then
+      stream.withdraw(queue, group, job_id)
+    end
+    if not removal.remove(queue, job_id) then
+      return 0
+    end
+    events.emit(queue, "removed", job_id)
+    return 1
+  end }
+end
+
 do -- renew
   local lease = require("lease")
   redis.register_function{ function_name = "oq1_renew", flags = { "allow-oom" }, callback = function(KEYS, ARGV)
@@ -5699,7 +5783,7 @@ end
 do -- version
   redis.register_function("oq1_version", function(KEYS, ARGV)
     count_words("version", #KEYS, 0, #ARGV, 0)
-    return "18"
+    return "19"
   end)
 end
 

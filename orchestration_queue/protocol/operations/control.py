@@ -59,9 +59,9 @@ def _nothing(_reply: Reply) -> None:
     return None
 
 
-def remove(keys: QueueKeys, job_id: str) -> Operation[bool]:
-    """Remove a job, wherever it is; False when there is none."""
-    call = glidemq.remove_job(keys, job_key=keys.job(job_id), log_key=keys.log(job_id), job_id=job_id)
+def remove(keys: QueueKeys, job_id: str, group: str = GROUP) -> Operation[bool]:
+    """Remove a job, wherever it is; False when there is none. An empty ``group`` leaves its entry on the stream."""
+    call = oq1.remove_job(keys, job_id=job_id, group=group)
     return Operation(call, lambda reply: integer(reply) == 1)
 
 
@@ -155,7 +155,7 @@ def retry_jobs(keys: QueueKeys, count: int, now_ms: int) -> Operation[int]:
 def clean(keys: QueueKeys, state: JobState, cutoff_ms: int, limit: int) -> Operation[list[str]]:
     """Remove jobs that finished at ``cutoff_ms`` or before; returns their ids, oldest first."""
     finished = keys.completed if state is JobState.COMPLETED else keys.failed
-    call = glidemq.clean(keys, finished_key=finished, cutoff_ms=cutoff_ms, limit=limit)
+    call = oq1.clean(keys, finished_key=finished, cutoff_ms=cutoff_ms, limit=limit)
     return Operation(call, texts)
 
 

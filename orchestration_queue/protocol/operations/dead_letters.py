@@ -175,8 +175,8 @@ def replay_count(owner: QueueKeys, budget: str) -> str:
 
 
 def discard(keys: QueueKeys, letter_ids: list[str], entries: tuple[str, ...]) -> list[Call]:
-    """Remove letters, and their places in the stream, which the wire's own removal leaves."""
-    removals = [control.remove(keys, letter_id).call for letter_id in letter_ids]
+    """Remove letters, and their entries on the stream."""
+    removals = [control.remove(keys, letter_id, group="").call for letter_id in letter_ids]
     return [*removals, Call("XDEL", (keys.stream,), entries)] if entries else removals
 
 

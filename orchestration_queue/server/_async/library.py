@@ -8,7 +8,7 @@ from orchestration_queue.errors import ServerError, UnsupportedServerError
 from orchestration_queue.protocol.call import Call, Reply, text
 from orchestration_queue.protocol.library import OLDEST_SERVER, Library, Step, next_step, server_version
 from orchestration_queue.server._async.link import AsyncLink
-from orchestration_queue.server.driver_errors import REFUSALS, lacks_function, refused
+from orchestration_queue.server.driver_errors import REFUSALS, error_code, lacks_function, refused
 from orchestration_queue.server.url import ServerUrl
 
 __all__ = ["ensure_libraries"]
@@ -56,6 +56,10 @@ async def _version(link: AsyncLink, url: ServerUrl, library: Library, reply: Rep
         return text(reply)
     if lacks_function(library.ask, reply):
         return None
+    if error_code(reply) == "OOM":  # a full server runs no function that may write, and would take no other library
+        (found,) = await link.send((Call("FUNCTION", args=("LIST", "LIBRARYNAME", library.name)),))
+        if found and not isinstance(found, REFUSALS):
+            return library.version
     if "unknown command" in str(reply).lower():
         (info,) = await link.send((Call("INFO", args=("server",)),))
         found, major = server_version("" if isinstance(info, REFUSALS) else text(info))

@@ -1,0 +1,31 @@
+--- Removes one job from wherever it is.
+
+local lists = require("lists")
+local purge = require("purge")
+local record = require("record")
+local release = require("release")
+
+local removal = {}
+
+--- Remove a job and all it left, but for its entry on the stream; returns its record, or nil.
+function removal.remove(queue, job_id)
+  local job = record.load(queue, job_id)
+  if not job then
+    return nil
+  end
+  if job.state == "active" and lists.holds(job) then
+    lists.leave(queue, job_id)
+  elseif job.state == "waiting" then
+    lists.remove(queue, job_id, job)
+  elseif job.state == "group-waiting" then
+    redis.call("ZREM", queue .. "groupq:" .. (job.groupKey or ""), job_id)
+  end
+  for _, set in ipairs({ "scheduled", "completed", "failed", "suspended" }) do
+    redis.call("ZREM", queue .. set, job_id)
+  end
+  release.forfeit(queue, job, 0)
+  purge.jobs(queue, { job_id })
+  return job
+end
+
+return removal

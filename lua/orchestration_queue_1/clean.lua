@@ -1,0 +1,15 @@
+--- Remove old finished jobs and all they left, as `glidemq_clean` does; on a full server, too.
+--- @queue   id!
+--- @flags   allow-oom
+--- @key   finished             zset         `completed` or `failed` jobs by time
+--- @key   events               stream       lifecycle events
+--- @key   id                   string       counter of automatic ids
+--- @arg   cutoff_ms            int          remove what finished at this epoch ms or before
+--- @arg   limit                int          most jobs to remove; 0 removes none
+--- @returns texts ids of the removed jobs, oldest first
+--- @error   the id key does not end in `:id`
+--- @cost    O(log N + M) for M removed jobs
+
+local purge = require("purge")
+
+return purge.finished(queue, finished_key, cutoff_ms, limit)

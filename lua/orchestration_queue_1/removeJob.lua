@@ -1,0 +1,29 @@
+--- Remove a job and all it left, as `glidemq_removeJob` does, and its entry on the stream, too.
+--- @queue   stream!
+--- @flags   allow-oom
+--- @key   stream               stream       ready jobs
+--- @key   scheduled            zset         delayed and prioritized jobs
+--- @key   completed            zset         completed jobs by time
+--- @key   failed               zset         failed jobs by time
+--- @key   events               stream       lifecycle events
+--- @arg   job_id               text         the job
+--- @arg   group                text         consumer group of its entry; empty to leave the entry to the caller
+--- @returns int 1, or 0 when it does not exist
+--- @error   the stream key does not end in `:stream`
+--- @cost    O(log N); O(N) for a job waiting on a list
+
+local events = require("events")
+local record = require("record")
+local removal = require("removal")
+local stream = require("stream")
+
+-- The entry is found by the record.
+local job = record.load(queue, job_id)
+if job and job.state == "waiting" and group ~= "" then
+  stream.withdraw(queue, group, job_id)
+end
+if not removal.remove(queue, job_id) then
+  return 0
+end
+events.emit(queue, "removed", job_id)
+return 1

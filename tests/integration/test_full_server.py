@@ -1,0 +1,64 @@
+"""A full server (maxmemory, noeviction) refuses additions; all that ends work or frees memory goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import redis
+
+from orchestration_queue.client import AsyncQueue, NewJob
+from orchestration_queue.errors import ServerError
+from orchestration_queue.options import JobOptions
+from orchestration_queue.worker import AsyncActiveJob
+from tests.faces import Face
+from tests.workers import working
+
+
+@pytest.fixture
+def fill(raw: redis.Redis) -> Iterator[Any]:
+    yield lambda: raw.config_set("maxmemory", 1)
+    raw.config_set("maxmemory", 0)
+
+
+async def work(job: AsyncActiveJob) -> str:
+    return "done"
+
+
+async def test_a_worker_that_starts_on_a_full_server_drains_it(
+    server_url: str, queue_name: str, raw: redis.Redis, fill: Any
+) -> None:
+    async with AsyncQueue(queue_name, url=server_url) as queue:
+        raw.xgroup_create(queue.keys.stream, "workers", "0", mkstream=True)  # a worker was there before
+        jobs = await queue.add_bulk(
+            [NewJob("task"), NewJob("task", options=JobOptions(lifo=True)), NewJob("task", options={"priority": 1})]
+        )
+        fill()
+        with pytest.raises(ServerError, match="maxmemory"):
+            await queue.add("task")
+        async with working(queue, work, server_url):
+            assert [await job.wait(timedelta(seconds=60)) for job in jobs] == ["done"] * 3
+
+
+async def test_jobs_of_a_full_server_are_cancelled_removed_cleaned_and_drained(
+    face: Face, server_url: str, queue_name: str, raw: redis.Redis, fill: Any
+) -> None:
+    async with face.queue(queue_name) as queue:
+        jobs = await queue.add_bulk([NewJob("task") for _ in range(5)])
+        fill()
+        await jobs[0].cancel()
+        assert await jobs[1].remove()
+        assert await queue.clean(0, state="failed") == [jobs[0].id]
+        assert await queue.drain() == 3
+        assert raw.xlen(queue.keys.stream) == 0
+
+
+@pytest.mark.parametrize("options", [JobOptions(), JobOptions(lifo=True), JobOptions(priority=1), JobOptions(delay=60)])
+async def test_a_removed_job_is_counted_nowhere(face: Face, queue_name: str, options: JobOptions) -> None:
+    async with face.queue(queue_name) as queue:
+        job = await queue.add("task", options=options)
+        assert await job.remove()
+        counts = await queue.counts()
+        assert (counts.waiting, counts.delayed, await queue.count()) == (0, 0, 0)
