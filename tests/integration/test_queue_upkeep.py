@@ -252,7 +252,7 @@ async def test_failed_jobs_are_retried_200_to_a_call(face: Face, queue_name: str
 async def test_finished_jobs_are_cleaned_200_to_a_call_oldest_first(face: Face, queue_name: str, raw: Any) -> None:
     async with face.queue(queue_name) as queue:
         ids = store_finished(raw, queue, "completed", 2300)
-        with calls(raw, "glidemq_clean") as made:
+        with calls(raw, "oq1_clean") as made:
             assert await queue.clean(timedelta(0), 2100) == ids[:2100]
         assert len(made) == 11
         assert await queue.clean(timedelta(0), 5000) == ids[2100:]

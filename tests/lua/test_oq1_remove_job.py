@@ -17,7 +17,7 @@ def own(wire: Wire) -> Own:
 
 
 def remove(own: Own, job_id: str, group: str = "workers") -> bool:
-    return own.send(control.remove(QueueKeys(own.wire.queue), job_id, group).call) == 1
+    return bool(own.send(control.remove(QueueKeys(own.wire.queue), job_id, group).call))
 
 
 @pytest.mark.parametrize("jobs", [3, 1500])
