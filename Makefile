@@ -27,7 +27,7 @@ VOICED := \
   orchestration_queue/telemetry \
   orchestration_queue/testing \
   orchestration_queue/worker \
-  tests/fundamentals tests/testing tests/typing \
+  tests/dagster tests/dagster_project tests/fundamentals tests/testing tests/typing \
   tools
 
 .PHONY: help demo demo-ui test quick durations mutants lua-coverage bench chaos lint voice types check archive generate lock docs wheel sbom audit clean

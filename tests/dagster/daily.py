@@ -1,6 +1,6 @@
 """Assets whose functions run on workers: the worker and the test load this module."""
 
-# No `from __future__ import annotations` here: Dagster looks at the type of `context`, and would find a text.
+# No `from __future__ import annotations` here: Dagster reads the annotation of `context`, and a string fails.
 
 import os
 

@@ -196,7 +196,7 @@ def deployment(home: Path, url: str, database: str | None, scratch: Path) -> Ite
     made = Deployment(home, f"http://127.0.0.1:{ports['3000']}/graphql", commands, {**os.environ, **values}, {})
     with stack:
         stack.callback(made.end)
-        # Whoever is first makes the tables; Kubernetes starts again those that were too early.
+        # The first process makes the tables; Kubernetes restarts those that were too early.
         made.start("dagster-code")
         made.start("dagster-worker")
         wait_until_sync(partial(made.is_ready, "dagster-worker"), f"the worker, see {home}", 150)

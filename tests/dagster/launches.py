@@ -80,7 +80,7 @@ class Launches(Fleet):
         wait_until_sync(lambda: self.status(run_id) is status, f"the run to be {status.value}", seconds)
 
     def traces(self, name: str, count: int = 1) -> list[str]:
-        """The lines of a trace, once there are so many."""
+        """Return the lines of a trace, once it has that number of them."""
         wait_until_sync(lambda: len(self.lines(name)) >= count, f"{count} lines of {name}", 120)
         return self.lines(name)
 

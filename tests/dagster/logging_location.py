@@ -1,6 +1,6 @@
 """A job whose steps write to their outputs, in all the ways there are."""
 
-# No `from __future__ import annotations` here: Dagster looks at the type of `context`, and would find a text.
+# No `from __future__ import annotations` here: Dagster reads the annotation of `context`, and a string fails.
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""A storage for events that kills its process after so many observations, so that it dies in the middle of them."""
+"""A storage for events that kills its process after a number of observations, so that it dies in the middle of them."""
 
 from __future__ import annotations
 

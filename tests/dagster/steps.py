@@ -1,6 +1,6 @@
 """Definitions whose steps the queue's workers do. Files in ``SCRATCH`` let a test see and steer them."""
 
-# No `from __future__ import annotations` here: Dagster looks at the types of contexts, and would find texts.
+# No `from __future__ import annotations` here: Dagster reads the annotations of contexts, and strings fail.
 
 import os
 import signal
@@ -104,7 +104,7 @@ def total(found: list[int]) -> int:
 
 @dg.op(out={"early": dg.Out(int), "late": dg.Out(int)})
 def slow_starter() -> Iterator[dg.Output[int]]:
-    """Give out a part, and wait until somebody has used it."""
+    """Give out a part, and wait until another step has used it."""
     yield dg.Output(1, "early")
     while not scratch("go").exists():
         time.sleep(0.01)
@@ -155,7 +155,7 @@ def where(context: dg.OpExecutionContext) -> None:
 
 @dg.op
 def endless(context: dg.OpExecutionContext) -> None:
-    """Run until somebody ends it."""
+    """Run until the test ends it."""
     try:
         note("endless", f"{os.getpid()} {os.getppid()}")
         while not scratch("go").exists():
@@ -239,7 +239,7 @@ def endless_job() -> None:
 
 @dg.op(ins={"before": dg.In(dg.Nothing)})
 def afterwards() -> None:
-    """Tell that this was reached."""
+    """Record that this was reached."""
     note("where", "afterwards")
 
 
@@ -288,7 +288,7 @@ def hello(context: dg.OpExecutionContext) -> None:
 
 @dg.op(pool="narrow")
 def held() -> None:
-    """Hold a place of a pool until somebody ends it."""
+    """Hold a slot of a pool until the test ends it."""
     note("held", os.getpid())
     while not scratch("go").exists():
         time.sleep(0.01)

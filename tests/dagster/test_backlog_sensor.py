@@ -79,7 +79,7 @@ def test_a_backlog_has_to_be_long_for_a_time(resource: QueueResource, queue_name
         (Alarm(), True, False, Alarm(1000)),
         (Alarm(995), True, False, Alarm(995)),
         (Alarm(900), True, False, Alarm(900, is_raised=True)),
-        (Alarm(900), False, False, Alarm()),  # a break: it starts anew
+        (Alarm(900), False, False, Alarm()),  # a break: it starts again
         (Alarm(900, is_raised=True), True, False, Alarm(900, is_raised=True)),
         (Alarm(900, is_raised=True), False, False, Alarm(900, is_raised=True)),  # between both limits
         (Alarm(900, is_raised=True), False, True, Alarm()),

@@ -35,7 +35,7 @@ EXCLUDED = {
     "test_multiprocess_simple_job_has_blocked_message": "launches by the default launcher, which is not put in here",
 }
 LEAST = 30
-"""So many must pass, lest a renamed test drops out unnoticed."""
+"""The number that must pass, lest a renamed test drops out unnoticed."""
 
 
 def unpack() -> Path:

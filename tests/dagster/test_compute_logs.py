@@ -107,7 +107,7 @@ def test_a_log_is_followed_while_it_is_written_and_needs_no_helper_process(
         (tmp_path / "go").touch()
         running.join(120)
         assert done == [True]
-        # That it is complete is known before its last bytes are told, so that whoever is told them knows.
+        # Its completion is known before its last bytes are passed on, so that their reader knows it.
         wait_until_sync(lambda: subscription.is_complete and b"after" in told(), "the end of the log", 60)
         assert told() == b"before the break\nafter the break\n"
         subscription.dispose()
@@ -161,13 +161,13 @@ def test_a_killed_process_leaves_what_it_wrote_and_its_file(
         assert text(manager, key) == "before the break\n"
         (file,) = (tmp_path / "logs").rglob("*.out")
         assert file.read_text() == "before the break\n"
-        assert file.stat().st_mode & 0o077 == 0, "nobody else reads it"
+        assert file.stat().st_mode & 0o077 == 0, "no other user reads it"
 
 
 def test_a_server_that_is_away_costs_no_step_its_life(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    manager = StreamComputeLogManager(f"unix://{tmp_path}/nobody.sock", local_dir=str(tmp_path / "logs"))
+    manager = StreamComputeLogManager(f"unix://{tmp_path}/absent.sock", local_dir=str(tmp_path / "logs"))
     with manager.capture_logs(KEY):
         os.write(1, b"all the same\n")
     assert "The logs of run/compute_logs/step stay in" in caplog.text

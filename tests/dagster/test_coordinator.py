@@ -20,7 +20,7 @@ from tests.waiting import wait_until_sync
 pytestmark = [pytest.mark.dagster, pytest.mark.timeout(300)]
 
 CANCELED, QUEUED, SUCCESS = (dg.DagsterRunStatus[name] for name in ("CANCELED", "QUEUED", "SUCCESS"))
-NOWHERE = {"orchestration_queue/queue": "nobody-works-here"}
+NOWHERE = {"orchestration_queue/queue": "no-worker-here"}
 
 
 def test_a_run_is_queued_until_a_worker_takes_it(launched: Launches) -> None:
@@ -37,7 +37,7 @@ def test_a_run_is_queued_until_a_worker_takes_it(launched: Launches) -> None:
 
 def test_urgent_runs_go_first(launched: Launches) -> None:
     run_ids = {priority: launched.submit("hello_job", {**NOWHERE, "dagster/priority": priority}) for priority in "19"}
-    with Queue("nobody-works-here", url=launched.url) as queue:
+    with Queue("no-worker-here", url=launched.url) as queue:
         assert [job.id for job in queue.jobs("delayed")] == [f"dagster.{run_ids[key]}.-run" for key in "91"]
 
 
@@ -58,7 +58,7 @@ def test_a_running_run_is_cancelled_by_its_worker(launched: Launches) -> None:
 
 
 def test_cancelling_while_workers_take_runs_leaves_none_between(launched: Launches) -> None:
-    """Whoever is first: a run is either cancelled or done, and its job has ended."""
+    """In either order, a run is either canceled or done, and its job has ended."""
     with ThreadPoolExecutor(2) as pool:
         run_ids = [launched.submit("hello_job") for _ in range(6)]
         list(pool.map(launched.instance.run_coordinator.cancel_run, run_ids))
@@ -106,7 +106,7 @@ def test_submitting_twice_queues_once(launched: Launches) -> None:
         return launched.instance.run_coordinator.submit_run(context).status
 
     assert submit_again() is QUEUED
-    with Queue("nobody-works-here", url=launched.url) as queue:
+    with Queue("no-worker-here", url=launched.url) as queue:
         assert [job.id for job in queue.jobs("waiting")].count(f"dagster.{run_id}.-run") == 1
     assert launched.instance.run_coordinator.cancel_run(run_id)
     assert submit_again() is CANCELED

@@ -236,7 +236,7 @@ def test_what_was_asked_for_before_a_reaction_raises_is_kept(
 
 
 def lossy(raw: redis.Redis, queue: str) -> str:
-    """Two events that nobody heard are dropped, one is kept; returns the cursor of one who had heard the first."""
+    """Two unheard events are dropped, one is kept; returns the cursor of a reader that had heard the first."""
     heard = happened(raw, queue, "completed", "1")
     for number in ("2", "3", "4"):
         happened(raw, queue, "completed", number)

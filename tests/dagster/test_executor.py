@@ -215,19 +215,19 @@ def why(result: dg.ExecuteJobResult, step: str) -> str:
 
 
 def test_a_step_that_no_worker_takes_fails_in_time_and_leaves_the_queue(fleet: Fleet) -> None:
-    nobody = f"{fleet.queue}-nobody"
-    result = fleet.run(steps.endless_job, queue=nobody, unclaimed_timeout=0.5)
+    unserved = f"{fleet.queue}-unserved"
+    result = fleet.run(steps.endless_job, queue=unserved, unclaimed_timeout=0.5)
     assert "no worker is there" in why(result, "endless")
-    assert f"oq dagster worker --queue {nobody}" in why(result, "endless")
-    with Queue(nobody, url=fleet.url) as queue:
+    assert f"oq dagster worker --queue {unserved}" in why(result, "endless")
+    with Queue(unserved, url=fleet.url) as queue:
         assert queue.counts().waiting == 0
 
 
 def test_a_run_says_that_no_worker_is_there(fleet: Fleet) -> None:
-    nobody = f"{fleet.queue}-nobody"
-    result = fleet.run(steps.endless_job, queue=nobody, unclaimed_timeout=12.0)
+    unserved = f"{fleet.queue}-unserved"
+    result = fleet.run(steps.endless_job, queue=unserved, unclaimed_timeout=12.0)
     told = [entry.message for entry in fleet.instance.all_logs(result.run_id)]
-    assert sum(f"queue '{nobody}' has no worker; start one with" in message for message in told) == 1
+    assert sum(f"queue '{unserved}' has no worker; start one with" in message for message in told) == 1
 
 
 def test_another_prefix_is_another_queue(fleet: Fleet) -> None:

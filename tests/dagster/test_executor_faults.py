@@ -27,7 +27,7 @@ from tests.waiting import wait_until_sync
 pytestmark = [pytest.mark.dagster, pytest.mark.chaos, pytest.mark.timeout(400)]
 
 BRIEF_S = 5.0
-"""The lease where a worker is to be missed: no longer than a test likes to wait, nor than a busy machine stops one."""
+"""The lease where a worker's loss is noticed: short enough for a test, longer than a busy machine stops a process."""
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +71,7 @@ def finish(fleet: Fleet, run: Future[dg.ExecuteJobResult]) -> dg.ExecuteJobResul
 
 
 def assert_was_lost_once(fleet: Fleet, result: dg.ExecuteJobResult) -> None:
-    """The step was tried again, and only its last attempt told of itself."""
+    """The step was tried again, and only its last attempt reported."""
     assert result.success
     types = fleet.types(result.run_id, "endless")
     assert [types.count(kind) for kind in ("STEP_UP_FOR_RETRY", "STEP_SUCCESS", "STEP_FAILURE")] == [1, 1, 0]
@@ -183,7 +183,7 @@ def test_a_cancelled_run_stops_its_steps_and_waits_until_they_have(fleet: Fleet)
         wait_until_sync(lambda: not is_alive(child), "the step's process to leave, which has told of its end")
         with Queue(fleet.queue, url=fleet.url) as queue:
             job = queue.get(f"dagster.{run.run_id}.endless.1")
-            wait_until_sync(lambda: job.refresh().is_finished, "its worker to tell the queue, too")
+            wait_until_sync(lambda: job.refresh().is_finished, "its worker to notify the queue, too")
             assert job.record.failed_reason == "revoked"
     types = fleet.types(run.run_id)
     assert types.index("STEP_FAILURE") < max(types.index(kind) for kind in types if kind.startswith("PIPELINE_"))

@@ -1,6 +1,6 @@
 """What may be configured counts: the fields, options and arguments that no other test would miss."""
 
-# No `from __future__ import annotations` here: Dagster looks at the types of contexts, and would find texts.
+# No `from __future__ import annotations` here: Dagster reads the annotations of contexts, and strings fail.
 
 import os
 import signal

@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.dagster, pytest.mark.timeout(300)]
 CANCELED, CANCELING, FAILURE, STARTED, STARTING, SUCCESS = (
     dg.DagsterRunStatus[name] for name in ("CANCELED", "CANCELING", "FAILURE", "STARTED", "STARTING", "SUCCESS")
 )
-NOWHERE = {"orchestration_queue/queue": "nobody-works-here"}
+NOWHERE = {"orchestration_queue/queue": "no-worker-here"}
 
 
 @contextmanager
@@ -70,7 +70,7 @@ def test_launching_twice_launches_once(launched: Launches) -> None:
     run = launched.instance.get_run_by_id(run_id)
     assert run is not None
     launched.instance.run_launcher.launch_run(LaunchRunContext(run, None))
-    with Queue("nobody-works-here", url=launched.url) as queue:
+    with Queue("no-worker-here", url=launched.url) as queue:
         assert [job.id for job in queue.jobs("waiting")].count(f"dagster.{run_id}.-run") == 1
     assert "Run was launched before" in launched.messages(run_id)
     assert launched.instance.run_launcher.terminate(run_id)
@@ -82,7 +82,7 @@ def test_a_run_that_nobody_has_taken_is_cancelled_at_once(launched: Launches) ->
     assert run is not None
     info = launched.instance.run_launcher.get_run_worker_debug_info(run)
     assert info is not None
-    assert "has no worker; start one with `oq dagster worker -q nobody-works-here`" in info
+    assert "has no worker; start one with `oq dagster worker -q no-worker-here`" in info
     assert launched.instance.run_launcher.terminate(run_id)
     assert launched.status(run_id) is CANCELED
     assert launched.job(run_id).failed_reason == "revoked"
@@ -119,7 +119,7 @@ def test_a_run_that_could_be_resumed_is_stopped_with_its_steps(launched: Launche
 
 
 def test_what_a_worker_finds_cancelled_it_does_not_start(launched: Launches) -> None:
-    """As when who cancelled it died before its job was withdrawn."""
+    """As when the canceling process died before it canceled the job."""
     run_id = launched.create("hello_job")
     run = launched.instance.get_run_by_id(run_id)
     assert run is not None
@@ -213,7 +213,7 @@ def test_every_field_counts(launched: Launches) -> None:
         "queue": "elsewhere",
         "lease": 7,
         "run_timeout": 90.0,
-        "env": {"COLOUR": "green"},
+        "env": {"COLOR": "green"},
         "code_version": "v7",
     }
     assert {*config, "url"} == set(QueueRunLauncher.config_type()) == set(LauncherOptions.model_fields)
@@ -231,14 +231,14 @@ def test_every_field_counts(launched: Launches) -> None:
     assert (record.options["lockDuration"], record.options["timeout"]) == (7000, 90_000)
     assert record.options["priority"] < 1025
     work = WorkItem.from_data(record.data)
-    assert (work.env, work.code_version) == ({"COLOUR": "green"}, "v7")
+    assert (work.env, work.code_version) == ({"COLOR": "green"}, "v7")
     assert work.timeout == timedelta(seconds=90)
     assert work.location == "tests.dagster.steps"
 
 
 def test_the_tag_for_runs_leaves_their_steps_where_they_are(launched: Launches) -> None:
-    run_id = launched.launch("hello_job", {"orchestration_queue/run_queue": "nobody-works-here"})
-    assert find_run_job(launched.instance, run_id, "?").queue == "nobody-works-here"
+    run_id = launched.launch("hello_job", {"orchestration_queue/run_queue": "no-worker-here"})
+    assert find_run_job(launched.instance, run_id, "?").queue == "no-worker-here"
     assert launched.instance.run_launcher.terminate(run_id)
 
 
@@ -297,7 +297,7 @@ def test_a_server_that_is_away_is_no_sign_of_a_runs_death(launched: Launches, tm
     run_id = launched.create("hello_job")
     run = launched.instance.get_run_by_id(run_id)
     assert run is not None
-    away = launcher_with(launched, url=f"unix://{tmp_path}/nobody.sock")
+    away = launcher_with(launched, url=f"unix://{tmp_path}/absent.sock")
     with away as launcher, pytest.raises(TransportError):  # which the monitor logs; "unknown" it would take for dead
         launcher.check_run_worker_health(run)
 

@@ -39,7 +39,7 @@ def process_of(launched: Launches, run_id: str) -> int:
 def kill_run(launched: Launches, run_id: str) -> None:
     """End the run's process as the kernel does, once it has told of its step, and wait until the queue knows.
 
-    A run adds a step's job first and tells of it second: what it did not come to tell, nobody resumes or stops with it.
+    A run adds a step's job first and reports it second: a step without a report is not resumed or stopped.
     """
     wait_until_sync(lambda: find_step_jobs(launched.instance, run_id), "the run to tell of its step")
     job_id = launched.job(run_id).id
@@ -80,7 +80,7 @@ def test_a_killed_run_goes_on_with_its_steps_in_flight_and_fails_the_second_time
     assert launched.status(run_id) is FAILURE
     assert "surpassed the configured maximum" in launched.messages(run_id)
     with Queue(place.queue, url=launched.url) as queue:
-        assert queue.get(place.job_id).record.failed_reason == "revoked", "nobody waits for the step any more"
+        assert queue.get(place.job_id).record.failed_reason == "revoked", "no run waits for the step any more"
     assert not storage.get_concurrency_info("narrow").claimed_slots
 
 
@@ -147,7 +147,7 @@ def test_a_killed_worker_is_noticed_and_a_run_that_it_had_not_begun_starts_elsew
         worker = stack.enter_context(own.worker())
         begun = own.submit("held_job")
         host = parent_of(int(own.traces("held")[0]))
-        os.kill(host, signal.SIGSTOP)  # from now on the worker takes jobs, and nobody begins them
+        os.kill(host, signal.SIGSTOP)  # from now on the worker takes jobs, and no process begins them
         taken = own.submit("hello_job")
         wait_until_sync(lambda: own.job(taken).state == "active", "the run to be taken", 60)
         assert own.status(taken) is QUEUED

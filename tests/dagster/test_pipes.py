@@ -1,6 +1,6 @@
-"""Pipes over streams: what external work reports arrives once, whoever dies meanwhile."""
+"""Pipes over streams: what external work reports arrives once, whichever process dies meanwhile."""
 
-# No `from __future__ import annotations` here: Dagster looks at the type of `context`, and would find a text.
+# No `from __future__ import annotations` here: Dagster reads the annotation of `context`, and a string fails.
 
 import os
 import signal

@@ -116,7 +116,7 @@ class Project:
         return [f"{run['jobName']} {run['status']} {run['id']}" for run in found if run["status"] in statuses]
 
     def lines(self, name: str, count: int = 0, seconds: float = 120) -> list[str]:
-        """Return the lines of a trace, once there are so many."""
+        """Return the lines of a trace, once it has that number of them."""
         path = self.scratch / name
 
         def read() -> list[str]:

@@ -1,6 +1,6 @@
 """The queue as a resource."""
 
-# No `from __future__ import annotations` here: Dagster looks at the type of `context`, and would find a text.
+# No `from __future__ import annotations` here: Dagster reads the annotation of `context`, and a string fails.
 
 import os
 
@@ -15,7 +15,7 @@ from orchestration_queue.errors import TransportError
 pytestmark = pytest.mark.dagster
 
 CLOSED_URL = "redis://user:hunter2@localhost:1"
-"""Nobody answers there, and nobody may be shown the password."""
+"""No server answers there, and no message shows the password."""
 
 
 def test_nothing_connects_before_a_client_is_asked_for() -> None:

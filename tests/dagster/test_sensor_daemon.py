@@ -1,4 +1,4 @@
-"""What happens while nobody listens is met afterwards; a daemon that is killed asks for no run twice."""
+"""Events that happen while no daemon listens are met afterwards; a daemon that is killed asks for no run twice."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def test_each_event_asks_for_one_run_and_its_id_is_the_run_key(
 def test_an_event_is_met_while_the_tick_listens(resource: QueueResource, queue_name: str, raw: redis.Redis) -> None:
     sensor = queue_event_sensor(
         lambda event, _: dg.RunRequest(run_key=f"mine-{event.job_id}") if event.job_id == "wanted" else None,
-        name="patient",
+        name="waiting",
         queue=queue_name,
         job=target,
         wait=timedelta(seconds=45),

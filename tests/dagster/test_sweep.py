@@ -1,4 +1,4 @@
-"""The sweep: nothing runs that nobody waits for, and nothing waits for what never comes."""
+"""The sweep: no job runs for a run that is over, and no run waits for a job that is gone."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def swept(launched: Launches, **options: Any) -> SensorTick:
 
 
 def turn(launched: Launches, queue: str) -> str:
-    """The key that is there while it is nobody's turn to sweep for this instance."""
+    """The key that exists until the next sweep of this instance is due."""
     return f"glide:{{{queue}}}:dagster:swept:{instance_id(launched.instance)}"
 
 
@@ -177,7 +177,7 @@ def test_a_sensor_warns_where_lost_runs_stay_started(launched: Launches, monkeyp
 def test_the_sensor_stands_as_its_options_say() -> None:
     plain = sweep_sensor(["steps", "more-steps"])
     assert (plain.name, plain.minimum_interval_seconds) == ("sweep_of_steps_more_steps", 600)
-    assert plain.default_status is dg.DefaultSensorStatus.RUNNING, "nobody has to think of it"
+    assert plain.default_status is dg.DefaultSensorStatus.RUNNING, "it needs no operator"
     assert "'steps', 'more-steps'" in str(plain.description)
     stopped = dg.DefaultSensorStatus.STOPPED
     other = sweep_sensor(name="tidy", interval=timedelta(hours=1), default_status=stopped, description="Tidies.")

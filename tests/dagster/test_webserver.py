@@ -24,7 +24,7 @@ from tests.waiting import at_load, wait_until_sync
 pytestmark = [pytest.mark.dagster, pytest.mark.timeout(300)]
 
 _WITHIN_S = 2.0
-"""How soon nothing of a run is left that somebody has cancelled, on a machine that has nothing else to do."""
+"""How soon nothing of a canceled run is left, on a machine that has nothing else to do."""
 _TERMINATE = """
 mutation Terminate($runId: String!) {
   terminateRun(runId: $runId) {
@@ -69,7 +69,7 @@ def webserver(yard: Launches, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 
 def is_there(pid: int) -> bool:
-    """Whether a process lives; one that nobody has reaped yet does not."""
+    """Whether a process lives; a zombie does not."""
     with suppress(OSError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     return False
@@ -97,7 +97,7 @@ def test_a_step_that_runs_is_gone_soon_after_the_request(launched: Launches, web
 
 
 def test_a_run_that_nobody_has_taken_is_cancelled_before_the_answer(launched: Launches, webserver: str) -> None:
-    run_id = launched.submit("hello_job", {"orchestration_queue/queue": "nobody-works-here"})
+    run_id = launched.submit("hello_job", {"orchestration_queue/queue": "no-worker-here"})
     answer = ask(webserver, _TERMINATE, runId=run_id)["terminateRun"]
     assert answer["__typename"] == "TerminateRunSuccess"
     assert launched.status(run_id) is dg.DagsterRunStatus.CANCELED

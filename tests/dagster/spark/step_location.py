@@ -1,6 +1,6 @@
 """A job whose step can be killed: it runs in a process of its own, and says which."""
 
-# No `from __future__ import annotations` here: Dagster looks at the type of `context`, and would find a text.
+# No `from __future__ import annotations` here: Dagster reads the annotation of `context`, and a string fails.
 
 import os
 from pathlib import Path

@@ -1,6 +1,6 @@
 """DataFrames as assets: where they lie, what a reader takes for complete, partitions, references, the flights."""
 
-# No `from __future__ import annotations` here: Dagster looks at the types of parameters, and would find texts.
+# No `from __future__ import annotations` here: Dagster reads the annotations of parameters, and strings fail.
 
 import os
 import signal
@@ -151,9 +151,9 @@ def test_an_attempt_killed_while_it_writes_leaves_nothing_that_counts(
     program.wait()
     (left,) = Path(lake.root, "grown", "@versions").iterdir()
     Path(f"{sign}-go").touch()
-    wait_until_sync((left / "_SUCCESS").exists, "Spark to end what nobody waits for", 60)
+    wait_until_sync((left / "_SUCCESS").exists, "Spark to end the abandoned write", 60)
     place = VersionedDirectory.of(lake.root, ["grown"], None)
-    assert place.read() is None, "complete or not, nobody has said that it counts"
+    assert place.read() is None, "complete or not, no pointer names it"
 
     @dg.asset
     def reader(grown: DataFrame) -> None: ...

@@ -158,7 +158,7 @@ def test_a_streaming_table_outlives_its_server(
     assets = pipeline_assets(spec, scripts=scripts)
 
     def run(rows: int = 0, **config: object) -> tuple[int, bool]:
-        """Rows of the streaming table after a run that finds so many new ones, and whether its check passed."""
+        """Rows of the streaming table after a run that finds a number of new ones, and whether its check passed."""
         if rows:
             text = "".join(f'{{"id": {number}}}\n' for number in range(rows))
             (source / f"{len([*source.iterdir()])}.json").write_text(text)

@@ -1,6 +1,6 @@
-"""Spark as a step's external work: what it reports, how it ends, and that it is there once, whoever dies."""
+"""Spark as a step's external work: what it reports, how it ends, and that it runs once, whichever process dies."""
 
-# No `from __future__ import annotations` here: Dagster looks at the type of `context`, and would find a text.
+# No `from __future__ import annotations` here: Dagster reads the annotation of `context`, and a string fails.
 
 import os
 import signal
@@ -111,7 +111,7 @@ def test_cancelling_the_run_ends_sparks_work(
 
 
 def is_quiet(file: Path) -> bool:
-    """Whether nobody writes to a file any more, that somebody wrote to twenty times a second."""
+    """Whether a file has stopped growing that was written to twenty times a second."""
     before = file.stat().st_size
     end = time.monotonic() + 0.5
     wait_until_sync(lambda: time.monotonic() > end or file.stat().st_size > before, "half a second", 5)

@@ -1,6 +1,6 @@
 """Warm sessions in the bodies of assets: each step has its own, and leaves nothing behind."""
 
-# No `from __future__ import annotations` here: Dagster looks at the types of parameters, and would find texts.
+# No `from __future__ import annotations` here: Dagster reads the annotations of parameters, and strings fail.
 
 import os
 import signal
@@ -106,7 +106,7 @@ def test_a_cancelled_step_ends_its_query(
 
 
 def test_the_next_attempt_ends_what_a_killed_one_left_running(connect_state: ServerState, tmp_path: Path) -> None:
-    """The attempt before stands here for one whose process is gone: nobody closes its session but the next."""
+    """The first attempt plays one whose process is gone: only the next attempt closes its session."""
     sign = tmp_path / "beats"
     attempts = []
 
@@ -130,7 +130,7 @@ def test_the_next_attempt_ends_what_a_killed_one_left_running(connect_state: Ser
 
 
 def swallow(query: Any) -> None:
-    """Run a query that somebody is going to end."""
+    """Run a query that the test ends."""
     try:
         query.collect()
     except Exception:
