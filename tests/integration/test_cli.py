@@ -273,7 +273,7 @@ def test_the_environment_stands_in_for_options(oq: Oq, queue_name: str, monkeypa
     [
         ("oq que", 1, "queue"),
         ("oq queue obl", 2, "obliterate"),
-        ("oq worker --pol", 2, "--polling"),
+        ("oq worker run --pol", 3, "--polling"),
         ("oq worker pipeline:tasks --polling ", 4, "ordered round-robin"),
     ],
 )
