@@ -15,11 +15,14 @@ VOICED := \
   examples/0* examples/1* examples/flights \
   lua/glidemq lua/lib lua/orchestration_queue_1 \
   orchestration_queue/cli \
+  orchestration_queue/client \
   orchestration_queue/dagster \
   orchestration_queue/dialects \
   orchestration_queue/doctor \
+  orchestration_queue/flows \
   orchestration_queue/options \
   orchestration_queue/http \
+  orchestration_queue/protocol/*.py orchestration_queue/protocol/operations \
   orchestration_queue/schedules \
   orchestration_queue/server \
   orchestration_queue/spark \

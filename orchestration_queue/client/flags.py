@@ -16,7 +16,7 @@ class AsyncFlag:
         self._event = asyncio.Event()
 
     def up(self) -> None:
-        """Raise it. It stays up until somebody has waited for it."""
+        """Raise it. It stays up until a wait has seen it."""
         self._event.set()
 
     async def wait(self, seconds: float) -> None:
@@ -34,7 +34,7 @@ class Flag:
         self._event = threading.Event()
 
     def up(self) -> None:
-        """Raise it. It stays up until somebody has waited for it."""
+        """Raise it. It stays up until a wait has seen it."""
         self._event.set()
 
     def wait(self, seconds: float) -> None:

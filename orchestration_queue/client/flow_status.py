@@ -1,4 +1,4 @@
-"""How a flow stands as a whole, and what took it as long as it took."""
+"""The status of a flow as a whole, and what determined its duration."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STATUS_FIELDS = ("state", "outcome", "failedReason", "processedOn", "finishedOn"
 
 @dataclass(frozen=True, slots=True)
 class FlowSummary:
-    """A flow as its record alone tells it, which is a few seconds behind.
+    """A flow as its record alone describes it, which is a few seconds behind.
 
     Attributes:
         id: The submission's id.
@@ -42,7 +42,7 @@ class FlowSummary:
 
 @dataclass(frozen=True, slots=True)
 class FlowStatus:
-    """How a flow stands.
+    """The status of a flow.
 
     Attributes:
         id: The submission's id.
@@ -85,7 +85,7 @@ class FlowStatus:
 
 
 def summary(snapshot: FlowSnapshot) -> FlowSummary:
-    """A flow as its record alone tells it."""
+    """A flow as its record alone describes it."""
     record = snapshot.flow.record
     return FlowSummary(
         snapshot.flow.id,

@@ -1,4 +1,4 @@
-"""How far a flow has come, as its events and records tell it."""
+"""The progress of a flow, from its events and records."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class FlowProgress:
         self.unfinished = set(flow.jobs)
 
     def told(self, job: FlowJob | PlannedNode, event: Event) -> bool:
-        """Learn from an event; whether the job's record has to be looked at, too."""
+        """Learn from an event; return whether the job's record must be read, too."""
         if event.type == "completed":
             self._finish(job, None, event)
             return False
@@ -107,7 +107,7 @@ class FlowProgress:
 
 
 def flow_nodes(flow: StoredFlow, records: Mapping[str, JobRecord | None], names: Iterable[str]) -> list[FlowNode]:
-    """Some nodes of a flow as they stand.
+    """Return some nodes of a flow as they are now.
 
     Args:
         flow: The flow, with the elements of nodes that map.

@@ -47,7 +47,7 @@ class Deadline:
     """The end of a wait.
 
     Args:
-        timeout: How long from now: a duration, seconds, or None for ever.
+        timeout: How long from now: a duration, seconds, or None for no limit.
     """
 
     def __init__(self, timeout: Duration | None) -> None:
@@ -61,7 +61,7 @@ class Deadline:
 
     @property
     def remaining(self) -> float | None:
-        """Seconds left; None for ever."""
+        """Seconds left; None without a limit."""
         return None if self._end is None else max(0.0, self._end - time.monotonic())
 
     @property
@@ -92,7 +92,7 @@ def outcome(queue: str, record: JobRecord) -> Any:
 
 
 def event_outcome(queue: str, event: Event) -> Any:
-    """The result of a job that was removed as soon as it finished, as its last event tells it.
+    """The result of a job that was removed as soon as it finished, as its last event reports it.
 
     Raises:
         JobFailedError: It failed, or was removed before it could finish.
@@ -105,7 +105,7 @@ def event_outcome(queue: str, event: Event) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class FlowNode:
-    """One node of a flow, as it stands.
+    """One node of a flow, as it is now.
 
     Attributes:
         name: The node.

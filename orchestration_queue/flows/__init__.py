@@ -1,4 +1,4 @@
-"""Flows: graphs of jobs, compiled into calls that can be looked at before anything is sent."""
+"""Flows: graphs of jobs, compiled into calls that can be inspected before anything is sent."""
 
 from orchestration_queue.flows.builder import DagBuilder, Dependency, SubFlow, names_of
 from orchestration_queue.flows.dag import Dag, FlowOptions

@@ -104,7 +104,7 @@ class DagBuilder:
             queue: Where the elements run; None takes the flow's queue.
             options: How the elements are retried and limited.
             deps: What else the node waits for.
-            max_concurrency: At most so many elements at a time, started in order; None sets no limit.
+            max_concurrency: Maximum elements at a time, started in order; None sets no limit.
             allow_failures: Complete although elements failed. Their results are read as None, and the node's own result
                 names the first of them. Without it the node fails when all have ended and one has failed.
 

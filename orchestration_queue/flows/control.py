@@ -1,4 +1,4 @@
-"""What is done to a flow as a whole, trip by trip, whoever makes them: each may break off anywhere, and start again."""
+"""Cancel, pause, retry or remove a flow as a whole. Each conversation may break off anywhere, and start again."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _CASCADES = 4
 
 
 def survey(flow: StoredFlow, fields: Sequence[str] = STATE_FIELDS) -> Conversation[dict[str, JobRecord | None]]:
-    """The records of the nodes' jobs; a trip per thousand."""
+    """The records of the nodes' jobs; an exchange per thousand."""
     wanted = [(job.keys, job.job_id) for job in flow.jobs.values()]
     return dict(zip(flow.jobs, (yield from job_records.jobs(wanted, fields)), strict=True))
 
@@ -79,7 +79,7 @@ def cancel(
     is_recorded: bool = True,
     spare: Collection[str] = (),
 ) -> Conversation[list[str]]:
-    """Withdraw what has not finished.
+    """Cancel what has not finished.
 
     What is ready fails at once, what runs is stopped by its worker's next heartbeat, and what waits for it is decided
     by its rule, or refused when it would start.
@@ -203,7 +203,7 @@ def _reopen(flow: StoredFlow, now_ms: int, server_ms: int) -> list[Call]:
 
 
 def remove(flow: StoredFlow, now_ms: int) -> Conversation[None]:
-    """Remove all jobs, dependents first, and the record last, so that whoever finds it can go on."""
+    """Remove all jobs, dependents first, and the record last, so that the next reader of it can go on."""
     own = flow.keys
     all_good((yield [Call("HSET", (own.flow(flow.id),), ("removing", 1)), schedule_check(own, flow.id, now_ms)]))
     # Elements go before the nodes by which they are found.

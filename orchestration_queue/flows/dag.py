@@ -34,8 +34,8 @@ class FlowOptions(Options):
     retention: Retention | None = None
     """Which finished flows to keep, of those in the queue: whole, with all their jobs. None keeps all."""
     concurrency: Annotated[int, Field(ge=1, le=MAX_COUNT)] | None = None
-    """At most so many nodes at a time; None sets no limit. Nodes wait for a place when they could run, not before.
-    Places are counted in one queue, so a flow of several queues cannot have it; nor can nodes with an ``ordering``."""
+    """Maximum nodes at a time; None sets no limit. Nodes wait for a slot when they could run, not before.
+    Slots are counted in one queue, so a flow of several queues cannot have it; nor can nodes with an ``ordering``."""
     priority: Annotated[int, Field(ge=0, le=MAX_PRIORITY)] = 0
     """The priority of nodes that wait for nothing and name none. All others run in the order in which they become
     ready: the wire releases jobs into the plain queue."""

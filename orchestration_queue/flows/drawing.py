@@ -13,7 +13,7 @@ _LONGEST_CELL = 60
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Columns in text; the first, a number, stands to the right, and long cells are cut."""
+    """Return columns in text; the first, a number, is right-aligned, and long cells are cut."""
     lines = [header, *([_cut(cell) for cell in row] for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
     padded = [

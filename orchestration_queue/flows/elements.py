@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 PAGE: Final = 500
-"""Elements read or added in one trip."""
+"""Elements read or added in one exchange."""
 
 
 def maps(job: FlowJob) -> bool:
@@ -54,7 +54,7 @@ def _named(job: FlowJob, members: Iterable[str]) -> list[str]:
 def with_elements(flow: StoredFlow) -> Conversation[StoredFlow]:
     """The flow with the elements that have been added as nodes, for which those that map wait.
 
-    One trip, and none for a flow without nodes that map.
+    One exchange, and none for a flow without nodes that map.
     """
     mapped = [job for job in flow.jobs.values() if maps(job)]
     if not mapped:
@@ -109,12 +109,12 @@ def find_results(keys: QueueKeys, job_id: str, node: str) -> Conversation[Mapped
         raise UsageError(f"Node {node!r} maps over no list; read its result by `upstream_results`.")
     if found is None or found.state is not JobState.COMPLETED:
         state = "gone" if found is None else found.state
-        raise StateError(f"Node {node!r} is {state}, so there are no results of its elements to read; see to it first.")
+        raise StateError(f"Node {node!r} is {state}, so its elements have no results; let it complete first.")
     return MappedResults(ref, found.result["count"])
 
 
 def page(results: MappedResults, start: int, default: Any = None) -> Conversation[list[Any]]:
-    """Results of up to 500 elements, in order, from the element ``start`` on. One trip.
+    """Results of up to 500 elements, in order, from the element ``start`` on. One exchange.
 
     Args:
         results: Where they are.
@@ -137,13 +137,13 @@ def page(results: MappedResults, start: int, default: Any = None) -> Conversatio
 
 
 def list_of(keys: QueueKeys, job_id: str) -> Conversation[str | None]:
-    """The list that a job returned, encoded; None when it has no result, or is gone. One trip."""
+    """The list that a job returned, encoded; None when it has no result, or is gone. One exchange."""
     (reply,) = all_good((yield [Call("HGET", (keys.job(job_id),), ("returnvalue",))]))
     return optional_text(reply)
 
 
 def ends(keys: QueueKeys, job_id: str, start: int, count: int) -> Conversation[Sequence[tuple[str, JobRecord | None]]]:
-    """Job ids and records of up to 500 of a node's elements, with what says how they ended. One trip."""
+    """Job ids and records of up to 500 of a node's elements, with what says how they ended. One exchange."""
     ids = [element(job_id, index) for index in range(start, min(start + PAGE, count))]
     records = yield from job_records.jobs([(keys, one) for one in ids], ("state", "failedReason"))
     return list(zip(ids, records, strict=True))

@@ -63,7 +63,7 @@ class ElementMap(Options):
     options: JobOptions = NO_OPTIONS
     """How the elements' jobs are retried and limited."""
     max_concurrency: Annotated[int, Field(ge=1, le=MAX_COUNT)] | None = None
-    """At most so many of them at a time."""
+    """Maximum elements at a time."""
     allow_failures: bool = False
     """Whether the node completes when some have failed."""
     count: int | None = None
@@ -185,7 +185,7 @@ def element(name: str, index: int) -> str:
 
 
 def element_index(name: str, element_name: str) -> int | None:
-    """Which element of a node this is; None when it is none. The reverse of :func:`element`."""
+    """Return which element of a node this is; None for any other name. The reverse of :func:`element`."""
     inner = element_name.removeprefix(f"{name}[").removesuffix("]")
     return int(inner) if inner.isdecimal() and element(name, int(inner)) == element_name else None
 

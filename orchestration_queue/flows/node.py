@@ -87,7 +87,7 @@ class Node:
 
     Raises:
         InvalidNameError: The name cannot be part of a job id.
-        FlowError: The options cannot be kept in a flow, the rule is none, or the dependencies are no sequences of
+        FlowError: The options cannot be kept in a flow, the rule is unknown, or the dependencies are no sequences of
             names, or name a node in both.
     """
 

@@ -31,7 +31,7 @@ CARRIERS: Final[tuple[Carrier, ...]] = ("transaction", "packed")
 
 @dataclass(frozen=True)
 class FlowPlan:
-    """A graph, compiled for one submission. Looking at it sends nothing.
+    """A graph, compiled for one submission. Reading it sends nothing.
 
     Attributes:
         flow_id: The submission's id.

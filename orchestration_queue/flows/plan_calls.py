@@ -222,7 +222,7 @@ RUNNING: Final = "running"
 """State of a flow's record when nothing of it is missing."""
 
 MAX_CALLS: Final = 300
-"""Most calls of one transaction: the server serves nobody else meanwhile, some 5 ms for so many."""
+"""Most calls of one transaction, which blocks all other clients for some 5 ms."""
 
 _NEEDS_MORE = (TriggerRule.ALL_FAILED, TriggerRule.ONE_FAILED)
 """Rules by which a node does not run once all that it waits for have completed."""

@@ -47,19 +47,19 @@ _FLOWS_A_ROUND = 20
 _REMOVED_AT_ONCE = 100
 _LOCK_MS = 5_000
 _CONFIRM_MS = 60_000
-"""When an end is looked at again: somebody may have retried a node while it was noted."""
+"""When an end is checked again: a caller may have retried a node while it was noted."""
 _UNREADABLE_MS = 3_600_000
 _NODE_MS = 5
-"""How much later a flow is looked at again for each of its nodes, so that large ones cost no more than small ones."""
+"""How much later a flow is checked again for each of its nodes, so that large ones cost no more than small ones."""
 
 
 class Reconciliation:
-    """What a reconciler does about the flows of a queue, whoever sends its calls.
+    """What a reconciler does about the flows of a queue. A worker or a client sends its calls.
 
     Args:
         keys: The queue's keys.
         now_ms: The time, in epoch milliseconds.
-        interval: The usual time between two looks at a flow.
+        interval: The usual time between two checks of a flow.
         patience: How long a submission may take before it is given up.
     """
 
@@ -131,7 +131,7 @@ class Reconciliation:
             yield from self._look_again(snapshot.flow.id, min(given_up_ms, at_ms + self._interval_ms))
 
     def _keep(self, snapshot: FlowSnapshot, records: Mapping[str, JobRecord | None], at_ms: int) -> Conversation[None]:
-        """Tell who was not told, and stop what is to be stopped."""
+        """Re-send lost notifications, and stop what must be stopped."""
         flow = snapshot.flow
         if snapshot.state.is_final:
             yield from _send(Call("HSET", (self._keys.flow(flow.id),), ("state", FlowState.RUNNING)))
@@ -145,7 +145,7 @@ class Reconciliation:
             log.warning("Flow %s is stopped: %s", flow.id, reason)
         reason = snapshot.stopped or reason
         if reason is not None:
-            # Again at each look, for whoever did it before may have died half-way.
+            # Again at each check: the process that did it before may have died halfway.
             callbacks = () if snapshot.is_cancelled else flow.record.options.callbacks
             is_held = snapshot.is_held or snapshot.is_paused
             yield from control.cancel(flow, reason, at_ms, is_held=is_held, spare=callbacks)
@@ -156,7 +156,7 @@ class Reconciliation:
     def _reconcile(self, flow: StoredFlow, records: Mapping[str, JobRecord | None], at_ms: int) -> Conversation[None]:
         """Tell nodes that wait of those that ended; who ended them may have died, or know nothing of our rules.
 
-        A job that is not kept told its dependents as it ended, if ever: where it did not, until the next look, it
+        A job that is not kept notified its dependents as it ended, if ever: where it did not, until the next look, it
         counts as failed.
         """
         ended, gone = control.find_pending_notifications(flow, records)
@@ -173,7 +173,7 @@ class Reconciliation:
     def _end(
         self, snapshot: FlowSnapshot, state: FlowState, records: Mapping[str, JobRecord | None]
     ) -> Conversation[None]:
-        """Note the end, look at it once more, and leave it then, or when its time to be kept is over."""
+        """Record the end, check it once more, and leave it then, or when its time to be kept is over."""
         flow, keys, at_ms = snapshot.flow, self._keys, self._now_ms()
         self._gone.pop(flow.id, None)
         ends = [record.finished_at for record in records.values() if record is not None and record.finished_at]
@@ -200,7 +200,7 @@ class Reconciliation:
         yield from self._retain(flow)
 
     def _retain(self, flow: StoredFlow) -> Conversation[None]:
-        """Remove the flows that ended before those of which there are to be so many."""
+        """Remove the flows that ended before the newest ones, of which retention keeps a number."""
         retention = flow.record.options.retention
         if retention is None or retention.count is None:
             return

@@ -1,4 +1,4 @@
-"""A submitted flow as the server keeps it: enough to show it, go on with it, and tell it from another."""
+"""A submitted flow as the server keeps it: enough to show it, continue it, and distinguish it from another."""
 
 from __future__ import annotations
 
@@ -102,11 +102,11 @@ class RecordedNode:
 
 @dataclass(frozen=True, slots=True)
 class RecordedOptions:
-    """What is to be seen to while a flow runs, and after.
+    """What the reconciler enforces while a flow runs, and after.
 
     Attributes:
         fail_fast: Whether one failure cancels the rest.
-        timeout: How long the flow may take from its submission; None for ever.
+        timeout: How long the flow may take from its submission; None sets no limit.
         retention: Which finished flows of the queue are kept; None keeps all.
         concurrency: How many nodes may run at a time; None for any number.
         on_success: The node that runs when the flow has succeeded.
@@ -122,7 +122,7 @@ class RecordedOptions:
 
     @property
     def callbacks(self) -> frozenset[str]:
-        """Names of the nodes that only tell how the others ended."""
+        """Names of the nodes that only report how the others ended."""
         return frozenset(name for name in (self.on_success, self.on_failure) if name is not None)
 
     def _wire(self) -> dict[str, Any]:
@@ -156,7 +156,7 @@ class FlowRecord:
     Attributes:
         name: What the graph is called.
         nodes: Its nodes by name, dependencies before dependents.
-        options: What is to be seen to.
+        options: What the reconciler enforces.
     """
 
     name: str
@@ -221,7 +221,7 @@ class FlowRecord:
         """A record back from its text.
 
         Raises:
-            ServerError: The text is none.
+            ServerError: The text is not a record.
         """
         try:
             stored = json.loads(text)

@@ -1,4 +1,4 @@
-"""A flow that was submitted, by whomever, as its record tells it: its jobs, its state, and when to look at it."""
+"""A submitted flow, as its record describes it: its jobs, its state, and when to check it."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ class FlowSnapshot:
         is_paused: Whether those that wait for others are held.
         is_removing: Whether it is being removed.
         stopped: Why what had not finished was cancelled: what a caller said, or ``timeout`` or ``fail_fast``; None when
-            nobody did.
+            nothing was.
     """
 
     flow: StoredFlow
@@ -192,12 +192,12 @@ def flow_ids(keys: QueueKeys, start: int, end: int) -> Operation[list[str]]:
 
 
 def due(keys: QueueKeys, now_ms: int, most: int) -> Operation[list[str]]:
-    """Ids of the flows that are to be looked at, those first that are the longest. One command."""
+    """Return the ids of the flows that are due for a check, longest overdue first. One command."""
     return Operation(Call("ZRANGEBYSCORE", (keys.flows_due,), ("-inf", now_ms, "LIMIT", 0, most)), texts)
 
 
 def schedule_check(keys: QueueKeys, flow_id: str, at_ms: int) -> Call:
-    """Note when a flow is to be looked at next."""
+    """Record when a flow is due for its next check."""
     return Call("ZADD", (keys.flows_due,), (at_ms, flow_id))
 
 
@@ -228,6 +228,6 @@ def outcome_of(record: JobRecord) -> str:
 
 
 def result_location(snapshot: FlowSnapshot) -> timedelta | None:
-    """How long the flow is kept after its end; None for ever."""
+    """Return how long the flow is kept after its end; None keeps it forever."""
     retention = snapshot.flow.record.options.retention
     return as_timedelta(retention.age) if retention else None

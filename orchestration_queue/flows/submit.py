@@ -187,7 +187,7 @@ class SubmissionSnapshot:
     """What the server knows of a flow.
 
     Attributes:
-        record: The text of its record; None when there is none.
+        record: The text of its record; None without one.
         state: ``submitting`` while parts may be missing.
         is_held: Whether jobs may be held from its submission.
     """
@@ -226,15 +226,15 @@ class Launch:
 
 
 def launch(whole: Submission, now_ms: int, *, is_fresh: bool) -> Conversation[Launch]:
-    """Submit a plan, or what is missing of it. Every trip may be sent twice.
+    """Submit a plan, or what is missing of it. Every exchange may be sent twice.
 
-    A graph that is one call takes one trip, others some more: to write the parts, to say that all are there, to release
-    the jobs, and to say that all are released.
+    A graph that is one call takes one exchange, others some more: to write the parts, to record that all are there,
+    to release the jobs, and to record that all are released.
 
     Args:
         whole: What to submit.
         now_ms: Epoch milliseconds by the caller's clock.
-        is_fresh: Nobody can have used the flow's id before, so there is no need to look.
+        is_fresh: The flow's id is new, so nothing is read first.
 
     Raises:
         StateError: The id stands for another flow, or workers gave the submission up because it took too long.
@@ -285,7 +285,7 @@ def _commit(whole: Submission) -> Conversation[None]:
             f"Flow {whole.flow_id!r} took so long to submit that workers gave it up and removed it; submit it again."
         )
     if seen.state != SUBMITTING:
-        return  # somebody else submitted the same, and was faster
+        return  # another process submitted the same, and was faster
     for calls in chunks(whole.limits):
         all_good((yield calls))
     all_good((yield [whole.commit()]))

@@ -17,7 +17,7 @@ __all__ = ["AddBatcher", "add_each"]
 
 
 async def add_each(connection: AsyncConnection, keys: QueueKeys, jobs: Sequence[NewJob]) -> list[Outcome]:
-    """Add many jobs, 300 to an exchange; one that is refused hides none of the others."""
+    """Add many jobs, 200 to an exchange; one that is refused hides none of the others."""
     outcomes: list[Outcome] = []
     for portion in additions.portions(jobs):
         outcomes += await _add_portion(connection, keys, portion)

@@ -31,7 +31,7 @@ class Call:
         args: What follows the keys.
         is_function: True when ``name`` is a server function.
         only_reads: True when that function is registered as one that writes nothing.
-        near: A key on whose server it is to be carried out, for a command that names its keys later, or none.
+        near: A key on whose server it must be carried out, for a command that names its keys later or has no key.
     """
 
     name: str

@@ -173,9 +173,9 @@ _by_prefix = {known.prefix: known for known in (_GZIP, _MSGPACK)}
 
 
 def register_codec(codec: Codec) -> None:
-    """Make a codec known in this process: queues may choose it by name, and readers tell it by its prefix.
+    """Make a codec known in this process: queues may choose it by name, and readers recognize its prefix.
 
-    Adders, workers and whoever waits for the jobs need it alike; others see texts that they cannot read. A codec
+    Adders, workers and waiting clients all need it; others see texts that they cannot read. A codec
     that is registered twice stays; another one of the same name or prefix is refused.
 
     Raises:
@@ -200,7 +200,7 @@ def find_codec(name: str) -> Codec:
     """The codec of that name.
 
     Raises:
-        UsageError: There is none, or it needs a package that is not installed.
+        UsageError: It does not exist, or it needs a package that is not installed.
     """
     if (codec := _by_name.get(name)) is None:
         raise UsageError(f"There is no codec {name!r}; use one of {', '.join(_by_name)}, or register it first.")

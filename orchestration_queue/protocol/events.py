@@ -1,4 +1,4 @@
-"""Events of a queue, as its ``events`` stream tells them."""
+"""Events of a queue, as its ``events`` stream holds them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Event:
 
     @property
     def is_gap(self) -> bool:
-        """Whether this stands for events that nobody can read any more: they were dropped before they were read.
+        """Whether this replaces events that were dropped before they were read.
 
         Its id is the last event before them, its field ``oldest`` the id of the next that is kept.
         """
@@ -60,7 +60,7 @@ def place(event_id: str) -> tuple[int, int]:
 
 
 def gap_after(cursor: str, oldest: str | None) -> Event | None:
-    """What to tell a reader that had read up to a cursor, while the oldest event that is kept is this; None: nothing.
+    """Return the gap for a reader that had read up to a cursor when this is the oldest event kept; None without one.
 
     Args:
         cursor: Id of the last event that was read.

@@ -99,7 +99,7 @@ class QueueKeys:
 
     @cached_property
     def schedulers_lock(self) -> str:
-        """Held by whoever evaluates or edits the repeatable jobs."""
+        """Held by the worker or client that evaluates or edits the repeatable jobs."""
         return self.named("schedulers:lock:__tick__")
 
     @cached_property
@@ -214,7 +214,7 @@ class QueueKeys:
 
     @cached_property
     def flows_lock(self) -> str:
-        """Held by the worker that looks at flows."""
+        """Held by the worker that reconciles flows."""
         return self.named("flows:lock:__keep__")
 
     def flow(self, flow_id: str) -> str:
@@ -271,7 +271,7 @@ PERMANENT_KEYS = {
     "jobs": "with `flow:ID` for the queue: jobs of a flow submitted over HTTP, until it is removed over HTTP",
     "roots": "likewise its roots",
 }
-"""Keys that stay until somebody removes them, after the queue's own part, with ``*`` for ids; and what they hold."""
+"""Keys that stay until they are removed, after the queue's own part, with ``*`` for ids; and what they hold."""
 
 SHARED_KEYS = {
     "audit": "who did what over HTTP, about the last 10,000 acts",

@@ -23,7 +23,7 @@ __all__ = [
 ]
 
 KEEP = Retention()
-"""Keep finished jobs for ever: what the wire does unless told otherwise."""
+"""Keep finished jobs forever: the wire's default."""
 
 _SHORTEST_LOCK_MS, _LONGEST_LOCK_MS = 1_000, 86_400_000
 
@@ -71,7 +71,7 @@ class Lease:
 
     @property
     def stalled_count(self) -> int:
-        """How often it had been taken over when it started. Whoever takes it from us has a higher count."""
+        """How often it had been taken over when it started. A worker that takes it over has a higher count."""
         return self.record.stalled_count
 
 
@@ -116,7 +116,7 @@ class ChildrenWait:
 
 @dataclass(frozen=True, slots=True)
 class Suspension:
-    """The job goes on when it is signalled, and fails after ``timeout_ms`` without a signal; 0 waits for ever."""
+    """The job goes on when it is signalled, and fails after ``timeout_ms`` without a signal; 0 waits forever."""
 
     lease: Lease
     reason: str = ""

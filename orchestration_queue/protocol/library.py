@@ -23,7 +23,7 @@ class Step(StrEnum):
     KEEP = "keep"
     """It is there, and not older than ours."""
     LOAD = "load"
-    """It is not there: load ours, unless somebody else just did."""
+    """It is missing: load ours, unless another client just did."""
     REPLACE = "replace"
     """What is there is older than ours."""
 

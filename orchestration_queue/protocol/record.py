@@ -180,7 +180,7 @@ class JobRecord:
 
     @property
     def _is_plain(self) -> bool:
-        """Whether its numbers are short and its texts ASCII, as nearly all are: one look at all, for each job."""
+        """Whether its numbers are short and its texts ASCII, as nearly all are: one check of all, for each job."""
         numbers = [self.fields.get(name, "") for name in _WHOLE_FIELDS]
         digits = "".join(numbers)
         texts = "".join([self.fields.get(name, "") for name in _TEXT_FIELDS])
@@ -232,7 +232,7 @@ class JobRecord:
 
     @property
     def priority(self) -> int:
-        """Its priority; 0 stands outside the order."""
+        """Its priority; 0 is outside the order."""
         return self._number("priority")
 
     @property
@@ -278,7 +278,7 @@ def _is_unicode(text: str) -> bool:
 
 
 def _read_object(text: str) -> dict[str, Any] | None:
-    """Return a JSON object; None when the text is none, or nested too deep to be read."""
+    """Return a JSON object; None when the text is not one, or is nested too deep to be read."""
     if text in ("", "{}"):
         return {}
     try:

@@ -1,4 +1,4 @@
-"""What a handler says by the standard :mod:`logging` goes to its job's log, a few lines to a trip."""
+"""What a handler says by the standard :mod:`logging` goes to its job's log, a few lines to an exchange."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ class JsonLines(logging.Formatter):
 class JobLogs:
     """Middleware that copies log records to the job during whose run they were made, wherever in its code.
 
-    Lines wait up to 0.1 s or for 99 others, then go in one trip; the last before the outcome is told. A run that says
-    nothing sends nothing. Loggers keep their own levels: what these hold back, no job's log will show. What a
-    process of its own says (``isolation="process"``), stays there. Lines that the server does not take are dropped.
+    Lines wait up to 0.1 s or for 99 others, then go in one exchange, the last before the outcome is reported. A run
+    that logs nothing sends nothing. Loggers keep their own levels: what these hold back, no job's log will show. What
+    a process of its own says (``isolation="process"``), stays there. Lines that the server does not take are dropped.
 
     Args:
         level: The least severe level that is copied.

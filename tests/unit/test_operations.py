@@ -52,7 +52,13 @@ def test_a_job_that_was_not_added_is_an_error(reply: bytes, error: type[Exceptio
 
 @pytest.mark.parametrize(
     ("sizes", "portions"),
-    [([], []), ([1], [1]), ([1] * 700, [300, 300, 100]), ([3 << 20] * 3, [1, 1, 1]), ([1 << 20] * 5 + [1], [4, 2])],
+    [
+        ([], []),
+        ([1], [1]),
+        ([1] * 700, [200, 200, 200, 100]),
+        ([3 << 20] * 3, [1, 1, 1]),
+        ([1 << 20] * 5 + [1], [4, 2]),
+    ],
 )
 def test_many_jobs_are_cut_by_number_and_by_size(sizes: list[int], portions: list[int]) -> None:
     jobs = [NewJob("work", EncodedData("x" * size)) for size in sizes]

@@ -27,13 +27,13 @@ class AsyncBroadcast(AsyncAdder):
 
     Args:
         name: The broadcast's name: up to 256 characters, without ``:`` ``{`` ``}``.
-        max_messages: Keep exactly so many of the newest messages, retries counted in; older ones are lost to
+        max_messages: Keep exactly this many of the newest messages, retries included; older ones are lost to
             subscriptions that have not read them. None keeps all.
         url: The server; default ``OQ_URL``, else the embedded server of this directory.
         connection: An open connection to use; it stays open on close.
         prefix: First part of every key.
         codec: How the messages' data are written; see :class:`AsyncQueue`.
-        emit_events: Tell listeners of messages being published; False saves the server an entry a message.
+        emit_events: Emit an event for each message. Disable to save one stream entry per message.
 
     Raises:
         InvalidNameError: The wire cannot carry the broadcast's name.
@@ -112,7 +112,7 @@ class AsyncBroadcast(AsyncAdder):
     async def unsubscribe(self, subscription: str) -> bool:
         """End a subscription and forget what it has still to read; False when there was none.
 
-        Workers that still serve it make it anew.
+        Workers that still serve it create it again.
 
         Raises:
             InvalidNameError: The wire cannot carry the subscription's name.

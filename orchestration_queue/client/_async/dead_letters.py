@@ -1,4 +1,4 @@
-"""The jobs of a queue that failed for good, as their workers put them aside: look at them, replay them, drop them."""
+"""The jobs of a queue that failed for good, as their workers put them aside: read, replay and drop them."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class AsyncDeadLetters(AsyncAdder):
         self._is_named = False
 
     async def _whereabouts(self) -> QueueKeys | None:
-        """The keys of the dead-letter queue; None when nobody has named one."""
+        """Return the keys of the dead-letter queue; None when no worker has named one."""
         if self._letters is None:
             stored = await self._connection.look(queue_settings.stored_dead_letter_queue(self.keys))
             return QueueKeys(stored, self.keys.prefix) if stored else None
@@ -63,7 +63,7 @@ class AsyncDeadLetters(AsyncAdder):
         return self._letters
 
     async def _find(self, letter_id: str) -> tuple[QueueKeys | None, DeadLetter | None, JobRecord | None]:
-        """Where the letters are, a letter of this queue, and the job that it is; each None when there is none."""
+        """Return where the dead letters are, one of this queue, and its job; each None when missing."""
         checked_text(letter_id, "letter_id")
         keys = await self._whereabouts()
         found = await self._connection.follow(dead_letters.letter(keys, self.name, letter_id)) if keys else None
@@ -87,7 +87,7 @@ class AsyncDeadLetters(AsyncAdder):
         return letter
 
     async def remove(self, letter_id: str) -> bool:
-        """Drop a letter; False when there is none, or it is another queue's."""
+        """Drop a dead letter; False when it does not exist, or is another queue's."""
         keys, letter, _ = await self._find(letter_id)
         if keys is None or letter is None:
             return False
@@ -117,7 +117,7 @@ class AsyncDeadLetters(AsyncAdder):
         return job
 
     async def replay_all(self, limit: int | None = None) -> int:
-        """Run dead jobs again, oldest first; each as :meth:`replay` does. 200 to a trip.
+        """Run dead jobs again, oldest first; each as :meth:`replay` does. 200 to an exchange.
 
         Args:
             limit: At most this many; None for all that exist now.

@@ -1,4 +1,4 @@
-"""A submitted flow: look at it, wait for it, steer it."""
+"""A submitted flow: read it, wait for it, control it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _Listener: TypeAlias = Callable[[Event], None] | None
 
 
 class AsyncFlow:
-    """A flow. Flow producers and ``queue.flows`` make these; there is no need to.
+    """A flow. Flow producers and ``queue.flows`` make these.
 
     Attributes:
         id: The submission's id.
@@ -64,7 +64,7 @@ class AsyncFlow:
         """What was submitted.
 
         Raises:
-            UsageError: Somebody else submitted it; its record does not say what the jobs were given.
+            UsageError: Another process submitted it; its record does not hold the jobs' data.
         """
         if self._plan is None:
             raise UsageError(
@@ -86,7 +86,7 @@ class AsyncFlow:
         if facts is None:
             raise StateError(
                 f"Queue {self.graph.keys.queue!r} keeps no record of flow {self.id!r}: it was removed, or submitted "
-                "by a library that writes none; submit it anew."
+                "by a library that writes none; submit it again."
             )
         return facts
 
@@ -95,7 +95,7 @@ class AsyncFlow:
         return {job.name: record for job, record in await self._read(self._jobs) if record is not None}
 
     async def status(self) -> FlowStatus:
-        """How it stands as a whole. One trip, and one per thousand nodes.
+        """Read the status of the flow as a whole. One exchange, and one per thousand nodes.
 
         Raises:
             StateError: There is no record of it (any more).
@@ -104,12 +104,12 @@ class AsyncFlow:
         return flow_status(facts, await self._survey(STATUS_FIELDS))
 
     async def tree(self) -> list[FlowNode]:
-        """The nodes as they stand, dependencies before dependents. One trip per thousand nodes and elements."""
+        """Read the nodes as they are now, dependencies first. One exchange per thousand nodes and elements."""
         whole = await self._connection.follow(with_elements(self.graph))
         return flow_nodes(whole, await self._connection.follow(control.survey(whole, TREE_FIELDS)), self.graph.jobs)
 
     async def elements(self, node: str) -> list[FlowNode]:
-        """The elements of a node that maps, as far as they have been added, in order. One trip, and one per thousand.
+        """Read the elements added so far of a node that maps, in order. One exchange, and one per thousand.
 
         Raises:
             UsageError: There is no such node, or it maps nothing.
@@ -126,7 +126,7 @@ class AsyncFlow:
         return critical_path(await self.tree())
 
     async def results(self) -> dict[str, Any]:
-        """What the nodes that have completed so far returned, by node. One trip per thousand nodes."""
+        """What the nodes that have completed so far returned, by node. One exchange per thousand nodes."""
         records = await self._survey(("state", "returnvalue"))
         return {
             name: record.result
@@ -147,7 +147,7 @@ class AsyncFlow:
         and other queues hear of outcomes, on a queue that only other clients' workers serve, too.
 
         Args:
-            timeout: A duration, or seconds; None waits for ever.
+            timeout: A duration, or seconds; None waits forever.
             on_event: Called with each event of the flow's jobs, in the order of each queue: from the submission on
                 where this object submitted it, else from now on.
 
@@ -211,7 +211,7 @@ class AsyncFlow:
             else:
                 progress.looked(job, record)
         if gone:
-            # Of a job that is not kept, only its events tell how it ended.
+            # Of a job that is not kept, only its events say how it ended.
             await self._catch_up(progress, events, on_event)
         for job in gone:
             progress.looked(job, None)
@@ -223,7 +223,7 @@ class AsyncFlow:
     def _hear(
         self, progress: FlowProgress, happened: Sequence[tuple[QueueKeys, Event]], on_event: _Listener
     ) -> list[FlowJob]:
-        """Learn from events; returns the nodes to look at because of them."""
+        """Learn from events; return the nodes to read because of them."""
         to_look_at: dict[str, FlowJob] = {}
         for keys, event in happened:
             job = self._by_job.get((keys, event.job_id))
@@ -236,13 +236,13 @@ class AsyncFlow:
         return list(to_look_at.values())
 
     async def cancel(self, reason: str = "cancelled") -> list[str]:
-        """Withdraw everything that has not finished.
+        """Cancel everything that has not finished.
 
         What is ready fails as ``revoked`` at once; what runs is stopped at its worker's next heartbeat; what waits
         for these is decided by its rule, or refused should it be about to start. Some trips per thousand nodes.
 
         Args:
-            reason: Why, for those who look at it later.
+            reason: Why, for later readers.
 
         Returns:
             Names of the nodes that will not run, or not to their end.
@@ -272,7 +272,7 @@ class AsyncFlow:
             StateError: It has ended, or there is no record of it (any more).
         """
         if (await self._facts()).state.is_final:
-            raise StateError(f"Flow {self.id!r} has ended, so there is nothing to pause; look at it with `status`.")
+            raise StateError(f"Flow {self.id!r} has ended, so there is nothing to pause; read it with `status`.")
         await self._connection.follow(control.pause(self.graph))
 
     async def resume(self) -> None:

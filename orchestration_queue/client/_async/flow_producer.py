@@ -70,7 +70,7 @@ class AsyncFlowProducer(AsyncClient):
         larger graph, or one of several queues, is packed into calls of ``oq1_submitGraph`` and released when all is
         there.
         When this process dies in between, or a reply is lost, submit again under the same id: that completes what is
-        missing. Workers of the flow's queue remove what nobody completes.
+        missing. Workers of the flow's queue remove what is never completed.
 
         Args:
             dag: The graph.
@@ -102,7 +102,7 @@ class AsyncFlowProducer(AsyncClient):
         return AsyncFlow(self._connection, plan, done.cursors, is_new=done.is_new)
 
     async def submit_bulk(self, dags: Sequence[Dag], *, flow_ids: Sequence[str] | None = None) -> list[AsyncFlow]:
-        """Submit many graphs, about 100 to a trip. Each is a flow of its own, as :meth:`submit` describes it.
+        """Submit many graphs, about 100 to an exchange. Each is a flow of its own, as :meth:`submit` describes it.
 
         Args:
             dags: The graphs.
@@ -202,9 +202,9 @@ class AsyncFlowProducer(AsyncClient):
         self._has_our_library = True
 
     async def tree(self, queue: str, flow_id: str) -> list[FlowNode]:
-        """The nodes of a flow as they stand, dependencies before dependents; of any submission, by anybody.
+        """Read the nodes of a flow as they are now, dependencies before dependents; of any submission, by any process.
 
-        Walks all keys of the server. The flow that :meth:`submit` returned tells the same by itself.
+        Walks all keys of the server. The flow that :meth:`submit` returned knows them without that.
 
         Args:
             queue: The queue of the flow, or of the nodes that nothing waits for.

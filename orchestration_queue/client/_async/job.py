@@ -1,4 +1,4 @@
-"""One job, from its adder's side: look at it, wait for it, steer it."""
+"""One job, from its adder's side: read it, wait for it, control it."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ __all__ = ["AsyncJob"]
 
 _DEFAULT_WAIT = timedelta(seconds=30)
 _PAUSE_S = 0.2
-"""Before the next try of a server that could not be reached; each try is patient itself."""
+"""The pause before the next try of an unreachable server; each try has a timeout of its own."""
 _AFTERMATH_S = 1.0
 """How long the last event of a job that is gone may take to be read."""
 
 
 class AsyncJob(AsyncJobReading):
-    """A job of a queue. Queues make these; there is no need to.
+    """A job of a queue. Queues make these.
 
     Attributes:
         id: The job's id.
@@ -47,7 +47,7 @@ class AsyncJob(AsyncJobReading):
         An outage of the server is survived, as long as there is time left.
 
         Args:
-            timeout: A duration, or seconds; default 30 s; None waits for ever.
+            timeout: A duration, or seconds; default 30 s; None waits forever.
             watch: A watch on the queue that began before the job was added, so that nothing can be missed even of a
                 job that is not kept.
 
@@ -80,7 +80,7 @@ class AsyncJob(AsyncJobReading):
                 ending = heard or ending
                 record = await self._connection.look(job_records.job(self._keys, self.id))
                 if record is None and heard is None:
-                    # Of a job that is not kept, only its events tell how it ended.
+                    # Of a job that is not kept, only its events say how it ended.
                     ending = await watch.next_ending(Deadline(_AFTERMATH_S)) or ending
             except TransportError:
                 if deadline.has_passed or self._connection.is_closed:
@@ -112,7 +112,7 @@ class AsyncJob(AsyncJobReading):
         await self._connection.pipeline(calls)
 
     async def log(self, text: str, *more: str) -> None:
-        """Append a line to the job's log, or several in one trip.
+        """Append a line to the job's log, or several in one exchange.
 
         Raises:
             UsageError: A line is no text.

@@ -1,4 +1,4 @@
-"""One job, from its adder's side, as far as one can look at it without changing anything."""
+"""One job, from its adder's side: everything that only reads it."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class AsyncJobReading:
 
     @property
     def ref(self) -> ParentRef:
-        """What a job that this one shall wait for names as its ``parent``."""
+        """What a job that this one waits for names as its ``parent``."""
         return ParentRef(self._keys, self.id)
 
     async def refresh(self) -> JobRecord:
@@ -208,7 +208,7 @@ class AsyncJobReading:
     def stream(self, after: str = job_output.FIRST_ENTRY) -> AsyncIterator[StreamEntry]:
         """Everything the job's handler gives out, as it comes, until the job has finished.
 
-        It ends without a word when the job fails, too; :meth:`AsyncJob.wait` tells how it ended. Each iterator has a
+        It also ends without an error when the job fails; :meth:`AsyncJob.wait` says how it ended. Each iterator has a
         connection of its own.
 
         Args:

@@ -1,8 +1,8 @@
-"""One ear for all who wait: the events of a queue that somebody waits on are read once, for all of them.
+"""One reader for all waiters: the events of a queue are read once, for every call that waits on it.
 
-Nobody listens in the background. One of those who wait reads for all: when it has what it waited for, or gives up, it
+Nothing listens in the background. One of the waiters reads for all: when it has what it waited for, or gives up, it
 passes the reading on to another. So a listener has no task and no thread of its own that could outlive its client,
-and costs nothing while nobody waits.
+and costs nothing while no call waits.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class _Feed:
     Attributes:
         cursor: The last event that was read; None until the first watch has found out where to begin.
         by_job: The watches, by the job that each looks out for.
-        is_read: Whether somebody is reading.
+        is_read: Whether a waiter is reading.
         resting: Those who wait meanwhile, in the order in which they came.
     """
 
@@ -178,7 +178,7 @@ class AsyncListener:
             feed.add(watch)
 
     async def take_turn(self, watch: AsyncWatch, seconds: float) -> bool:
-        """Read for all if nobody does, else rest until woken; whether the watch has heard something."""
+        """Read for all unless another does, else rest until woken; return whether the watch has news."""
         with self._lock:
             self._check_open()
             if watch.heard:
@@ -216,7 +216,7 @@ class AsyncListener:
                 feed.tell(events)
 
     def pass_on(self, keys: QueueKeys) -> None:
-        """Whoever stops reading wakes somebody who rests, unless somebody else reads already."""
+        """Wake a resting waiter when the reader stops, unless another reads already."""
         with self._lock:
             feed = self._feeds.get(keys)
             if feed and feed.resting and not feed.is_read:
@@ -229,7 +229,7 @@ class AsyncListener:
                 self._connection = opened
                 return opened
             standing = self._connection
-        # Somebody else was first, or closed the client, while we waited.
+        # Another task was first, or closed the client, while this one waited.
         await opened.aclose()
         self._check_open()
         return standing or await self._connect()

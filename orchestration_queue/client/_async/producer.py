@@ -13,7 +13,7 @@ __all__ = ["AsyncProducer"]
 
 
 class AsyncProducer(AsyncAdder):
-    """Adds jobs to a queue and tells their ids. It loads no more than that takes, and reads nothing back.
+    """Adds jobs to a queue and returns their ids. It loads no more than that takes, and reads nothing back.
 
     Keep one for the life of the process, so that a serverless function connects once and not at every call::
 
@@ -28,7 +28,7 @@ class AsyncProducer(AsyncAdder):
         connection: An open connection to use; it stays open on close.
         prefix: First part of every key.
         codec: How the jobs' data are written, as for :class:`AsyncQueue`.
-        emit_events: Tell listeners of jobs being added; False saves the server an entry a job.
+        emit_events: Emit an event for each job. Disable to save one stream entry per job.
 
     Raises:
         InvalidNameError: The wire cannot carry the queue's name.
@@ -44,7 +44,7 @@ class AsyncProducer(AsyncAdder):
         parent: GivenParent = None,
         durability: GivenDurability | None = None,
     ) -> str | None:
-        """Add a job; arguments as for :meth:`AsyncQueue.add`. One trip to the server.
+        """Add a job; arguments as for :meth:`AsyncQueue.add`. One exchange to the server.
 
         Returns:
             The new job's id. None when its id or deduplication id was there already; then nothing was added.
@@ -57,7 +57,7 @@ class AsyncProducer(AsyncAdder):
         return placed.added.job_id if placed.added.is_new else None
 
     async def add_bulk(self, jobs: Sequence[NewJob], *, durability: GivenDurability | None = None) -> list[str | None]:
-        """Add many jobs, 200 to a trip. All are checked before the first is sent.
+        """Add many jobs, 200 to an exchange. All are checked before the first is sent.
 
         Returns:
             For each job given, in the same order: its id, or None when it was there already.

@@ -125,7 +125,7 @@ class AsyncQueue(AsyncAdder, AsyncQueueReading, AsyncQueueUpkeep):
         return self._sent(placed) or (await self._jobs([placed]))[0]
 
     async def add_bulk(self, jobs: Sequence[NewJob], *, durability: GivenDurability | None = None) -> list[AsyncJob]:
-        """Add many jobs, 200 to a trip. All are checked before the first is sent.
+        """Add many jobs, 200 to an exchange. All are checked before the first is sent.
 
         Returns:
             A job for each given, in the same order; those that were there already have ``is_new`` False.
@@ -153,7 +153,7 @@ class AsyncQueue(AsyncAdder, AsyncQueueReading, AsyncQueueUpkeep):
             name: What kind of job it is: the task's name.
             data: Its payload, as for :meth:`add`.
             options: How it is placed, retried, limited and kept.
-            timeout: A duration, or seconds; default 30 s; None waits for ever.
+            timeout: A duration, or seconds; default 30 s; None waits forever.
 
         Returns:
             What its handler returned.

@@ -1,4 +1,4 @@
-"""Looking at a queue: its jobs, its numbers, its settings, its workers."""
+"""Reads a queue: its jobs, its counts, its settings, its workers."""
 
 from __future__ import annotations
 
@@ -95,9 +95,9 @@ class AsyncQueueReading(AsyncQueueClient):
     ) -> list[AsyncJob]:
         """Jobs that are like this, at most ``limit``.
 
-        Looks at the jobs of each state in turn, 1,000 to a trip, until it has found enough: rare jobs in a long queue
-        take long, but hold nobody else up. Unlike Node's clients, which look at the first ``limit`` jobs of a state
-        only, it looks at all.
+        Reads the jobs of each state in turn, 1,000 to an exchange, until it has found enough: rare jobs in a long queue
+        take long, but do not block other clients. Unlike Node's clients, which read the first ``limit`` jobs of a state
+        only, it reads all.
 
         Args:
             name: Their name, exactly; None allows any.

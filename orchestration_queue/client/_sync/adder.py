@@ -120,7 +120,7 @@ class Adder(QueueClient):
         return [wake_workers(self.keys)] if any(job.is_unannounced for job in jobs) else []
 
     def _place_all(self, new: Sequence[NewJob], durability: GivenDurability | None = None) -> list[Placed]:
-        """Add many jobs, 300 to an exchange.
+        """Add many jobs, 200 to an exchange.
 
         Raises:
             ServerError: One was refused; the others of the same thousand, and all before, were added nevertheless,
@@ -169,7 +169,7 @@ class Adder(QueueClient):
         ]
 
     def _jobs(self, outcomes: Sequence[Placed]) -> list[Job]:
-        """The jobs that were added, and those that were there already, which takes a trip or two."""
+        """The jobs that were added, and those that were there already, which takes one or two exchanges."""
         old = [placed for placed in outcomes if not placed.added.is_new]
         standing = iter(self._standing(old) if old else ())
         return [self._sent(placed) or next(standing) for placed in outcomes]

@@ -63,7 +63,7 @@ class EventReader(Client):
         return connection.run(event_log.events_since(self.cursors, block_ms, self._page), repeatable=True)
 
     def _read_in_turn(self, connection: Connection, wait_s: float) -> dict[QueueKeys, list[Event]]:
-        """In a cluster no command waits for queues on several servers: wait a little for each, and look at all."""
+        """In a cluster no command waits for queues on several servers: wait a little for each, and read all."""
         deadline = Deadline(wait_s)
         for awaited in cycle(self.cursors):
             turn_ms = max(1, min(_TURN_MS, round((deadline.remaining or 0) * 1000)))
@@ -90,8 +90,8 @@ class QueueEvents(Client):
     """What happens in one queue, as it happens: an endless iterator of events.
 
     The queue keeps about its last 1,000 events. To resume after a break, pass the last event's ``id`` as ``after``.
-    Whoever comes too late for some events is told so by one of type ``gap`` in their place (see
-    :attr:`Event.is_gap`): look at the queue itself then. It may come without need when events are dropped in the very
+    A reader that is too late for some events gets one of type ``gap`` in their place (see
+    :attr:`Event.is_gap`); read the queue itself then. It may come without need when events are dropped in the very
     moment in which they are read, and does not come when the server lost its data.
 
     Args:
@@ -140,7 +140,7 @@ class QueueEvents(Client):
         """The next events, at most about 100; in place of dropped ones, one of type ``gap``.
 
         Args:
-            timeout: How long to wait for the first: a duration, or seconds; None waits for ever.
+            timeout: How long to wait for the first: a duration, or seconds; None waits forever.
 
         Returns:
             The events in the order they happened; none when the time is up.
@@ -159,7 +159,7 @@ class QueueEvents(Client):
                 return []
 
     def _gap_after(self, cursor: str) -> Event | None:
-        """What was dropped before it was read, if anything. Only who is far behind has to ask: one more trip."""
+        """What was dropped before it was read, if anything. Only who is far behind has to ask: one more exchange."""
         if self._wants_all and place(cursor) == (0, 0):
             return None
         return gap_after(cursor, self._connection.follow(event_log.oldest_event(self.keys)))

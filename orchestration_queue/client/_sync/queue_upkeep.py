@@ -40,7 +40,7 @@ class QueueUpkeep(QueueClient):
         run_and_wake(self._connection, self.keys, control.resume(self.keys))
 
     def set_global_concurrency(self, limit: int | None) -> None:
-        """Let all workers together run at most so many jobs at a time; None sets no bound.
+        """Set the maximum jobs that all workers together run at a time; None sets no limit.
 
         Workers notice within seconds. Jobs that run go on, even if they are more.
 
@@ -55,7 +55,7 @@ class QueueUpkeep(QueueClient):
         self._connection.execute(queue_settings.set_global_concurrency(self.keys, limit))
 
     def set_global_rate_limit(self, limit: RateLimit | None) -> None:
-        """Let all workers together start at most so many jobs in each window; None sets no bound.
+        """Set the maximum job starts per window across all workers; None sets no limit.
 
         It goes before the workers' own limits. Workers notice within seconds.
 
@@ -104,14 +104,14 @@ class QueueUpkeep(QueueClient):
         return self._connection.run(control.signal(self.keys, checked_text(job_id, "job_id"), name, data, now_ms()))
 
     def remove(self, job_id: str) -> bool:
-        """Remove a job, wherever it is; False when there is none. A running handler is not stopped."""
+        """Remove a job in any state; False when it does not exist. A running handler is not stopped."""
         return self._connection.run(control.remove(self.keys, checked_text(job_id, "job_id")))
 
     def cancel(self, job_id: str) -> Cancellation:
         """Cancel a job: it fails if it has not started, else its worker stops it.
 
         Raises:
-            JobNotFoundError: There is none.
+            JobNotFoundError: It does not exist.
         """
         return self._connection.run(control.cancel(self.keys, checked_text(job_id, "job_id"), now_ms()))
 
@@ -171,7 +171,7 @@ class QueueUpkeep(QueueClient):
     def drain(self, *, delayed: bool = False) -> int:
         """Remove every job that is ready by now, and with ``delayed`` those that are due later, 200 per call.
 
-        Node's clients do it in one call, in which the server answers nobody else, for seconds in a long queue. Here
+        Node's clients do it in one call, which blocks the server for seconds in a long queue. Here
         jobs that were not reached yet may start meanwhile; pause the queue before, if they must not.
 
         Returns:

@@ -159,7 +159,7 @@ class NewJob:
 
     @property
     def is_unannounced(self) -> bool:
-        """Whether no entry of the stream tells the workers of it: it is delayed, prioritized or LIFO."""
+        """Whether no stream entry announces it to the workers: it is delayed, prioritized or LIFO."""
         options = self.options
         return bool(options.delay or options.delay_until or options.priority or options.lifo)
 
@@ -297,7 +297,7 @@ def standing_job(keys: QueueKeys, dedup_id: str) -> Operation[str]:
 
 
 def join_parent(parent: ParentRef, member: str) -> Call:
-    """Tell a parent of another queue that it waits for one more job."""
+    """Notify a parent of another queue that it waits for one more job."""
     return Call("SADD", (parent.deps_key,), (member,))
 
 

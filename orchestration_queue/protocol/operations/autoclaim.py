@@ -1,6 +1,6 @@
 """Autoclaim of messages whose worker went silent: find, claim and hand on.
 
-The wire's own sweep counts such a message until it fails, and gives it to nobody. Here it goes on under a new entry
+The wire's own sweep counts such a message until it fails, and never delivers it. Here it goes on under a new entry
 that is meant for this subscription alone, and the old one is acknowledged, so that the silent worker, should it wake,
 has nothing left to settle.
 """
@@ -64,7 +64,7 @@ def last_sign(member: Member, message: Message) -> Operation[tuple[Lease, int] |
 
 
 def claim(member: Member, message: Message, idle_ms: int) -> tuple[Call, Call]:
-    """Take an entry that nobody else has taken meanwhile; and ask how often a worker was lost with its message."""
+    """Take an entry unless another worker has taken it, and ask how often a worker was lost with its message."""
     words = (member.subscription, member.consumer, idle_ms, message.entry_id, "JUSTID")
     return Call("XCLAIM", (member.keys.stream,), words), Call("HGET", (member.ledger(message.job_id),), ("stalls",))
 

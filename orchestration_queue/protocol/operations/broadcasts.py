@@ -32,7 +32,7 @@ NEW_ONLY = "$"
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """One subscription of a broadcast, as it stands.
+    """One subscription of a broadcast, as it is now.
 
     Attributes:
         name: Its name.

@@ -60,7 +60,7 @@ def _nothing(_reply: Reply) -> None:
 
 
 def remove(keys: QueueKeys, job_id: str, group: str = GROUP) -> Operation[bool]:
-    """Remove a job, wherever it is; False when there is none. An empty ``group`` leaves its entry on the stream."""
+    """Remove a job in any state; False when it does not exist. An empty ``group`` leaves its entry on the stream."""
     call = oq1.remove_job(keys, job_id=job_id, group=group)
     return Operation(call, lambda reply: integer(reply) == 1)
 
@@ -118,7 +118,7 @@ def _read_edit(keys: QueueKeys, job_id: str, done: str, reply: Reply) -> None:
         raise JobNotFoundError(keys.queue, job_id)
     if why := _REFUSALS.get(word):
         raise StateError(
-            f"Job {job_id!r} of queue {keys.queue!r} cannot be {done}, because it {why}; look at its state first."
+            f"Job {job_id!r} of queue {keys.queue!r} cannot be {done}, because it {why}; read its state first."
         )
     raise _unknown(keys, job_id, done, word)
 
@@ -172,7 +172,7 @@ class SuspendInfo:
     Attributes:
         reason: What its handler gave as the reason; None without one.
         suspended_at: Since when.
-        timeout: How long it waits for a signal before it fails; None waits for ever.
+        timeout: How long it waits for a signal before it fails; None waits forever.
         signals: Those that ended its earlier suspensions.
     """
 

@@ -17,10 +17,10 @@ T = TypeVar("T")
 
 
 Conversation: TypeAlias = Generator[Sequence[Call], list[Reply], T]
-"""Yields the calls of one trip to the server, is sent their replies, and returns a ``T``."""
+"""Yields the calls of one exchange to the server, is sent their replies, and returns a ``T``."""
 
 BATCH_SIZE = 1000
-"""Most calls of one trip."""
+"""Most calls of one exchange."""
 
 
 def chunks(items: Sequence[T], size: int = BATCH_SIZE) -> Iterable[Sequence[T]]:

@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 _PAGE = 200
-"""Letters of one trip: fewer than other jobs, since each carries a payload."""
+"""Letters of one exchange: fewer than other jobs, since each carries a payload."""
 
 _ORIGINAL = ("name", "data", "opts")
 """What of the original job's record a replay takes over."""
@@ -181,7 +181,7 @@ def discard(keys: QueueKeys, letter_ids: list[str], entries: tuple[str, ...]) ->
 
 
 def _read(record: JobRecord, owner: str) -> DeadLetter | None:
-    """A job of a dead-letter queue as a letter; None when it is none, or another queue's."""
+    """Return a job of a dead-letter queue as a dead letter; None when it is not one, or is another queue's."""
     envelope = _envelope(record)
     if envelope.get("originalQueue") != owner or "originalJobId" not in envelope:
         return None

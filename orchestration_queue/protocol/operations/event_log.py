@@ -31,7 +31,7 @@ FIRST_EVENT = "0-0"
 
 
 def last_event_id(keys: QueueKeys) -> Operation[str]:
-    """Id of the queue's newest event, to listen from; the stream's beginning when there is none."""
+    """Read the id of the queue's newest event, to listen from; the stream's beginning without one."""
 
     def read(reply: Reply) -> str:
         return text(reply[0][0]) if reply else FIRST_EVENT
@@ -71,8 +71,8 @@ class Position:
     """A place in a stream.
 
     Attributes:
-        id: The entry that stands there, or stood; the next one read comes after it.
-        count: How many entries were ever added up to it; None when nobody counted.
+        id: The entry at this position, even if trimmed since; the next one read comes after it.
+        count: How many entries were ever added up to it; None when they were not counted.
     """
 
     id: str
@@ -94,7 +94,7 @@ class Tail:
     oldest: str | None
 
     def has_lost(self, at: Position) -> bool:
-        """Whether entries behind a place are gone. Where nobody counted, only surely not if one before it is there."""
+        """Whether entries behind a place are gone. Without a count, only surely not if one before it is there."""
         if at.count is not None:
             return self.dropped > at.count
         return self.dropped > 0 and (self.oldest is None or place(self.oldest) > place(at.id))

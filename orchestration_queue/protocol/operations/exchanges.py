@@ -51,7 +51,7 @@ class Why(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ExchangeResult:
-    """What came of one trip to the server.
+    """What came of one exchange to the server.
 
     Attributes:
         verdicts: What became of each outcome, in order.
@@ -84,7 +84,7 @@ def exchange(
     skip_events: bool = False,
     skip_metrics: bool = False,
 ) -> Operation[ExchangeResult]:
-    """Tell outcomes, return jobs unstarted, start delivered ones, and take up to ``want`` more: all in one trip.
+    """Tell outcomes, return jobs unstarted, start delivered ones, and take up to ``want`` more: all in one exchange.
 
     A job that fails for good leaves a dead letter in the queue ``dead_letter``, written with its failure, and decides
     for those that wait for it. In a ``cluster`` dead letters and jobs of other queues, which may be on other servers,
@@ -143,7 +143,7 @@ def _read_exchange_result(reply: Reply) -> ExchangeResult:
 
 
 def notice(keys: QueueKeys, parent_queue: str, parent_id: str, member: str) -> Call:
-    """Tell a parent, of any queue, that the job known to it as ``member`` has completed; told twice, it counts once."""
+    """Notify a parent, of any queue, that its job ``member`` has completed; a repeated notification counts once."""
     parent = QueueKeys(parent_queue, keys.prefix)
     return glidemq.complete_child(
         parent_deps_key=parent.deps(parent_id),
@@ -185,7 +185,7 @@ class Renewal(Enum):
     """The job is gone, ended, or with another worker."""
     RENEWED = 1
     REVOKED = 2
-    """Renewed; but somebody wants the job stopped."""
+    """Renewed, but the job was cancelled."""
 
 
 def renew(keys: QueueKeys, leases: Sequence[Lease], now_ms: int) -> Operation[list[Renewal]]:
@@ -249,13 +249,13 @@ def relist(keys: QueueKeys, consumer: str, now_ms: int, known: Iterable[str]) ->
 
 @dataclass(frozen=True, slots=True)
 class Reclaimed:
-    """What came of a look at jobs whose workers fell silent.
+    """The result of an autoclaim of stalled jobs.
 
     Attributes:
         retried: How many jobs are ready again.
         failed: Ids of those that fell silent too often, and have failed.
         has_more: There may be more: look again.
-        letters: Dead letters that the call could not add, or that nobody added yet; kept for :func:`~.outbox.post`.
+        letters: Dead letters that the call could not add, or that are not added yet; kept for :func:`~.outbox.post`.
         pending: What the jobs that wait for the failed and expired ones remain to be told.
         timed_out: How many suspended jobs failed, because their time was up.
     """

@@ -55,7 +55,7 @@ class Edge:
 
     Attributes:
         dependent: Place of the node that waits, from 0.
-        dependency: Place of the node it waits for; it stands behind the dependent.
+        dependency: Place of the node it waits for, which is behind the dependent.
         is_weak: The dependency counts as completed however it ends.
     """
 
@@ -144,7 +144,7 @@ def submit_graph(
         graph: The jobs, and what is between them.
         now_ms: Epoch milliseconds by the caller's clock.
         flow_id: What the jobs belong to; written on each.
-        record: What the flow's record, kept in this queue, says of its plan; '' writes none. The first word stands.
+        record: What the flow's record, kept in this queue, says of its plan; '' writes none. The first one stays.
         held: Whether the jobs wait for their release.
     """
     call = oq1.submit_graph(

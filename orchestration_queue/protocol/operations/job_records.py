@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 _JOBS_PER_CALL = 250
-"""So many are read in about two milliseconds, for which all other clients wait."""
+"""Records per call: reading them blocks all other clients for about two milliseconds."""
 
 _BYTES_PER_CALL = 4 * 1024 * 1024
 
@@ -96,7 +96,7 @@ def job_ids(keys: QueueKeys, state: JobState, start: int = 0, end: int = -1) -> 
         UsageError: The wire keeps no list of that state, or the range runs backwards.
     """
     if start < 0 or end < -1:
-        raise UsageError(f"The range {start} to {end} is none; count from 0, and let -1 stand for the last job.")
+        raise UsageError(f"The range {start} to {end} is empty; count from 0, and let -1 stand for the last job.")
     if state is JobState.WAITING:
         return _waiting_ids(keys, start, end)
     if state is JobState.ACTIVE:

@@ -24,7 +24,7 @@ __all__ = [
 
 
 def active_jobs(keys: QueueKeys) -> Conversation[int]:
-    """How many jobs any worker holds, of lists, of the stream, or of a broadcast; in one trip."""
+    """How many jobs any worker holds, of lists, of the stream, or of a broadcast; in one exchange."""
     described, (listed,) = yield from groups(keys, Call("GET", (keys.list_active,)))
     return sum(int(group["pending"]) for group in described) + max(0, int(listed or 0))
 

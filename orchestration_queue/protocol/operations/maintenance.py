@@ -23,7 +23,7 @@ class Tick:
         rate_max: Most starts in each window that the queue allows; 0 for no limit.
         rate_window_ms: That window.
         server_ms: The server's own time, epoch ms.
-        schedules_due_ms: When repeatable jobs are to be looked at, epoch ms; -1 for never.
+        schedules_due_ms: When repeatable jobs are due for evaluation, epoch ms; -1 for never.
     """
 
     moved: int
@@ -37,7 +37,7 @@ class Tick:
 
 
 def tick(keys: QueueKeys, now_ms: int, *, heal: bool = False) -> Operation[Tick]:
-    """Make ready what is due (at most 1,000 jobs), and read the queue's settings; one trip.
+    """Make ready what is due (at most 1,000 jobs), and read the queue's settings; one exchange.
 
     With ``heal``, the count of list jobs in workers' hands is corrected too.
     """

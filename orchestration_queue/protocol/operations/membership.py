@@ -100,7 +100,7 @@ class Member:
         return Call("XACK", (self.keys.stream,), (self.subscription, *entry_ids))
 
     def holds(self, entry_id: str) -> Operation[bool]:
-        """Whether the subscription still waits for somebody to settle the entry.
+        """Whether the subscription's entry is not settled yet.
 
         An entry that was taken from a silent worker is not waited for any more: its message goes on under another.
         """
@@ -127,7 +127,7 @@ class Member:
 
     @staticmethod
     def read_start(message: Delivery, attempts: Reply, started: Reply) -> Lease | str:
-        """What those two replies say: the lease; or why there is none, in the wire's words."""
+        """What those two replies say: the lease, or the wire's word for why it was refused."""
         if not isinstance(started, list):
             return text(started)
         made = {"attemptsMade": "0" if attempts is None else text(attempts)}
@@ -152,7 +152,7 @@ class Member:
         skip_events: bool = False,
         skip_metrics: bool = False,
     ) -> Told:
-        """Tell an outcome of this subscription; a message that fails for good leaves a letter in ``dead_letter``."""
+        """Report an outcome of this subscription; a message that fails for good goes to ``dead_letter``."""
         match settlement:
             case Completion(lease, result):
                 done = self._complete(lease, result, now_ms, skip_events=skip_events, skip_metrics=skip_metrics)
@@ -187,7 +187,7 @@ class Member:
         )
 
     def _notices(self, record: JobRecord) -> list[Call]:
-        """What tells the parent of a message that another client added as somebody's child."""
+        """Return the notification of the parent of a message that another client added as a child."""
         if not (record.parent_id and record.parent_queue):
             return []
         return [notice(self.keys, record.parent_queue, record.parent_id, self.keys.member(record.id))]

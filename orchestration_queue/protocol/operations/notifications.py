@@ -34,7 +34,7 @@ MOST_CHANGES = 200
 
 @dataclass(frozen=True, slots=True)
 class Notification:
-    """What a job that waits is to be told.
+    """A notification of a job that waits.
 
     Attributes:
         queue: The queue of the job that waits.
@@ -102,7 +102,7 @@ def read_propagated(reply: Reply) -> Propagated:
 def propagate(
     keys: QueueKeys, now_ms: int, *, job_ids: Sequence[str] = (), news: Sequence[Notification] = ()
 ) -> Operation[Propagated]:
-    """Tell the jobs that wait what became of ended ones; told twice, it counts once.
+    """Notify the jobs that wait of ended ones; a repeated notification counts once.
 
     Args:
         keys: The queue.
@@ -125,7 +125,7 @@ def notify(
 ) -> Iterator[tuple[QueueKeys, Operation[Propagated]]]:
     """Tell what a call on the queue of ``keys`` left pending: each operation, with the queue that it is about.
 
-    What these leave pending in turn is to be told the same way, until there is nothing; :func:`notify_all` does so.
+    What these leave pending in turn needs the same, until nothing is left; :func:`notify_all` does so.
     """
     for start in range(0, len(pending.job_ids), MOST_NODES):
         yield keys, propagate(keys, now_ms, job_ids=pending.job_ids[start : start + MOST_NODES])

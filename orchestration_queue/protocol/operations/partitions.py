@@ -143,7 +143,7 @@ def _ranked(keys: QueueKeys, state: JobState, parts: int) -> Conversation[list[P
 def page(
     keys: QueueKeys, extent: Partition, cursor: Cursor | None = None
 ) -> Conversation[tuple[list[str], Cursor | None]]:
-    """Ids of the next jobs of an extent, up to about 1,000, and where to go on; None at the end. One trip.
+    """Ids of the next jobs of an extent, up to about 1,000, and where to go on; None at the end. One exchange.
 
     What has to be listed whole comes in one page.
     """

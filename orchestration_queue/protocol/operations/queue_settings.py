@@ -56,7 +56,7 @@ _RATE = ("rateLimitMax", "rateLimitDuration")
 
 
 def set_global_concurrency(keys: QueueKeys, limit: int | None) -> Call:
-    """Let all workers together run at most so many jobs; None sets no bound."""
+    """Set the maximum jobs that all workers together run at a time; None sets no limit."""
     if limit is None:
         return Call("HDEL", (keys.meta,), ("globalConcurrency",))
     return Call("HSET", (keys.meta,), ("globalConcurrency", limit))
@@ -68,7 +68,7 @@ def global_concurrency(keys: QueueKeys) -> Operation[int | None]:
 
 
 def set_global_rate_limit(keys: QueueKeys, limit: RateLimit | None) -> Call:
-    """Let all workers together start at most so many jobs in each window; None sets no bound."""
+    """Set the maximum job starts per window across all workers; None sets no limit."""
     if limit is None:
         return Call("HDEL", (keys.meta,), _RATE)
     most, duration = _RATE
@@ -85,14 +85,14 @@ def global_rate_limit(keys: QueueKeys) -> Operation[RateLimit | None]:
 
 
 def stored_rate_limit(most: int, duration_ms: int) -> RateLimit | None:
-    """A rate limit as some client set it; None when one of its parts is none."""
+    """Return a rate limit as a client set it; None when one of its parts is missing or malformed."""
     if most <= 0 or duration_ms <= 0:
         return None
     return RateLimit.model_construct(max=most, duration=timedelta(milliseconds=duration_ms))
 
 
 def _read_whole(stored: Reply) -> int:
-    """A stored positive number; 0 for what is none."""
+    """Return a stored positive number; 0 for anything else."""
     value = optional_text(stored) or ""
     return int(value) if value.isdecimal() and len(value) < 16 else 0
 

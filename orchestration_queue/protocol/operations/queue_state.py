@@ -68,7 +68,7 @@ class Metrics:
 
 
 def metrics(keys: QueueKeys, kind: JobState, start_ms: int, end_ms: int) -> Conversation[Metrics]:
-    """Read the minutes from that of ``start_ms`` to that of ``end_ms``, both included; a day takes one trip.
+    """Read the minutes from that of ``start_ms`` to that of ``end_ms``, both included; a day takes one exchange.
 
     Only these minutes are asked for, since the wire drops old ones of busy queues only.
     """
@@ -114,7 +114,7 @@ class JobCounts:
 
 
 def counts(keys: QueueKeys) -> Conversation[JobCounts]:
-    """Count the queue's jobs by state, in one trip."""
+    """Count the queue's jobs by state, in one exchange."""
     replies = yield [
         Call("XLEN", (keys.stream,)),
         Call("XPENDING", (keys.stream,), (GROUP,)),
@@ -139,7 +139,7 @@ def counts(keys: QueueKeys) -> Conversation[JobCounts]:
 
 
 def count(keys: QueueKeys) -> Conversation[int]:
-    """Count the jobs that are ready or with a worker, in one trip."""
+    """Count the jobs that are ready or with a worker, in one exchange."""
     entries, lifo, priority, list_active = all_good(
         (
             yield [
@@ -177,7 +177,7 @@ def groups(keys: QueueKeys, *more: Call) -> Conversation[tuple[list[dict[str, st
 
 
 def handed_out_until(keys: QueueKeys) -> Conversation[str]:
-    """Id of the last stream entry that any worker was given; the stream's beginning when there is none."""
+    """Return the id of the last stream entry that any worker was given; the stream's beginning without one."""
     described, _ = yield from groups(keys)
     return last_delivered(described)
 

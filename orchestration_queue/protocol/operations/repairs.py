@@ -32,7 +32,7 @@ def put_back(keys: QueueKeys, job_id: str, now_ms: int) -> Operation[str]:
 
 @dataclass(frozen=True, slots=True)
 class StalledGroup:
-    """A group of ordered jobs whose parked jobs nobody will ever let go on.
+    """A group of ordered jobs whose parked jobs will never be released.
 
     Attributes:
         name: The ordering key.
@@ -52,7 +52,7 @@ class StalledGroup:
 def stalled_groups(
     keys: QueueKeys, names: Iterable[str], job_ids: Conversation[Sequence[str]]
 ) -> Conversation[list[StalledGroup]]:
-    """Those of the groups that stand still for ever.
+    """Return those of the groups that are blocked forever.
 
     Args:
         keys: The queue.
@@ -78,7 +78,7 @@ def _state_of(keys: QueueKeys, name: str) -> tuple[Call, Call]:
 
 
 def judge_group(name: str, state: Mapping[str, str], jobs: Sequence[JobRecord]) -> StalledGroup | None:
-    """Whether a group that waits for no limit stands still, by what it says and its jobs that have not ended.
+    """Return whether a group that waits for no limit is blocked, by its fields and its unfinished jobs.
 
     It goes on when a job of it that is active, or pauses between two attempts, ends; or when the job whose turn it is
     comes, which need not wait in the group.

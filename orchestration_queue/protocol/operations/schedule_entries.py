@@ -39,7 +39,7 @@ EDIT_LOCK_MS = 5000
 
 
 def try_lock(keys: QueueKeys, token: str, ttl_ms: int = EDIT_LOCK_MS) -> Operation[bool]:
-    """Take the lock, unless somebody else holds it."""
+    """Take the lock, unless another process holds it."""
     call = glidemq.try_lock(lock_key=keys.schedulers_lock, token=token, ttl_ms=ttl_ms)
     return Operation(call, _is_one)
 
@@ -86,7 +86,7 @@ def fire(
 
 @dataclass(frozen=True, slots=True)
 class DueEntry:
-    """An entry that is to be looked at.
+    """An entry that is due for evaluation.
 
     Attributes:
         name: The scheduler.
@@ -103,11 +103,11 @@ class DueEntry:
 
 @dataclass(frozen=True, slots=True)
 class DueEntries:
-    """What a look at the schedulers' index found.
+    """The entries found in the schedulers' index.
 
     Attributes:
         needs_full_look: Whether the index has to be compared with the entries, which other clients write alone.
-        entries: What is to be looked at, the earliest first.
+        entries: The due entries, the earliest first.
     """
 
     needs_full_look: bool
@@ -115,7 +115,7 @@ class DueEntries:
 
 
 def due_entries(keys: QueueKeys, now_ms: int, limit: int) -> Operation[DueEntries]:
-    """Read what is to be looked at by now, ``limit`` entries at most."""
+    """Read the due entries, at most ``limit``."""
     call = oq1.due_schedulers(keys, now_ms=now_ms, limit=limit)
 
     def read(reply: Reply) -> DueEntries:
@@ -127,7 +127,7 @@ def due_entries(keys: QueueKeys, now_ms: int, limit: int) -> Operation[DueEntrie
 
 
 def index(keys: QueueKeys) -> Operation[dict[str, int]]:
-    """When each entry is to be looked at, epoch ms, by name."""
+    """Return when each entry is due for evaluation, epoch ms, by name."""
     call = Call("ZRANGE", (keys.schedulers_due,), (0, -1, "WITHSCORES"))
     return Operation(call, lambda reply: {name: int(float(at)) for name, at in scores(reply)})
 
@@ -138,7 +138,7 @@ class PastRun:
 
     Attributes:
         due_ms: When it was due, epoch ms.
-        at_ms: When somebody saw to it, epoch ms.
+        at_ms: When it was evaluated, epoch ms.
         job_id: Its job; empty when none was made.
         outcome: ``fired``; ``overlap`` when it was left out and ``queued`` when it was put off because the job before
             had not ended; ``missed`` when it was left out because it was noticed too late.
@@ -151,7 +151,7 @@ class PastRun:
 
 
 def history(keys: QueueKeys, name: str) -> Operation[list[PastRun]]:
-    """The last runs of a schedule, 20 at most, the newest first; one trip."""
+    """The last runs of a schedule, 20 at most, the newest first; one exchange."""
     call = Call("LRANGE", (keys.schedulers_history(name),), (0, -1))
 
     def read(reply: Reply) -> list[PastRun]:
@@ -183,7 +183,7 @@ def entry(keys: QueueKeys, name: str) -> Operation[str | None]:
 
 
 def put(keys: QueueKeys, name: str, entry_text: str, look_ms: int = 0) -> Call:
-    """Store an entry, to be looked at then; by default whoever leads looks at it at once."""
+    """Store an entry, due at that time; by default the scheduler leader evaluates it at once."""
     return oq1.put_scheduler(keys, name=name, entry=entry_text, look_ms=look_ms)
 
 

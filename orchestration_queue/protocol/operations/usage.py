@@ -49,7 +49,7 @@ class UsageTotals:
         jobs: Jobs that reported.
         tokens: All their tokens.
         cost: All their costs.
-        cost_unit: What costs are counted in; None when nobody said. Units are not converted.
+        cost_unit: What costs are counted in; None when none was set. Units are not converted.
         tokens_by: Tokens by category.
         cost_by: Costs by category.
         models: Jobs by the model they asked.
@@ -179,7 +179,7 @@ def summary(prefix: str, queues: Sequence[str] | None, start_ms: int, end_ms: in
     Costs a trip for the names of the queues, and one for each 1,000 minutes of a queue.
 
     Raises:
-        UsageError: The time runs backwards, or is too long for so many queues.
+        UsageError: The time runs backwards, or is too long for this number of queues.
     """
     start_ms = max(start_ms, end_ms - _KEPT_MS) // _MINUTE_MS * _MINUTE_MS
     if start_ms > end_ms:
@@ -238,7 +238,7 @@ def flow_jobs(root: ParentRef) -> Conversation[list[ParentRef]]:
 
 
 def standing_jobs(root: ParentRef) -> Conversation[list[ParentRef]]:
-    """Those of a flow's jobs that are there; one trip more than the flow has levels."""
+    """Those of a flow's jobs that are there; one exchange more than the flow has levels."""
     refs = yield from flow_jobs(root)
     standing: list[ParentRef] = []
     for piece in chunks(refs):
@@ -248,7 +248,7 @@ def standing_jobs(root: ParentRef) -> Conversation[list[ParentRef]]:
 
 
 def of_flow(root: ParentRef) -> Conversation[UsageTotals]:
-    """Add up what a flow's jobs used, as far as they are there; one trip more than the flow has levels."""
+    """Add up what a flow's jobs used, as far as they are there; one exchange more than the flow has levels."""
     refs = yield from flow_jobs(root)
     used: list[UsageTotals] = []
     for piece in chunks(refs):

@@ -87,17 +87,17 @@ def leave_group(keys: QueueKeys, consumer: str, group: str = GROUP) -> tuple[Cal
 
 
 def register(keys: QueueKeys, consumer: str, description: dict[str, object], ttl_ms: int) -> Call:
-    """Tell the queue that this worker is alive, for the next ``ttl_ms``."""
+    """Register this worker as alive for the next ``ttl_ms``."""
     return Call("SET", (keys.worker(consumer),), (dump_json(description), "PX", ttl_ms))
 
 
 def unregister(keys: QueueKeys, consumer: str) -> Call:
-    """Tell the queue that this worker has left."""
+    """Remove this worker from the registry."""
     return Call("DEL", (keys.worker(consumer),))
 
 
 def name_dead_letter_queue(keys: QueueKeys, name: str) -> Call:
-    """Tell the queue's readers where its dead letters are."""
+    """Record where the queue's dead letters are, for its readers."""
     return Call("HSET", (keys.meta,), ("deadLetterQueueName", name))
 
 

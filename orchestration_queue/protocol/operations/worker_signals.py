@@ -44,5 +44,5 @@ def read_signals(keys: QueueKeys, after: str, block_ms: int) -> Operation[list[S
 
 
 def wake_workers(keys: QueueKeys) -> Call:
-    """Tell the workers that something is due sooner than they know."""
+    """Signal the workers that something is due sooner than they know."""
     return oq1.wake(keys)
