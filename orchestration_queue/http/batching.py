@@ -9,7 +9,7 @@ from orchestration_queue.errors import OrchestrationQueueError, ServerError
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import additions
 from orchestration_queue.protocol.operations.additions import Added, NewJob, Outcome
-from orchestration_queue.protocol.operations.worker_signals import wake_workers
+from orchestration_queue.protocol.operations.worker_registry import wake_workers
 from orchestration_queue.server import AsyncConnection
 from orchestration_queue.server.clock import now_ms
 

@@ -12,10 +12,10 @@ from orchestration_queue.options.base import (
     name_problem,
 )
 from orchestration_queue.options.durations import MAX_DURATION, Duration, as_timedelta, milliseconds, seconds
-from orchestration_queue.options.fallback import Fallback
 from orchestration_queue.options.job import (
     Backoff,
     Deduplication,
+    Fallback,
     JobOptions,
     Ordering,
     RateLimit,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, AwareDatetime, Field, field_validator, model_validator
+from pydantic import AfterValidator, AwareDatetime, Field, JsonValue, field_validator, model_validator
 
 from orchestration_queue.errors import InvalidOptionError
 from orchestration_queue.options.base import (
@@ -26,9 +27,38 @@ from orchestration_queue.options.durations import (
     milliseconds,
     seconds,
 )
-from orchestration_queue.options.fallback import Fallback
 
-__all__ = ["Backoff", "Deduplication", "Headers", "JobOptions", "Ordering", "RateLimit", "Retention", "TokenBucket"]
+__all__ = [
+    "Backoff",
+    "Deduplication",
+    "Fallback",
+    "Headers",
+    "JobOptions",
+    "Ordering",
+    "RateLimit",
+    "Retention",
+    "TokenBucket",
+]
+
+
+class Fallback(Options):
+    """What one retry of a job is to use instead, such as another model. The wire carries it; the handler heeds it."""
+
+    model: Annotated[str, Field(min_length=1)]
+    """What to use."""
+    provider: Annotated[str, Field(min_length=1)] | None = None
+    """Whose it is."""
+    metadata: dict[str, JsonValue] | None = None
+    """Anything else that the handler has to know."""
+
+    def __hash__(self) -> int:
+        # By the text: 1 and True are equal, but not on the wire.
+        return hash((self.model, self.provider, json.dumps(self.metadata)))
+
+    def wire(self) -> dict[str, Any]:
+        """As every client of this wire stores it."""
+        wire = {"model": self.model, "provider": self.provider, "metadata": self.metadata}
+        return {name: value for name, value in wire.items() if value is not None}
 
 
 _LONGEST_HEADER = 4096

@@ -9,11 +9,11 @@ from typing import Any
 from orchestration_queue.errors import InvalidOptionError
 from orchestration_queue.options.base import MAX_COUNT, MAX_NAME_LENGTH, MAX_PRIORITY
 from orchestration_queue.options.durations import MAX_DURATION, milliseconds
-from orchestration_queue.options.fallback import Fallback
 from orchestration_queue.options.job import (
     MAX_TOKENS,
     MIN_TOKENS,
     Backoff,
+    Fallback,
     JobOptions,
     Ordering,
     RateLimit,

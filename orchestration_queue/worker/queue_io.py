@@ -18,13 +18,12 @@ from orchestration_queue.protocol.operations import (
     maintenance,
     queue_state,
     worker_registry,
-    worker_signals,
 )
 from orchestration_queue.protocol.operations.conversation import all_good
 from orchestration_queue.protocol.operations.exchanges import ExchangeResult
 from orchestration_queue.protocol.operations.maintenance import Tick
 from orchestration_queue.protocol.operations.notifications import PendingNotifications, notify_all
-from orchestration_queue.protocol.operations.worker_signals import Signal
+from orchestration_queue.protocol.operations.worker_registry import Signal
 from orchestration_queue.server import AsyncConnection
 from orchestration_queue.worker.clock import ServerClock
 from orchestration_queue.worker.machine import Exchange
@@ -179,7 +178,7 @@ class QueueIO:
         if not self._last_signal:
             self._last_signal = f"{self.clock.now_ms()}-0"
         signals = await self._signals.run(
-            worker_signals.read_signals(self._keys, self._last_signal, _SIGNAL_BLOCK_MS), repeatable=True
+            worker_registry.read_signals(self._keys, self._last_signal, _SIGNAL_BLOCK_MS), repeatable=True
         )
         if signals:
             self._last_signal = signals[-1].id

@@ -11,7 +11,7 @@ import pytest
 import redis
 
 from orchestration_queue.client import AsyncQueue, Queue
-from orchestration_queue.client._async import job_stream
+from orchestration_queue.client._async import job_reading
 from orchestration_queue.errors import JobFailedError, PayloadError, UsageError
 from orchestration_queue.options import JobOptions, Retention
 from orchestration_queue.protocol.keys import QueueKeys
@@ -107,7 +107,7 @@ def test_a_stream_is_iterated_in_a_plain_for_loop(
 async def test_a_stream_wakes_up_for_a_late_entry_and_for_the_end(
     queue: AsyncQueue, raw: redis.Redis, hand: HandWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(job_stream, "LOOK_AGAIN_S", 3600.0)
+    monkeypatch.setattr(job_reading, "LOOK_AGAIN_S", 3600.0)
     job = await queue.add("work")
     held = hand.take()
     stream = job.stream()

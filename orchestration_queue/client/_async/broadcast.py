@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from orchestration_queue.client._async.adder import AsyncAdder, Placed
 from orchestration_queue.client._async.events import AsyncQueueEvents
 from orchestration_queue.client._async.job import AsyncJob
+from orchestration_queue.client._async.producer import AsyncAdder, Placed
 from orchestration_queue.errors import ServerError
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 from orchestration_queue.protocol.operations import additions, broadcasts, worker_registry

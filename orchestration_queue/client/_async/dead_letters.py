@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from orchestration_queue.client._async.adder import AsyncAdder
 from orchestration_queue.client._async.job import AsyncJob
+from orchestration_queue.client._async.producer import AsyncAdder
 from orchestration_queue.client.checks import checked_limit, checked_page, checked_text
 from orchestration_queue.errors import DeadLetterNotFoundError
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX, QueueKeys

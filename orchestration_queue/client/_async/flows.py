@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from orchestration_queue.client._async.client import AsyncQueueClient
 from orchestration_queue.client._async.flow import AsyncFlow
 from orchestration_queue.client._async.flow_reconciler import AsyncFlowReconciler
-from orchestration_queue.client._async.queue_client import AsyncQueueClient
 from orchestration_queue.client.checks import checked_page, checked_text
 from orchestration_queue.client.flow_status import FlowSummary, summary
 from orchestration_queue.errors import FlowNotFoundError, UsageError

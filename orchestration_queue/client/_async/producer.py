@@ -1,15 +1,202 @@
-"""Adding jobs, and nothing else: for functions that start, add, and end."""
+"""Add jobs to one queue: the base of all clients that do, and the producer, which does nothing else."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
 
-from orchestration_queue.client._async.adder import AsyncAdder
-from orchestration_queue.client.durability import GivenDurability
-from orchestration_queue.protocol.operations.additions import GivenOptions, GivenParent, NewJob
+from orchestration_queue.client import headers
+from orchestration_queue.client._async.client import AsyncQueueClient
+from orchestration_queue.client._async.job import AsyncJob
+from orchestration_queue.client.checks import checked_flag, checked_items
+from orchestration_queue.client.durability import (
+    Durability,
+    GivenDurability,
+    checked_durability,
+    confirmation,
+    read_confirmation,
+)
+from orchestration_queue.client.headers import with_headers
+from orchestration_queue.errors import ServerError
+from orchestration_queue.protocol.call import Call, Operation
+from orchestration_queue.protocol.codec import find_codec
+from orchestration_queue.protocol.keys import DEFAULT_PREFIX
+from orchestration_queue.protocol.operations import additions, job_records
+from orchestration_queue.protocol.operations.additions import (
+    Added,
+    EncodedData,
+    GivenOptions,
+    GivenParent,
+    NewJob,
+    Outcome,
+)
+from orchestration_queue.protocol.operations.conversation import all_good
+from orchestration_queue.protocol.operations.worker_registry import wake_workers
+from orchestration_queue.protocol.record import JobRecord
+from orchestration_queue.server import AsyncConnection
+from orchestration_queue.server.clock import now_ms
 
-__all__ = ["AsyncProducer"]
+__all__ = ["AsyncAdder", "AsyncProducer", "Placed"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A job that the server took, or had already.
+
+    Attributes:
+        job: The job as it was sent.
+        added: What became of it.
+        at_ms: When it was sent.
+    """
+
+    job: NewJob
+    added: Added
+    at_ms: int
+
+
+class AsyncAdder(AsyncQueueClient):
+    """A client that adds jobs to one queue.
+
+    Args:
+        name: The queue's name: up to 256 characters, without ``:`` ``{`` ``}``.
+        url: The server; default ``OQ_URL``, else the embedded server of this directory.
+        connection: An open connection to use; it stays open on close.
+        prefix: First part of every key.
+        codec: How the jobs' data are written.
+        emit_events: Emit an event for each job that is added. Disable to save one stream entry per job.
+        durability: ``primary`` returns when the primary has the job, ``replicated`` when a replica has it, too.
+
+    Raises:
+        InvalidNameError: The wire cannot carry the queue's name.
+        UsageError: Both ``url`` and ``connection`` are given, or there is no such codec.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        url: str | None = None,
+        connection: AsyncConnection | None = None,
+        prefix: str = DEFAULT_PREFIX,
+        codec: str = "json",
+        emit_events: bool = True,
+        durability: GivenDurability = "primary",
+    ) -> None:
+        super().__init__(name, url=url, connection=connection, prefix=prefix)
+        self._durability = checked_durability(durability)
+        self._codec = find_codec(codec)
+        self._skip_events = not checked_flag(emit_events, "emit_events")
+
+    def _encode(self, job: NewJob) -> NewJob:
+        if isinstance(job.data, EncodedData):
+            return job
+        options = with_headers(self.name, job.name, job.options) if headers.sources else job.options
+        return job.encoded(self._codec, options)
+
+    async def _place(self, job: NewJob, durability: GivenDurability | None = None) -> Placed:
+        """Add one job: one exchange, and one more with a parent in another queue."""
+        wanted = self._durability if durability is None else checked_durability(durability)
+        job = self._encode(job)
+        at_ms = now_ms()
+        operation = additions.add(self.keys, job, at_ms, skip_events=self._skip_events)
+        if wanted is None and not job.is_unannounced:
+            added = operation.read(await self._connection.execute(operation.call))
+        else:
+            added = await self._write(operation, wanted, [job])
+        placed = Placed(job, added, at_ms)
+        if job.parent is not None:
+            all_good(await self._connection.pipeline(self._joining([placed])))
+        return placed
+
+    async def _write(self, operation: Operation[T], durability: Durability, jobs: Sequence[NewJob]) -> T:
+        """Add the jobs in one request that wakes an idle worker for those that no stream entry announces."""
+        wake = self._waking(jobs)
+        calls = [operation.call, *wake, *confirmation(self.keys, durability)]
+        replies = await self._connection.pipeline(calls)
+        (reply,), confirmed = all_good(replies[:1]), replies[1 + len(wake) :]
+        result = operation.read(reply)
+        read_confirmation(self.keys, durability, confirmed)
+        return result
+
+    def _waking(self, jobs: Sequence[NewJob]) -> list[Call]:
+        return [wake_workers(self.keys)] if any(job.is_unannounced for job in jobs) else []
+
+    async def _place_all(self, new: Sequence[NewJob], durability: GivenDurability | None = None) -> list[Placed]:
+        """Add many jobs, 200 to an exchange.
+
+        Raises:
+            ServerError: One was refused; the others of the same thousand, and all before, were added nevertheless,
+                and their parents told.
+        """
+        wanted = self._durability if durability is None else checked_durability(durability)
+        jobs = [self._encode(job) for job in checked_items(new, NewJob, "jobs")]
+        at_ms = now_ms()
+        done: list[Placed] = []
+        for portion in additions.portions(jobs):
+            outcomes = await self._send(portion, at_ms, wanted)
+            placed = [
+                Placed(job, out, at_ms) for job, out in zip(portion, outcomes, strict=True) if isinstance(out, Added)
+            ]
+            all_good(await self._connection.pipeline(self._joining(placed)))
+            for place, refusal in enumerate(outcomes, len(done)):
+                if not isinstance(refusal, Added):
+                    raise ServerError(
+                        f"Job {place} of {len(jobs)}, counted from 0, was refused, and {len(done) + len(placed)} others"
+                        f" were added: {refusal}"
+                    ) from refusal
+            done += placed
+        return done
+
+    async def _send(self, jobs: Sequence[NewJob], at_ms: int, durability: Durability) -> Sequence[Outcome]:
+        if all(job.is_plain for job in jobs):
+            try:
+                many = additions.add_many(self.keys, jobs, at_ms, skip_events=self._skip_events)
+                return await self._write(many, durability, jobs)
+            except ServerError as error:
+                return [error] * len(jobs)
+        calls = [additions.add(self.keys, job, at_ms, skip_events=self._skip_events).call for job in jobs]
+        wake = self._waking(jobs)
+        replies = await self._connection.pipeline([*calls, *wake, *confirmation(self.keys, durability)])
+        outcomes = additions.read_each(self.keys, jobs, replies[: len(jobs)])
+        read_confirmation(self.keys, durability, replies[len(jobs) + len(wake) :])
+        return outcomes
+
+    def _joining(self, outcomes: Sequence[Placed]) -> list[Call]:
+        """What tells parents of other queues; those of this queue were told when the job was added."""
+        return [
+            additions.join_parent(parent, self.keys.member(placed.added.job_id))
+            for placed in outcomes
+            if (parent := placed.job.parent) and parent.keys != self.keys
+            if placed.added.is_new and placed.added.job_id is not None
+        ]
+
+    async def _jobs(self, outcomes: Sequence[Placed]) -> list[AsyncJob]:
+        """The jobs that were added, and those that were there already, which takes one or two exchanges."""
+        old = [placed for placed in outcomes if not placed.added.is_new]
+        standing = iter(await self._standing(old) if old else ())
+        return [self._sent(placed) or next(standing) for placed in outcomes]
+
+    def _sent(self, placed: Placed) -> AsyncJob | None:
+        """Return the job as it was sent; None when it was there already."""
+        if not placed.added.is_new or (job_id := placed.added.job_id) is None:
+            return None
+        record = partial(additions.as_sent, job_id, placed.job, placed.at_ms)
+        return AsyncJob(self._connection, self.keys, job_id, record, is_new=True)
+
+    async def _standing(self, outcomes: Sequence[Placed]) -> list[AsyncJob]:
+        ids: list[str] = []
+        for placed in outcomes:
+            if placed.added.job_id is not None:
+                ids.append(placed.added.job_id)
+            elif (dedup := placed.job.options.deduplication) is not None:
+                ids.append(await self._connection.look(additions.standing_job(self.keys, dedup.id)))
+        records = await self._connection.follow(job_records.jobs([(self.keys, job_id) for job_id in ids]))
+        # A job that was removed in this very moment is still the one that stood in the way.
+        return [self._job(record or JobRecord(job_id, {})) for job_id, record in zip(ids, records, strict=True)]
 
 
 class AsyncProducer(AsyncAdder):

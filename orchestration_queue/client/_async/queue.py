@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from orchestration_queue.client._async.adder import AsyncAdder
 from orchestration_queue.client._async.client import AsyncClient
 from orchestration_queue.client._async.dead_letters import AsyncDeadLetters
 from orchestration_queue.client._async.events import AsyncQueueEvents
 from orchestration_queue.client._async.flows import AsyncFlows
 from orchestration_queue.client._async.job import AsyncJob
+from orchestration_queue.client._async.producer import AsyncAdder
 from orchestration_queue.client._async.queue_reading import AsyncQueueReading
 from orchestration_queue.client._async.queue_upkeep import AsyncQueueUpkeep
 from orchestration_queue.client._async.schedulers import AsyncJobSchedulers

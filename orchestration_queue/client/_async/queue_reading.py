@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
+from orchestration_queue.client._async.client import AsyncQueueClient
 from orchestration_queue.client._async.job import AsyncJob
-from orchestration_queue.client._async.queue_client import AsyncQueueClient
 from orchestration_queue.client.checks import (
     checked_count,
     checked_finished,

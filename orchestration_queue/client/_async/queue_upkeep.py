@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from orchestration_queue.client._async.queue_client import AsyncQueueClient
+from orchestration_queue.client._async.client import AsyncQueueClient
 from orchestration_queue.client._async.waking import run_and_wake
 from orchestration_queue.client.checks import (
     checked_finished,

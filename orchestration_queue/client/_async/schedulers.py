@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 
+from orchestration_queue.client._async.client import AsyncQueueClient
 from orchestration_queue.client._async.job import AsyncJob
-from orchestration_queue.client._async.queue_client import AsyncQueueClient
 from orchestration_queue.client._async.waking import run_and_wake
 from orchestration_queue.errors import (
     InvalidNameError,

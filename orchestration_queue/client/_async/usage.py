@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from orchestration_queue.client._async.queue_client import AsyncQueueClient
+from orchestration_queue.client._async.client import AsyncQueueClient
 from orchestration_queue.client.checks import checked_items, checked_text
 from orchestration_queue.errors import InvalidOptionError, JobNotFoundError
 from orchestration_queue.options import Budget, milliseconds

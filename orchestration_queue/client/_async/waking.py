@@ -7,7 +7,7 @@ from typing import TypeVar
 from orchestration_queue.protocol.call import Operation
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations.conversation import all_good
-from orchestration_queue.protocol.operations.worker_signals import wake_workers
+from orchestration_queue.protocol.operations.worker_registry import wake_workers
 from orchestration_queue.server import AsyncConnection
 
 __all__ = ["run_and_wake"]

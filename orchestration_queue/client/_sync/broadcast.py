@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from orchestration_queue.client._sync.adder import Adder, Placed
 from orchestration_queue.client._sync.events import QueueEvents
 from orchestration_queue.client._sync.job import Job
+from orchestration_queue.client._sync.producer import Adder, Placed
 from orchestration_queue.errors import ServerError
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 from orchestration_queue.protocol.operations import additions, broadcasts, worker_registry

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from orchestration_queue.client._sync.adder import Adder
 from orchestration_queue.client._sync.job import Job
+from orchestration_queue.client._sync.producer import Adder
 from orchestration_queue.client.checks import checked_limit, checked_page, checked_text
 from orchestration_queue.errors import DeadLetterNotFoundError
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX, QueueKeys

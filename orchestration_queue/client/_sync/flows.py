@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
+from orchestration_queue.client._sync.client import QueueClient
 from orchestration_queue.client._sync.flow import Flow
 from orchestration_queue.client._sync.flow_reconciler import FlowReconciler
-from orchestration_queue.client._sync.queue_client import QueueClient
 from orchestration_queue.client.checks import checked_page, checked_text
 from orchestration_queue.client.flow_status import FlowSummary, summary
 from orchestration_queue.errors import FlowNotFoundError, UsageError

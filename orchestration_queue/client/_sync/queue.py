@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from orchestration_queue.client._sync.adder import Adder
 from orchestration_queue.client._sync.client import Client
 from orchestration_queue.client._sync.dead_letters import DeadLetters
 from orchestration_queue.client._sync.events import QueueEvents
 from orchestration_queue.client._sync.flows import Flows
 from orchestration_queue.client._sync.job import Job
+from orchestration_queue.client._sync.producer import Adder
 from orchestration_queue.client._sync.queue_reading import QueueReading
 from orchestration_queue.client._sync.queue_upkeep import QueueUpkeep
 from orchestration_queue.client._sync.schedulers import JobSchedulers

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
+from orchestration_queue.client._sync.client import QueueClient
 from orchestration_queue.client._sync.job import Job
-from orchestration_queue.client._sync.queue_client import QueueClient
 from orchestration_queue.client.checks import (
     checked_count,
     checked_finished,

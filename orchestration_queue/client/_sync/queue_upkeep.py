@@ -6,7 +6,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from orchestration_queue.client._sync.queue_client import QueueClient
+from orchestration_queue.client._sync.client import QueueClient
 from orchestration_queue.client._sync.waking import run_and_wake
 from orchestration_queue.client.checks import (
     checked_finished,

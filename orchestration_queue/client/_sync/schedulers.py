@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 
+from orchestration_queue.client._sync.client import QueueClient
 from orchestration_queue.client._sync.job import Job
-from orchestration_queue.client._sync.queue_client import QueueClient
 from orchestration_queue.client._sync.waking import run_and_wake
 from orchestration_queue.errors import (
     InvalidNameError,

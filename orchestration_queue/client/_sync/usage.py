@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from orchestration_queue.client._sync.queue_client import QueueClient
+from orchestration_queue.client._sync.client import QueueClient
 from orchestration_queue.client.checks import checked_items, checked_text
 from orchestration_queue.errors import InvalidOptionError, JobNotFoundError
 from orchestration_queue.options import Budget, milliseconds

@@ -1,4 +1,4 @@
-"""The workers of a queue: registration, group membership, and who is alive."""
+"""The workers of a queue: their registry, where its dead letters are, and the signals that wake them."""
 
 from __future__ import annotations
 
@@ -6,22 +6,26 @@ import json
 from dataclasses import dataclass
 from datetime import datetime
 
-from orchestration_queue.protocol.call import Call, Operation, optional_text
+from orchestration_queue.protocol.call import Call, Operation, Reply, optional_text, text
 from orchestration_queue.protocol.codec import dump_json
+from orchestration_queue.protocol.functions import oq1
 from orchestration_queue.protocol.keys import GROUP, QueueKeys
 from orchestration_queue.protocol.operations.conversation import Conversation, all_good, chunks
 from orchestration_queue.protocol.operations.keyspace import queue_pattern, scan
-from orchestration_queue.protocol.record import when
+from orchestration_queue.protocol.record import pairs, when
 
 __all__ = [
+    "Signal",
     "WorkerInfo",
     "create_group",
     "is_paused",
     "leave_group",
     "name_dead_letter_queue",
     "pending",
+    "read_signals",
     "register",
     "unregister",
+    "wake_workers",
     "workers",
 ]
 
@@ -104,3 +108,40 @@ def name_dead_letter_queue(keys: QueueKeys, name: str) -> Call:
 def is_paused(keys: QueueKeys) -> Operation[bool]:
     """Whether the queue asks its workers to take nothing."""
     return Operation(Call("HGET", (keys.meta,), ("paused",)), lambda reply: reply == b"1")
+
+
+_MOST = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """A signal to the workers of a queue.
+
+    Attributes:
+        id: Its entry in the stream of signals.
+        cancelled: The running job that was cancelled; None when something is due.
+    """
+
+    id: str
+    cancelled: str | None = None
+
+    @property
+    def at_ms(self) -> int:
+        """When it was sent, by the server's clock, epoch ms."""
+        return int(self.id.partition("-")[0])
+
+
+def read_signals(keys: QueueKeys, after: str, block_ms: int) -> Operation[list[Signal]]:
+    """Wait for signals after that entry."""
+    args = ("COUNT", _MOST, "BLOCK", block_ms, "STREAMS", keys.wake, after)
+
+    def read(reply: Reply) -> list[Signal]:
+        entries = reply[0][1] if reply else ()
+        return [Signal(text(entry_id), pairs(fields).get("cancel")) for entry_id, fields in entries]
+
+    return Operation(Call("XREAD", args=args, near=keys.wake), read)
+
+
+def wake_workers(keys: QueueKeys) -> Call:
+    """Signal the workers that something is due sooner than they know."""
+    return oq1.wake(keys)
