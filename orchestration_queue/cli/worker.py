@@ -32,8 +32,7 @@ class _RunByDefault(TyperGroup):
     """`oq worker app:tasks` is short for `oq worker run app:tasks`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        names_verb = bool(args) and (args[0] in self.commands or args[0] in ctx.help_option_names)
-        if not names_verb and any(":" in word for word in args):
+        if args and args[0] not in {*self.commands, *ctx.help_option_names}:
             args = ["run", *args]
         return super().parse_args(ctx, args)
 

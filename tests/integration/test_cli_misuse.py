@@ -111,7 +111,7 @@ MISUSES: list[tuple[str, int, str]] = [
     ("dagster sweep", 2, "DAGSTER_HOME is not set"),
     ("spark archive extra", 2, "see `oq spark archive --help`"),
     ("worker run nix", 2, "write module:object or file.py:object"),
-    ("worker nix", 2, "No such command 'nix'"),
+    ("worker nix", 2, "write module:object or file.py:object"),
     ("worker os:getpid --processes 0", 2, "--processes"),
     ("worker os:getpid --queue q --processes 2 --metrics-port 0", 2, "--metrics-port serves one process"),
     ("worker os:getpid", 2, "pass --queue"),
