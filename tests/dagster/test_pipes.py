@@ -341,8 +341,8 @@ def test_a_handler_that_no_step_added_is_told_so(
     ("options", "words"),
     [
         ({"job_id": "mine"}, "leave out job_id"),
-        ({"remove_on_complete": Retention(count=0)}, "keep it for a while"),
-        ({"remove_on_fail": Retention(count=0)}, "keep it for a while"),
+        ({"remove_on_complete": Retention(count=0)}, "reads its outcome from the job"),
+        ({"remove_on_fail": Retention(count=0)}, "reads its outcome from the job"),
     ],
 )
 def test_options_that_would_lose_the_job_are_refused(
