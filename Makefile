@@ -8,7 +8,7 @@ UV     := $(BIN)/uv
 
 .DEFAULT_GOAL := help
 VOICED := \
-  CONTRIBUTING.md \
+  CHANGELOG.md CONTRIBUTING.md \
   README.md \
   docs/README.md docs/decisions docs/explanation docs/how-to docs/tutorial \
   $(addprefix docs/reference/,cli.md doctor.md errors.md keys.md metrics.md states.md) \
