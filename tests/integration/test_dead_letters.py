@@ -215,6 +215,7 @@ async def test_a_replay_whose_reply_was_lost_adds_nothing_twice(face: Face, queu
         assert (again.id, again.is_new) == (first.id, False)
         assert not raw.exists(letters.keys.job(letter.id))
         raw.restore(letters.keys.job(letter.id), 0, before)
+        raw.xadd(letters.keys.stream, {"jobId": letter.id})  # removed with the job
         assert await queue.dead_letters.replay_all() == 1
         assert not raw.exists(letters.keys.job(letter.id))
         assert [job.id for job in await queue.jobs("waiting")] == [first.id]
