@@ -504,7 +504,7 @@ async def test_maps_of_a_sub_flow_over_a_list_of_another_queue(
     [
         ("list", "Node 'list' maps over no list; read its result by `upstream_results`."),
         ("none", "Job 'f.read' waits for no node 'none'"),
-        ("double", "Node 'double' is failed, so there are no results of its elements to read"),
+        ("double", "Node 'double' is failed, so its elements have no results"),
     ],
 )
 async def test_results_that_are_not_there_are_missed_in_a_sentence(
