@@ -7,13 +7,10 @@ from typing import Any
 
 from orchestration_queue.options import WorkerOptions
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
-from orchestration_queue.protocol.lease import Lease
 from orchestration_queue.protocol.operations.broadcasts import NEW_ONLY, check_start, check_subscription
-from orchestration_queue.protocol.operations.conversation import all_good
-from orchestration_queue.protocol.operations.exchanges import Renewal
 from orchestration_queue.protocol.operations.membership import Member
 from orchestration_queue.protocol.subjects import SubjectFilter
-from orchestration_queue.server import AsyncConnection, Connection, ServerUrl
+from orchestration_queue.server import AsyncConnection, ServerUrl
 from orchestration_queue.worker.broadcast_io import BroadcastIO
 from orchestration_queue.worker.middleware import Middleware
 from orchestration_queue.worker.outcome import Strategy
@@ -82,16 +79,6 @@ class BroadcastWorker(Worker):
         self._subjects = SubjectFilter(subjects)
         self._start_from = check_start(start_from)
 
-    @property
-    def _member(self) -> Member:
-        return Member(self.keys, self.subscription, self.id)
-
     def _make_queue_io(self, calls: AsyncConnection, waits: AsyncConnection) -> BroadcastIO:
-        return BroadcastIO(self._member, self._subjects, self._start_from, calls, waits, self.options)
-
-    def _renew(self, connection: Connection, leases: Sequence[Lease], at_ms: int) -> list[Renewal]:
-        looks = all_good(connection.pipeline([call for lease in leases for call in self._member.look(lease)]))
-        answers = [Member.read_look(*pair) for pair in zip(looks[::2], looks[1::2], strict=True)]
-        ours = [lease for lease, answer in zip(leases, answers, strict=True) if answer is not Renewal.LOST]
-        all_good(connection.pipeline([self._member.keep(lease, at_ms) for lease in ours]))
-        return answers
+        member = Member(self.keys, self.subscription, self.id)
+        return BroadcastIO(member, self._subjects, self._start_from, calls, waits, self.options)

@@ -19,12 +19,12 @@ from orchestration_queue.protocol.call import Call, Reply
 from orchestration_queue.protocol.lease import Delivery, Lease, Settlement
 from orchestration_queue.protocol.operations import exchanges, maintenance, worker_registry
 from orchestration_queue.protocol.operations.conversation import all_good
-from orchestration_queue.protocol.operations.exchanges import ExchangeResult, Why
+from orchestration_queue.protocol.operations.exchanges import ExchangeResult, Renewal, Why
 from orchestration_queue.protocol.operations.maintenance import Stalled
 from orchestration_queue.protocol.operations.membership import Member, Message, Told
 from orchestration_queue.protocol.operations.settlements import Verdict
 from orchestration_queue.protocol.subjects import SubjectFilter
-from orchestration_queue.server import AsyncConnection
+from orchestration_queue.server import AsyncConnection, Connection
 from orchestration_queue.worker.machine import Exchange
 from orchestration_queue.worker.queue_io import QueueIO
 
@@ -90,6 +90,14 @@ class BroadcastIO(QueueIO):
         """Entries that are not for us. The next trip takes them off our hands."""
         self._is_limited = True
         self._taking = asyncio.Lock()
+
+    def renew(self, connection: Connection, leases: Sequence[Lease], at_ms: int) -> list[Renewal]:
+        """Renew the leases of messages that the subscription still waits for."""
+        looks = all_good(connection.pipeline([call for lease in leases for call in self._member.look(lease)]))
+        answers = [Member.read_look(*pair) for pair in zip(looks[::2], looks[1::2], strict=True)]
+        ours = [lease for lease, answer in zip(leases, answers, strict=True) if answer is not Renewal.LOST]
+        all_good(connection.pipeline([self._member.keep(lease, at_ms) for lease in ours]))
+        return answers
 
     async def exchange(self, step: Exchange) -> ExchangeResult:
         """Make one trip: tell outcomes, return and start deliveries, take more."""

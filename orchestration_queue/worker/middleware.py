@@ -1,4 +1,4 @@
-"""What may be wrapped around every handler: limits, budgets, telemetry, a user's own concerns."""
+"""What may be wrapped around handlers and lease renewals: limits, budgets, telemetry, a user's own concerns."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
+from orchestration_queue.protocol.lease import Lease
+from orchestration_queue.protocol.operations.exchanges import Renewal
 from orchestration_queue.worker.job import AsyncActiveJob
 
-__all__ = ["CallNext", "Lifespan", "Middleware"]
+__all__ = ["CallNext", "LeaseObserver", "Lifespan", "Middleware"]
 
 CallNext: TypeAlias = Callable[[], Awaitable[Any]]
 """Runs the rest of the chain, at its end the handler; returns what the handler returned."""
@@ -34,3 +36,11 @@ class Lifespan(Protocol):
 
     def lifespan(self) -> AbstractAsyncContextManager[None]:
         """Entered before the worker takes its first job, left after its last."""
+
+
+@runtime_checkable
+class LeaseObserver(Protocol):
+    """A router that follows the leases of its running jobs; the one for Dagster does."""
+
+    def observe_renewal(self, leases: Sequence[Lease], renew: Callable[[], list[Renewal]]) -> list[Renewal]:
+        """Call ``renew`` and return its answers, one a lease. Runs in the heartbeat's thread."""

@@ -11,7 +11,7 @@ from orchestration_queue.errors import ServerError
 from orchestration_queue.options import WorkerOptions, milliseconds, seconds
 from orchestration_queue.protocol.call import Call, integer
 from orchestration_queue.protocol.keys import GROUP, QueueKeys
-from orchestration_queue.protocol.lease import Delivery
+from orchestration_queue.protocol.lease import Delivery, Lease
 from orchestration_queue.protocol.operations import (
     dead_letters,
     exchanges,
@@ -20,11 +20,11 @@ from orchestration_queue.protocol.operations import (
     worker_registry,
 )
 from orchestration_queue.protocol.operations.conversation import all_good
-from orchestration_queue.protocol.operations.exchanges import ExchangeResult
+from orchestration_queue.protocol.operations.exchanges import ExchangeResult, Renewal
 from orchestration_queue.protocol.operations.maintenance import Tick
 from orchestration_queue.protocol.operations.notifications import PendingNotifications, notify_all
 from orchestration_queue.protocol.operations.worker_registry import Signal
-from orchestration_queue.server import AsyncConnection
+from orchestration_queue.server import AsyncConnection, Connection
 from orchestration_queue.worker.clock import ServerClock
 from orchestration_queue.worker.machine import Exchange
 from orchestration_queue.worker.outages import Outages
@@ -72,6 +72,11 @@ class QueueIO:
         self._waiting_as: int | None = None
         self._signals: AsyncConnection | None = None
         self._last_signal = ""
+
+    @property
+    def calls(self) -> AsyncConnection:
+        """The connection for calls, for use on the worker's loop."""
+        return self._calls
 
     @property
     def queue(self) -> str:
@@ -268,6 +273,10 @@ class QueueIO:
             if not reclaimed.has_more:
                 break
         return found
+
+    def renew(self, connection: Connection, leases: Sequence[Lease], at_ms: int) -> list[Renewal]:
+        """Renew leases, in the heartbeat's thread and through its connection."""
+        return connection.run(exchanges.renew(self._keys, leases, at_ms))
 
     async def register(self, description: dict[str, object], ttl_ms: int) -> None:
         """Register this worker as alive."""

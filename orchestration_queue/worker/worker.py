@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import AsyncExitStack, suppress
 from datetime import timedelta
+from functools import partial
 from typing import Any, Self, TypeVar
 
 from orchestration_queue.errors import OrchestrationQueueError, UsageError
@@ -18,7 +19,6 @@ from orchestration_queue.options import Duration, WorkerOptions, as_timedelta, m
 from orchestration_queue.options.durations import checked_duration
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX, QueueKeys
 from orchestration_queue.protocol.lease import Lease
-from orchestration_queue.protocol.operations import exchanges
 from orchestration_queue.protocol.operations.dead_letters import dead_letter_keys
 from orchestration_queue.protocol.operations.exchanges import Renewal
 from orchestration_queue.protocol.operations.maintenance import Tick
@@ -33,7 +33,7 @@ from orchestration_queue.worker.limits import Limits
 from orchestration_queue.worker.loop import WorkerLoop
 from orchestration_queue.worker.machine import Machine, Pause, Phase
 from orchestration_queue.worker.maintenance import Maintenance
-from orchestration_queue.worker.middleware import Lifespan, Middleware
+from orchestration_queue.worker.middleware import LeaseObserver, Lifespan, Middleware
 from orchestration_queue.worker.outages import Outages
 from orchestration_queue.worker.outcome import Strategy
 from orchestration_queue.worker.queue_io import QueueIO
@@ -122,6 +122,7 @@ class Worker:
             )
         given: object = handler
         self._surroundings = given if isinstance(given, Lifespan) else None
+        self._lease_observer = given if isinstance(given, LeaseObserver) else None
         brought = self._surroundings.middleware if self._surroundings else ()
         self._middleware = (*brought, *middleware)
         self._strategies = strategies
@@ -150,6 +151,11 @@ class Worker:
             raise UsageError(f"Worker {self.id} has been started, so it keeps its id; make another `Worker`.")
         self.id = _new_id()
         return self
+
+    @property
+    def io(self) -> QueueIO:
+        """The worker's connections and clock; set before its first job starts."""
+        return self._io
 
     @property
     def is_listening(self) -> bool:
@@ -361,8 +367,8 @@ class Worker:
         return QueueIO(self.keys, self.id, calls, waits, self.options)
 
     def _renew(self, connection: Connection, leases: Sequence[Lease], at_ms: int) -> list[Renewal]:
-        """Renew leases; called in the heartbeat's thread."""
-        return connection.run(exchanges.renew(self.keys, leases, at_ms))
+        renew = partial(self._io.renew, connection, leases, at_ms)
+        return renew() if self._lease_observer is None else self._lease_observer.observe_renewal(leases, renew)
 
     def _make_runner(self, calls: AsyncConnection, executor: Executor) -> Runner:
         handler = self._handler

@@ -19,8 +19,10 @@ from orchestration_queue.dagster.steps.code_location import CodeLocation
 from orchestration_queue.dagster.steps.envelope import INSTANCE, Envelope, Isolation, WorkKind
 from orchestration_queue.dagster.steps.fork_pool import ForkPool, Recycling
 from orchestration_queue.dagster.steps.fork_server_process import Running
-from orchestration_queue.dagster.steps.write_fence import FenceSlot, WriteFences
+from orchestration_queue.dagster.steps.write_fence import FenceSlot, WriteFences, now
 from orchestration_queue.errors import OrchestrationQueueError, PayloadError, UnrecoverableError
+from orchestration_queue.protocol.lease import Lease
+from orchestration_queue.protocol.operations.exchanges import Renewal
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.worker import AsyncActiveJob, Middleware
 from orchestration_queue.worker.sandbox.supervised import manner
@@ -43,7 +45,8 @@ class StepRunner:
     Args:
         locations: The code locations this worker serves.
         slots: The worker's concurrency.
-        deadline: From a job as it started, until when it may write at first, by the fence's clock.
+        lease: The usual lease.
+        now_ms: The server's time, in epoch milliseconds.
         revoked: Which of these jobs were revoked, asked and stopped on the worker's loop.
         recycling: When fork servers are replaced.
         grace: How long a work item may take to end when it is stopped.
@@ -56,7 +59,8 @@ class StepRunner:
         locations: Sequence[CodeLocation],
         slots: int,
         *,
-        deadline: Callable[[JobRecord], float],
+        lease: timedelta,
+        now_ms: Callable[[], int],
         revoked: Callable[[Sequence[str]], Awaitable[None]],
         recycling: Recycling,
         grace: timedelta,
@@ -66,7 +70,8 @@ class StepRunner:
         self.middleware: tuple[Middleware, ...] = ()
         self._locations = locations
         self._concurrency = slots
-        self._deadline = deadline
+        self._usual_lease_s = lease.total_seconds()
+        self._now_ms = now_ms
         self._look_for_revoked = revoked
         self._recycling = recycling
         self._grace_s = grace.total_seconds()
@@ -110,10 +115,24 @@ class StepRunner:
             )
         return self._do
 
-    def extend(self, job_id: str, deadline: float) -> None:
-        """The lease was renewed: the job's work may write until then. Any thread may call this."""
-        if (slot := self._slots.get(job_id)) is not None:
-            slot.extend(deadline)
+    def observe_renewal(self, leases: Sequence[Lease], renew: Callable[[], list[Renewal]]) -> list[Renewal]:
+        """Let the work of jobs write for as long as their renewed leases last."""
+        asked = now()
+        answers = renew()
+        for lease, answer in zip(leases, answers, strict=True):
+            if answer is Renewal.REVOKED:
+                self.cancel(lease.job_id)
+            elif answer is Renewal.RENEWED and (slot := self._slots.get(lease.job_id)) is not None:
+                slot.extend(asked + self._lease_s(lease))
+        return answers
+
+    def _lease_s(self, lease: Lease) -> float:
+        return lease.lock_ms / 1000 if lease.lock_ms else self._usual_lease_s
+
+    def _first_deadline(self, record: JobRecord) -> float:
+        """Return when the lease that a job started with ends, unless it is renewed."""
+        lease = Lease(record, "")
+        return now() + self._lease_s(lease) - (self._now_ms() - lease.taken_ms) / 1000
 
     def cancel(self, job_id: str) -> None:
         """The job was revoked: when its handler is cancelled now, its work may clean up."""
@@ -138,7 +157,7 @@ class StepRunner:
             # Its events may be half written. Dagster counts attempts, and starts the next one under another id.
             raise UnrecoverableError(f"{LOST}the worker that had begun it did not renew its lease.")
         started = time.monotonic()
-        with self._fence.slot(self._deadline(job.record)) as slot:
+        with self._fence.slot(self._first_deadline(job.record)) as slot:
             self._slots[job.id] = slot
             try:
                 running = await self._run(job, work, work.isolation, started)

@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import Executor
 from datetime import timedelta
 
 from orchestration_queue.dagster.steps.code_location import CodeLocation
 from orchestration_queue.dagster.steps.fork_pool import Recycling
 from orchestration_queue.dagster.steps.step_runner import StepRunner
-from orchestration_queue.dagster.steps.write_fence import now
 from orchestration_queue.errors import OrchestrationQueueError, UsageError
-from orchestration_queue.options import WorkerOptions, seconds
+from orchestration_queue.options import WorkerOptions, as_timedelta
 from orchestration_queue.options.durations import Duration, checked_duration
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
-from orchestration_queue.protocol.lease import Lease
 from orchestration_queue.protocol.operations import job_records
-from orchestration_queue.protocol.operations.exchanges import Renewal
-from orchestration_queue.protocol.record import JobRecord
-from orchestration_queue.server import AsyncConnection, Connection, ServerUrl
+from orchestration_queue.server import ServerUrl
 from orchestration_queue.worker import Worker
-from orchestration_queue.worker.runner import Runner
 
 __all__ = ["DagsterWorker"]
 
@@ -76,7 +70,8 @@ class DagsterWorker(Worker):
         self._step_runner = StepRunner(
             locations,
             options.concurrency,
-            deadline=self._first_deadline,
+            lease=as_timedelta(options.lease),
+            now_ms=lambda: self.io.clock.now_ms(),
             revoked=self._stop_revoked,
             recycling=recycling,
             grace=checked_duration(grace, "grace"),
@@ -85,40 +80,15 @@ class DagsterWorker(Worker):
         )
         super().__init__(queue, self._step_runner, url=url, options=options, prefix=prefix)
 
-    def _first_deadline(self, record: JobRecord) -> float:
-        """When the lease that a job started with ends, unless it is renewed."""
-        lease = Lease(record, "")
-        return now() + self._lease_s(lease) - (self._io.clock.now_ms() - lease.taken_ms) / 1000
-
-    def _lease_s(self, lease: Lease) -> float:
-        return lease.lock_ms / 1000 if lease.lock_ms else seconds(self.options.lease)
-
-    def _renew(self, connection: Connection, leases: Sequence[Lease], at_ms: int) -> list[Renewal]:
-        asked = now()
-        answers = super()._renew(connection, leases, at_ms)
-        for lease, answer in zip(leases, answers, strict=True):
-            if answer is Renewal.RENEWED:
-                self._step_runner.extend(lease.job_id, asked + self._lease_s(lease))
-        return answers
-
-    def _renewed(self, lease: Lease, answer: Renewal) -> None:
-        if answer is Renewal.REVOKED:
-            self._step_runner.cancel(lease.job_id)
-        super()._renewed(lease, answer)
-
     def cancel(self, job_id: str) -> bool:
         """Stop a job that runs here; see :meth:`Worker.cancel`. Its work is asked to end, then killed."""
         self._step_runner.cancel(job_id)
         return super().cancel(job_id)
 
-    def _make_runner(self, calls: AsyncConnection, executor: Executor) -> Runner:
-        self._calls = calls
-        return super()._make_runner(calls, executor)
-
     async def _stop_revoked(self, job_ids: Sequence[str]) -> None:
         """Stop those of the jobs that were revoked. One trip."""
         try:
-            found = await self._calls.follow(
+            found = await self.io.calls.follow(
                 job_records.jobs([(self.keys, job_id) for job_id in job_ids], ("revoked",))
             )
         except OrchestrationQueueError:
