@@ -112,6 +112,11 @@ class JobRecord:
         """The options as stored, in the wire's names; empty when unreadable."""
         return self._stored_options or {}
 
+    def fill_options(self, defaults: Mapping[str, Any]) -> None:
+        """Give the job options, in the wire's names, that it was added without."""
+        if defaults:
+            self.__dict__["options"] = {**defaults, **self.options}
+
     @cached_property
     def _stored_options(self) -> dict[str, Any] | None:
         return _read_object(self.fields.get("opts", ""))

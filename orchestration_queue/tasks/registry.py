@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar, overload
@@ -119,7 +119,8 @@ class Tasks:
             function: The function, when used as a bare decorator.
             name: The jobs' name; default the function's.
             queue: Where its jobs are added; default the registry's.
-            options: How its jobs are placed, retried, limited and kept.
+            options: How its jobs are placed, retried, limited and kept. ``attempts``, ``backoff`` and ``timeout``
+                hold for every job of this name that says nothing else, also when ``oq job add`` or Node added it.
             isolation: ``process`` runs it in a process of its own, see :func:`~orchestration_queue.worker.sandboxed`.
 
         Raises:
@@ -161,6 +162,11 @@ class Tasks:
             known = ", ".join(sorted(self)) or "none"
             raise UnrecoverableError(f"This worker has no task {name!r}, so the job cannot run here; it knows {known}.")
         return self._tasks[name].as_handler
+
+    def default_options(self, name: str) -> Mapping[str, Any]:
+        """Return the attempts, backoff and timeout of that task, in the wire's names, for jobs added without them."""
+        task = self._tasks.get(name)
+        return {} if task is None else task.default_options(name)
 
     def lifespan(self) -> AbstractAsyncContextManager[None]:
         """Around a worker's life: what providers make for whole workers is opened before, and closed after."""

@@ -29,6 +29,9 @@ T = TypeVar("T")
 
 Isolation: TypeAlias = Literal["process"]
 
+_WORKER_OPTIONS = ("attempts", "backoff", "timeout")
+"""What the worker decides, so that the task can say it for jobs of every producer. All else is decided by adding."""
+
 
 class Task(Generic[P, R_co]):
     """A function that workers run as jobs. Made by :class:`Tasks`.
@@ -66,6 +69,8 @@ class Task(Generic[P, R_co]):
             self._signature.refuse_shared_values()
             handler = sandboxed(handler, named=function)
         self.as_handler = handler
+        wire = options.model_copy(update={"delay_until": None}).wire()
+        self._worker_options = {option: wire[option] for option in _WORKER_OPTIONS if option in wire}
 
     def __repr__(self) -> str:
         return f"<Task {self.name} of queue {self.queue}>"
@@ -86,6 +91,10 @@ class Task(Generic[P, R_co]):
                 "give the worker all tasks that its queue's jobs need."
             )
         return self.as_handler
+
+    def default_options(self, name: str) -> Mapping[str, Any]:
+        """Return what a worker of this task applies to jobs that were added without it, in the wire's names."""
+        return self._worker_options if name == self.name else {}
 
     def with_options(self, options: JobOptions) -> Self:
         """The same task with other options for its jobs; what these leave unsaid stays as it is."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
@@ -10,7 +10,7 @@ from orchestration_queue.protocol.lease import Lease
 from orchestration_queue.protocol.operations.exchanges import Renewal
 from orchestration_queue.worker.job import AsyncActiveJob
 
-__all__ = ["CallNext", "LeaseObserver", "Lifespan", "Middleware"]
+__all__ = ["CallNext", "LeaseObserver", "Lifespan", "Middleware", "OptionDefaults"]
 
 CallNext: TypeAlias = Callable[[], Awaitable[Any]]
 """Runs the rest of the chain, at its end the handler; returns what the handler returned."""
@@ -44,3 +44,11 @@ class LeaseObserver(Protocol):
 
     def observe_renewal(self, leases: Sequence[Lease], renew: Callable[[], list[Renewal]]) -> list[Renewal]:
         """Call ``renew`` and return its answers, one a lease. Runs in the heartbeat's thread."""
+
+
+@runtime_checkable
+class OptionDefaults(Protocol):
+    """A router that knows options of its jobs; :class:`orchestration_queue.tasks.Tasks` is one."""
+
+    def default_options(self, name: str) -> Mapping[str, Any]:
+        """Return the wire's options of jobs of this name that were added without their own. Cheap: called per run."""

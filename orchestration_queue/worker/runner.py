@@ -71,6 +71,7 @@ class Runner:
         strategies: Custom backoffs, by the name under which jobs ask for them.
         rate_limit_delay: How long to keep away after a :class:`RateLimitError` that does not say.
         on_rate_limit: Called with the milliseconds to keep away, on the loop.
+        default_options: From a job's name, the options of jobs that were added without them.
     """
 
     def __init__(
@@ -85,8 +86,10 @@ class Runner:
         strategies: Mapping[str, Strategy] | None = None,
         rate_limit_delay: timedelta = timedelta(seconds=1),
         on_rate_limit: Callable[[int], object] | None = None,
+        default_options: Callable[[str], Mapping[str, Any]] | None = None,
     ) -> None:
         self._find = handler.handler if isinstance(handler, Router) else lambda _name: handler
+        self._default_options = default_options
         self._keys = keys
         self._connection = connection
         self._executor = executor
@@ -106,6 +109,8 @@ class Runner:
         Raises:
             asyncio.CancelledError: The worker gave the job up, so it has no outcome.
         """
+        if self._default_options is not None:
+            lease.record.fill_options(self._default_options(lease.record.name))
         run = _Run(lease, AsyncActiveJob(lease.record, self._keys, self._connection))
         settlement = await self._settlement(run)
         if _is_given_up():

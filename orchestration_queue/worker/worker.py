@@ -33,7 +33,7 @@ from orchestration_queue.worker.limits import Limits
 from orchestration_queue.worker.loop import WorkerLoop
 from orchestration_queue.worker.machine import Machine, Pause, Phase
 from orchestration_queue.worker.maintenance import Maintenance
-from orchestration_queue.worker.middleware import LeaseObserver, Lifespan, Middleware
+from orchestration_queue.worker.middleware import LeaseObserver, Lifespan, Middleware, OptionDefaults
 from orchestration_queue.worker.outages import Outages
 from orchestration_queue.worker.outcome import Strategy
 from orchestration_queue.worker.queue_io import QueueIO
@@ -121,9 +121,10 @@ class Worker:
                 "pass a function of a list of jobs, or drop the batch."
             )
         given: object = handler
-        self._surroundings = given if isinstance(given, Lifespan) else None
+        self._lifespan = given if isinstance(given, Lifespan) else None
         self._lease_observer = given if isinstance(given, LeaseObserver) else None
-        brought = self._surroundings.middleware if self._surroundings else ()
+        self._default_options = given.default_options if isinstance(given, OptionDefaults) else None
+        brought = self._lifespan.middleware if self._lifespan else ()
         self._middleware = (*brought, *middleware)
         self._strategies = strategies
         self._machine = _machine(self.options, slots)
@@ -317,8 +318,8 @@ class Worker:
         stack.push_async_callback(calls.aclose)
         waits = await calls.duplicate()
         stack.push_async_callback(waits.aclose)
-        if self._surroundings is not None:
-            await stack.enter_async_context(self._surroundings.lifespan())
+        if self._lifespan is not None:
+            await stack.enter_async_context(self._lifespan.lifespan())
         executor = ThreadPoolExecutor(self.options.concurrency, thread_name_prefix="oq-job")
         stack.callback(executor.shutdown, wait=False, cancel_futures=True)
         self._io = io = self._make_queue_io(calls, waits)
@@ -386,6 +387,7 @@ class Worker:
             strategies=self._strategies,
             rate_limit_delay=as_timedelta(limit.duration) if limit else _KEPT_AWAY,
             on_rate_limit=lambda delay_ms: self.keep_away(timedelta(milliseconds=delay_ms)),
+            default_options=self._default_options,
         )
 
     def _make_reconciler(self, calls: AsyncConnection) -> FlowReconciler:

@@ -19,7 +19,7 @@ from pydantic import BaseModel
 from orchestration_queue.client import AsyncFlowProducer, AsyncQueue, Queue
 from orchestration_queue.errors import JobFailedError, PayloadError
 from orchestration_queue.flows import Dag
-from orchestration_queue.options import JobOptions
+from orchestration_queue.options import Backoff, JobOptions
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.tasks import Depends, JobFields, JobLogs, JsonLines, Tasks, current_job
 from orchestration_queue.worker import ActiveJob, AsyncActiveJob, CallNext, Worker
@@ -99,6 +99,31 @@ async def test_options_and_queue_can_be_said_per_call(
     stored = raw.hgetall(QueueKeys(queue_name + "-late").job("mine"))
     assert json.loads(stored["opts"]) == {"attempts": 3, "delay": 3_600_000, "jobId": "mine"}
     assert (stored["name"], json.loads(stored["data"]), stored["state"]) == ("double", {"n": 1}, "delayed")
+
+
+async def test_attempts_backoff_and_timeout_of_a_task_hold_for_jobs_of_any_producer(
+    tasks: Tasks, queue_name: str, server_url: str
+) -> None:
+    tries: list[str] = []
+
+    @tasks.task(options=JobOptions(attempts=2, backoff=Backoff(type="fixed", delay=timedelta(milliseconds=5))))
+    async def fail(job: AsyncActiveJob) -> None:
+        tries.append(job.id)
+        raise ValueError
+
+    @tasks.task(options=JobOptions(timeout=timedelta(milliseconds=20)))
+    async def hang() -> None:
+        await asyncio.sleep(600)
+
+    async with AsyncQueue(queue_name, url=server_url) as queue, working(tasks, queue_name, server_url):
+        named_only = await queue.add("fail", {})
+        of_its_own = await queue.add("fail", {}, JobOptions(attempts=1))
+        for job in (named_only, of_its_own):
+            with pytest.raises(JobFailedError, match="ValueError"):
+                await job.wait(timeout=60)
+        with pytest.raises(JobFailedError, match="Job timeout exceeded"):
+            await (await queue.add("hang", {})).wait(timeout=60)
+    assert sorted(tries) == sorted([named_only.id, named_only.id, of_its_own.id])
 
 
 async def test_nothing_is_sent_when_a_call_does_not_fit(
