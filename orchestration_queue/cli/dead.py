@@ -78,9 +78,11 @@ def show(
         show_json(asdict(letter))
         return
     shown = asdict(letter) | {
+        "attempts": letter.attempts,
         "added_at": time_text(letter.added_at),
         "data": dump(letter.data),
     }
+    shown.pop("attempts_made")
     show_fields({name.replace("_", " "): None if value is None else str(value) for name, value in shown.items()})
 
 

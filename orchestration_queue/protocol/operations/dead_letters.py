@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -20,6 +20,7 @@ from orchestration_queue.protocol.operations import control, job_records
 from orchestration_queue.protocol.operations.additions import EncodedData, NewJob
 from orchestration_queue.protocol.operations.conversation import Conversation, all_good
 from orchestration_queue.protocol.record import JobRecord, pairs
+from orchestration_queue.states import FailureKind
 
 __all__ = [
     "DeadLetter",
@@ -76,6 +77,9 @@ class DeadLetter:
         failed_reason: Why its last attempt failed.
         attempts_made: How many attempts had failed before the last.
         added_at: When the letter was written, by its writer's clock.
+        failure_kind: What made its last attempt fail, as the original job's record says; None in lists and when that
+            is not kept.
+        traceback: Where its last attempt failed, from the same record.
     """
 
     id: str
@@ -86,6 +90,13 @@ class DeadLetter:
     failed_reason: str
     attempts_made: int
     added_at: datetime | None
+    failure_kind: FailureKind | None = None
+    traceback: str | None = None
+
+    @property
+    def attempts(self) -> int:
+        """How many attempts were made."""
+        return self.attempts_made + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +148,12 @@ def letter(keys: QueueKeys, owner: str, letter_id: str) -> Conversation[tuple[De
     operation = job_records.job(keys, letter_id)
     record = operation.read(*all_good((yield [operation.call])))
     found = record and _read(record, owner)
-    return (found, record) if found and record else None
+    if not found or not record:
+        return None
+    (original,) = yield from job_records.jobs([(QueueKeys(owner, keys.prefix), found.original_job_id)])
+    if original is not None and original.failed_reason is not None:
+        found = replace(found, failure_kind=original.failure_kind, traceback=original.traceback)
+    return found, record
 
 
 def replays(letters_keys: QueueKeys, owner: QueueKeys, records: list[JobRecord]) -> Conversation[list[NewJob]]:
