@@ -97,7 +97,7 @@ def test_no_container_may_more_than_it_needs(path: Path) -> None:
 def test_workers_are_started_with_options_that_exist_and_may_drain(path: Path) -> None:
     known = {
         word
-        for command in (["worker"], ["dagster", "worker"])
+        for command in (["worker", "run"], ["dagster", "worker"])
         for word in CliRunner()
         .invoke(app, [*command, "--help"], env={"COLUMNS": "200", "NO_COLOR": "1"})
         .stdout.split()

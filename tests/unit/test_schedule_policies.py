@@ -42,8 +42,8 @@ BAD_INPUT: dict[str, tuple[Callable[[], object], type[OrchestrationQueueError], 
     "a bound without all": (lambda: MissedRuns(mode="skip", max=3), InvalidOptionError, "only fire_all has one"),
     "unknown overlap": (lambda: Every(1, overlap="wait"), ScheduleError, "overlap"),  # type: ignore[arg-type]
     "negative jitter": (lambda: Every(1, jitter=timedelta(seconds=-1)), ScheduleError, "jitter"),
-    "no graph": (lambda: FlowTemplate("etl"), InvalidOptionError, "takes a Dag"),
-    "graph that is a class": (lambda: FlowTemplate(Dag), InvalidOptionError, "takes a Dag"),
+    "no graph": (lambda: FlowTemplate("etl"), InvalidOptionError, "must be a Dag"),
+    "graph that is a class": (lambda: FlowTemplate(Dag), InvalidOptionError, "must be a Dag"),
     "graph without JSON": (
         lambda: FlowTemplate(Dag("x", [Node("a", data=object())], queue="q")),
         PayloadError,

@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TypeVar
 
+from orchestration_queue.errors import TransportError
 from orchestration_queue.protocol.call import Operation
 from orchestration_queue.protocol.keys import QueueKeys
-from orchestration_queue.protocol.operations.conversation import all_good
 from orchestration_queue.protocol.operations.worker_registry import wake_workers
 from orchestration_queue.server import Connection
 
@@ -17,7 +18,11 @@ T = TypeVar("T")
 
 
 def run_and_wake(connection: Connection, keys: QueueKeys, operation: Operation[T]) -> T:
-    """Carry out an operation and signal idle workers of the queue, in one exchange. A refused signal is ignored."""
-    replies = connection.pipeline([operation.call, wake_workers(keys)])
-    (reply,) = all_good(replies[:1])
-    return operation.read(reply)
+    """Carry out an operation, then signal idle workers of the queue. A refused operation sends no signal.
+
+    A signal that is lost or refused is ignored: workers find the job within their promotion interval.
+    """
+    done = connection.run(operation)
+    with suppress(TransportError):
+        connection.pipeline([wake_workers(keys)])
+    return done

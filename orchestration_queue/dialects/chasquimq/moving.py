@@ -16,9 +16,10 @@ from orchestration_queue.dialects.chasquimq.envelope import Envelope
 from orchestration_queue.dialects.chasquimq.jobs import NewChasquiJob
 from orchestration_queue.dialects.chasquimq.packing import unpack
 from orchestration_queue.dialects.chasquimq.repeat import EveryPattern, RepeatSpec
-from orchestration_queue.errors import UsageError
+from orchestration_queue.errors import PayloadError, UsageError
 from orchestration_queue.options import Backoff, JobOptions
 from orchestration_queue.protocol.call import Reply
+from orchestration_queue.protocol.codec import decode
 from orchestration_queue.protocol.operations.additions import NewJob
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.schedules import Cron, Every, JobTemplate, MissedRuns, Overlap, Schedule, SchedulerEntry
@@ -75,7 +76,8 @@ def own_job(queue: str, name: str, envelope: Envelope, delay: timedelta) -> NewJ
         ),
     )
     data = unpack(envelope.payload)
-    encode_data(name, data)  # raises what a bulk of jobs would raise for all of them
+    if decode(encode_data(name, data)) != data:
+        raise PayloadError("The payload has bytes, times or keys that are not text, and JSON would change them.")
     return NewJob(name or queue, data, options)
 
 
