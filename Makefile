@@ -7,6 +7,10 @@ BIN    := $(VENV)/bin
 UV     := $(BIN)/uv
 
 .DEFAULT_GOAL := help
+
+# Container images set it. Without bytecode each of the many child processes compiles Dagster and PySpark anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 VOICED := \
   CHANGELOG.md CONTRIBUTING.md \
   README.md \

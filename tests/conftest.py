@@ -22,6 +22,8 @@ from orchestration_queue.protocol.keys import PERMANENT_KEYS, SHARED_KEYS
 # Tests speak gRPC, with Dagster and Spark Connect, in the process that starts Spark's Java with a `preexec_fn`. gRPC's
 # hooks around fork deadlock the new process now and then, and its parent waits for it without end.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+# As in the Makefile: child processes of tests that were started by hand keep bytecode, too.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 pytest_plugins = ["tests.lua.coverage", "tests.process_state", "tests.session", "tests.spark.shared_server"]
 
