@@ -1,5 +1,7 @@
 """Any graph, by either carrier, submitted again, broken off anywhere, replies lost: the server holds the same keys.
 
+A graph of few nodes breaks off between any two calls of its submission, a larger one at a random place.
+
 ``--flow-runs=10000`` runs as many graphs of up to 200 nodes.
 """
 
@@ -27,6 +29,8 @@ from tests.conftest import start_server
 T = TypeVar("T")
 NOW = 1_700_000_000_000
 MOST_NODES = 200
+FEW_NODES = 8
+""" ... of which a submission breaks off between any two calls."""
 QUEUES = ("q", "r", "s")
 FLOW_OPTIONS = (
     FlowOptions(),
@@ -71,10 +75,13 @@ class Server:
 
     def __init__(self, client: redis.Redis) -> None:
         self.client: Any = client
+        self.calls = 0
+        """Calls sent so far."""
         for library in LIBRARIES:
             self.client.function_load(library.text, replace=True)
 
     def send(self, call: Call) -> Reply:
+        self.calls += 1
         try:
             return self.client.execute_command(*call.words)
         except redis.ResponseError as error:
@@ -103,6 +110,17 @@ class Server:
         for each in plan.transaction(NOW, "packed"):
             pipeline.execute_command(*each.call.words)
         pipeline.execute()
+
+    def die_in_transaction(self, plan: FlowPlan, after: int) -> None:
+        """Send the beginning of a plan's transaction, and be gone before its EXEC."""
+        connection = self.client.connection_pool.get_connection()
+        try:
+            for words in [("MULTI",), *[each.call.words for each in plan.transaction(NOW, "packed")[:after]]]:
+                connection.send_command(*words)
+                connection.read_response()
+            connection.disconnect()
+        finally:
+            self.client.connection_pool.release(connection)
 
     def left(self) -> dict[str, Any]:
         """Return all keys, free of the ids of stream entries and of the order in which nodes were released."""
@@ -153,7 +171,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 def run_many(request: pytest.FixtureRequest, check: Callable[[Dag, int], None]) -> None:
     runs: int = request.config.getoption("--flow-runs")
-    nodes = st.one_of(st.integers(1, 8), st.integers(1, MOST_NODES))
+    nodes = st.one_of(st.integers(1, FEW_NODES), st.integers(1, MOST_NODES))
 
     @settings(max_examples=runs, suppress_health_check=list(HealthCheck), database=None)
     @given(nodes, st.integers(1, len(QUEUES)), st.integers(0, 2**32), st.integers(0, 2**16))
@@ -163,26 +181,38 @@ def run_many(request: pytest.FixtureRequest, check: Callable[[Dag, int], None]) 
     run()
 
 
+def places_to_die(dag: Dag, calls: int, place: int) -> list[int]:
+    """Return after how many of a submission's calls it breaks off: after each of a small graph's, else one of them."""
+    return list(range(calls)) if len(dag.nodes) <= FEW_NODES else [place % calls]
+
+
 def test_carriers_and_whatever_breaks_off_leave_the_same_keys(server: Server, request: pytest.FixtureRequest) -> None:
     def check(dag: Dag, place: int) -> None:
         plan = flows.compile(dag, "f")
         server.client.flushall()
+        server.die_in_transaction(plan, place % (len(plan.transaction(NOW, "packed")) + 1))
+        assert not server.client.dbsize(), "broken off before the transaction's EXEC"
         server.transact(plan)
         expected = server.left()
         server.follow(flows.launch(plan.submission(), NOW, is_fresh=False))
         assert server.left() == expected, "submitted again after a transaction"
 
         server.client.flushall()
+        before = server.calls
+        server.follow(flows.launch(plan.submission(), NOW, is_fresh=True))
+        calls = server.calls - before
+        assert server.left() == expected, "packed"
+
+        server.client.flushall()
         server.follow(flows.launch(plan.submission(), NOW, is_fresh=True), repeats=True)
         assert server.left() == expected, "packed, and each reply lost once"
 
-        server.client.flushall()
-        calls = 1 + place % max(1, len(plan.submission().parts) + 6)
-        try:
-            server.follow(flows.launch(plan.submission(), NOW, is_fresh=True), dies_after=calls)
-        except BrokenOffError:
+        for after in places_to_die(dag, calls, place):
+            server.client.flushall()
+            with pytest.raises(BrokenOffError):
+                server.follow(flows.launch(plan.submission(), NOW, is_fresh=True), dies_after=after)
             assert not server.started(plan) or server.is_whole(plan)
-        server.follow(flows.launch(plan.submission(), NOW, is_fresh=False))
-        assert server.left() == expected, f"broken off after {calls} calls and submitted again"
+            server.follow(flows.launch(plan.submission(), NOW, is_fresh=False))
+            assert server.left() == expected, f"broken off after {after} of {calls} calls and submitted again"
 
     run_many(request, check)
