@@ -135,6 +135,9 @@ def _function(contract: Contract, prefix: str, *, strict: bool) -> str:
     lines = [*lines, *keys] if strict else [*_key_count(contract), *keys, *lines]
     unpack = "".join(f"    {line}\n" for line in lines)
     indented = "".join(f"    {line}\n" if line else "\n" for line in body.splitlines())
+    # One table for all calls: a function's record is done with when the function returns.
+    records = dict.fromkeys(argument.record for argument in contract.arguments if argument.record)
+    requires += "".join(f"  local {record} = {{}}\n" for record in records)
     words = "KEYS, ARGV" if "ARGV" in unpack else "KEYS" if "KEYS" in unpack else ""
     callback = f"function({words})\n{unpack}{indented}  end"
     registered = f'("{prefix}{contract.name}", {callback})'
@@ -199,14 +202,10 @@ class _Unpacking:
     checked: bool = False
 
     def lines(self) -> Iterator[str]:
-        record: list[str] = []
         for index, argument in enumerate(self.contract.arguments):
             yield from self._lists(index)
             if argument.record:
-                record.append(f"  {argument.name} = {self._value(argument, f'{index + 1}{self.offset}')},")
-                following = self.contract.arguments[index + 1 : index + 2]
-                if not (following and following[0].record):
-                    yield from (f"local {argument.record} = {{", *record, "}")
+                yield f"{argument.record}.{argument.name} = {self._value(argument, f'{index + 1}{self.offset}')}"
             elif argument.repeats:
                 yield from self._rest(argument, index)
             else:

@@ -64,7 +64,11 @@ function placement.new(queue, job_id, job)
     scheduled.add(queue, job_id, job.priority, 0)
     return "prioritized"
   end
-  placement.ready(queue, job_id, { lifo = job.lifo and "1" or nil, name = job.job_name })
+  if job.lifo then
+    redis.call("RPUSH", queue .. "lifo", job_id)
+  else
+    stream.push(queue, job_id, job.job_name)
+  end
   return "waiting"
 end
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from orchestration_queue.protocol.library import LIBRARIES
 from tests.lua.oq1 import LIBRARY, Own
 from tests.lua.wire import Wire
+
+OURS = next(library for library in LIBRARIES if library.name == "orchestration_queue_1")
 
 
 @pytest.fixture
@@ -15,7 +18,7 @@ def own(wire: Wire) -> Own:
 
 def test_answers_its_revision_as_text(own: Own) -> None:
     with own.wire.unchanged():
-        assert own.wire.ask("FCALL", "oq1_version", 0) == "19"
+        assert own.wire.ask("FCALL", "oq1_version", 0) == OURS.version
 
 
 def test_lives_beside_the_wire_s_library(own: Own) -> None:

@@ -922,7 +922,11 @@ function placement.new(queue, job_id, job)
     scheduled.add(queue, job_id, job.priority, 0)
     return "prioritized"
   end
-  placement.ready(queue, job_id, { lifo = job.lifo and "1" or nil, name = job.job_name })
+  if job.lifo then
+    redis.call("RPUSH", queue .. "lifo", job_id)
+  else
+    stream.push(queue, job_id, job.job_name)
+  end
   return "waiting"
 end
 
@@ -965,38 +969,35 @@ local function text(number)
   return number == 0 and "0" or number
 end
 
-local function fields_of(job_id, job, sequence, state)
-  local fields = {
-    "id", job_id, "name", job.job_name, "data", job.data, "opts", job.opts, "timestamp", job.timestamp_ms,
-    "attemptsMade", "0", "delay", text(job.delay_ms), "priority", text(job.priority),
-    "maxAttempts", text(job.max_attempts), "state", state,
-  }
+local function append(fields, name, value)
   local size = #fields
-  local function add(name, value)
-    fields[size + 1], fields[size + 2] = name, value
-    size = size + 2
-  end
+  fields[size + 1], fields[size + 2] = name, value
+end
+
+--- The fields that only some jobs have.
+local function optional_fields(job, sequence)
+  local fields = {}
   if sequence then
-    add("groupKey", job.ordering_key)
-    add("orderingSeq", sequence)
+    append(fields, "groupKey", job.ordering_key)
+    append(fields, "orderingSeq", sequence)
   end
   if job.cost > 0 then
-    add("cost", job.cost)
+    append(fields, "cost", job.cost)
   end
   if job.ttl_ms > 0 then
-    add("expireAt", job.timestamp_ms + job.ttl_ms)
+    append(fields, "expireAt", job.timestamp_ms + job.ttl_ms)
   end
   if job.parent_id ~= "" then
-    add("parentId", job.parent_id)
+    append(fields, "parentId", job.parent_id)
     if job.parent_queue ~= "" then
-      add("parentQueue", job.parent_queue)
+      append(fields, "parentQueue", job.parent_queue)
     end
   end
   if job.scheduler_name and job.scheduler_name ~= "" then
-    add("schedulerName", job.scheduler_name)
+    append(fields, "schedulerName", job.scheduler_name)
   end
   if job.lifo then
-    add("lifo", 1)
+    append(fields, "lifo", 1)
   end
   return fields
 end
@@ -1005,7 +1006,11 @@ end
 function creation.write(queue, job_id, job, state)
   local sequence = job.ordering_key ~= "" and membership.join(queue, job) or nil
   state = state or placement.new(queue, job_id, job)
-  redis.call("HSET", queue .. "job:" .. job_id, unpack(fields_of(job_id, job, sequence, state)))
+  redis.call(
+    "HSET", queue .. "job:" .. job_id, "id", job_id, "name", job.job_name, "data", job.data, "opts", job.opts,
+    "timestamp", job.timestamp_ms, "attemptsMade", "0", "delay", text(job.delay_ms), "priority", text(job.priority),
+    "maxAttempts", text(job.max_attempts), "state", state, unpack(optional_fields(job, sequence))
+  )
 end
 
 --- Create a job without a problem; returns its id, or the reply when there is no id left for it.
@@ -3130,33 +3135,32 @@ end
 do -- addJob
   local creation = require("creation")
   local events = require("events")
+  local job = {}
   redis.register_function("glidemq_addJob", function(KEYS, ARGV)
     if #KEYS < 4 then
       missing("addJob", "events")
     end
     local parent_deps_key = KEYS[5]
-    local job = {
-      job_name = ARGV[1] or missing("addJob", "job_name"),
-      data = ARGV[2] or missing("addJob", "data"),
-      opts = ARGV[3] or missing("addJob", "opts"),
-      timestamp_ms = numeric(ARGV[4]) or missing("addJob", "timestamp_ms"),
-      delay_ms = numeric(ARGV[5]) or 0,
-      priority = numeric(ARGV[6]) or 0,
-      parent_id = ARGV[7] or "",
-      max_attempts = numeric(ARGV[8]) or 0,
-      ordering_key = ARGV[9] or "",
-      group_concurrency = numeric(ARGV[10]) or 0,
-      group_rate_max = numeric(ARGV[11]) or 0,
-      group_rate_duration_ms = numeric(ARGV[12]) or 0,
-      tb_capacity = numeric(ARGV[13]) or 0,
-      tb_refill_rate = numeric(ARGV[14]) or 0,
-      cost = numeric(ARGV[15]) or 0,
-      ttl_ms = numeric(ARGV[16]) or 0,
-      custom_id = ARGV[17] or "",
-      lifo = ARGV[18] == "1",
-      parent_queue = ARGV[19] or "",
-      scheduler_name = ARGV[20] or "",
-    }
+    job.job_name = ARGV[1] or missing("addJob", "job_name")
+    job.data = ARGV[2] or missing("addJob", "data")
+    job.opts = ARGV[3] or missing("addJob", "opts")
+    job.timestamp_ms = numeric(ARGV[4]) or missing("addJob", "timestamp_ms")
+    job.delay_ms = numeric(ARGV[5]) or 0
+    job.priority = numeric(ARGV[6]) or 0
+    job.parent_id = ARGV[7] or ""
+    job.max_attempts = numeric(ARGV[8]) or 0
+    job.ordering_key = ARGV[9] or ""
+    job.group_concurrency = numeric(ARGV[10]) or 0
+    job.group_rate_max = numeric(ARGV[11]) or 0
+    job.group_rate_duration_ms = numeric(ARGV[12]) or 0
+    job.tb_capacity = numeric(ARGV[13]) or 0
+    job.tb_refill_rate = numeric(ARGV[14]) or 0
+    job.cost = numeric(ARGV[15]) or 0
+    job.ttl_ms = numeric(ARGV[16]) or 0
+    job.custom_id = ARGV[17] or ""
+    job.lifo = ARGV[18] == "1"
+    job.parent_queue = ARGV[19] or ""
+    job.scheduler_name = ARGV[20] or ""
     local skip_events = ARGV[21] == "1"
     local queue = queue_of("addJob", KEYS[1], ":id") .. ":"
     local problem = creation.problem(queue, job)
@@ -3250,24 +3254,23 @@ end
 do -- complete
   local completion = require("completion")
   local record = require("record")
+  local done = {}
   redis.register_function("glidemq_complete", function(KEYS, ARGV)
     if #KEYS < 5 then
       missing("complete", "metrics")
     end
     local parent_job_key = KEYS[7]
-    local done = {
-      job_id = ARGV[1] or missing("complete", "job_id"),
-      entry_id = ARGV[2] or missing("complete", "entry_id"),
-      returnvalue = ARGV[3] or missing("complete", "returnvalue"),
-      now_ms = numeric(ARGV[4]) or missing("complete", "now_ms"),
-      group = ARGV[5] or missing("complete", "group"),
-      remove_mode = ARGV[6] or "0",
-      remove_count = numeric(ARGV[7]) or 0,
-      remove_age_s = numeric(ARGV[8]) or 0,
-      deps_member = ARGV[9] or "",
-      parent_id = ARGV[10] or "",
-      broadcast = ARGV[11] == "1",
-    }
+    done.job_id = ARGV[1] or missing("complete", "job_id")
+    done.entry_id = ARGV[2] or missing("complete", "entry_id")
+    done.returnvalue = ARGV[3] or missing("complete", "returnvalue")
+    done.now_ms = numeric(ARGV[4]) or missing("complete", "now_ms")
+    done.group = ARGV[5] or missing("complete", "group")
+    done.remove_mode = ARGV[6] or "0"
+    done.remove_count = numeric(ARGV[7]) or 0
+    done.remove_age_s = numeric(ARGV[8]) or 0
+    done.deps_member = ARGV[9] or ""
+    done.parent_id = ARGV[10] or ""
+    done.broadcast = ARGV[11] == "1"
     local queue = queue_of("complete", KEYS[4], "job:" .. done.job_id)
     local known = record.load(queue, done.job_id) or {}
     completion.settle(queue, done, known, parent_job_key)
@@ -3278,32 +3281,31 @@ end
 do -- completeAndFetchNext
   local completion = require("completion")
   local fetch = require("fetch")
+  local done = {}
   redis.register_function("glidemq_completeAndFetchNext", function(KEYS, ARGV)
     if #KEYS < 5 then
       missing("completeAndFetchNext", "metrics")
     end
     local parent_job_key = KEYS[7]
-    local done = {
-      job_id = ARGV[1] or missing("completeAndFetchNext", "job_id"),
-      entry_id = ARGV[2] or missing("completeAndFetchNext", "entry_id"),
-      returnvalue = ARGV[3] or missing("completeAndFetchNext", "returnvalue"),
-      now_ms = numeric(ARGV[4]) or missing("completeAndFetchNext", "now_ms"),
-      group = ARGV[5] or missing("completeAndFetchNext", "group"),
-      consumer = ARGV[6] or missing("completeAndFetchNext", "consumer"),
-      remove_mode = ARGV[7] or "0",
-      remove_count = numeric(ARGV[8]) or 0,
-      remove_age_s = numeric(ARGV[9]) or 0,
-      deps_member = ARGV[10] or "",
-      parent_id = ARGV[11] or "",
-      ordering_key_hint = ARGV[12] or "",
-      ordering_seq_hint = ARGV[13] or "",
-      group_key_hint = ARGV[14] or "",
-      broadcast = ARGV[15] == "1",
-      processed_on_hint = ARGV[16] or "",
-      has_parents = ARGV[17] or "",
-      skip_events = ARGV[18] == "1",
-      skip_metrics = ARGV[19] == "1",
-    }
+    done.job_id = ARGV[1] or missing("completeAndFetchNext", "job_id")
+    done.entry_id = ARGV[2] or missing("completeAndFetchNext", "entry_id")
+    done.returnvalue = ARGV[3] or missing("completeAndFetchNext", "returnvalue")
+    done.now_ms = numeric(ARGV[4]) or missing("completeAndFetchNext", "now_ms")
+    done.group = ARGV[5] or missing("completeAndFetchNext", "group")
+    done.consumer = ARGV[6] or missing("completeAndFetchNext", "consumer")
+    done.remove_mode = ARGV[7] or "0"
+    done.remove_count = numeric(ARGV[8]) or 0
+    done.remove_age_s = numeric(ARGV[9]) or 0
+    done.deps_member = ARGV[10] or ""
+    done.parent_id = ARGV[11] or ""
+    done.ordering_key_hint = ARGV[12] or ""
+    done.ordering_seq_hint = ARGV[13] or ""
+    done.group_key_hint = ARGV[14] or ""
+    done.broadcast = ARGV[15] == "1"
+    done.processed_on_hint = ARGV[16] or ""
+    done.has_parents = ARGV[17] or ""
+    done.skip_events = ARGV[18] == "1"
+    done.skip_metrics = ARGV[19] == "1"
     local queue = KEYS[4]:sub(1, -#done.job_id - 5)
     completion.settle(queue, done, completion.known(queue, done), parent_job_key)
     if done.broadcast then
@@ -3333,6 +3335,7 @@ do -- dedup
   local creation = require("creation")
   local dedup = require("dedup")
   local events = require("events")
+  local job = {}
   redis.register_function("glidemq_dedup", function(KEYS, ARGV)
     if #KEYS < 5 then
       missing("dedup", "events")
@@ -3342,27 +3345,25 @@ do -- dedup
     local dedup_id = ARGV[1] or missing("dedup", "dedup_id")
     local dedup_ttl_ms = numeric(ARGV[2]) or 0
     local mode = ARGV[3] or missing("dedup", "mode")
-    local job = {
-      job_name = ARGV[4] or missing("dedup", "job_name"),
-      data = ARGV[5] or missing("dedup", "data"),
-      opts = ARGV[6] or missing("dedup", "opts"),
-      timestamp_ms = numeric(ARGV[7]) or missing("dedup", "timestamp_ms"),
-      delay_ms = numeric(ARGV[8]) or 0,
-      priority = numeric(ARGV[9]) or 0,
-      parent_id = ARGV[10] or "",
-      max_attempts = numeric(ARGV[11]) or 0,
-      ordering_key = ARGV[12] or "",
-      group_concurrency = numeric(ARGV[13]) or 0,
-      group_rate_max = numeric(ARGV[14]) or 0,
-      group_rate_duration_ms = numeric(ARGV[15]) or 0,
-      tb_capacity = numeric(ARGV[16]) or 0,
-      tb_refill_rate = numeric(ARGV[17]) or 0,
-      cost = numeric(ARGV[18]) or 0,
-      ttl_ms = numeric(ARGV[19]) or 0,
-      custom_id = ARGV[20] or "",
-      lifo = ARGV[21] == "1",
-      parent_queue = ARGV[22] or "",
-    }
+    job.job_name = ARGV[4] or missing("dedup", "job_name")
+    job.data = ARGV[5] or missing("dedup", "data")
+    job.opts = ARGV[6] or missing("dedup", "opts")
+    job.timestamp_ms = numeric(ARGV[7]) or missing("dedup", "timestamp_ms")
+    job.delay_ms = numeric(ARGV[8]) or 0
+    job.priority = numeric(ARGV[9]) or 0
+    job.parent_id = ARGV[10] or ""
+    job.max_attempts = numeric(ARGV[11]) or 0
+    job.ordering_key = ARGV[12] or ""
+    job.group_concurrency = numeric(ARGV[13]) or 0
+    job.group_rate_max = numeric(ARGV[14]) or 0
+    job.group_rate_duration_ms = numeric(ARGV[15]) or 0
+    job.tb_capacity = numeric(ARGV[16]) or 0
+    job.tb_refill_rate = numeric(ARGV[17]) or 0
+    job.cost = numeric(ARGV[18]) or 0
+    job.ttl_ms = numeric(ARGV[19]) or 0
+    job.custom_id = ARGV[20] or ""
+    job.lifo = ARGV[21] == "1"
+    job.parent_queue = ARGV[22] or ""
     local skip_events = ARGV[23] == "1"
     local queue = KEYS[2]:sub(1, -3)
     local standing = dedup.standing(queue, dedup_key, dedup_id)
@@ -3442,23 +3443,22 @@ do -- fail
   local active = require("active")
   local record = require("record")
   local retry = require("retry")
+  local attempt = {}
   redis.register_function("glidemq_fail", function(KEYS, ARGV)
     if #KEYS < 6 then
       missing("fail", "metrics")
     end
-    local attempt = {
-      job_id = ARGV[1] or missing("fail", "job_id"),
-      entry_id = ARGV[2] or missing("fail", "entry_id"),
-      failed_reason = ARGV[3] or missing("fail", "failed_reason"),
-      now_ms = numeric(ARGV[4]) or missing("fail", "now_ms"),
-      max_attempts = numeric(ARGV[5]) or 0,
-      backoff_ms = numeric(ARGV[6]) or 0,
-      group = ARGV[7] or "workers",
-      remove_mode = ARGV[8] or "0",
-      remove_count = numeric(ARGV[9]) or 0,
-      remove_age_s = numeric(ARGV[10]) or 0,
-      broadcast = ARGV[11] == "1",
-    }
+    attempt.job_id = ARGV[1] or missing("fail", "job_id")
+    attempt.entry_id = ARGV[2] or missing("fail", "entry_id")
+    attempt.failed_reason = ARGV[3] or missing("fail", "failed_reason")
+    attempt.now_ms = numeric(ARGV[4]) or missing("fail", "now_ms")
+    attempt.max_attempts = numeric(ARGV[5]) or 0
+    attempt.backoff_ms = numeric(ARGV[6]) or 0
+    attempt.group = ARGV[7] or "workers"
+    attempt.remove_mode = ARGV[8] or "0"
+    attempt.remove_count = numeric(ARGV[9]) or 0
+    attempt.remove_age_s = numeric(ARGV[10]) or 0
+    attempt.broadcast = ARGV[11] == "1"
     local queue = queue_of("fail", KEYS[5], "job:" .. attempt.job_id)
     local job = record.load(queue, attempt.job_id)
     active.leave(queue, attempt.job_id, attempt.entry_id, attempt.group, attempt.broadcast, not job)
@@ -3790,17 +3790,16 @@ end
 
 do -- recordUsageAndCheckBudget
   local budgets = require("budgets")
+  local usage = {}
   redis.register_function("glidemq_recordUsageAndCheckBudget", function(KEYS, ARGV)
     if #KEYS < 1 then
       missing("recordUsageAndCheckBudget", "budget")
     end
     local budget_key = KEYS[1]
-    local usage = {
-      tokens = ARGV[1] or "{}",
-      costs = ARGV[2] or "{}",
-      weighted_tokens = numeric(ARGV[3]) or 0,
-      total_cost = numeric(ARGV[4]) or 0,
-    }
+    usage.tokens = ARGV[1] or "{}"
+    usage.costs = ARGV[2] or "{}"
+    usage.weighted_tokens = numeric(ARGV[3]) or 0
+    usage.total_cost = numeric(ARGV[4]) or 0
     local max_tokens = ARGV[5] or "{}"
     local max_costs = ARGV[6] or "{}"
     if redis.call("EXISTS", budget_key) == 0 then

@@ -941,7 +941,11 @@ function placement.new(queue, job_id, job)
     scheduled.add(queue, job_id, job.priority, 0)
     return "prioritized"
   end
-  placement.ready(queue, job_id, { lifo = job.lifo and "1" or nil, name = job.job_name })
+  if job.lifo then
+    redis.call("RPUSH", queue .. "lifo", job_id)
+  else
+    stream.push(queue, job_id, job.job_name)
+  end
   return "waiting"
 end
 
@@ -984,38 +988,35 @@ local function text(number)
   return number == 0 and "0" or number
 end
 
-local function fields_of(job_id, job, sequence, state)
-  local fields = {
-    "id", job_id, "name", job.job_name, "data", job.data, "opts", job.opts, "timestamp", job.timestamp_ms,
-    "attemptsMade", "0", "delay", text(job.delay_ms), "priority", text(job.priority),
-    "maxAttempts", text(job.max_attempts), "state", state,
-  }
+local function append(fields, name, value)
   local size = #fields
-  local function add(name, value)
-    fields[size + 1], fields[size + 2] = name, value
-    size = size + 2
-  end
+  fields[size + 1], fields[size + 2] = name, value
+end
+
+--- The fields that only some jobs have.
+local function optional_fields(job, sequence)
+  local fields = {}
   if sequence then
-    add("groupKey", job.ordering_key)
-    add("orderingSeq", sequence)
+    append(fields, "groupKey", job.ordering_key)
+    append(fields, "orderingSeq", sequence)
   end
   if job.cost > 0 then
-    add("cost", job.cost)
+    append(fields, "cost", job.cost)
   end
   if job.ttl_ms > 0 then
-    add("expireAt", job.timestamp_ms + job.ttl_ms)
+    append(fields, "expireAt", job.timestamp_ms + job.ttl_ms)
   end
   if job.parent_id ~= "" then
-    add("parentId", job.parent_id)
+    append(fields, "parentId", job.parent_id)
     if job.parent_queue ~= "" then
-      add("parentQueue", job.parent_queue)
+      append(fields, "parentQueue", job.parent_queue)
     end
   end
   if job.scheduler_name and job.scheduler_name ~= "" then
-    add("schedulerName", job.scheduler_name)
+    append(fields, "schedulerName", job.scheduler_name)
   end
   if job.lifo then
-    add("lifo", 1)
+    append(fields, "lifo", 1)
   end
   return fields
 end
@@ -1024,7 +1025,11 @@ end
 function creation.write(queue, job_id, job, state)
   local sequence = job.ordering_key ~= "" and membership.join(queue, job) or nil
   state = state or placement.new(queue, job_id, job)
-  redis.call("HSET", queue .. "job:" .. job_id, unpack(fields_of(job_id, job, sequence, state)))
+  redis.call(
+    "HSET", queue .. "job:" .. job_id, "id", job_id, "name", job.job_name, "data", job.data, "opts", job.opts,
+    "timestamp", job.timestamp_ms, "attemptsMade", "0", "delay", text(job.delay_ms), "priority", text(job.priority),
+    "maxAttempts", text(job.max_attempts), "state", state, unpack(optional_fields(job, sequence))
+  )
 end
 
 --- Create a job without a problem; returns its id, or the reply when there is no id left for it.
@@ -4708,12 +4713,11 @@ end
 do -- addChildren
   local children = require("children")
   local lease = require("lease")
+  local claim = {}
   redis.register_function("oq1_addChildren", function(KEYS, ARGV)
-    local claim = {
-      job_id = ARGV[1],
-      taken_ms = whole(ARGV[2], "addChildren", "taken_ms"),
-      stalled_count = whole(ARGV[3], "addChildren", "stalled_count"),
-    }
+    claim.job_id = ARGV[1]
+    claim.taken_ms = whole(ARGV[2], "addChildren", "taken_ms")
+    claim.stalled_count = whole(ARGV[3], "addChildren", "stalled_count")
     local now_ms = whole(ARGV[4], "addChildren", "now_ms")
     local until_ended = flag(ARGV[5], "addChildren", "until_ended")
     local job_count = whole(ARGV[6], "addChildren", "job_count")
@@ -5783,7 +5787,7 @@ end
 do -- version
   redis.register_function("oq1_version", function(KEYS, ARGV)
     count_words("version", #KEYS, 0, #ARGV, 0)
-    return "19"
+    return "20"
   end)
 end
 
