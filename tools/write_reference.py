@@ -14,8 +14,8 @@ from reference_doctor import doctor
 from reference_functions import functions
 from reference_python import MODULES, error_tree, errors_module, python_page
 
+from orchestration_queue.http.app import API_ROUTES
 from orchestration_queue.http.openapi import openapi
-from orchestration_queue.http.routes import PROXY_ROUTES
 from orchestration_queue.protocol.keys import PERMANENT_KEYS, SHARED_KEYS
 from orchestration_queue.states import TERMINAL, TRANSITIONS, JobState
 from orchestration_queue.telemetry.names import CHASQUIMQ_METRICS, METRICS, Metric
@@ -106,7 +106,7 @@ def _metric_rows(metrics: Sequence[Metric]) -> list[str]:
 
 def http_routes() -> str:
     """Return the OpenAPI document of the HTTP routes."""
-    return json.dumps(openapi(PROXY_ROUTES), indent=1) + "\n"
+    return json.dumps(openapi(API_ROUTES), indent=1) + "\n"
 
 
 PAGES: dict[str, Callable[[], str]] = {

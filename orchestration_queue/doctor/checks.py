@@ -12,7 +12,7 @@ from orchestration_queue.doctor.queue import QUEUE_CHECKS, InspectedQueue
 from orchestration_queue.doctor.server import SERVER_CHECKS, Server
 from orchestration_queue.errors import ServerError
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
-from orchestration_queue.server import Connection
+from orchestration_queue.server import Connection, ServerUrl
 
 __all__ = ["CHECKS", "run_checks"]
 
@@ -26,7 +26,7 @@ CHECKS: dict[str, Sequence[Callable[..., Iterator[Finding]]]] = {
 
 
 def run_checks(
-    url: str | None = None,
+    url: str | ServerUrl | None = None,
     queues: Sequence[str] | None = None,
     *,
     prefix: str = DEFAULT_PREFIX,

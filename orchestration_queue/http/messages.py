@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from urllib.parse import parse_qs, parse_qsl
@@ -40,6 +40,7 @@ class Request:
         gone: Waits until the client has disconnected.
         user: Who asks, by the name of the token.
         raw_body: The body as it came.
+        allow: Refuses queues that the token or the allow-list does not name; set on our own routes.
     """
 
     service: Service
@@ -52,6 +53,7 @@ class Request:
     user: str = ""
     raw_body: bytes = b""
     path: str = ""
+    allow: Callable[[Iterable[str]], None] = field(default=lambda _: None)
     _query: dict[str, str] | None = None
 
     @property
@@ -79,6 +81,7 @@ class Json:
 
     payload: Any
     status: int = 200
+    media_type: bytes = b"application/json; charset=utf-8"
 
 
 @dataclass(frozen=True, slots=True)

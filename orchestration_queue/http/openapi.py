@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from orchestration_queue.http.routes import Route, Scope
+from orchestration_queue.http.v1.described import OWN_BODIES, OWN_QUERIES, PROBLEM
 
 __all__ = ["openapi"]
 
@@ -16,7 +17,7 @@ _JOB = {
     "required": ["name"],
     "properties": {"name": {"type": "string", "minLength": 1}, "data": {}, "opts": _OBJECT},
 }
-_BODIES: dict[str, dict[str, Any]] = {
+_BODIES: dict[str, dict[str, Any]] = OWN_BODIES | {
     "POST /queues/:name/jobs": _JOB,
     "POST /queues/:name/jobs/wait": _JOB,
     "POST /queues/:name/jobs/bulk": {
@@ -55,7 +56,7 @@ _BODIES: dict[str, dict[str, Any]] = {
     },
 }
 _PAGE = ("start", "end")
-_QUERIES: dict[str, tuple[str, ...]] = {
+_QUERIES: dict[str, tuple[str, ...]] = OWN_QUERIES | {
     "GET /queues/:name/jobs": ("state!", *_PAGE, "excludeData"),
     "GET /queues/:name/dlq": _PAGE,
     "GET /queues/:name/metrics": ("type!", *_PAGE),
@@ -92,7 +93,7 @@ def openapi(routes: Sequence[Route]) -> dict[str, Any]:
         "info": {
             "title": "orchestration_queue over HTTP",
             "version": "1",
-            "description": "The routes of glide-mq's HTTP proxy 0.15.4.",
+            "description": "The routes of glide-mq's HTTP proxy 0.15.4, and below /v1 those of this package.",
         },
         "paths": paths,
         "components": {"securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}}},
@@ -104,8 +105,9 @@ def _operation(route: Route) -> dict[str, Any]:
     summary = (route.handler.__doc__ or "").strip().split("\n")[0]
     is_stream = route.path.endswith(("/events", "/stream"))
     kind = "text/event-stream" if is_stream else "application/json"
+    refused = PROBLEM if route.is_own else _ERROR
     operation: dict[str, Any] = {
-        "operationId": route.handler.__name__,
+        "operationId": f"v1_{route.handler.__name__}" if route.is_own else route.handler.__name__,
         "summary": summary,
         "parameters": [
             *(
@@ -119,8 +121,8 @@ def _operation(route: Route) -> dict[str, Any]:
         ],
         "responses": {
             "2XX": {"description": summary, "content": {kind: {"schema": _TEXT if is_stream else _OBJECT}}},
-            "4XX": _ERROR,
-            "5XX": _ERROR,
+            "4XX": refused,
+            "5XX": refused,
         },
         "security": [] if route.scope is Scope.OPEN else [{"bearer": [str(route.scope)]}],
     }

@@ -60,6 +60,11 @@ class Route:
         return self.path.startswith("/ui")
 
     @property
+    def is_own(self) -> bool:
+        """Whether it is ours, and not of glide-mq's proxy."""
+        return self.path.startswith("/v1/")
+
+    @property
     def names_queue(self) -> bool:
         """Whether the path names a queue."""
         return "/:name" in self.path

@@ -54,6 +54,7 @@ class Service:
         self.closing = asyncio.Event()
         self._waits: AsyncConnection | None = None
         self._waits_lock = asyncio.Lock()
+        self.doctor_lock = asyncio.Lock()
         self._batchers: dict[str, AddBatcher] = {}
         self._started = time.monotonic()
 

@@ -12,7 +12,8 @@ import redis
 from orchestration_queue.errors import UsageError
 from orchestration_queue.http import create_app
 from orchestration_queue.http.access import Access, Token, read_tokens
-from orchestration_queue.http.routes import PROXY_ROUTES, Route, Scope
+from orchestration_queue.http.app import API_ROUTES
+from orchestration_queue.http.routes import Route, Scope
 from tests.http.conftest import called
 
 ALLOWED = {
@@ -48,7 +49,7 @@ async def status(client: httpx.AsyncClient, route: Route, queue: str, token: str
     return response.status_code
 
 
-@pytest.mark.parametrize("route", PROXY_ROUTES, ids=lambda route: f"{route.method} {route.path}")
+@pytest.mark.parametrize("route", API_ROUTES, ids=lambda route: f"{route.method} {route.path}")
 async def test_matrix(guarded: httpx.AsyncClient, route: Route) -> None:
     if route.scope is Scope.OPEN:
         assert await status(guarded, route, "mine-1", "") == 200

@@ -1,0 +1,107 @@
+"""Parameters of own routes, refused in the package's sentences, and values as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, is_dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from orchestration_queue.client import AsyncJob
+from orchestration_queue.errors import PayloadError, UsageError
+from orchestration_queue.http.messages import MISSING, Request
+
+__all__ = ["data_filter", "job_shape", "members", "plain", "text", "whole"]
+
+_MOST_DIGITS = 9
+
+
+def whole(request: Request, name: str, default: int, *, least: int = 1, most: int) -> int:
+    """Return a whole number of the query."""
+    given = request.query.get(name)
+    if given is None:
+        return default
+    if given.isascii() and given.isdecimal() and len(given) <= _MOST_DIGITS and least <= int(given) <= most:
+        return int(given)
+    raise UsageError(f"`{name}` must be a whole number from {least} to {most}, got {given!r}; pass `{name}={default}`.")
+
+
+def text(request: Request, name: str) -> str | None:
+    """Return a text of the query; None when it is absent or empty."""
+    return request.query.get(name) or None
+
+
+def data_filter(request: Request) -> dict[str, Any] | None:
+    """Return the fields that the query wants in jobs' data: ``data={"user": 7}``."""
+    given = request.query.get("data")
+    if not given:
+        return None
+    try:
+        found = json.loads(given)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise UsageError(f'`data` must be a JSON object such as {{"user": 7}}, got {given[:80]!r}.')
+    return found
+
+
+def members(request: Request, *known: str) -> Mapping[str, Any]:
+    """Return the body, a JSON object of known members; empty without a body."""
+    body = {} if request.body is MISSING else request.body
+    if not isinstance(body, dict):
+        raise UsageError(f"The body must be a JSON object with {_listed(known)}, and is a list.")
+    for name in body:
+        if name not in known:
+            raise UsageError(f"The body's {name[:80]!r} is unknown; pass {_listed(known)}.")
+    return body
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    return " or ".join(f"`{name}`" for name in names) if names else "no members"
+
+
+def plain(value: Any) -> Any:
+    """Return a value as JSON can say it: times in ISO 8601, durations in seconds."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return plain(asdict(value))
+    if isinstance(value, Mapping):
+        return {str(name): plain(item) for name, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(item) for item in value]
+    if isinstance(value, datetime):
+        return value.isoformat()
+    return value.total_seconds() if isinstance(value, timedelta) else value
+
+
+def job_shape(job: AsyncJob) -> dict[str, Any]:
+    """Return a job, by the names of its attributes."""
+    record = job.record
+    return {
+        "id": record.id,
+        "queue": job.queue,
+        "name": record.name,
+        "state": record.fields.get("state", "unknown"),
+        "added_at": plain(record.added_at),
+        "started_at": plain(record.started_at),
+        "finished_at": plain(record.finished_at),
+        "seconds": record.seconds,
+        "attempts_made": record.attempts_made,
+        "max_attempts": record.max_attempts,
+        "priority": record.priority,
+        "failed_reason": record.failed_reason,
+        "failure_kind": record.failure_kind,
+        "progress": record.progress,
+        "data": _readable(job, "data"),
+        "result": _readable(job, "returnvalue"),
+        "options": record.options,
+        "parent_id": record.parent_id,
+    }
+
+
+def _readable(job: AsyncJob, field: str) -> Any:
+    """Return a decoded payload, or the stored text when another client's serializer wrote it."""
+    try:
+        return job.record.data if field == "data" else job.record.result
+    except PayloadError:
+        return job.record.fields.get(field)
