@@ -10,6 +10,7 @@ import typer
 
 from orchestration_queue.cli.common import (
     JsonFlag,
+    Prefix,
     QueueName,
     Url,
     Yes,
@@ -24,8 +25,9 @@ from orchestration_queue.cli.common import (
 from orchestration_queue.cli.targets import named_object
 from orchestration_queue.cli.text import dump, print_line
 from orchestration_queue.cli.verbs import counted
-from orchestration_queue.dialects.qless import QlessClient, QlessEvents, QlessWorker, QlessWorkerOptions
+from orchestration_queue.dialects.qless import QlessClient, QlessEvents, QlessMove, QlessWorker, QlessWorkerOptions
 from orchestration_queue.errors import JobNotFoundError
+from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 
 if TYPE_CHECKING:
     from orchestration_queue.dialects.qless import QlessJob
@@ -151,6 +153,34 @@ def events(
                 print_line(f"{event.channel} {event.name} {event.jid or '-'} {dump(event.fields)}")
             if number == limit:
                 return
+
+
+@app.command("move")
+def move(
+    queue: QueueName,
+    own_queue: Annotated[str | None, typer.Option("--queue", help="Our queue's name; default the same.")] = None,
+    own_url: Annotated[str | None, typer.Option("--queue-url", help="Our queue's server; default the same.")] = None,
+    yes: Yes = False,
+    url: Url = None,
+    prefix: Prefix = DEFAULT_PREFIX,
+    as_json: JsonFlag = False,
+) -> None:
+    """Move a queue's waiting and recurring jobs to our own wire. Exits with 1 when some are left."""
+    ours = own_queue or queue
+    ask(yes, f"Move qless queue {queue} to our queue {ours}?")
+    with QlessMove(queue, ours, url=url, our_url=own_url, prefix=prefix) as mover:
+        moved = mover.to_ours()
+    sentence = (
+        f"Moved {counted(moved.jobs, 'ready job')}, {counted(moved.delayed, 'delayed job')}, "
+        f"{counted(moved.dependent, 'dependent job')} as {counted(moved.flows, 'flow')} and "
+        f"{counted(moved.schedules, 'recurring job')}; left {moved.left.total():,}."
+    )
+    tell(as_json, sentence, **asdict(moved))
+    if not as_json:
+        for reason, number in moved.left.most_common():
+            print_line(f"  {number:,} left: {reason}")
+    if moved.left:
+        raise typer.Exit(1)
 
 
 @app.command("worker")

@@ -98,6 +98,7 @@ SHOWN: list[tuple[str, ...]] = [
     ("qless", "job", "cancel", N),
     ("qless", "config", "set", N, N),
     ("qless", "config", "ls"),
+    ("qless", "move", N),
     ("qless", "worker", N, "--handler", f"{N}:{N}"),
     ("chasqui", "pause", N),
     ("chasqui", "resume", N),

@@ -138,6 +138,8 @@ MISUSES: list[tuple[str, int, str]] = [
     ("qless unfail q", 2, "Missing argument"),
     ("qless check extra", 2, "unexpected extra argument"),
     ("qless events --limit 0", 2, "--limit"),
+    ("qless move", 2, "Missing argument"),
+    ("qless move q --queue a:b --yes", 2, "contains ':'"),
     ("qless worker q --handler nix", 2, "write module:object or file.py:object"),
     ("qless job add q K --data {", 2, "is not JSON"),
     ("qless job ls q --state nix", 2, "--state"),

@@ -56,6 +56,7 @@ def test_every_async_client_has_a_sync_twin() -> None:
         "AsyncProducer",
         "AsyncQlessClient",
         "AsyncQlessEvents",
+        "AsyncQlessMove",
         "AsyncQueue",
         "AsyncQueueEvents",
         "AsyncUsageLedger",

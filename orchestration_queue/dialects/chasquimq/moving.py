@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
-from urllib.parse import quote
 
 from orchestration_queue.client.values import encode_data
 from orchestration_queue.dialects.chasquimq.backoff import BackoffSpec
@@ -16,6 +14,7 @@ from orchestration_queue.dialects.chasquimq.envelope import Envelope
 from orchestration_queue.dialects.chasquimq.jobs import NewChasquiJob
 from orchestration_queue.dialects.chasquimq.packing import unpack
 from orchestration_queue.dialects.chasquimq.repeat import EveryPattern, RepeatSpec
+from orchestration_queue.dialects.names import own_id
 from orchestration_queue.errors import PayloadError, UsageError
 from orchestration_queue.options import Backoff, JobOptions
 from orchestration_queue.protocol.call import Reply
@@ -27,7 +26,6 @@ from orchestration_queue.schedules.cron import CronPattern
 
 __all__ = ["Moved", "chasqui_job", "chasqui_schedule", "due_ms", "own_job", "own_schedule"]
 
-_MAX_ID = 200
 _DEFAULT_ATTEMPTS = 25
 """How often the original's workers run a job that does not say."""
 _PRIORITY_SHIFT = 2**42
@@ -50,12 +48,6 @@ class Moved:
     delayed: int = 0
     schedules: int = 0
     left: Counter[str] = field(default_factory=Counter)
-
-
-def own_id(job_id: str) -> str:
-    """Return a job id that our wire can carry, always the same for the same id."""
-    safe = quote(job_id, safe="")
-    return safe if len(safe) <= _MAX_ID else hashlib.sha256(job_id.encode()).hexdigest()
 
 
 def own_job(queue: str, name: str, envelope: Envelope, delay: timedelta) -> NewJob:

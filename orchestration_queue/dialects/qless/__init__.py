@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from orchestration_queue.dialects.qless._async.client import AsyncQlessClient
 from orchestration_queue.dialects.qless._async.events import AsyncQlessEvents
+from orchestration_queue.dialects.qless._async.move import AsyncQlessMove
 from orchestration_queue.dialects.qless._sync.client import QlessClient
 from orchestration_queue.dialects.qless._sync.events import QlessEvents
+from orchestration_queue.dialects.qless._sync.move import QlessMove
 from orchestration_queue.dialects.qless.handlers import QlessNext
+from orchestration_queue.dialects.qless.moving import QlessMoved
 from orchestration_queue.dialects.qless.options import QlessWorkerOptions
 from orchestration_queue.dialects.qless.records import (
     QlessCounts,
@@ -22,12 +25,15 @@ from orchestration_queue.dialects.qless.worker import QlessWorker
 __all__ = [
     "AsyncQlessClient",
     "AsyncQlessEvents",
+    "AsyncQlessMove",
     "QlessClient",
     "QlessCounts",
     "QlessEvent",
     "QlessEvents",
     "QlessFailure",
     "QlessJob",
+    "QlessMove",
+    "QlessMoved",
     "QlessNext",
     "QlessRecurringJob",
     "QlessStats",
