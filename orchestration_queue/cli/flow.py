@@ -117,6 +117,21 @@ def show(
     )
 
 
+@app.command("why")
+def why(
+    queue: QueueName, flow_id: FlowId, url: Url = None, prefix: Prefix = DEFAULT_PREFIX, as_json: JsonFlag = False
+) -> None:
+    """Explain why a flow is where it is: which nodes hold it up, and why, or which failed."""
+    with _flow(queue, flow_id, url, prefix) as flow:
+        found = flow.explain()
+    if as_json:
+        show_json({"queue": queue, **asdict(found)})
+        return
+    print_line(f"{flow_id} is {found.state}. {found.sentence}")
+    if found.action:
+        print_line(f"What to do: {found.action}.")
+
+
 @app.command("tree")
 def tree(
     queue: QueueName,

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from orchestration_queue.client._sync.usage import UsageLedger
     from orchestration_queue.client.flow_status import FlowStatus, FlowSummary
     from orchestration_queue.client.values import FlowNode
+    from orchestration_queue.flows.explanation import FlowExplanation
     from orchestration_queue.protocol.operations.additions import NewJob
     from orchestration_queue.protocol.operations.broadcasts import Subscription
     from orchestration_queue.protocol.operations.budgets import BudgetState
@@ -68,6 +69,7 @@ __all__ = [
     "EventReader",
     "Explanation",
     "Flow",
+    "FlowExplanation",
     "FlowNode",
     "FlowProducer",
     "FlowStatus",
@@ -108,6 +110,7 @@ _FACES = {
 _VALUES = {
     "client.flow_status": "FlowStatus FlowSummary",
     "client.values": "FlowNode",
+    "flows.explanation": "FlowExplanation",
     "protocol.operations.additions": "NewJob",
     "protocol.operations.broadcasts": "Subscription",
     "protocol.operations.budgets": "BudgetState",

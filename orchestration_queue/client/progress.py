@@ -15,8 +15,9 @@ from orchestration_queue.flows.elements import element_names, maps
 from orchestration_queue.flows.stored import FlowJob, StoredFlow, outcome_of
 from orchestration_queue.protocol.events import Event
 from orchestration_queue.protocol.record import JobRecord
+from orchestration_queue.states import JobState
 
-__all__ = ["PROGRESS_FIELDS", "TREE_FIELDS", "FlowProgress", "flow_nodes", "found_nodes"]
+__all__ = ["PROGRESS_FIELDS", "TREE_FIELDS", "FlowProgress", "flow_nodes", "found_nodes", "overdue"]
 
 PROGRESS_FIELDS = ("state", "outcome", "returnvalue", "failedReason")
 """What of a job's record says whether and how it finished."""
@@ -205,3 +206,17 @@ def _waited(record: JobRecord, ends: Sequence[datetime | None]) -> float | None:
     if record.started_at is None or ready is None:
         return None
     return max(0.0, (record.started_at - ready).total_seconds())
+
+
+def overdue(flow_id: str, left: Sequence[tuple[FlowJob, JobRecord | None]], seconds: float | None) -> TimeoutError:
+    """Return the error of a wait that ran out of time before these nodes had ended."""
+    names = [job.name for job, _ in left]
+    named = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
+    ready = [job for job, record in left if record is not None and record.state is JobState.WAITING]
+    advice = "wait longer, or check that workers serve its queues"
+    if ready:
+        advice = (
+            f"{ready[0].name!r} could start and waits for a worker of queue {ready[0].keys.queue!r}; "
+            "start one, or wait longer"
+        )
+    return TimeoutError(f"Flow {flow_id!r} has {len(names)} unfinished nodes after {seconds:g} s ({named}); {advice}.")

@@ -39,6 +39,7 @@ SHOWN: list[tuple[str, ...]] = [
     ("dead", "show", DEAD, "1"),
     ("flow", "ls", Q),
     ("flow", "show", Q, N),
+    ("flow", "why", Q, N),
     ("flow", "tree", Q, N),
     ("flow", "tree", Q, N, "--mermaid"),
     ("scheduler", "ls", Q),

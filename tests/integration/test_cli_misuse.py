@@ -70,6 +70,8 @@ MISUSES: list[tuple[str, int, str]] = [
     ("dead purge nix --yes", 3, UNKNOWN),
     ("flow ls q --state lost", 2, "'lost' is not one of"),
     ("flow show q nix", 3, NO_FLOW),
+    ("flow why q nix", 3, NO_FLOW),
+    ("flow why nix f", 3, UNKNOWN),
     ("flow tree q nix", 3, "has no job of a flow 'nix'"),
     ("flow keep q --interval 0", 2, "'--interval'"),
     ("flow submit nix:dag", 2, "The module 'nix' cannot be imported"),

@@ -9,11 +9,12 @@ from typing import Any, TypeAlias
 from orchestration_queue.client._async.events import AsyncEventReader
 from orchestration_queue.client._async.flow_reconciler import AsyncFlowReconciler
 from orchestration_queue.client.flow_status import STATUS_FIELDS, FlowStatus, critical_path, flow_status
-from orchestration_queue.client.progress import PROGRESS_FIELDS, TREE_FIELDS, FlowProgress, flow_nodes
+from orchestration_queue.client.progress import PROGRESS_FIELDS, TREE_FIELDS, FlowProgress, flow_nodes, overdue
 from orchestration_queue.client.values import ENDINGS, Deadline, FlowNode
 from orchestration_queue.errors import ServerError, StateError, UsageError
 from orchestration_queue.flows import FlowPlan, control
 from orchestration_queue.flows.elements import element_names, maps, with_elements
+from orchestration_queue.flows.explanation import FlowExplanation, explain_flow
 from orchestration_queue.flows.stored import FlowJob, FlowSnapshot, FlowState, StoredFlow, read_flow
 from orchestration_queue.options import Duration
 from orchestration_queue.protocol.events import Event
@@ -103,6 +104,14 @@ class AsyncFlow:
         facts = await self._facts()
         return flow_status(facts, await self._survey(STATUS_FIELDS))
 
+    async def explain(self) -> FlowExplanation:
+        """Explain why the flow is where it is: which nodes hold it up, and why, or which failed. Reads the queues.
+
+        Raises:
+            StateError: There is no record of it (any more).
+        """
+        return await self._connection.follow(explain_flow(await self._facts(), now_ms()))
+
     async def tree(self) -> list[FlowNode]:
         """Read the nodes as they are now, dependencies first. One exchange per thousand nodes and elements."""
         whole = await self._connection.follow(with_elements(self.graph))
@@ -187,19 +196,8 @@ class AsyncFlow:
         return {keys: operation.read(reply) for (keys, operation), reply in zip(newest.items(), replies, strict=True)}
 
     async def _overdue(self, progress: FlowProgress, deadline: Deadline) -> TimeoutError:
-        left = sorted(progress.unfinished)
-        named = ", ".join(left[:5]) + (", ..." if len(left) > 5 else "")
-        records = await self._read([self.graph.jobs[name] for name in left], ("state",))
-        ready = [job for job, record in records if record is not None and record.state is JobState.WAITING]
-        advice = "wait longer, or check that workers serve its queues"
-        if ready:
-            advice = (
-                f"{ready[0].name!r} could start and waits for a worker of queue {ready[0].keys.queue!r}; "
-                "start one, or wait longer"
-            )
-        return TimeoutError(
-            f"Flow {self.id!r} has {len(left)} unfinished nodes after {deadline.seconds:g} s ({named}); {advice}."
-        )
+        left = await self._read([self.graph.jobs[name] for name in sorted(progress.unfinished)], ("state",))
+        return overdue(self.id, left, deadline.seconds)
 
     async def _look(
         self, progress: FlowProgress, jobs: Sequence[FlowJob], events: AsyncEventReader, on_event: _Listener
