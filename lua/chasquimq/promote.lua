@@ -17,10 +17,8 @@ local leader = require("leader")
 if not leader.hold(lock_key, holder, ttl_s) then
   return { 0, 0 }
 end
-local time = redis.call("TIME")
-local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 local reply = { 1, 0 }
-for _, member in ipairs(redis.call("ZRANGEBYSCORE", delayed_key, "-inf", now_ms, "LIMIT", 0, most)) do
+for _, member in ipairs(redis.call("ZRANGEBYSCORE", delayed_key, "-inf", jobs.now_ms(), "LIMIT", 0, most)) do
   local name, envelope = jobs.split(member)
   if name then
     jobs.publish(stream_key, max_length, name, envelope)

@@ -3,7 +3,7 @@
 --- @key   delayed              zset         jobs that wait for their time
 --- @arg   group                text         the consumer group
 --- @arg   entry_id             text         the delivered entry
---- @arg   run_at_ms            int          when it may run again, epoch ms
+--- @arg   backoff_ms           int          how long it waits, on the server's clock
 --- @arg   member               bytes        the job after its failed attempt, after its name
 --- @returns int 1, or 0 when another worker settled the job
 --- @cost    O(log N)
@@ -13,5 +13,5 @@ local jobs = require("jobs")
 if not jobs.take(stream_key, group, entry_id) then
   return 0
 end
-redis.call("ZADD", delayed_key, run_at_ms, member)
+redis.call("ZADD", delayed_key, jobs.now_ms() + backoff_ms, member)
 return 1

@@ -1,5 +1,5 @@
 --- Return the revision of this library.
---- @returns text `1`, growing with every change of the library
+--- @returns text `2`, growing with every change of the library
 --- @cost    O(1)
 
-return "1"
+return "2"

@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 
-from orchestration_queue.dialects.chasquimq import AsyncChasquiQueue, ChasquiCounts, ChasquiJob
+from orchestration_queue.dialects.chasquimq import AsyncChasquiQueue, ChasquiJob
 from orchestration_queue.dialects.chasquimq.keys import ChasquiKeys
 from orchestration_queue.doctor.chasquimq import (
     CHASQUIMQ_CHECKS,
     InspectedChasquiQueue,
-    chasquimq_growth,
     chasquimq_names,
 )
 from orchestration_queue.doctor.finding import Finding, Severity
@@ -93,15 +92,6 @@ async def test_each_problem_is_found(
     (found,) = await asyncio.to_thread(findings)
     assert found.what.startswith(expected[broken]) or expected[broken] in found.what
     assert (found.severity is Severity.HINT) is (broken in ("paused", "stale"))
-
-
-def test_a_queue_that_is_about_to_drop_jobs_is_told(keys: ChasquiKeys, server_url: str) -> None:
-    class Full(InspectedChasquiQueue):
-        counts = ChasquiCounts(950_000, 0, 0, 20_000, 0, is_paused=False)
-
-    with Connection.open(server_url, libraries=()) as connection:
-        found = list(chasquimq_growth(Full(keys, connection)))
-    assert [finding.severity for finding in found] == [Severity.PROBLEM, Severity.HINT]
 
 
 async def test_queues_are_found_by_their_keys(queue: AsyncChasquiQueue, server_url: str) -> None:

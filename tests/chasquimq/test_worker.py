@@ -17,7 +17,6 @@ from orchestration_queue.dialects.chasquimq import (
     ChasquiWorkerOptions,
     NewChasquiJob,
 )
-from orchestration_queue.dialects.chasquimq.delivery import Delivery, Rejection, judge
 from orchestration_queue.dialects.chasquimq.envelope import Envelope, RetryOverride, pack_envelope, unpack_envelope
 from orchestration_queue.dialects.chasquimq.keys import ChasquiKeys
 from orchestration_queue.dialects.chasquimq.packing import pack
@@ -97,20 +96,6 @@ async def test_events_are_those_of_the_original(
     assert unpack_envelope(letter[b"d"]).attempt == 2
 
 
-async def test_a_long_error_is_cut(queue: AsyncChasquiQueue, server: Any, keys: ChasquiKeys, server_url: str) -> None:
-    """Trap T12: the original's events carry it whole."""
-
-    def verbose(job: ChasquiJob) -> None:
-        raise UnrecoverableError("x" * 100_000)
-
-    await queue.add("x")
-    async with working(queue.name, verbose, server_url):
-        await wait_until(lambda: server.xlen(keys.dead_letters), "the job to fail for good")
-    (letter,) = await queue.dead_letters()
-    assert len(letter.detail or "") == 4096
-    assert all(len(event.get("reason", "")) <= 4096 for event in events(server, keys))
-
-
 async def test_an_unrecoverable_error_ends_a_job_at_once(
     queue: AsyncChasquiQueue, server: Any, keys: ChasquiKeys, server_url: str
 ) -> None:
@@ -177,19 +162,6 @@ async def test_entries_of_every_broken_kind_become_dead_letters_and_the_worker_l
     assert malformed == [b"", b"\x01\x00", b"\x64\x00\x00\x00abc"]
 
 
-def test_a_job_whose_workers_die_is_started_as_often_as_it_may() -> None:
-    packed = pack_envelope(Envelope("a", pack(None), 1, retry=RetryOverride(3)))
-    starts = []
-    for deliveries in range(5):
-        taken = judge("q", "1-1", [b"d", packed], deliveries, ChasquiWorkerOptions())
-        if isinstance(taken, Delivery):
-            starts.append(taken.attempt)
-        else:
-            assert isinstance(taken, Rejection)
-            assert (taken.reason, taken.attempt) == ("retries_exhausted", deliveries)
-    assert starts == [1, 2, 3]
-
-
 async def test_a_dead_workers_job_is_taken_over(
     queue: AsyncChasquiQueue, server: Any, keys: ChasquiKeys, server_url: str
 ) -> None:
@@ -204,68 +176,6 @@ async def test_a_dead_workers_job_is_taken_over(
     async with working(queue.name, note, server_url, lease=timedelta(milliseconds=200)):
         await wait_until(lambda: seen and is_settled(server, keys), "the job to be taken over")
     assert seen == [(job.id, 1)]
-
-
-async def test_a_long_job_that_blocks_the_loop_keeps_its_lease(
-    queue: AsyncChasquiQueue, server: Any, keys: ChasquiKeys, server_url: str
-) -> None:
-    """Trap T1 of the original: it starts such a job again, in parallel."""
-    lease_ms, starts = 400, []
-    release = threading.Event()
-
-    def long(job: ChasquiJob) -> None:
-        starts.append(job.attempt)
-        release.wait(60)
-
-    def renewals() -> int:
-        stats = server.info("commandstats")
-        return int(stats.get("cmdstat_xclaim", {}).get("calls", 0))
-
-    await queue.add("long")
-    before = renewals()
-    async with (
-        working(queue.name, long, server_url, lease=timedelta(milliseconds=lease_ms)),
-        working(queue.name, long, server_url, lease=timedelta(milliseconds=lease_ms)),
-    ):
-        await wait_until(lambda: renewals() >= before + 6, "the lease to be renewed for longer than it lasts")
-        assert starts == [0]
-        release.set()
-        await wait_until(lambda: is_settled(server, keys), "the job to end")
-    assert starts == [0]
-
-
-async def test_no_more_jobs_are_read_than_have_a_slot(
-    queue: AsyncChasquiQueue, server: Any, keys: ChasquiKeys, server_url: str
-) -> None:
-    """Trap T1 again: what a worker prefetches grows old in its hands."""
-    go, most = asyncio.Event(), 0
-
-    async def wait(job: ChasquiJob) -> None:
-        await go.wait()
-
-    await queue.add_bulk([NewChasquiJob("x")] * 10)
-    async with working(queue.name, wait, server_url, concurrency=3) as worker:
-        await wait_until(lambda: worker.running == 3, "three jobs to run")
-        most = server.xpending(keys.stream, "default")["pending"]
-        go.set()
-        await wait_until(lambda: is_settled(server, keys), "all jobs to run")
-    assert most == 3
-
-
-async def test_a_deleted_stream_is_created_again(
-    queue: AsyncChasquiQueue, server: Any, keys: ChasquiKeys, server_url: str
-) -> None:
-    """Trap T6: the original never recovers."""
-    seen: list[str] = []
-
-    async def note(job: ChasquiJob) -> None:
-        seen.append(job.id)
-
-    async with working(queue.name, note, server_url):
-        await wait_until(lambda: server.exists(keys.stream), "the worker to join")
-        server.delete(keys.stream)
-        job = await queue.add("x")
-        await wait_until(lambda: seen == [job.id], "the job to run")
 
 
 async def test_a_paused_queue_starts_no_job(
@@ -325,28 +235,6 @@ async def test_two_schedulers_fire_once(
             await asyncio.sleep(0.02)
         await wait_until(lambda: is_settled(server, keys), "the queue to be empty")
     assert len(seen) == len(set(seen)) == 10
-
-
-async def test_a_spec_that_cannot_be_read_stops_no_other(
-    queue: AsyncChasquiQueue, server: Any, keys: ChasquiKeys, server_url: str
-) -> None:
-    """Trap T4: the original's scheduler ends for good."""
-    single_bin = next(case for case in VECTORS["tolerance"]["spec"] if case["case"] == "payload single bin")
-    bad_cron = next(case for case in VECTORS["tolerance"]["spec"] if case["case"] == "bad cron expression")
-    for key, case in (("bad", single_bin), ("cron", bad_cron)):
-        server.hset(keys.spec(key), "spec", bytes.fromhex(case["spec_hex"]))
-        server.zadd(keys.repeat, {key: 1})
-    await queue.put_schedule("tick", every=0.05, limit=2)
-    seen: list[str] = []
-
-    async def note(job: ChasquiJob) -> None:
-        seen.append(job.name)
-
-    async with working(queue.name, note, server_url):
-        await wait_until(lambda: seen == ["tick", "tick"], "the good one to fire")
-    assert server.zrange(keys.repeat, 0, -1) == [b"cron"]
-    (letter,) = await queue.dead_letters()
-    assert (letter.reason, letter.envelope.hex()) == ("malformed", single_bin["spec_hex"])
 
 
 async def test_times_that_nobody_can_reach_stop_no_schedule(

@@ -33,6 +33,12 @@ function jobs.split(member)
   return member:sub(5, finish), member:sub(finish + 1)
 end
 
+--- The server's clock, in epoch ms. Workers' clocks may differ.
+function jobs.now_ms()
+  local time = redis.call("TIME")
+  return time[1] * 1000 + math.floor(time[2] / 1000)
+end
+
 --- Add an entry to the dead-letter queue.
 function jobs.bury(dead_letters_key, max_length, letter)
   local command = { "XADD", dead_letters_key, "MAXLEN", "~", max_length, "*", "d", letter.envelope }

@@ -16,7 +16,6 @@ from orchestration_queue.errors import PayloadError, UnrecoverableError
 from orchestration_queue.options import seconds
 from orchestration_queue.protocol.call import Call, Word
 from orchestration_queue.protocol.functions import chasquimq as functions
-from orchestration_queue.server.clock import now_ms
 
 __all__ = ["Settler"]
 
@@ -113,7 +112,7 @@ class Settler:
             delayed_key=self._keys.delayed,
             group=self._options.group,
             entry_id=delivery.entry_id,
-            run_at_ms=now_ms() + pause_ms,
+            backoff_ms=pause_ms,
             member=join_member(delivery.name, pack_envelope(envelope)),
         )
         extras = ("attempt", delivery.attempt + 1, "backoff_ms", pause_ms)

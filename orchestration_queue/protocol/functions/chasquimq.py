@@ -662,7 +662,7 @@ def retry(
     delayed_key: str,
     group: str,
     entry_id: str,
-    run_at_ms: int,
+    backoff_ms: int,
     member: bytes,
 ) -> Call:
     """Have a job that failed wait for its next attempt.
@@ -672,7 +672,7 @@ def retry(
         delayed_key: Zset; jobs that wait for their time.
         group: The consumer group.
         entry_id: The delivered entry.
-        run_at_ms: When it may run again, epoch ms.
+        backoff_ms: How long it waits, on the server's clock.
         member: The job after its failed attempt, after its name.
 
     Returns:
@@ -689,7 +689,7 @@ def retry(
         (
             group,
             entry_id,
-            run_at_ms,
+            backoff_ms,
             member,
         ),
         is_function=True,
@@ -700,7 +700,7 @@ def version() -> Call:
     """Return the revision of this library.
 
     Returns:
-        The call. Its reply (text): `1`, growing with every change of the library.
+        The call. Its reply (text): `2`, growing with every change of the library.
 
     Cost: O(1).
     """

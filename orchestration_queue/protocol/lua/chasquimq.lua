@@ -82,6 +82,12 @@ function jobs.split(member)
   return member:sub(5, finish), member:sub(finish + 1)
 end
 
+--- The server's clock, in epoch ms. Workers' clocks may differ.
+function jobs.now_ms()
+  local time = redis.call("TIME")
+  return time[1] * 1000 + math.floor(time[2] / 1000)
+end
+
 --- Add an entry to the dead-letter queue.
 function jobs.bury(dead_letters_key, max_length, letter)
   local command = { "XADD", dead_letters_key, "MAXLEN", "~", max_length, "*", "d", letter.envelope }
@@ -342,10 +348,8 @@ do -- promote
     if not leader.hold(lock_key, holder, ttl_s) then
       return { 0, 0 }
     end
-    local time = redis.call("TIME")
-    local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
     local reply = { 1, 0 }
-    for _, member in ipairs(redis.call("ZRANGEBYSCORE", delayed_key, "-inf", now_ms, "LIMIT", 0, most)) do
+    for _, member in ipairs(redis.call("ZRANGEBYSCORE", delayed_key, "-inf", jobs.now_ms(), "LIMIT", 0, most)) do
       local name, envelope = jobs.split(member)
       if name then
         jobs.publish(stream_key, max_length, name, envelope)
@@ -463,7 +467,7 @@ do -- retry
   redis.register_function("chasquimq_retry", function(KEYS, ARGV)
     local group = ARGV[1]
     local entry_id = ARGV[2]
-    local run_at_ms = whole(ARGV[3], "retry", "run_at_ms")
+    local backoff_ms = whole(ARGV[3], "retry", "backoff_ms")
     local member = ARGV[4]
     count_words("retry", #KEYS, 2, #ARGV, 4)
     local stream_key = KEYS[1]
@@ -471,7 +475,7 @@ do -- retry
     if not jobs.take(stream_key, group, entry_id) then
       return 0
     end
-    redis.call("ZADD", delayed_key, run_at_ms, member)
+    redis.call("ZADD", delayed_key, jobs.now_ms() + backoff_ms, member)
     return 1
   end)
 end
@@ -479,6 +483,6 @@ end
 do -- version
   redis.register_function("chasquimq_version", function(KEYS, ARGV)
     count_words("version", #KEYS, 0, #ARGV, 0)
-    return "1"
+    return "2"
   end)
 end
