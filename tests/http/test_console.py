@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncIterator
 
@@ -9,7 +10,17 @@ import httpx
 import pytest
 import redis
 
-from orchestration_queue import AsyncActiveJob, AsyncFlowProducer, AsyncQueue, Dag, Every, Node, UnrecoverableError
+from orchestration_queue import (
+    AsyncActiveJob,
+    AsyncFlowProducer,
+    AsyncQueue,
+    Cron,
+    Dag,
+    Every,
+    JobTemplate,
+    Node,
+    UnrecoverableError,
+)
 from orchestration_queue.http import HttpApp, create_app
 from orchestration_queue.http.access import Access, Token
 from orchestration_queue.http.routes import Scope
@@ -137,6 +148,81 @@ async def test_schedules_run_pause_and_go(ui: httpx.AsyncClient, queue: AsyncQue
     assert "0, the last" in await page(ui, "/schedules")
     await submit(ui, path, "remove", confirmed="yes")
     assert await queue.schedulers.find("nightly") is None
+
+
+async def test_a_schedule_is_edited_after_a_preview(ui: httpx.AsyncClient, queue: AsyncQueue) -> None:
+    await queue.schedulers.upsert("nightly", Cron("30 2 * * *", tz="Europe/Berlin"), JobTemplate(name="export"))
+    path = f"/queues/{queue.name}/schedulers/nightly"
+    shown = await page(ui, path)
+    assert f'href="/ui{path}"' in await page(ui, "/schedules")
+    assert len(re.findall(r"\d 02:30:00 \+0[12]00", shown)) == 10
+    assert len(re.findall(r"\d 0[01]:30:00<", shown)) == 10
+    form = {"pattern": "15 6 * * MON", "tz": "Asia/Tokyo", "limit": "", "jitter": "0", "missed": "skip", "days": ""}
+    seen = await submit(ui, f"{path}/preview", "", **form)
+    assert len(re.findall(r"Mon \d{4}-\d\d-\d\d 06:15:00 \+0900", seen.text)) == 10
+    assert (await queue.schedulers.get("nightly")).timing.pattern == "30 2 * * *"
+    for change, words in (
+        ({"pattern": "61 * * * *"}, "61"),
+        ({"tz": "Mars"}, "Mars"),
+        ({"limit": "x"}, "limit must be"),
+    ):
+        for act in ("preview", "edit"):
+            refused = await submit(ui, f"{path}/{act}", "", **form | change)
+            assert refused.status_code == 400
+            assert re.search(f'role="alert">[^<]*{words}', refused.text)
+    saved = await submit(ui, f"{path}/edit", "", **form)
+    assert saved.headers["location"] == f"/ui{path}?done=edit-1"
+    entry = await queue.schedulers.get("nightly")
+    assert (entry.timing.pattern, entry.timing.tz, entry.missed) == ("15 6 * * 1", "Asia/Tokyo", "skip")
+    assert entry.template == {"name": "export"}
+    await queue.schedulers.upsert("often", Every(90))
+    await submit(ui, f"/queues/{queue.name}/schedulers/often/edit", "", every="2.5", overlap="skip")
+    assert "every 2.5 s" in await page(ui, f"/queues/{queue.name}/schedulers/often")
+    assert (await ui.get(f"/ui/queues/{queue.name}/schedulers/nope")).status_code == 404
+
+
+async def test_a_job_s_page_tells_its_attempts_and_why_it_waits(
+    ui: httpx.AsyncClient, queue: AsyncQueue, server_url: str
+) -> None:
+    options = {"attempts": 2, "backoff": {"type": "fixed", "delay": 0.01}}
+    job = await queue.add("a", None, options)
+    waiting = await page(ui, f"/queues/{queue.name}/jobs/{job.id}")
+    assert "Why it is here" in waiting
+    assert "What to do" in waiting
+
+    async def stumble(job: AsyncActiveJob) -> None:
+        await job.log(f"at step {job.record.attempts_made + 1}")
+        raise ValueError(f"wall {job.record.attempts_made + 1}")
+
+    async with working(queue, stumble, server_url):
+        with pytest.raises(Exception, match="wall 2"):
+            await job.wait(60)
+    text = await page(ui, f"/queues/{queue.name}/jobs/{job.id}")
+    told = [text.index(f"Attempt {number} failed") for number in (2, 1)]
+    assert told == sorted(told)
+    assert text.count("ValueError: wall 1") >= 2  # what was raised, and the end of its traceback
+    assert "at step 1" in text[told[1] :]
+
+
+async def test_dead_letters_are_grouped(ui: httpx.AsyncClient, queue: AsyncQueue, server_url: str) -> None:
+    async def fail_by_name(job: AsyncActiveJob) -> None:
+        raise UnrecoverableError(f"no {job.name}")
+
+    for name in ("a", "b", "a"):
+        await queue.add(name)
+    async with working(queue, fail_by_name, server_url, dead_letter_queue=f"{queue.name}-dead"):
+        async with asyncio.timeout(60):
+            while len(letters := await queue.dead_letters.list()) < 3:  # noqa: ASYNC110  the server has no event of it
+                await asyncio.sleep(0.02)
+    text = await page(ui, "/dead")
+    assert text.index("<b>a</b><span>2</span>") < text.index("<b>b</b><span>1</span>")
+    assert text.count('class="badge">') == 2
+    alike = [letter.id for letter in letters if letter.name == "a"]
+    asked = await submit(ui, f"/queues/{queue.name}/dead", "drop", id=alike)
+    assert "Drop 2 dead letters" in asked.text
+    done = await submit(ui, f"/queues/{queue.name}/dead", "replay", id=[*alike, "gone"], back="/ui/dead")
+    assert done.headers["location"] == "/ui/dead?done=replay-2"
+    assert [letter.name for letter in await queue.dead_letters.list()] == ["b"]
 
 
 async def test_dead_letters_are_replayed(ui: httpx.AsyncClient, queue: AsyncQueue, server_url: str) -> None:

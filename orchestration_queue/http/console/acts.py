@@ -148,15 +148,22 @@ class Acts:
             case "purge":
                 return await queue.dead_letters.purge()
         ids = request.form.get("id", [])[:_MOST]
+        done = 0
         for letter_id in ids:
             match act:
                 case "replay":
-                    await queue.dead_letters.replay(letter_id)
+                    try:
+                        await queue.dead_letters.replay(letter_id)
+                    except NotFoundError:
+                        if len(ids) == 1:
+                            raise
+                        continue  # of many, one may have been replayed since the page was shown
                 case "drop":
                     await queue.dead_letters.remove(letter_id)
                 case _:
                     raise _unknown(act)
-        return len(ids)
+            done += 1
+        return done
 
 
 async def _change_job(queue: AsyncQueue, act: str, job_id: str, request: Request) -> None:

@@ -62,7 +62,7 @@ class Console:
             self.views.request.set(request)
             self.views.can_act.set(self._can_act(session, request, queues if route.scope is not Scope.OPEN else []))
             response = await route.handler(request)
-            if route.method == "POST" and route.scope is not Scope.OPEN:
+            if route.scope in (Scope.ACT, Scope.ADMIN):
                 act = request.form.get("act", [route.path])[0]
                 await self.service.audit(
                     request.user, act, request.params.get("name", ""), request.params.get("id", "")

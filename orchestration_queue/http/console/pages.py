@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -11,6 +10,9 @@ from typing import Any
 from orchestration_queue.client import AsyncBroadcast, AsyncQueue, Metrics
 from orchestration_queue.errors import FlowNotFoundError, JobNotFoundError, OrchestrationQueueError
 from orchestration_queue.http.console.drawing import draw_graph, draw_run, state_of
+from orchestration_queue.http.console.letters import group_letters, kinds_of
+from orchestration_queue.http.console.recent import Recent, or_none
+from orchestration_queue.http.console.schedules import SchedulePages
 from orchestration_queue.http.console.views import Views, query
 from orchestration_queue.http.event_routes import CONNECTED, KEEPALIVE
 from orchestration_queue.http.messages import Raw, Request, Stream
@@ -19,7 +21,6 @@ from orchestration_queue.http.routes import Route, Scope
 from orchestration_queue.http.service import Service
 from orchestration_queue.protocol.call import Call, text
 from orchestration_queue.protocol.operations import audit, event_log
-from orchestration_queue.protocol.record import when
 from orchestration_queue.states import JobState
 
 __all__ = ["Pages"]
@@ -28,6 +29,7 @@ STATES = ("waiting", "active", "delayed", "suspended", "failed", "completed")
 _PER_PAGE = 50
 _QUEUES_PER_PAGE = 100
 _NAMES_S = 5.0
+_REASONS_S = 3.0
 _LOG_LINES = 200
 _MOST_FOUND = 200
 _MINUTES = 60
@@ -44,8 +46,8 @@ class Pages:
 
     def __init__(self, service: Service, views: Views) -> None:
         self._service, self._views = service, views
-        self._names: tuple[float, list[str]] = (0.0, [])
-        self._names_lock = asyncio.Lock()
+        self._names = Recent(_NAMES_S)
+        self._reasons = Recent(_REASONS_S)
         shown: list[tuple[str, Callable[[Request], Awaitable[Raw | Stream]]]] = [
             ("/ui", self.overview),
             ("/ui/queues/:name", self.queue),
@@ -54,22 +56,18 @@ class Pages:
             ("/ui/queues/:name/flows/:id", self.flow),
             ("/ui/queues/:name/events", self.events),
             ("/ui/flows", self.flows),
-            ("/ui/schedules", self.schedules),
             ("/ui/dead", self.dead),
             ("/ui/broadcasts", self.broadcasts),
             ("/ui/workers", self.workers),
             ("/ui/server", self.server),
         ]
-        self.routes = tuple(Route("GET", path, Scope.READ, handler) for path, handler in shown)
+        schedules = SchedulePages(service, views, self._of_queues)
+        self.routes = (*(Route("GET", path, Scope.READ, handler) for path, handler in shown), *schedules.routes)
 
     async def _all_names(self) -> list[str]:
         """Return the queues' names, as they were a few seconds ago: finding them walks all keys."""
-        async with self._names_lock:
-            read_at, names = self._names
-            if time.monotonic() - read_at > _NAMES_S:
-                connection = self._service.connection
-                names = await AsyncQueue.names(connection=connection, prefix=self._service.prefix)
-                self._names = (time.monotonic(), names)
+        connection, prefix = self._service.connection, self._service.prefix
+        names = await self._names.get("", lambda: AsyncQueue.names(connection=connection, prefix=prefix))
         allowed = self._service.allowed
         return [name for name in names if allowed is None or name in allowed]
 
@@ -156,14 +154,17 @@ class Pages:
             queue.last_logs(job.id, _LOG_LINES), job.parents(), job.children(), queue.suspend_info(job.id)
         )
         record = job.record
+        reason = await self._reasons.get(
+            (queue.name, job.id, record.fields.get("state")), lambda: or_none(job.explain())
+        )
         flow_id, _, node = job.id.rpartition(".")
         flow = await queue.flows.find(flow_id) if node and flow_id else None
         return self._views.page(
             "job.html", title=f"{record.name} {job.id}", name=queue.name, job=job, record=record, logs=logs,
             parents=parents, children=children, suspended=suspended, data=_readable(lambda: record.data),
             result=_readable(lambda: record.result), flow=flow, state=record.fields.get("state", "unknown"),
-            stages=_stages(record), live=f"/ui/queues/{request.params['name']}/live",
-            did=request.query.get("done", ""),
+            stages=_stages(record), history=record.history[::-1], reason=reason,
+            live=f"/ui/queues/{request.params['name']}/live", did=request.query.get("done", ""),
         )  # fmt: skip
 
     async def flows(self, request: Request) -> Raw:
@@ -187,27 +188,18 @@ class Pages:
             state_of=state_of, live=f"/ui/queues/{request.params['name']}/live", did=request.query.get("done", ""),
         )  # fmt: skip
 
-    async def schedules(self, request: Request) -> Raw:
-        """List the schedulers of all queues with their next runs."""
-        queues = await self._of_queues(request)
-        listed = await asyncio.gather(*(queue.schedulers.list() for queue in queues))
-        rows = []
-        for queue, entries in zip(queues, listed, strict=True):
-            for name, entry in entries.items():
-                upcoming, history = await asyncio.gather(
-                    _or_none(queue.schedulers.next_runs(name, 3)), queue.schedulers.history(name)
-                )
-                last = when(history[0].at_ms) if history else None
-                rows.append({"queue": queue.name, "name": name, "entry": entry, "next": upcoming, "last": last})
-        rows.sort(key=lambda row: (str(row["next"][0]) if row["next"] else "~", row["name"]))
-        return self._views.page("schedules.html", title="Schedules", rows=rows, did=request.query.get("done", ""))
-
     async def dead(self, request: Request) -> Raw:
-        """List the dead letters of all queues."""
+        """List the dead letters of all queues by kind, name and reason."""
         queues = await self._of_queues(request)
-        listed = await asyncio.gather(*(queue.dead_letters.list(limit=_PER_PAGE) for queue in queues))
-        groups = [(queue.name, letters) for queue, letters in zip(queues, listed, strict=True) if letters]
-        return self._views.page("dead.html", title="Dead letters", groups=groups, did=request.query.get("done", ""))
+        listed = await asyncio.gather(*(queue.dead_letters.list(limit=_MOST_FOUND) for queue in queues))
+        connection, rows = self._service.connection, []
+        for queue, letters in zip(queues, listed, strict=True):
+            if letters:
+                kinds = await connection.follow(kinds_of(queue.keys, letters))
+                rows.append((queue.name, len(letters), group_letters(letters, kinds)))
+        return self._views.page(
+            "dead.html", title="Dead letters", queues=rows, most=_MOST_FOUND, did=request.query.get("done", "")
+        )
 
     async def broadcasts(self, request: Request) -> Raw:
         """List the subscriptions of broadcasts."""
@@ -275,13 +267,6 @@ def _readable(read: Callable[[], Any]) -> Any:
         return read()
     except OrchestrationQueueError as error:
         return str(error)
-
-
-async def _or_none(reading: Awaitable[Any]) -> Any:
-    try:
-        return await reading
-    except OrchestrationQueueError:
-        return ()
 
 
 def _stages(record: Any) -> list[tuple[str, datetime, float | None]]:

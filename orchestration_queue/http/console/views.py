@@ -61,6 +61,7 @@ class Views:
             "part": part,
             "pretty": pretty,
             "schedule": schedule_text,
+            "there": there,
         }
         self._environment.globals |= {
             "csrf": self.csrf.get,
@@ -125,6 +126,12 @@ def duration(seconds: float | timedelta | None) -> str:
 def clock(at: datetime | None) -> str:
     """Format a time in UTC; the browser shows its own zone beside it."""
     return _NOTHING if at is None else f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
+
+
+def there(at: datetime) -> str:
+    """Format a time by the clock of its own zone, with the day of the week and, but for UTC, the offset."""
+    offset = "" if at.utcoffset() == timedelta(0) else f" {at:%z}"
+    return f"{at:%a %Y-%m-%d %H:%M:%S}{offset}"
 
 
 def number(value: float) -> str:

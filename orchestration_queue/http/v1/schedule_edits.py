@@ -8,6 +8,7 @@ from typing import Any
 
 from orchestration_queue.client import AsyncQueue
 from orchestration_queue.errors import ScheduleError
+from orchestration_queue.options import plain_number
 from orchestration_queue.schedules import (
     Cron,
     Every,
@@ -44,14 +45,16 @@ def schedule_members(entry: SchedulerEntry) -> dict[str, Any]:
     timing, policies = entry.timing, entry.policies
     return {
         "pattern": timing.pattern or None,
-        "every": timing.every / 1000 if timing.every else None,
-        "repeat_after_complete": timing.repeat_after_complete / 1000 if timing.repeat_after_complete else None,
+        "every": plain_number(timing.every / 1000) if timing.every else None,
+        "repeat_after_complete": plain_number(timing.repeat_after_complete / 1000)
+        if timing.repeat_after_complete
+        else None,
         "tz": timing.tz,
         "day_or": timing.day_or if timing.pattern else None,
         "start": _instant(timing.start_date),
         "end": _instant(timing.end_date),
         "limit": entry.limit,
-        "jitter": policies.jitter_ms / 1000,
+        "jitter": plain_number(policies.jitter_ms / 1000),
         "missed": policies.missed,
         "missed_max": policies.missed_max if policies.missed == "fire_all" else None,
         "overlap": str(policies.overlap),

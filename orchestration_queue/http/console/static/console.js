@@ -18,7 +18,10 @@
       const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
       for (const region of document.querySelectorAll("[data-region]")) {
         const next = fresh.querySelector(`[data-region="${region.dataset.region}"]`);
-        if (next && next.innerHTML !== region.innerHTML && !isBusy(region)) region.innerHTML = next.innerHTML;
+        if (!next) continue;
+        for (const fold of region.querySelectorAll("details[open]"))
+          next.querySelector(`details[data-key="${CSS.escape(fold.dataset.key)}"]`)?.setAttribute("open", "");
+        if (next.innerHTML !== region.innerHTML && !isBusy(region)) region.innerHTML = next.innerHTML;
       }
       localTimes();
     } catch { /* the next change tries again */ } finally { loading = false; }
