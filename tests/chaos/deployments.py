@@ -116,7 +116,7 @@ class Sentinel(Deployment):
         self._sentinel = self._nodes.start_sentinel("oq", self._primary)
         self.url, self.queues = f"redis+sentinel://127.0.0.1:{self._sentinel.port}/oq", ["q"]
         self.faults = {
-            "planned failover": Fault(self._fail_over, may_double=True),
+            "planned failover": Fault(self._fail_over),
             "primary killed": Fault(self._kill, may_double=True),
         }
 

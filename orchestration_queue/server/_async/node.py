@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 
-from redis.exceptions import BusyLoadingError
+from redis.exceptions import BusyLoadingError, ReadOnlyError
 from redis.exceptions import ConnectionError as NoConnectionError
 
 from orchestration_queue.errors import TransportError
@@ -17,7 +17,7 @@ from orchestration_queue.protocol.call import Call, Reply
 from orchestration_queue.protocol.library import Library
 from orchestration_queue.server._async.library import ensure_libraries
 from orchestration_queue.server._async.link import AsyncLink
-from orchestration_queue.server._async.sentinel import AsyncSentinelWatch, find_master
+from orchestration_queue.server._async.sentinel import AsyncSentinelWatch
 from orchestration_queue.server.backoff import RetryBackoff
 from orchestration_queue.server.driver_errors import (
     LINK_ERRORS,
@@ -83,12 +83,13 @@ class AsyncNode:
             ServerError: It does not let us in, or does not take the libraries.
         """
         async with self._room:
-            await self._give_back(await self._connect())
+            pool = self._idle
+            await self._give_back(await self._connect(), pool)
 
     async def exchange(
         self, calls: Sequence[Call], *, atomic: bool = False, repeatable: bool = False, asking: bool = False
     ) -> list[Reply]:
-        """Send calls in one trip; what failed only for a function that the server lost is sent again.
+        """Send calls in one trip; again what was refused only for a lost function or a failover.
 
         Args:
             calls: What to send.
@@ -110,13 +111,15 @@ class AsyncNode:
         missing = [
             index
             for index, call in enumerate(calls)
-            if isinstance(replies[index], REFUSALS) and lacks_function(call, replies[index])
+            if isinstance(replies[index], REFUSALS) and self._may_send_again(call, replies[index])
         ]
         if not missing or (atomic and len(missing) < len(calls)):
             return replies
         # A confirmation of replicas is about the writes before it on its connection.
         missing += [index for index, call in enumerate(calls) if call.name in ("WAIT", "WAITAOF")]
         try:
+            if any(isinstance(replies[index], ReadOnlyError) for index in missing):
+                await self._drop_pool()
             await self.greet()
             again = await self._send([calls[index] for index in missing], atomic, repeatable, asking)
         except TransportError as error:
@@ -125,6 +128,10 @@ class AsyncNode:
         for index, reply in zip(missing, again, strict=True):
             replies[index] = reply
         return replies
+
+    def _may_send_again(self, call: Call, reply: Reply) -> bool:
+        """Whether a call was refused because the server lost its function, or is not the primary any more."""
+        return lacks_function(call, reply) or (self._watch is not None and isinstance(reply, ReadOnlyError))
 
     async def _send(self, calls: Sequence[Call], atomic: bool, repeatable: bool, asking: bool) -> list[Reply]:
         packed = pack(calls, atomic=atomic, asking=asking)
@@ -151,7 +158,7 @@ class AsyncNode:
             was_sent = False
             while True:
                 try:
-                    link = await self._take_link()
+                    link, pool = await self._take_link()
                 except TransportError as error:
                     error.maybe_applied |= was_sent
                     raise
@@ -167,37 +174,43 @@ class AsyncNode:
                 except BaseException:
                     await link.close()  # cancelled half-way: the replies of this call must not meet the next one
                     raise
-                await self._give_back(link)
+                await self._give_back(link, pool)
                 return replies
 
-    async def _take_link(self) -> AsyncLink:
-        if self._closed:
-            raise closed(self._url)
-        if self._watch is not None and await self._watch.has_news():
-            await self._close_idle()
-        while self._idle:
+    async def _take_link(self) -> tuple[AsyncLink, list[AsyncLink]]:
+        """Return a link and the pool it belongs to."""
+        while True:
+            if self._closed:
+                raise closed(self._url)
+            if self._watch is not None and await self._watch.has_news():
+                await self._drop_pool()
+            pool = self._idle
+            link = await self._pop_fresh(pool) or await self._connect()
+            if pool is self._idle:
+                return link, pool
+            await link.close()  # a failover began meanwhile
+
+    async def _drop_pool(self) -> None:
+        """Use no link again that was opened until now: those in use are closed when their calls have ended."""
+        pool, self._idle = self._idle, []
+        await _close_all(pool)
+
+    async def _pop_fresh(self, pool: list[AsyncLink]) -> AsyncLink | None:
+        while pool:
             try:
-                link = self._idle.pop()
+                link = pool.pop()
             except IndexError:  # another thread was faster
                 break
             if await link.is_fresh():
                 return link
             await link.close()
-        return await self._connect()
+        return None
 
-    async def _close_idle(self) -> None:
-        while self._idle:
-            try:
-                link = self._idle.pop()
-            except IndexError:  # another thread was faster
-                return
-            await link.close()
-
-    async def _give_back(self, link: AsyncLink) -> None:
-        if self._closed:
+    async def _give_back(self, link: AsyncLink, pool: list[AsyncLink]) -> None:
+        if self._closed or pool is not self._idle:
             await link.close()
         else:
-            self._idle.append(link)
+            pool.append(link)
 
     async def _connect(self) -> AsyncLink:
         """Connect, trying again while the server may only be starting or restarting."""
@@ -217,9 +230,7 @@ class AsyncNode:
         """Where the server is at the moment."""
         if self._embedded:
             return replace(self._url, kind="unix", path=self._embedded.ensure())
-        if self._url.mode == "sentinel":
-            return await find_master(self._url, self._connect_timeout, self._watch.informed if self._watch else None)
-        return self._url
+        return self._url if self._watch is None else await self._watch.find_primary()
 
     async def _prepared(self, link: AsyncLink) -> AsyncLink:
         """Connect, and load the libraries: after a failover this may be another server than before."""
@@ -228,6 +239,8 @@ class AsyncNode:
             if self._in_cluster or self._url.mode == "sentinel":
                 (role,) = await link.send((_ROLE,))
                 if isinstance(role, list) and role[0] != b"master":
+                    if self._watch is not None:
+                        await self._watch.forget()
                     raise NoConnectionError("it is a replica, though announced as the primary")
             await ensure_libraries(link, self._url, self._libraries)
         except BaseException:
@@ -239,8 +252,17 @@ class AsyncNode:
         """Close every socket. An embedded server stops when its last user in any process has left."""
         self._closed = True
         if self._process == os.getpid():
-            await self._close_idle()
+            await _close_all(self._idle)
             if self._watch is not None:
-                await self._watch.aclose()
+                await self._watch.forget()
         if self._embedded:
             self._embedded.leave()
+
+
+async def _close_all(pool: list[AsyncLink]) -> None:
+    while pool:
+        try:
+            link = pool.pop()
+        except IndexError:  # another thread was faster
+            return
+        await link.close()

@@ -1,111 +1,152 @@
-"""Asking sentinels where the master is, and noticing when they say that it has changed."""
+"""What sentinels know: where the primary is, and whether a failover is under way."""
 
 from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import dataclass
 from datetime import timedelta
 
 from redis.exceptions import ConnectionError as NoConnectionError
 
-from orchestration_queue.protocol.call import Call, text
+from orchestration_queue.protocol.call import Call, Reply, text
 from orchestration_queue.protocol.slots import Address
 from orchestration_queue.server._async.link import AsyncLink
 from orchestration_queue.server.driver_errors import LINK_ERRORS, reason
 from orchestration_queue.server.url import ServerUrl
+from orchestration_queue.server.wire import pack
 
-__all__ = ["AsyncSentinelWatch", "find_master"]
+__all__ = ["AsyncSentinelWatch"]
 
-_EVENTS = ("+switch-master", "+promoted-slave", "+failover-end")
+_SUBSCRIBE = Call("PSUBSCRIBE", args=("*failover*", "+switch-master", "+promoted-*"))
 _RETRY_S = 10.0
-"""How long a sentinel that cannot be reached is left alone."""
+"""How long a sentinel that cannot be reached is left alone, unless no other is known."""
 _CONNECT_TIMEOUT = timedelta(seconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """One sentinel's view, and the subscription on which it announces the next change.
+
+    Attributes:
+        link: The subscription.
+        primary: The primary's address; once a replica is promoted, the replica's.
+        epoch: Of two sentinels that disagree, the one with the greater epoch is right.
+        is_failing_over: A failover has begun and no replica is promoted yet. What the old primary accepts now may
+            never reach the new one.
+    """
+
+    link: AsyncLink
+    primary: Address
+    epoch: int
+    is_failing_over: bool
 
 
 class AsyncSentinelWatch:
     """Subscriptions to the sentinels of a URL, read before each call, without waiting.
 
-    A planned failover leaves the old primary up for seconds before it is demoted: what is written there meanwhile is
-    lost, though the sentinels already know better.
+    A planned failover leaves the old primary up for seconds: what is written there after the promotion is lost. The
+    sentinel that leads it announces its start at least one tenth of a second before the promotion, so calls that wait
+    from then on are lost by none. After each announcement the sentinel is asked afresh, as a new client would.
 
     Args:
         url: A URL of mode ``sentinel``.
-
-    Attributes:
-        informed: The sentinel that announced the last change.
     """
 
     def __init__(self, url: ServerUrl) -> None:
         self._url = url
-        self._links: dict[Address, AsyncLink] = {}
+        self._views: dict[Address, _View] = {}
         self._retry_at: dict[Address, float] = {}
         self._lock = asyncio.Lock()
-        self.informed: Address | None = None
+        self._known: Address | None = None
+        self._why = "no sentinel was asked"
 
     async def has_news(self) -> bool:
-        """Return whether the master may have changed since the last call."""
-        found = False
+        """Return whether open links must not be used: the primary has changed since the last call, or is about to."""
         async with self._lock:
-            for address in self._url.addresses:
-                link = self._links.get(address)
-                if link is not None and await link.is_fresh():
-                    continue
-                if link is not None:
-                    del self._links[address]
-                    await link.close()
-                    self.informed, found = address, True
-                if time.monotonic() >= self._retry_at.get(address, 0.0):
-                    found |= await self._subscribe(address)
-        return found
+            await self._refresh()
+            if not self._views:
+                return False
+            before, self._known = self._known, self._newest().primary
+            return before != self._known or self._is_failing_over
 
-    async def _subscribe(self, address: Address) -> bool:
+    async def find_primary(self) -> ServerUrl:
+        """Return where the primary is.
+
+        Raises:
+            redis.ConnectionError: No sentinel knows, or a failover is under way.
+        """
+        async with self._lock:
+            await self._refresh()
+            if not self._views:
+                self._retry_at.clear()
+                await self._refresh()
+            if not self._views:
+                raise NoConnectionError(self._why)
+            if self._is_failing_over:
+                raise NoConnectionError("its sentinels are replacing the primary by a replica")
+            primary = self._newest().primary
+            if self._known is None:
+                self._known = primary
+            return self._url.at(primary)
+
+    @property
+    def _is_failing_over(self) -> bool:
+        return any(view.is_failing_over for view in self._views.values())
+
+    def _newest(self) -> _View:
+        return max(self._views.values(), key=lambda view: view.epoch)
+
+    async def _refresh(self) -> None:
+        """Ask each sentinel that has announced something, or is not subscribed to."""
+        for address in self._url.addresses:
+            view = self._views.get(address)
+            if view is not None:
+                if await view.link.is_fresh() and not view.link.has_unread():
+                    continue
+                del self._views[address]
+                await view.link.close()
+            if time.monotonic() >= self._retry_at.get(address, 0.0):
+                await self._subscribe(address)
+
+    async def _subscribe(self, address: Address) -> None:
+        """Ask a sentinel and subscribe to it in one exchange, so that no change falls between the two."""
         link = AsyncLink(self._url.sentinel(address), _CONNECT_TIMEOUT)
+        name = self._url.master
+        ask = [Call("SENTINEL", args=(what, name)) for what in ("GET-MASTER-ADDR-BY-NAME", "MASTER")]
         try:
             await link.connect()
-            await link.send([Call("SUBSCRIBE", args=(event,)) for event in _EVENTS])
-        except LINK_ERRORS:
-            await link.close()
-            self._retry_at[address] = time.monotonic() + _RETRY_S
-            return False
+            where, details, *_ = await link.exchange(pack([*ask, _SUBSCRIBE]), 2 + len(_SUBSCRIBE.args))
+        except LINK_ERRORS as error:
+            self._why = reason(error)
         except BaseException:
             await link.close()
             raise
-        self._links[address] = link
-        return True
+        else:
+            if isinstance(where, list):
+                self._views[address] = _read_view(link, where, details)
+                return
+            self._why = f"the sentinel at port {address[1]} of {address[0]} knows no master {name!r}"
+        await link.close()
+        self._retry_at[address] = time.monotonic() + _RETRY_S
 
-    async def aclose(self) -> None:
-        """Close every subscription."""
+    async def forget(self) -> None:
+        """Close every subscription; the sentinels are asked again when they are next needed."""
         async with self._lock:
-            while self._links:
-                _, link = self._links.popitem()
-                await link.close()
+            while self._views:
+                _, view = self._views.popitem()
+                await view.link.close()
 
 
-async def find_master(url: ServerUrl, connect_timeout: timedelta, first: Address | None = None) -> ServerUrl:
-    """Ask the sentinels of a URL, one after the other, until one knows the master.
-
-    Args:
-        url: A URL of mode ``sentinel``.
-        connect_timeout: How long one sentinel may take to connect.
-        first: The sentinel to ask before the others: the others hear of a failover from it.
-
-    Raises:
-        redis.ConnectionError: None of them knows.
-    """
-    ask = Call("SENTINEL", args=("GET-MASTER-ADDR-BY-NAME", url.master))
-    why = ""
-    for address in sorted(url.addresses, key=lambda address: address != first):
-        link = AsyncLink(url.sentinel(address), connect_timeout)
-        try:
-            await link.connect()
-            (reply,) = await link.send((ask,))
-        except LINK_ERRORS as error:
-            why = reason(error)
-            continue
-        finally:
-            await link.close()
-        if isinstance(reply, list):
-            host, port = reply
-            return url.at((text(host), int(port)))
-        why = f"the sentinel at port {address[1]} of {address[0]} knows no master {url.master!r}"
-    raise NoConnectionError(why)
+def _read_view(link: AsyncLink, where: list[Reply], details: Reply) -> _View:
+    """Read the replies of a sentinel; its details may be refused to this user."""
+    primary = text(where[0]), int(where[1])
+    words = [text(word) for word in details] if isinstance(details, list) else []
+    known = dict(zip(words[::2], words[1::2], strict=True))
+    old = known.get("ip"), known.get("port")
+    return _View(
+        link,
+        primary,
+        int(known.get("config-epoch", "0")),
+        "failover_in_progress" in known.get("flags", "") and old == (primary[0], str(primary[1])),
+    )

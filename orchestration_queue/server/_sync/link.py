@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import select
 import socket
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
@@ -71,6 +72,7 @@ class Link:
             options |= {"host": url.host, "port": url.port}
             options |= {"socket_keepalive": True, "socket_keepalive_options": _KEEPALIVE}
             made = drivers.SSLConnection(**options, **_tls(url)) if url.kind == "tls" else drivers.Connection(**options)
+        self._made = made
         self._driver = cast(_Driver, made)
         # redis-py 8 renamed it.
         self._has_input = getattr(made, "can_read", None) or made.can_read_destructive
@@ -92,6 +94,16 @@ class Link:
             return not self._has_input()
         except LINK_ERRORS:
             return False
+
+    def has_unread(self) -> bool:
+        """Whether bytes have arrived that :meth:`is_fresh` misses, since a busy event loop has not fetched them."""
+        writer = getattr(self._made, "_writer", None)
+        end = getattr(self._made, "_sock", None) if writer is None else writer.get_extra_info("socket")
+        if end is None:
+            return True
+        poll = select.poll()
+        poll.register(end, select.POLLIN)
+        return bool(poll.poll(0))
 
     def exchange(self, packed: bytes, count: int) -> list[Reply]:
         """Send commands and read a reply to each; an error reply is in the list as the driver's exception.

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 
-from redis.exceptions import BusyLoadingError
+from redis.exceptions import BusyLoadingError, ReadOnlyError
 from redis.exceptions import ConnectionError as NoConnectionError
 
 from orchestration_queue.errors import TransportError
@@ -19,7 +19,7 @@ from orchestration_queue.protocol.call import Call, Reply
 from orchestration_queue.protocol.library import Library
 from orchestration_queue.server._sync.library import ensure_libraries
 from orchestration_queue.server._sync.link import Link
-from orchestration_queue.server._sync.sentinel import SentinelWatch, find_master
+from orchestration_queue.server._sync.sentinel import SentinelWatch
 from orchestration_queue.server.backoff import RetryBackoff
 from orchestration_queue.server.driver_errors import (
     LINK_ERRORS,
@@ -85,12 +85,13 @@ class Node:
             ServerError: It does not let us in, or does not take the libraries.
         """
         with self._room:
-            self._give_back(self._connect())
+            pool = self._idle
+            self._give_back(self._connect(), pool)
 
     def exchange(
         self, calls: Sequence[Call], *, atomic: bool = False, repeatable: bool = False, asking: bool = False
     ) -> list[Reply]:
-        """Send calls in one trip; what failed only for a function that the server lost is sent again.
+        """Send calls in one trip; again what was refused only for a lost function or a failover.
 
         Args:
             calls: What to send.
@@ -112,13 +113,15 @@ class Node:
         missing = [
             index
             for index, call in enumerate(calls)
-            if isinstance(replies[index], REFUSALS) and lacks_function(call, replies[index])
+            if isinstance(replies[index], REFUSALS) and self._may_send_again(call, replies[index])
         ]
         if not missing or (atomic and len(missing) < len(calls)):
             return replies
         # A confirmation of replicas is about the writes before it on its connection.
         missing += [index for index, call in enumerate(calls) if call.name in ("WAIT", "WAITAOF")]
         try:
+            if any(isinstance(replies[index], ReadOnlyError) for index in missing):
+                self._drop_pool()
             self.greet()
             again = self._send([calls[index] for index in missing], atomic, repeatable, asking)
         except TransportError as error:
@@ -127,6 +130,10 @@ class Node:
         for index, reply in zip(missing, again, strict=True):
             replies[index] = reply
         return replies
+
+    def _may_send_again(self, call: Call, reply: Reply) -> bool:
+        """Whether a call was refused because the server lost its function, or is not the primary any more."""
+        return lacks_function(call, reply) or (self._watch is not None and isinstance(reply, ReadOnlyError))
 
     def _send(self, calls: Sequence[Call], atomic: bool, repeatable: bool, asking: bool) -> list[Reply]:
         packed = pack(calls, atomic=atomic, asking=asking)
@@ -153,7 +160,7 @@ class Node:
             was_sent = False
             while True:
                 try:
-                    link = self._take_link()
+                    link, pool = self._take_link()
                 except TransportError as error:
                     error.maybe_applied |= was_sent
                     raise
@@ -169,37 +176,43 @@ class Node:
                 except BaseException:
                     link.close()  # interrupted half-way: the replies of this call must not meet the next one
                     raise
-                self._give_back(link)
+                self._give_back(link, pool)
                 return replies
 
-    def _take_link(self) -> Link:
-        if self._closed:
-            raise closed(self._url)
-        if self._watch is not None and self._watch.has_news():
-            self._close_idle()
-        while self._idle:
+    def _take_link(self) -> tuple[Link, list[Link]]:
+        """Return a link and the pool it belongs to."""
+        while True:
+            if self._closed:
+                raise closed(self._url)
+            if self._watch is not None and self._watch.has_news():
+                self._drop_pool()
+            pool = self._idle
+            link = self._pop_fresh(pool) or self._connect()
+            if pool is self._idle:
+                return link, pool
+            link.close()  # a failover began meanwhile
+
+    def _drop_pool(self) -> None:
+        """Use no link again that was opened until now: those in use are closed when their calls have ended."""
+        pool, self._idle = self._idle, []
+        _close_all(pool)
+
+    def _pop_fresh(self, pool: list[Link]) -> Link | None:
+        while pool:
             try:
-                link = self._idle.pop()
+                link = pool.pop()
             except IndexError:  # another thread was faster
                 break
             if link.is_fresh():
                 return link
             link.close()
-        return self._connect()
+        return None
 
-    def _close_idle(self) -> None:
-        while self._idle:
-            try:
-                link = self._idle.pop()
-            except IndexError:  # another thread was faster
-                return
-            link.close()
-
-    def _give_back(self, link: Link) -> None:
-        if self._closed:
+    def _give_back(self, link: Link, pool: list[Link]) -> None:
+        if self._closed or pool is not self._idle:
             link.close()
         else:
-            self._idle.append(link)
+            pool.append(link)
 
     def _connect(self) -> Link:
         """Connect, trying again while the server may only be starting or restarting."""
@@ -219,9 +232,7 @@ class Node:
         """Where the server is at the moment."""
         if self._embedded:
             return replace(self._url, kind="unix", path=self._embedded.ensure())
-        if self._url.mode == "sentinel":
-            return find_master(self._url, self._connect_timeout, self._watch.informed if self._watch else None)
-        return self._url
+        return self._url if self._watch is None else self._watch.find_primary()
 
     def _prepared(self, link: Link) -> Link:
         """Connect, and load the libraries: after a failover this may be another server than before."""
@@ -230,6 +241,8 @@ class Node:
             if self._in_cluster or self._url.mode == "sentinel":
                 (role,) = link.send((_ROLE,))
                 if isinstance(role, list) and role[0] != b"master":
+                    if self._watch is not None:
+                        self._watch.forget()
                     raise NoConnectionError("it is a replica, though announced as the primary")
             ensure_libraries(link, self._url, self._libraries)
         except BaseException:
@@ -241,8 +254,17 @@ class Node:
         """Close every socket. An embedded server stops when its last user in any process has left."""
         self._closed = True
         if self._process == os.getpid():
-            self._close_idle()
+            _close_all(self._idle)
             if self._watch is not None:
-                self._watch.close()
+                self._watch.forget()
         if self._embedded:
             self._embedded.leave()
+
+
+def _close_all(pool: list[Link]) -> None:
+    while pool:
+        try:
+            link = pool.pop()
+        except IndexError:  # another thread was faster
+            return
+        link.close()
