@@ -194,3 +194,16 @@ def test_the_sync_client_does_the_same(server: redis.Redis, server_url: str) -> 
         assert client.complete(job) == "complete"
     with pytest.raises(UsageError, match="closed"):
         client.get("j")
+
+
+async def test_messages_are_read_with_a_time_limit(qless: AsyncQlessClient, server_url: str) -> None:
+    async with AsyncQlessEvents(url=server_url) as events:
+        assert await events.read() == []
+        for jid in ("a", "b", "c"):
+            await qless.put("q", "K", jid=jid)
+        read = await events.read(60, 2)
+        assert [event.jid for event in read] == ["a", "b"]
+        assert (await anext(events)).jid == "c"
+        assert await events.read(0.01) == []
+        with pytest.raises(InvalidOptionError, match="limit"):
+            await events.read(limit=0)

@@ -3,21 +3,27 @@
 
 from __future__ import annotations
 
+import time
+from collections import deque
 from typing import Self
 
 from orchestration_queue.dialects.qless._sync.base import QlessConnection
-from orchestration_queue.dialects.qless.commands import text_words
+from orchestration_queue.dialects.qless.commands import Duration, checked_count, lasts, text_words
 from orchestration_queue.dialects.qless.records import QlessEvent, read_event
 from orchestration_queue.errors import TransportError
 from orchestration_queue.options import as_timedelta
-from orchestration_queue.protocol.call import Call
+from orchestration_queue.protocol.call import Call, Reply
 from orchestration_queue.server import ServerUrl
 from orchestration_queue.server._sync.link import Link
+from orchestration_queue.server.clock import now_ms
 from orchestration_queue.server.driver_errors import LINK_ERRORS, reason, unreachable
+from orchestration_queue.server.wire import pack
 
 __all__ = ["QlessEvents"]
 
 _CONNECT_TIMEOUT = as_timedelta(10)
+_LOOK_AGAIN_S = 0.05
+_PING = pack([Call("PING")])
 
 
 class QlessEvents(QlessConnection):
@@ -36,6 +42,7 @@ class QlessEvents(QlessConnection):
         super().__init__(url=url)
         self._channels = tuple(f"ql:{name}" for name in text_words(channels or ("log",), "channels"))
         self._link: Link | None = None
+        self._ahead: deque[QlessEvent] = deque()
 
     def start(self) -> None:
         """Subscribe, so that nothing from now on is missed."""
@@ -55,17 +62,46 @@ class QlessEvents(QlessConnection):
         return self
 
     def __next__(self) -> QlessEvent:
+        if self._ahead:
+            return self._ahead.popleft()
         self.start()
+        message = self._receive(b"")
+        return read_event(message[1], message[2])
+
+    def read(self, timeout: Duration = 0, limit: int = 100) -> list[QlessEvent]:  # noqa: ASYNC109  both faces have it
+        """Return the next messages; the first call subscribes.
+
+        Args:
+            timeout: How long to wait for the first: a duration, or seconds.
+            limit: At most this many.
+
+        Raises:
+            TransportError: The subscription broke. Read again to resubscribe.
+        """
+        most, ends_at = checked_count(limit, "limit"), now_ms() / 1000 + lasts(timeout, "timeout")
+        self.start()
+        while True:
+            # The reply to a ping comes after the messages that were published before it.
+            message = self._receive(_PING)
+            while message[0] == b"message":
+                self._ahead.append(read_event(message[1], message[2]))
+                message = self._receive(b"")
+            left = ends_at - now_ms() / 1000
+            if self._ahead or left <= 0:
+                return [self._ahead.popleft() for _ in range(min(most, len(self._ahead)))]
+            time.sleep(min(left, _LOOK_AGAIN_S))
+
+    def _receive(self, packed: bytes) -> Reply:
         if self._link is None:
             raise StopIteration
         try:
-            (message,) = self._link.exchange(b"", 1)
+            (message,) = self._link.exchange(packed, 1)
         except LINK_ERRORS as error:
             self._link.close()
             self._link = None
             broke = f"The subscription broke ({reason(error)}); iterate again to resubscribe."
             raise TransportError(broke, maybe_applied=False) from error
-        return read_event(message[1], message[2])
+        return message
 
     def close(self) -> None:
         """End the subscription."""
