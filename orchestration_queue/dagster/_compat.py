@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -113,7 +112,6 @@ __all__ = [
     "get_step_dependency_config_field",
     "get_tag_concurrency_limits_config",
     "guard_events",
-    "keep_connection",
     "load_definitions",
     "location_origins",
     "record_external_launch",
@@ -247,39 +245,6 @@ def can_be_copied(instance: dg.DagsterInstance) -> bool:
     storages = (instance.run_storage, instance.event_log_storage, instance.schedule_storage)
     homes = {type(storage).__module__.partition(".")[0] for storage in storages}
     return homes <= {"dagster", "dagster_mysql", "dagster_postgres", "builtins"}
-
-
-def keep_connection(instance: dg.DagsterInstance) -> None:
-    """Have all storages of this process share one pool that keeps a connection, where each query opened its own.
-
-    A process that is forked from this one gets a pool of its own.
-    """
-    engines = [
-        engine
-        for storage in (instance.run_storage, instance.event_log_storage, instance.schedule_storage)
-        if type(storage).__module__.startswith("dagster_postgres.") and (engine := getattr(storage, "_engine", None))
-    ]
-    if not engines or len({engine.url for engine in engines}) > 1:
-        return
-    from sqlalchemy.pool import QueuePool
-
-    first = engines[0]
-    bare = first.pool
-
-    def share() -> None:
-        pool = QueuePool(
-            bare._creator,
-            pool_size=1,
-            max_overflow=-1,
-            pre_ping=True,
-            dialect=first.dialect,
-            _dispatch=bare.dispatch,
-        )
-        for engine in engines:
-            engine.pool = pool
-
-    share()
-    os.register_at_fork(after_in_child=share)
 
 
 error_log_listeners: list[Callable[[str], None]] = []

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -24,7 +22,7 @@ from tests.dagster.test_webserver import ask
 from tests.helm.test_chart import CHART
 from tests.waiting import wait_until_sync
 
-__all__ = ["Deployment", "deployment", "postgres"]
+__all__ = ["Deployment", "deployment"]
 
 BIN = Path(sys.executable).parent
 ROOT = Path(__file__).parents[2]
@@ -44,46 +42,6 @@ FASTER: dict[str, Any] = {
     "run_monitoring": {"poll_interval_seconds": 1},
 }
 """What the chart leaves at minutes, so that the tests need not wait as long."""
-
-
-def find_postgres() -> Path | None:
-    """Return the directory of Debian's newest PostgreSQL; None where it is not installed."""
-    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[-3]))
-    return found[-1].parent if found else None
-
-
-@contextmanager
-def postgres() -> Iterator[str]:
-    """A PostgreSQL of the test's own; the URL as the chart's values tell users to write it."""
-    programs = find_postgres()
-    assert programs is not None
-    directory = Path(tempfile.mkdtemp(prefix="oq-postgres-"))
-    user: tuple[str, ...] = ()
-    if os.getuid() == 0:  # which PostgreSQL refuses
-        shutil.chown(directory, "postgres")
-        user = ("runuser", "-u", "postgres", "--")
-    data = directory / "data"
-    subprocess.run(
-        [*user, str(programs / "initdb"), "-D", str(data), "-A", "trust", "-U", "dagster", "--no-sync"],
-        check=True,
-        stdout=subprocess.DEVNULL,
-        cwd=directory,
-        timeout=120,
-    )
-    control = [*user, str(programs / "pg_ctl"), "-D", str(data), "-w", "-m", "immediate"]
-    options = f"-c listen_addresses='' -c unix_socket_directories={directory} -c fsync=off -c log_connections=on"
-    subprocess.run(
-        [*control, "-l", str(directory / "log"), "-o", options, "start"],
-        check=True,
-        stdout=subprocess.DEVNULL,
-        cwd=directory,
-        timeout=120,
-    )
-    try:
-        yield f"postgresql+psycopg2://dagster@/postgres?host={directory}"
-    finally:
-        subprocess.run([*control, "stop"], check=True, stdout=subprocess.DEVNULL, cwd=directory, timeout=120)
-        shutil.rmtree(directory)
 
 
 def _rendered() -> tuple[dict[str, dict[str, Any]], dict[str, str]]:

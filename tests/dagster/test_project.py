@@ -8,141 +8,20 @@ import signal
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from datetime import date, timedelta
 from itertools import pairwise
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.conftest import start_server
-from tests.dagster.deployment import VALUES, Deployment, deployment, find_postgres, postgres
-from tests.dagster.test_webserver import ask
+from tests.dagster.deployment import deployment
+from tests.dagster.project import ALL, OPEN, Project, is_there
+from tests.dagster.stores import postgres, queue_server
 from tests.waiting import wait_until_sync
 
 pytestmark = [pytest.mark.dagster, pytest.mark.timeout(400)]
 
-LOCATION = VALUES["dagster"]["module"]  # type: ignore[index]  # a dict of dicts
-SELECTOR = {"repositoryLocationName": LOCATION, "repositoryName": "__repository__"}
 DAYS = [str(date(2024, 1, 1) + timedelta(days=number)) for number in range(500)]
 REGIONS = [f"region_{number}" for number in range(8)]
-OPEN = ("QUEUED", "STARTING", "STARTED", "CANCELING")
-"""But for NOT_STARTED: Dagster's daemon, killed between making a run and submitting it, may leave such a one."""
-_LAUNCH = """
-mutation Launch($params: ExecutionParams!) {
-  launchRun(executionParams: $params) {
-    __typename ... on LaunchRunSuccess { run { id } } ... on PythonError { message }
-  }
-}
-"""
-_AGAIN = """
-mutation Again($params: ReexecutionParams!) {
-  launchRunReexecution(reexecutionParams: $params) {
-    __typename ... on LaunchRunSuccess { run { id } } ... on PythonError { message }
-  }
-}
-"""
-_BACKFILL = """
-mutation Backfill($params: LaunchBackfillParams!) {
-  launchPartitionBackfill(backfillParams: $params) {
-    __typename ... on LaunchBackfillSuccess { backfillId } ... on PythonError { message }
-  }
-}
-"""
-_SWITCHES = {
-    ("Sensor", "RUNNING"): "startSensor(sensorSelector: $selector)",
-    ("Schedule", "RUNNING"): "startSchedule(scheduleSelector: $selector)",
-    ("Sensor", "STOPPED"): "stopSensor(id: $id)",
-    ("Schedule", "STOPPED"): "stopRunningSchedule(id: $id)",
-}
-_STATE = """
-query State($selector: InstigationSelector!) {
-  instigationStateOrError(instigationSelector: $selector) { ... on InstigationState { id status } }
-}
-"""
-_RUN = """
-query Run($id: ID!) {
-  runOrError(runId: $id) { ... on Run {
-    status stepStats { stepKey status }
-    eventConnection { events { __typename ... on MessageEvent { message } } }
-  } }
-}
-"""
-
-
-@dataclass(frozen=True)
-class Project:
-    """The deployed project.
-
-    Attributes:
-        parts: Its processes.
-        scratch: Where its code leaves traces.
-        database: The URL of its database; None for SQLite.
-    """
-
-    parts: Deployment
-    scratch: Path
-    database: str | None
-
-    def ask(self, query: str, **variables: Any) -> Any:
-        """Return the only answer of a query."""
-        (answer,) = ask(self.parts.web, query, **variables).values()
-        return answer
-
-    def launch(self, job: str, *assets: str, **tags: str) -> str:
-        """Launch a run as the launchpad does; return its id."""
-        selector = {**SELECTOR, "pipelineName": job, "assetSelection": [{"path": [name]} for name in assets]}
-        metadata = {"tags": [{"key": key, "value": value} for key, value in tags.items()]}
-        answer = self.ask(_LAUNCH, params={"selector": selector, "mode": "default", "executionMetadata": metadata})
-        assert answer["__typename"] == "LaunchRunSuccess", answer
-        return str(answer["run"]["id"])
-
-    def run(self, run_id: str) -> dict[str, Any]:
-        """Return what the run's page shows."""
-        shown: dict[str, Any] = self.ask(_RUN, id=run_id)
-        return shown
-
-    def ends(self, run_id: str, status: str = "SUCCESS", seconds: float = 200) -> dict[str, Any]:
-        """Wait for the end of a run; return what its page shows then."""
-        wait_until_sync(
-            lambda: self.run(run_id)["status"] == status, f"run {run_id} to be {status}, see {self.parts.home}", seconds
-        )
-        return self.run(run_id)
-
-    def runs(self, *statuses: str) -> list[str]:
-        """Return the jobs, statuses and ids of the runs with one of these statuses."""
-        found = self.ask("{ runsOrError { ... on Runs { results { id jobName status } } } }")["results"]
-        return [f"{run['jobName']} {run['status']} {run['id']}" for run in found if run["status"] in statuses]
-
-    def lines(self, name: str, count: int = 0, seconds: float = 120) -> list[str]:
-        """Return the lines of a trace, once it has that number of them."""
-        path = self.scratch / name
-
-        def read() -> list[str]:
-            return path.read_text().splitlines() if path.exists() else []
-
-        wait_until_sync(lambda: len(read()) >= count, f"{count} lines of {name}, see {self.parts.home}", seconds)
-        return read()
-
-    def switch(self, kind: str, name: str, status: str) -> None:
-        """Start or stop a sensor or a schedule, as its switch does."""
-        which = {**SELECTOR, "name": name}
-        state = self.ask(_STATE, selector=which)
-        mutation = _SWITCHES[kind, status]
-        if "$id" in mutation:
-            self.ask(f"mutation Switch($id: String!) {{ {mutation} {{ __typename }} }}", id=state["id"])
-        else:
-            selector = {**SELECTOR, f"{kind.lower()}Name": name}
-            self.ask(
-                f"mutation Switch($selector: {kind}Selector!) {{ {mutation} {{ __typename }} }}", selector=selector
-            )
-        assert self.ask(_STATE, selector=which)["status"] == status
-
-    def backfill(self, asset: str, partitions: list[str]) -> None:
-        """Start a backfill as the asset's page does."""
-        answer = self.ask(_BACKFILL, params={"assetSelection": [{"path": [asset]}], "partitionNames": partitions})
-        assert answer["__typename"] == "LaunchBackfillSuccess", answer
 
 
 @pytest.fixture(scope="module")
@@ -152,12 +31,10 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
     scratch = home / "traces"
     scratch.mkdir()
     with ExitStack() as stack:
-        server = start_server(home / "queue.sock")
-        stack.callback(server.wait, 60)
-        stack.callback(server.kill)
-        database = stack.enter_context(postgres()) if find_postgres() else None
-        parts = stack.enter_context(deployment(home, f"unix://{home / 'queue.sock'}", database, scratch))
-        yield Project(parts, scratch, database)
+        queue = stack.enter_context(queue_server(home))
+        database = stack.enter_context(postgres())
+        parts = stack.enter_context(deployment(home, queue.url, database.url if database else None, scratch))
+        yield Project(parts, scratch, queue, database)
 
 
 def overlaps(lines: list[str]) -> int:
@@ -206,9 +83,7 @@ def test_a_run_goes_on_from_its_failure(project: Project) -> None:
     failed = project.launch("repairable")
     project.ends(failed, "FAILURE")
     (project.scratch / "repaired").touch()
-    answer = project.ask(_AGAIN, params={"parentRunId": failed, "strategy": "FROM_FAILURE"})
-    assert answer["__typename"] == "LaunchRunSuccess", answer
-    shown = project.ends(answer["run"]["id"])
+    shown = project.ends(project.launch_again(failed))
     assert [step["stepKey"] for step in shown["stepStats"]] == ["broken_once"]
     assert len(project.lines("breakable")) == 1
 
@@ -239,6 +114,54 @@ def test_what_dies_is_made_good(project: Project) -> None:
     assert done == {"link_0": 1, "link_1": 2, "link_2": 1, "link_3": 1}
 
 
+def endure(project: Project) -> str:
+    """Launch a run; return its id once some of its four steps wait for their sign to end."""
+    run_id = project.launch("enduring")
+    wait_until_sync(lambda: len(begun(project, run_id)) >= 2, f"steps of {run_id}, see {project.parts.home}", 120)
+    return run_id
+
+
+def begun(project: Project, run_id: str) -> list[str]:
+    """Return a line for each step of the run that has begun, as often as it has."""
+    return [line for line in project.lines("enduring") if line.startswith(run_id)]
+
+
+def assert_right(project: Project, run_id: str) -> None:
+    """The run ends well, and no step was done twice."""
+    project.ends(run_id)
+    assert project.lines(f"sum-{run_id}") == ["14"]
+    assert len(begun(project, run_id)) == 4
+
+
+def test_a_killed_run_process_is_resumed_with_its_steps(project: Project) -> None:
+    run_id = endure(project)
+    started = project.says(run_id, "Started process for")
+    os.kill(int(started.partition("(pid: ")[2].partition(")")[0]), signal.SIGKILL)
+    project.says(run_id, "Started process for resuming")
+    (project.scratch / f"go-{run_id}").touch()
+    assert_right(project, run_id)
+
+
+def test_a_killed_queue_server_comes_back_with_all_jobs(project: Project) -> None:
+    run_id = endure(project)
+    project.queue.kill()
+    (project.scratch / f"go-{run_id}").touch()  # steps end that can notify no queue
+    project.lines(f"endured-{run_id}", 2)
+    project.queue.start()
+    assert_right(project, run_id)
+
+
+def test_a_database_that_restarts_stops_no_run(project: Project) -> None:
+    if project.database is None:
+        pytest.skip("PostgreSQL is not installed; `.ci/run` installs it")
+    run_id = endure(project)
+    project.database.kill()
+    (project.scratch / f"go-{run_id}").touch()  # steps end that cannot tell Dagster
+    project.lines(f"endured-{run_id}", 2)
+    project.database.start()
+    assert_right(project, run_id)
+
+
 def test_backfills_in_one_run_and_in_one_for_each_partition(project: Project) -> None:
     assert project.lines("days", 1) == [str(len(DAYS))]
     assert sorted(project.lines("regions", 8)) == REGIONS
@@ -258,31 +181,28 @@ def test_no_run_is_left_open(project: Project) -> None:
     try:
         wait_until_sync(lambda: not project.runs(*OPEN), "the end of all runs", 100)
     except AssertionError:
-        raise AssertionError(
-            [(run, project.run(run.split()[2])["eventConnection"]) for run in project.runs(*OPEN)]
-        ) from None
-    assert len(project.runs("FAILURE")) == 3, "those that were meant to fail"
+        raise AssertionError(project.explain(*OPEN)) from None
+    failed = sorted(run.split()[0] for run in project.runs("FAILURE"))
+    assert failed == ["gated", "repairable", "too_long"], project.explain("FAILURE")
     assert not project.runs("CANCELED")
 
 
 def test_each_step_and_run_opens_one_connection(project: Project) -> None:
     if project.database is None:
         pytest.skip("PostgreSQL is not installed; `.ci/run` installs it")
-    log = Path(project.database.partition("host=")[2]) / "log"
+    log = project.database.log
 
     def opened() -> Counter[str]:
         return Counter(re.findall(r"connection authorized:.*application_name=(\S+)", log.read_text()))
 
-    before = opened()
-    shown = project.ends(project.launch("mapped"))
-    found = opened() - before
-    assert found["dagster-worker"] == len(shown["stepStats"]) == 6
+    def measure() -> tuple[Counter[str], list[str]]:
+        """Return the connections of a run, and the runs that were begun meanwhile."""
+        before, known = opened(), set(project.runs(*ALL))
+        project.ends(project.launch("mapped"))
+        return opened() - before, [run for run in project.runs(*ALL) if run not in known]
+
+    found, runs = measure()
+    while len(runs) > 1:  # the daemon was about to start one
+        found, runs = measure()
+    assert found["dagster-worker"] == 6, "its steps"
     assert found["dagster-runs"] == 1
-
-
-def is_there(pid: int) -> bool:
-    """Return whether a process lives."""
-    with suppress(ProcessLookupError):
-        os.kill(pid, 0)
-        return True
-    return False

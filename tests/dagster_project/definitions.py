@@ -69,6 +69,28 @@ def mapped() -> None:
 
 
 @dg.op
+def endure(context: dg.OpExecutionContext, number: int) -> int:
+    """Takes until the test lets it end."""
+    note("enduring", f"{context.run_id} {number}")
+    while not is_set(f"go-{context.run_id}"):
+        time.sleep(0.05)
+    note(f"endured-{context.run_id}", number)
+    return number * number
+
+
+@dg.op
+def add_up(context: dg.OpExecutionContext, numbers: list[int]) -> None:
+    """All parts together, of this run."""
+    note(f"sum-{context.run_id}", sum(numbers))
+
+
+@dg.job
+def enduring() -> None:
+    """What goes on while servers restart."""
+    add_up(split().map(endure).collect())
+
+
+@dg.op
 def sleep() -> None:
     """Takes longer than any test."""
     note("sleep", os.getpid())
@@ -128,6 +150,7 @@ defs = dg.Definitions(
     asset_checks=CHECKS,
     jobs=[
         mapped,
+        enduring,
         too_long,
         limited,
         ticking,

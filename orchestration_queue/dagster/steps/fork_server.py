@@ -25,11 +25,11 @@ from orchestration_queue.dagster._compat import (
     can_be_copied,
     capture_logs_directly,
     guard_events,
-    keep_connection,
     storage_id,
     warm_up,
 )
 from orchestration_queue.dagster.steps.code_location import CodeLocation
+from orchestration_queue.dagster.steps.database import keep_connection, outlast_outages
 from orchestration_queue.dagster.steps.fork_safety import find_hazards, open_descriptors, reseed, source_files
 from orchestration_queue.dagster.steps.work_item import WorkItem, WorkKind, perform
 from orchestration_queue.dagster.steps.write_fence import WriteFence
@@ -254,6 +254,7 @@ def _do(frame: Frame, fence: WriteFence, opened: dg.DagsterInstance | None, *, i
             if is_alone:
                 keep_connection(instance)
             guard_events(instance, fence.admit)
+            outlast_outages(instance)
             if crash := frame["crash"]:
                 _fail_run(crash, work, instance)
                 return 0

@@ -1,0 +1,92 @@
+"""A step's process waits for a PostgreSQL that restarts, and stores the end of a step once."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import dagster as dg
+import pytest
+from dagster._core.execution.plan.objects import StepSuccessData
+from sqlalchemy.exc import OperationalError, ProgrammingError
+
+from orchestration_queue.dagster.steps.database import keep_connection, outlast_outages
+from tests.dagster.stores import Database, postgres
+from tests.waiting import wait_until_sync
+
+pytestmark = [pytest.mark.dagster, pytest.mark.timeout(300)]
+
+LOST_REPLY = OperationalError("INSERT", {}, Exception("the server closed the connection"), connection_invalidated=True)
+
+
+@pytest.fixture(scope="module")
+def database() -> Iterator[Database]:
+    """A PostgreSQL for all tests of this module."""
+    with postgres() as made:
+        if made is None:
+            pytest.skip("PostgreSQL is not installed; `.ci/run` installs it")
+        yield made
+
+
+@pytest.fixture
+def instance(database: Database) -> Iterator[dg.DagsterInstance]:
+    """An instance as a step's process has it, but for its patience."""
+    with dg.instance_for_test(overrides={"storage": {"postgres": {"postgres_url": database.url}}}) as made:
+        keep_connection(made)
+        yield made
+
+
+def end_of_step(run_id: str) -> dg.EventLogEntry:
+    """Return what a step says last."""
+    success = StepSuccessData(duration_ms=1.0)
+    event = dg.DagsterEvent(dg.DagsterEventType.STEP_SUCCESS.value, "job", step_key="s", event_specific_data=success)
+    return dg.EventLogEntry(
+        error_info=None, level=20, user_message="", run_id=run_id, timestamp=1.25, dagster_event=event
+    )
+
+
+def test_what_is_stored_while_the_database_is_away_is_there_afterwards(
+    database: Database, instance: dg.DagsterInstance
+) -> None:
+    outlast_outages(instance)
+    storage = instance.event_log_storage
+    storage.store_event(end_of_step("before"))
+    database.kill()
+    waiting = threading.Thread(target=storage.store_event, args=[end_of_step("meanwhile")])
+    waiting.start()
+    try:
+        assert waiting.is_alive()
+    finally:
+        database.start()
+    waiting.join(120)
+    for run_id in ("before", "meanwhile"):
+        wait_until_sync(lambda run_id=run_id: len(storage.get_logs_for_run(run_id)) == 1, f"one event of {run_id}")  # type: ignore[misc]  # bound at once
+
+
+def test_the_end_of_a_step_whose_answer_was_lost_is_stored_once(instance: dg.DagsterInstance) -> None:
+    storage = instance.event_log_storage
+    store, calls = storage.store_event, []
+
+    def store_and_lose_the_answer(event: dg.EventLogEntry) -> None:
+        calls.append(event)
+        store(event)
+        raise LOST_REPLY
+
+    storage.store_event = store_and_lose_the_answer  # type: ignore[method-assign]  # fails as a dead connection does
+    outlast_outages(instance)
+    storage.store_event(end_of_step("lost"))
+    assert len(calls) == len(storage.get_logs_for_run("lost")) == 1
+
+
+def test_other_errors_are_raised_at_once(instance: dg.DagsterInstance) -> None:
+    storage, error, calls = instance.event_log_storage, ProgrammingError("SELECT", {}, Exception("no table")), []
+
+    def fail(event: dg.EventLogEntry) -> None:
+        calls.append(error)
+        raise error
+
+    storage.store_event = fail  # type: ignore[method-assign]  # fails as a wrong statement does
+    outlast_outages(instance)
+    with pytest.raises(ProgrammingError, match="no table"):
+        storage.store_event(end_of_step("wrong"))
+    assert len(calls) == 1
