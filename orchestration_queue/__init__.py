@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         DuplicateJobError,
         DuplicateNodeError,
         EmbeddedServerError,
+        Failed,
         FlowError,
         FlowFailedError,
         FlowNotFoundError,
@@ -137,6 +138,7 @@ __all__ = [
     "Duration",
     "EmbeddedServerError",
     "Every",
+    "Failed",
     "Fallback",
     "Flow",
     "FlowError",
@@ -215,7 +217,7 @@ _HOMES = {
     "AsyncFlow AsyncFlowProducer AsyncJob AsyncJobSchedulers AsyncProducer AsyncQueue AsyncQueueEvents",
     "errors": "DeadLetterNotFoundError FlowNotFoundError NotFoundError NotReplicatedError SchedulerNotFoundError "
     "BudgetExceededError CycleError DuplicateJobError DuplicateNodeError EmbeddedServerError "
-    "FlowError FlowFailedError InvalidNameError InvalidOptionError JavaNotFoundError JobFailedError "
+    "Failed FlowError FlowFailedError InvalidNameError InvalidOptionError JavaNotFoundError JobFailedError "
     "JobNotFoundError LeaseLostError OrchestrationQueueError PayloadError RateLimitError "
     "SandboxDiedError SandboxedError ScheduleError SchedulerBusyError ServerError "
     "SparkCancelledError SparkFailedError SparkTimeoutError StateError TransportError "

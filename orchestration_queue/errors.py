@@ -39,8 +39,8 @@
 Each message says in one sentence what happened, why, and what to do next. Errors carry fields, so that programs need
 not parse the text.
 
-``UnrecoverableError`` and ``RateLimitError`` are separate: handlers raise them to tell the worker what to do with the
-job.
+``Failed``, ``UnrecoverableError`` and ``RateLimitError`` are separate: handlers raise them to tell the worker what to
+do with the job.
 """
 
 from __future__ import annotations
@@ -55,6 +55,7 @@ __all__ = [
     "DuplicateJobError",
     "DuplicateNodeError",
     "EmbeddedServerError",
+    "Failed",
     "FlowError",
     "FlowFailedError",
     "FlowNotFoundError",
@@ -358,6 +359,39 @@ class FlowFailedError(JobFailedError):
         self.node, self.dependents = node, tuple(dependents)
         in_vain = f", and {', '.join(self.dependents)} will not run" if self.dependents else ""
         self.args = (f"Node {node!r} (job {job_id!r} of queue {queue!r}) failed{in_vain}: {reason}",)
+
+
+_LONGEST_KIND = 100
+
+
+class Failed(Exception):  # noqa: N818  read in a handler: raise Failed(kind="upload error")
+    """Raise this in a handler to fail the attempt with a kind of failure of your own.
+
+    It is retried like any other exception. Kinds group failed jobs in ``queue.failures()``; without this error the kind
+    is the exception's qualified class.
+
+    Args:
+        message: What happened; default the kind.
+        kind: A short text that is the same for failures to be handled alike, such as ``upload error``.
+
+    Raises:
+        UsageError: The kind is not 1 to 100 printable characters.
+    """
+
+    def __init__(self, message: str = "", *, kind: str) -> None:
+        if not isinstance(kind, str) or not kind.isprintable() or not 0 < len(kind) <= _LONGEST_KIND:
+            raise UsageError(
+                f"`kind` must be 1 to {_LONGEST_KIND} printable characters, got {kind!r}; pass `kind='upload error'`."
+            )
+        self.kind = kind
+        super().__init__(message or kind)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _failed, (str(self), self.kind)
+
+
+def _failed(message: str, kind: str) -> Failed:
+    return Failed(message, kind=kind)
 
 
 class UnrecoverableError(Exception):

@@ -12,10 +12,13 @@ __all__ = ["TERMINAL", "TRANSITIONS", "FailureKind", "JobState", "Transition"]
 
 
 class FailureKind(StrEnum):
-    """What made a job fail, as its record says beside the reason's text."""
+    """The kinds of failure that are not of a handler's own.
+
+    A handler that raises gives its failure the exception's qualified class as kind, or that of ``Failed(kind=...)``.
+    """
 
     ERROR = "error"
-    """Its handler raised."""
+    """Its handler raised, on a worker that stores no kind."""
     TIMEOUT = "timeout"
     """Its handler took longer than the job's timeout."""
     CANCELLED = "cancelled"

@@ -18,6 +18,7 @@ from orchestration_queue.schedules.cron import known_zone
 
 __all__ = [
     "STATE_COLORS",
+    "FailureKindOption",
     "JsonFlag",
     "Prefix",
     "QueueName",
@@ -45,6 +46,9 @@ Url = Annotated[
 Prefix = Annotated[str, typer.Option("--prefix", envvar="OQ_PREFIX", help="First part of every key.")]
 QueueName = Annotated[str, typer.Argument(help="The queue.")]
 JsonFlag = Annotated[bool, typer.Option("--json", envvar="OQ_JSON", help="Print JSON, for programs.")]
+FailureKindOption = Annotated[
+    str | None, typer.Option("--kind", help="Only jobs of this kind of failure; `oq queue failures` lists the kinds.")
+]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 _NO_TERMINAL = 10_000

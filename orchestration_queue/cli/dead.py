@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -25,6 +26,7 @@ from orchestration_queue.cli.verbs import Done, counted, known_queue, verb
 from orchestration_queue.client import Queue
 from orchestration_queue.errors import JobNotFoundError, UsageError
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
+from orchestration_queue.protocol.operations.dead_letters import DeadLetter
 
 __all__ = ["app"]
 
@@ -37,6 +39,7 @@ LetterId = Annotated[str, typer.Argument(help="The letter's id.")]
 def ls(
     queue: QueueName,
     limit: Annotated[int, typer.Option(help="Maximum number of letters, the oldest first.", min=1)] = 50,
+    by: Annotated[Literal["kind"] | None, typer.Option(help="Count the letters by kind of failure.")] = None,
     url: Url = None,
     prefix: Prefix = DEFAULT_PREFIX,
     as_json: JsonFlag = False,
@@ -45,24 +48,39 @@ def ls(
     with known_queue(queue, url, prefix) as client:
         letters = client.dead_letters.list(limit=limit)
     if as_json:
-        show_json([asdict(letter) for letter in letters])
+        show_json(_by_kind(letters) if by else [asdict(letter) for letter in letters])
+        return
+    if by and letters:
+        show_table(("kind", "letters", "latest", "reason"), [list(map(str, row.values())) for row in _by_kind(letters)])
         return
     if not letters:
         print_line(f"Queue {queue} has no dead letters; `oq worker --dead-letter-queue` adds them.")
         return
     show_table(
-        ("letter", "name", "job", "written", "reason"),
+        ("letter", "name", "job", "written", "kind", "reason"),
         [
             [
                 letter.id,
                 letter.name,
                 letter.original_job_id,
                 moment_text(letter.added_at),
+                letter.failure_kind or "",
                 letter.failed_reason[:80],
             ]
             for letter in letters
         ],
     )
+
+
+def _by_kind(letters: Sequence[DeadLetter]) -> list[dict[str, Any]]:
+    """Return for each kind of failure how many letters it has, and the latest; "not kept" where the job is gone."""
+    groups: dict[str, list[DeadLetter]] = {}
+    for letter in letters:
+        groups.setdefault(letter.failure_kind or "not kept", []).append(letter)
+    return [
+        {"kind": kind, "letters": len(found), "latest": found[-1].id, "reason": found[-1].failed_reason[:80]}
+        for kind, found in sorted(groups.items(), key=lambda group: (-len(group[1]), group[0]))
+    ]
 
 
 @app.command("show")

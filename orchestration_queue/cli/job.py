@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from orchestration_queue.cli.common import (
+    FailureKindOption,
     JsonFlag,
     Prefix,
     QueueName,
@@ -180,16 +181,17 @@ def ls(
     state: Annotated[JobState | None, typer.Option(help="Only those in this state.")] = None,
     name: Annotated[str | None, typer.Option(help="Only jobs of this name.")] = None,
     limit: Annotated[int, typer.Option(help="Maximum number of jobs.", min=1)] = 50,
+    kind: FailureKindOption = None,
     url: Url = None,
     prefix: Prefix = DEFAULT_PREFIX,
     as_json: JsonFlag = False,
 ) -> None:
     """List jobs: active first, then waiting and delayed, then finished."""
     with known_queue(queue, url, prefix) as client:
-        if name is None:
+        if name is None and kind is None:
             jobs = _first_jobs(client, [state] if state else _LISTED, limit)
         else:
-            jobs = client.search(name, state=state, limit=limit)
+            jobs = client.search(name, state=state, limit=limit, kind=kind)
     if as_json:
         show_json([_described(job) for job in jobs])
         return

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from orchestration_queue.cli.common import (
+    FailureKindOption,
     JsonFlag,
     Prefix,
     QueueName,
@@ -95,9 +96,10 @@ def _resume(client: Queue) -> Done:
 def _retry(
     client: Queue,
     count: Annotated[int, typer.Option(help="Maximum number of jobs, the oldest first; 0 means all.")] = 0,
+    kind: FailureKindOption = None,
 ) -> Done:
     """Retry failed jobs with all their attempts."""
-    retried = client.retry_jobs(count or None)
+    retried = client.retry_jobs(count or None, kind)
     return Done(f"To run again: {counted(retried, 'job')}.", {"retried": retried})
 
 
@@ -119,11 +121,12 @@ def _clean(
     older_than: Annotated[float, typer.Option(help="Only jobs that ended more than this many seconds ago.")] = 0,
     state: Annotated[Literal["completed", "failed"], typer.Option(help="Which finished jobs.")] = "completed",
     limit: Annotated[int, typer.Option(help="Maximum number of jobs.")] = 1000,
+    kind: FailureKindOption = None,
     yes: Yes = False,
 ) -> Done:
     """Remove finished jobs, the oldest first."""
     ask(yes, f"Remove up to {limit} {state} jobs of queue {client.name}?")
-    removed = client.clean(timedelta(seconds=older_than), limit, state)
+    removed = client.clean(timedelta(seconds=older_than), limit, state, kind)
     return Done(f"Removed {counted(len(removed), 'job')}.", {"removed": removed})
 
 
@@ -159,6 +162,25 @@ def _limit(
     }
     starts = "no rate limit" if window is None else f"{window.max} starts in {seconds(window.duration):g} s"
     return Done(f"Queue {client.name}: {most or 'no maximum of'} active jobs, {starts}.", facts)
+
+
+@app.command("failures")
+def show_failures(
+    queue: QueueName, url: Url = None, prefix: Prefix = DEFAULT_PREFIX, as_json: JsonFlag = False
+) -> None:
+    """Count the failed jobs by kind of failure, with the latest of each kind as an example."""
+    with known_queue(queue, url, prefix) as client:
+        groups = client.failures()
+    if as_json:
+        show_json([asdict(group) for group in groups])
+        return
+    show_table(
+        ("kind", "jobs", "latest", "job", "name", "reason"),
+        [
+            [group.kind, f"{group.count:,}", moment_text(group.last_at), group.job_id, group.name, group.reason[:80]]
+            for group in groups
+        ],
+    )
 
 
 @app.command("metrics")

@@ -13,6 +13,7 @@ __all__ = [
     "checked_finished",
     "checked_flag",
     "checked_items",
+    "checked_kind",
     "checked_limit",
     "checked_page",
     "checked_state",
@@ -42,6 +43,17 @@ def checked_flag(value: bool, name: str) -> bool:
     if not isinstance(value, bool):
         raise UsageError(f"`{name}` must be True or False, got {value!r}.")
     return value
+
+
+def checked_kind(kind: str, state: JobState | None) -> str:
+    """Return a kind of failure by which jobs in a state are chosen; None stands for any state.
+
+    Raises:
+        UsageError: It is empty or not text, or jobs in that state have not failed.
+    """
+    if state is JobState.COMPLETED:
+        raise UsageError("Jobs that are completed have no kind of failure; pass `state='failed'`.")
+    return checked_text(kind, "kind")
 
 
 def checked_limit(value: int | None, name: str = "limit") -> int | None:

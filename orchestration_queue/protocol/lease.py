@@ -93,7 +93,7 @@ class Failure:
     max_attempts: int = 0
     backoff_ms: int = 0
     retention: Retention = KEEP
-    kind: FailureKind = FailureKind.ERROR
+    kind: str = FailureKind.ERROR
     traceback: str = ""
     error: str = ""
 

@@ -28,8 +28,8 @@ _TEXT_FIELDS = (
 _PLAIN_DIGITS = 13
 """Digits of epoch milliseconds until 2286: a number of no more is a time, too."""
 _KINDS = frozenset(FailureKind)
-_KINDS_OF_ATTEMPTS = _KINDS - {FailureKind.CANCELLED, FailureKind.STALLED, FailureKind.EXPIRED}
-"""Those that a worker notes of an attempt; the server's functions write the others themselves."""
+_KINDS_OF_SERVER = frozenset({FailureKind.CANCELLED, FailureKind.STALLED, FailureKind.EXPIRED})
+"""Those that the server's functions write themselves; a worker notes all others of an attempt."""
 _KIND_OF_REASON = {
     "revoked": FailureKind.CANCELLED,
     "expired": FailureKind.EXPIRED,
@@ -145,14 +145,15 @@ class JobRecord:
             return stored
 
     @property
-    def failure_kind(self) -> FailureKind | None:
-        """What made its last attempt fail; None when it has not failed.
+    def failure_kind(self) -> str | None:
+        """The kind of failure of its last attempt; None when it has not failed.
 
+        It is the exception's qualified class, the kind of a ``Failed``, or a ``FailureKind``.
         Workers of other languages store no kind; theirs is read off the reasons that the wire itself gives.
         """
         stored = self.fields.get("failureKind", "")
-        if stored in _KINDS and not (stored in _KINDS_OF_ATTEMPTS and self._has_failed_since):
-            return FailureKind(stored)
+        if stored and (stored in _KINDS_OF_SERVER or not self._has_failed_since):
+            return FailureKind(stored) if stored in _KINDS else stored
         reason = self.failed_reason
         return None if reason is None else _KIND_OF_REASON.get(reason, FailureKind.ERROR)
 

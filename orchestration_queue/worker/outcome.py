@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from orchestration_queue.errors import (
+    Failed,
     OrchestrationQueueError,
     PayloadError,
     RateLimitError,
@@ -51,6 +52,7 @@ Strategy: TypeAlias = Callable[[int, BaseException], timedelta]
 """A custom backoff: the number of failures, 1 for the first, and the error in; how long to wait out."""
 
 _REASON_LENGTH = 8_000
+_KIND_LENGTH = 200
 _TRACEBACK_BYTES = 8_192
 _PACKAGE = str(Path(__file__).resolve().parent.parent) + os.sep
 _NO_STRATEGIES: Mapping[str, Strategy] = MappingProxyType({})
@@ -72,7 +74,7 @@ def reason_of(error: BaseException) -> str:
     message = _message_of(error)
     if not message:
         return type(error).__name__
-    speaks_for_itself = isinstance(error, (OrchestrationQueueError, UnrecoverableError, TimeoutError))
+    speaks_for_itself = isinstance(error, (OrchestrationQueueError, Failed, UnrecoverableError, TimeoutError))
     return _sendable(message if speaks_for_itself else f"{type(error).__name__}: {message}")[:_REASON_LENGTH]
 
 
@@ -95,6 +97,15 @@ def class_of(error: BaseException) -> str:
         return error.kind
     kind = type(error)
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def kind_of(error: BaseException) -> str:
+    """Return the kind of failure: that of a :class:`Failed`, ``timeout``, or the error's qualified class."""
+    if isinstance(error, Failed):
+        return _sendable(error.kind)
+    if isinstance(error, JobTimeoutError):
+        return FailureKind.TIMEOUT
+    return _sendable(class_of(error))[:_KIND_LENGTH]
 
 
 def traceback_of(error: BaseException) -> str:
@@ -133,7 +144,8 @@ def completed(lease: Lease, result: Any) -> Completion | Failure:
     try:
         encoded = codec.encode(result, "Return value")
     except PayloadError as error:
-        return Failure(lease, str(error), retention=_retention(lease, "removeOnFail"))
+        kind = class_of(error)
+        return Failure(lease, str(error), retention=_retention(lease, "removeOnFail"), kind=kind, error=kind)
     return Completion(lease, encoded, _retention(lease, "removeOnComplete"))
 
 
@@ -162,7 +174,7 @@ def failed(
         max_attempts=attempts,
         backoff_ms=_wait_ms(lease, error, chance, strategies) if attempts else 0,
         retention=_retention(lease, "removeOnFail"),
-        kind=FailureKind.TIMEOUT if isinstance(error, JobTimeoutError) else FailureKind.ERROR,
+        kind=kind_of(error),
         traceback=traceback_of(error),
         error=class_of(error),
     )

@@ -64,7 +64,7 @@ async def test_a_job_that_failed_for_good_is_found_and_runs_again_once_its_cause
         assert abs(datetime.now(UTC) - letter.added_at) < timedelta(minutes=1)
         read = await queue.dead_letters.find(letter.id)
         assert read is not None
-        assert (read.attempts, read.failure_kind) == (2, "error")
+        assert (read.attempts, read.failure_kind) == (2, "ValueError")
         assert 'raise ValueError("out of paper")' in (read.traceback or "")
         is_broken = False
         again = await queue.dead_letters.replay(letter.id)

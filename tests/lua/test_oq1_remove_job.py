@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from orchestration_queue.protocol.keys import QueueKeys
-from orchestration_queue.protocol.operations import control
+from orchestration_queue.protocol.operations import control, failures
 from orchestration_queue.states import JobState
 from tests.lua.oq1 import Own
 from tests.lua.wire import NOW, Wire
@@ -42,8 +42,21 @@ def test_cleaning_removes_what_glidemq_removes(own: Own) -> None:
     assert list(own.wire.zset("failed")) == ["c"]
 
 
+def test_cleaning_by_id_leaves_what_is_not_finished(own: Own) -> None:
+    keys = QueueKeys(own.wire.queue)
+    ready = own.wire.add()
+    own.wire.ask("ZADD", own.wire.key("failed"), NOW, "a", NOW, "b")
+    call = failures.remove_finished(keys, JobState.FAILED, ["b", ready, "gone"]).call
+    assert own.send(call) == ["b"]
+    assert own.send(call) == []
+    assert list(own.wire.zset("failed")) == ["a"]
+    assert own.wire.job(ready)["state"] == "waiting"
+
+
 def test_malformed_arguments_are_refused(own: Own) -> None:
     names = [own.wire.key(name) for name in ("stream", "scheduled", "completed", "failed", "events")]
     own.refused("removeJob", ["other", *names[1:]], ["a", ""], "stream")
     names = [own.wire.key(name) for name in ("failed", "events", "id")]
+    own.refused("cleanJobs", names, ["x", 1], "'job_count' is not a whole number")
+    own.refused("cleanJobs", [*names[:2], "other"], [1, "a"], "id")
     own.refused("clean", names, ["x", 1], "'cutoff_ms' is not a whole number")

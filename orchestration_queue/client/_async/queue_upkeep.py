@@ -6,18 +6,20 @@ from datetime import datetime
 from typing import Any
 
 from orchestration_queue.client._async.client import AsyncQueueClient
-from orchestration_queue.client._async.waking import run_and_wake
+from orchestration_queue.client._async.waking import run_and_wake, wake
 from orchestration_queue.client.checks import (
     checked_finished,
     checked_flag,
+    checked_kind,
     checked_limit,
     checked_text,
 )
 from orchestration_queue.errors import InvalidOptionError, StateError
 from orchestration_queue.options import Duration, RateLimit, milliseconds
 from orchestration_queue.options.durations import checked_duration
-from orchestration_queue.protocol.operations import control, keyspace, queue_settings, queue_state
+from orchestration_queue.protocol.operations import control, failures, keyspace, queue_settings, queue_state
 from orchestration_queue.protocol.operations.control import Cancellation
+from orchestration_queue.protocol.operations.conversation import chunks
 from orchestration_queue.server.clock import now_ms
 from orchestration_queue.states import JobState
 
@@ -118,19 +120,22 @@ class AsyncQueueUpkeep(AsyncQueueClient):
         """
         return await self._connection.run(control.cancel(self.keys, checked_text(job_id, "job_id"), now_ms()))
 
-    async def retry_jobs(self, limit: int | None = None) -> int:
+    async def retry_jobs(self, limit: int | None = None, kind: str | None = None) -> int:
         """Give failed jobs all their attempts again, oldest first. One exchange per 200 jobs.
 
         Args:
             limit: At most this many; None for all that have failed by now.
+            kind: Only those of this kind of failure, as :meth:`failures` lists them. All failed jobs are read for that.
 
         Returns:
             How many were retried.
 
         Raises:
-            UsageError: The limit is negative, or not a whole number.
+            UsageError: The limit is negative, or not a whole number; or the kind is no text.
         """
         most = checked_limit(limit)
+        if kind is not None:
+            return await self._retry_kind(checked_text(kind, "kind"), most)
         failed = await self._connection.look(queue_state.finished_count(self.keys, JobState.FAILED))
         left, done = failed if most is None else min(most, failed), 0
         while left > 0:
@@ -140,11 +145,20 @@ class AsyncQueueUpkeep(AsyncQueueClient):
             left -= _JOBS_PER_CALL
         return done
 
+    async def _retry_kind(self, kind: str, limit: int | None) -> int:
+        ids = await self._connection.follow(failures.failed_ids(self.keys, kind, limit))
+        done = 0
+        for some in chunks(ids, _JOBS_PER_CALL):
+            done += await self._connection.follow(failures.retries(self.keys, some, now_ms()))
+            await wake(self._connection, self.keys)
+        return done
+
     async def clean(
         self,
         grace: Duration,
         limit: int | None = 1000,
         state: JobState | str = JobState.COMPLETED,
+        kind: str | None = None,
     ) -> list[str]:
         """Remove jobs that finished longer ago than ``grace``, oldest first. One exchange per 200 jobs.
 
@@ -152,16 +166,20 @@ class AsyncQueueUpkeep(AsyncQueueClient):
             grace: How long they are kept: a duration, or seconds.
             limit: At most this many; None for all.
             state: ``completed`` or ``failed``.
+            kind: Only failed jobs of this kind of failure. All of them are read for that.
 
         Returns:
             The removed jobs' ids.
 
         Raises:
-            UsageError: The grace or the limit is negative or of a wrong type, or jobs in that state have not finished.
+            UsageError: The grace or the limit is negative or of a wrong type, jobs in that state have not finished, or
+                the kind is no text or the state not ``failed``.
         """
         cutoff_ms = now_ms() - milliseconds(checked_duration(grace, "grace"))
         finished = checked_finished(state, "can be cleaned")
         most = checked_limit(limit)
+        if kind is not None:
+            return await self._clean_kind(checked_kind(kind, finished), most, cutoff_ms)
         removed: list[str] = []
         while most is None or len(removed) < most:
             batch_size = _JOBS_PER_CALL if most is None else min(most - len(removed), _JOBS_PER_CALL)
@@ -169,6 +187,13 @@ class AsyncQueueUpkeep(AsyncQueueClient):
             removed += gone
             if len(gone) < batch_size:
                 break
+        return removed
+
+    async def _clean_kind(self, kind: str, limit: int | None, cutoff_ms: int) -> list[str]:
+        ids = await self._connection.follow(failures.failed_ids(self.keys, kind, limit, cutoff_ms))
+        removed: list[str] = []
+        for some in chunks(ids, _JOBS_PER_CALL):
+            removed += await self._connection.run(failures.remove_finished(self.keys, JobState.FAILED, some))
         return removed
 
     async def drain(self, *, delayed: bool = False) -> int:

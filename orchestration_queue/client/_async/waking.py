@@ -11,7 +11,7 @@ from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations.worker_registry import wake_workers
 from orchestration_queue.server import AsyncConnection
 
-__all__ = ["run_and_wake"]
+__all__ = ["run_and_wake", "wake"]
 
 T = TypeVar("T")
 
@@ -22,6 +22,11 @@ async def run_and_wake(connection: AsyncConnection, keys: QueueKeys, operation: 
     A signal that is lost or refused is ignored: workers find the job within their promotion interval.
     """
     done = await connection.run(operation)
+    await wake(connection, keys)
+    return done
+
+
+async def wake(connection: AsyncConnection, keys: QueueKeys) -> None:
+    """Signal idle workers of a queue that jobs became due, as :func:`run_and_wake` does after its operation."""
     with suppress(TransportError):
         await connection.pipeline([wake_workers(keys)])
-    return done

@@ -160,7 +160,9 @@ class DeadLetters(Adder):
         return wanted
 
     def list(self, *, limit: int | None = 100, offset: int = 0) -> _Letters:
-        """List the queue's dead letters, oldest first. One exchange per 200 jobs of the dead-letter queue.
+        """List the queue's dead letters, oldest first, with their kinds of failure.
+
+        Two exchanges per 200 jobs of the dead-letter queue, and one per 1,000 letters of the list.
 
         Args:
             limit: At most this many; None for all.
@@ -177,4 +179,5 @@ class DeadLetters(Adder):
             page = self._connection.follow(dead_letters.dead_letter_page(keys, self.name, after))
             found += page.letters
             after = page.after
-        return found[start:] if end < 0 else found[start : end + 1]
+        listed = found[start:] if end < 0 else found[start : end + 1]
+        return self._connection.follow(dead_letters.with_kinds(self.keys, listed))

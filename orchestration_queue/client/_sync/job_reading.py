@@ -19,7 +19,7 @@ from orchestration_queue.protocol.placement import ParentRef
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.server import Connection
 from orchestration_queue.server.clock import epoch_ms, now_ms
-from orchestration_queue.states import FailureKind, JobState
+from orchestration_queue.states import JobState
 
 __all__ = ["JobReading", "follow_stream"]
 
@@ -129,7 +129,7 @@ class JobReading:
         return self.record.failed_reason
 
     @property
-    def failure_kind(self) -> FailureKind | None:
+    def failure_kind(self) -> str | None:
         """What made its last attempt fail, as last read; None when it has not failed."""
         return self.record.failure_kind
 

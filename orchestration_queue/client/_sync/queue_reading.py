@@ -13,6 +13,7 @@ from orchestration_queue.client._sync.job import Job
 from orchestration_queue.client.checks import (
     checked_count,
     checked_finished,
+    checked_kind,
     checked_limit,
     checked_page,
     checked_state,
@@ -22,6 +23,7 @@ from orchestration_queue.errors import JobNotFoundError, UsageError
 from orchestration_queue.options import RateLimit
 from orchestration_queue.protocol.operations import (
     control,
+    failures,
     job_output,
     job_records,
     queue_settings,
@@ -29,8 +31,9 @@ from orchestration_queue.protocol.operations import (
     worker_registry,
 )
 from orchestration_queue.protocol.operations.control import SuspendInfo
+from orchestration_queue.protocol.operations.failures import FailureGroup
 from orchestration_queue.protocol.operations.job_output import FIRST_ENTRY, StreamEntry
-from orchestration_queue.protocol.operations.job_search import search_jobs
+from orchestration_queue.protocol.operations.job_search import JobQuery, search_jobs
 from orchestration_queue.protocol.operations.queue_state import JobCounts, Metrics
 from orchestration_queue.protocol.operations.worker_registry import WorkerInfo
 from orchestration_queue.protocol.record import when
@@ -93,6 +96,7 @@ class QueueReading(QueueClient):
         state: JobState | str | None = None,
         data: Mapping[str, Any] | None = None,
         limit: int | None = 100,
+        kind: str | None = None,
     ) -> list[Job]:
         """Jobs that are like this, at most ``limit``.
 
@@ -106,9 +110,11 @@ class QueueReading(QueueClient):
                 list, and are found only by naming that state, which walks all keys of the queue's server.
             data: Fields that their data must have, with equal values; None allows any data.
             limit: At most this many; None for all.
+            kind: The kind of failure of their last attempt, as :meth:`failures` lists it; None allows any.
 
         Raises:
-            UsageError: There is no such state, the data are no mapping, or the limit is no number of jobs.
+            UsageError: There is no such state, the data are no mapping, the limit is no number of jobs, or the kind is
+                no text.
         """
         if name is not None and not isinstance(name, str):
             raise UsageError(f"`name` must be text, or None for any name; got {name!r}.")
@@ -116,10 +122,16 @@ class QueueReading(QueueClient):
             raise UsageError(f"`data` must be a dict of fields such as {{'user': 7}}, got {data!r}.")
         wanted = None if state is None else checked_state(state)
         most = checked_limit(limit)
-        found = self._connection.follow(
-            search_jobs(self.keys, name, data, wanted, sys.maxsize if most is None else most)
-        )
+        query = JobQuery(name, data, kind=None if kind is None else checked_kind(kind, wanted))
+        found = self._connection.follow(search_jobs(self.keys, query, wanted, sys.maxsize if most is None else most))
         return [self._job(record) for record in found]
+
+    def failures(self) -> list[FailureGroup]:
+        """Group the failed jobs by kind of failure, the most frequent kind first, with the latest job as an example.
+
+        Reads all failed jobs, 1,000 at a time. :meth:`search`, :meth:`retry_jobs` and :meth:`clean` take a ``kind``.
+        """
+        return self._connection.follow(failures.failures(self.keys))
 
     def counts(self) -> JobCounts:
         """How many jobs are waiting, active, delayed, completed, failed and suspended."""

@@ -12,7 +12,7 @@ from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations.worker_registry import wake_workers
 from orchestration_queue.server import Connection
 
-__all__ = ["run_and_wake"]
+__all__ = ["run_and_wake", "wake"]
 
 T = TypeVar("T")
 
@@ -23,6 +23,11 @@ def run_and_wake(connection: Connection, keys: QueueKeys, operation: Operation[T
     A signal that is lost or refused is ignored: workers find the job within their promotion interval.
     """
     done = connection.run(operation)
+    wake(connection, keys)
+    return done
+
+
+def wake(connection: Connection, keys: QueueKeys) -> None:
+    """Signal idle workers of a queue that jobs became due, as :func:`run_and_wake` does after its operation."""
     with suppress(TransportError):
         connection.pipeline([wake_workers(keys)])
-    return done

@@ -36,6 +36,7 @@ __all__ = [
     "add_bulk",
     "add_children",
     "clean",
+    "clean_jobs",
     "drain",
     "due_schedulers",
     "exchange",
@@ -622,6 +623,41 @@ def clean(
         (
             cutoff_ms,
             limit,
+        ),
+        is_function=True,
+    )
+
+
+def clean_jobs(
+    keys: QueueKeys,
+    *,
+    finished_key: str,
+    job_ids: Sequence[str] = (),
+) -> Call:
+    """Remove those of some jobs that are still in a set of finished ones, and all they left; on a full server, too.
+
+    Args:
+        keys: The queue, for its `events`, `id`.
+        finished_key: Zset; `completed` or `failed` jobs by time.
+        job_ids: Jobs.
+
+    Returns:
+        The call. Its reply (texts): ids of the removed jobs, in the order asked for.
+
+    The server refuses it when the id key does not end in `:id`.
+
+    Cost: O(log N) per job.
+    """
+    return Call(
+        "oq1_cleanJobs",
+        (
+            finished_key,
+            keys.events,
+            keys.id,
+        ),
+        (
+            len(job_ids),
+            *job_ids,
         ),
         is_function=True,
     )

@@ -4770,6 +4770,32 @@ do -- clean
   end }
 end
 
+do -- cleanJobs
+  local events = require("events")
+  local purge = require("purge")
+  redis.register_function{ function_name = "oq1_cleanJobs", flags = { "allow-oom" }, callback = function(KEYS, ARGV)
+    local job_count = whole(ARGV[1], "cleanJobs", "job_count")
+    count_words("cleanJobs", #KEYS, 3, #ARGV, 1 + job_count)
+    local job_ids = {}
+    for index = 1, job_count do
+      job_ids[index] = ARGV[1 + index]
+    end
+    local queue = queue_of("cleanJobs", KEYS[3], ":id") .. ":"
+    local finished_key = KEYS[1]
+    local removed = {}
+    for _, job_id in ipairs(job_ids) do
+      if redis.call("ZREM", finished_key, job_id) == 1 then
+        removed[#removed + 1] = job_id
+      end
+    end
+    if removed[1] then
+      purge.jobs(queue, removed)
+      events.emit(queue, "cleaned", #removed)
+    end
+    return removed
+  end }
+end
+
 do -- drain
   local draining = require("draining")
   local events = require("events")

@@ -19,8 +19,8 @@ from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import control, job_records
 from orchestration_queue.protocol.operations.additions import EncodedData, NewJob
 from orchestration_queue.protocol.operations.conversation import Conversation, all_good
+from orchestration_queue.protocol.operations.failures import KIND_FIELDS
 from orchestration_queue.protocol.record import JobRecord, pairs
-from orchestration_queue.states import FailureKind
 
 __all__ = [
     "DeadLetter",
@@ -38,6 +38,7 @@ __all__ = [
     "replay_id",
     "replays",
     "uncount_replay",
+    "with_kinds",
 ]
 
 _PAGE = 200
@@ -77,9 +78,9 @@ class DeadLetter:
         failed_reason: Why its last attempt failed.
         attempts_made: How many attempts had failed before the last.
         added_at: When the letter was written, by its writer's clock.
-        failure_kind: What made its last attempt fail, as the original job's record says; None in lists and when that
-            is not kept.
-        traceback: Where its last attempt failed, from the same record.
+        failure_kind: The kind of failure of its last attempt, as the original job's record says; None when that is not
+            kept.
+        traceback: Where its last attempt failed, from the same record; None in lists.
     """
 
     id: str
@@ -90,7 +91,7 @@ class DeadLetter:
     failed_reason: str
     attempts_made: int
     added_at: datetime | None
-    failure_kind: FailureKind | None = None
+    failure_kind: str | None = None
     traceback: str | None = None
 
     @property
@@ -154,6 +155,16 @@ def letter(keys: QueueKeys, owner: str, letter_id: str) -> Conversation[tuple[De
     if original is not None and original.failed_reason is not None:
         found = replace(found, failure_kind=original.failure_kind, traceback=original.traceback)
     return found, record
+
+
+def with_kinds(owner: QueueKeys, letters: Sequence[DeadLetter]) -> Conversation[list[DeadLetter]]:
+    """Add the kinds of failure to letters, from those of their original jobs that are kept."""
+    ids = [letter.original_job_id for letter in letters]
+    originals = yield from job_records.jobs([(owner, job_id) for job_id in ids], KIND_FIELDS)
+    return [
+        replace(letter, failure_kind=None if original is None else original.failure_kind)
+        for letter, original in zip(letters, originals, strict=True)
+    ]
 
 
 def replays(letters_keys: QueueKeys, owner: QueueKeys, records: list[JobRecord]) -> Conversation[list[NewJob]]:

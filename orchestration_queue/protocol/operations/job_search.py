@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from orchestration_queue.errors import PayloadError
@@ -11,6 +11,7 @@ from orchestration_queue.protocol.call import Call, text, texts
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import job_records, queue_state
 from orchestration_queue.protocol.operations.conversation import BATCH_SIZE, Conversation, all_good
+from orchestration_queue.protocol.operations.failures import KIND_FIELDS
 from orchestration_queue.protocol.operations.keyspace import FIRST_PAGE, queue_pattern, scan_page
 from orchestration_queue.protocol.record import JobRecord, pairs
 from orchestration_queue.states import JobState
@@ -26,15 +27,26 @@ class JobQuery:
         name: Its name, exactly; None allows any.
         data: Fields that its data must hold, each with an equal value; None allows any data.
         state: Its state as its record says it; None allows any.
+        kind: The kind of failure of its last attempt; None allows any.
     """
 
     name: str | None = None
     data: Mapping[str, Any] | None = None
     state: JobState | None = None
+    kind: str | None = None
+
+    def lets_through(self, record: JobRecord) -> bool:
+        """Whether a record of :attr:`first_fields` may match."""
+        return self.name in (None, record.name) and self.kind in (None, record.failure_kind)
+
+    @property
+    def first_fields(self) -> tuple[str, ...]:
+        """The fields that tell most jobs apart, so that only what they let through is read whole."""
+        return (*(("name",) if self.name is not None else ()), *(KIND_FIELDS if self.kind is not None else ()))
 
     def matches(self, record: JobRecord) -> bool:
         """Whether a job is like that. Data of another serializer matches nothing."""
-        if self.name not in (None, record.name) or self.state not in (None, record.state):
+        if not self.lets_through(record) or self.state not in (None, record.state):
             return False
         if self.data is None:
             return True
@@ -68,11 +80,11 @@ class _Search:
         return len(self._found) >= self._limit
 
     def look_at(self, ids: Sequence[str]) -> Conversation[None]:
-        """Keep those of the jobs that match. Only what the names let through is read whole."""
+        """Keep those of the jobs that match. Only what the query's first fields let through is read whole."""
         query = self._query
-        if ids and query.name is not None:
-            names = yield from job_records.jobs([(self.keys, job_id) for job_id in ids], ("name",))
-            ids = [job_id for job_id, record in zip(ids, names, strict=True) if record and record.name == query.name]
+        if ids and (fields := query.first_fields):
+            parts = yield from job_records.jobs([(self.keys, job_id) for job_id in ids], fields)
+            ids = [job_id for job_id, part in zip(ids, parts, strict=True) if part and query.lets_through(part)]
         records = yield from job_records.jobs([(self.keys, job_id) for job_id in ids])
         self._found.update({record.id: record for record in records if record and query.matches(record)})
 
@@ -80,9 +92,7 @@ class _Search:
 _Walk: TypeAlias = Callable[[_Search], Conversation[None]]
 
 
-def search_jobs(
-    keys: QueueKeys, name: str | None, data: Mapping[str, Any] | None, state: JobState | None, limit: int
-) -> Conversation[list[JobRecord]]:
+def search_jobs(keys: QueueKeys, query: JobQuery, state: JobState | None, limit: int) -> Conversation[list[JobRecord]]:
     """Jobs that match, at most ``limit``.
 
     Without a state the lists of all states are walked that have any; jobs that wait for their children are in none,
@@ -90,7 +100,7 @@ def search_jobs(
     """
     # The records, not the lists, tell prioritized jobs from delayed ones, and those that wait for children from all.
     told = state if state in (JobState.PRIORITIZED, JobState.WAITING_CHILDREN) else None
-    search = _Search(keys, JobQuery(name, data, told), limit)
+    search = _Search(keys, replace(query, state=told), limit)
     for walk in [_WALKS[state]] if state is not None else _ALL_LISTS:
         if search.is_full:
             break

@@ -12,6 +12,7 @@ from pydantic_core import to_jsonable_python
 
 from orchestration_queue import errors
 from orchestration_queue.errors import (
+    Failed,
     OrchestrationQueueError,
     RateLimitError,
     SandboxDiedError,
@@ -44,6 +45,8 @@ def dump(error: BaseException, lease: Lease) -> Frame:
     }
     if isinstance(error, RateLimitError):
         return {"rate_limit_s": error.delay and error.delay.total_seconds(), **described}
+    if isinstance(error, Failed):
+        described["failure_kind"] = error.kind
     return {"is_unrecoverable": is_unrecoverable(error), **described}
 
 
@@ -55,8 +58,10 @@ def load(frame: Frame, lease: Lease) -> BaseException:
         if "rate_limit_s" in frame:
             seconds = frame["rate_limit_s"]
             return RateLimitError(None if seconds is None else timedelta(seconds=float(seconds)))
-        if frame["is_unrecoverable"]:
-            error: Exception = UnrecoverableError(str(frame["reason"]))
+        if frame["is_unrecoverable"] or "failure_kind" in frame:
+            reason = str(frame["reason"])
+            is_last = frame["is_unrecoverable"]
+            error = UnrecoverableError(reason) if is_last else Failed(reason, kind=str(frame["failure_kind"]))
             error.add_note(str(frame["traceback"]))
             return error
         return SandboxedError(str(frame["reason"]), kind=str(frame["type"]), traceback=str(frame["traceback"]))
