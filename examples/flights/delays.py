@@ -15,6 +15,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (so does everybody)
 
+from examples.flights import settings
 from examples.flights.extract import raw_path
 
 __all__ = ["TABLES", "compute_delays"]
@@ -164,7 +165,7 @@ def _write(spark: SparkSession, data: Path, cells: DataFrame, name: str) -> str:
 
 
 def _worst(cells: DataFrame) -> list[dict[str, Any]]:
-    ranked = _cells_of(cells, "by_origin_hour").where(F.col("flights") >= FLIGHTS_TO_RANK)
+    ranked = _cells_of(cells, "by_origin_hour").where(F.col("flights") >= FLIGHTS_TO_RANK * settings.scale())
     rows = ranked.orderBy(F.desc("mean_dep_delay")).limit(10).collect()
     return [
         {

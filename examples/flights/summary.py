@@ -50,7 +50,7 @@ def show(console: Console, snapshot: Snapshot, logs: Path, instance: dg.DagsterI
     runs = ", ".join(f"{run:%a %d %b %H:%M %Z}" for run in snapshot.daily_runs)
     console.print(f"{settings.DAILY} ('30 6 * * *', New York) runs next: {runs}.", highlight=False)
     leaders = find_leaders(logs)
-    led = ", ".join(f"{worker} {runs} times" for worker, runs in sorted(Counter(leaders).items()))
+    led = ", ".join(f"{worker} fired {runs} runs" for worker, runs in sorted(Counter(leaders).items()))
     console.print(f"Scheduler leader, by the lock of tryLock: {led}; {leaders[-1]} led last.", highlight=False)
     calls = _count_calls(instance, snapshot.runs[0].run_id or "")
     counts = ", ".join(f"{calls[name]} {name}" for name in ("addFlow", "addJob", "registerParent"))

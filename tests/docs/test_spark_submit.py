@@ -21,15 +21,16 @@ PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "spark-submit.md"
 def test_the_programs_of_the_page_print_what_it_shows(tmp_path: Path) -> None:
     text = PAGE.read_text()
     programs = {name: program for program, name in re.findall(r"```python\n(# (\w+\.py)\n.*?)```", text, re.DOTALL)}
-    assert set(programs) == {"nightly.py", "applications.py", "on_the_cluster.py", "alone.py"}
+    assert set(programs) == {"nightly.py", "applications.py", "on_the_cluster.py", "elsewhere.py", "alone.py"}
     for name, program in programs.items():
         (tmp_path / name).write_text(program)
     flights = tmp_path / "flights"
     flights.mkdir()
     pd.DataFrame({"distance": [1400, 1089, 0, 762]}).to_parquet(flights / "part.parquet")
     environment = {name: value for name, value in os.environ.items() if name not in ("OQ_URL", "SPARK_REMOTE")}
-    for module in ("applications", "on_the_cluster"):
-        check = f"from {module} import tasks; assert [*tasks] == ['nightly']"
+    named = {"applications": ["nightly"], "on_the_cluster": ["nightly"], "elsewhere": ["nightly", "hourly", "weekly"]}
+    for module, names in named.items():
+        check = f"from {module} import tasks; assert [*tasks] == {names}"
         subprocess.run([sys.executable, "-c", check], cwd=tmp_path, env=environment, check=True, timeout=280)
     ((name, shown),) = re.findall(r"^\$ python (\w+\.py) /data/flights\n((?:(?!\$|```).*\n)+)", text, re.MULTILINE)
     words = [sys.executable, name, str(flights)]

@@ -20,7 +20,7 @@ from orchestration_queue.client import AsyncQueue
 from orchestration_queue.errors import SparkCancelledError, SparkFailedError, SparkTimeoutError
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.spark import SparkSubmit, run_submit, spark_submit
-from orchestration_queue.spark.submit import cluster as running
+from orchestration_queue.spark.submit import attempt as running
 from orchestration_queue.spark.submit.driver import Reservation
 from orchestration_queue.spark.submit.master import Master, MasterUnreachableError
 from orchestration_queue.tasks import Tasks

@@ -184,10 +184,10 @@ class _Steps:
     def _submit(
         self, script: Path, work: ScriptItem, options: SparkSubmit, environment: dict[str, str], report: StepReport
     ) -> Any:
-        """By ``spark-submit``. To a driver on YARN's or Kubernetes' machines, the environment travels as properties."""
-        is_away = options.deploy_mode == "cluster" and not options.is_on_standalone_cluster
-        travels = spark_properties(environment) if is_away else {}
-        given = {"env": {**options.env, **environment}, "conf": {**options.conf, **travels}}
+        """By ``spark-submit`` or Livy. To a driver on a cluster's machines, the environment travels as properties."""
+        travels = spark_properties(environment) if options.is_away else {}
+        variables = options.env if options.livy_url else {**options.env, **environment}
+        given = {"env": variables, "conf": {**options.conf, **travels}}
         return run_submit(
             script,
             work.arguments,

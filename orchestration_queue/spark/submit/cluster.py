@@ -10,16 +10,15 @@ from __future__ import annotations
 import contextlib
 import time
 import uuid
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, ParamSpec, TypeVar
+from typing import Any
 
 from orchestration_queue.errors import SparkFailedError, TransportError
-from orchestration_queue.options import seconds
-from orchestration_queue.spark.failure import LINES_KEPT, failure_error, stop_error
+from orchestration_queue.spark.failure import failure_error, stop_error
 from orchestration_queue.spark.progress import ListenerFollower
+from orchestration_queue.spark.submit.attempt import ASK_S, Attempt, growing_pauses
 from orchestration_queue.spark.submit.driver import MAIN_CLASS, DriverLog, Reservation, carries_tag, create_request
 from orchestration_queue.spark.submit.master import (
     ENDED,
@@ -32,14 +31,6 @@ from orchestration_queue.spark.submit.options import SparkSubmit
 
 __all__ = ["run_on_cluster"]
 
-P = ParamSpec("P")
-R = TypeVar("R")
-
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 2.0
-_ASK_S = 0.1
-"""How often to ask whether to stop, between two requests to the master."""
-_AWAY_S = 60.0
-"""How long a master may be away, as when another takes over."""
 _UNTOLD_S = 30.0
 """How long to ask for the log of a driver that runs, to learn whose it is."""
 _KILL_S = 15.0
@@ -86,22 +77,8 @@ def run_on_cluster(
     return run.follow(found)
 
 
-class _ClusterRun:
+class _ClusterRun(Attempt):
     """One attempt."""
-
-    def __init__(
-        self,
-        name: str,
-        options: SparkSubmit,
-        should_stop: Callable[[], bool],
-        log: Callable[[str], None],
-        progress: Callable[[dict[str, Any]], None],
-    ) -> None:
-        self.name = name
-        self._options, self._progress, self._log = options, progress, log
-        self._should_stop = should_stop
-        self._deadline = time.monotonic() + seconds(options.timeout) if options.timeout else None
-        self._lines: deque[str] = deque(maxlen=LINES_KEPT)
 
     def resume(self, earlier: Reservation | None) -> Reservation | None:
         """Find the reservation of an earlier attempt whose driver still runs, or succeeded; None without one."""
@@ -148,7 +125,7 @@ class _ClusterRun:
         master, driver = Master(reservation.rest_url, reservation.web_url), reservation.driver
         follower = ListenerFollower(self._progress, about=reservation.about, ui=self._options.ui_template)
         output = DriverLog(master, driver, self._say, follower.feed)
-        pauses = _pauses()
+        pauses = growing_pauses()
         while (status := self._with_retries(master.status, driver)).state and status.state not in ENDED:
             if status.worker:
                 output.read(status.worker)
@@ -171,7 +148,7 @@ class _ClusterRun:
 
     def _find(self, master: Master, reservation: Reservation) -> str:
         """Find the id of the driver that carries a tag; empty without one. Waits for logs that cannot be read yet."""
-        pauses, untold_by = _pauses(), time.monotonic() + _UNTOLD_S
+        pauses, untold_by = growing_pauses(), time.monotonic() + _UNTOLD_S
         while True:
             untold = []
             for one in self._with_retries(master.drivers):
@@ -200,7 +177,7 @@ class _ClusterRun:
                 master.kill(driver)
                 if (state := master.status(driver).state) in ENDED or not state:
                     return
-            time.sleep(_ASK_S)
+            time.sleep(ASK_S)
         raise SparkFailedError(
             f"Driver {driver} of Spark application {self.name!r} was to be stopped, and the master {master.rest_url} "
             f"does not say that it was; it may still run: check {master.web_url}."
@@ -219,48 +196,6 @@ class _ClusterRun:
             return SparkFailedError(f"Driver {driver} of Spark application {self.name!r} did not start: {reason}")
         where = f" (its log cannot be read: {output.problem})" if output.problem else ""
         return failure_error(self.name, f"failed as driver {driver}{where}", self._lines, self._options)
-
-    def _say(self, line: str) -> None:
-        self._lines.append(line)
-        self._log(line)
-
-    def _with_retries(self, ask: Callable[P, R], *about: P.args, **more: P.kwargs) -> R:
-        """Ask a master that may be away for a moment."""
-        give_up = time.monotonic() + _AWAY_S
-        pauses = _pauses()
-        while True:
-            try:
-                return ask(*about, **more)
-            except MasterUnreachableError as error:
-                away = f"The master of Spark application {self.name!r} is away ({error}), "
-                if self._pause(next(pauses)):
-                    raise SparkFailedError(
-                        f"{away}and the application was to be stopped; a driver of it may run on."
-                    ) from None
-                if time.monotonic() > give_up:
-                    raise SparkFailedError(
-                        f"{away}and may run a driver of this job; the next attempt looks for it."
-                    ) from None
-
-    def _pause(self, seconds: float) -> Literal["timeout", "cancelled"] | None:
-        """Wait; returns at once with the reason if there is one to stop."""
-        over = time.monotonic() + seconds
-        while not (why := self._why_stop()) and (left := over - time.monotonic()) > 0:
-            time.sleep(min(_ASK_S, left))
-        return why
-
-    def _why_stop(self) -> Literal["timeout", "cancelled"] | None:
-        if self._should_stop():
-            return "cancelled"
-        return "timeout" if self._deadline is not None and time.monotonic() > self._deadline else None
-
-
-def _pauses() -> Iterator[float]:
-    """Longer and longer ones."""
-    seconds = _FIRST_PAUSE_S
-    while True:
-        yield seconds
-        seconds = min(_LONGEST_PAUSE_S, seconds * 1.5)
 
 
 def _line(text: str) -> str:

@@ -1,41 +1,24 @@
-"""A standalone master over HTTP: its submission server, its pages, and the pages of its workers with drivers' logs.
-
-One request, one connection, a few seconds at most: between two of them a master may be restarted.
-"""
+"""A standalone master over HTTP: its submission server, its pages, and the pages of its workers with drivers' logs."""
 
 from __future__ import annotations
 
-import contextlib
-import http.client
 import json
 import re
 from dataclasses import dataclass
-from email.message import Message
 from email.utils import parsedate_to_datetime
 from typing import Any
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote, urlencode
+
+from orchestration_queue.spark.submit.http import MasterRefusedError, MasterUnreachableError, ask, read_json
 
 __all__ = ["ENDED", "DriverStatus", "ListedDriver", "Master", "MasterRefusedError", "MasterUnreachableError"]
 
 ENDED = frozenset({"FINISHED", "FAILED", "KILLED", "ERROR"})
 """The states that a driver stays in."""
 
-_SECONDS = 10.0
 _PIECE_BYTES = 200_000
 _PIECE = re.compile(rb"==== Bytes (?P<start>\d+)-(?P<end>\d+) of (?P<all>\d+) of [^\n]*\n")
 _SUBMISSIONS = "/v1/submissions"
-
-
-class MasterUnreachableError(Exception):
-    """It does not answer; ``maybe_heard`` says whether it may have done what it was asked."""
-
-    def __init__(self, url: str, cause: object, *, maybe_heard: bool) -> None:
-        self.maybe_heard = maybe_heard
-        super().__init__(f"{url} does not answer ({cause})")
-
-
-class MasterRefusedError(Exception):
-    """It answers that it will not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +73,7 @@ class Master:
         Raises:
             MasterUnreachableError: It does not answer.
         """
-        headers, _ = _ask("GET", f"{self.rest_url}{_SUBMISSIONS}/status/none")
+        headers = ask("GET", f"{self.rest_url}{_SUBMISSIONS}/status/none").headers
         try:
             return int(parsedate_to_datetime(headers["Date"]).timestamp() * 1000)
         except (TypeError, ValueError) as error:
@@ -172,40 +155,14 @@ class Master:
         if (address := self._workers.get(worker)) is None:
             raise MasterUnreachableError(worker, "the master does not know this worker", maybe_heard=False)
         wanted = {"driverId": driver, "logType": kind, "offset": start, "byteLength": _PIECE_BYTES}
-        _, text = _ask("GET", f"{address.rstrip('/')}/log/?{urlencode(wanted)}")
+        text = ask("GET", f"{address.rstrip('/')}/log/?{urlencode(wanted)}").body
         found = _PIECE.match(text)
         if found is None or text[found.end() :].startswith(b"Error: invalid log directory"):
             raise MasterUnreachableError(address, "there is no such log", maybe_heard=False)
         return text[found.end() :][: int(found["end"]) - int(found["start"])], int(found["end"])
 
     def _page(self) -> dict[str, Any]:
-        return _json(self.web_url, _ask("GET", f"{self.web_url}/json/")[1])
+        return read_json(self.web_url, ask("GET", f"{self.web_url}/json/").body)
 
     def _submissions(self, method: str, path: str, body: bytes | None = None) -> dict[str, Any]:
-        return _json(self.rest_url, _ask(method, f"{self.rest_url}{_SUBMISSIONS}/{path}", body)[1])
-
-
-def _json(url: str, text: bytes) -> dict[str, Any]:
-    try:
-        said = json.loads(text)
-    except ValueError:
-        said = None
-    if not isinstance(said, dict):
-        raise MasterUnreachableError(url, f"it says {text[:80]!r}", maybe_heard=True)
-    return said
-
-
-def _ask(method: str, url: str, body: bytes | None = None) -> tuple[Message, bytes]:
-    parts = urlsplit(url)
-    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-    target = f"{parts.path}?{parts.query}" if parts.query else parts.path
-    maybe_heard = False
-    try:
-        with contextlib.closing(kind(parts.netloc.rpartition("@")[2], timeout=_SECONDS)) as connection:
-            connection.connect()
-            maybe_heard = True
-            connection.request(method, target, body, {"Content-Type": "application/json;charset=utf-8"})
-            answer = connection.getresponse()
-            return answer.headers, answer.read()
-    except (OSError, http.client.HTTPException) as error:
-        raise MasterUnreachableError(f"{parts.scheme}://{parts.netloc}", error, maybe_heard=maybe_heard) from None
+        return read_json(self.rest_url, ask(method, f"{self.rest_url}{_SUBMISSIONS}/{path}", body).body)

@@ -21,6 +21,8 @@ _Url = Annotated[str, Field(pattern=r"^https?://(\[[0-9a-fA-F:.]+\]|[^/:@\s\[\]]
 _Template = Annotated[str, Field(pattern=r"^https?://[^\s{}]+(\{application\}[^\s{}]*)?$")]
 
 _STANDALONE = "spark://"
+_LIVY = "livy"
+_NOT_BY_LIVY = ("env", "python", "java_home", "listener_jar", "principal", "keytab")
 _REST_PORT = 6066
 _WEB_PORT = 8080
 
@@ -65,8 +67,11 @@ class SparkSubmit(SparkOptions):
     """Cores of each executor."""
     deploy_mode: Literal["client", "cluster"] = "client"
     """Where the driver runs: beside the worker, or on a machine of the cluster."""
+    livy_url: _Url | None = None
+    """The Livy server that submits the application, to the cluster that it knows."""
     rest_url: _Url | None = None
-    """The submission server of a standalone master, for ``deploy_mode="cluster"``; by default port 6066 of its host."""
+    """Who knows of drivers, for ``deploy_mode="cluster"``: a standalone master's submission server, by default port
+    6066 of its host; YARN's ResourceManager, ``http://host:8088``; Kubernetes' API server, by default the master."""
     web_url: _Url | None = None
     """The pages of a standalone master, which lead to a driver's log; by default port 8080 of its host."""
     listener_jar: str | None = None
@@ -115,6 +120,11 @@ class SparkSubmit(SparkOptions):
         return {"spark.log.level": "WARN"} | elsewhere | theirs | mode
 
     @property
+    def is_away(self) -> bool:
+        """Whether the driver runs on machines to which only properties travel: by YARN, Kubernetes or Livy."""
+        return self.livy_url is not None or (self.deploy_mode == "cluster" and not self.is_on_standalone_cluster)
+
+    @property
     def is_on_standalone_cluster(self) -> bool:
         """Whether a standalone master is to run the driver."""
         return self.deploy_mode == "cluster" and self.master.startswith(_STANDALONE)
@@ -150,6 +160,8 @@ class SparkSubmit(SparkOptions):
             InvalidOptionError: The file cannot be read, or the driver cannot run where it should.
         """
         complete = self._with_file()
+        if complete.livy_url:
+            complete = complete._by_livy()
         if complete.proxy_user and (complete.keytab or complete.principal):
             raise InvalidOptionError(
                 "SparkSubmit has both proxy_user and principal or keytab, and Spark takes one of them; leave one out."
@@ -167,6 +179,20 @@ class SparkSubmit(SparkOptions):
                     "spark.driver.supervise has Spark repeat a driver that the queue would repeat, too; leave it out."
                 )
         return complete
+
+    def _by_livy(self) -> SparkSubmit:
+        """Return the same for a driver whose place Livy chooses."""
+        if "master" in self.model_fields_set:
+            raise InvalidOptionError(
+                f"SparkSubmit has livy_url and the master {self.master!r}, and Livy knows its own; leave one out."
+            )
+        for name in _NOT_BY_LIVY:
+            if getattr(self, name):
+                raise InvalidOptionError(
+                    f"SparkSubmit.{name} does not reach a driver that Livy starts; say it by properties in "
+                    "SparkSubmit.conf, or leave it out."
+                )
+        return self.model_copy(update={"master": _LIVY, "deploy_mode": "cluster"})
 
     def _with_file(self) -> SparkSubmit:
         if self.properties_file is None:

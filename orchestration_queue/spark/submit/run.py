@@ -20,7 +20,10 @@ from orchestration_queue.spark.options import write_properties
 from orchestration_queue.spark.process import ProcessOutcome, run_child, scratch_directory
 from orchestration_queue.spark.progress import ListenerFollower, with_listener
 from orchestration_queue.spark.submit.cluster import run_on_cluster
+from orchestration_queue.spark.submit.livy import Livy
 from orchestration_queue.spark.submit.options import SparkSubmit
+from orchestration_queue.spark.submit.remote import RemoteRun, run_by_livy
+from orchestration_queue.spark.submit.trackers import add_tag, find_tracker
 
 __all__ = ["checked", "command_line", "run_submit"]
 
@@ -42,8 +45,9 @@ def run_submit(
 ) -> dict[str, Any]:
     """Run an application, and wait for its end. Its driver runs here, and dies with this process.
 
-    With ``deploy_mode="cluster"`` its driver runs on a machine of the cluster. On a standalone cluster it is found
-    again by the attempt after one that died, and killed when this one has to stop; other clusters are not tracked.
+    With ``deploy_mode="cluster"``, or by Livy, its driver runs on a machine of the cluster. It is found again by the
+    attempt after one that died, and killed when this one has to stop: on a standalone cluster, by Livy, and on YARN and
+    Kubernetes where options say how to ask them.
 
     Args:
         application: The path of a Python program or a jar, or a URI that Spark can read.
@@ -56,8 +60,9 @@ def run_submit(
         earlier: The progress that an earlier attempt of the job has left, whose driver may run on a cluster.
 
     Returns:
-        ``exit_code``, which is 0; and where its listener reports, ``application``, ``ui`` (Spark's page of it),
-        ``input_rows``, ``input_bytes``, ``output_rows`` and ``output_bytes``.
+        ``exit_code``, which is 0; of a driver on a cluster ``driver`` or ``batch``; and where its listener reports,
+        ``application``, ``ui`` (Spark's page of it), ``input_rows``, ``input_bytes``, ``output_rows`` and
+        ``output_bytes``.
 
     Raises:
         SparkFailedError: It ended with another exit code, or was killed.
@@ -81,6 +86,28 @@ def run_submit(
             earlier=earlier,
         )
     name = Path(path).stem
+    tracker = Livy.at(options.livy_url) if options.livy_url else find_tracker(options)
+    run = RemoteRun(tracker, name, options, should_stop, log, progress) if tracker else None
+    if run and (found := run.resume(earlier)):
+        return run.follow(found)
+    if run and options.livy_url:
+        return run_by_livy(path, words, options, run, options.properties(Path(), name, job_id))
+    return _run_beside(path, words, options, run, log=log, should_stop=should_stop, job_id=job_id, progress=progress)
+
+
+def _run_beside(
+    path: str,
+    words: Sequence[str],
+    options: SparkSubmit,
+    run: RemoteRun | None,
+    *,
+    log: Callable[[str], None],
+    should_stop: Callable[[], bool],
+    job_id: str | None,
+    progress: Callable[[dict[str, Any]], None],
+) -> dict[str, Any]:
+    """Run ``spark-submit`` beside the worker: with its driver, or to put that on a cluster where ``run`` follows it."""
+    name = Path(path).stem
     lines: deque[str] = deque(maxlen=LINES_KEPT)
 
     def tell(line: str) -> None:
@@ -91,8 +118,10 @@ def run_submit(
     with scratch_directory() as scratch:
         follower = ListenerFollower(progress, scratch / "progress.json", ui=options.ui_template)
         wanted = options.properties(scratch, name, job_id)
-        if is_here:
+        if options.deploy_mode == "client":
             wanted = with_listener(wanted, str(scratch / "progress.json"))
+        if run:
+            wanted = add_tag(wanted, run.reserve())
         properties = write_properties(scratch, wanted)
         environment = spark_environment(options, scratch)
         environment["PYSPARK_DRIVER_PYTHON"] = str(options.python or sys.executable)
@@ -107,6 +136,8 @@ def run_submit(
             grace=as_timedelta(options.grace),
         )
         code = json.loads(outcome.reply)["exit_code"] if outcome.reply else outcome.exit_code
+        if run and (found := run.conclude(outcome.stopped, code)):
+            return run.follow(found)
         if outcome.stopped or code:
             raise _failed(name, outcome, code, lines, options)
         return {"exit_code": 0, **follower.finish()}

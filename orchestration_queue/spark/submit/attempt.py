@@ -1,0 +1,93 @@
+"""One attempt at an application that runs elsewhere: when it has to stop, and how long to ask what does not answer."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any, Literal, ParamSpec, TypeVar
+
+from orchestration_queue.errors import SparkFailedError
+from orchestration_queue.options import seconds
+from orchestration_queue.spark.failure import LINES_KEPT
+from orchestration_queue.spark.submit.http import MasterUnreachableError
+from orchestration_queue.spark.submit.options import SparkSubmit
+
+__all__ = ["ASK_S", "Attempt", "growing_pauses"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+ASK_S = 0.1
+"""How often to ask whether to stop, between two requests."""
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 2.0
+_AWAY_S = 60.0
+"""How long a master may be away, as when another takes over."""
+
+
+class Attempt:
+    """One attempt.
+
+    Args:
+        name: The application's name.
+        options: How it runs, complete.
+        should_stop: Asked ten times a second.
+        log: Receives the lines its driver prints.
+        progress: Receives the job's progress.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        options: SparkSubmit,
+        should_stop: Callable[[], bool],
+        log: Callable[[str], None],
+        progress: Callable[[dict[str, Any]], None],
+    ) -> None:
+        self.name = name
+        self._options, self._progress, self._log = options, progress, log
+        self._should_stop = should_stop
+        self._deadline = time.monotonic() + seconds(options.timeout) if options.timeout else None
+        self._lines: deque[str] = deque(maxlen=LINES_KEPT)
+
+    def _say(self, line: str) -> None:
+        self._lines.append(line)
+        self._log(line)
+
+    def _with_retries(self, ask: Callable[P, R], *about: P.args, **more: P.kwargs) -> R:
+        """Ask a master that may be away for a moment."""
+        give_up = time.monotonic() + _AWAY_S
+        pauses = growing_pauses()
+        while True:
+            try:
+                return ask(*about, **more)
+            except MasterUnreachableError as error:
+                away = f"The master of Spark application {self.name!r} is away ({error}), "
+                if self._pause(next(pauses)):
+                    raise SparkFailedError(
+                        f"{away}and the application was to be stopped; a driver of it may run on."
+                    ) from None
+                if time.monotonic() > give_up:
+                    raise SparkFailedError(
+                        f"{away}and may run a driver of this job; the next attempt looks for it."
+                    ) from None
+
+    def _pause(self, seconds: float) -> Literal["timeout", "cancelled"] | None:
+        """Wait; returns at once with the reason if there is one to stop."""
+        over = time.monotonic() + seconds
+        while not (why := self._why_stop()) and (left := over - time.monotonic()) > 0:
+            time.sleep(min(ASK_S, left))
+        return why
+
+    def _why_stop(self) -> Literal["timeout", "cancelled"] | None:
+        if self._should_stop():
+            return "cancelled"
+        return "timeout" if self._deadline is not None and time.monotonic() > self._deadline else None
+
+
+def growing_pauses() -> Iterator[float]:
+    """Yield seconds, longer and longer ones."""
+    seconds = _FIRST_PAUSE_S
+    while True:
+        yield seconds
+        seconds = min(_LONGEST_PAUSE_S, seconds * 1.5)
