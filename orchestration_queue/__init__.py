@@ -68,6 +68,7 @@ if TYPE_CHECKING:
         UnrecoverableError,
         UnsupportedServerError,
         UsageError,
+        WorkerNotFoundError,
     )
     from orchestration_queue.flows import Dag, DagBuilder, FlowOptions, Node, TriggerRule, chain, chord, group, tree
     from orchestration_queue.options import (
@@ -199,6 +200,7 @@ __all__ = [
     "Usage",
     "UsageError",
     "Worker",
+    "WorkerNotFoundError",
     "WorkerOptions",
     "__version__",
     "chain",
@@ -221,7 +223,7 @@ _HOMES = {
     "JobNotFoundError LeaseLostError OrchestrationQueueError PayloadError RateLimitError "
     "SandboxDiedError SandboxedError ScheduleError SchedulerBusyError ServerError "
     "SparkCancelledError SparkFailedError SparkTimeoutError StateError TransportError "
-    "UnknownDependencyError UnrecoverableError UnsupportedServerError UsageError",
+    "UnknownDependencyError UnrecoverableError UnsupportedServerError UsageError WorkerNotFoundError",
     "flows": "Dag DagBuilder FlowOptions Node TriggerRule chain chord group tree",
     "options": "Backoff Batch Budget Deduplication Duration Fallback JobOptions Ordering RateLimit Retention "
     "TokenBucket TokenLimit Usage WorkerOptions",

@@ -19,7 +19,8 @@
     │   │   ├── JobNotFoundError         The job does not exist: it was never added, or has been removed since
     │   │   ├── DeadLetterNotFoundError  The queue has no such dead letter
     │   │   ├── FlowNotFoundError        The queue keeps no record of such a flow
-    │   │   └── SchedulerNotFoundError   The queue has no such scheduler, or none that can be read
+    │   │   ├── SchedulerNotFoundError   The queue has no such scheduler, or none that can be read
+    │   │   └── WorkerNotFoundError      The queue has no worker of that id that is alive
     │   ├── DuplicateJobError            A job with this id already exists
     │   ├── SchedulerBusyError           Another process held the schedulers' lock for too long
     │   ├── BudgetExceededError          The flow has spent its budget, so the job was not run
@@ -85,6 +86,7 @@ __all__ = [
     "UnrecoverableError",
     "UnsupportedServerError",
     "UsageError",
+    "WorkerNotFoundError",
 ]
 
 
@@ -208,6 +210,17 @@ class SchedulerNotFoundError(NotFoundError):
         super().__init__(
             f"Queue {queue!r} has no scheduler {name!r} that can be read; "
             f"list() or `oq scheduler ls {queue}` names those it has."
+        )
+
+
+class WorkerNotFoundError(NotFoundError):
+    """The queue has no worker of that id that is alive."""
+
+    def __init__(self, queue: str, worker: str, close: str | None = None) -> None:
+        self.queue, self.worker = queue, worker
+        hint = f"did you mean {close!r}? " if close else ""
+        super().__init__(
+            f"Queue {queue!r} has no worker {worker!r} that is alive; {hint}`oq worker ls {queue}` lists those it has."
         )
 
 

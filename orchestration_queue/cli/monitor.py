@@ -1,4 +1,4 @@
-"""`oq worker ls`, `oq queue events` and `oq queue top`: the present state."""
+"""`oq queue events` and `oq queue top`: the present state."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from orchestration_queue.cli.common import JsonFlag, Prefix, QueueName, Url, console, moment_text, show_json, show_table
+from orchestration_queue.cli.common import JsonFlag, Prefix, QueueName, Url, console
 from orchestration_queue.cli.text import dump, styled
 from orchestration_queue.cli.verbs import known_queue
 from orchestration_queue.client import JobCounts, Queue
@@ -21,29 +21,7 @@ from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 from orchestration_queue.server import Connection
 from orchestration_queue.server.clock import now_ms
 
-__all__ = ["events", "top", "workers"]
-
-
-def workers(queue: QueueName, url: Url = None, prefix: Prefix = DEFAULT_PREFIX, as_json: JsonFlag = False) -> None:
-    """List the workers of a queue that are alive."""
-    with known_queue(queue, url, prefix) as client:
-        found = client.workers()
-    if as_json:
-        show_json([asdict(worker) for worker in found])
-        return
-    show_table(
-        ("worker", "host", "pid", "since", "active jobs"),
-        [
-            [
-                worker.id,
-                worker.host,
-                str(worker.pid),
-                moment_text(worker.started_at),
-                str(worker.active_jobs),
-            ]
-            for worker in found
-        ],
-    )
+__all__ = ["events", "top"]
 
 
 def events(

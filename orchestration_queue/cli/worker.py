@@ -15,9 +15,9 @@ from typer.core import TyperGroup
 
 from orchestration_queue.cli.common import Prefix, Url
 from orchestration_queue.cli.metrics import MetricsHost, MetricsPort, MetricsQueue, QueueMetrics, endpoint
-from orchestration_queue.cli.monitor import workers
 from orchestration_queue.cli.reload import run_with_reload
 from orchestration_queue.cli.targets import named_object
+from orchestration_queue.cli.worker_control import add_verbs
 from orchestration_queue.errors import UsageError
 from orchestration_queue.options import WorkerOptions
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
@@ -38,7 +38,7 @@ class _RunByDefault(TyperGroup):
 
 
 app = typer.Typer(cls=_RunByDefault, help="Workers.", no_args_is_help=True)
-app.command("ls")(workers)
+add_verbs(app)
 
 
 @app.command("run", context_settings={"auto_envvar_prefix": "OQ_WORKER"})
@@ -77,6 +77,9 @@ def run(
     metrics_host: MetricsHost = "127.0.0.1",
     queue_metrics: QueueMetrics = False,
     metrics_queue: MetricsQueue = None,
+    code_version: Annotated[
+        str, typer.Option(help="The version of the code, such as a commit; shown by `oq worker ls`.")
+    ] = "",
     reload: Annotated[
         bool, typer.Option("--reload", help="Restart when a Python file of this directory changes; for development.")
     ] = False,
@@ -104,6 +107,7 @@ def run(
         promotion_interval=promotion_interval,
         drain=drain,
         dead_letter_queue=dead_letter_queue,
+        code_version=code_version,
     )
     handler = _load(target)
     names = list(dict.fromkeys(queue or _own_queue(target, handler)))

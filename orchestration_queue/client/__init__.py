@@ -45,7 +45,8 @@ if TYPE_CHECKING:
     from orchestration_queue.protocol.operations.job_output import StreamEntry
     from orchestration_queue.protocol.operations.queue_state import JobCounts, Metrics, MetricsMinute
     from orchestration_queue.protocol.operations.usage import UsageSummary, UsageTotals
-    from orchestration_queue.protocol.operations.worker_registry import WorkerInfo
+    from orchestration_queue.protocol.operations.worker_control import WorkerReply
+    from orchestration_queue.protocol.operations.worker_registry import WorkerInfo, WorkerJob
     from orchestration_queue.protocol.signals import Signal
 
 __all__ = [
@@ -92,6 +93,8 @@ __all__ = [
     "UsageSummary",
     "UsageTotals",
     "WorkerInfo",
+    "WorkerJob",
+    "WorkerReply",
 ]
 
 _FACES = {
@@ -118,7 +121,8 @@ _VALUES = {
     "protocol.operations.explanation": "Explanation",
     "protocol.operations.dead_letters": "DeadLetter",
     "protocol.operations.queue_state": "JobCounts Metrics MetricsMinute",
-    "protocol.operations.worker_registry": "WorkerInfo",
+    "protocol.operations.worker_control": "WorkerReply",
+    "protocol.operations.worker_registry": "WorkerInfo WorkerJob",
     "protocol.operations.job_output": "StreamEntry",
     "protocol.operations.usage": "UsageSummary UsageTotals",
     "protocol.signals": "Signal",

@@ -7,11 +7,28 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from orchestration_queue.errors import InvalidOptionError
 from orchestration_queue.options.base import Options
 from orchestration_queue.options.durations import DurationField, NonNegative, Positive
 from orchestration_queue.options.job import RateLimit
 
-__all__ = ["Batch", "TokenLimit", "WorkerOptions"]
+__all__ = ["Batch", "TokenLimit", "WorkerOptions", "checked_concurrency"]
+
+_MOST_SLOTS = 10_000
+
+
+def checked_concurrency(value: int) -> int:
+    """Return how many jobs a worker is to run at a time.
+
+    Raises:
+        InvalidOptionError: It is no whole number from 1 to 10,000.
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _MOST_SLOTS:
+        raise InvalidOptionError(
+            f"`concurrency` must be a whole number from 1 to {_MOST_SLOTS:,}, got {value!r}; "
+            "to stop a worker from taking jobs, pause it."
+        )
+    return value
 
 
 class Batch(Options):
@@ -35,7 +52,7 @@ class TokenLimit(Options):
 class WorkerOptions(Options):
     """How a worker takes and keeps jobs."""
 
-    concurrency: Annotated[int, Field(ge=1, le=10_000)] = 1
+    concurrency: Annotated[int, Field(ge=1, le=_MOST_SLOTS)] = 1
     """Jobs at a time in this process."""
     lease: Annotated[DurationField, Field(ge=timedelta(seconds=1), le=timedelta(days=1))] = timedelta(seconds=30)
     """A job without a heartbeat for this long is taken by another worker."""
@@ -65,6 +82,8 @@ class WorkerOptions(Options):
     """Hand jobs to the handler in batches; None hands them one by one."""
     dead_letter_queue: str | None = None
     """Where a copy of each job goes that failed for good; None keeps it only among the failed ones."""
+    code_version: Annotated[str, Field(max_length=200)] = ""
+    """The version of the code that it runs, such as a commit; shown with the queue's workers."""
     emit_events: bool = True
     """Emit ``completed`` events. Disable to save one stream entry per job."""
     record_metrics: bool = True

@@ -229,6 +229,10 @@ class QueueKeys:
         """A worker's registration, alive while it is."""
         return f"{self.base}:w:{consumer}"
 
+    def replies(self, command_id: str) -> str:
+        """What workers answered to a command, kept for a minute."""
+        return f"{self.base}:replies:{command_id}"
+
     def member(self, job_id: str) -> str:
         """The job's name inside another job's ``deps``: it says queue and id."""
         return f"{self.base}:{job_id}"

@@ -152,6 +152,11 @@ class Tasks:
         """Where jobs are added unless the task or the call says otherwise, and what ``oq worker`` serves by default."""
         return self._queue
 
+    @property
+    def task_names(self) -> list[str]:
+        """The tasks' names, which workers register."""
+        return list(self._tasks)
+
     def handler(self, name: str) -> Handler:
         """The handler for jobs of this name.
 

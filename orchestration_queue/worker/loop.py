@@ -126,9 +126,9 @@ class WorkerLoop:
         self._decide()
 
     @property
-    def running_ids(self) -> list[str]:
-        """Ids of the jobs whose handlers have not ended."""
-        return [lease.job_id for lease in self._jobs]
+    def running(self) -> list[Lease]:
+        """The leases of the jobs whose handlers have not ended."""
+        return list(self._jobs)
 
     def is_cancelled(self, job_id: str, at_ms: int) -> bool:
         """Whether a job that was cancelled then runs here. If not, it is cancelled should its start be on the way."""

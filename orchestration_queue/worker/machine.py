@@ -180,6 +180,11 @@ class Machine:
         return not (self.running or self.outbox or self.inbox or self.underway)
 
     @property
+    def may_receive(self) -> bool:
+        """Whether jobs may arrive that the server was asked for already."""
+        return self.listening > 0 or bool(self.inbox) or any(one.want or one.start for one in self.underway)
+
+    @property
     def held(self) -> set[str]:
         """Jobs in our hands that are not running: delivered and not started, or ended and not told."""
         deliveries = [
@@ -219,10 +224,12 @@ class Machine:
     def _next_exchange(self) -> Exchange | None:
         """Return what to send and what to ask for; None when there is nothing."""
         settle, delivered = tuple(self.outbox), tuple(self.inbox)
-        if self.phase in (Phase.DRAINING, Phase.ABANDONING):
+        if self.phase is not Phase.RUNNING or Pause.WORKER in self.pauses:
+            # A job may arrive that was promised to a wait before the pause.
             return Exchange(settle, hand_back=delivered) if settle or delivered else None
         want = min(max(0, self.free), self.batch_size) if self.may_ask else 0
-        fits = len(delivered) if self.shared is None else max(0, len(delivered) + min(0, self.shared.free))
+        left = self.slots - self.taken if self.shared is None else self.shared.free
+        fits = max(0, len(delivered) + min(0, left))
         start, hand_back = delivered[:fits], delivered[fits:]
         return Exchange(settle, start, hand_back, want) if settle or delivered or want else None
 
@@ -302,6 +309,12 @@ class Machine:
         if who in self.pauses:
             self.pauses.remove(who)
             self._guess()
+
+    def resize(self, slots: int, batch_size: int = 0) -> None:
+        """Run at most ``slots`` jobs at a time from now on; those that run already go on, even if they are more."""
+        self.slots = slots
+        self.batch_size = max(batch_size, -(-slots // _MAX_EXCHANGES))
+        self.look_again()
 
     def drain(self) -> None:
         """Take no new jobs and leave when done."""

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from typing import Any
 
 from orchestration_queue.errors import OrchestrationQueueError
 from orchestration_queue.options import WorkerOptions, as_timedelta, milliseconds, seconds
 from orchestration_queue.protocol.operations.maintenance import Tick
+from orchestration_queue.protocol.operations.worker_control import Command, read_command
 from orchestration_queue.server.clock import Sleeper
 from orchestration_queue.worker.heartbeat import Heartbeat
 from orchestration_queue.worker.queue_io import QueueIO
@@ -39,6 +41,7 @@ class Maintenance:
         on_tick: Called with what came of each tick.
         on_register: Awaited to renew the worker's registration.
         on_cancel: Called with the id of a running job that was cancelled, and when, epoch ms.
+        on_command: Runs with a client's command to some workers of the queue.
     """
 
     def __init__(
@@ -53,6 +56,7 @@ class Maintenance:
         on_tick: Callable[[Tick], None],
         on_register: Callable[[], Awaitable[None]],
         on_cancel: Callable[[str, int], object],
+        on_command: Callable[[Command], Coroutine[Any, Any, None]],
     ) -> None:
         self._io = io
         self._options = options
@@ -63,6 +67,7 @@ class Maintenance:
         self._on_tick = on_tick
         self._on_register = on_register
         self._on_cancel = on_cancel
+        self._on_command = on_command
         self._ticks = 0
         self._next_ms = 0
         self._is_sooner = False
@@ -78,7 +83,7 @@ class Maintenance:
         """Do the maintenance until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._tick_forever())
-            group.create_task(self._read_signals())
+            group.create_task(self._read_signals(group))
             group.create_task(self._repeat(as_timedelta(self._options.stalled_interval), self._reclaim))
             if self._reconciler is not None:
                 group.create_task(self._repeat(as_timedelta(self._options.flow_interval), self._reconciler.round))
@@ -105,7 +110,7 @@ class Maintenance:
                     self._is_sooner = False
                     await self._sleeper.sleep(max(1, self._next_ms - now_ms()) / 1000)
 
-    async def _read_signals(self) -> None:
+    async def _read_signals(self, group: asyncio.TaskGroup) -> None:
         """Do at once what the queue's clients signal. Without signals, as from other languages, the ticks do it."""
         pauses = Pauses()
         while True:
@@ -119,7 +124,9 @@ class Maintenance:
             for signal in signals:
                 if signal.cancelled is not None:
                     self._on_cancel(signal.cancelled, signal.at_ms)
-            if any(signal.cancelled is None for signal in signals):
+                elif signal.command is not None and (command := read_command(signal.command)) is not None:
+                    group.create_task(self._on_command(command))
+            if any(signal.is_due for signal in signals):
                 self._on_ready()
                 if self._sleeper is not None:
                     self._sleeper.wake()

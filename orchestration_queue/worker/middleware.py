@@ -10,7 +10,7 @@ from orchestration_queue.protocol.lease import Lease
 from orchestration_queue.protocol.operations.exchanges import Renewal
 from orchestration_queue.worker.job import AsyncActiveJob
 
-__all__ = ["CallNext", "LeaseObserver", "Lifespan", "Middleware", "OptionDefaults"]
+__all__ = ["CallNext", "LeaseObserver", "Lifespan", "Middleware", "OptionDefaults", "TaskRegistry"]
 
 CallNext: TypeAlias = Callable[[], Awaitable[Any]]
 """Runs the rest of the chain, at its end the handler; returns what the handler returned."""
@@ -52,3 +52,12 @@ class OptionDefaults(Protocol):
 
     def default_options(self, name: str) -> Mapping[str, Any]:
         """Return the wire's options of jobs of this name that were added without their own. Cheap: called per run."""
+
+
+@runtime_checkable
+class TaskRegistry(Protocol):
+    """A router that knows the names of its tasks, for the registry of workers; :class:`Tasks` is one."""
+
+    @property
+    def task_names(self) -> Sequence[str]:
+        """The names of the jobs that it has a handler for."""

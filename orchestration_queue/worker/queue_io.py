@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from orchestration_queue.errors import ServerError
 from orchestration_queue.options import WorkerOptions, milliseconds, seconds
@@ -17,12 +17,14 @@ from orchestration_queue.protocol.operations import (
     exchanges,
     maintenance,
     queue_state,
+    worker_control,
     worker_registry,
 )
 from orchestration_queue.protocol.operations.conversation import all_good
 from orchestration_queue.protocol.operations.exchanges import ExchangeResult, Renewal
 from orchestration_queue.protocol.operations.maintenance import Tick
 from orchestration_queue.protocol.operations.notifications import PendingNotifications, notify_all
+from orchestration_queue.protocol.operations.worker_control import Command
 from orchestration_queue.protocol.operations.worker_registry import Signal
 from orchestration_queue.server import AsyncConnection, Connection
 from orchestration_queue.worker.clock import ServerClock
@@ -71,7 +73,7 @@ class QueueIO:
         self._group, self._start_from = GROUP, "0"
         self._waiting_as: int | None = None
         self._signals: AsyncConnection | None = None
-        self._last_signal = ""
+        self._last_signal = "$"
 
     @property
     def calls(self) -> AsyncConnection:
@@ -85,7 +87,9 @@ class QueueIO:
 
     async def set_clock(self) -> Tick:
         """Take the server's time, before anything is judged by our own, and read the queue's settings."""
-        return await self._tick(0, heal=False)  # when nothing was due yet
+        tick = await self._tick(0, heal=False)  # when nothing was due yet
+        self._last_signal = f"{tick.server_ms - 1}-0"  # what is signalled once it has registered must reach it
+        return tick
 
     async def join(self) -> None:
         """Make sure that the workers' group exists, and say where this worker's dead letters go."""
@@ -180,14 +184,17 @@ class QueueIO:
         """Wait for signals to this queue's workers, at most :data:`_SIGNAL_BLOCK_MS`."""
         if self._signals is None:
             self._signals = await self._waits.duplicate()
-        if not self._last_signal:
-            self._last_signal = f"{self.clock.now_ms()}-0"
         signals = await self._signals.run(
             worker_registry.read_signals(self._keys, self._last_signal, _SIGNAL_BLOCK_MS), repeatable=True
         )
         if signals:
             self._last_signal = signals[-1].id
         return signals
+
+    async def reply(self, command: Command, facts: Mapping[str, object]) -> None:
+        """Answer a client's command."""
+        calls = worker_control.reply(self._keys, command, self._consumer, facts)
+        await self._calls.pipeline(calls, atomic=True)
 
     async def aclose(self) -> None:
         """Close the connection that waits for signals; the others are their openers' to close."""

@@ -22,11 +22,14 @@ log = logging.getLogger("orchestration_queue.worker")
 _RESTART_AFTER_S = 1.0
 """How long to wait before a worker process that died is replaced, so that one that cannot start does not spin."""
 
+_DISMISSED = 3
+"""Exit status of a process all of whose workers a client has stopped."""
+
 
 def run_workers(*workers: Worker, processes: int = 1) -> bool:
     """Run workers until SIGTERM or SIGINT, then finish what runs. A second signal leaves at once. Blocks.
 
-    When one worker fails, the others stop too.
+    When one worker fails, the others stop too. Workers that ``Queue.control_workers`` stopped are not replaced.
 
     Args:
         *workers: Workers that have not run yet.
@@ -50,7 +53,13 @@ def run_workers(*workers: Worker, processes: int = 1) -> bool:
         raise UsageError("run_workers() blocks, and an event loop runs in this thread; use `await worker.run()`.")
     if processes == 1:
         return asyncio.run(_serve(*workers))
-    return _Processes(processes, lambda: asyncio.run(_serve(*[worker.renamed() for worker in workers]))).run()
+    return _Processes(processes, lambda: _serve_child(*[worker.renamed() for worker in workers])).run()
+
+
+def _serve_child(*workers: Worker) -> int:
+    """Run the workers in a supervised process; return its exit status."""
+    was_killed = asyncio.run(_serve(*workers))
+    return _DISMISSED if all(worker.was_dismissed for worker in workers) else int(was_killed)
 
 
 async def _serve(*workers: Worker) -> bool:
@@ -67,7 +76,7 @@ async def _serve(*workers: Worker) -> bool:
 class _Processes:
     """Forks worker processes, replaces those that die, and passes signals on."""
 
-    def __init__(self, count: int, serve: Callable[[], bool]) -> None:
+    def __init__(self, count: int, serve: Callable[[], int]) -> None:
         self._count = count
         self._serve = serve
         self._children: set[int] = set()
@@ -77,7 +86,7 @@ class _Processes:
     def run(self) -> bool:
         before = {number: signal.signal(number, self._pass_on) for number in STOP_SIGNALS}
         try:
-            while self._children or not self._received:
+            while self._children or (self._count and not self._received):
                 self._fill()
                 self._wait()
         finally:
@@ -106,7 +115,7 @@ class _Processes:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
             os.setpgid(0, 0)  # a terminal's Ctrl-C reaches the supervisor alone, which passes it on once
             die_with_parent(parent, signal.SIGTERM)
-            status = int(self._serve())
+            status = self._serve()
         except BaseException:
             log.exception("Worker process %d failed", os.getpid())
         finally:
@@ -119,7 +128,11 @@ class _Processes:
         code = os.waitstatus_to_exitcode(status)
         if self._received:
             # One that had not even begun to handle signals ends by the first, with nothing to give up.
-            self._gave_up = self._gave_up or code not in (0, -signal.SIGTERM)
+            self._gave_up = self._gave_up or code not in (0, _DISMISSED, -signal.SIGTERM)
+            return
+        if code == _DISMISSED:
+            self._count -= 1
+            log.info("Worker process %d was told to stop and is not replaced", child)
             return
         log.error("Worker process %d ended with status %d and is replaced", child, code)
         time.sleep(_RESTART_AFTER_S)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import secrets
-import socket
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor
 from contextlib import AsyncExitStack, suppress
 from datetime import timedelta
 from functools import partial
@@ -17,6 +15,7 @@ from typing import Any, Self, TypeVar
 from orchestration_queue.errors import OrchestrationQueueError, UsageError
 from orchestration_queue.options import Duration, WorkerOptions, as_timedelta, milliseconds, seconds
 from orchestration_queue.options.durations import checked_duration
+from orchestration_queue.options.worker import checked_concurrency
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX, QueueKeys
 from orchestration_queue.protocol.lease import Lease
 from orchestration_queue.protocol.operations.dead_letters import dead_letter_keys
@@ -39,12 +38,15 @@ from orchestration_queue.worker.outcome import Strategy
 from orchestration_queue.worker.queue_io import QueueIO
 from orchestration_queue.worker.reconciler import FlowReconciler
 from orchestration_queue.worker.reconnecting import until_available
+from orchestration_queue.worker.registration import describe_worker, task_names
+from orchestration_queue.worker.remote_control import RemoteControl
 from orchestration_queue.worker.reserved import ReservedNames, reserved_handlers
 from orchestration_queue.worker.runner import Handler, Router, Runner
 from orchestration_queue.worker.sandbox.lookup import refuse_worker_while_importing
 from orchestration_queue.worker.scheduler_leader import SchedulerLeader
 from orchestration_queue.worker.slots import SharedSlots
 from orchestration_queue.worker.stop_signals import running_loop, stopping_on_signals
+from orchestration_queue.worker.threads import Threads
 
 __all__ = ["Worker"]
 
@@ -94,6 +96,9 @@ class Worker:
         >>> asyncio.run(Worker("greetings", greet).run())  # doctest: +SKIP
     """
 
+    can_resize = True
+    """Whether its concurrency may change while it runs."""
+
     def __init__(
         self,
         queue: str,
@@ -136,9 +141,11 @@ class Worker:
         self._loop: WorkerLoop | None = None
         self._event_loop: asyncio.AbstractEventLoop | None = None
         self._leaving = asyncio.Event()
-        self._has_run = self._was_killed = False
+        self._has_run = self._was_killed = self._was_dismissed = False
         self._heartbeat: Heartbeat | None = None
         self._has_joined = False
+        self._concurrency = self.options.concurrency
+        self._threads: Threads | None = None
         self._io: QueueIO
         self._limits: Limits
 
@@ -174,6 +181,16 @@ class Worker:
         return self._machine.running
 
     @property
+    def concurrency(self) -> int:
+        """How many jobs it runs at a time; with batches, how many of these."""
+        return self._concurrency
+
+    @property
+    def may_receive(self) -> bool:
+        """Whether jobs may still arrive that it had asked for; a paused worker hands them back."""
+        return self._machine.may_receive
+
+    @property
     def is_ready(self) -> bool:
         """Whether it takes part: it has joined the queue, reaches the server, and was not told to leave."""
         machine = self._machine
@@ -193,6 +210,16 @@ class Worker:
         """Whether :meth:`kill` was called."""
         return self._was_killed
 
+    @property
+    def was_dismissed(self) -> bool:
+        """Whether a client stopped it, by :meth:`Queue.control_workers`."""
+        return self._was_dismissed
+
+    def dismiss(self) -> None:
+        """Stop for good: as :meth:`stop`, and what supervises this process in :func:`run_workers` starts no other."""
+        self._was_dismissed = True
+        self.stop()
+
     def pause(self) -> None:
         """Take no new jobs, on this worker alone; the running ones go on. Any thread may call it."""
         self._call(self._pause, Pause.WORKER)
@@ -200,6 +227,26 @@ class Worker:
     def resume(self) -> None:
         """Take jobs again, unless the queue is paused. Any thread may call it."""
         self._call(self._resume, Pause.WORKER)
+
+    def set_concurrency(self, concurrency: int) -> None:
+        """Run at most ``concurrency`` jobs at a time; those that run go on. Any thread may call it.
+
+        Raises:
+            InvalidOptionError: It is no whole number from 1 to 10,000.
+            UsageError: This worker has a process for each slot.
+        """
+        checked_concurrency(concurrency)
+        if not self.can_resize:
+            raise UsageError(f"Worker {self.id} has a process for each slot; restart it with another concurrency.")
+        self._call(self._resize, concurrency)
+
+    def _resize(self, concurrency: int) -> None:
+        self._concurrency = concurrency
+        size = self.options.batch.size if self.options.batch else 1
+        self._machine.resize(concurrency * size, size)
+        if self._threads is not None:
+            self._threads.resize(concurrency)
+        self._changed()
 
     def keep_away(self, delay: Duration) -> None:
         """Start no job on this worker for a while, as when the service that they all call asks for it."""
@@ -257,7 +304,7 @@ class Worker:
 
     def _drain_ended(self) -> None:
         """Give up what still runs, and name it."""
-        if self._loop is not None and (left := self._loop.running_ids):
+        if self._loop is not None and (left := [lease.job_id for lease in self._loop.running]):
             log.warning(
                 "Worker %s of queue %s leaves %d jobs unfinished after a drain of %g s; other workers run them again "
                 "when their leases end: %s",
@@ -320,7 +367,7 @@ class Worker:
         stack.push_async_callback(waits.aclose)
         if self._lifespan is not None:
             await stack.enter_async_context(self._lifespan.lifespan())
-        executor = ThreadPoolExecutor(self.options.concurrency, thread_name_prefix="oq-job")
+        self._threads = executor = Threads(self._concurrency)
         stack.callback(executor.shutdown, wait=False, cancel_futures=True)
         self._io = io = self._make_queue_io(calls, waits)
         stack.push_async_callback(self._leave)
@@ -413,6 +460,7 @@ class Worker:
             on_tick=self._ticked,
             on_register=self._register,
             on_cancel=self._cancel_signalled,
+            on_command=RemoteControl(self, self._register).obey,
         )
 
     async def _leave(self) -> None:
@@ -470,12 +518,8 @@ class Worker:
         self._announcer.tell(WorkerEventType.BUDGET_EXCEEDED, record)
 
     async def _register(self) -> None:
-        description: dict[str, object] = {
-            "addr": socket.gethostname(),
-            "pid": os.getpid(),
-            "startedAt": self._started_ms,
-            "activeJobs": self.running,
-        }
+        running = self._loop.running if self._loop is not None else ()
+        description = describe_worker(self, self._started_ms, running, task_names(self._handler))
         await self._io.register(description, max(_REGISTERED_MS, milliseconds(self.options.stalled_interval)))
 
 

@@ -89,6 +89,8 @@ SHOWN: list[tuple[str, ...]] = [
     ("queue", "drain", Q),
     ("queue", "obliterate", Q),
     ("worker", "ls", f"{N}9"),
+    *[("worker", verb, f"{N}9", "--all") for verb in ("ping", "pause", "resume", "stop")],
+    ("worker", "concurrency", f"{N}9", "4", "--all"),
     ("worker", "run", f"{N}:{N}"),
     ("library", "dump", N),
     ("qless", "pause", N),

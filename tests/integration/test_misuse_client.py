@@ -118,6 +118,14 @@ CASES: list[Case] = [
     *(_call("queue", "set_global_rate_limit", limit) for limit in (5, "5/s", (5, 1))),
     *(_call("queue", "rate_limit_group", key, 5) for key in IDS),
     *(_call("queue", "rate_limit_group", "k", duration) for duration in DURATIONS),
+    *(_call("queue", "control_workers", verb) for verb in ("kill", "", None, 5)),
+    *(_call("queue", "control_workers", "ping", workers) for workers in ("w", 5, [5], [""], {"w": 1})),
+    *(_call("queue", "control_workers", "ping", timeout=timeout) for timeout in DURATIONS),
+    *(
+        _call("queue", "control_workers", "concurrency", concurrency=count)
+        for count in (None, 0, 10_001, "4", True, 1.5)
+    ),
+    _call("queue", "control_workers", "pause", concurrency=4),
     *(_call("queue", "signal", job_id, "go") for job_id in IDS),
     *(_call("queue", "signal", "1", name) for name in IDS),
     _call("queue", "signal", "1", "go", object()),

@@ -269,6 +269,48 @@ def test_it_never_runs_more_than_it_has_places_for_and_tells_every_outcome_once(
     assert len(play.told) == len(set(play.told)) == play.made
 
 
+def test_what_arrives_after_a_pause_goes_back_unstarted() -> None:
+    machine = idle(3)
+    assert machine.step() == Listen(3)
+    machine.pause(Pause.WORKER)
+    assert machine.may_receive
+    machine.delivered([Delivery("1", "1-1"), Delivery("2", "2-1")])
+    back = trip(machine)
+    assert back == Exchange(hand_back=(Delivery("1", "1-1"), Delivery("2", "2-1")))
+    machine.exchanged(back, started=0, why=Why.UNASKED)
+    assert (machine.step(), machine.may_receive) == (Rest(), False)
+    machine.resume(Pause.WORKER)
+    assert trip(machine).want == 2
+
+
+def test_a_worker_with_fewer_slots_keeps_what_runs_and_takes_no_more() -> None:
+    machine = busy(4)
+    machine.resize(2)
+    assert machine.step() == Rest()
+    for job_id in ("1", "2"):
+        end(machine, job_id)
+    step = trip(machine)
+    assert (len(step.settle), step.want) == (2, 0)
+    machine.exchanged(step, started=0, why=Why.UNASKED)
+    end(machine, "3")
+    assert trip(machine).want == 1
+
+
+def test_a_worker_with_fewer_slots_hands_back_what_was_promised_to_more() -> None:
+    machine = idle(3)
+    assert machine.step() == Listen(3)
+    machine.resize(1)
+    first, second, third = (Delivery(str(number), f"{number}-1") for number in (1, 2, 3))
+    machine.delivered([first, second, third])
+    assert machine.step() == Exchange(start=(first,), hand_back=(second, third))
+
+
+def test_a_worker_with_more_slots_takes_more_at_once() -> None:
+    machine = busy(2)
+    machine.resize(6)
+    assert [trip(machine).want, trip(machine).want] == [3, 1]
+
+
 @pytest.mark.parametrize("bring_about", [lambda machine: machine.pause(Pause.WORKER), Machine.drain])
 def test_outcomes_are_told_whatever_it_is_up_to(bring_about: Callable[[Machine], None]) -> None:
     machine = Machine(1, running=1)

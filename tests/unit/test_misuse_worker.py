@@ -104,6 +104,15 @@ WRONG: list[tuple[str, Callable[..., Any], str]] = [
     ("no slots", lambda: SharedSlots(0), "slots"),
     ("no such polling", lambda: SharedSlots(1, "random"), "polling"),
     ("batches of tasks", lambda: Worker("q", Tasks(), options={"batch": {"size": 2}}), "batch"),
+    *[
+        (
+            f"concurrency {value!r}",
+            lambda value=value: Worker("q", handle).set_concurrency(value),
+            "`concurrency` must be a whole number",
+        )
+        for value in (*NO_COUNTS, 10_001)
+    ],
+    ("a long version", lambda: WorkerOptions(code_version="x" * 201), "code_version"),
     ("no subscription", lambda: BroadcastWorker("b", handle, subscription=""), "Subscription"),
     ("a bad start", lambda: BroadcastWorker("b", handle, subscription="s", start_from="newest"), "newest"),
     ("a bad handler of a broadcast", lambda: BroadcastWorker("b", 5, subscription="s"), "`handler` must be"),

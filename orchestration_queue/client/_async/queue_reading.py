@@ -34,7 +34,6 @@ from orchestration_queue.protocol.operations.failures import FailureGroup
 from orchestration_queue.protocol.operations.job_output import FIRST_ENTRY, StreamEntry
 from orchestration_queue.protocol.operations.job_search import JobQuery, search_jobs
 from orchestration_queue.protocol.operations.queue_state import JobCounts, Metrics
-from orchestration_queue.protocol.operations.worker_registry import WorkerInfo
 from orchestration_queue.protocol.record import when
 from orchestration_queue.server.clock import epoch_ms, now_ms
 from orchestration_queue.states import JobState
@@ -174,10 +173,6 @@ class AsyncQueueReading(AsyncQueueClient):
                 "The metrics' start must lie before their end, by 31 days at most; ask for less, or swap them."
             )
         return await self._connection.follow(queue_state.metrics(self.keys, finished, start_ms, end_ms))
-
-    async def workers(self) -> list[WorkerInfo]:
-        """The workers that are alive, the oldest first. Walks all keys of the queue's server."""
-        return await self._connection.follow(worker_registry.workers(self.keys))
 
     async def logs(self, job_id: str, *, limit: int | None = None, offset: int = 0) -> list[str]:
         """Return the lines that a job's handlers logged: at most ``limit``, after the first ``offset``."""

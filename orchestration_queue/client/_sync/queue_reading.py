@@ -35,7 +35,6 @@ from orchestration_queue.protocol.operations.failures import FailureGroup
 from orchestration_queue.protocol.operations.job_output import FIRST_ENTRY, StreamEntry
 from orchestration_queue.protocol.operations.job_search import JobQuery, search_jobs
 from orchestration_queue.protocol.operations.queue_state import JobCounts, Metrics
-from orchestration_queue.protocol.operations.worker_registry import WorkerInfo
 from orchestration_queue.protocol.record import when
 from orchestration_queue.server.clock import epoch_ms, now_ms
 from orchestration_queue.states import JobState
@@ -173,10 +172,6 @@ class QueueReading(QueueClient):
                 "The metrics' start must lie before their end, by 31 days at most; ask for less, or swap them."
             )
         return self._connection.follow(queue_state.metrics(self.keys, finished, start_ms, end_ms))
-
-    def workers(self) -> list[WorkerInfo]:
-        """The workers that are alive, the oldest first. Walks all keys of the queue's server."""
-        return self._connection.follow(worker_registry.workers(self.keys))
 
     def logs(self, job_id: str, *, limit: int | None = None, offset: int = 0) -> list[str]:
         """Return the lines that a job's handlers logged: at most ``limit``, after the first ``offset``."""

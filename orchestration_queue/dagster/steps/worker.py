@@ -47,6 +47,8 @@ class DagsterWorker(Worker):
         UsageError: There is no code location, or two have the same name.
     """
 
+    can_resize = False
+
     def __init__(
         self,
         queue: str,
@@ -67,6 +69,8 @@ class DagsterWorker(Worker):
                 "pass at least one, and name them apart."
             )
         options = options or WorkerOptions()
+        if code_version and not options.code_version:
+            options = options.model_copy(update={"code_version": code_version})
         self._step_runner = StepRunner(
             locations,
             options.concurrency,

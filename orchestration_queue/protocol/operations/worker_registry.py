@@ -17,6 +17,7 @@ from orchestration_queue.protocol.record import pairs, when
 __all__ = [
     "Signal",
     "WorkerInfo",
+    "WorkerJob",
     "create_group",
     "is_paused",
     "leave_group",
@@ -31,6 +32,21 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True)
+class WorkerJob:
+    """A job that a worker runs.
+
+    Attributes:
+        id: The job's id.
+        name: What kind of job it is.
+        started_at: Since when this attempt runs.
+    """
+
+    id: str
+    name: str
+    started_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerInfo:
     """A worker that is alive, or was a moment ago.
 
@@ -40,6 +56,14 @@ class WorkerInfo:
         pid: Its process there.
         started_at: When it started, by its own clock.
         active_jobs: How many jobs it ran when it last told.
+        jobs: The longest running of these, at most 100.
+        tasks: The names of the tasks that it runs; empty when one handler runs all jobs.
+        concurrency: How many jobs it runs at a time; None when it did not say, as of Node's workers.
+        is_paused: Whether it takes no jobs, for whatever reason.
+        memory_bytes: The memory that its process occupies; None when unknown.
+        version: Its version of this package; None of another library's worker.
+        code_version: The version of the code that it runs, as its options say; None when they do not.
+        reported_at: When it last told all this, by the server's clock.
     """
 
     id: str
@@ -47,6 +71,14 @@ class WorkerInfo:
     pid: int
     started_at: datetime
     active_jobs: int
+    jobs: tuple[WorkerJob, ...] = ()
+    tasks: tuple[str, ...] = ()
+    concurrency: int | None = None
+    is_paused: bool = False
+    memory_bytes: int | None = None
+    version: str | None = None
+    code_version: str | None = None
+    reported_at: datetime | None = None
 
 
 def workers(keys: QueueKeys) -> Conversation[list[WorkerInfo]]:
@@ -67,9 +99,31 @@ def _read_worker(consumer: str, stored: str) -> WorkerInfo | None:
         host, pid, started_ms = told["addr"], told["pid"], told["startedAt"]
         if not isinstance(host, str) or (started_at := when(int(started_ms))) is None:
             return None
-        return WorkerInfo(consumer, host, int(pid), started_at, int(told.get("activeJobs") or 0))
+        return WorkerInfo(
+            consumer,
+            host,
+            int(pid),
+            started_at,
+            int(told.get("activeJobs") or 0),
+            jobs=tuple(WorkerJob(str(id_), str(name), when(int(since))) for id_, name, since in told.get("jobs", ())),
+            tasks=tuple(map(str, told.get("tasks", ()))),
+            concurrency=_whole(told.get("concurrency")),
+            is_paused=told.get("paused") is True,
+            memory_bytes=_whole(told.get("memory")),
+            version=_text(told.get("version")),
+            code_version=_text(told.get("codeVersion")),
+            reported_at=when(_whole(told.get("reportedAt"))),
+        )
     except (ValueError, TypeError, KeyError, OverflowError, OSError):
         return None
+
+
+def _whole(told: object) -> int | None:
+    return told if isinstance(told, int) and not isinstance(told, bool) else None
+
+
+def _text(told: object) -> str | None:
+    return told if isinstance(told, str) and told else None
 
 
 def create_group(keys: QueueKeys, group: str = GROUP, start_from: str = "0") -> Call:
@@ -119,11 +173,18 @@ class Signal:
 
     Attributes:
         id: Its entry in the stream of signals.
-        cancelled: The running job that was cancelled; None when something is due.
+        cancelled: The running job that was cancelled.
+        command: A command to some of the workers, as it was written.
     """
 
     id: str
     cancelled: str | None = None
+    command: str | None = None
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it says that something is due, or what no worker of this version knows."""
+        return self.cancelled is None and self.command is None
 
     @property
     def at_ms(self) -> int:
@@ -136,8 +197,8 @@ def read_signals(keys: QueueKeys, after: str, block_ms: int) -> Operation[list[S
     args = ("COUNT", _MOST, "BLOCK", block_ms, "STREAMS", keys.wake, after)
 
     def read(reply: Reply) -> list[Signal]:
-        entries = reply[0][1] if reply else ()
-        return [Signal(text(entry_id), pairs(fields).get("cancel")) for entry_id, fields in entries]
+        entries = [(entry_id, pairs(fields)) for entry_id, fields in (reply[0][1] if reply else ())]
+        return [Signal(text(entry_id), told.get("cancel"), told.get("control")) for entry_id, told in entries]
 
     return Operation(Call("XREAD", args=args, near=keys.wake), read)
 

@@ -1,0 +1,174 @@
+"""`oq worker ls` and the verbs that reach workers through the server: ping, pause, resume, stop, concurrency."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from orchestration_queue.cli.common import (
+    JsonFlag,
+    Prefix,
+    QueueName,
+    Url,
+    Yes,
+    ask,
+    moment_text,
+    seconds_text,
+    show_json,
+    show_table,
+)
+from orchestration_queue.cli.verbs import counted, known_queue
+from orchestration_queue.client import WorkerInfo, WorkerReply
+from orchestration_queue.errors import UsageError
+from orchestration_queue.protocol.keys import DEFAULT_PREFIX
+from orchestration_queue.protocol.operations.worker_control import WorkerVerb
+
+__all__ = ["add_verbs", "workers"]
+
+_MEGABYTE = 1_000_000
+
+_SIMPLE: dict[WorkerVerb, str] = {
+    "ping": "Ask workers whether they are alive. The exit code is 1 when one does not answer in time.",
+    "pause": "Have workers take no jobs; active ones go on. Other workers serve the queue meanwhile.",
+    "resume": "Have paused workers take jobs again, unless their queue is paused.",
+}
+
+Names = Annotated[list[str] | None, typer.Argument(help="Ids of the workers, see `oq worker ls`.", metavar="WORKER")]
+All = Annotated[bool, typer.Option("--all", help="All workers of the queue.")]
+Timeout = Annotated[float, typer.Option(help="Seconds to wait for answers.", min=0.01)]
+
+
+def add_verbs(app: typer.Typer) -> None:
+    """Add `ls` and the verbs that workers obey."""
+    app.command("ls")(workers)
+    for verb, what in _SIMPLE.items():
+        app.command(verb, help=what)(_simple(verb))
+    app.command("stop")(stop)
+    app.command("concurrency")(concurrency)
+
+
+def workers(
+    queue: QueueName,
+    jobs: Annotated[bool, typer.Option("--jobs", help="List the jobs that they run, the longest first.")] = False,
+    url: Url = None,
+    prefix: Prefix = DEFAULT_PREFIX,
+    as_json: JsonFlag = False,
+) -> None:
+    """List the workers of a queue that are alive, as they last told of themselves."""
+    with known_queue(queue, url, prefix) as client:
+        found = client.workers()
+    if as_json:
+        show_json([asdict(worker) for worker in found])
+    elif jobs:
+        show_table(
+            ("worker", "job", "name", "since"),
+            [[worker.id, job.id, job.name, moment_text(job.started_at)] for worker in found for job in worker.jobs],
+        )
+    else:
+        columns = ("worker", "host", "pid", "since", "state", "active jobs", "of", "MB", "code", "tasks")
+        show_table(columns, [_row(worker) for worker in found])
+
+
+def _row(worker: WorkerInfo) -> list[str]:
+    return [
+        worker.id,
+        worker.host,
+        str(worker.pid),
+        moment_text(worker.started_at),
+        "paused" if worker.is_paused else "taking jobs",
+        str(worker.active_jobs),
+        "-" if worker.concurrency is None else str(worker.concurrency),
+        "-" if worker.memory_bytes is None else str(round(worker.memory_bytes / _MEGABYTE)),
+        worker.code_version or "-",
+        ", ".join(worker.tasks) or "-",
+    ]
+
+
+def _simple(verb: WorkerVerb) -> Callable[..., None]:
+    def command(
+        queue: QueueName,
+        names: Names = None,
+        everyone: All = False,
+        timeout: Timeout = 2,
+        url: Url = None,
+        prefix: Prefix = DEFAULT_PREFIX,
+        as_json: JsonFlag = False,
+    ) -> None:
+        _tell(verb, queue, names, everyone, timeout, url, prefix, as_json)
+
+    return command
+
+
+def stop(
+    queue: QueueName,
+    names: Names = None,
+    everyone: All = False,
+    timeout: Timeout = 2,
+    yes: Yes = False,
+    url: Url = None,
+    prefix: Prefix = DEFAULT_PREFIX,
+    as_json: JsonFlag = False,
+) -> None:
+    """Have workers finish active jobs and leave, as on SIGTERM. What supervises them may start new ones."""
+    _check(names, everyone)
+    ask(yes, f"Stop {'all workers' if everyone else counted(len(names or ()), 'worker')} of queue {queue}?")
+    _tell("stop", queue, names, everyone, timeout, url, prefix, as_json)
+
+
+def concurrency(
+    queue: QueueName,
+    jobs: Annotated[int, typer.Argument(help="How many jobs each runs at a time, until it leaves.")],
+    names: Names = None,
+    everyone: All = False,
+    timeout: Timeout = 2,
+    url: Url = None,
+    prefix: Prefix = DEFAULT_PREFIX,
+    as_json: JsonFlag = False,
+) -> None:
+    """Change how many jobs workers run at a time. Active jobs go on, even if they are more."""
+    _tell("concurrency", queue, names, everyone, timeout, url, prefix, as_json, jobs)
+
+
+def _check(names: Sequence[str] | None, everyone: bool) -> None:
+    if bool(names) is everyone:
+        raise UsageError("Name workers, or pass --all; see `oq worker ls`.")
+
+
+def _tell(
+    verb: WorkerVerb,
+    queue: str,
+    names: Sequence[str] | None,
+    everyone: bool,
+    timeout: float,
+    url: str | None,
+    prefix: str,
+    as_json: bool,
+    slots: int | None = None,
+) -> None:
+    _check(names, everyone)
+    with known_queue(queue, url, prefix) as client:
+        replies = client.control_workers(verb, names or None, concurrency=slots, timeout=timeout)
+    if as_json:
+        show_json([asdict(reply) | {"latency": reply.latency and reply.latency.total_seconds()} for reply in replies])
+    else:
+        show_table(
+            ("worker", "answer", "state", "active jobs", "of", "seconds"), [_reply_row(reply) for reply in replies]
+        )
+    if not all(reply.has_obeyed for reply in replies):
+        raise typer.Exit(1)
+
+
+def _reply_row(reply: WorkerReply) -> list[str]:
+    if not reply.answered:
+        return [reply.worker, "none", "-", "-", "-", "-"]
+    return [
+        reply.worker,
+        reply.problem or "ok",
+        "paused" if reply.is_paused else "taking jobs",
+        str(reply.active_jobs),
+        str(reply.concurrency),
+        seconds_text(None if reply.latency is None else reply.latency.total_seconds()),
+    ]

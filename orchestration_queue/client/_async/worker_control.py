@@ -1,0 +1,110 @@
+"""Commands to the workers of a queue, wherever they run."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import timedelta
+from difflib import get_close_matches
+from typing import get_args
+
+from orchestration_queue.client._async.client import AsyncQueueClient
+from orchestration_queue.client.checks import checked_items, checked_text
+from orchestration_queue.client.values import Deadline
+from orchestration_queue.errors import InvalidOptionError, UsageError, WorkerNotFoundError
+from orchestration_queue.options import Duration
+from orchestration_queue.options.worker import checked_concurrency
+from orchestration_queue.protocol.operations import worker_control, worker_registry
+from orchestration_queue.protocol.operations.worker_control import Command, WorkerReply, WorkerVerb
+from orchestration_queue.protocol.operations.worker_registry import WorkerInfo
+
+__all__ = ["AsyncWorkerControl"]
+
+_PATIENCE = timedelta(seconds=2)
+
+
+class AsyncWorkerControl(AsyncQueueClient):
+    """Which workers a queue has, and what they are told."""
+
+    async def workers(self) -> list[WorkerInfo]:
+        """The workers that are alive, the oldest first. Walks all keys of the queue's server.
+
+        What they run is as they last told: every 15 seconds, or every half of a shorter ``stalled_interval``, and
+        whenever :meth:`control_workers` reaches them.
+        """
+        return await self._connection.follow(worker_registry.workers(self.keys))
+
+    async def control_workers(
+        self,
+        verb: WorkerVerb,
+        workers: Iterable[str] | None = None,
+        *,
+        concurrency: int | None = None,
+        timeout: Duration = _PATIENCE,  # noqa: ASYNC109  both faces have it
+    ) -> list[WorkerReply]:
+        """Tell workers of this library something, wherever they run, and return their answers.
+
+        ``ping`` asks whether they live. ``pause`` has them take no jobs until ``resume``: active ones go on, and once
+        the answer is here, no other starts. ``stop`` drains them as SIGTERM does. ``concurrency`` changes how many
+        jobs they run at a time. None of this outlives the worker's process.
+
+        Args:
+            verb: ``ping``, ``pause``, ``resume``, ``stop`` or ``concurrency``.
+            workers: The ids of the workers; None for all of the queue.
+            concurrency: With ``concurrency``: how many jobs at a time.
+            timeout: How long to wait for answers, a duration or seconds. A worker whose answer comes later obeys
+                nevertheless.
+
+        Returns:
+            A reply for each worker; of one that was not heard of in time, as of one of Node's, ``answered`` is False.
+
+        Raises:
+            UsageError: There is no such verb, or ``concurrency`` is missing, out of bounds, or not wanted.
+            WorkerNotFoundError: A worker of that id is not alive; no worker was told anything.
+        """
+        slots = _checked_slots(verb, concurrency)
+        named = None if workers is None else _checked_ids(workers)
+        deadline = Deadline(timeout)
+        ids = await self._alive(named)
+        replies = {worker: WorkerReply(worker) for worker in ids}
+        if not ids:
+            return []
+        command = Command(secrets.token_hex(8), verb, tuple(ids), slots)
+        sent = time.monotonic()
+        await self._connection.pipeline(worker_control.send(self.keys, command), atomic=True)
+        after, missing = "0-0", set(ids)
+        while missing and not deadline.has_passed:
+            block_ms = max(1, round(deadline.left * 1000))
+            answers = worker_control.read_replies(self.keys, command, after, block_ms)
+            after, received = await self._connection.look(answers)
+            for reply in received:
+                replies[reply.worker] = replace(reply, latency=timedelta(seconds=time.monotonic() - sent))
+                missing.discard(reply.worker)
+        return list(replies.values())
+
+    async def _alive(self, named: list[str] | None) -> list[str]:
+        """Return the ids of all workers, or those that were named, all of which must be alive."""
+        if named is None:
+            return [worker.id for worker in await self.workers()]
+        if named and (lost := await self._connection.look(worker_control.unregistered_of(self.keys, named))):
+            close = get_close_matches(lost[0], [worker.id for worker in await self.workers()], n=1)
+            raise WorkerNotFoundError(self.name, lost[0], close[0] if close else None)
+        return named
+
+
+def _checked_ids(workers: Iterable[str]) -> list[str]:
+    return [checked_text(worker, "workers") for worker in dict.fromkeys(checked_items(workers, str, "workers"))]
+
+
+def _checked_slots(verb: str, concurrency: int | None) -> int | None:
+    if verb not in get_args(WorkerVerb):
+        raise UsageError(f"`verb` must be one of {', '.join(get_args(WorkerVerb))}; got {verb!r}.")
+    if verb != "concurrency":
+        if concurrency is not None:
+            raise UsageError(f"`concurrency` goes with the verb 'concurrency', got it with {verb!r}; leave it out.")
+        return None
+    if concurrency is None:
+        raise InvalidOptionError("The verb 'concurrency' needs a number of jobs; pass `concurrency=4`.")
+    return checked_concurrency(concurrency)

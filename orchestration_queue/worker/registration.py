@@ -1,0 +1,64 @@
+"""What a worker writes into the registry of its queue."""
+
+from __future__ import annotations
+
+import os
+import resource
+import socket
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orchestration_queue._version import __version__
+from orchestration_queue.protocol.lease import Lease
+from orchestration_queue.worker.middleware import TaskRegistry
+
+if TYPE_CHECKING:
+    from orchestration_queue.worker.worker import Worker
+
+__all__ = ["describe_worker", "task_names"]
+
+_MOST_JOBS, _MOST_TASKS, _NAME_LENGTH = 100, 100, 100
+_STATM = Path("/proc/self/statm")
+
+
+def describe_worker(
+    worker: Worker, started_ms: int, leases: Iterable[Lease], tasks: tuple[str, ...]
+) -> dict[str, object]:
+    """Return the registration: the wire's members first, then those that only our readers know."""
+    oldest = sorted(leases, key=lambda lease: lease.taken_ms)[:_MOST_JOBS]
+    return {
+        "addr": socket.gethostname(),
+        "pid": os.getpid(),
+        "startedAt": started_ms,
+        "activeJobs": worker.running,
+        "jobs": [[_plain(lease.job_id), _plain(lease.record.name), lease.taken_ms] for lease in oldest],
+        "tasks": tasks,
+        "concurrency": worker.concurrency,
+        "paused": worker.is_paused,
+        "memory": _memory_bytes(),
+        "version": __version__,
+        "codeVersion": worker.options.code_version,
+        "reportedAt": worker.io.clock.now_ms(),
+    }
+
+
+def task_names(handler: object) -> tuple[str, ...]:
+    """Return the names of a registry's tasks, at most 100; none of one handler for all jobs."""
+    names = handler.task_names if isinstance(handler, TaskRegistry) else ()
+    return tuple(_plain(str(name)) for name in list(names)[:_MOST_TASKS])
+
+
+def _plain(text: str) -> str:
+    """The beginning of a name that a client of any language wrote, as JSON can say it."""
+    return text[:_NAME_LENGTH].encode("utf-8", "replace").decode()
+
+
+def _memory_bytes() -> int:
+    """The memory that this process occupies; where the system does not say, the most that it ever did."""
+    try:
+        return int(_STATM.read_text("ascii").split()[1]) * resource.getpagesize()
+    except (OSError, ValueError, IndexError):
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return peak if sys.platform == "darwin" else peak * 1024
