@@ -18,8 +18,14 @@ REQUIRED = (
     "orchestration_queue/spark/log4j2.properties",
     "pyspark_orchestration_queue/__init__.py",
     "pyspark_orchestration_queue_chasquimq/__init__.py",
+    "pyspark_orchestration_queue_qless/__init__.py",
 )
-PACKAGES = ("orchestration_queue", "pyspark_orchestration_queue", "pyspark_orchestration_queue_chasquimq")
+PACKAGES = (
+    "orchestration_queue",
+    "pyspark_orchestration_queue",
+    "pyspark_orchestration_queue_chasquimq",
+    "pyspark_orchestration_queue_qless",
+)
 ALLOWED_SUFFIXES = {".css", ".html", ".jar", ".js", ".lua", ".properties", ".py", ".svg", ".typed"}
 
 

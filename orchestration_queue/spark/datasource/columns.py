@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["COLUMNS", "Column", "Kind", "Tables", "chosen", "column_array", "ddl"]
 
-Kind = Literal["string", "bigint", "timestamp", "map<string,string>"]
+Kind = Literal["string", "bigint", "double", "timestamp", "map<string,string>"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,18 +17,22 @@ from orchestration_queue.protocol.library import LIBRARIES, Library
 if TYPE_CHECKING:
     from orchestration_queue.server import Connection
 
-__all__ = ["ADDRESS_OPTIONS", "QueueAddress", "SourceOptions", "StreamKeys", "duration", "own_keys"]
+__all__ = ["ADDRESS_OPTIONS", "QueueAddress", "QueueNamed", "SourceOptions", "StreamKeys", "duration", "own_keys"]
 
 ADDRESS_OPTIONS = ("queue", "prefix", "url", "urlVariable")
 _DEFAULT_VARIABLE = "OQ_URL"
 
 
-class StreamKeys(Protocol):
+class QueueNamed(Protocol):
     """What the keys of every kind of queue have."""
 
     @property
     def queue(self) -> str:
         """The queue's name."""
+
+
+class StreamKeys(QueueNamed, Protocol):
+    """What the keys of queues on streams have."""
 
     @property
     def events(self) -> str:
@@ -39,7 +43,7 @@ class StreamKeys(Protocol):
         """The stream of ready jobs."""
 
 
-K_co = TypeVar("K_co", bound=StreamKeys, covariant=True)
+K_co = TypeVar("K_co", bound=QueueNamed, covariant=True)
 
 
 def own_keys(options: SourceOptions) -> Callable[[str], QueueKeys]:

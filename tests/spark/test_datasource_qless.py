@@ -1,0 +1,92 @@
+"""A qless queue read with Spark."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import redis
+from pyspark.errors import PySparkException
+
+from orchestration_queue.dialects.qless import QlessClient
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+COUNT = 450
+
+
+@pytest.fixture
+def qless(server_url: str) -> Iterator[QlessClient]:
+    """A client of an empty server."""
+    with redis.Redis(unix_socket_path=server_url.removeprefix("unix://")) as server:
+        server.flushall()
+    with QlessClient(url=server_url, worker="me") as client:
+        yield client
+
+
+@pytest.fixture
+def read(spark: Any, server_url: str) -> Any:
+    """A function that reads the queue `q` with some options."""
+
+    def load(**options: Any) -> Any:
+        return spark.read.format("qless").options(**{"url": server_url, **options}).load("q")
+
+    return load
+
+
+def test_jobs_of_every_state_are_read_once(qless: QlessClient, read: Any) -> None:
+    for number in range(COUNT):
+        qless.put("q", "app.Import", {"n": number}, tags=["red", "blue"], priority=0.5)
+    qless.pop("q", 10)
+    qless.put("q", "later", delay=3600, jid="later")
+    qless.put("q", "last", depends=["later"], jid="last")
+    qless.put("other", "elsewhere")
+    for parts in (1, 3):
+        rows = read(numPartitions=parts).collect()
+        assert len({row.jid for row in rows}) == len(rows)
+        assert Counter(row.state for row in rows) == {
+            "waiting": COUNT - 10,
+            "running": 10,
+            "scheduled": 1,
+            "depends": 1,
+        }
+    (last,) = [row for row in rows if row.jid == "last"]
+    running = next(row for row in rows if row.state == "running")
+    assert (last.dependencies, last.klass, running.worker, running.tags) == ("later", "last", "me", "red,blue")
+    assert running.expires_at > running.put_at
+    assert running.priority == 0.5
+    assert read(columns="klass").where("klass = 'app.Import'").count() == COUNT
+
+
+def test_completed_and_failed_jobs_and_statistics_are_read(qless: QlessClient, read: Any) -> None:
+    for queue, jid in (("q", "done"), ("other", "elsewhere"), ("q", "broken")):
+        qless.put(queue, "K", {"of": jid}, jid=jid)
+    jobs = {job.jid: job for job in (*qless.pop("q", 2), *qless.pop("other"))}
+    qless.complete(jobs["done"])
+    qless.complete(jobs["elsewhere"])
+    qless.fail(jobs["broken"], "disk", "it is full")
+    (done,) = read(read="completed").collect()
+    assert (done.jid, done.queue, done.data) == ("done", "q", '{"of": "done"}')
+    assert done.completed_at >= done.put_at
+    (failed,) = read(read="failures").collect()
+    assert (failed.jid, failed.group, failed.message, failed.worker) == ("broken", "disk", "it is full", "me")
+    (day,) = read(read="stats", days=2).collect()
+    assert (day.queue, day.waits, day.runs, day.failures, day.failed) == ("q", 2, 1, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"read": "results"}, "read is 'results'; use one of jobs, completed, failures, stats"),
+        ({"prefix": "x"}, "no option 'prefix'"),
+        ({"columns": "colour"}, "jobs have no column 'colour'"),
+        ({"numPartitions": "0"}, "numPartitions is '0'"),
+        ({"days": "soon"}, "days is 'soon'"),
+        ({"url": "redis://:secret@localhost"}, "carries a password"),
+    ],
+)
+def test_wrong_options_are_refused(read: Any, options: dict[str, str], problem: str) -> None:
+    with pytest.raises(PySparkException, match=problem):
+        read(**options)
