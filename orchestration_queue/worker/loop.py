@@ -310,6 +310,8 @@ class WorkerLoop:
 
     async def _unblock(self) -> None:
         """End the wait at the server, which may only be on its way there."""
+        pause_s = _SOON_S
         with suppress(OrchestrationQueueError):
-            while self._machine.listening and not await self._io.wake():  # noqa: ASYNC110  the server does not notify
-                await asyncio.sleep(_SOON_S)
+            while self._machine.listening and not await self._io.wake():
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, _MOMENT_S)

@@ -118,6 +118,7 @@ class Machine:
         backlog_unconfirmed: That backlog has not been seen; one exchange is enough to find out.
         needs_recovery: A reply was lost, and jobs may have come with it.
         full: The queue lets no more jobs run at present, whichever worker runs them.
+        outdated: Exchanges under way that may have asked for jobs before the last of them became ready.
     """
 
     slots: int
@@ -134,6 +135,7 @@ class Machine:
     backlog_unconfirmed: bool = False
     needs_recovery: bool = False
     full: bool = False
+    outdated: list[Exchange] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         """Share the slots among the exchanges, unless told otherwise."""
@@ -240,9 +242,9 @@ class Machine:
 
     def exchanged(self, exchange: Exchange, started: int, why: Why) -> None:
         """Record an exchange's reply: how many handlers were started, and why there were no more."""
-        self.underway.remove(exchange)
+        is_outdated = self._returned(exchange)
         self.running += started
-        if exchange.want:
+        if exchange.want and not is_outdated:
             self.full = why is Why.FULL
             self.backlog = why in (Why.ENOUGH, Why.FULL)
             self.backlog_unconfirmed = False
@@ -253,11 +255,19 @@ class Machine:
 
     def failed(self, exchange: Exchange) -> None:
         """A exchange failed: what it carried goes along with the next one, except when we leave anyway."""
-        self.underway.remove(exchange)
+        self._returned(exchange)
         self.needs_recovery = True
         if self.phase is not Phase.ABANDONING:
             self.outbox[:0] = exchange.settle
             self.inbox[:0] = exchange.start + exchange.hand_back
+
+    def _returned(self, exchange: Exchange) -> bool:
+        """Take an exchange off those under way; returns whether it may have asked too early."""
+        self.underway.remove(exchange)
+        if exchange not in self.outdated:
+            return False
+        self.outdated.remove(exchange)
+        return True
 
     def listen_failed(self) -> None:
         """The wait at the server failed."""
@@ -292,7 +302,8 @@ class Machine:
         self.running -= 1
 
     def look_again(self) -> None:
-        """Something may have become ready."""
+        """Something may have become ready, and what is under way may have looked for it too early."""
+        self.outdated = list(self.underway)
         self._guess()
         self.full = False
 

@@ -26,6 +26,7 @@ log = logging.getLogger("orchestration_queue.worker")
 
 _HEAL_EVERY = 10
 _REGISTER_AT_LEAST_S = 1.0
+_NEVER_MS = 1 << 62
 
 
 class Maintenance:
@@ -101,10 +102,11 @@ class Maintenance:
         now_ms = self._io.clock.now_ms
         with Sleeper() as self._sleeper:
             while True:
-                due_ms = -1
+                due_ms, self._next_ms = -1, _NEVER_MS  # all that is noted from here on is sooner
                 with _reported("tick"):
                     due_ms = await self._tick()
-                self._next_ms = now_ms() + (interval_ms if due_ms < 0 else min(interval_ms, due_ms - now_ms()))
+                pause_ms = interval_ms if due_ms < 0 else min(interval_ms, due_ms - now_ms())
+                self._next_ms = min(self._next_ms, now_ms() + pause_ms)
                 self._is_sooner = True
                 while self._is_sooner:
                     self._is_sooner = False

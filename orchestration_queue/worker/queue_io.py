@@ -72,6 +72,7 @@ class QueueIO:
         self.outages = Outages(seconds(options.lease))
         self._group, self._start_from = GROUP, "0"
         self._waiting_as: int | None = None
+        self._is_name_doubted = False
         self._signals: AsyncConnection | None = None
         self._last_signal = "$"
 
@@ -203,7 +204,8 @@ class QueueIO:
 
     async def _name_wait(self) -> None:
         """Find out by which name the server can be asked to end the next wait."""
-        if self._waiting_as is None:
+        if self._waiting_as is None or self._is_name_doubted:
+            self._is_name_doubted = False
             who = Call("CLIENT", args=("ID",), near=self._keys.stream)
             self._waiting_as = integer(await self._waits.execute(who))
 
@@ -221,8 +223,9 @@ class QueueIO:
         unblock = Call("CLIENT", args=("UNBLOCK", self._waiting_as), near=self._keys.stream)
         if integer(await self._calls.execute(unblock)) == 1:
             return True
-        # Perhaps the socket was replaced meanwhile, or in a cluster the queue has moved: the next wait asks again.
-        self._waiting_as = None
+        # The wait may be on its way under this name, so it stays. Or the socket was replaced meanwhile, or in a cluster
+        # the queue has moved: the next wait asks again.
+        self._is_name_doubted = True
         return False
 
     async def recover(self, held: set[str]) -> list[Delivery]:
@@ -249,6 +252,8 @@ class QueueIO:
         with self.outages.watch():
             tick = await self._calls.run(maintenance.tick(self._keys, now_ms, heal=heal))
         self.clock.set(tick.server_ms, asked, time.monotonic())
+        # Before the first look for jobs, so that each later signal is read.
+        self._last_signal = self._last_signal or f"{tick.server_ms - 1}-0"
         return tick
 
     async def reclaim(self) -> bool:

@@ -15,10 +15,12 @@ import pytest
 import redis
 
 from orchestration_queue.client import AsyncQueue, NewJob
-from orchestration_queue.options import JobOptions
+from orchestration_queue.options import JobOptions, WorkerOptions
 from orchestration_queue.schedules import Every
+from orchestration_queue.server import AsyncConnection
 from orchestration_queue.states import FailureKind
-from orchestration_queue.worker import AsyncActiveJob, Worker
+from orchestration_queue.worker import AsyncActiveJob, Worker, WorkerEvent, WorkerEventType
+from orchestration_queue.worker.queue_io import QueueIO
 from tests.waiting import wait_until
 from tests.workers import working
 
@@ -79,6 +81,75 @@ async def test_a_job_that_puts_itself_off_goes_on_in_time(queue: AsyncQueue, ser
 
     async with idle(queue, put_off, server_url):
         assert await (await queue.add("work", "first")).wait(timeout=30) == "second"
+
+
+async def test_a_retry_that_falls_due_while_the_worker_looks_for_others_is_on_time(
+    queue: AsyncQueue, server_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed: list[str] = []
+    may_look, has_looked, may_go_on = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def fail_once(job: AsyncActiveJob) -> int:
+        if job.attempt == 1:
+            raise ValueError("again")
+        return job.attempt
+
+    def note(event: WorkerEvent) -> None:
+        if event.job is not None and event.type is WorkerEventType.FAILED:
+            failed.append(event.job.id)
+
+    async with idle(queue, fail_once, server_url, concurrency=4) as worker:
+        worker.subscribe(note)
+        tick = worker.io.tick
+
+        async def look_long(**options: Any) -> Any:
+            await may_look.wait()
+            found = await tick(**options)
+            has_looked.set()
+            await may_go_on.wait()
+            return found
+
+        monkeypatch.setattr(worker.io, "tick", look_long)
+        retried = JobOptions(attempts=2, backoff={"type": "fixed", "delay": 0.2})
+        first = await queue.add("work", 1, retried)
+        await wait_until(lambda: first.id in failed, "the first job to fail")
+        may_look.set()
+        await asyncio.wait_for(has_looked.wait(), 60)
+        second = await queue.add("work", 2, retried)
+        await wait_until(lambda: second.id in failed, "the second job to fail")
+        may_go_on.set()
+        assert [await job.wait(timeout=30) for job in (first, second)] == [2, 2]
+
+
+async def test_a_wait_that_is_ended_on_its_way_to_the_server_ends_when_it_is_there(
+    queue: AsyncQueue, server_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with AsyncConnection(server_url) as calls, AsyncConnection(server_url) as waits:
+        io = QueueIO(queue.keys, "idle", calls, waits, WorkerOptions())
+        await io.join()
+        name_wait = io._name_wait
+
+        async def name_and_end() -> None:
+            await name_wait()
+            assert not await io.wake(), "the wait is there already"
+
+        monkeypatch.setattr(io, "_name_wait", name_and_end)
+        waiting = asyncio.ensure_future(io.listen(1, 300_000))
+        async with asyncio.timeout(60):
+            while not await io.wake():  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            assert await waiting == []
+
+
+async def test_a_signal_from_before_the_worker_reads_signals_is_read(
+    queue: AsyncQueue, raw: redis.Redis, server_url: str
+) -> None:
+    async with AsyncConnection(server_url) as calls, AsyncConnection(server_url) as waits:
+        io = QueueIO(queue.keys, "fresh", calls, waits, WorkerOptions())
+        await io.set_clock()
+        await queue.add("work", options=JobOptions(lifo=True))
+        assert len(await io.read_signals()) == 1
+        await io.aclose()
 
 
 async def test_a_failed_job_that_is_retried_starts_at_once(
