@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from orchestration_queue.errors import OrchestrationQueueError, ServerError
+from orchestration_queue.errors import ServerError
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import additions
 from orchestration_queue.protocol.operations.additions import Added, NewJob, Outcome
@@ -67,9 +67,11 @@ class AddBatcher:
         while self._waiting:
             batch, self._waiting = self._waiting, []
             try:
-                outcomes = await add_each(self._connection, self._keys, [job for job, _ in batch])
-            except OrchestrationQueueError as error:
-                outcomes = [error] * len(batch)  # type: ignore[list-item]  # every error is passed on below
+                outcomes: Sequence[Added | Exception] = await add_each(
+                    self._connection, self._keys, [job for job, _ in batch]
+                )
+            except Exception as error:
+                outcomes = [error] * len(batch)
             for (_, future), outcome in zip(batch, outcomes, strict=True):
                 if future.done():
                     continue  # its request was cancelled; the job is added all the same

@@ -109,6 +109,9 @@ def addition(name: str, data_text: str, options: Mapping[str, Any]) -> NewJob:
     Raises:
         HttpError: The options contradict each other.
     """
+    options_text = dump_json(options) if options else ""
+    if not _is_unicode(name + options_text):
+        raise HttpError(400, "Bad request")  # here, so that it fails no other request of the same exchange
     if not options:
         return NewJob(name, EncodedData(data_text))
     _check_ordering(options)
@@ -118,7 +121,15 @@ def addition(name: str, data_text: str, options: Mapping[str, Any]) -> NewJob:
         "delay": timedelta(milliseconds=int(wire_number(options.get("delay"), milliseconds(MAX_DURATION)))),
         "deduplication": _deduplication(options.get("deduplication")),
     }
-    return NewJob(name, EncodedData(data_text), placed.model_copy(update=more), options_text=dump_json(options))
+    return NewJob(name, EncodedData(data_text), placed.model_copy(update=more), options_text=options_text)
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _deduplication(given: object) -> Deduplication | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeGuard
 
@@ -27,11 +28,15 @@ __all__ = [
 JOB_STATES = ("waiting", "active", "delayed", "completed", "failed")
 FINISHED = ("completed", "failed")
 _SAFE = 2**53 - 1
+_LARGEST = int(sys.float_info.max)
+"""A longer row of digits is infinity to JavaScript."""
 
 
 def is_number(value: object) -> TypeGuard[float]:
     """Whether JSON calls it a finite number."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if isinstance(value, int):
+        return not isinstance(value, bool) and abs(value) <= _LARGEST
+    return isinstance(value, float) and math.isfinite(value)
 
 
 def integer(query: Mapping[str, str], name: str, least: int | None = None, *, or_last: bool = False) -> int | None:

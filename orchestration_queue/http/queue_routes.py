@@ -19,7 +19,8 @@ from orchestration_queue.http.parameters import (
     required_integer,
 )
 from orchestration_queue.http.shapes import dead_letter_shape, job_shape, suspend_shape, worker_shape
-from orchestration_queue.options import RateLimit, milliseconds, plain_number
+from orchestration_queue.options import MAX_DURATION, RateLimit, milliseconds, plain_number
+from orchestration_queue.options.base import MAX_COUNT
 from orchestration_queue.server.clock import epoch_ms, now_ms
 from orchestration_queue.states import JobState
 
@@ -145,7 +146,8 @@ async def set_rate_limit(request: Request) -> Json:
     if not (is_number(most) and is_number(duration) and most > 0 and duration > 0):
         raise HttpError(400, "Body must include positive numeric fields: max, duration")
     queue = request.service.queue(request.params["name"])
-    limit = RateLimit(max=max(1, int(most)), duration=timedelta(milliseconds=max(1, int(duration))))
+    window_ms = min(max(1, int(duration)), milliseconds(MAX_DURATION))
+    limit = RateLimit(max=min(max(1, int(most)), MAX_COUNT), duration=timedelta(milliseconds=window_ms))
     await queue.set_global_rate_limit(limit)
     return Json({"rateLimit": {"duration": plain_number(duration), "max": plain_number(most)}})
 

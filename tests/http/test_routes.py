@@ -298,6 +298,17 @@ async def test_graph_flows(api: httpx.AsyncClient, queue_name: str) -> None:
     assert (await api.post("/flows", json={"dag": {"nodes": []}})).json()["nodeCount"] == 0
 
 
+async def test_a_job_that_cannot_be_carried_hurts_only_its_own_request(api: httpx.AsyncClient, queue_name: str) -> None:
+    async def add(name: str) -> int:
+        content = json.dumps({"name": name})  # a lone surrogate is JSON, and no Unicode
+        headers = {"content-type": "application/json"}
+        return (await api.post(f"/queues/{queue_name}/jobs", content=content, headers=headers)).status_code
+
+    statuses = await asyncio.gather(*(add("\ud800" if number % 5 == 2 else "a") for number in range(20)))
+    assert statuses == [400 if number % 5 == 2 else 201 for number in range(20)]
+    assert (await api.get(f"/queues/{queue_name}/counts")).json()["waiting"] == 16
+
+
 async def test_publishes(api: httpx.AsyncClient, raw: redis.Redis, queue_name: str) -> None:
     sent = await api.post(f"/broadcast/{queue_name}", json={"subject": "orders.new", "data": {"a": 1}})
     assert (sent.status_code, sent.json()["subject"]) == (201, "orders.new")
