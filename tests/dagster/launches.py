@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
+from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
 from dagster._core.workspace.context import WorkspaceProcessContext
 from dagster._core.workspace.load_target import ModuleTarget
+from dagster._daemon.backfill import execute_backfill_iteration
 from dagster._daemon.monitoring import execute_run_monitoring_iteration
 
 from orchestration_queue.client import Queue
@@ -88,6 +92,34 @@ class Launches(Fleet):
         """Do what Dagster's daemon does every now and then."""
         for error in execute_run_monitoring_iteration(self.context, logging.getLogger("monitor")):
             assert error is None, error
+
+    def backfill(self, asset: str, partitions: Sequence[str], seconds: float = 250) -> None:
+        """Start a backfill, and do what Dagster's daemon does until it has ended."""
+        env = json.dumps({"env": {"SCRATCH": str(self.scratch)}})
+        made = PartitionBackfill.from_asset_partitions(
+            backfill_id=f"{asset}-{time.time_ns()}",
+            asset_graph=self.context.create_request_context().asset_graph,
+            partition_names=partitions,
+            asset_selection=[dg.AssetKey(asset)],
+            backfill_timestamp=time.time(),
+            tags={"orchestration_queue/queue": self.queue, "orchestration_queue/config": env},
+            dynamic_partitions_store=self.instance,
+            all_partitions=False,
+            title=None,
+            description=None,
+            run_config=None,
+        )
+        self.instance.add_backfill(made)
+
+        def has_ended() -> bool:
+            for error in execute_backfill_iteration(self.context, logging.getLogger("backfill")):
+                assert error is None, error
+            now = self.instance.get_backfill(made.backfill_id)
+            assert now is not None
+            assert now.status not in (BulkActionStatus.FAILED, BulkActionStatus.COMPLETED_FAILED), now.error
+            return now.status in (BulkActionStatus.COMPLETED, BulkActionStatus.COMPLETED_SUCCESS)
+
+        wait_until_sync(has_ended, f"the backfill of {asset} to end", seconds)
 
     def job(self, run_id: str) -> JobRecord:
         """The run's job."""

@@ -13,6 +13,7 @@ from pathlib import Path
 import dagster as dg
 
 from orchestration_queue.dagster import queue_executor
+from tests.dagster.days import day_by_day, days_at_once
 
 
 def scratch(name: str) -> Path:
@@ -325,7 +326,7 @@ def fan_out() -> None:
 
 
 defs = dg.Definitions(
-    assets=[source, left, right, both, report, *LEAVES],
+    assets=[source, left, right, both, report, days_at_once, day_by_day, *LEAVES],
     jobs=[
         dg.define_asset_job("diamond_job", dg.AssetSelection.assets("report").upstream()),
         dg.define_asset_job("fan_job", dg.AssetSelection.groups("fan")),
