@@ -10,7 +10,7 @@ __all__ = ["lazy_names"]
 
 
 def lazy_names(package: str, home_of: Mapping[str, str]) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
-    """The ``__getattr__`` and ``__dir__`` of a package.
+    """Return the ``__getattr__`` and ``__dir__`` of a package.
 
     Args:
         package: Its name.

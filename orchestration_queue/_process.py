@@ -32,7 +32,7 @@ def die_with_parent(parent: int, number: int = signal.SIGKILL) -> None:
 
 
 def memory_bytes(process: int | None = None) -> int:
-    """What a process holds now, in bytes. Where the system does not tell: of this one the most ever, of others 0.
+    """Return the bytes that a process holds now. Where the system does not say: of this one the most ever, of others 0.
 
     Args:
         process: Its id; default this one.

@@ -147,12 +147,12 @@ def attempt_of(context: StepContext) -> StepKey:
 
 
 def step_key_of(step: StepExecutionContext) -> StepKey:
-    """The same of what Dagster's IO managers are given."""
+    """Return the same for what Dagster's IO managers are given."""
     return step.run_id, step.step.key, step.previous_attempt_count
 
 
 def running_step() -> StepExecutionContext | None:
-    """The step whose function runs here; None outside of one."""
+    """Return the step whose function runs here; None outside of one."""
     context = current_execution_context.get()
     return None if context is None else context.op_execution_context.get_step_execution_context()
 
@@ -306,7 +306,7 @@ def load_definitions(origin: LoadableTargetOrigin, name: str) -> None:
 
 
 def location_origins(workspace_files: Sequence[str]) -> dict[str, LoadableTargetOrigin]:
-    """The code locations of workspace files that are Python's, by their names."""
+    """Return the code locations of workspace files that are Python's, by their names."""
     from dagster._core.remote_origin import ManagedGrpcPythonEnvCodeLocationOrigin
     from dagster._core.workspace.load import location_origins_from_yaml_paths
 

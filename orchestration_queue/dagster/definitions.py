@@ -124,7 +124,7 @@ def build_queue_definitions(
 
 
 def _made(name: str, queue: str, tasks: Sequence[AssetTask]) -> dg.Definitions:
-    """A flow's assets, and a job that makes them all, in its own process: the workers do the work."""
+    """Build a flow's assets, and a job for them all in its own process: the workers do the work."""
     if not (name.isascii() and name.isidentifier()):
         raise InvalidNameError(f"Dagster takes no flow of assets called {name!r}; name it with letters, digits and _.")
     assets = queue_flow_assets(tasks, name=name, queue=queue)

@@ -56,7 +56,7 @@ def cause_of(reason: str) -> Cause:
 
 
 def last_lines(note: Mapping[str, str]) -> str:
-    """The last lines that a work wrote to its standard error, as far as it told where that is."""
+    """Return the last lines that a work wrote to its standard error, as far as it told where that is."""
     path = Path(note.get("stderr", ""))
     if not path.is_file():
         return ""

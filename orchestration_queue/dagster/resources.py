@@ -88,7 +88,7 @@ class QueueResource(SubmittingResource):
     """
 
     def queue(self, name: str) -> Queue:
-        """A client of one queue.
+        """Open a client of one queue.
 
         Raises:
             InvalidNameError: The wire cannot carry the queue's name.
@@ -97,7 +97,7 @@ class QueueResource(SubmittingResource):
         return Queue(name, connection=self.connection, prefix=self.prefix)
 
     def events(self, name: str) -> QueueEvents:
-        """What happens in one queue, as it happens.
+        """Open a reader of one queue's events.
 
         Raises:
             InvalidNameError: The wire cannot carry the queue's name.
@@ -106,7 +106,7 @@ class QueueResource(SubmittingResource):
         return QueueEvents(name, connection=self.connection, prefix=self.prefix)
 
     def flow_producer(self) -> FlowProducer:
-        """A client that submits flows.
+        """Open a client that submits flows.
 
         Raises:
             TransportError: The server cannot be reached.
@@ -136,7 +136,7 @@ class FlowResource(SubmittingResource):
         return self._flow_producer().submit(dag, flow_id=flow_id)
 
     def of(self, queue: str) -> Flows:
-        """The flows whose record is in a queue: ``get`` one by its id, or ``list`` them.
+        """Return the flows whose record is in a queue: ``get`` one by its id, or ``list`` them.
 
         Raises:
             InvalidNameError: The wire cannot carry the queue's name.
@@ -154,7 +154,7 @@ class JobSchedulerResource(ServerResource):
     """
 
     def of(self, queue: str) -> JobSchedulers:
-        """The schedulers of a queue: set, look up, pause, run now, remove.
+        """Return the schedulers of a queue: set, look up, pause, run now, remove.
 
         Raises:
             InvalidNameError: The wire cannot carry the queue's name.

@@ -48,12 +48,12 @@ def instance_id(instance: dg.DagsterInstance) -> str:
 
 
 def headers_of(instance: dg.DagsterInstance, run: dg.DagsterRun) -> Headers:
-    """What the jobs of a run and its steps say of where they come from."""
+    """Build the headers by which jobs of a run and its steps say where they come from."""
     return Headers({INSTANCE: instance_id(instance), _RUN: run.run_id, _JOB: run.job_name})
 
 
 def with_origin(options: JobOptions, context: StepContext) -> JobOptions:
-    """The options with headers that name the run and the step; what the caller said stays."""
+    """Add headers to options that name the run and the step; those of the caller stay."""
     run_id, step_key, _ = attempt_of(context)
     said = {_RUN: run_id, "dagster.step_key": step_key, _JOB: context.run.job_name}
     return options.model_copy(update={"headers": Headers({**said, **options.headers})})
@@ -124,7 +124,7 @@ class Route:
     cpu_seconds: int | None = None
 
     def with_tags(self, step: Mapping[str, str], run: Mapping[str, str]) -> Route:
-        """The same for a step and a run with these tags; a step's own go before its run's.
+        """Apply the tags of a step and its run; a step's own go before its run's.
 
         Raises:
             InvalidOptionError: A tag says something impossible.
@@ -153,7 +153,7 @@ class Route:
 
 
 def priority_of(step: Mapping[str, str], run: Mapping[str, str]) -> int:
-    """The priority of a step, that of its run added. Runs themselves have no step's tags.
+    """Return the priority of a step, that of its run added. Runs themselves have no step's tags.
 
     Raises:
         InvalidOptionError: A tag is no number.
@@ -180,7 +180,7 @@ def _priority(tags: Mapping[str, str], celery_name: str, celery_default: int) ->
 
 
 def read_tag(tags: Mapping[str, str], name: str, read: Callable[[str], T], expected: str) -> T | None:
-    """What a tag says; None when it is not there.
+    """Read a tag; return None when it is not there.
 
     Raises:
         InvalidOptionError: It says something else than what is expected of it.

@@ -35,7 +35,7 @@ def queue_schedules(
     job_name: str | None = None,
     default_status: dg.DefaultScheduleStatus = dg.DefaultScheduleStatus.STOPPED,
 ) -> dg.Definitions:
-    """A queue's repeatable jobs as Dagster schedules: Dagster's daemon decides when, the queue's workers do the work.
+    """Make a queue's repeatable jobs Dagster schedules: its daemon decides when, the queue's workers do the work.
 
     Each time a schedule is due, a run of one small Dagster job adds the queue's job. The run key is the scheduled time,
     and the added job has the id that the queue's own scheduler would give it: no time is run twice, also when a run is
@@ -93,7 +93,7 @@ def _checked(name: str, schedule: Schedule) -> Cron:
 
 
 def _adding(queue: str, templates: Mapping[str, JobTemplate], name: str, resource_key: str) -> dg.JobDefinition:
-    """The job that adds one scheduler's job for one time."""
+    """Build the job that adds one scheduler's job for one time."""
 
     @dg.op(
         name=f"{name}_op",
@@ -157,7 +157,7 @@ def scheduler_sensor(
     partition: Callable[[datetime], str] | None = None,
     **options: Unpack[ListenOptions],
 ) -> dg.SensorDefinition:
-    """A sensor that requests a Dagster run for each job that one of the queue's schedulers makes: the queue decides.
+    """Build a sensor that requests a run for each job of one of the queue's schedulers: the queue decides.
 
     The queue's workers keep the scheduler, one of them at a time, with all that it can say: intervals, jitter, limits,
     missed and overlapping runs. The run key is the scheduled time, so no time is run twice. The job

@@ -23,21 +23,21 @@ __all__ = ["SensorTick", "evaluate_sensor", "oq_dagster_instance", "oq_resource"
 
 @pytest.fixture
 def oq_dagster_instance() -> Iterator[dg.DagsterInstance]:
-    """A real Dagster instance in a directory of its own, which is gone after the test."""
+    """Create a real Dagster instance in a directory of its own, which is gone after the test."""
     with dg.instance_for_test() as instance:
         yield instance
 
 
 @pytest.fixture
 def oq_resource(oq_server: str) -> Iterator[QueueResource]:
-    """The queue's server, as definitions would hold it."""
+    """Open the queue's server, as definitions would hold it."""
     with queue_resource(oq_server) as resource:
         yield resource
 
 
 @contextmanager
 def queue_resource(url: str) -> Iterator[QueueResource]:
-    """A resource outside of a run or tick; it hangs up at the context's end."""
+    """Open a resource outside of a run or tick; it hangs up at the context's end."""
     resource = QueueResource(url=url)
     try:
         yield resource

@@ -220,7 +220,7 @@ def _data_version(result: object) -> dg.DataVersion | None:
 
 
 def _failure(flow: Flow, failed: Mapping[str, str], blocked: Sequence[str]) -> dg.Failure:
-    """The flow's failure: which nodes, why, and which others could not run for it."""
+    """Build the flow's failure: which nodes, why, and which others could not run for it."""
     reasons = "; ".join(f"node {name!r} failed: {reason}" for name, reason in failed.items())
     rest = f" Not run, because they depend on it: {', '.join(blocked)}." if blocked else ""
     return dg.Failure(

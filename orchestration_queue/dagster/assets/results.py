@@ -86,7 +86,7 @@ def _described(result: object) -> dict[str, dg.MetadataValue]:
 
 
 def metadata_value(name: str, value: object) -> dg.MetadataValue:
-    """The fitting kind of metadata: names say what is a path, values the rest."""
+    """Choose the fitting kind of metadata: names say what is a path, values the rest."""
     match value:
         case None:
             return dg.MetadataValue.null()

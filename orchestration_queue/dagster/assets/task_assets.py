@@ -96,7 +96,7 @@ class AssetTask:
         return {f"{self.node}_{key}": key for key in keys}
 
     def arguments_in(self, context: dg.AssetExecutionContext, partition: str | None) -> Mapping[str, object]:
-        """The task's arguments in this run, for one of its partitions."""
+        """Return the task's arguments in this run, for one of its partitions."""
         arguments = self.arguments(context) if callable(self.arguments) else self.arguments
         if self.partition_arguments is None or partition is None:
             return arguments
@@ -209,7 +209,7 @@ def queue_task_asset(
 
 
 def _graph(name: str, queue: str, tasks: Sequence[AssetTask], context: dg.AssetExecutionContext | None = None) -> Dag:
-    """The tasks as a graph; an edge is a dependency between two of them. Arguments are known in a run only."""
+    """Build a graph of the tasks; an edge is a dependency between two. Arguments are known in a run only."""
     nodes = {task.spec.key: task.nodes_in(context) for task in tasks}
     return Dag(
         name,
@@ -230,7 +230,7 @@ def _graph(name: str, queue: str, tasks: Sequence[AssetTask], context: dg.AssetE
 
 
 def _selected(tasks: Sequence[AssetTask], context: dg.AssetExecutionContext) -> list[AssetTask]:
-    """What this run makes.
+    """Return what this run makes.
 
     Raises:
         dagster.Failure: A check is selected without its asset.
@@ -315,7 +315,7 @@ def queue_asset(
 
 
 def _checked(task: Task[..., Any], arguments: Arguments) -> Arguments:
-    """The arguments as the job's data, once they fit the function."""
+    """Return the arguments as the job's data, once they fit the function."""
 
     def data(given: Mapping[str, object]) -> Mapping[str, object]:
         fitting: Mapping[str, object] = task.job(**given).data

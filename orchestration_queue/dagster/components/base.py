@@ -104,7 +104,7 @@ def element_of(kind: type[R], context: dg.ResolutionContext, value: Any, place: 
 
 
 def _first(error: ValidationError, model: type[BaseModel]) -> str:
-    """The first of the mistakes, as a sentence. A key that is unknown comes first: it may be why another is missing."""
+    """Return the first mistake as a sentence. An unknown key comes first: it may be why another is missing."""
     mistakes = sorted(error.errors(), key=lambda mistake: mistake["type"] != "extra_forbidden")
     return _sentence(mistakes[0], model)
 

@@ -45,7 +45,7 @@ class FlowNode(dg.Model, dg.Resolvable):
         self.asset_task()
 
     def asset_task(self) -> AssetTask:
-        """The same as code would say it."""
+        """Return the same as code would write it."""
         key = dg.AssetKey.from_user_string(self.asset)
         spec = dg.AssetSpec(
             key,
@@ -107,7 +107,7 @@ class QueueFlowComponent(dg.Component, dg.Model, dg.Resolvable):
     pool: str | None = Field(default=None, description="Dagster's concurrency pool for the step.")
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:  # noqa: ARG002  Dagster's
-        """The assets, as one step."""
+        """Build the assets, as one step."""
         tasks = [node.asset_task() for node in self.nodes]
         return _definitions(tasks, self.name, self.queue, self.resource_key, self.retries, self.pool)
 
@@ -122,7 +122,7 @@ class QueueTaskComponent(dg.Component, FlowNode):
     pool: str | None = Field(default=None, description="Dagster's concurrency pool for the step.")
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:  # noqa: ARG002  Dagster's
-        """The asset."""
+        """Build the asset."""
         task = self.asset_task()
         name = task.spec.key.to_python_identifier()
         return _definitions([task], name, self.queue, self.resource_key, self.retries, self.pool)

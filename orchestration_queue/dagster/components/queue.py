@@ -31,7 +31,7 @@ class QueueResourceComponent(dg.Component, dg.Model, dg.Resolvable):
     carrier: Literal["transaction", "packed"] | None = Field(default=None, description=CARRIER)
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:  # noqa: ARG002  Dagster's
-        """The resource."""
+        """Build the resource."""
         resource = QueueResource(url=dg.EnvVar(self.url_variable), prefix=self.prefix, carrier=self.carrier)
         return dg.Definitions(resources={self.resource_key: resource})
 
@@ -135,7 +135,7 @@ class QueueEventSensorComponent(dg.Component, dg.Model, dg.Resolvable):
             raise InvalidOptionError(f"Sensor {self.name!r}: {error}") from None
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:  # noqa: ARG002  Dagster's
-        """The sensor."""
+        """Build the sensor."""
         return dg.Definitions(sensors=[self._sensor()])
 
 
@@ -190,7 +190,7 @@ class SchedulerSpec(dg.Model, dg.Resolvable):
         return RepeatAfterComplete(self.after_seconds or 0)
 
     def template(self) -> JobTemplate:
-        """What each run adds."""
+        """Return what each run adds."""
         options = JobOptions(attempts=self.attempts, priority=self.priority)
         return JobTemplate(name=self.task, data=self.data, options=options)
 
@@ -215,7 +215,7 @@ class QueueSchedulersComponent(dg.Component, dg.Model, dg.Resolvable):
     resource_key: str = Field(default="queue", description="The QueueResource among the definitions' resources.")
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:  # noqa: ARG002  Dagster's
-        """The job that writes them."""
+        """Build the job that writes them."""
         name = self.job_name or re.sub(r"\W", "_", f"write_{self.queue}_schedulers", flags=re.ASCII)
 
         @dg.op(name=f"{name}_op", required_resource_keys={self.resource_key})

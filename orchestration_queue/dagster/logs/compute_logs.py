@@ -118,7 +118,7 @@ class StreamComputeLogManager(CloudStorageComputeLogManager[dg.DagsterInstance],
 
     @classmethod
     def config_type(cls) -> dict[str, dg.Field]:
-        """What ``dagster.yaml`` may say."""
+        """Return what ``dagster.yaml`` may say."""
         fields: dict[str, Any] = {
             "url": StringSource,
             "prefix": StringSource,
@@ -136,7 +136,7 @@ class StreamComputeLogManager(CloudStorageComputeLogManager[dg.DagsterInstance],
         return cls(inst_data=inst_data, **config_value)
 
     def _connect(self) -> Connection:
-        """The connection, opened when it is first needed: every process that has the instance has this, too."""
+        """Open the connection when it is first needed: every process that has the instance has this, too."""
         if self._connection is None:
             # Not for long: the step would wait for it in the end.
             self._connection = Connection.open(self._url, connect_timeout=timedelta(seconds=1), libraries=())
@@ -199,7 +199,7 @@ class StreamComputeLogManager(CloudStorageComputeLogManager[dg.DagsterInstance],
 
     @contextmanager
     def open_log_stream(self, log_key: LogKey, io_type: ComputeIOType) -> Iterator[Any]:
-        """A file to write a log to, such as a sensor's, which is stored when the block ends."""
+        """Open a file for a log, such as a sensor's, which is stored when the block ends."""
         path = self._path(log_key, IO_TYPE_EXTENSION[io_type])
         uploads = Uploads(self._store, log_key, [] if path.exists() else [IO_TYPE_EXTENSION[io_type]])
         with self._local.open_log_stream(log_key, io_type) as file:
@@ -237,7 +237,7 @@ class StreamComputeLogManager(CloudStorageComputeLogManager[dg.DagsterInstance],
         return data, end
 
     def get_log_keys_for_log_key_prefix(self, log_key_prefix: LogKey, io_type: ComputeIOType) -> Sequence[list[str]]:
-        """The logs right under a prefix."""
+        """Return the logs right under a prefix."""
         name, depth = IO_TYPE_EXTENSION[io_type], len(log_key_prefix) + 1
         below = [key for key in self._store.keys_below(log_key_prefix) if len(key) == depth]
         return [list(key) for key in below if self._store.exists(key, name)]

@@ -119,7 +119,7 @@ class LogStore:
         return (bytes(found) if is_there else None), position - excess
 
     def keys_below(self, prefix: LogKey) -> list[LogKey]:
-        """The keys of all logs under a prefix, at any depth."""
+        """Return the keys of all logs under a prefix, at any depth."""
         members = self.connect().execute(Call("SMEMBERS", (self._index(prefix),)), repeatable=True)
         return [json.loads(member) for member in sorted(texts(members))]
 
@@ -184,12 +184,12 @@ class Uploads:
 
 
 def _path(key: LogKey) -> str:
-    """A log's key as part of a server's: nothing in it can end the hash tag."""
+    """Spell a log's key as part of a server's: nothing in it can end the hash tag."""
     return "/".join(quote(part, safe="") for part in key)
 
 
 def _end(last: Reply) -> int:
-    """The offset after the last entry."""
+    """Return the offset after the last entry."""
     return int(text(last[0][0]).partition("-")[0]) + len(last[0][1][1]) if last else 0
 
 

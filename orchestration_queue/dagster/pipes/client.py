@@ -115,13 +115,13 @@ class PipesQueueClient(QueueResource, dg.PipesClient):
         return f"PipesQueueClient {queue} {name or self._numbered(context, queue, task)}"
 
     def _numbered(self, context: StepContext, queue: str, work: str) -> str:
-        """A name for work that has none: its place among the step's calls for the same."""
+        """Name work that has no name: its place among the step's calls for the same."""
         call = (*attempt_of(context), queue, work)
         self._calls[call] += 1
         return f"{work} {self._calls[call]}"
 
     def _described(self, record: JobRecord) -> Mapping[str, dg.MetadataValue]:  # noqa: ARG002  for kinds of work
-        """What a kind of work has to show beside how its job ran."""
+        """Return what a kind of work has to show beside how its job ran."""
         return {}
 
 
@@ -178,7 +178,7 @@ class _Launch:
         return invocation
 
     def _standing(self) -> PipesLaunchHandle | None:
-        """The handle of the job that an earlier attempt of the step added, or was about to; None when it failed."""
+        """Find the handle of the job that an earlier attempt of the step added; None when it failed."""
         handle = find_latest_launch_handle(self.context, client_name=self.client_name)
         if handle is None:
             return None

@@ -40,7 +40,7 @@ class Entry:
 
 
 def position(entry_id: str) -> tuple[int, int]:
-    """A stream entry's id, to be compared."""
+    """Return a stream entry's id as numbers that compare."""
     time_ms, _, number = entry_id.partition("-")
     return int(time_ms), int(number or 0)
 
@@ -82,7 +82,7 @@ class Inbox:
         self._closed: dict[str, PipesMessage] = {}
 
     def logs(self, entries: Sequence[Entry]) -> list[PipesMessage]:
-        """The messages to pass on of entries of the stream of logs."""
+        """Return the messages to pass on of entries of the stream of logs."""
         told: list[PipesMessage] = []
         for entry in entries:
             last = self._seen.get(("logs", entry.writer), 0)
@@ -95,7 +95,7 @@ class Inbox:
         return told
 
     def results(self, entries: Sequence[Entry]) -> list[PipesMessage]:
-        """The messages to pass on at once of entries of the stream of results; the others are held."""
+        """Return the messages to pass on at once of entries of the stream of results; the others are held."""
         told: list[PipesMessage] = []
         for entry in entries:
             if not self._is_new("results", entry):
@@ -110,7 +110,7 @@ class Inbox:
         return told
 
     def conclude(self) -> list[PipesMessage]:
-        """The results, now that the session ends, and how its last writer closed."""
+        """Return the results, now that the session ends, and how its last writer closed."""
         closed = self._closed.get(self._last_writer)
         return [*self._held.values(), *([closed] if closed else [])]
 

@@ -86,13 +86,13 @@ class PipesKeys:
 
 
 def shareable_url(url: ServerUrl) -> str | None:
-    """The URL as others may have it; None when it holds a secret, or certificates that lie here only."""
+    """Return the URL as others may have it; None when it holds a secret, or certificates that lie here only."""
     is_secret = url.password or url.sentinel_password or url.username or url.tls
     return None if is_secret else str(url)
 
 
 def pipes_environment(job: BaseActiveJob, url: str | None = None) -> dict[str, str]:
-    """What a process that does the work of a job needs to report to the step that added the job.
+    """Return what a process that works for a job needs to report to the step that added the job.
 
     Whatever that process is (a program in any language that speaks Pipes, a Spark driver), it opens Pipes with
     ``PipesStreamContextLoader`` and ``PipesStreamMessageWriter``. A server whose URL holds a password it must find
@@ -117,7 +117,7 @@ def pipes_environment(job: BaseActiveJob, url: str | None = None) -> dict[str, s
 
 
 def spark_properties(environment: Mapping[str, str]) -> dict[str, str]:
-    """The same for a Spark driver that runs on a cluster, where the submitting process's environment does not reach.
+    """Return the same for a Spark driver on a cluster, which the submitting process's environment does not reach.
 
     Args:
         environment: What :func:`pipes_environment` gives.

@@ -51,7 +51,7 @@ class _Session:
         return self._ttl_ms
 
     def keys(self) -> PipesKeys:
-        """The keys of the named session, or of a new one."""
+        """Return the keys of the named session, or of a new one."""
         return PipesKeys(uuid.uuid4().hex if self._session is None else self._session, self._prefix)
 
     @contextmanager

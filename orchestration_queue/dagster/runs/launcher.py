@@ -100,7 +100,7 @@ class QueueRunLauncher(RunLauncher[dg.DagsterInstance], ConfigurableClass):
 
     @classmethod
     def config_type(cls) -> dict[str, dg.Field]:
-        """What ``dagster.yaml`` may say."""
+        """Return what ``dagster.yaml`` may say."""
         fields: dict[str, tuple[Any, str]] = {
             "url": (dg.StringSource, "The server; default OQ_URL, else the embedded server of this directory."),
             "prefix": (dg.StringSource, "First part of every key."),
@@ -299,7 +299,7 @@ class QueueRunLauncher(RunLauncher[dg.DagsterInstance], ConfigurableClass):
         run: dg.DagsterRun,
         include_container_logs: bool | None = True,  # noqa: ARG002  Dagster's
     ) -> str | None:
-        """What the queue knows of the run's job: its state, its times, its last words, and who could take it."""
+        """Describe the run's job: its state, its times, its last log lines, and who could take it."""
         return self.jobs.describe(self.find_job(run))
 
 

@@ -122,7 +122,7 @@ class RunJobs:
         self._prefix = prefix
 
     def queue(self, name: str) -> Queue:
-        """A client of one queue.
+        """Open a client of one queue.
 
         Raises:
             InvalidNameError: The wire cannot carry the name.
@@ -134,7 +134,7 @@ class RunJobs:
         return self._connection.look(job_records.job(self.queue(place.queue).keys, place.job_id))
 
     def records(self, places: Sequence[JobAddress]) -> list[JobRecord | None]:
-        """The states and options of jobs; None for those that are none. One trip for each 1,000."""
+        """Read states and options of jobs; None for those that do not exist. One exchange for each 1,000."""
         wanted = [(self.queue(place.queue).keys, place.job_id) for place in places]
         return list(self._connection.follow(job_records.jobs(wanted, ("state", "opts"))))
 
@@ -148,7 +148,7 @@ class RunJobs:
         return bool(self._connection.execute(lock) == 1)
 
     def unfinished(self, queue: str) -> list[JobAddress]:
-        """The jobs of Dagster's that wait or run on a queue."""
+        """List Dagster's jobs that wait or run on a queue."""
         keys = self.queue(queue).keys
         ids = [job_id for state in _UNFINISHED for job_id in self._connection.follow(job_records.job_ids(keys, state))]
         return [JobAddress(queue, job_id) for job_id in ids if job_id.startswith(_ANY_RUN)]

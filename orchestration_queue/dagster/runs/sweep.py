@@ -87,7 +87,7 @@ def sweep(
 def _orphans(
     instance: dg.DagsterInstance, launcher: QueueRunLauncher, queues: Iterable[str], before: datetime
 ) -> list[JobAddress]:
-    """The unfinished jobs of runs that are over or deleted. A few trips for each queue, a query for 500 runs.
+    """Find unfinished jobs of runs that are over or deleted. A few exchanges a queue, a query for 500 runs.
 
     The jobs are read first: a run is stored before it has any.
     """

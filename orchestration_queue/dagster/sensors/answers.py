@@ -26,7 +26,7 @@ _OURS = "orchestration_queue/"
 
 
 def request_run(event: QueueEvent, _resource: QueueResource) -> dg.RunRequest:
-    """A reaction: a run for each event, with the event's type, queue and job as tags."""
+    """Request a run for each event, with the event's type, queue and job as tags."""
     return dg.RunRequest(
         tags={_OURS + "event": event.type, _OURS + "queue": event.queue, _OURS + "job_id": event.job_id}
     )
@@ -85,7 +85,7 @@ class Answers:
         )
 
     def _run_key(self, event: QueueEvent, number: int) -> str:
-        """The event's place, so that no event fires twice; the second run of one event has a key of its own."""
+        """Return the event's place, so that no event fires twice; a second run of one event has its own key."""
         base = event.id if self._is_alone else f"{event.queue}:{event.id}"
         return base if number <= 1 else f"{base}:{number}"
 
@@ -120,7 +120,7 @@ def _listed(answer: object) -> Iterable[object]:
 
 
 def _told(told: AssetEvent, event: QueueEvent, partition: str | None) -> AssetEvent:
-    """An asset event with its origin: should Dagster be killed before it saves the cursor, it is told once more."""
+    """Add its origin to an asset event: it comes again if Dagster is killed before it saves the cursor."""
     origin = {_OURS + "event_id": event.id, _OURS + "queue": event.queue, _OURS + "job_id": event.job_id}
     if isinstance(told, dg.AssetCheckEvaluation):
         return told.with_metadata({**told.metadata, **origin})

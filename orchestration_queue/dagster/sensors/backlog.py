@@ -93,7 +93,7 @@ class Alarm:
         return cls(since_ms if isinstance(since_ms, int) else 0, stored.get("is_raised") is True)
 
     def dump(self) -> str:
-        """The alarm as a cursor."""
+        """Dump the alarm as a cursor."""
         return json.dumps({"since_ms": self.since_ms, "is_raised": self.is_raised})
 
     def looked(self, at_ms: int, hold: timedelta, *, is_too_long: bool, is_short: bool) -> Alarm:
@@ -116,7 +116,7 @@ def backlog_sensor(
     interval: Duration = timedelta(seconds=30),
     **options: Unpack[SensorOptions],
 ) -> dg.SensorDefinition:
-    """A sensor that requests one run when a queue's backlog has been too long for a time.
+    """Build a sensor that requests one run when a queue's backlog has been too long for a time.
 
     It requests the next one only after the backlog was short again, so a backlog that swings around its limit is told
     once. Two trips a tick. The run carries ``orchestration_queue/waiting`` and ``orchestration_queue/oldest_seconds``

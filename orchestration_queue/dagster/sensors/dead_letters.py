@@ -79,7 +79,7 @@ def dead_letter_sensor(
     interval: Duration = timedelta(seconds=30),
     **options: Unpack[SensorOptions],
 ) -> dg.SensorDefinition:
-    """A sensor that requests one run for each job that failed for good and left a dead letter.
+    """Build a sensor that requests one run for each job that failed for good and left a dead letter.
 
     It reads the letters themselves, and not events: none is missed, however long the daemon is down. Its cursor is the
     last letter's place, which is the run key, too. Each tick reads up to 200 letters; two exchanges for an empty queue.

@@ -97,7 +97,7 @@ def queue_event_sensor(
     dynamic_partitions: dg.DynamicPartitionsDefinition | None = None,
     **options: Unpack[ListenOptions],
 ) -> dg.SensorDefinition | Callable[[Reaction], dg.SensorDefinition]:
-    """A sensor that requests runs, or tells of assets, as queues' events ask for it. A decorator without ``react``.
+    """Build a sensor that requests runs, or reports assets, as queues' events ask. A decorator without ``react``.
 
     Each tick listens for up to ``wait``, so an event is met as it happens and not at the next poll. The cursor is the
     id of the last event heard in each queue: what happens while the daemon is down is met when it is back, as long as

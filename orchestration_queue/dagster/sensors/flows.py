@@ -46,7 +46,7 @@ def flow_completed_sensor(
     job: RunTarget,
     **options: Unpack[ListenOptions],
 ) -> dg.SensorDefinition:
-    """A sensor that requests one run for each completed flow of :func:`queue_flow_assets`.
+    """Build a sensor that requests one run for each completed flow of :func:`queue_flow_assets`.
 
     A flow is complete when all of ``last_nodes`` are, even if others failed. Its id is the run key, so it fires once,
     whatever happens. The run carries the flow's id as tag ``orchestration_queue/flow_id``. To hear of flows that end as
@@ -188,7 +188,7 @@ class _Watch:
             yield from ((flow_id, read.read(reply)) for flow_id, read, reply in zip(piece, reads, replies, strict=True))
 
     def select(self, events: Sequence[QueueEvent]) -> Sequence[QueueEvent]:
-        """The events, if some flow has ended with them."""
+        """Return the events, if some flow has ended with them."""
         flow_ids = {split[0] for event in events if event.type in ENDINGS and (split := split_job_id(event.job_id))}
         self.look(flow_ids, closely=True)
         return events if self.ended else ()

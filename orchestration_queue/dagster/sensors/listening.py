@@ -24,7 +24,7 @@ CURSOR_WORDS = ("now", "oldest")
 
 
 def read_object(cursor: str) -> Mapping[str, object]:
-    """A cursor that is a JSON object.
+    """Read a cursor that is a JSON object.
 
     Raises:
         UsageError: The text is not a cursor.
@@ -39,7 +39,7 @@ def read_object(cursor: str) -> Mapping[str, object]:
 
 
 def load_cursor(cursor: str | None, queues: Sequence[str]) -> dict[str, str]:
-    """The last event heard, by queue: its id, or one of :data:`CURSOR_WORDS`.
+    """Read the last event heard, by queue: its id, or one of :data:`CURSOR_WORDS`.
 
     Queues of which the cursor says nothing are left out.
 
@@ -57,7 +57,7 @@ def load_cursor(cursor: str | None, queues: Sequence[str]) -> dict[str, str]:
 
 
 def dump_cursor(heard: Mapping[str, str]) -> str:
-    """The cursor as Dagster stores it."""
+    """Dump the cursor as Dagster stores it."""
     return json.dumps(dict(sorted(heard.items())))
 
 

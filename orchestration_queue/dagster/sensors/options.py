@@ -123,7 +123,7 @@ def asset_key(asset: dg.AssetKey | str) -> dg.AssetKey:
 
 
 def checked_queues(queue: str | Sequence[str]) -> tuple[str, ...]:
-    """The names of the queues to listen to.
+    """Return the names of the queues to listen to.
 
     Raises:
         InvalidOptionError: The list is empty, or a name comes twice.
@@ -140,5 +140,5 @@ def checked_queues(queue: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def default_name(kind: str, *names: str) -> str:
-    """A name that Dagster takes, made of others."""
+    """Build a name that Dagster takes from others."""
     return "_".join([kind, *("".join(c if c.isascii() and c.isalnum() else "_" for c in name) for name in names)])

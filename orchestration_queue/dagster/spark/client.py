@@ -109,7 +109,7 @@ class PipesSparkClient(PipesQueueClient):
 
 
 def _by_name(task: str | None, arguments: object, spark: SparkOptions | None) -> dict[str, Any]:
-    """A task's keyword arguments."""
+    """Return a task's keyword arguments."""
     if spark is not None:
         raise InvalidOptionError(f"Task {task!r} says itself how its Spark runs; leave spark out, or name a script.")
     if arguments is not None and not isinstance(arguments, Mapping):

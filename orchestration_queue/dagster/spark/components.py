@@ -37,7 +37,7 @@ def _nested(kind: type[R], field: str) -> dg.Resolver:
 
 
 def _sensor(context: dg.ResolutionContext, model: Any) -> QueueEventSensorComponent | None:
-    """The sensor of a step: what is not said of it follows from the step."""
+    """Build the sensor of a step: what it leaves out follows from the step."""
     if model.on_event is None or not isinstance(model.on_event, Mapping):
         return (
             None
@@ -73,7 +73,7 @@ class SparkStepOptions(dg.Model, dg.Resolvable):
         self.options()
 
     def options(self) -> SparkOptions:
-        """The same as code would say it."""
+        """Return the same as code would write it."""
         said = {name: value for name, value in self if value is not None and name not in ("runtime", "timeout_seconds")}
         said["conf"] = {name: _word(value) for name, value in self.conf.items()}
         if not self.conf:
@@ -105,7 +105,7 @@ class SparkPartitions(dg.Model, dg.Resolvable):
         self.definition()
 
     def definition(self) -> dg.PartitionsDefinition[str]:
-        """The same as code would say it."""
+        """Return the same as code would write it."""
         return partitions_definition(self.kind, self.start, self.end, self.tz, self.values, self.name)
 
 
@@ -184,13 +184,13 @@ class SparkStepComponent(dg.Component, dg.Model, dg.Resolvable):
         return JobOptions(attempts=self.attempts, priority=self.priority)
 
     def _arguments(self, partition: str) -> Any:
-        """A script's words, or a task's arguments, for one partition."""
+        """Return a script's words, or a task's arguments, for one partition."""
         given = self.arguments
         words = [_word(value) for value in given] if isinstance(given, list) else given
         return _filled(words or ([] if self.script else {}), partition)
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        """The asset, and its sensor."""
+        """Build the asset and its sensor."""
         made = dg.Definitions(assets=[self._asset()])
         return made if self.on_event is None else dg.Definitions.merge(made, self.on_event.build_defs(context))
 
@@ -228,7 +228,7 @@ class SparkStepComponent(dg.Component, dg.Model, dg.Resolvable):
 
 
 def _word(value: object) -> str:
-    """A value as Spark and command lines have it: YAML and Dagster's templates make numbers of what looks like one."""
+    """Spell a value as Spark and command lines do: YAML and Dagster's templates make numbers of what looks like one."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -250,7 +250,7 @@ class SparkClientComponent(dg.Component, dg.Model, dg.Resolvable):
     default_queue: str = Field(default="spark", description="Where the jobs go that name no queue.")
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:  # noqa: ARG002  Dagster's
-        """The resource."""
+        """Build the resource."""
         client = PipesSparkClient(
             url=dg.EnvVar(self.url_variable), prefix=self.prefix, default_queue=self.default_queue
         )

@@ -29,7 +29,7 @@ _VERSIONS = "@versions"
 
 
 def partition_words(key: str) -> list[str]:
-    """A partition as steps of a path; each dimension is one, in the order of their names."""
+    """Return a partition as steps of a path; each dimension is one, in the order of their names."""
     dimensions: Mapping[str, str] = (
         key.keys_by_dimension if isinstance(key, dg.MultiPartitionKey) else {"partition": key}
     )
@@ -48,18 +48,18 @@ class VersionedDirectory:
 
     @classmethod
     def of(cls, root: str, words: Sequence[str], partition: str | None) -> VersionedDirectory:
-        """The place of an asset, or of one partition of it."""
+        """Return the place of an asset, or of one partition of it."""
         base: Path | UPath = UPath(root) if "://" in root else Path(root).absolute()
         return cls(
             base.joinpath(*(segment(word) for word in words), *(partition_words(partition) if partition else []))
         )
 
     def draft(self, run_id: str) -> str:
-        """A new directory for the files of an attempt."""
+        """Name a new directory for the files of an attempt."""
         return str(self.directory / _VERSIONS / f"{segment(run_id)}.{secrets.token_hex(4)}")
 
     def read(self) -> DataFrameRef | None:
-        """The reference of what counts; None while there is nothing.
+        """Read the reference of what counts; None while there is nothing.
 
         Raises:
             StateError: There is something else.
@@ -153,7 +153,7 @@ class ParquetIOManager(dg.ConfigurableIOManager):
         context.add_output_metadata(_described(written, is_partition=keys != [None]))
 
     def load_input(self, context: dg.InputContext) -> Any:
-        """What an asset returned, as the parameter's annotation asks for it.
+        """Load what an asset returned, as the parameter's annotation asks for it.
 
         Raises:
             StateError: It is not there, or not for all partitions.
@@ -208,7 +208,7 @@ class ParquetIOManager(dg.ConfigurableIOManager):
 
 
 def _words(context: dg.InputContext | dg.OutputContext) -> Sequence[str]:
-    """What is kept, as steps of a path: an asset, or an output of an op in a run."""
+    """Return steps of a path for what is kept: an asset, or an output of an op in a run."""
     return context.asset_key.path if context.has_asset_key else ["runs", *context.get_identifier()]
 
 
@@ -221,7 +221,7 @@ def _partitions(context: dg.InputContext | dg.OutputContext) -> list[str | None]
 
 
 def _by_partition(obj: object, keys: Sequence[str | None], what: str) -> dict[str | None, Any]:
-    """A DataFrame, or a reference of one, for each partition."""
+    """Return a DataFrame, or a reference of one, for each partition."""
     if len(keys) == 1 and not isinstance(obj, Mapping):
         frames: Mapping[Any, Any] = {keys[0]: obj}
     elif isinstance(obj, Mapping) and set(obj) == set(keys):

@@ -86,7 +86,7 @@ class Pipeline:
         return [dataset for dataset in self.datasets.values() if dataset.is_kept]
 
     def upstream(self, dataset: Dataset) -> list[str]:
-        """What a dataset is made of: kept datasets, through views that are not, and tables of elsewhere."""
+        """Return what a dataset is made of: kept datasets, through views that are not, and outside tables."""
         found: dict[str, None] = {}
         seen: set[str] = set()
         to_see = list(dataset.reads)
@@ -101,7 +101,7 @@ class Pipeline:
         return [name for name in found if name != dataset.name]
 
     def of_flow(self, flow: str) -> Dataset | None:
-        """The dataset that a flow fills. Spark puts catalog and database before the names of flows."""
+        """Return the dataset that a flow fills. Spark puts catalog and database before the names of flows."""
         for dataset in self.datasets.values():
             if any(f".{flow}".endswith(f".{name}") for name in dataset.flows):
                 return dataset
@@ -121,7 +121,7 @@ class Reading(GraphElementRegistry):
         self._session, self._behind = session, behind
 
     def register_output(self, output: Output) -> None:
-        """A dataset."""
+        """Register a dataset."""
         at = output.source_code_location
         known = self._dataset(output.name)
         known.is_kept = not isinstance(output, (TemporaryView, Sink))
@@ -131,7 +131,7 @@ class Reading(GraphElementRegistry):
             self._behind.register_output(output)
 
     def register_flow(self, flow: Flow) -> None:
-        """A query that fills one."""
+        """Register a query that fills one."""
         target = self._dataset(flow.target)
         target.flows.append(flow.name)
         if self._behind is not None:
@@ -149,7 +149,7 @@ class Reading(GraphElementRegistry):
         target.reads += [name for name in _tables(plan) if name not in target.reads]
 
     def register_auto_cdc_flow(self, flow: AutoCdcFlow) -> None:
-        """A stream of changes that keeps one up to date."""
+        """Register a stream of changes that keeps one up to date."""
         target = self._dataset(flow.target)
         target.flows.append(flow.name or flow.target)
         target.reads.append(flow.source)
@@ -158,7 +158,7 @@ class Reading(GraphElementRegistry):
             self._behind.register_auto_cdc_flow(flow)
 
     def register_sql(self, sql_text: str, file_path: Path) -> None:
-        """A file of SQL."""
+        """Register a file of SQL."""
         for statement in _COMMENTS.sub(" ", sql_text).split(";"):
             if created := _CREATES.search(statement):
                 target = self._dataset(_bare(created["name"]))
@@ -200,7 +200,7 @@ def read_pipeline(spec_path: Path) -> Pipeline:
 
 @contextmanager
 def _offline() -> Iterator[Any]:
-    """A session without a server: queries can be built in it."""
+    """Open a session without a server: queries can be built in it."""
     before = os.environ.get("SPARK_CONNECT_MODE_ENABLED")
     os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"  # by which PySpark's functions know what to build
     session = ConnectSession(connection=channel_builder(_NOWHERE, str(uuid.uuid4())))
@@ -215,7 +215,7 @@ def _offline() -> Iterator[Any]:
 
 
 def _tables(message: Any) -> Iterator[str]:
-    """The names of tables that a query reads, wherever in it."""
+    """List the names of tables that a query reads, wherever in it."""
     for field_, value in message.ListFields():
         if field_.name == "unparsed_identifier" and message.DESCRIPTOR.name == "NamedTable":
             yield _bare(value)

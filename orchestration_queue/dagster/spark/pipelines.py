@@ -58,7 +58,7 @@ def pipeline_assets(
     retry_policy: dg.RetryPolicy | None = None,
     pool: str | None = None,
 ) -> dg.AssetsDefinition:
-    """The tables and materialized views of a declarative pipeline (``pyspark.pipelines``), as one multi-asset.
+    """Make the datasets of a declarative pipeline (``pyspark.pipelines``) one multi-asset.
 
     A run refreshes what is selected, as one job in a session of the workers' Connect server, and reports each dataset
     that was completed, also if another failed. Dependencies are read from the queries, through temporary views;

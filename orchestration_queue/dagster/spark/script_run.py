@@ -40,7 +40,7 @@ def main(script: Path, file: Path) -> Any:
 
 
 def read_progress(file: Path) -> tuple[int, str] | None:
-    """The percentage and the text that were told last; None before the first."""
+    """Read the last percentage and text; None before the first."""
     try:
         percent, text = json.loads(file.read_text("utf-8"))
     except FileNotFoundError:

@@ -80,7 +80,7 @@ class SparkSessionResource(dg.ConfigurableResource["SparkSessionResource"]):
         return self.session_of(running_step())
 
     def session_of(self, step: StepExecutionContext | None) -> SparkSession:
-        """The session of a step, for what works for it outside of its body, such as an IO manager."""
+        """Return the session of a step, for what works for it outside of its body, such as an IO manager."""
         name = (self._server(), id(self) if step is None else step_key_of(step))
         with _lock:
             if name not in self._held:
@@ -163,5 +163,5 @@ _lock = Lock()
 
 
 def _session_id(key: StepKey | int) -> str:
-    """The same for all who speak of one attempt of a step."""
+    """Return the same id for all who speak of one attempt of a step."""
     return str(uuid.uuid4() if isinstance(key, int) else uuid.uuid5(_NAMESPACE, "\n".join(map(str, key))))

@@ -237,7 +237,7 @@ class _Steps:
             return run_spark(_SCRIPT, program, options, log=report.log, should_stop=look_and_ask, job_id=report.id)
 
     def _script(self, work: ScriptItem) -> Path:
-        """The script, once it is certain that it lies below the directory, links and all."""
+        """Return the script, once it is certain that it lies below the directory, links and all."""
         path = (self.root / work.script).resolve()
         if not path.is_relative_to(self.root.resolve()) or not path.is_file():
             raise UnrecoverableError(
@@ -247,7 +247,7 @@ class _Steps:
         return path
 
     def _options(self, work: ScriptItem) -> SparkSubmit:
-        """What the worker and the step say together."""
+        """Merge what the worker and the step say."""
         allowed = _OF_DRIVER if work.by_submit else _OF_SESSION
         if strange := sorted(work.options.keys() - allowed):
             kind = "an application" if work.by_submit else "a session"
@@ -277,7 +277,7 @@ def _is_pipeline(script: Path) -> bool:
 
 
 def _address(server: ConnectServer, spark: SparkSession) -> str:
-    """The address of the very session, for a process that is to share it."""
+    """Return the address of the very session, for a process that shares it."""
     client: Any = spark.client
     builder = client._builder
     base = server.url or f"sc://{builder.endpoint}/;token={client.token}"

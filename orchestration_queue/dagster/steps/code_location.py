@@ -47,7 +47,7 @@ class CodeLocation:
 
     @classmethod
     def of_workspace(cls, files: Sequence[str]) -> list[CodeLocation]:
-        """The code locations of workspace files, but for those that are servers of their own.
+        """Return the code locations of workspace files, but for those that are servers of their own.
 
         Raises:
             UsageError: A file cannot be read as a workspace, or names no Python code.
@@ -76,7 +76,7 @@ class CodeLocation:
         ]
 
     def settings(self) -> dict[str, str]:
-        """The same as JSON."""
+        """Return the same as JSON."""
         return asdict(self)
 
     def load(self) -> None:

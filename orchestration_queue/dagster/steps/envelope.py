@@ -52,10 +52,10 @@ class Envelope(BaseModel):
 
 
 def run_prefix(run_id: str) -> str:
-    """What the ids of all jobs of a run begin with."""
+    """Return what the ids of all jobs of a run begin with."""
     return f"dagster.{run_id}."
 
 
 def run_job_id(run_id: str, resumed: int) -> str:
-    """The id of the job that executes a run, or that goes on with it once it was resumed so often."""
+    """Return the id of the job that executes a run, or that resumes it for the n-th time."""
     return f"{run_prefix(run_id)}-resume.{resumed}" if resumed else f"{run_prefix(run_id)}-run"

@@ -118,7 +118,7 @@ class QueueExecutor(StepDelegatingExecutor):
     def _pop_events(
         self, instance: dg.DagsterInstance, run_id: str, seen_storage_ids: set[int]
     ) -> Sequence[dg.DagsterEvent]:
-        """The next events of the run, as soon as the queue has news of it."""
+        """Return the next events of the run, as soon as the queue has news of it."""
         if not self._must_look_now:
             self._await_news()
         self._must_look_now = False
@@ -225,7 +225,7 @@ def _config() -> dict[str, dg.Field]:
 
 @dg.executor(name="queue", config_schema=_config(), requirements=dg.multiple_process_executor_requirements())
 def queue_executor(init_context: dg.InitExecutorContext) -> QueueExecutor:
-    """Runs each step as a job on a queue, in a process of its own, on any machine with a worker.
+    """Run each step as a job on a queue, in a process of its own, on any machine with a worker.
 
     Start workers with ``oq dagster worker -m your.definitions``. Steps may have tags: ``orchestration_queue/queue``,
     ``orchestration_queue/priority`` (or ``dagster/priority``: the higher, the earlier),

@@ -198,7 +198,7 @@ class _ForkServer:
         self._become_child(parent, frame, fence)
 
     def _become_child(self, parent: int, frame: Frame, fence: WriteFence) -> NoReturn:
-        """What a copy does, in its own process group, in which everything dies together."""
+        """Do the work of a copy, in its own process group, in which everything dies together."""
         code = _FAILED
         try:
             os.setpgid(0, 0)
@@ -284,7 +284,7 @@ def _report(notice: str, work: WorkItem, instance: dg.DagsterInstance) -> None:
 
 
 def _refuse_to_repeat(work: WorkItem, instance: dg.DagsterInstance) -> None:
-    """A run whose worker was lost may start again only if it had not begun."""
+    """Refuse to start a run again whose worker was lost, unless it had not begun."""
     run = instance.get_run_by_id(work.run_id)
     if work.kind is not WorkKind.RUN or (run is not None and run.status not in _BEGUN):
         raise StateError("its worker was lost after it had begun, and only Dagster knows how it goes on")

@@ -167,7 +167,7 @@ class Running:
         self.has_begun = True
 
     def died(self, host_code: int | None) -> None:
-        """The server is gone, and this with it: the kernel saw to that."""
+        """End this, because the server is gone: the kernel killed it."""
         if not self.ended.done():
             self.is_lost = not self._server.is_resident
             self.ended.set_result(_BY_ITSELF if host_code is None else host_code or _BY_ITSELF)

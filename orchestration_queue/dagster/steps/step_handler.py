@@ -181,7 +181,7 @@ class QueueStepHandler(StepHandler):
         return job
 
     def _work(self, context: StepHandlerContext) -> tuple[WorkItem, Route]:
-        """The step's work. What was lost is no failure of the step's: its own retries do not count it."""
+        """Build the step's work. What was lost is no failure of the step: its own retries do not count it."""
         args: ExecuteStepArgs = context.execute_step_args
         (key,) = context.step_tags
         attempt = 1
@@ -205,7 +205,7 @@ class QueueStepHandler(StepHandler):
         return work, route
 
     def without_losses(self, known: KnownExecutionState) -> KnownExecutionState:
-        """What is known of the run, with only those attempts counted that the steps themselves have failed."""
+        """Count only those attempts as known that the steps themselves have failed."""
         attempts = {
             key: count - sum(self.losses[key, cause] for cause in Cause)
             for key, count in known.previous_retry_attempts.items()

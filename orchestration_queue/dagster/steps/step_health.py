@@ -143,7 +143,7 @@ class StepHealth:
         return bool(mine)
 
     def verdict(self, keys: QueueKeys, job_id: str) -> Verdict | None:
-        """What is wrong with a step; None while nothing is.
+        """Return what is wrong with a step; None while nothing is.
 
         What is wrong at first sight is not yet believed: the events of its end may be in Dagster's log already, and
         not read. It is at the second.
@@ -223,5 +223,5 @@ class StepHealth:
         return count
 
     def open_jobs(self) -> Iterable[tuple[QueueKeys, str]]:
-        """The watched jobs."""
+        """Return the watched jobs."""
         return [(job.keys, job_id) for job_id, job in self._jobs.items()]

@@ -104,7 +104,7 @@ class StepRunner:
             self._fence.close()
 
     def handler(self, name: str) -> Callable[[AsyncActiveJob], Awaitable[dict[str, object]]]:
-        """What does jobs of this name.
+        """Return the handler of jobs of this name.
 
         Raises:
             UnrecoverableError: They are none of Dagster's.
@@ -135,7 +135,7 @@ class StepRunner:
         return now() + self._lease_s(lease) - (self._now_ms() - lease.taken_ms) / 1000
 
     def cancel(self, job_id: str) -> None:
-        """The job was revoked: when its handler is cancelled now, its work may clean up."""
+        """Note that the job was canceled: when its handler is cancelled now, its work may clean up."""
         self._revoked.add(job_id)
 
     async def _look(self) -> None:

@@ -110,7 +110,7 @@ class WorkItem:
                 return run_job_id(self.run_id, self.resume_attempt)
 
     def data(self) -> dict[str, object]:
-        """The job's payload.
+        """Build the job's payload.
 
         Raises:
             PayloadError: The arguments are larger than any worker takes.
@@ -137,7 +137,7 @@ class WorkItem:
 
     @classmethod
     def from_data(cls, data: object) -> WorkItem:
-        """The work that a job's payload holds.
+        """Read the work that a job's payload holds.
 
         Raises:
             PayloadError: It holds none.
@@ -221,7 +221,7 @@ def _may_start(run: dg.DagsterRun, instance: dg.DagsterInstance) -> bool:
 
 
 def _legal(step_key: str) -> str:
-    """A step key as part of a job id. Two different keys stay different."""
+    """Spell a step key as part of a job id. Two different keys stay different."""
     legal = _STRANGE.sub("-", step_key)
     if legal == step_key and len(legal) <= _LONGEST_KEY:
         return legal
@@ -229,7 +229,7 @@ def _legal(step_key: str) -> str:
 
 
 def _unfolded(packed: str) -> str:
-    """What was folded by :meth:`WorkItem.data`. An endless one is refused before it fills the memory."""
+    """Unfold what :meth:`WorkItem.data` folded. An endless one is refused before it fills the memory."""
     unpacker = zlib.decompressobj()
     text = unpacker.decompress(base64.b85decode(packed), _MOST_BYTES)
     if not unpacker.eof:

@@ -97,7 +97,7 @@ class WriteFences:
 
     @contextmanager
     def slot(self, deadline: float) -> Iterator[FenceSlot]:
-        """A place for one work, until when it may write at first."""
+        """Reserve the fence of one work item, with the time until which it may write at first."""
         index = self._free.pop()
         slot = FenceSlot(self._memory, index)
         slot.clear()
