@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from orchestration_queue.options import Options
 from orchestration_queue.options.durations import DurationField
@@ -22,6 +23,17 @@ _OF_SERVER = ("master", "memory", "env", "python", "java_home", "quick_start", "
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 
 
+def _check_settings(settings: Mapping[str, str]) -> Mapping[str, str]:
+    """Refuse what no process's environment and no file of properties can hold."""
+    for name, value in settings.items():
+        if not name or re.search(r"[\0\n\r=]", name) or "\0" in value:
+            raise ValueError(f"has {name!r}, which cannot be set; use a name without '=' and lines, and plain text")
+    return settings
+
+
+_SETTABLE = AfterValidator(_check_settings)
+
+
 class SparkOptions(Options):
     """How Spark work runs."""
 
@@ -33,9 +45,9 @@ class SparkOptions(Options):
     """The driver's heap; in local mode, all there is."""
     shuffle_partitions: Annotated[int, Field(ge=1)] | None = None
     """Parts of a shuffle; by default 8 in local mode, where Spark's own 200 only cost time."""
-    conf: Mapping[str, str] = {}
+    conf: Annotated[Mapping[str, str], _SETTABLE] = {}
     """Any of Spark's properties; these win over all that is said here otherwise."""
-    env: Mapping[str, str] = {}
+    env: Annotated[Mapping[str, str], _SETTABLE] = {}
     """Environment variables to add."""
     python: Path | None = None
     """The interpreter that runs the work; by default the worker's own. It needs this package, too."""

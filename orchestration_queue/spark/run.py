@@ -22,6 +22,7 @@ from orchestration_queue.errors import (
 )
 from orchestration_queue.options import as_timedelta
 from orchestration_queue.protocol import codec
+from orchestration_queue.spark.checks import check_callbacks, check_program, check_words
 from orchestration_queue.spark.environment import spark_environment
 from orchestration_queue.spark.failure import describe_exit, is_noise
 from orchestration_queue.spark.functions import reference
@@ -74,7 +75,8 @@ def run_spark(
         JavaNotFoundError: There is no Java for it.
         UsageError: The target or its arguments cannot be handed over.
     """
-    options = options or SparkOptions()
+    check_callbacks(log=log, should_stop=should_stop, progress=progress)
+    options = SparkOptions.coerce(options, "options")
     name, request = _request(target, arguments, results)
     with scratch_directory() as scratch:
         follower = ListenerFollower(progress, scratch / "progress.json")
@@ -106,12 +108,11 @@ def _request(
         named = to_jsonable_python(dict(arguments or {}))
         kept = {"results": results.to_json()} if results else {}
         return _request_of(target.rpartition(":")[2], {"function": target, "arguments": named, **kept})
-    if isinstance(arguments, (str, Mapping)) or not isinstance(arguments, Sequence):
-        raise InvalidOptionError(f"The script {target} takes words; pass its arguments as a list of text.")
-    script = Path(target).absolute()
+    script = Path(check_program(target, "script")).absolute()
+    words = [str(word) for word in check_words(target, arguments, "script")]
     if not script.is_file():
         raise InvalidOptionError(f"There is no script {script}; correct the path, or name a 'module:function'.")
-    return _request_of(script.stem, {"script": str(script), "arguments": [str(word) for word in arguments]})
+    return _request_of(script.stem, {"script": str(script), "arguments": words})
 
 
 def _request_of(name: str, request: dict[str, Any]) -> tuple[str, bytes]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, get_args, overload
 
 from orchestration_queue.errors import UsageError
+from orchestration_queue.spark.checks import check_function, check_program
 from orchestration_queue.spark.connect.server import ConnectServer
 from orchestration_queue.spark.functions import (
     dataframe_parameters,
@@ -87,7 +88,7 @@ def spark_task(
             def count(spark: SparkSession, path: str) -> int:
                 return spark.read.parquet(path).count()
     """
-    config = _TaskConfig.checked(options or SparkOptions(), runtime, server)
+    config = _TaskConfig.checked(SparkOptions.coerce(options, "options"), runtime, server)
     if function is None:
         return functools.partial(_decorate, config=config)
     return _decorate(function, config)
@@ -107,6 +108,8 @@ class _TaskConfig:
         if runtime not in (None, *get_args(Runtime)):
             raise UsageError(f"There is no runtime {runtime!r} for Spark work; pass 'connect' or 'process'.")
         if server is not None:
+            if not isinstance(server, ConnectServer):
+                raise UsageError(f"`server` must be a ConnectServer, got {server!r}; pass ConnectServer(url=...).")
             if runtime == "process":
                 raise UsageError("Spark work in a process of its own has no server; leave one of the two out.")
             if of_server := sorted(options.of_server.model_fields_set & options.model_fields_set):
@@ -125,8 +128,8 @@ def spark_script(script: str | Path, options: SparkOptions | None = None) -> Cal
         script: Its path. The words arrive in ``sys.argv``; the result is what it leaves in a variable ``result``.
         options: How it runs.
     """
-    path = Path(script).absolute()
-    return _make_program_task(path.stem, functools.partial(run_spark, path), options)
+    path = Path(check_program(script, "script")).absolute()
+    return _make_program_task(path.stem, functools.partial(run_spark, path), SparkOptions.coerce(options, "options"))
 
 
 def spark_submit(application: str | Path, options: SparkSubmit | None = None) -> Callable[..., Any]:
@@ -144,9 +147,9 @@ def spark_submit(application: str | Path, options: SparkSubmit | None = None) ->
             nightly = SparkSubmit(master="spark://host:7077", executor_memory="8g", py_files=("lib.zip",))
             tasks.task(spark_submit("nightly.py", nightly))
     """
-    return _make_program_task(
-        Path(application).stem, functools.partial(run_submit, application), options, is_resumed=True
-    )
+    path = check_program(application, "application")
+    options = SparkSubmit.coerce(options, "options")
+    return _make_program_task(Path(path).stem, functools.partial(run_submit, path), options, is_resumed=True)
 
 
 def _make_program_task(
@@ -156,10 +159,10 @@ def _make_program_task(
 
     def run(arguments: Sequence[str] = (), _job: ActiveJob | None = None) -> Any:
         if _job is None:
-            return runs(list(arguments), options)
+            return runs(arguments, options)
         left = {"earlier": _job.record.progress} if is_resumed else {}
         return runs(
-            list(arguments),
+            arguments,
             options,
             **left,
             log=job_log(_job),
@@ -174,6 +177,7 @@ def _make_program_task(
 
 
 def _decorate(function: Callable[..., Any], config: _TaskConfig) -> Callable[..., Any]:
+    check_function(function)
     if config.runtime == "process":
         reference(function)
     name = register(function)

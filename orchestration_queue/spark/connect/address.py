@@ -20,6 +20,8 @@ def checked(url: str) -> str:
     Raises:
         InvalidOptionError: It cannot be used, or would make PySpark hang.
     """
+    if not isinstance(url, str):
+        raise InvalidOptionError(f"`url` must be text, got {url!r}; write it like 'sc://host:15002'.")
     try:
         parts = urlsplit(url)
         _ = parts.port

@@ -98,6 +98,8 @@ class ConnectServer:
         start_timeout: Duration = timedelta(minutes=2),
     ) -> None:
         for name, limit in (("max_jobs", max_jobs), ("max_memory_gib", max_memory_gib)):
+            if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int | float)):
+                raise InvalidOptionError(f"`{name}` must be a number, got {limit!r}; pass `{name}=100`, or None.")
             if limit is not None and limit <= 0:
                 raise InvalidOptionError(
                     f"{name} is {limit!r}, so no server could ever serve; pass more than 0, or None."
@@ -107,13 +109,15 @@ class ConnectServer:
                 "A server that others run has its options already; pass its address, or options for one of our own."
             )
         self.url = None if url is None else address.checked(url)
-        self.options = options or SparkOptions()
+        self.options = SparkOptions.coerce(options, "options")
         self._limits = {
             "max_jobs": max_jobs,
             "max_memory": None if max_memory_gib is None else int(max_memory_gib * (1 << 30)),
         }
         self._linger = checked_duration(linger, "linger")
         self._start_timeout = checked_duration(start_timeout, "start_timeout")
+        if not self._start_timeout:
+            raise InvalidOptionError("`start_timeout` is 0, and a server takes seconds to start; pass more.")
 
     def start(self) -> None:
         """Start it without waiting, so that it warms up before the first job.

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from orchestration_queue.errors import InvalidOptionError
 from orchestration_queue.spark.options import SparkOptions
@@ -16,9 +16,31 @@ __all__ = ["SparkSubmit"]
 _Memory = Annotated[str, Field(pattern=r"^\d+[kmgt]?$")]
 _Count = Annotated[int, Field(ge=1)]
 
-_Url = Annotated[str, Field(pattern=r"^https?://(\[[0-9a-fA-F:.]+\]|[^/:@\s\[\]]+)(:\d+)?(/[^\s?#]*)?$")]
+_URL = re.compile(r"https?://(\[[0-9a-fA-F:.]+\]|[^/:@\s\[\]]+)(:\d+)?(/[^\s?#]*)?")
+_TEMPLATE = re.compile(r"https?://[^\s{}]+(\{application\}[^\s{}]*)?")
 
-_Template = Annotated[str, Field(pattern=r"^https?://[^\s{}]+(\{application\}[^\s{}]*)?$")]
+
+def _check_url(url: str) -> str:
+    if not _URL.fullmatch(url):
+        raise ValueError("must be an address without user and query, such as http://host:6066")
+    return url
+
+
+def _check_template(url: str) -> str:
+    if not _TEMPLATE.fullmatch(url):
+        raise ValueError("must be an address, such as http://history:18080/history/{application}/jobs/")
+    return url
+
+
+def _check_entry(entry: str) -> str:
+    if not entry or re.search(r"[,\0\n\r]", entry):
+        raise ValueError("has an entry that is empty or has a comma, which is how Spark parts entries; pass each alone")
+    return entry
+
+
+_Url = Annotated[str, AfterValidator(_check_url)]
+_Template = Annotated[str, AfterValidator(_check_template)]
+_Entries = tuple[Annotated[str, AfterValidator(_check_entry)], ...]
 
 _STANDALONE = "spark://"
 _LIVY = "livy"
@@ -35,19 +57,19 @@ class SparkSubmit(SparkOptions):
 
     main_class: str | None = None
     """The class to run, of an application that is a jar."""
-    packages: tuple[str, ...] = ()
+    packages: _Entries = ()
     """Maven coordinates, ``group:artifact:version``, to be fetched with what they need."""
-    exclude_packages: tuple[str, ...] = ()
+    exclude_packages: _Entries = ()
     """``group:artifact`` of what those need and must not be fetched."""
-    repositories: tuple[str, ...] = ()
+    repositories: _Entries = ()
     """Maven repositories to look in besides Maven Central."""
-    jars: tuple[str, ...] = ()
+    jars: _Entries = ()
     """Jars for the class path of driver and executors."""
-    py_files: tuple[str, ...] = ()
+    py_files: _Entries = ()
     """Python files, eggs and archives for the path of driver and executors."""
-    files: tuple[str, ...] = ()
+    files: _Entries = ()
     """Files for the working directory of each executor."""
-    archives: tuple[str, ...] = ()
+    archives: _Entries = ()
     """Archives to unpack in the working directory of each executor, as ``environment.tar.gz#environment``."""
     queue: str | None = None
     """YARN's queue."""

@@ -14,6 +14,7 @@ from typing import Any
 
 from orchestration_queue.errors import InvalidOptionError, SparkFailedError
 from orchestration_queue.options import as_timedelta
+from orchestration_queue.spark.checks import check_callbacks, check_program, check_words
 from orchestration_queue.spark.environment import spark_environment, spark_home
 from orchestration_queue.spark.failure import LINES_KEPT, describe_exit, failure_error, is_noise, stop_error
 from orchestration_queue.spark.options import write_properties
@@ -71,7 +72,8 @@ def run_submit(
         InvalidOptionError: There is no such application, or its words or options cannot be used.
         JavaNotFoundError: There is no Java for it.
     """
-    options = (options or SparkSubmit()).complete()
+    check_callbacks(log=log, should_stop=should_stop, progress=progress)
+    options = SparkSubmit.coerce(options, "options").complete()
     is_here = options.deploy_mode == "client"
     path, words = checked(application, arguments, options.main_class, is_here=is_here)
     if options.is_on_standalone_cluster:
@@ -168,16 +170,16 @@ def checked(
     Raises:
         InvalidOptionError: They cannot be used.
     """
-    if isinstance(arguments, str) or not all(isinstance(word, str) and "\0" not in word for word in arguments):
-        raise InvalidOptionError(f"The application {application} takes words; pass its arguments as a list of text.")
-    if main_class and not str(application).endswith(".jar"):
-        raise InvalidOptionError(f"The application {application} is no jar, so it has no class; leave main_class out.")
-    if _IS_URI.match(str(application)):
-        return str(application), list(arguments)
-    path = Path(application).absolute()
+    program = check_program(application, "application")
+    words = check_words(program, arguments, "application")
+    if main_class and not program.endswith(".jar"):
+        raise InvalidOptionError(f"The application {program} is no jar, so it has no class; leave main_class out.")
+    if _IS_URI.match(program):
+        return program, words
+    path = Path(program).absolute()
     if is_here and not path.is_file():
         raise InvalidOptionError(f"There is no application {path}; correct the path.")
-    return str(path), list(arguments)
+    return str(path), words
 
 
 def command_line(
