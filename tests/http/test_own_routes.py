@@ -82,11 +82,14 @@ async def test_failures_are_grouped_and_dead_letters_replayed_or_dropped(
 ) -> None:
     await failed(queue, server_url, "a", "b", "a")
     found = await read(api, f"/v1/queues/{queue.name}/failures")
-    assert (found["failed"], found["read"]) == (3, 3)
-    assert [(group["name"], group["reason"], group["count"]) for group in found["groups"]] == [
-        ("a", "no a", 2),
-        ("b", "no b", 1),
-    ]
+    (group,) = found["failures"]
+    assert (group["kind"], group["count"]) == ("orchestration_queue.errors.UnrecoverableError", 3)
+    assert group["reason"].startswith("no ")
+    of_kind = await read(api, f"/v1/queues/{queue.name}/search", kind=group["kind"], state="failed")
+    assert len(of_kind["jobs"]) == 3
+    retry = f"/v1/queues/{queue.name}/failures/retry"
+    assert (await api.post(retry, json={"kind": "other"})).json() == {"retried": 0}
+    assert "kind" in refusal(await api.post(retry, json={"kind": 5}), 400)
     path = f"/v1/queues/{queue.name}/dead-letters"
     letters = (await read(api, path))["dead_letters"]
     assert sorted(letter["name"] for letter in letters) == ["a", "a", "b"]
@@ -102,6 +105,7 @@ async def test_failures_are_grouped_and_dead_letters_replayed_or_dropped(
     assert "unknown" in refusal(await api.post(f"{path}/replay", json={"count": 1}), 400)
     assert (await api.post(f"{path}/replay", json={"limit": 1})).json() == {"replayed": 1}
     assert (await api.delete(path)).json() == {"dropped": 0}
+    assert (await api.post(retry, json={"kind": group["kind"], "limit": 1})).json() == {"retried": 1}
 
 
 async def test_a_job_is_explained_and_has_a_history(api: httpx.AsyncClient, queue: AsyncQueue, server_url: str) -> None:
@@ -126,6 +130,7 @@ async def test_flows_are_read_and_controlled(api: httpx.AsyncClient, queue: Asyn
     assert [flow["id"] for flow in (await read(api, path))["flows"]] == ["f1"]
     assert (await read(api, path, state="failed"))["flows"] == []
     assert "state" in refusal(await api.get(path, params={"state": "odd"}), 400)
+    assert (await read(api, f"{path}/f1/explanation"))["nodes"]["a"]["sentence"] == "No worker serves the queue."
     shown = await read(api, f"{path}/f1")
     assert (shown["name"], shown["state"], shown["percent"], shown["critical_path"]) == ("sales", "running", 0, [])
     nodes_now = (await read(api, f"{path}/f1/tree"))["nodes"]

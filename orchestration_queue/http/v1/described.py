@@ -34,6 +34,10 @@ _EDIT: dict[str, Any] = {
 }
 
 OWN_BODIES: dict[str, dict[str, Any]] = {
+    f"POST {_Q}/failures/retry": {
+        "type": "object",
+        "properties": {"kind": {"type": "string", "minLength": 1}, "limit": {"type": "integer", "minimum": 0}},
+    },
     f"POST {_Q}/dead-letters/replay": {"type": "object", "properties": {"limit": {"type": "integer", "minimum": 0}}},
     f"POST {_Q}/flows/:id/cancel": {"type": "object", "properties": {"reason": {"type": "string", "minLength": 1}}},
     f"PATCH {_Q}/schedulers/:id": _EDIT,
@@ -41,8 +45,7 @@ OWN_BODIES: dict[str, dict[str, Any]] = {
 }
 
 OWN_QUERIES: dict[str, tuple[str, ...]] = {
-    f"GET {_Q}/search": ("name", "state", "data", "limit"),
-    f"GET {_Q}/failures": ("limit",),
+    f"GET {_Q}/search": ("name", "state", "data", "kind", "limit"),
     f"GET {_Q}/dead-letters": _PAGE,
     f"GET {_Q}/flows": ("state", *_PAGE),
     f"GET {_Q}/schedulers": ("runs",),

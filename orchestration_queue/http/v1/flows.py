@@ -10,6 +10,7 @@ from orchestration_queue.http.v1.reading import members, plain, text, whole
 
 __all__ = [
     "cancel_flow",
+    "explain_flow",
     "list_flows",
     "pause_flow",
     "resume_flow",
@@ -50,6 +51,11 @@ async def show_tree(request: Request) -> Json:
     """List a flow's nodes, dependencies first, with states and times."""
     flow = await _flow(request)
     return Json({"flow": flow.id, "nodes": plain(await flow.tree())})
+
+
+async def explain_flow(request: Request) -> Json:
+    """Explain why a flow is where it is: the nodes that hold it up, or that failed."""
+    return Json(plain(await (await _flow(request)).explain()))
 
 
 async def cancel_flow(request: Request) -> Json:

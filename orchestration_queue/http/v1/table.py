@@ -14,6 +14,7 @@ _J, _D, _F, _S = f"{_Q}/jobs", f"{_Q}/dead-letters", f"{_Q}/flows", f"{_Q}/sched
 OWN_ROUTES: tuple[Route, ...] = (
     Route("GET", f"{_Q}/search", _READ, jobs.search_jobs),
     Route("GET", f"{_Q}/failures", _READ, jobs.list_failures),
+    Route("POST", f"{_Q}/failures/retry", _ACT, jobs.retry_failures),
     Route("GET", f"{_J}/:id/explanation", _READ, jobs.explain_job),
     Route("GET", f"{_J}/:id/history", _READ, jobs.job_history),
     Route("GET", _D, _READ, dead_letters.list_letters),
@@ -25,6 +26,7 @@ OWN_ROUTES: tuple[Route, ...] = (
     Route("GET", _F, _READ, flows.list_flows),
     Route("GET", f"{_F}/:id", _READ, flows.show_flow),
     Route("GET", f"{_F}/:id/tree", _READ, flows.show_tree),
+    Route("GET", f"{_F}/:id/explanation", _READ, flows.explain_flow),
     Route("POST", f"{_F}/:id/cancel", _ACT, flows.cancel_flow),
     Route("POST", f"{_F}/:id/retry", _ACT, flows.retry_flow),
     Route("POST", f"{_F}/:id/pause", _ACT, flows.pause_flow),
