@@ -8,6 +8,13 @@ from orchestration_queue.client import Queue
 from orchestration_queue.doctor.chasquimq import CHASQUIMQ_CHECKS, InspectedChasquiQueue, chasquimq_names
 from orchestration_queue.doctor.finding import Finding, hint, problem
 from orchestration_queue.doctor.machine_checks import MACHINE_CHECKS
+from orchestration_queue.doctor.qless import (
+    QLESS_CHECKS,
+    QLESS_QUEUE_CHECKS,
+    InspectedQless,
+    InspectedQlessQueue,
+    qless_names,
+)
 from orchestration_queue.doctor.queue import QUEUE_CHECKS, InspectedQueue
 from orchestration_queue.doctor.server import SERVER_CHECKS, Server
 from orchestration_queue.errors import ServerError
@@ -20,6 +27,8 @@ CHECKS: dict[str, Sequence[Callable[..., Iterator[Finding]]]] = {
     "Each server": SERVER_CHECKS,
     "Each queue": QUEUE_CHECKS,
     "Each ChasquiMQ queue": CHASQUIMQ_CHECKS,
+    "Each qless queue": QLESS_QUEUE_CHECKS,
+    "All qless queues": QLESS_CHECKS,
     "This machine": MACHINE_CHECKS,
 }
 """The checks, by what they inspect."""
@@ -36,8 +45,8 @@ def run_checks(
 
     Args:
         url: The server; default ``OQ_URL``, else the embedded server of this directory.
-        queues: Names of the queues to check; None means all under the prefix, and all of ChasquiMQ, found by a scan
-            of all keys.
+        queues: Names of the queues to check; None means all under the prefix, and all of ChasquiMQ and qless, found by
+            a scan of all keys.
         prefix: First part of every key.
         report: Called with what is checked next.
 
@@ -57,6 +66,7 @@ def run_checks(
             yield from _all_checks(queue, QUEUE_CHECKS)
         if queues is None:
             yield from _chasquimq(connection, report)
+            yield from _qless(connection, report)
     report("checking this machine")
     for machine_check in MACHINE_CHECKS:
         yield from machine_check()
@@ -84,8 +94,19 @@ def _chasquimq(connection: Connection, report: Callable[[str], None]) -> Iterato
         yield from _all_checks(InspectedChasquiQueue(ChasquiKeys(name), connection), CHASQUIMQ_CHECKS)
 
 
+def _qless(connection: Connection, report: Callable[[str], None]) -> Iterator[Finding]:
+    names = qless_names(connection)
+    for name in names:
+        report(f"checking qless queue {name}")
+        yield from _all_checks(InspectedQlessQueue(name, connection), QLESS_QUEUE_CHECKS)
+    if names:
+        report("comparing the records of qless")
+        yield from _all_checks(InspectedQless(connection), QLESS_CHECKS)
+
+
 def _all_checks(
-    inspected: InspectedQueue | InspectedChasquiQueue, checks: Sequence[Callable[..., Iterator[Finding]]]
+    inspected: InspectedQueue | InspectedChasquiQueue | InspectedQlessQueue | InspectedQless,
+    checks: Sequence[Callable[..., Iterator[Finding]]],
 ) -> Iterator[Finding]:
     try:
         for check in checks:

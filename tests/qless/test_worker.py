@@ -209,7 +209,7 @@ async def test_queues_are_served_in_order_or_in_turn(
 
 def test_wrong_arguments_are_refused() -> None:
     right: dict[str, Any] = {"queues": "q", "handler": print}
-    cases: list[dict[str, Any]] = [{"queues": []}, {"queues": [""]}, {"handler": 5}, {"options": {}}, {"name": ""}]
+    cases: list[dict[str, Any]] = [{"queues": []}, {"queues": [""]}, {"handler": 5}, {"options": 5}, {"name": ""}]
     for wrong in cases:
         with pytest.raises(UsageError):
             QlessWorker(**(right | wrong))

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Any
 
+from orchestration_queue.dialects.qless.records import QlessJob
 from orchestration_queue.errors import (
     InvalidNameError,
     InvalidOptionError,
@@ -17,6 +18,7 @@ from orchestration_queue.errors import (
     OrchestrationQueueError,
     PayloadError,
     ServerError,
+    UsageError,
 )
 from orchestration_queue.protocol.call import Call, Word
 from orchestration_queue.protocol.codec import plain
@@ -25,6 +27,8 @@ from orchestration_queue.server.clock import now_ms
 __all__ = [
     "Duration",
     "checked_count",
+    "checked_job",
+    "checked_message",
     "checked_number",
     "command",
     "encode",
@@ -62,7 +66,11 @@ def text_words(values: Iterable[object], option: str) -> list[str]:
     Raises:
         InvalidNameError: One is not text, or empty, or there are none.
     """
-    if not isinstance(values, str) and (words := [text_word(value, option) for value in values]):
+    if (
+        isinstance(values, Iterable)
+        and not isinstance(values, str | bytes)
+        and (words := [text_word(value, option) for value in values])
+    ):
         return words
     raise InvalidNameError(f"`{option}` must be a sequence of non-empty strings, got {values!r}.")
 
@@ -121,6 +129,28 @@ def encode(data: object) -> str:
         raise PayloadError(f"A job's data must be what pydantic writes as JSON, got {data!r}: {error}.") from error
 
 
+def checked_job(job: object) -> QlessJob:
+    """Return a job.
+
+    Raises:
+        UsageError: It is something else.
+    """
+    if isinstance(job, QlessJob):
+        return job
+    raise UsageError(f"`job` must be a QlessJob, got {job!r}; pass one that `pop` or `get` returned.")
+
+
+def checked_message(message: object, option: str) -> str:
+    """Return text that may be empty.
+
+    Raises:
+        InvalidOptionError: It is something else.
+    """
+    if isinstance(message, str):
+        return message
+    raise InvalidOptionError(f"`{option}` must be a string, got {message!r}.")
+
+
 def new_jid() -> str:
     """Return an id for a job, in the form that other clients use."""
     return secrets.token_hex(16)
@@ -143,7 +173,7 @@ def option_words(options: Mapping[str, Any]) -> list[Word]:
 
 
 def _items(values: object, name: str) -> Iterable[object]:
-    if isinstance(values, str) or not isinstance(values, Iterable):
+    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
         raise InvalidOptionError(f"`{name}` must be a sequence of strings, got {values!r}; pass `{name}=['a']`.")
     return values
 

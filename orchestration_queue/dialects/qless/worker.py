@@ -26,9 +26,10 @@ from orchestration_queue.dialects.qless.leases import LeaseKeeper
 from orchestration_queue.dialects.qless.options import QlessWorkerOptions
 from orchestration_queue.dialects.qless.records import QlessJob
 from orchestration_queue.dialects.qless.settling import Settler
-from orchestration_queue.errors import OrchestrationQueueError, UnrecoverableError, UsageError
+from orchestration_queue.errors import OrchestrationQueueError, UnrecoverableError
 from orchestration_queue.options.durations import seconds
 from orchestration_queue.server import ServerUrl
+from orchestration_queue.worker.checks import check_handler
 
 __all__ = ["QlessWorker"]
 
@@ -71,15 +72,13 @@ class QlessWorker:
         name: str | None = None,
         options: QlessWorkerOptions | None = None,
     ) -> None:
-        if handler is not None and not isinstance(handler, QlessRouter) and not callable(handler):
-            raise UsageError(f"`handler` must be a function of one job, a router or None, got {handler!r}.")
-        if options is not None and not isinstance(options, QlessWorkerOptions):
-            raise UsageError(f"`options` must be QlessWorkerOptions, got {options!r}.")
+        if handler is not None:
+            check_handler(handler)
         self._queues = text_words([queues] if isinstance(queues, str) else queues, "queues")
         own = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
         self.name = own if name is None else text_word(name, "name")
         self._handler = handler
-        self._options = options or QlessWorkerOptions()
+        self._options = QlessWorkerOptions.coerce(options, "options")
         self._client = AsyncQlessClient(url=url, worker=self.name)
         self._running: dict[str, asyncio.Task[None]] = {}
         self._turn = 0

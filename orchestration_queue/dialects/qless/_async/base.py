@@ -57,7 +57,12 @@ class AsyncQlessConnection:
         Raises:
             ServerError: The server refused it.
         """
-        return await self._execute(command(name, *words))
+        strange = next(
+            (word for word in words if isinstance(word, bool) or not isinstance(word, str | int | float)), ""
+        )
+        if strange != "":
+            raise UsageError(f"A command's words must be text or numbers, got {strange!r}.")
+        return await self._execute(command(text_word(name, "name"), *words))
 
     async def _execute(self, call: Call) -> Reply:
         return await (await self._connection()).execute(call)

@@ -9,6 +9,8 @@ from orchestration_queue.dialects.qless._async.base import AsyncQlessConnection
 from orchestration_queue.dialects.qless.commands import (
     Duration,
     checked_count,
+    checked_job,
+    checked_message,
     checked_number,
     command,
     encode,
@@ -21,7 +23,7 @@ from orchestration_queue.dialects.qless.commands import (
     translated,
 )
 from orchestration_queue.dialects.qless.records import QlessJob, decoded, read_jobs, strings
-from orchestration_queue.errors import ServerError, UsageError
+from orchestration_queue.errors import InvalidOptionError, ServerError, UsageError
 from orchestration_queue.protocol.call import Word, text
 
 __all__ = ["AsyncQlessJobs"]
@@ -67,6 +69,7 @@ class AsyncQlessJobs(AsyncQlessConnection):
         Raises:
             JobNotFoundError: It does not exist.
         """
+        checked_job(job)
         words = job_words(self.worker, queue, job.jid, job.klass, job.encoded, delay)
         return text(await self._about(job, "requeue", *words))
 
@@ -77,7 +80,9 @@ class AsyncQlessJobs(AsyncQlessConnection):
 
     async def get_many(self, jids: Sequence[str]) -> list[QlessJob]:
         """Return those jobs that exist."""
-        return read_jobs(await self.command("multiget", *text_words(jids, "jids"))) if jids else []
+        if isinstance(jids, Sequence) and not jids:
+            return []
+        return read_jobs(await self.command("multiget", *text_words(jids, "jids")))
 
     async def pop(self, queue: str, count: int = 1) -> list[QlessJob]:
         """Take jobs to run. Complete, fail, retry or heartbeat each before its lock expires.
@@ -119,6 +124,8 @@ class AsyncQlessJobs(AsyncQlessConnection):
 
     async def complete_many(self, jobs: Sequence[QlessJob]) -> list[str | Exception]:
         """Complete jobs in one exchange. Return the state of each, or its error."""
+        if not isinstance(jobs, list | tuple):
+            raise UsageError(f"`jobs` must be a list of QlessJob, got {jobs!r}; pass those that `pop` returned.")
         calls = [command("complete", *self._completion(job, None, None, 0, ())) for job in jobs]
         replies = await (await self._connection()).pipeline(calls) if calls else []
         return [
@@ -129,6 +136,7 @@ class AsyncQlessJobs(AsyncQlessConnection):
     def _completion(
         self, job: QlessJob, data: Any, next_queue: str | None, delay: Duration, depends: Sequence[str]
     ) -> list[Word]:
+        checked_job(job)
         words: list[Word] = [job.jid, self.worker, job.queue, job.encoded if data is None else encode(data)]
         if next_queue is not None:
             words += ["next", text_word(next_queue, "next_queue"), "delay", lasts(delay, "delay")]
@@ -149,8 +157,10 @@ class AsyncQlessJobs(AsyncQlessConnection):
         Raises:
             LeaseLostError: It does not run for this worker any more.
         """
+        checked_job(job)
         more = () if data is None else (encode(data),)
-        await self._about(job, "fail", job.jid, self.worker, text_word(group, "group"), message, *more)
+        words = (job.jid, self.worker, text_word(group, "group"), checked_message(message, "message"))
+        await self._about(job, "fail", *words, *more)
 
     async def retry(
         self, job: QlessJob, *, delay: Duration = 0, group: str | None = None, message: str | None = None
@@ -166,9 +176,12 @@ class AsyncQlessJobs(AsyncQlessConnection):
         Raises:
             LeaseLostError: It does not run for this worker any more.
         """
+        checked_job(job)
         if (group is None) is not (message is None):
             raise UsageError("A failure needs both `group` and `message`; pass both or neither.")
-        more = () if group is None or message is None else (text_word(group, "group"), message)
+        more = (
+            () if group is None or message is None else (text_word(group, "group"), checked_message(message, "message"))
+        )
         words = (job.jid, job.queue, self.worker, lasts(delay, "delay"), *more)
         return int(await self._about(job, "retry", *words))
 
@@ -178,6 +191,7 @@ class AsyncQlessJobs(AsyncQlessConnection):
         Raises:
             LeaseLostError: It does not run for this worker any more.
         """
+        checked_job(job)
         more = () if data is None else (encode(data),)
         return int(await self._about(job, "heartbeat", job.jid, self.worker, *more))
 
@@ -213,6 +227,8 @@ class AsyncQlessJobs(AsyncQlessConnection):
 
     async def log(self, jid: str, message: str, data: dict[str, Any] | None = None) -> None:
         """Add a message to a job's history."""
+        if data is not None and not isinstance(data, dict):
+            raise InvalidOptionError(f"`data` must be a dict, got {data!r}; history shows its items.")
         more = () if data is None else (encode(data),)
         await self._about(jid, "log", text_word(jid, "jid"), text_word(message, "message"), *more)
 

@@ -58,7 +58,12 @@ class QlessConnection:
         Raises:
             ServerError: The server refused it.
         """
-        return self._execute(command(name, *words))
+        strange = next(
+            (word for word in words if isinstance(word, bool) or not isinstance(word, str | int | float)), ""
+        )
+        if strange != "":
+            raise UsageError(f"A command's words must be text or numbers, got {strange!r}.")
+        return self._execute(command(text_word(name, "name"), *words))
 
     def _execute(self, call: Call) -> Reply:
         return (self._connection()).execute(call)

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from orchestration_queue.dialects.qless._sync.jobs import QlessJobs
 from orchestration_queue.dialects.qless.commands import (
     Duration,
     checked_count,
+    checked_number,
     encode,
     lasts,
     new_jid,
@@ -27,13 +28,14 @@ from orchestration_queue.dialects.qless.records import (
     decoded,
     strings,
 )
-from orchestration_queue.errors import InvalidOptionError
+from orchestration_queue.errors import InvalidOptionError, UsageError
 from orchestration_queue.protocol.call import Call, Word, text, texts
 from orchestration_queue.server.clock import now_ms
 
 __all__ = ["QlessClient", "QlessState"]
 
 QlessState = Literal["running", "stalled", "scheduled", "depends", "recurring"]
+_STATES = get_args(QlessState)
 _PAGE = 25
 
 
@@ -77,6 +79,8 @@ class QlessClient(QlessJobs):
 
     def jobs(self, queue: str, state: QlessState, offset: int = 0, count: int = _PAGE) -> list[str]:
         """Return the ids of a queue's jobs in a state."""
+        if state not in _STATES:
+            raise InvalidOptionError(f"`state` must be one of {', '.join(_STATES)}, got {state!r}.")
         words = (state, text_word(queue, "queue"), *_page(offset, count))
         return texts(self.command("jobs", *words))
 
@@ -140,8 +144,8 @@ class QlessClient(QlessJobs):
 
     def set_config(self, option: str, value: str | float) -> None:
         """Set an option, such as ``heartbeat`` or ``<queue>-max-concurrency``."""
-        if isinstance(value, bool) or not isinstance(value, str | int | float):
-            raise InvalidOptionError(f"`value` must be text or a number, got {value!r}.")
+        if not isinstance(value, str):
+            checked_number(value, "value")
         self.command("config.set", text_word(option, "option"), value)
 
     def unset_config(self, option: str) -> None:
@@ -156,6 +160,8 @@ class QlessClient(QlessJobs):
         Args:
             repair: Repair them, too.
         """
+        if not isinstance(repair, bool):
+            raise InvalidOptionError(f"`repair` must be True or False, got {repair!r}.")
         found: dict[str, int] = {}
         cursor = "0"
         while True:
@@ -215,6 +221,8 @@ class QlessClient(QlessJobs):
             changes: Any of `priority`, `interval`, `retries`, `data`, `klass`, `queue` and `backlog`.
         """
         words: list[Word] = []
+        if not changes:
+            raise UsageError("Nothing is changed; pass what to change, such as `priority=1`.")
         for name, value in changes.items():
             if name == "data":
                 words += [name, encode(value)]
@@ -222,8 +230,10 @@ class QlessClient(QlessJobs):
                 words += [name, lasts(value, name, positive=True)]
             elif name in ("klass", "queue"):
                 words += [name, text_word(value, name)]
-            elif name in ("priority", "retries", "backlog"):
-                words += option_words({name: value})
+            elif name == "priority":
+                words += [name, checked_number(value, name)]
+            elif name in ("retries", "backlog"):
+                words += [name, checked_count(value, name, 0)]
             else:
                 raise InvalidOptionError(f"A recurring job has no {name!r} that can be changed.")
         self.command("recur.update", text_word(jid, "jid"), *words)

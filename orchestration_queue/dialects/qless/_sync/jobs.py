@@ -10,6 +10,8 @@ from orchestration_queue.dialects.qless._sync.base import QlessConnection
 from orchestration_queue.dialects.qless.commands import (
     Duration,
     checked_count,
+    checked_job,
+    checked_message,
     checked_number,
     command,
     encode,
@@ -22,7 +24,7 @@ from orchestration_queue.dialects.qless.commands import (
     translated,
 )
 from orchestration_queue.dialects.qless.records import QlessJob, decoded, read_jobs, strings
-from orchestration_queue.errors import ServerError, UsageError
+from orchestration_queue.errors import InvalidOptionError, ServerError, UsageError
 from orchestration_queue.protocol.call import Word, text
 
 __all__ = ["QlessJobs"]
@@ -68,6 +70,7 @@ class QlessJobs(QlessConnection):
         Raises:
             JobNotFoundError: It does not exist.
         """
+        checked_job(job)
         words = job_words(self.worker, queue, job.jid, job.klass, job.encoded, delay)
         return text(self._about(job, "requeue", *words))
 
@@ -78,7 +81,9 @@ class QlessJobs(QlessConnection):
 
     def get_many(self, jids: Sequence[str]) -> list[QlessJob]:
         """Return those jobs that exist."""
-        return read_jobs(self.command("multiget", *text_words(jids, "jids"))) if jids else []
+        if isinstance(jids, Sequence) and not jids:
+            return []
+        return read_jobs(self.command("multiget", *text_words(jids, "jids")))
 
     def pop(self, queue: str, count: int = 1) -> list[QlessJob]:
         """Take jobs to run. Complete, fail, retry or heartbeat each before its lock expires.
@@ -120,6 +125,8 @@ class QlessJobs(QlessConnection):
 
     def complete_many(self, jobs: Sequence[QlessJob]) -> list[str | Exception]:
         """Complete jobs in one exchange. Return the state of each, or its error."""
+        if not isinstance(jobs, list | tuple):
+            raise UsageError(f"`jobs` must be a list of QlessJob, got {jobs!r}; pass those that `pop` returned.")
         calls = [command("complete", *self._completion(job, None, None, 0, ())) for job in jobs]
         replies = (self._connection()).pipeline(calls) if calls else []
         return [
@@ -130,6 +137,7 @@ class QlessJobs(QlessConnection):
     def _completion(
         self, job: QlessJob, data: Any, next_queue: str | None, delay: Duration, depends: Sequence[str]
     ) -> list[Word]:
+        checked_job(job)
         words: list[Word] = [job.jid, self.worker, job.queue, job.encoded if data is None else encode(data)]
         if next_queue is not None:
             words += ["next", text_word(next_queue, "next_queue"), "delay", lasts(delay, "delay")]
@@ -150,8 +158,10 @@ class QlessJobs(QlessConnection):
         Raises:
             LeaseLostError: It does not run for this worker any more.
         """
+        checked_job(job)
         more = () if data is None else (encode(data),)
-        self._about(job, "fail", job.jid, self.worker, text_word(group, "group"), message, *more)
+        words = (job.jid, self.worker, text_word(group, "group"), checked_message(message, "message"))
+        self._about(job, "fail", *words, *more)
 
     def retry(self, job: QlessJob, *, delay: Duration = 0, group: str | None = None, message: str | None = None) -> int:
         """Have a job that this client took run again, and return how many retries it has left; -1 when it has failed.
@@ -165,9 +175,12 @@ class QlessJobs(QlessConnection):
         Raises:
             LeaseLostError: It does not run for this worker any more.
         """
+        checked_job(job)
         if (group is None) is not (message is None):
             raise UsageError("A failure needs both `group` and `message`; pass both or neither.")
-        more = () if group is None or message is None else (text_word(group, "group"), message)
+        more = (
+            () if group is None or message is None else (text_word(group, "group"), checked_message(message, "message"))
+        )
         words = (job.jid, job.queue, self.worker, lasts(delay, "delay"), *more)
         return int(self._about(job, "retry", *words))
 
@@ -177,6 +190,7 @@ class QlessJobs(QlessConnection):
         Raises:
             LeaseLostError: It does not run for this worker any more.
         """
+        checked_job(job)
         more = () if data is None else (encode(data),)
         return int(self._about(job, "heartbeat", job.jid, self.worker, *more))
 
@@ -210,6 +224,8 @@ class QlessJobs(QlessConnection):
 
     def log(self, jid: str, message: str, data: dict[str, Any] | None = None) -> None:
         """Add a message to a job's history."""
+        if data is not None and not isinstance(data, dict):
+            raise InvalidOptionError(f"`data` must be a dict, got {data!r}; history shows its items.")
         more = () if data is None else (encode(data),)
         self._about(jid, "log", text_word(jid, "jid"), text_word(message, "message"), *more)
 
