@@ -2,40 +2,63 @@
 
 Its version differs from the core that we follow in what section 16 of our sheet of facts lists: jobs have throttles,
 `peek` takes an offset, `ql:tags` drops to no less than zero, an exhausted `retry` publishes nothing, and a heartbeat
-does not note the worker.
+does not note the worker. A `retry` into another queue leaves the job's record with the old one, so that a later `put`
+can leave the job in two places; its `pop` then makes a scheduled entry ready after it has handed the job out, and the
+job is ready and running at a time. Ours hands it out once.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from tests.qless.fuzzing import Fuzzer
+from tests.qless.fuzzing import QUEUES, Fuzzer
 from tests.qless.oracle import Both, Outcome, is_same, parsed
 
 
 def test_random_commands_do_the_same(both: Both, request: pytest.FixtureRequest) -> None:
-    for seed in range(request.config.getoption("--qless-runs")):
-        both.clear()
-        fuzzer, said = Fuzzer(seed), []
-        for number in range(100):
-            command, *args = fuzzer.command()
-            said.append((fuzzer.now, command, *args))
-            original, ours = both.run(str(command), fuzzer.now, *args)
-            if "attempt to" in str(original.reply):
-                break  # the original has broken down half-way, and left keys that no command leaves
-            if not _agree(str(command), original, ours):
-                pytest.fail(f"seed {seed}, command {number}: {said}\n{original}\n{ours}", pytrace=False)
-        else:
-            _compare_keys(both, f"seed {seed}: {said}")
+    runs = request.config.getoption("--qless-runs")
+    doubled = 0
+    for seed in range(runs):
+        if difference := _run(both, seed):
+            if not _has_doubled(both):
+                pytest.fail(f"seed {seed}: {difference}", pytrace=False)
+            doubled += 1
+    assert doubled <= max(1, runs // 100)
 
 
-def _compare_keys(both: Both, place: str) -> None:
+def _run(both: Both, seed: int) -> str | None:
+    """Run 100 commands in both, and return where they differ."""
+    both.clear()
+    fuzzer, said = Fuzzer(seed), []
+    for number in range(100):
+        command, *args = fuzzer.command()
+        said.append((fuzzer.now, command, *args))
+        original, ours = both.run(str(command), fuzzer.now, *args)
+        if "attempt to" in str(original.reply):
+            return None  # the original has broken down half-way, and left keys that no command leaves
+        if not _agree(str(command), original, ours):
+            return f"command {number}: {said}\n{original}\n{ours}"
     theirs, mine = both.keys(both.oracle), both.keys(both.ours)
     differing = {
         key: (theirs.get(key), mine.get(key)) for key in theirs | mine if not is_same(theirs.get(key), mine.get(key))
     }
-    if differing:
-        pytest.fail(f"{place}\n{differing}", pytrace=False)
+    return f"{said}\n{differing}" if differing else None
+
+
+def _has_doubled(both: Both) -> bool:
+    """Whether the original, unlike ours, has a job that is ready and running at a time."""
+    theirs, mine = (_ready_and_running(client) for client in (both.oracle, both.ours))
+    return bool(theirs - mine)
+
+
+def _ready_and_running(client: Any) -> set[str]:
+    return {
+        jid
+        for queue in QUEUES
+        for jid in {*client.zrange(f"ql:q:{queue}-work", 0, -1)} & {*client.zrange(f"ql:q:{queue}-locks", 0, -1)}
+    }
 
 
 def _agree(command: str, original: Outcome, ours: Outcome) -> bool:
