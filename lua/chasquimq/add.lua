@@ -10,8 +10,10 @@
 
 local jobs = require("jobs")
 
-if not redis.call("SET", marker_key, "1", "NX", "EX", ttl_s) then
+if redis.call("EXISTS", marker_key) == 1 then
   return 0
 end
+-- What can fail comes first: a marker without its job would refuse the job for an hour.
 jobs.publish(stream_key, max_length, job_name, envelope)
+redis.call("SET", marker_key, "1", "EX", ttl_s)
 return 1

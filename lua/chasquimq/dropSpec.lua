@@ -5,5 +5,6 @@
 --- @returns int 1, or 0 when there was none
 --- @cost    O(log N)
 
+local removed = redis.call("ZREM", repeats_key, name)
 redis.call("DEL", spec_key)
-return redis.call("ZREM", repeats_key, name)
+return removed

@@ -17,8 +17,9 @@ local first = redis.call("ZRANGE", repeats_key, 0, 0, "WITHSCORES")
 local reply = { 1, first[2] or "-1" }
 local due = redis.call("ZRANGEBYSCORE", repeats_key, "-inf", now_ms, "WITHSCORES", "LIMIT", 0, most)
 for index = 1, #due, 2 do
-  local packed = redis.call("HGET", repeats_key .. ":spec:" .. due[index], "spec")
-  if packed then
+  -- A key of another type has no spec either, and must not stop the others.
+  local packed = redis.pcall("HGET", repeats_key .. ":spec:" .. due[index], "spec")
+  if type(packed) == "string" then
     reply[#reply + 1] = { due[index], due[index + 1], packed }
   else
     redis.call("ZREM", repeats_key, due[index])

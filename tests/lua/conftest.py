@@ -10,6 +10,7 @@ import pytest
 import redis
 
 from tests.conftest import start_server
+from tests.lua.chasquimq import load_chasquimq_library
 from tests.lua.coverage import MEASURE, LineCoverage
 from tests.lua.oq1 import load_own_library
 from tests.lua.wire import Wire, load_library
@@ -48,6 +49,7 @@ def library_servers(
                 stack.callback(client.close)
                 load_library(client)
                 load_own_library(client)
+                load_chasquimq_library(client)
                 if lua_coverage:
                     stack.callback(lua_coverage.collect, client)
                 started[kind] = client

@@ -22,7 +22,11 @@ import redis
 __all__ = ["MEASURE", "LineCoverage"]
 
 TOOL: Final = Path(__file__).parents[2] / "tools" / "lua_coverage.py"
-TEXTS: Final = {"glidemq": "tests.lua.wire.LIBRARY", "orchestration_queue_1": "tests.lua.oq1.LIBRARY"}
+TEXTS: Final = {
+    "glidemq": "tests.lua.wire.LIBRARY",
+    "orchestration_queue_1": "tests.lua.oq1.LIBRARY",
+    "chasquimq": "tests.lua.chasquimq.LIBRARY",
+}
 """Who knows where each library's text is."""
 _TOLD: Final = "lua_coverage"
 """Under which name one of several processes tells what it measured."""

@@ -23,7 +23,7 @@ def test_answers_its_revision_as_text(own: Own) -> None:
 
 def test_lives_beside_the_wire_s_library(own: Own) -> None:
     libraries = {row[1] for row in own.wire.client.function_list()}
-    assert libraries == {"glidemq", "orchestration_queue_1"}
+    assert libraries == {"glidemq", "orchestration_queue_1", "chasquimq"}
     assert own.wire.fcall("version", [], []) == "93"
 
 

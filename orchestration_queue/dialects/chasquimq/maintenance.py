@@ -145,10 +145,10 @@ class Scheduler(_Leader):
     async def _fire(self, key: bytes, score: bytes, packed: bytes, now: int) -> int:
         """Fire one repeatable job and return when it is due next; 0 when it is not."""
         try:
-            spec = RepeatSpec.unpack(packed)
+            name, spec = _read_key(key), RepeatSpec.unpack(packed)
             fires, following = due_fires(spec, read_ms(score), now)
         except PayloadError as error:
-            await self._reject(key.decode(errors="replace"), packed, str(error))
+            await self._reject(key, packed, str(error))
             return 0
         except (ScheduleError, ValueError, OverflowError, OSError) as error:
             # Another client's scheduler may know what we cannot read, or reach a time that we cannot.
@@ -156,7 +156,6 @@ class Scheduler(_Leader):
             return 0
         if following is not None and spec.end_before_ms is not None and following > spec.end_before_ms:
             following = None
-        name = key.decode(errors="replace")
         call = functions.fire(
             stream_key=self._keys.stream,
             repeats_key=self._keys.repeat,
@@ -181,18 +180,24 @@ class Scheduler(_Leader):
             log.error("Queue %s: the repeatable job %r does not fire: %s", self._keys.queue, key, error)
         self._skipped.add(key)
 
-    async def _reject(self, name: str, packed: bytes, detail: str) -> None:
-        log.error("Queue %s: the repeatable job %r becomes a dead letter: %s", self._keys.queue, name, detail)
+    async def _reject(self, key: bytes, packed: bytes, detail: str) -> None:
+        log.error("Queue %s: the repeatable job %r becomes a dead letter: %s", self._keys.queue, key, detail)
         call = functions.reject_spec(
             repeats_key=self._keys.repeat,
-            spec_key=self._keys.spec(name),
             dead_letters_key=self._keys.dead_letters,
-            name=name,
+            name=key,
             packed=packed,
             max_dead=self._options.max_dead_letters,
             detail=detail,
         )
         await self._connection.execute(call)
+
+
+def _read_key(key: bytes) -> str:
+    try:
+        return key.decode()
+    except UnicodeDecodeError:
+        raise PayloadError(f"The key {key!r} of the repeatable job is not UTF-8; check which client wrote it.") from None
 
 
 def _new_envelope(spec: RepeatSpec, now: int) -> Envelope:

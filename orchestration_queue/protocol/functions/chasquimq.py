@@ -524,9 +524,8 @@ def put_spec(
 def reject_spec(
     *,
     repeats_key: str,
-    spec_key: str,
     dead_letters_key: str,
-    name: str,
+    name: bytes,
     packed: bytes,
     max_dead: int,
     detail: str,
@@ -535,7 +534,6 @@ def reject_spec(
 
     Args:
         repeats_key: Zset; repeatable jobs by their next fire.
-        spec_key: Hash; the job's spec, and how often it fired.
         dead_letters_key: Stream; the dead-letter queue.
         name: Its name among the repeatable jobs.
         packed: Its spec, as the caller read it.
@@ -551,7 +549,6 @@ def reject_spec(
         "chasquimq_rejectSpec",
         (
             repeats_key,
-            spec_key,
             dead_letters_key,
         ),
         (

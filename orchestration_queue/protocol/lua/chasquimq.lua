@@ -151,10 +151,12 @@ do -- add
     count_words("add", #KEYS, 2, #ARGV, 4)
     local stream_key = KEYS[1]
     local marker_key = KEYS[2]
-    if not redis.call("SET", marker_key, "1", "NX", "EX", ttl_s) then
+    if redis.call("EXISTS", marker_key) == 1 then
       return 0
     end
+    -- What can fail comes first: a marker without its job would refuse the job for an hour.
     jobs.publish(stream_key, max_length, job_name, envelope)
+    redis.call("SET", marker_key, "1", "EX", ttl_s)
     return 1
   end)
 end
@@ -224,10 +226,12 @@ do -- delay
     local marker_key = KEYS[1]
     local delayed_key = KEYS[2]
     local index_key = KEYS[3]
-    if not redis.call("SET", marker_key, "1", "NX", "EX", ttl_s) then
+    if redis.call("EXISTS", marker_key) == 1 then
       return 0
     end
+    -- What can fail comes first: a marker without its job would refuse the job for an hour.
     redis.call("ZADD", delayed_key, run_at_ms, member)
+    redis.call("SET", marker_key, "1", "EX", ttl_s)
     redis.call("SET", index_key, member, "EX", ttl_s)
     return 1
   end)
@@ -239,8 +243,9 @@ do -- dropSpec
     count_words("dropSpec", #KEYS, 2, #ARGV, 1)
     local repeats_key = KEYS[1]
     local spec_key = KEYS[2]
+    local removed = redis.call("ZREM", repeats_key, name)
     redis.call("DEL", spec_key)
-    return redis.call("ZREM", repeats_key, name)
+    return removed
   end)
 end
 
@@ -261,8 +266,9 @@ do -- due
     local reply = { 1, first[2] or "-1" }
     local due = redis.call("ZRANGEBYSCORE", repeats_key, "-inf", now_ms, "WITHSCORES", "LIMIT", 0, most)
     for index = 1, #due, 2 do
-      local packed = redis.call("HGET", repeats_key .. ":spec:" .. due[index], "spec")
-      if packed then
+      -- A key of another type has no spec either, and must not stop the others.
+      local packed = redis.pcall("HGET", repeats_key .. ":spec:" .. due[index], "spec")
+      if type(packed) == "string" then
         reply[#reply + 1] = { due[index], due[index + 1], packed }
       else
         redis.call("ZREM", repeats_key, due[index])
@@ -386,10 +392,11 @@ do -- rejectSpec
     local packed = ARGV[2]
     local max_dead = whole(ARGV[3], "rejectSpec", "max_dead")
     local detail = ARGV[4]
-    count_words("rejectSpec", #KEYS, 3, #ARGV, 4)
+    count_words("rejectSpec", #KEYS, 2, #ARGV, 4)
     local repeats_key = KEYS[1]
-    local spec_key = KEYS[2]
-    local dead_letters_key = KEYS[3]
+    local dead_letters_key = KEYS[2]
+    -- Names need not be text: the spec's key is built here.
+    local spec_key = repeats_key .. ":spec:" .. name
     if (redis.call("HGET", spec_key, "spec") or "") ~= packed or redis.call("ZREM", repeats_key, name) == 0 then
       return 0
     end
