@@ -13,6 +13,8 @@ __all__ = ["BackoffSpec", "backoff_ms"]
 
 _FIELDS = ("kind", "delay_ms", "max_delay_ms", "multiplier", "jitter_ms")
 _INITIAL_MS, _MULTIPLIER, _MAX_MS, _JITTER_MS = 100, 2.0, 30_000, 100
+_LATEST_MS = 2**52
+"""The longest pause that the server can count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,4 +114,4 @@ def backoff_ms(spec: BackoffSpec | None, failed: int, chance: float) -> int:
     pause = 0 if math.isnan(base) else math.floor(min(max(base, 0), longest))
     jitter = _JITTER_MS if spec.jitter_ms is None else spec.jitter_ms
     # The wire adds jitter after the cap, so a pause may exceed the longest one.
-    return pause + int(chance * jitter)
+    return min(pause + int(chance * jitter), _LATEST_MS)

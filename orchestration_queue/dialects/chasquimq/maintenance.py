@@ -197,7 +197,9 @@ def _read_key(key: bytes) -> str:
     try:
         return key.decode()
     except UnicodeDecodeError:
-        raise PayloadError(f"The key {key!r} of the repeatable job is not UTF-8; check which client wrote it.") from None
+        raise PayloadError(
+            f"The key {key!r} of the repeatable job is not UTF-8; check which client wrote it."
+        ) from None
 
 
 def _new_envelope(spec: RepeatSpec, now: int) -> Envelope:
