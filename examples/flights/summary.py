@@ -54,7 +54,7 @@ def show(console: Console, snapshot: Snapshot, logs: Path, instance: dg.DagsterI
     console.print(f"Scheduler leader, by the lock of tryLock: {led}; {leaders[-1]} led last.", highlight=False)
     calls = _count_calls(instance, snapshot.runs[0].run_id or "")
     counts = ", ".join(f"{calls[name]} {name}" for name in ("addFlow", "addJob", "registerParent"))
-    console.print(f"The flow {settings.FLOW} was submitted as {counts}, in Kahn's order.", highlight=False)
+    console.print(f"Flow {settings.FLOW} was submitted as {counts}, in Kahn's order.", highlight=False)
     spark, whole = _add_seconds(snapshot, ON_SPARK), _add_seconds(snapshot, {node.name for node in snapshot.nodes})
     share = f"{len(ON_SPARK)} of {len(snapshot.nodes)} jobs, {spark:.0f} of their {whole:.0f} s"
     console.print(f"On Spark: {share}.", highlight=False)
