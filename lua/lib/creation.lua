@@ -3,6 +3,7 @@
 local ids = require("ids")
 local membership = require("membership")
 local placement = require("placement")
+local tags = require("tags")
 
 local creation = {}
 
@@ -27,7 +28,7 @@ local function append(fields, name, value)
 end
 
 --- The fields that only some jobs have.
-local function optional_fields(job, sequence)
+local function optional_fields(job, sequence, names)
   local fields = {}
   if sequence then
     append(fields, "groupKey", job.ordering_key)
@@ -51,18 +52,25 @@ local function optional_fields(job, sequence)
   if job.lifo then
     append(fields, "lifo", 1)
   end
+  if names then
+    append(fields, "tags", cjson.encode(names))
+  end
   return fields
 end
 
 --- Write a job whose id is taken. With a `state` it gets no place: another call releases it.
 function creation.write(queue, job_id, job, state)
   local sequence = job.ordering_key ~= "" and membership.join(queue, job) or nil
+  local names = tags.of_options(job.opts)
   state = state or placement.new(queue, job_id, job)
   redis.call(
     "HSET", queue .. "job:" .. job_id, "id", job_id, "name", job.job_name, "data", job.data, "opts", job.opts,
     "timestamp", job.timestamp_ms, "attemptsMade", "0", "delay", text(job.delay_ms), "priority", text(job.priority),
-    "maxAttempts", text(job.max_attempts), "state", state, unpack(optional_fields(job, sequence))
+    "maxAttempts", text(job.max_attempts), "state", state, unpack(optional_fields(job, sequence, names))
   )
+  if names then
+    tags.enter(queue, job_id, names, job.timestamp_ms)
+  end
 end
 
 --- Create a job without a problem; returns its id, or the reply when there is no id left for it.

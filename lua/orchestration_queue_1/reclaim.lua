@@ -31,6 +31,7 @@ local propagation = require("propagation")
 local reclaim = require("reclaim")
 local stalled = require("stalled")
 local suspension = require("suspension")
+local tags = require("tags")
 local validate = require("validate")
 
 -- The effects are those of glidemq_reclaimStalled, _reclaimStalledListJobs and _sweepSuspended, and dead letters as of
@@ -68,6 +69,7 @@ local sweep = {
 local _, more_entries = reclaim.entries(queue, consumer, sweep)
 local _, more_list_jobs = reclaim.list_jobs(queue, sweep)
 local timed_out = suspension.sweep(queue, now_ms)
+tags.sweep_any(queue)
 local _, elsewhere, remaining = unpack(propagation.finish(outcomes))
 local more = (more_entries or more_list_jobs or more_letters) and 1 or 0
 return { retried, failed, more, self.letters, elsewhere, remaining, timed_out }

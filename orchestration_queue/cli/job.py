@@ -77,6 +77,7 @@ def add(
     dedup: Annotated[
         str | None, typer.Option(help="Deduplication id: add nothing while a job of this id is unfinished.")
     ] = None,
+    tag: Annotated[list[str] | None, typer.Option(help="A tag; give it again for more tags.")] = None,
     wait: Annotated[float | None, typer.Option(help="Wait this many seconds for the result, and print it.")] = None,
     url: Url = None,
     prefix: Prefix = DEFAULT_PREFIX,
@@ -95,6 +96,7 @@ def add(
         ttl=ttl,
         ordering=None if key is None else Ordering(key=key),
         deduplication=None if dedup is None else Deduplication(id=dedup),
+        tags=tuple(tag or ()),
     )
     with Queue(queue, url=url, prefix=prefix) as client:
         job = client.add(name, parsed_json(data), options)
@@ -150,6 +152,7 @@ def show(
             "failure kind": record.failure_kind,
             "traceback": "\n".join(clean(line) for line in (record.traceback or "").splitlines()),
             "history": "\n".join(_history_text(entry, record.traceback) for entry in record.history),
+            "tags": ", ".join(record.tags),
             "progress": None if record.progress is None else dump(record.progress),
             "data": _stored(job, "data"),
             "result": _stored(job, "returnvalue"),
@@ -329,6 +332,7 @@ def _described(job: Job) -> dict[str, Any]:
         "failure_kind": record.failure_kind,
         "traceback": record.traceback,
         "history": [asdict(entry) for entry in record.history],
+        "tags": record.tags,
         "progress": record.progress,
         "data": _readable(job, "data"),
         "result": _readable(job, "returnvalue"),

@@ -28,6 +28,7 @@ from orchestration_queue.cli import (
     serve,
     server,
     spark,
+    tag,
     usage,
     worker,
 )
@@ -115,6 +116,7 @@ def _options(
 app.add_typer(queue.app, name="queue")
 app.add_typer(job.app, name="job")
 app.add_typer(dead.app, name="dead")
+app.add_typer(tag.app, name="tag")
 app.add_typer(flow.app, name="flow")
 app.add_typer(broadcast.app, name="broadcast")
 app.add_typer(scheduler.app, name="scheduler")

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from orchestration_queue.client._async.producer import AsyncProducer
     from orchestration_queue.client._async.queue import AsyncQueue
     from orchestration_queue.client._async.schedulers import AsyncJobSchedulers
+    from orchestration_queue.client._async.tags import AsyncTags
     from orchestration_queue.client._async.usage import AsyncUsageLedger
     from orchestration_queue.client._sync.broadcast import Broadcast
     from orchestration_queue.client._sync.dead_letters import DeadLetters
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from orchestration_queue.client._sync.producer import Producer
     from orchestration_queue.client._sync.queue import Queue
     from orchestration_queue.client._sync.schedulers import JobSchedulers
+    from orchestration_queue.client._sync.tags import Tags
     from orchestration_queue.client._sync.usage import UsageLedger
     from orchestration_queue.client.flow_status import FlowStatus, FlowSummary
     from orchestration_queue.client.values import FlowNode
@@ -42,8 +44,10 @@ if TYPE_CHECKING:
     from orchestration_queue.protocol.operations.control import Cancellation, SuspendInfo
     from orchestration_queue.protocol.operations.dead_letters import DeadLetter
     from orchestration_queue.protocol.operations.explanation import Explanation
+    from orchestration_queue.protocol.operations.failures import FailureGroup
     from orchestration_queue.protocol.operations.job_output import StreamEntry
     from orchestration_queue.protocol.operations.queue_state import JobCounts, Metrics, MetricsMinute
+    from orchestration_queue.protocol.operations.tags import TagCount
     from orchestration_queue.protocol.operations.usage import UsageSummary, UsageTotals
     from orchestration_queue.protocol.operations.worker_control import WorkerReply
     from orchestration_queue.protocol.operations.worker_registry import WorkerInfo, WorkerJob
@@ -61,6 +65,7 @@ __all__ = [
     "AsyncProducer",
     "AsyncQueue",
     "AsyncQueueEvents",
+    "AsyncTags",
     "AsyncUsageLedger",
     "Broadcast",
     "BudgetState",
@@ -69,6 +74,7 @@ __all__ = [
     "DeadLetters",
     "EventReader",
     "Explanation",
+    "FailureGroup",
     "Flow",
     "FlowExplanation",
     "FlowNode",
@@ -89,6 +95,8 @@ __all__ = [
     "StreamEntry",
     "Subscription",
     "SuspendInfo",
+    "TagCount",
+    "Tags",
     "UsageLedger",
     "UsageSummary",
     "UsageTotals",
@@ -108,6 +116,7 @@ _FACES = {
     "producer": "Producer",
     "queue": "Queue",
     "schedulers": "JobSchedulers",
+    "tags": "Tags",
     "usage": "UsageLedger",
 }
 _VALUES = {
@@ -120,10 +129,12 @@ _VALUES = {
     "protocol.operations.control": "Cancellation SuspendInfo",
     "protocol.operations.explanation": "Explanation",
     "protocol.operations.dead_letters": "DeadLetter",
+    "protocol.operations.failures": "FailureGroup",
     "protocol.operations.queue_state": "JobCounts Metrics MetricsMinute",
     "protocol.operations.worker_control": "WorkerReply",
     "protocol.operations.worker_registry": "WorkerInfo WorkerJob",
     "protocol.operations.job_output": "StreamEntry",
+    "protocol.operations.tags": "TagCount",
     "protocol.operations.usage": "UsageSummary UsageTotals",
     "protocol.signals": "Signal",
 }

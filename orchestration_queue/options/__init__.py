@@ -22,6 +22,7 @@ from orchestration_queue.options.job import (
     Retention,
     TokenBucket,
 )
+from orchestration_queue.options.tags import MAX_TAGS, checked_tag, checked_tags, tags_from_wire
 from orchestration_queue.options.usage import Budget, Usage, plain_number
 from orchestration_queue.options.wire import (
     backoff_from_wire,
@@ -37,6 +38,7 @@ __all__ = [
     "MAX_DURATION",
     "MAX_NAME_LENGTH",
     "MAX_PRIORITY",
+    "MAX_TAGS",
     "Backoff",
     "Batch",
     "Budget",
@@ -54,6 +56,8 @@ __all__ = [
     "WorkerOptions",
     "as_timedelta",
     "backoff_from_wire",
+    "checked_tag",
+    "checked_tags",
     "fallback_from_wire",
     "milliseconds",
     "name_problem",
@@ -61,5 +65,6 @@ __all__ = [
     "plain_number",
     "retention_from_wire",
     "seconds",
+    "tags_from_wire",
     "wire_number",
 ]

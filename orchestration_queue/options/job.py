@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, AwareDatetime, Field, JsonValue, field_validator, model_validator
+from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field, JsonValue, field_validator, model_validator
 
 from orchestration_queue.errors import InvalidOptionError
 from orchestration_queue.options.base import (
@@ -27,6 +27,7 @@ from orchestration_queue.options.durations import (
     milliseconds,
     seconds,
 )
+from orchestration_queue.options.tags import checked_tags
 
 __all__ = [
     "Backoff",
@@ -207,6 +208,8 @@ class JobOptions(Options):
         Headers()
     )
     """Short texts that travel with the job, such as a trace's context; handlers find them as ``job.headers``."""
+    tags: Annotated[tuple[str, ...], BeforeValidator(checked_tags)] = ()
+    """At most 20 short texts by which jobs are found, cancelled, retried and removed together: ``tenant:acme``."""
 
     @model_validator(mode="after")
     def _agree(self) -> JobOptions:
@@ -270,6 +273,7 @@ class JobOptions(Options):
             "lockDuration": milliseconds(self.lease) if self.lease else None,
             "cost": self.cost or None,
             "headers": dict(self.headers) or None,
+            "tags": list(self.tags) or None,
             "removeOnComplete": self.remove_on_complete and self.remove_on_complete.wire_option,
             "removeOnFail": self.remove_on_fail and self.remove_on_fail.wire_option,
         }

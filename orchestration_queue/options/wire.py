@@ -20,6 +20,7 @@ from orchestration_queue.options.job import (
     Retention,
     TokenBucket,
 )
+from orchestration_queue.options.tags import tags_from_wire
 
 __all__ = ["backoff_from_wire", "fallback_from_wire", "placement_from_wire", "retention_from_wire", "wire_number"]
 
@@ -84,6 +85,7 @@ def placement_from_wire(options: Mapping[str, Any]) -> JobOptions:
         ordering=ordering,
         cost=_cost(wire_number(options.get("cost"), bucket.capacity if bucket else MAX_TOKENS)),
         fallbacks=_fallbacks_from_wire(options.get("fallbacks")),
+        tags=tags_from_wire(options.get("tags")),
     )
 
 

@@ -147,6 +147,11 @@ class QueueKeys:
         return self.named("outbox")
 
     @cached_property
+    def tags(self) -> str:
+        """How many jobs each tag has."""
+        return self.named("tags")
+
+    @cached_property
     def metrics_completed(self) -> str:
         """Completions per minute."""
         return self.named("metrics:completed")
@@ -266,6 +271,8 @@ PERMANENT_KEYS = {
     "jstream:*": "its output, likewise",
     "signals:*": "its signals, likewise",
     "budget:*": "a flow's budget",
+    "tags": "how many jobs each tag has",
+    "tag:*": "ids of the jobs of a tag by time, until they are removed and that is noticed",
     "flows": "ids of flows by time of creation",
     "flows:due": "when each unfinished flow must be checked",
     "flows:ended": "ids of finished flows by time of their end",

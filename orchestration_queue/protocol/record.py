@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
 
-from orchestration_queue.options import plain_number, wire_number
+from orchestration_queue.options import plain_number, tags_from_wire, wire_number
 from orchestration_queue.protocol import codec
 from orchestration_queue.protocol.history import HistoryEntry, read_history
 from orchestration_queue.states import TERMINAL, FailureKind, JobState
@@ -126,6 +126,17 @@ class JobRecord:
         """Short texts that travel with it: what its adder gave it, and the context of the trace it belongs to."""
         stored = self.options.get("headers")
         return {str(name): str(value) for name, value in stored.items()} if isinstance(stored, dict) else {}
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """Its tags."""
+        stored = self.fields.get("tags")
+        if stored is None:  # added by a library that knows no tags, or just now
+            return tags_from_wire(self.options.get("tags"))
+        try:
+            return tags_from_wire(json.loads(stored))
+        except (ValueError, RecursionError):
+            return ()
 
     @cached_property
     def result(self) -> Any:

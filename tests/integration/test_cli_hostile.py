@@ -38,6 +38,13 @@ SHOWN: list[tuple[str, ...]] = [
     ("dead", "ls", DEAD),
     ("dead", "ls", DEAD, "--by", "kind"),
     ("dead", "show", DEAD, "1"),
+    ("tag", "ls", Q),
+    ("tag", "show", Q, N),
+    ("tag", "add", Q, N, N),
+    ("tag", "drop", Q, N, N),
+    ("tag", "retry", Q, N),
+    ("tag", "cancel", Q, N),
+    ("tag", "rm", Q, N),
     ("flow", "ls", Q),
     ("flow", "show", Q, N),
     ("flow", "why", Q, N),
@@ -139,6 +146,7 @@ def test_every_verb_shows_hostile_text_escaped(server_url: str, raw: redis.Redis
         queue.add(N, {}, JobOptions(job_id=N, delay=3600))
         queue.schedulers.upsert(N, Every(3600))
         flows.submit(Dag(N, [Node(N), Node("n", deps=(N,))], Q), flow_id=N)
+        raw.zadd(queue.keys.tags, {H: 1})
         raw.hset(queue.keys.job("doomed"), "name", H)  # as a careless client would
     wrong = []
     for arguments in SHOWN:

@@ -55,6 +55,7 @@ CASES: list[tuple[Any, dict[str, Any]]] = [
     *[(JobOptions, {name: 1}) for name in ("dealy", "atempts", "removeOnComplete", "lock_duration", "retries")],
     *each(JobOptions, "headers", "x", {"a": 5}, [1]),
     *each(JobOptions, "fallbacks", "x", [{}], [5]),
+    *each(JobOptions, "tags", "x", 5, None, [5], [""], ["a\n"], ["x" * 101]),
     *each(Backoff, "type", "exponental", "Fixed", "", None, 5),
     *each(Backoff, "jitter", -0.1, 1.1, "some"),
     *[(Deduplication, values) for values in ({}, {"id": ""}, {"id": "d", "mode": "simpel"}, {"id": "d", "ttl": -1})],

@@ -59,6 +59,7 @@ def test_every_async_client_has_a_sync_twin() -> None:
         "AsyncQlessMove",
         "AsyncQueue",
         "AsyncQueueEvents",
+        "AsyncTags",
         "AsyncUsageLedger",
     }
 

@@ -130,6 +130,11 @@ class AsyncJobReading:
         return self.record.failed_reason
 
     @property
+    def tags(self) -> tuple[str, ...]:
+        """Its tags, as last read."""
+        return self.record.tags
+
+    @property
     def failure_kind(self) -> str | None:
         """What made its last attempt fail, as last read; None when it has not failed."""
         return self.record.failure_kind

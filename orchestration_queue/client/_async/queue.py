@@ -15,6 +15,7 @@ from orchestration_queue.client._async.producer import AsyncAdder
 from orchestration_queue.client._async.queue_reading import AsyncQueueReading
 from orchestration_queue.client._async.queue_upkeep import AsyncQueueUpkeep
 from orchestration_queue.client._async.schedulers import AsyncJobSchedulers
+from orchestration_queue.client._async.tags import AsyncTags
 from orchestration_queue.client._async.usage import AsyncUsageLedger
 from orchestration_queue.client._async.worker_control import AsyncWorkerControl
 from orchestration_queue.client.durability import GivenDurability
@@ -55,6 +56,7 @@ class AsyncQueue(AsyncAdder, AsyncQueueReading, AsyncQueueUpkeep, AsyncWorkerCon
         usage: What its jobs used, and the budgets of its flows.
         flows: The flows that were submitted to it.
         dead_letters: The jobs that failed for good, as their workers put them aside.
+        tags: Its jobs by tag.
     """
 
     def __init__(
@@ -81,6 +83,7 @@ class AsyncQueue(AsyncAdder, AsyncQueueReading, AsyncQueueUpkeep, AsyncWorkerCon
         self.schedulers = AsyncJobSchedulers(name, connection=self._connection, prefix=prefix)
         self.usage = AsyncUsageLedger(name, connection=self._connection, prefix=prefix)
         self.flows = AsyncFlows(name, connection=self._connection, prefix=prefix)
+        self.tags = AsyncTags(name, connection=self._connection, prefix=prefix)
         self.dead_letters = AsyncDeadLetters(name, dead_letter_queue, connection=self._connection, prefix=prefix)
 
     @classmethod

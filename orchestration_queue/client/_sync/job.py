@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import json
 import time
+from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any
 
@@ -12,9 +14,9 @@ from orchestration_queue.client._sync.listener import Listener, Watch
 from orchestration_queue.client._sync.waking import run_and_wake
 from orchestration_queue.client.values import Deadline, encode_data, event_outcome, outcome
 from orchestration_queue.errors import JobNotFoundError, TransportError
-from orchestration_queue.options import Duration, JobOptions, Usage, milliseconds
+from orchestration_queue.options import Duration, JobOptions, Usage, checked_tags, milliseconds
 from orchestration_queue.protocol.events import Event
-from orchestration_queue.protocol.operations import control, job_output, job_records, usage
+from orchestration_queue.protocol.operations import control, job_output, job_records, tags, usage
 from orchestration_queue.protocol.operations.control import Cancellation
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.server import check_usage, report_usage
@@ -219,6 +221,32 @@ class Job(JobReading):
         """
         delay_ms = milliseconds(JobOptions(delay=delay).delay)
         run_and_wake(self._connection, self._keys, control.change_delay(self._keys, self.id, delay_ms, now_ms()))
+
+    def tag(self, *names: str) -> None:
+        """Add tags to the job; it is left as it is where it has them.
+
+        Raises:
+            InvalidOptionError: One of them is no tag, or there are more than 20.
+            JobNotFoundError: It is not there any more.
+            StateError: It would have more than 20 tags.
+        """
+        added = checked_tags(names)
+        self._connection.run(tags.retag(self._keys, self.id, now_ms(), added=added))
+        self._show_tags([*self.tags, *added])
+
+    def untag(self, *names: str) -> None:
+        """Take tags off the job.
+
+        Raises:
+            InvalidOptionError: One of them is no tag, or there are more than 20.
+            JobNotFoundError: It is not there any more.
+        """
+        removed = checked_tags(names)
+        self._connection.run(tags.retag(self._keys, self.id, now_ms(), removed=removed))
+        self._show_tags([tag for tag in self.tags if tag not in removed])
+
+    def _show_tags(self, names: Iterable[str]) -> None:
+        self._record = JobRecord(self.id, {**self.record.fields, "tags": json.dumps(list(dict.fromkeys(names)))})
 
     def update_data(self, data: Any) -> None:
         """Replace the job's payload; an attempt that is running keeps what it was given.

@@ -16,6 +16,7 @@ from orchestration_queue.client._sync.producer import Adder
 from orchestration_queue.client._sync.queue_reading import QueueReading
 from orchestration_queue.client._sync.queue_upkeep import QueueUpkeep
 from orchestration_queue.client._sync.schedulers import JobSchedulers
+from orchestration_queue.client._sync.tags import Tags
 from orchestration_queue.client._sync.usage import UsageLedger
 from orchestration_queue.client._sync.worker_control import WorkerControl
 from orchestration_queue.client.durability import GivenDurability
@@ -56,6 +57,7 @@ class Queue(Adder, QueueReading, QueueUpkeep, WorkerControl):
         usage: What its jobs used, and the budgets of its flows.
         flows: The flows that were submitted to it.
         dead_letters: The jobs that failed for good, as their workers put them aside.
+        tags: Its jobs by tag.
     """
 
     def __init__(
@@ -82,6 +84,7 @@ class Queue(Adder, QueueReading, QueueUpkeep, WorkerControl):
         self.schedulers = JobSchedulers(name, connection=self._connection, prefix=prefix)
         self.usage = UsageLedger(name, connection=self._connection, prefix=prefix)
         self.flows = Flows(name, connection=self._connection, prefix=prefix)
+        self.tags = Tags(name, connection=self._connection, prefix=prefix)
         self.dead_letters = DeadLetters(name, dead_letter_queue, connection=self._connection, prefix=prefix)
 
     @classmethod

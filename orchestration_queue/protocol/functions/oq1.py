@@ -32,6 +32,8 @@ __all__ = [
     "Revived",
     "RunOrigin",
     "Settled",
+    "TagAdded",
+    "TagRemoved",
     "UsageField",
     "add_bulk",
     "add_children",
@@ -56,10 +58,12 @@ __all__ = [
     "renew",
     "replace_scheduler",
     "report_usage",
+    "retag",
     "retry_job",
     "retry_nodes",
     "revoke",
     "submit_graph",
+    "tagged",
     "tick",
     "update_data",
     "version",
@@ -378,6 +382,26 @@ class UsageField(NamedTuple):
 
     name: str
     value: str
+
+
+class TagAdded(NamedTuple):
+    """A tag to add.
+
+    Attributes:
+        name: The tag.
+    """
+
+    name: str
+
+
+class TagRemoved(NamedTuple):
+    """A tag to take off.
+
+    Attributes:
+        name: The tag.
+    """
+
+    name: str
 
 
 class Revived(NamedTuple):
@@ -1587,6 +1611,46 @@ def report_usage(
     )
 
 
+def retag(
+    *,
+    job_key: str,
+    added: Sequence[TagAdded] = (),
+    removed: Sequence[TagRemoved] = (),
+    job_id: str,
+    now_ms: int,
+) -> Call:
+    """Add tags to a job and take others off it.
+
+    Args:
+        job_key: Hash; the job; must end in `job:` and its id.
+        added: Each a tag to add.
+        removed: Each a tag to take off.
+        job_id: The job.
+        now_ms: Epoch ms.
+
+    Returns:
+        The call. Its reply (text): `ok`, `not_found`, or `too_many` when it would have more than 20, and then nothing
+        was changed.
+
+    The server refuses it when the job key does not end in `job:` and the id.
+
+    Cost: O(log N) per tag.
+    """
+    return Call(
+        "oq1_retag",
+        (job_key,),
+        (
+            job_id,
+            now_ms,
+            len(added),
+            len(removed),
+            *[item.name for item in added],
+            *[item.name for item in removed],
+        ),
+        is_function=True,
+    )
+
+
 def retry_job(
     keys: QueueKeys,
     *,
@@ -1808,6 +1872,41 @@ def submit_graph(
             *[word for item in foreign for word in (item.dependent, item.member, int(item.weak))],
             *[word for item in outside for word in (item.dependency, item.queue_name, item.job_id)],
             *[word for item in rules for word in (item.place, item.rule)],
+        ),
+        is_function=True,
+    )
+
+
+def tagged(
+    keys: QueueKeys,
+    *,
+    tag: str,
+    offset: int,
+    limit: int,
+) -> Call:
+    """List jobs of a tag, oldest first, and drop from its index those that are gone.
+
+    Args:
+        keys: The queue, for its `stream`.
+        tag: The tag.
+        offset: How many jobs to skip.
+        limit: Most jobs to list, at most 1,000.
+
+    Returns:
+        The call. Its reply (array): 1: ids of jobs; 2: 1 when there may be more, else 0.
+
+    The server refuses it when the stream key does not end in `:stream`; `OQ_BAD_ARGUMENT` for a limit of 0 or above
+    1,000.
+
+    Cost: O(log N) per job, of which it checks at most 2,000.
+    """
+    return Call(
+        "oq1_tagged",
+        (keys.stream,),
+        (
+            tag,
+            offset,
+            limit,
         ),
         is_function=True,
     )

@@ -964,12 +964,126 @@ end
 return placement
 end)()
 
+modules.tags = (function()
+--- Jobs by tag. A job's record holds its tags; beside it there is an index, in which a job that is removed stays at first,
+--- so that jobs without tags cost nothing. Each change of a tag and each reclaim checks some ids and drops the dead ones.
+
+local tags = { MOST = 20 }
+
+local MOST_BYTES = 400
+local SAMPLE = 2
+local MOST_CHECKED = 1000
+
+local function valid(names)
+  local found = {}
+  for _, name in ipairs(type(names) == "table" and names or {}) do
+    if type(name) == "string" and name ~= "" and #name <= MOST_BYTES and #found < tags.MOST then
+      found[#found + 1] = name
+    end
+  end
+  return found
+end
+
+--- The tags in the field of a record; none when another client damaged it.
+function tags.read(stored)
+  local readable, names = pcall(cjson.decode, stored or "[]")
+  return valid(readable and names)
+end
+
+--- The tags that the options of a new job name; nil without any.
+function tags.of_options(opts)
+  if not opts:find('"tags"', 1, true) then
+    return nil
+  end
+  local readable, decoded = pcall(cjson.decode, opts)
+  local names = valid(readable and type(decoded) == "table" and decoded.tags)
+  return names[1] and names
+end
+
+local function has(queue, job_id, name)
+  local stored = redis.pcall("HGET", queue .. "job:" .. job_id, "tags")
+  for _, each in ipairs(type(stored) == "string" and tags.read(stored) or {}) do
+    if each == name then
+      return true
+    end
+  end
+  return false
+end
+
+local function count(queue, name)
+  local jobs = redis.call("ZCARD", queue .. "tag:" .. name)
+  if jobs > 0 then
+    redis.call("ZADD", queue .. "tags", jobs, name)
+  else
+    redis.call("ZREM", queue .. "tags", name)
+  end
+end
+
+--- Check up to `most` jobs of a tag, chosen at random, and drop those that are gone or have it no more.
+local function sweep(queue, name, most)
+  for _, job_id in ipairs(redis.call("ZRANDMEMBER", queue .. "tag:" .. name, most)) do
+    if not has(queue, job_id, name) then
+      redis.call("ZREM", queue .. "tag:" .. name, job_id)
+    end
+  end
+  count(queue, name)
+end
+
+--- Enter a job under tags, which its record holds already. Checking two for one that comes in bounds the dead ones.
+function tags.enter(queue, job_id, names, now)
+  for _, name in ipairs(names) do
+    redis.call("ZADD", queue .. "tag:" .. name, string.format("%.0f", now), job_id)
+    sweep(queue, name, SAMPLE)
+  end
+end
+
+--- Take a job out from under tags.
+function tags.leave(queue, job_id, names)
+  for _, name in ipairs(names) do
+    redis.call("ZREM", queue .. "tag:" .. name, job_id)
+    count(queue, name)
+  end
+end
+
+--- Check jobs of one tag, chosen at random.
+function tags.sweep_any(queue)
+  local name = redis.call("ZRANDMEMBER", queue .. "tags")
+  if name then
+    sweep(queue, name, MOST_CHECKED)
+  end
+end
+
+--- Up to `limit` jobs of a tag from the one at `offset` on, oldest first, and whether there may be more. Dead ids that it
+--- meets are dropped.
+function tags.page(queue, name, offset, limit)
+  local key, found, checked = queue .. "tag:" .. name, {}, 0
+  local ended = false
+  while #found < limit and checked < MOST_CHECKED and not ended do
+    local first = offset + #found
+    local job_ids = redis.call("ZRANGE", key, first, first + math.min(limit - #found, MOST_CHECKED) - 1)
+    for _, job_id in ipairs(job_ids) do
+      if has(queue, job_id, name) then
+        found[#found + 1] = job_id
+      else
+        redis.call("ZREM", key, job_id)
+      end
+    end
+    checked, ended = checked + #job_ids, not job_ids[1]
+  end
+  count(queue, name)
+  return found, not ended
+end
+
+return tags
+end)()
+
 modules.creation = (function()
 --- The one way in which a job comes into being.
 
 local ids = require("ids")
 local membership = require("membership")
 local placement = require("placement")
+local tags = require("tags")
 
 local creation = {}
 
@@ -994,7 +1108,7 @@ local function append(fields, name, value)
 end
 
 --- The fields that only some jobs have.
-local function optional_fields(job, sequence)
+local function optional_fields(job, sequence, names)
   local fields = {}
   if sequence then
     append(fields, "groupKey", job.ordering_key)
@@ -1018,18 +1132,25 @@ local function optional_fields(job, sequence)
   if job.lifo then
     append(fields, "lifo", 1)
   end
+  if names then
+    append(fields, "tags", cjson.encode(names))
+  end
   return fields
 end
 
 --- Write a job whose id is taken. With a `state` it gets no place: another call releases it.
 function creation.write(queue, job_id, job, state)
   local sequence = job.ordering_key ~= "" and membership.join(queue, job) or nil
+  local names = tags.of_options(job.opts)
   state = state or placement.new(queue, job_id, job)
   redis.call(
     "HSET", queue .. "job:" .. job_id, "id", job_id, "name", job.job_name, "data", job.data, "opts", job.opts,
     "timestamp", job.timestamp_ms, "attemptsMade", "0", "delay", text(job.delay_ms), "priority", text(job.priority),
-    "maxAttempts", text(job.max_attempts), "state", state, unpack(optional_fields(job, sequence))
+    "maxAttempts", text(job.max_attempts), "state", state, unpack(optional_fields(job, sequence, names))
   )
+  if names then
+    tags.enter(queue, job_id, names, job.timestamp_ms)
+  end
 end
 
 --- Create a job without a problem; returns its id, or the reply when there is no id left for it.
@@ -5369,6 +5490,7 @@ do -- reclaim
   local reclaim = require("reclaim")
   local stalled = require("stalled")
   local suspension = require("suspension")
+  local tags = require("tags")
   local validate = require("validate")
   redis.register_function{ function_name = "oq1_reclaim", flags = { "allow-oom" }, callback = function(KEYS, ARGV)
     local now_ms = whole(ARGV[1], "reclaim", "now_ms")
@@ -5417,6 +5539,7 @@ do -- reclaim
     local _, more_entries = reclaim.entries(queue, consumer, sweep)
     local _, more_list_jobs = reclaim.list_jobs(queue, sweep)
     local timed_out = suspension.sweep(queue, now_ms)
+    tags.sweep_any(queue)
     local _, elsewhere, remaining = unpack(propagation.finish(outcomes))
     local more = (more_entries or more_list_jobs or more_letters) and 1 or 0
     return { retried, failed, more, self.letters, elsewhere, remaining, timed_out }
@@ -5590,6 +5713,58 @@ do -- reportUsage
   end)
 end
 
+do -- retag
+  local tags = require("tags")
+  redis.register_function("oq1_retag", function(KEYS, ARGV)
+    local job_id = ARGV[1]
+    local now_ms = whole(ARGV[2], "retag", "now_ms")
+    local added_count = whole(ARGV[3], "retag", "added_count")
+    local removed_count = whole(ARGV[4], "retag", "removed_count")
+    count_words("retag", #KEYS, 1, #ARGV, 4 + 1 * added_count + 1 * removed_count)
+    local added = {}
+    for index = 1, added_count do
+      local arg = 4 + (index - 1) * 1
+      added[index] = {
+        name = ARGV[arg + 1],
+      }
+    end
+    local removed = {}
+    for index = 1, removed_count do
+      local arg = 4 + 1 * #added + (index - 1) * 1
+      removed[index] = {
+        name = ARGV[arg + 1],
+      }
+    end
+    local queue = queue_of("retag", KEYS[1], "job:" .. job_id)
+    local key = queue .. "job:" .. job_id
+    if redis.call("EXISTS", key) == 0 then
+      return "not_found"
+    end
+    local drop, has, names, entered, left = {}, {}, {}, {}, {}
+    for _, tag in ipairs(removed) do
+      drop[tag.name] = true
+    end
+    for _, name in ipairs(tags.read(redis.call("HGET", key, "tags") or nil)) do
+      has[name] = true
+      local list = drop[name] and left or names
+      list[#list + 1] = name
+    end
+    for _, tag in ipairs(added) do
+      if not has[tag.name] then
+        has[tag.name] = true
+        names[#names + 1], entered[#entered + 1] = tag.name, tag.name
+      end
+    end
+    if #names > tags.MOST then
+      return "too_many"
+    end
+    redis.call("HSET", key, "tags", names[1] and cjson.encode(names) or "[]")
+    tags.enter(queue, job_id, entered, now_ms)
+    tags.leave(queue, job_id, left)
+    return "ok"
+  end)
+end
+
 do -- retryJob
   local history = require("history")
   local record = require("record")
@@ -5759,6 +5934,23 @@ do -- submitGraph
       submission.note(flow_key, flows_key, flow_id, record, now_ms, held)
     end
     return submission.write(queue, graph, now_ms, flow_id, held)
+  end)
+end
+
+do -- tagged
+  local tags = require("tags")
+  local validate = require("validate")
+  redis.register_function("oq1_tagged", function(KEYS, ARGV)
+    local tag = ARGV[1]
+    local offset = whole(ARGV[2], "tagged", "offset")
+    local limit = whole(ARGV[3], "tagged", "limit")
+    count_words("tagged", #KEYS, 1, #ARGV, 3)
+    local queue = queue_of("tagged", KEYS[1], ":stream") .. ":"
+    if limit < 1 or limit > 1000 then
+      validate.refuse("tagged", "the limit must be 1 to 1000")
+    end
+    local found, more = tags.page(queue, tag, offset, limit)
+    return { found, more and 1 or 0 }
   end)
 end
 

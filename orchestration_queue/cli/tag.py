@@ -1,0 +1,117 @@
+"""`oq tag`: the jobs of a queue by tag."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from orchestration_queue.cli.common import (
+    JsonFlag,
+    Prefix,
+    QueueName,
+    Url,
+    Yes,
+    ask,
+    moment_text,
+    show_json,
+    show_table,
+    state_text,
+)
+from orchestration_queue.cli.verbs import Done, counted, known_queue, verb
+from orchestration_queue.client import Queue
+from orchestration_queue.protocol.keys import DEFAULT_PREFIX
+
+__all__ = ["app"]
+
+app = typer.Typer(help="Tags: jobs that are found, cancelled, retried and removed together.", no_args_is_help=True)
+
+TagName = Annotated[str, typer.Argument(help="The tag.")]
+TagNames = Annotated[list[str], typer.Argument(help="The tags.")]
+JobId = Annotated[str, typer.Argument(help="The job's id.")]
+
+
+@app.command("ls")
+def ls(
+    queue: QueueName,
+    limit: Annotated[int, typer.Option(help="Maximum number of tags, the most used first.", min=1)] = 50,
+    url: Url = None,
+    prefix: Prefix = DEFAULT_PREFIX,
+    as_json: JsonFlag = False,
+) -> None:
+    """List the tags of a queue, the most used first."""
+    with known_queue(queue, url, prefix) as client:
+        counts = client.tags.list(limit=limit)
+    if as_json:
+        show_json([asdict(count) for count in counts])
+        return
+    show_table(("tag", "jobs"), [(count.tag, str(count.jobs)) for count in counts])
+
+
+@app.command("show")
+def show(
+    queue: QueueName,
+    tag: TagName,
+    limit: Annotated[int, typer.Option(help="Maximum number of jobs, the oldest first.", min=1)] = 50,
+    offset: Annotated[int, typer.Option(help="How many of the oldest to skip.", min=0)] = 0,
+    url: Url = None,
+    prefix: Prefix = DEFAULT_PREFIX,
+    as_json: JsonFlag = False,
+) -> None:
+    """List the jobs of a tag, the oldest first."""
+    with known_queue(queue, url, prefix) as client:
+        jobs = client.tags.jobs(tag, limit=limit, offset=offset)
+    rows = [
+        {"id": job.id, "name": job.name, "state": job.state, "added_at": job.record.added_at, "tags": job.tags}
+        for job in jobs
+    ]
+    if as_json:
+        show_json(rows)
+        return
+    show_table(
+        ("job", "name", "state", "added", "tags"),
+        [
+            [job.id, job.name, state_text(job.state), moment_text(job.record.added_at), ", ".join(job.tags)]
+            for job in jobs
+        ],
+    )
+
+
+@verb(app, "add")
+def _add(client: Queue, job_id: JobId, tags: TagNames) -> Done:
+    """Add tags to a job."""
+    job = client.get(job_id)
+    job.tag(*tags)
+    return Done(f"Job {job_id} has the tags {', '.join(job.tags)}.", {"id": job_id, "tags": job.tags})
+
+
+@verb(app, "drop")
+def _drop(client: Queue, job_id: JobId, tags: TagNames) -> Done:
+    """Take tags off a job."""
+    job = client.get(job_id)
+    job.untag(*tags)
+    return Done(f"Job {job_id} has {counted(len(job.tags), 'tag')}.", {"id": job_id, "tags": job.tags})
+
+
+@verb(app, "retry")
+def _retry(client: Queue, tag: TagName) -> Done:
+    """Retry the failed jobs of a tag with all their attempts."""
+    retried = client.tags.retry(tag)
+    return Done(f"To run again: {counted(retried, 'job')}.", {"tag": tag, "retried": retried})
+
+
+@verb(app, "cancel")
+def _cancel(client: Queue, tag: TagName, yes: Yes = False) -> Done:
+    """Cancel the unfinished jobs of a tag: waiting ones fail, running ones are stopped by their workers."""
+    ask(yes, f"Cancel all unfinished jobs of tag {tag} in queue {client.name}?")
+    cancelled = client.tags.cancel(tag)
+    return Done(f"Cancelled {counted(cancelled, 'job')}.", {"tag": tag, "cancelled": cancelled})
+
+
+@verb(app, "rm")
+def _rm(client: Queue, tag: TagName, yes: Yes = False) -> Done:
+    """Remove the jobs of a tag, whatever their state."""
+    ask(yes, f"Remove all jobs of tag {tag} in queue {client.name}?")
+    removed = client.tags.remove(tag)
+    return Done(f"Removed {counted(removed, 'job')}.", {"tag": tag, "removed": removed})

@@ -1,0 +1,110 @@
+"""The jobs of a queue by tag."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from orchestration_queue.client._async.client import AsyncQueueClient
+from orchestration_queue.client._async.job import AsyncJob
+from orchestration_queue.client._async.waking import wake
+from orchestration_queue.client.checks import checked_page
+from orchestration_queue.options import checked_tag
+from orchestration_queue.protocol.call import integer, text
+from orchestration_queue.protocol.operations import control, failures, job_records, tags
+from orchestration_queue.protocol.operations.conversation import all_good, chunks
+from orchestration_queue.protocol.operations.tags import TagCount
+from orchestration_queue.server.clock import now_ms
+
+__all__ = ["AsyncTags"]
+
+_Counts: TypeAlias = list[TagCount]
+_Jobs: TypeAlias = list[AsyncJob]
+
+
+class AsyncTags(AsyncQueueClient):
+    """The jobs of a queue by tag. ``JobOptions(tags=...)``, ``job.tag`` and ``job.untag`` say which tags a job has.
+
+    Args:
+        name: The queue's name.
+        url: The server; default ``OQ_URL``, else the embedded server of this directory.
+        connection: An open connection to use; it stays open on close.
+        prefix: First part of every key.
+
+    Raises:
+        InvalidNameError: The wire cannot carry the queue's name.
+        UsageError: Both ``url`` and ``connection`` are given.
+    """
+
+    async def list(self, *, limit: int | None = 100, offset: int = 0) -> _Counts:
+        """Count the jobs of each tag, the most used tag first. One exchange.
+
+        Args:
+            limit: At most this many tags; None for all.
+            offset: How many of the most used to skip.
+
+        Raises:
+            UsageError: The limit or the offset is negative, or not a whole number.
+        """
+        checked_page(limit, offset)
+        return await self._connection.look(tags.most_used(self.keys, limit, offset))
+
+    async def jobs(self, tag: str, *, limit: int | None = 100, offset: int = 0) -> _Jobs:
+        """List the jobs of a tag in whatever state, oldest first. Two exchanges per 200 jobs.
+
+        Args:
+            tag: The tag.
+            limit: At most this many; None for all.
+            offset: How many of the oldest to skip.
+
+        Raises:
+            UsageError: It is no tag, or the limit or the offset is negative, or not a whole number.
+        """
+        checked_page(limit, offset)
+        ids = await self._connection.follow(tags.tagged_ids(self.keys, checked_tag(tag), limit, offset))
+        records = await self._connection.follow(job_records.jobs([(self.keys, job_id) for job_id in ids]))
+        return [self._job(record) for record in records if record is not None]
+
+    async def retry(self, tag: str) -> int:
+        """Give the failed jobs of a tag all their attempts again; returns how many there were.
+
+        Raises:
+            UsageError: It is no tag.
+        """
+        ids = await self._connection.follow(tags.tagged_ids(self.keys, checked_tag(tag), None))
+        retried = 0
+        for some in chunks(ids, tags.PAGE):
+            retried += await self._connection.follow(failures.retries(self.keys, some, now_ms()))
+        if retried:
+            await wake(self._connection, self.keys)
+        return retried
+
+    async def cancel(self, tag: str) -> int:
+        """Cancel the unfinished jobs of a tag; returns how many there were. Running ones are stopped by their workers.
+
+        Raises:
+            UsageError: It is no tag.
+        """
+        ids = await self._connection.follow(tags.tagged_ids(self.keys, checked_tag(tag), None))
+        cancelled = 0
+        for some in chunks(ids, tags.PAGE):
+            jobs = await self._connection.follow(job_records.jobs([(self.keys, each) for each in some], ("state",)))
+            unfinished = [job.id for job in jobs if job is not None and not job.is_finished]
+            calls = [control.cancel(self.keys, job_id, now_ms()).call for job_id in unfinished]
+            replies = all_good(await self._connection.pipeline(calls)) if calls else []
+            cancelled += sum(text(reply) != "not_found" for reply in replies)
+        return cancelled
+
+    async def remove(self, tag: str) -> int:
+        """Remove the jobs of a tag in whatever state; returns how many there were. Running handlers are not stopped.
+
+        Raises:
+            UsageError: It is no tag.
+        """
+        ids = await self._connection.follow(tags.tagged_ids(self.keys, checked_tag(tag), None))
+        removed = 0
+        for some in chunks(ids, tags.PAGE):
+            calls = [control.remove(self.keys, job_id).call for job_id in some]
+            repair = tags.page(self.keys, tag, 0, 1).call  # drops what is gone from the index
+            *replies, _ = all_good(await self._connection.pipeline([*calls, repair]))
+            removed += sum(map(integer, replies))
+        return removed
