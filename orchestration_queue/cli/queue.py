@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from datetime import UTC, datetime, timedelta
-from typing import Annotated, Literal
+from datetime import UTC, date, datetime, timedelta
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -23,13 +23,17 @@ from orchestration_queue.cli.common import (
     show_table,
     time_text,
 )
+from orchestration_queue.cli.text import print_line
 from orchestration_queue.cli.verbs import Done, counted, known_queue, verb
-from orchestration_queue.client import Queue
+from orchestration_queue.client import Distribution, Queue, TaskStatistics
+from orchestration_queue.errors import UsageError
 from orchestration_queue.options import RateLimit, seconds
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 from orchestration_queue.server import Connection
 
 __all__ = ["app"]
+
+_BAR_WIDTH = 40
 
 app = typer.Typer(help="Queues.", no_args_is_help=True)
 
@@ -203,3 +207,74 @@ def metrics(
         for minute in found.minutes
     ]
     show_table(("minute", state, "mean seconds"), rows)
+
+
+@app.command("stats")
+def stats(
+    queue: QueueName,
+    day: Annotated[str | None, typer.Option(help="The day in UTC, as 2026-01-31; default today.")] = None,
+    url: Url = None,
+    prefix: Prefix = DEFAULT_PREFIX,
+    as_json: JsonFlag = False,
+) -> None:
+    """Show how long the jobs of a day waited and ran, and how many failed, by task."""
+    wanted = None if day is None else _parsed_day(day)
+    with known_queue(queue, url, prefix) as client:
+        found = client.statistics(wanted)
+    if as_json:
+        tasks = {name: _described(task) for name, task in found.tasks.items()}
+        show_json({"queue": queue, "day": found.day, "all": _described(found.all), "tasks": tasks})
+        return
+    rows = [*found.tasks.items(), *([("all", found.all)] if len(found.tasks) > 1 else [])]
+    show_table(_STATISTICS, [[name, *_row(task)] for name, task in rows])
+    for what, spread in (("wait", found.all.wait), ("run", found.all.run)):
+        for line in _plot(what, spread):
+            print_line(line)
+
+
+_STATISTICS = (
+    *("task", "completed", "failed", "retried", "wait p50", "wait p99"),
+    *("run mean", "deviation", "p50", "p90", "p99"),
+)
+
+
+def _row(task: TaskStatistics) -> list[str]:
+    wait, run = task.wait, task.run
+    times = (wait.p50, wait.p99, run.mean, run.deviation, run.p50, run.p90, run.p99)
+    counts = (task.completed, task.failed, task.retried)
+    return [*map(str, counts), *(f"{time.total_seconds():.3f}" for time in times)]
+
+
+def _parsed_day(text: str) -> date:
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        raise UsageError(f"--day {text!r} is not a day; write it as 2026-01-31.") from None
+
+
+def _described(task: TaskStatistics) -> dict[str, Any]:
+    described: dict[str, Any] = {"completed": task.completed, "failed": task.failed, "retried": task.retried}
+    for what, spread in (("wait", task.wait), ("run", task.run)):
+        named = ("mean", "deviation", "p50", "p90", "p99")
+        described[what] = {
+            "count": spread.count,
+            **{name: seconds(getattr(spread, name)) for name in named},
+            "histogram": [{"until": seconds(until), "count": count} for until, count in spread.histogram],
+        }
+    return described
+
+
+def _plot(what: str, spread: Distribution) -> list[str]:
+    """Return the histogram as lines of bars, four buckets to a line: each line lasts to twice the one above."""
+    octaves: dict[int, int] = {}
+    for bucket, count in spread.buckets.items():
+        octaves[-(-bucket // 4)] = octaves.get(-(-bucket // 4), 0) + count
+    if not octaves:
+        return []
+    most = max(octaves.values())
+    lines = ["", f"{what}, seconds"]
+    for octave in range(min(octaves), max(octaves) + 1):
+        count = octaves.get(octave, 0)
+        bar = "█" * -(-count * _BAR_WIDTH // most)
+        lines.append(f"<= {2**octave / 1000:>10.3f}  {bar}{' ' if bar else ''}{count:,}")
+    return lines

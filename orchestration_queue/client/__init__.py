@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from orchestration_queue.protocol.operations.worker_control import WorkerReply
     from orchestration_queue.protocol.operations.worker_registry import WorkerInfo, WorkerJob
     from orchestration_queue.protocol.signals import Signal
+    from orchestration_queue.protocol.statistics import DayStatistics, Distribution, TaskStatistics
 
 __all__ = [
     "AsyncBroadcast",
@@ -70,8 +71,10 @@ __all__ = [
     "Broadcast",
     "BudgetState",
     "Cancellation",
+    "DayStatistics",
     "DeadLetter",
     "DeadLetters",
+    "Distribution",
     "EventReader",
     "Explanation",
     "FailureGroup",
@@ -97,6 +100,7 @@ __all__ = [
     "SuspendInfo",
     "TagCount",
     "Tags",
+    "TaskStatistics",
     "UsageLedger",
     "UsageSummary",
     "UsageTotals",
@@ -137,6 +141,7 @@ _VALUES = {
     "protocol.operations.tags": "TagCount",
     "protocol.operations.usage": "UsageSummary UsageTotals",
     "protocol.signals": "Signal",
+    "protocol.statistics": "DayStatistics Distribution TaskStatistics",
 }
 __getattr__, __dir__ = lazy_names(
     __name__,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from datetime import date, datetime
 from typing import TypeVar
 
 from orchestration_queue.errors import UsageError
@@ -10,6 +11,7 @@ from orchestration_queue.states import TERMINAL, JobState
 
 __all__ = [
     "checked_count",
+    "checked_day",
     "checked_finished",
     "checked_flag",
     "checked_items",
@@ -116,6 +118,17 @@ def checked_finished(state: JobState | str, what: str) -> JobState:
     if (finished := checked_state(state)) not in TERMINAL:
         raise UsageError(f"Jobs that are {finished} have not finished; only completed or failed ones {what}.")
     return finished
+
+
+def checked_day(day: date) -> date:
+    """Return a day.
+
+    Raises:
+        UsageError: It is not a date, or also has a time.
+    """
+    if not isinstance(day, date) or isinstance(day, datetime):
+        raise UsageError(f"`day` must be a date in UTC, got {day!r}; pass `date(2026, 1, 31)`.")
+    return day
 
 
 def checked_count(count: int) -> int:

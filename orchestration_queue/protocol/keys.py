@@ -161,6 +161,10 @@ class QueueKeys:
         """Failures per minute."""
         return self.named("metrics:failed")
 
+    def statistics(self, day: str) -> str:
+        """How long jobs waited and ran on one day, and how many failed; kept for 30 days."""
+        return self.named(f"statistics:{day}")
+
     def job(self, job_id: str) -> str:
         """The job's record."""
         return f"{self.base}:job:{job_id}"

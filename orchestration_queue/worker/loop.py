@@ -21,6 +21,7 @@ from orchestration_queue.worker.queue_io import QueueIO
 from orchestration_queue.worker.reconnecting import Pauses
 from orchestration_queue.worker.runner import Runner
 from orchestration_queue.worker.scheduler_leader import SchedulerLeader
+from orchestration_queue.worker.tallying import Tallying
 
 __all__ = ["WorkerLoop"]
 
@@ -70,6 +71,7 @@ class WorkerLoop:
         self._jobs: dict[Lease, asyncio.Task[None]] = {}
         """The jobs whose handlers have not ended."""
         self._beside: set[asyncio.Future[None]] = set()
+        self._tallying = Tallying(io, self._begin) if options.record_metrics else None
         self._failure: BaseException | None = None
         self._early_cancels: dict[str, int] = {}
         self._pauses = Pauses()
@@ -154,6 +156,8 @@ class WorkerLoop:
             task.cancel()
             with suppress(asyncio.CancelledError):
                 await task
+        if self._tallying is not None:
+            await self._tallying.send()
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         """Let something run beside the main loop, which fails if it does."""
@@ -209,6 +213,8 @@ class WorkerLoop:
         """The server has delivered of an outcome. Until now the job was ours, however long that took."""
         lease = settlement.lease
         self._heartbeat.drop(lease)
+        if self._tallying is not None:
+            self._tallying.count(settlement, verdict)
         match settlement, verdict:
             case _, Verdict.LOST:
                 self._lost(lease)

@@ -17,6 +17,7 @@ from orchestration_queue.protocol.operations import (
     exchanges,
     maintenance,
     queue_state,
+    statistics,
     worker_control,
     worker_registry,
 )
@@ -26,6 +27,7 @@ from orchestration_queue.protocol.operations.maintenance import Tick
 from orchestration_queue.protocol.operations.notifications import PendingNotifications, notify_all
 from orchestration_queue.protocol.operations.worker_control import Command
 from orchestration_queue.protocol.operations.worker_registry import Signal
+from orchestration_queue.protocol.statistics import Tally
 from orchestration_queue.server import AsyncConnection, Connection
 from orchestration_queue.worker.clock import ServerClock
 from orchestration_queue.worker.machine import Exchange
@@ -293,6 +295,10 @@ class QueueIO:
     async def register(self, description: dict[str, object], ttl_ms: int) -> None:
         """Register this worker as alive."""
         await self._calls.execute(worker_registry.register(self._keys, self._consumer, description, ttl_ms))
+
+    async def count(self, tally: Tally) -> None:
+        """Add what this worker counted to the queue's statistics."""
+        await self._calls.execute(statistics.count(self._keys, self.clock.now_ms(), tally))
 
     async def leave(self) -> None:
         """Take this worker out of the queue's books; its place in the group too, unless jobs are still with it."""

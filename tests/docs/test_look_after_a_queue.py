@@ -42,7 +42,7 @@ def test_the_blocks_of_the_page_print_what_it_shows(
     asyncio.run(the_queue_that_the_page_meets(server_url, raw))
     monkeypatch.setenv("OQ_URL", server_url)
     pairs = PAGE.found(r"```python\n(.*?)```\n\n```text\n(.*?)```")
-    assert len(pairs) == len(PAGE.blocks()) == 13
+    assert len(pairs) == len(PAGE.blocks()) == 14
     names: dict[str, Any] = {}
     for block, shown in pairs:
         PAGE.run_in(names, block)

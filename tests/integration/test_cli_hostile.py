@@ -89,6 +89,7 @@ SHOWN: list[tuple[str, ...]] = [
     ("usage", f"{N}:"),
     ("queue", "limit", Q),
     ("queue", "metrics", f"{N}9"),
+    ("queue", "stats", f"{N}9"),
     ("queue", "pause", Q),
     ("queue", "resume", Q),
     ("queue", "retry", f"{N}9"),

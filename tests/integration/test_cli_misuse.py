@@ -35,6 +35,8 @@ MISUSES: list[tuple[str, int, str]] = [
     ("queue limit q --rate -1", 2, "max"),
     ("queue limit q --rate 5 --per 0", 2, "duration"),
     ("queue metrics nix", 3, UNKNOWN),
+    ("queue stats nix", 3, UNKNOWN),
+    ("queue stats q --day yesterday", 2, "--day 'yesterday' is not a day"),
     ("queue metrics q --hours 1000", 2, "--hours"),
     ("job add a{b n", 2, "Queue name 'a{b' contains '{'"),
     ("job add q n --data {", 2, "is not JSON"),

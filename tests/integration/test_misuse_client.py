@@ -138,6 +138,7 @@ CASES: list[Case] = [
     *(_call("queue", "clean", grace) for grace in DURATIONS),
     *(_call("queue", "clean", 5, limit) for limit in (-1, "5")),
     _call("queue", "clean", 5, state="waiting"),
+    *(_call("queue", "statistics", day) for day in (5, "2026-01-31", NAIVE)),
     _call("queue", "drain", delayed="no"),
     _call("queue", "obliterate", force="no"),
     # Jobs.

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 from orchestration_queue.client._async.client import AsyncQueueClient
 from orchestration_queue.client._async.job import AsyncJob
 from orchestration_queue.client.checks import (
     checked_count,
+    checked_day,
     checked_finished,
     checked_kind,
     checked_limit,
@@ -27,6 +28,7 @@ from orchestration_queue.protocol.operations import (
     job_records,
     queue_settings,
     queue_state,
+    statistics,
     worker_registry,
 )
 from orchestration_queue.protocol.operations.control import SuspendInfo
@@ -35,6 +37,7 @@ from orchestration_queue.protocol.operations.job_output import FIRST_ENTRY, Stre
 from orchestration_queue.protocol.operations.job_search import JobQuery, search_jobs
 from orchestration_queue.protocol.operations.queue_state import JobCounts, Metrics
 from orchestration_queue.protocol.record import when
+from orchestration_queue.protocol.statistics import DayStatistics
 from orchestration_queue.server.clock import epoch_ms, now_ms
 from orchestration_queue.states import JobState
 
@@ -173,6 +176,21 @@ class AsyncQueueReading(AsyncQueueClient):
                 "The metrics' start must lie before their end, by 31 days at most; ask for less, or swap them."
             )
         return await self._connection.follow(queue_state.metrics(self.keys, finished, start_ms, end_ms))
+
+    async def statistics(self, day: date | None = None) -> DayStatistics:
+        """How long jobs waited and ran on one day, and how many failed or were retried, by task. One exchange.
+
+        Workers add what they counted once a second, and a day is kept for 30 days. Workers with
+        ``record_metrics=False`` and those of other languages count nothing here.
+
+        Args:
+            day: The day, in UTC; default today.
+
+        Raises:
+            UsageError: It is not a date.
+        """
+        today = datetime.fromtimestamp(now_ms() / 1000, UTC).date()
+        return await self._connection.look(statistics.statistics(self.keys, today if day is None else checked_day(day)))
 
     async def logs(self, job_id: str, *, limit: int | None = None, offset: int = 0) -> list[str]:
         """Return the lines that a job's handlers logged: at most ``limit``, after the first ``offset``."""

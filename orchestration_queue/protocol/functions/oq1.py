@@ -14,6 +14,7 @@ from orchestration_queue.protocol.keys import QueueKeys
 __all__ = [
     "AttemptNote",
     "BulkJob",
+    "DayCount",
     "Delivered",
     "EntryUpdate",
     "FailureNote",
@@ -39,6 +40,7 @@ __all__ = [
     "add_children",
     "clean",
     "clean_jobs",
+    "count_jobs",
     "drain",
     "due_schedulers",
     "exchange",
@@ -177,6 +179,18 @@ class NewJob(NamedTuple):
     lifo: bool = False
     parent_queue: str = ""
     scheduler_name: str = ""
+
+
+class DayCount(NamedTuple):
+    """What to add to one field.
+
+    Attributes:
+        field: The field, such as `run:n:TASK`.
+        by: A number.
+    """
+
+    field: str
+    by: str
 
 
 class Settled(NamedTuple):
@@ -682,6 +696,39 @@ def clean_jobs(
         (
             len(job_ids),
             *job_ids,
+        ),
+        is_function=True,
+    )
+
+
+def count_jobs(
+    keys: QueueKeys,
+    *,
+    counts: Sequence[DayCount] = (),
+    day: str,
+) -> Call:
+    """Add what a worker counted to a queue's statistics of one day.
+
+    Args:
+        keys: The queue, for its `stream`.
+        counts: Each what to add to one field.
+        day: The day in UTC, as `2026-01-31`.
+
+    Returns:
+        The call. Its reply (int): how many fields were added to: beyond 10,000, new ones are left out.
+
+    The server refuses it when the stream key does not end in `:stream`; `OQ_BAD_ARGUMENT` for another day, or for what
+    is not a number.
+
+    Cost: O(1) per field.
+    """
+    return Call(
+        "oq1_countJobs",
+        (keys.stream,),
+        (
+            day,
+            len(counts),
+            *[word for item in counts for word in (item.field, item.by)],
         ),
         is_function=True,
     )

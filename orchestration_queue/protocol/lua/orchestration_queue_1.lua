@@ -4917,6 +4917,46 @@ do -- cleanJobs
   end }
 end
 
+do -- countJobs
+  local validate = require("validate")
+  redis.register_function("oq1_countJobs", function(KEYS, ARGV)
+    local day = ARGV[1]
+    local count_count = whole(ARGV[2], "countJobs", "count_count")
+    count_words("countJobs", #KEYS, 1, #ARGV, 2 + 2 * count_count)
+    local counts = {}
+    for index = 1, count_count do
+      local arg = 2 + (index - 1) * 2
+      counts[index] = {
+        field = ARGV[arg + 1],
+        by = ARGV[arg + 2],
+      }
+    end
+    local queue = queue_of("countJobs", KEYS[1], ":stream") .. ":"
+    local KEPT_S = 30 * 86400
+    local MOST_FIELDS = 10000
+
+    if not day:find("^%d%d%d%d%-%d%d%-%d%d$") then
+      validate.refuse("countJobs", "'" .. day .. "' is not a day")
+    end
+    for _, count in ipairs(counts) do
+      local by = tonumber(count.by)
+      if not by or by ~= by or by >= math.huge or by < 0 then
+        validate.refuse("countJobs", "'" .. count.by .. "' is not a number to add")
+      end
+    end
+    local key = queue .. "statistics:" .. day
+    local size, added = redis.call("HLEN", key), 0
+    for _, count in ipairs(counts) do
+      if size + #counts <= MOST_FIELDS or redis.call("HEXISTS", key, count.field) == 1 then
+        redis.call("HINCRBYFLOAT", key, count.field, count.by)
+        added = added + 1
+      end
+    end
+    redis.call("EXPIRE", key, KEPT_S)
+    return added
+  end)
+end
+
 do -- drain
   local draining = require("draining")
   local events = require("events")

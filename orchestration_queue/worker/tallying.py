@@ -1,0 +1,68 @@
+"""A worker's part of its queue's statistics: counted here, and sent at most once a second."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from orchestration_queue.errors import OrchestrationQueueError
+from orchestration_queue.protocol.lease import Completion, Failure, Settlement
+from orchestration_queue.protocol.operations.settlements import Verdict
+from orchestration_queue.protocol.record import JobRecord
+from orchestration_queue.protocol.statistics import Tally
+from orchestration_queue.worker.queue_io import QueueIO
+
+__all__ = ["Tallying"]
+
+log = logging.getLogger("orchestration_queue.worker")
+
+_EVERY_S = 1.0
+
+
+class Tallying:
+    """Counts what became of attempts, and sends the counts. Those that cannot be sent are lost: they are no job.
+
+    Args:
+        io: To the server.
+        begin: Lets a coroutine run beside the worker's loop.
+    """
+
+    def __init__(self, io: QueueIO, begin: Callable[[Coroutine[Any, Any, None]], None]) -> None:
+        self._io = io
+        self._begin = begin
+        self._tally = Tally()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def count(self, settlement: Settlement, verdict: Verdict) -> None:
+        """Count an attempt of which the server knows."""
+        job, taken_ms = settlement.lease.record, settlement.lease.taken_ms
+        if verdict is Verdict.COMPLETED and isinstance(settlement, Completion):
+            self._tally.completed(job.name, self._io.clock.now_ms() - taken_ms)
+        elif isinstance(settlement, Failure) and verdict in (Verdict.FAILED, Verdict.RETRYING):
+            self._tally.failed(job.name, will_retry=verdict is Verdict.RETRYING)
+        else:
+            return
+        if job.attempts_made == 0 and job.stalled_count == 0:
+            self._tally.waited(job.name, taken_ms - _due_ms(job))
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(_EVERY_S, lambda: self._begin(self.send()))
+
+    async def send(self) -> None:
+        """Send what was counted so far, if anything."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if not self._tally:
+            return
+        try:
+            await self._io.count(self._tally)
+        except OrchestrationQueueError as error:
+            log.debug("Statistics of queue %s were not counted: %s", self._io.queue, error)
+
+
+def _due_ms(job: JobRecord) -> int:
+    """When a job was ready to start for the first time: when it was added, and its delay over."""
+    added, delay = (job.fields.get(name, "") for name in ("timestamp", "delay"))
+    return sum(int(stored) for stored in (added, delay) if stored.isdecimal())

@@ -1,0 +1,73 @@
+"""The arithmetic of a day's statistics: counts that any number of workers add up, and what is read off them."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from statistics import mean, stdev
+
+import pytest
+
+from orchestration_queue.protocol.statistics import DayStatistics, Distribution, Tally, read_day
+
+DAY = datetime(2026, 1, 31, tzinfo=UTC).date()
+
+
+def read(*tallies: Tally) -> DayStatistics:
+    """What is read after some workers sent what they counted."""
+    stored: Counter[str] = Counter()
+    for tally in tallies:
+        for name, by in tally.take():
+            stored[name] += float(by)  # type: ignore[assignment]  # as HINCRBYFLOAT adds
+    return read_day(DAY, [(name, f"{number:.17g}") for name, number in stored.items()])
+
+
+@pytest.mark.parametrize("longest_ms", [1, 40, 60_000, 90_000_000])
+def test_mean_deviation_and_quantiles_are_those_of_the_durations(longest_ms: int) -> None:
+    chance = random.Random(longest_ms)
+    durations = sorted(chance.randint(0, longest_ms) for _ in range(3000))
+    tallies = [Tally(), Tally()]
+    for place, duration in enumerate(durations):
+        tallies[place % 2].completed("load", duration)
+    run = read(*tallies).all.run
+    assert run.count == 3000
+    assert run.mean.total_seconds() == pytest.approx(mean(durations) / 1000, abs=1e-5)
+    assert run.deviation.total_seconds() == pytest.approx(stdev(durations) / 1000, rel=1e-3, abs=1e-3)
+    for part in (0.5, 0.9, 0.99):
+        exact = durations[int(part * 3000)] / 1000
+        assert run.quantile(part).total_seconds() == pytest.approx(exact, rel=0.2, abs=0.002)
+    assert sum(count for _, count in run.histogram) == 3000
+    assert (run.p50, run.p90, run.p99) == (run.quantile(0.5), run.quantile(0.9), run.quantile(0.99))
+
+
+def test_tasks_are_counted_apart_and_together() -> None:
+    tally = Tally()
+    tally.waited("a:b", 5)
+    tally.completed("a:b", 7)
+    tally.failed("", will_retry=True)
+    tally.failed("", will_retry=False)
+    found = read(tally)
+    assert not tally
+    assert list(found.tasks) == ["", "a:b"]
+    assert (found.tasks["a:b"].wait.count, found.tasks["a:b"].completed, found.tasks[""].failed) == (1, 1, 1)
+    assert (found.all.completed, found.all.failed, found.all.retried) == (1, 1, 1)
+
+
+def test_made_up_names_are_bounded() -> None:
+    tally = Tally()
+    for number in range(1000):
+        tally.failed(f"{number:x>300}", will_retry=False)
+    found = read(tally)
+    assert len(found.tasks) <= 101
+    assert max(map(len, found.tasks)) <= 100
+    assert found.all.failed == 1000
+
+
+def test_a_day_without_jobs_and_with_strange_fields_is_read() -> None:
+    empty = read_day(DAY, [])
+    assert (empty.day, empty.all.completed, empty.all.run.p99, empty.all.run.mean) == (DAY, 0, *[timedelta(0)] * 2)
+    assert empty.all.run.deviation == timedelta(0)
+    odd = read_day(DAY, [("run:n:a", "soon"), ("x", "1"), ("run", "2"), ("run:n:b", "3"), ("run:x:b", "1")])
+    assert odd.tasks["b"].run == Distribution(3)
+    assert odd.all.run.p50 == timedelta(0)
