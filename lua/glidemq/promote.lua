@@ -9,4 +9,4 @@
 
 local promotion = require("promotion")
 
-return promotion.due(queue, now_ms)
+return promotion.due(queue, now_ms, 1000)

@@ -49,7 +49,7 @@
 --- @end     deliveries
 --- @returns array 1: a letter per settlement, `c` completed, `r` to be retried, `f` failed, `d` delayed, `w` waits for its children, `a` ready again, all its children having completed, `s` suspended, `g` parked with its group, `l` lease lost and nothing changed; 2: job id, entry id (empty from a list), [field, value, ...] per started job; 3: queue, dependent, member, outcome per job that waits for one that ended, to be told there through `oq1_propagate`; 4: why no more jobs were taken: `enough` (there may be more), `empty`, `full` (global concurrency), `paused`, or empty text when no more were wanted; 5: the dead letters that this call could not add, `[queue, id, name, data]` in JSON each, which the caller adds and then takes out of the sorted set `outbox`; 6: failed jobs whose dependents remain to be told through `oq1_propagate`
 --- @error   the stream key does not end in `:stream`; or when a kind, an entry id, a retention mode or what becomes of a job is unknown
---- @cost    O(log N) per job, and O(1) per removed, notified or skipped job; it inspects at most 3 * want + 10 jobs, and changes at most 200 that wait for jobs that failed
+--- @cost    O(log N) per job, and O(1) per removed, notified or skipped job; it inspects at most 3 * want + 10 jobs, and changes at most 100 that wait for jobs that failed
 
 local dispatch = require("dispatch")
 local exchange = require("exchange")
@@ -69,7 +69,7 @@ local validate = require("validate")
 -- Who waits for a job that fails for good, for whatever reason, is decided about in the same call, before retention can
 -- take it away. A completed job is told to those that wait as by every client, and their rules are heeded.
 
-local room = 200
+local room = 100
 
 validate.check(settlements, hand_backs, deliveries, dead_letter)
 local self = exchange.new(queue, now_ms, {

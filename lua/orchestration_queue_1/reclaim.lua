@@ -41,7 +41,7 @@ validate.check_limit("reclaim", limit)
 validate.check_queue_name("reclaim", dead_letter)
 local self = { queue = queue, now = now_ms, cluster = cluster, dead_letter = dead_letter, letters = {} }
 local more_letters = dead_letters.overdue(self, now_ms - min_idle_ms)
-local outcomes = propagation.new(queue, now_ms, 200, cluster)
+local outcomes = propagation.new(queue, now_ms, 100, cluster)
 local retried, failed = 0, {}
 local sweep = {
   group = group,

@@ -17,7 +17,7 @@
 --- @arg*  job_ids              text         jobs; one that has not failed is passed over
 --- @returns array 1: those that failed and have not now; 2: queue, dependent, member per job of another queue that waits for one of these, to be told there as `news`; 3: queue, dependent, member, outcome per job to be told through `oq1_propagate`; 4: jobs whose dependents remain to be told through `oq1_propagate`
 --- @error   the stream key does not end in `:stream`
---- @cost    O(log N) per job, O(1) per edge to or from it: about 30 us and 10 us, so 200 take some 6 ms
+--- @cost    O(log N) per job, O(1) per edge to or from it: about 30 us and 10 us, so 100 take some 3 ms
 
 local graph_retry = require("graph_retry")
 local propagation = require("propagation")
@@ -25,7 +25,7 @@ local propagation = require("propagation")
 -- Jobs of more than one call or queue are held by all calls, in any order; then the other queues are told; then all are
 -- released. So none starts, or is given up again, before those that it waits for are what they were.
 
-local outcomes = propagation.new(queue, now_ms, 200, true)
+local outcomes = propagation.new(queue, now_ms, 100, true)
 local revived, elsewhere = graph_retry.all(outcomes, job_ids, news, held)
 local _, untold, remaining = unpack(propagation.finish(outcomes))
 return { revived, elsewhere, untold, remaining }

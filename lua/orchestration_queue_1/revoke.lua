@@ -12,7 +12,7 @@
 --- @arg   group                text         consumer group of its entry
 --- @returns text `revoked`, `flagged` or `not_found`
 --- @error   the stream key does not end in `:stream`
---- @cost    O(log N) for a job waiting on the stream, O(N) on a list; it changes at most 200 jobs that wait
+--- @cost    O(log N) for a job waiting on the stream, O(N) on a list; it changes at most 100 jobs that wait
 
 local history = require("history")
 local propagation = require("propagation")
@@ -22,7 +22,7 @@ local wake = require("wake")
 -- Jobs that wait in other queues are decided about, too, unless these may be on other servers of a cluster. They, and
 -- those beyond the bound, are notified when the reconciler reads their flow.
 
-local outcomes = propagation.new(queue, now_ms, 200)
+local outcomes = propagation.new(queue, now_ms, 100)
 history.append(queue, job_id, { event = "cancelled", ended = now_ms })
 local reply = revocation.revoke(queue, job_id, now_ms, group)
 propagation.finish(outcomes)

@@ -42,7 +42,7 @@
 --- @end     rules
 --- @returns array 1: per node its id, or `duplicate` when it was there, and only what waits for it was told of it; 2: queue, dependent, member, outcome per job of another queue that waits for one that has ended, to be told there through `oq1_propagate`; 3: ended jobs whose dependents remain to be told through `oq1_propagate`
 --- @error   the id key does not end in `:id`; or when a node has no custom id, a parent, or another's id; or when an edge does not lead to a later node, or what is outside has no sensible name, or a rule is unknown; `OQ_TOO_EXPENSIVE` when a node costs more than its token bucket holds
---- @cost    O(log N) per node, O(1) per edge: about 25 us a node and 3 us an edge, so 200 nodes take some 6 ms
+--- @cost    O(log N) per node, O(1) per edge: about 25 us a node and 3 us an edge, so 100 nodes take some 3 ms
 
 local submission = require("submission")
 

@@ -13,15 +13,15 @@
 --- @arg   heal                 flag         correct the count of list jobs in workers' hands too
 --- @returns ints jobs made ready, epoch ms of the next one due or -1, repeatable jobs, 1 if paused, rate limit or 0, its window in ms, the server's own time in epoch ms, epoch ms at which repeatable jobs are due for evaluation or -1
 --- @error   the scheduled key does not end in `:scheduled`
---- @cost    O(log N) per job made ready and per priority in use; at most 1,000 jobs and 100 groups
+--- @cost    O(log N) per job made ready and per priority in use; at most 100 jobs and 100 groups; what remains due is the next one due
 
 local lists = require("lists")
 local promotion = require("promotion")
 local propagation = require("propagation")
 local schedulers = require("schedulers")
 
-local outcomes = propagation.new(queue, now_ms, 200) -- jobs may expire, and others wait for them
-local moved = promotion.due(queue, now_ms) + promotion.limited(queue, now_ms)
+local outcomes = propagation.new(queue, now_ms, 100) -- jobs may expire, and others wait for them
+local moved = promotion.due(queue, now_ms, 100) + promotion.limited(queue, now_ms)
 propagation.finish(outcomes)
 if heal then
   lists.heal(queue)

@@ -56,7 +56,7 @@ class FlowPlan:
         return FlowRecord.of(self.dag)
 
     def submission(self) -> Submission:
-        """What to send to a server that has our library: a call per 200 nodes of a queue."""
+        """What to send to a server that has our library: a call per 100 nodes of a queue."""
         return submission(self.flow_id, self.dag, self.keys, self.nodes, self.record)
 
     @property

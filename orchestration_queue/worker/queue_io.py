@@ -38,7 +38,7 @@ __all__ = ["QueueIO"]
 log = logging.getLogger("orchestration_queue.worker")
 
 _SIGNAL_BLOCK_MS = 5_000
-_MOST_SWEEPS = 10
+_MOST_SWEEPS = 100
 """Autoclaim calls in a row, when one does not reach all stalled jobs."""
 
 

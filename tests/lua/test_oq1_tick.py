@@ -95,3 +95,15 @@ def test_a_key_of_another_name_is_refused(own: Wire) -> None:
     keys = [own.key(name) for name in ("stream", "stream", "events", "ratelimited", "meta", "schedulers")]
     with pytest.raises(redis.ResponseError), own.unchanged():
         own.client.fcall("oq1_tick", len(keys), *keys, NOW, 0)
+
+
+def test_a_call_makes_100_jobs_ready_and_says_that_more_are_due(own: Wire) -> None:
+    for _ in range(250):
+        own.add(delay=100)
+    ticks = [tick(own, NOW + 200) for _ in range(4)]
+    assert [(done.moved, done.due_ms) for done in ticks] == [
+        (100, NOW + 100),
+        (100, NOW + 100),
+        (50, -1),
+        (0, -1),
+    ]

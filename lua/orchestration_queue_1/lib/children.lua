@@ -8,7 +8,7 @@ local validate = require("validate")
 
 local children = {}
 
-local ROOM = 200
+local ROOM = 100
 
 function children.check(claim, jobs)
   for place, job in ipairs(jobs) do

@@ -111,7 +111,7 @@ function dispatch.serve(self, deliveries, want, honor_pause)
   local most = math.min(want, math.max(0, free))
   if most > 0 then
     -- What is due now must not wait for the next round of promotions.
-    promotion.due(self.queue, self.now)
+    promotion.due(self.queue, self.now, 100)
   end
   local listed, looks = from_lists(self, most, want * LOOKS_PER_JOB + SPARE_LOOKS)
   local stopped = from_stream(self, most - listed, looks)

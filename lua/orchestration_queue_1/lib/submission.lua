@@ -12,7 +12,7 @@ local rules = require("rules")
 local submission = {}
 
 --- Most jobs that were told of an ended one may change by one call; the others are left to the caller.
-local ROOM = 200
+local ROOM = 100
 
 local function refuse(code, why)
   error({ err = code .. " oq1_submitGraph: " .. why })

@@ -126,7 +126,7 @@ class AsyncAdder(AsyncQueueClient):
         return [wake_workers(self.keys)] if any(job.is_unannounced for job in jobs) else []
 
     async def _place_all(self, new: Sequence[NewJob], durability: GivenDurability | None = None) -> list[Placed]:
-        """Add many jobs, 200 to an exchange.
+        """Add many jobs, 100 to an exchange.
 
         Raises:
             ServerError: One was refused; the others of the same thousand, and all before, were added nevertheless,
@@ -244,7 +244,7 @@ class AsyncProducer(AsyncAdder):
         return placed.added.job_id if placed.added.is_new else None
 
     async def add_bulk(self, jobs: Sequence[NewJob], *, durability: GivenDurability | None = None) -> list[str | None]:
-        """Add many jobs, 200 to an exchange. All are checked before the first is sent.
+        """Add many jobs, 100 to an exchange. All are checked before the first is sent.
 
         Returns:
             For each job given, in the same order: its id, or None when it was there already.

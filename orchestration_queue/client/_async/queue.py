@@ -129,7 +129,7 @@ class AsyncQueue(AsyncAdder, AsyncQueueReading, AsyncQueueUpkeep, AsyncWorkerCon
         return self._sent(placed) or (await self._jobs([placed]))[0]
 
     async def add_bulk(self, jobs: Sequence[NewJob], *, durability: GivenDurability | None = None) -> list[AsyncJob]:
-        """Add many jobs, 200 to an exchange. All are checked before the first is sent.
+        """Add many jobs, 100 to an exchange. All are checked before the first is sent.
 
         Returns:
             A job for each given, in the same order; those that were there already have ``is_new`` False.

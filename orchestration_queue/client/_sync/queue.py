@@ -130,7 +130,7 @@ class Queue(Adder, QueueReading, QueueUpkeep, WorkerControl):
         return self._sent(placed) or (self._jobs([placed]))[0]
 
     def add_bulk(self, jobs: Sequence[NewJob], *, durability: GivenDurability | None = None) -> list[Job]:
-        """Add many jobs, 200 to an exchange. All are checked before the first is sent.
+        """Add many jobs, 100 to an exchange. All are checked before the first is sent.
 
         Returns:
             A job for each given, in the same order; those that were there already have ``is_new`` False.

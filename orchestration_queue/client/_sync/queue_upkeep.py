@@ -27,6 +27,7 @@ from orchestration_queue.states import JobState
 __all__ = ["QueueUpkeep"]
 
 _JOBS_PER_CALL = 200
+_RETRIES_PER_CALL = 100
 """Most jobs that one call retries or removes, so that it holds the server for less than 10 ms."""
 
 
@@ -118,7 +119,7 @@ class QueueUpkeep(QueueClient):
         return self._connection.run(control.cancel(self.keys, checked_text(job_id, "job_id"), now_ms()))
 
     def retry_jobs(self, limit: int | None = None, kind: str | None = None) -> int:
-        """Give failed jobs all their attempts again, oldest first. One exchange per 200 jobs.
+        """Give failed jobs all their attempts again, oldest first. One exchange per 100 jobs.
 
         Args:
             limit: At most this many; None for all that have failed by now.
@@ -137,15 +138,15 @@ class QueueUpkeep(QueueClient):
         left, done = failed if most is None else min(most, failed), 0
         while left > 0:
             done += run_and_wake(
-                self._connection, self.keys, control.retry_jobs(self.keys, min(left, _JOBS_PER_CALL), now_ms())
+                self._connection, self.keys, control.retry_jobs(self.keys, min(left, _RETRIES_PER_CALL), now_ms())
             )
-            left -= _JOBS_PER_CALL
+            left -= _RETRIES_PER_CALL
         return done
 
     def _retry_kind(self, kind: str, limit: int | None) -> int:
         ids = self._connection.follow(failures.failed_ids(self.keys, kind, limit))
         done = 0
-        for some in chunks(ids, _JOBS_PER_CALL):
+        for some in chunks(ids, _RETRIES_PER_CALL):
             done += self._connection.follow(failures.retries(self.keys, some, now_ms()))
             wake(self._connection, self.keys)
         return done

@@ -863,7 +863,7 @@ def exchange(
     or what becomes of a job is unknown.
 
     Cost: O(log N) per job, and O(1) per removed, notified or skipped job; it inspects at most 3 * want + 10 jobs, and
-    changes at most 200 that wait for jobs that failed.
+    changes at most 100 that wait for jobs that failed.
     """
     return Call(
         "oq1_exchange",
@@ -1759,7 +1759,7 @@ def retry_nodes(
 
     The server refuses it when the stream key does not end in `:stream`.
 
-    Cost: O(log N) per job, O(1) per edge to or from it: about 30 us and 10 us, so 200 take some 6 ms.
+    Cost: O(log N) per job, O(1) per edge to or from it: about 30 us and 10 us, so 100 take some 3 ms.
     """
     return Call(
         "oq1_retryNodes",
@@ -1803,7 +1803,7 @@ def revoke(
 
     The server refuses it when the stream key does not end in `:stream`.
 
-    Cost: O(log N) for a job waiting on the stream, O(N) on a list; it changes at most 200 jobs that wait.
+    Cost: O(log N) for a job waiting on the stream, O(N) on a list; it changes at most 100 jobs that wait.
     """
     return Call(
         "oq1_revoke",
@@ -1864,7 +1864,7 @@ def submit_graph(
     id; or when an edge does not lead to a later node, or what is outside has no sensible name, or a rule is unknown;
     `OQ_TOO_EXPENSIVE` when a node costs more than its token bucket holds.
 
-    Cost: O(log N) per node, O(1) per edge: about 25 us a node and 3 us an edge, so 200 nodes take some 6 ms.
+    Cost: O(log N) per node, O(1) per edge: about 25 us a node and 3 us an edge, so 100 nodes take some 3 ms.
     """
     return Call(
         "oq1_submitGraph",
@@ -1980,7 +1980,8 @@ def tick(
 
     The server refuses it when the scheduled key does not end in `:scheduled`.
 
-    Cost: O(log N) per job made ready and per priority in use; at most 1,000 jobs and 100 groups.
+    Cost: O(log N) per job made ready and per priority in use; at most 100 jobs and 100 groups; what remains due is the
+    next one due.
     """
     return Call(
         "oq1_tick",

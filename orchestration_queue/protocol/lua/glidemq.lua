@@ -2618,7 +2618,7 @@ local stream = require("stream")
 
 local promotion = {}
 
-local MOST_MEMBERS, MOST_GROUPS = 1000, 100
+local MOST_GROUPS = 100
 -- A worker may have started a job that was set aside behind its back; it does not run a second time.
 local UNDER_WAY = { active = true, completed = true, failed = true }
 
@@ -2642,14 +2642,14 @@ local function promote(queue, member, now)
   events.emit(queue, "promoted", job_id)
 end
 
---- Promote what is due in every priority band; returns how many members that were.
-function promotion.due(queue, now)
+--- Promote what is due in every priority band, at most `most` members; returns how many that were.
+function promotion.due(queue, now, most)
   local key = queue .. "scheduled"
   local consumed = 0
   local band = scheduled.first(key)
-  while band and consumed < MOST_MEMBERS do
+  while band and consumed < most do
     local from, to = scheduled.bound(band, 0), scheduled.bound(band, now)
-    local members = redis.call("ZRANGE", key, from, to, "BYSCORE", "LIMIT", 0, MOST_MEMBERS - consumed)
+    local members = redis.call("ZRANGE", key, from, to, "BYSCORE", "LIMIT", 0, most - consumed)
     if members[1] then
       redis.call("ZREM", key, unpack(members))
     end
@@ -3742,7 +3742,7 @@ do -- promote
     end
     local now_ms = numeric(ARGV[1]) or missing("promote", "now_ms")
     local queue = KEYS[1]:sub(1, -10)
-    return promotion.due(queue, now_ms)
+    return promotion.due(queue, now_ms, 1000)
   end)
 end
 

@@ -2379,7 +2379,7 @@ local validate = require("validate")
 
 local children = {}
 
-local ROOM = 200
+local ROOM = 100
 
 function children.check(claim, jobs)
   for place, job in ipairs(jobs) do
@@ -3736,7 +3736,7 @@ local stream = require("stream")
 
 local promotion = {}
 
-local MOST_MEMBERS, MOST_GROUPS = 1000, 100
+local MOST_GROUPS = 100
 -- A worker may have started a job that was set aside behind its back; it does not run a second time.
 local UNDER_WAY = { active = true, completed = true, failed = true }
 
@@ -3760,14 +3760,14 @@ local function promote(queue, member, now)
   events.emit(queue, "promoted", job_id)
 end
 
---- Promote what is due in every priority band; returns how many members that were.
-function promotion.due(queue, now)
+--- Promote what is due in every priority band, at most `most` members; returns how many that were.
+function promotion.due(queue, now, most)
   local key = queue .. "scheduled"
   local consumed = 0
   local band = scheduled.first(key)
-  while band and consumed < MOST_MEMBERS do
+  while band and consumed < most do
     local from, to = scheduled.bound(band, 0), scheduled.bound(band, now)
-    local members = redis.call("ZRANGE", key, from, to, "BYSCORE", "LIMIT", 0, MOST_MEMBERS - consumed)
+    local members = redis.call("ZRANGE", key, from, to, "BYSCORE", "LIMIT", 0, most - consumed)
     if members[1] then
       redis.call("ZREM", key, unpack(members))
     end
@@ -3923,7 +3923,7 @@ function dispatch.serve(self, deliveries, want, honor_pause)
   local most = math.min(want, math.max(0, free))
   if most > 0 then
     -- What is due now must not wait for the next round of promotions.
-    promotion.due(self.queue, self.now)
+    promotion.due(self.queue, self.now, 100)
   end
   local listed, looks = from_lists(self, most, want * LOOKS_PER_JOB + SPARE_LOOKS)
   local stopped = from_stream(self, most - listed, looks)
@@ -4576,7 +4576,7 @@ local rules = require("rules")
 local submission = {}
 
 --- Most jobs that were told of an ended one may change by one call; the others are left to the caller.
-local ROOM = 200
+local ROOM = 100
 
 local function refuse(code, why)
   error({ err = code .. " oq1_submitGraph: " .. why })
@@ -5079,7 +5079,7 @@ do -- exchange
     -- Who waits for a job that fails for good, for whatever reason, is decided about in the same call, before retention can
     -- take it away. A completed job is told to those that wait as by every client, and their rules are heeded.
 
-    local room = 200
+    local room = 100
 
     validate.check(settlements, hand_backs, deliveries, dead_letter)
     local self = exchange.new(queue, now_ms, {
@@ -5551,7 +5551,7 @@ do -- reclaim
     validate.check_queue_name("reclaim", dead_letter)
     local self = { queue = queue, now = now_ms, cluster = cluster, dead_letter = dead_letter, letters = {} }
     local more_letters = dead_letters.overdue(self, now_ms - min_idle_ms)
-    local outcomes = propagation.new(queue, now_ms, 200, cluster)
+    local outcomes = propagation.new(queue, now_ms, 100, cluster)
     local retried, failed = 0, {}
     local sweep = {
       group = group,
@@ -5853,7 +5853,7 @@ do -- retryNodes
     -- Jobs of more than one call or queue are held by all calls, in any order; then the other queues are told; then all are
     -- released. So none starts, or is given up again, before those that it waits for are what they were.
 
-    local outcomes = propagation.new(queue, now_ms, 200, true)
+    local outcomes = propagation.new(queue, now_ms, 100, true)
     local revived, elsewhere = graph_retry.all(outcomes, job_ids, news, held)
     local _, untold, remaining = unpack(propagation.finish(outcomes))
     return { revived, elsewhere, untold, remaining }
@@ -5874,7 +5874,7 @@ do -- revoke
     -- Jobs that wait in other queues are decided about, too, unless these may be on other servers of a cluster. They, and
     -- those beyond the bound, are notified when the reconciler reads their flow.
 
-    local outcomes = propagation.new(queue, now_ms, 200)
+    local outcomes = propagation.new(queue, now_ms, 100)
     history.append(queue, job_id, { event = "cancelled", ended = now_ms })
     local reply = revocation.revoke(queue, job_id, now_ms, group)
     propagation.finish(outcomes)
@@ -6008,8 +6008,8 @@ do -- tick
     local ratelimited_key = KEYS[4]
     local meta_key = KEYS[5]
     local schedulers_key = KEYS[6]
-    local outcomes = propagation.new(queue, now_ms, 200) -- jobs may expire, and others wait for them
-    local moved = promotion.due(queue, now_ms) + promotion.limited(queue, now_ms)
+    local outcomes = propagation.new(queue, now_ms, 100) -- jobs may expire, and others wait for them
+    local moved = promotion.due(queue, now_ms, 100) + promotion.limited(queue, now_ms)
     propagation.finish(outcomes)
     if heal then
       lists.heal(queue)

@@ -41,7 +41,7 @@ __all__ = [
 
 _REPLY_WORDS = frozenset({"duplicate", "skipped"})
 
-_PORTION_JOBS = 200
+_PORTION_JOBS = 100
 """Most jobs of one call: adding one costs the server up to 30 us, and no call may hold it above 10 ms."""
 
 _PORTION_LENGTH = 4 * 1024 * 1024

@@ -34,7 +34,7 @@ __all__ = [
     "sweep_suspended",
 ]
 
-_MOST_RECLAIMED = 1000
+_MOST_RECLAIMED = 100
 
 
 class Why(Enum):

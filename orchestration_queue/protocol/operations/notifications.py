@@ -25,10 +25,10 @@ __all__ = [
     "read_propagated",
 ]
 
-MOST_NODES = 200
+MOST_NODES = 100
 """Most nodes and ids per call, so that it holds the server for less than 10 ms: a node takes 25 to 40 us."""
 
-MOST_CHANGES = 200
+MOST_CHANGES = 100
 """Jobs that one call may change beyond those it names."""
 
 
