@@ -26,6 +26,8 @@ PLACES = {
 }
 jids, queues, workers = st.sampled_from("abcdef"), st.sampled_from(("q", "r")), st.sampled_from(("v", "w"))
 delays = st.sampled_from((0, 0, 5, 100))
+parents, tags = st.sampled_from("xy"), st.lists(st.sampled_from(("red", "blue")), max_size=2, unique=True)
+LONGEST_LOCK_S = 60
 
 
 class Machine(RuleBasedStateMachine):
@@ -54,12 +56,54 @@ class Machine(RuleBasedStateMachine):
         for job in json.loads(self.call("pop", queue, worker, count)) or ():
             assert (job["state"], job["worker"], job["queue"]) == ("running", worker, queue)
 
-    @rule(jid=jids, next_queue=st.one_of(st.none(), queues), delay=delays)
-    def complete(self, jid: str, next_queue: str | None, delay: float) -> None:
+    @rule(queue=queues, count=st.integers(1, 4))
+    def peek(self, queue: str, count: int) -> None:
+        assert all(job["queue"] == queue for job in json.loads(self.call("peek", queue, count)) or ())
+
+    @rule(jid=jids, next_queue=st.one_of(st.none(), queues), delay=delays, depends=st.lists(jids, max_size=2))
+    def complete(self, jid: str, next_queue: str | None, delay: float, depends: list[str]) -> None:
         state, worker, queue = self.held(jid)
         if state == "running":
-            more = () if next_queue is None else ("next", next_queue, "delay", delay)
+            others = json.dumps([other for other in depends if other != jid])
+            more = () if next_queue is None else ("next", next_queue, "delay", delay, "depends", others)
             self.call("complete", jid, worker, queue, "{}", *more)
+
+    @rule(jid=jids, queue=queues, delay=delays, tags=tags)
+    def requeue(self, jid: str, queue: str, delay: float, tags: list[str]) -> None:
+        if jid in self.alive:
+            self.call("requeue", "me", queue, jid, "K", "{}", delay, "tags", json.dumps(tags))
+
+    @rule(jid=jids, priority=st.integers(-2, 5), tags=tags, message=st.sampled_from(("noted", "seen")))
+    def change(self, jid: str, priority: int, tags: list[str], message: str) -> None:
+        if jid in self.alive:
+            self.call("priority", jid, priority)
+            self.call("log", jid, message)
+            self.call("track", "track", jid)
+            self.call("tag", "add", jid, *tags)
+            self.call("tag", "remove", jid, *tags[:1])
+
+    @rule(jid=jids, others=st.lists(jids, min_size=1, max_size=2))
+    def depend(self, jid: str, others: list[str]) -> None:
+        if self.held(jid)[0] == "depends":
+            self.call("depends", jid, "on", *(other for other in others if other != jid))
+
+    @rule(jid=parents, queue=queues, interval=st.sampled_from((30, 100)), backlog=st.integers(0, 2), tags=tags)
+    def recur(self, jid: str, queue: str, interval: int, backlog: int, tags: list[str]) -> None:
+        words = ("interval", interval, 0, "backlog", backlog, "tags", json.dumps(tags), "retries", 1)
+        self.call("recur", queue, jid, "K", "{}", *words)
+        self.call("recur.update", jid, "priority", backlog)
+
+    @rule(jid=parents)
+    def unrecur(self, jid: str) -> None:
+        self.call("unrecur", jid)
+
+    @rule(queue=queues, verb=st.sampled_from(("pause", "unpause", "unpause", "queue.forget")))
+    def switch(self, queue: str, verb: str) -> None:
+        self.call(verb, queue)
+
+    @rule(worker=workers)
+    def deregister(self, worker: str) -> None:
+        self.call("worker.deregister", worker)
 
     @rule(jid=jids, delay=delays, how=st.sampled_from(("fail", "retry", "heartbeat", "timeout")))
     def end(self, jid: str, delay: float, how: str) -> None:
@@ -91,9 +135,13 @@ class Machine(RuleBasedStateMachine):
     @invariant()
     def every_job_is_in_its_place(self) -> None:
         found: dict[str, list[str]] = {}
+        existing = set[str]()
         for key in self.server.scan_iter("ql:*", count=1000):
-            if key.startswith("ql:q:"):
+            if key.startswith("ql:q:") and not key.endswith("-recur"):
                 place, members = key.rpartition("-")[2], self.server.zrange(key, 0, -1)
+            elif key.startswith("ql:j:") and self.server.type(key) == "hash":
+                existing.add(key.removeprefix("ql:j:"))
+                continue
             elif key.startswith("ql:f:"):
                 place, members = "failed", self.server.lrange(key, 0, -1)
             elif key == "ql:completed":
@@ -102,10 +150,18 @@ class Machine(RuleBasedStateMachine):
                 continue
             for jid in members:
                 found.setdefault(jid, []).append(place)
-        assert found.keys() == self.alive
+        self.alive |= {jid for jid in existing if jid[0] in "xy"}  # what recurring jobs have made
+        assert found.keys() == self.alive == existing
         for jid, places in found.items():
             assert len(places) == 1, (jid, places)
             assert places[0] in PLACES[self.held(jid)[0]], (jid, places, self.held(jid))
+
+    @invariant()
+    def every_lock_expires(self) -> None:
+        for queue in ("q", "r"):
+            for jid, expires in self.server.zrange(f"ql:q:{queue}-locks", 0, -1, withscores=True):
+                assert 0 < expires <= self.now + LONGEST_LOCK_S, (jid, expires, self.now)
+                assert self.held(jid)[0] == "running", jid
 
 
 @pytest.fixture
@@ -117,4 +173,4 @@ def machine(server: redis.Redis) -> Iterator[type[Machine]]:
 
 
 def test_no_job_is_lost_or_in_two_places(machine: type[Machine]) -> None:
-    run_state_machine_as_test(machine, settings=settings(max_examples=20, stateful_step_count=30))
+    run_state_machine_as_test(machine, settings=settings(max_examples=25, stateful_step_count=40))
