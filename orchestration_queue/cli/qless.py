@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import ExitStack
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -22,6 +23,7 @@ from orchestration_queue.cli.common import (
     show_table,
     tell,
 )
+from orchestration_queue.cli.metrics import MetricsHost, MetricsPort, QueueMetrics
 from orchestration_queue.cli.targets import named_object
 from orchestration_queue.cli.text import dump, print_line
 from orchestration_queue.cli.verbs import counted
@@ -30,7 +32,7 @@ from orchestration_queue.errors import JobNotFoundError
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 
 if TYPE_CHECKING:
-    from orchestration_queue.dialects.qless import QlessJob
+    from orchestration_queue.dialects.qless import QlessJob, QlessObserver
 
 __all__ = ["app"]
 
@@ -191,12 +193,25 @@ def worker(
     ] = None,
     concurrency: Annotated[int, typer.Option(help="Jobs at a time.", min=1)] = 10,
     order: Annotated[Literal["ordered", "round-robin"], typer.Option(help="How queues are asked.")] = "ordered",
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = "127.0.0.1",
+    queue_metrics: QueueMetrics = False,
     url: Url = None,
 ) -> None:
     """Run the jobs of queues until SIGTERM, SIGINT or SIGQUIT."""
     found: Any = None if handler is None else named_object(handler, "runs jobs", "app:handler")
     options = QlessWorkerOptions(concurrency=concurrency, order=order)
-    asyncio.run(QlessWorker(queues, found, url=url, options=options).run())
+    with ExitStack() as stack:
+        observer: QlessObserver | None = None
+        if metrics_port is not None:
+            from orchestration_queue.telemetry import TelemetryServer
+            from orchestration_queue.telemetry.qless import QlessCollector, QlessMetrics
+
+            observer = metrics = QlessMetrics()
+            if queue_metrics:
+                QlessCollector(stack.enter_context(QlessClient(url=url)), metrics.registry)
+            stack.enter_context(TelemetryServer(metrics.registry, host=metrics_host, port=metrics_port))
+        asyncio.run(QlessWorker(queues, found, url=url, options=options, observer=observer).run())
 
 
 @job.command("add")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["CHASQUIMQ_METRICS", "METRICS", "Metric", "metric"]
+__all__ = ["CHASQUIMQ_METRICS", "METRICS", "QLESS_METRICS", "Metric", "metric"]
 
 _FAST_AND_SLOW_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600)
 
@@ -122,6 +122,22 @@ CHASQUIMQ_METRICS = (
     Metric("chasquimq_promoter_lock_lost_total", "counter", "How often another worker became it instead."),
 )
 """Those of workers of ChasquiMQ's queues, named as in its own engine."""
+
+QLESS_METRICS = (
+    Metric("qless_jobs_taken_total", "counter", "Jobs that this worker took."),
+    Metric("qless_jobs_completed_total", "counter", "Jobs whose handler returned.", _JOB),
+    Metric("qless_jobs_advanced_total", "counter", "Jobs whose handler moved them on to another queue.", _JOB),
+    Metric("qless_jobs_failed_total", "counter", "Jobs whose handler raised, and that failed.", _JOB),
+    Metric("qless_jobs_retried_total", "counter", "Jobs whose handler raised, and that run again.", _JOB),
+    Metric("qless_jobs_lost_total", "counter", "Jobs that another process took from this worker while they ran.", _JOB),
+    Metric("qless_handler_duration_seconds", "histogram", "How long handlers ran.", _JOB, _FAST_AND_SLOW_S),
+    Metric("qless_queue_jobs", "gauge", "Jobs in each state, read at each scrape.", ("queue", "state")),
+    Metric("qless_queue_paused", "gauge", "1 while the queue is paused."),
+    Metric("qless_failed_jobs", "gauge", "Failed jobs of each group, 200 groups at most.", ("group",)),
+    Metric("qless_workers", "gauge", "Workers seen within a day.", ()),
+    Metric("qless_server_up", "gauge", "Whether the server answered when the figures above were read.", ()),
+)
+"""Those of workers of qless's queues, and of the queues themselves."""
 
 
 def metric(name: str) -> Metric:

@@ -10,6 +10,7 @@ from orchestration_queue.dialects.qless._sync.events import QlessEvents
 from orchestration_queue.dialects.qless._sync.move import QlessMove
 from orchestration_queue.dialects.qless.handlers import QlessNext
 from orchestration_queue.dialects.qless.moving import QlessMoved
+from orchestration_queue.dialects.qless.observer import QlessObserver
 from orchestration_queue.dialects.qless.options import QlessWorkerOptions
 from orchestration_queue.dialects.qless.records import (
     QlessCounts,
@@ -35,6 +36,7 @@ __all__ = [
     "QlessMove",
     "QlessMoved",
     "QlessNext",
+    "QlessObserver",
     "QlessRecurringJob",
     "QlessStats",
     "QlessWorker",

@@ -25,10 +25,10 @@ class LeaseKeeper:
     Args:
         url: The server.
         worker: The worker's name.
-        on_lost: Called in the thread with the id of a job that is no longer the worker's.
+        on_lost: Called in the thread with a job that is no longer the worker's.
     """
 
-    def __init__(self, url: ServerUrl, worker: str, on_lost: Callable[[str], object]) -> None:
+    def __init__(self, url: ServerUrl, worker: str, on_lost: Callable[[QlessJob], object]) -> None:
         self._client = QlessClient(url=url, worker=worker)
         self._on_lost = on_lost
         self._held: dict[str, QlessJob] = {}
@@ -88,7 +88,7 @@ class LeaseKeeper:
             if is_held:
                 self.drop(job.jid)
                 log.warning("%s", error)
-                self._on_lost(job.jid)
+                self._on_lost(job)
             return
         except OrchestrationQueueError as error:
             log.warning("The lock of job %s was not renewed: %s", job.jid, error)

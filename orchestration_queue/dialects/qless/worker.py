@@ -10,6 +10,7 @@ import secrets
 import signal
 import socket
 import threading
+import time
 import traceback
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -23,11 +24,13 @@ from orchestration_queue.dialects.qless._async.events import AsyncQlessEvents
 from orchestration_queue.dialects.qless.commands import command, text_word, text_words
 from orchestration_queue.dialects.qless.handlers import QlessHandler, QlessNext, QlessRouter, handler_of_class
 from orchestration_queue.dialects.qless.leases import LeaseKeeper
+from orchestration_queue.dialects.qless.observer import Outcome, QlessObserver
 from orchestration_queue.dialects.qless.options import QlessWorkerOptions
 from orchestration_queue.dialects.qless.records import QlessJob
 from orchestration_queue.dialects.qless.settling import Settler
-from orchestration_queue.errors import OrchestrationQueueError, UnrecoverableError
+from orchestration_queue.errors import OrchestrationQueueError, UnrecoverableError, UsageError
 from orchestration_queue.options.durations import seconds
+from orchestration_queue.protocol.call import Call
 from orchestration_queue.server import ServerUrl
 from orchestration_queue.worker.checks import check_handler
 
@@ -55,6 +58,7 @@ class QlessWorker:
         url: The server; default ``OQ_URL``, else the embedded server of this directory.
         name: The worker's name, which no other may have; default one of its own.
         options: Concurrency, order and retries.
+        observer: Is called as things happen.
 
     Raises:
         UsageError: An argument is wrong.
@@ -71,13 +75,17 @@ class QlessWorker:
         url: str | ServerUrl | None = None,
         name: str | None = None,
         options: QlessWorkerOptions | None = None,
+        observer: QlessObserver | None = None,
     ) -> None:
         if handler is not None:
             check_handler(handler)
+        if observer is not None and not isinstance(observer, QlessObserver):
+            raise UsageError(f"`observer` must be a QlessObserver, got {observer!r}; derive yours from it.")
         self._queues = text_words([queues] if isinstance(queues, str) else queues, "queues")
         own = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
         self.name = own if name is None else text_word(name, "name")
         self._handler = handler
+        self._observer = observer or QlessObserver()
         self._options = QlessWorkerOptions.coerce(options, "options")
         self._client = AsyncQlessClient(url=url, worker=self.name)
         self._running: dict[str, asyncio.Task[None]] = {}
@@ -117,7 +125,7 @@ class QlessWorker:
             stack.callback(self._executor.shutdown, wait=False, cancel_futures=True)
             loop = self._loop
             self._leases = LeaseKeeper(
-                connection.url, self.name, lambda jid: loop.call_soon_threadsafe(self._lose, jid)
+                connection.url, self.name, lambda job: loop.call_soon_threadsafe(self._lost, job)
             )
             stack.push_async_callback(asyncio.to_thread, self._leases.close)
             self._settler = Settler(connection)
@@ -161,7 +169,9 @@ class QlessWorker:
         taken: list[QlessJob] = []
         for queue in queues:
             if wanted := min(share, free - len(taken)):
-                taken += await self._client.pop(queue, wanted)
+                found = await self._client.pop(queue, wanted)
+                self._observer.taken(queue, len(found))
+                taken += found
         return taken
 
     def _start(self, job: QlessJob) -> None:
@@ -179,6 +189,7 @@ class QlessWorker:
         self._freed.set()
 
     async def _run(self, job: QlessJob) -> None:
+        started = time.monotonic()
         try:
             call = self._completion(job, await self._call(job))
         except asyncio.CancelledError:
@@ -189,16 +200,17 @@ class QlessWorker:
             call = self._failure(job, error)
         if self._running.get(job.jid) is asyncio.current_task():
             self._leases.drop(job.jid)
+            self._observer.ended(job, _outcome(call), time.monotonic() - started)
             self._settler.settle(job.jid, call)
 
-    def _completion(self, job: QlessJob, outcome: Any) -> Any:
+    def _completion(self, job: QlessJob, outcome: Any) -> Call:
         if isinstance(outcome, QlessNext):
             words = self._client._completion(job, outcome.data, outcome.queue, outcome.delay, outcome.depends)
         else:
             words = self._client._completion(job, None, None, 0, ())
         return command("complete", *words)
 
-    def _failure(self, job: QlessJob, error: BaseException) -> Any:
+    def _failure(self, job: QlessJob, error: BaseException) -> Call:
         group = f"{job.queue}-{type(error).__name__}"
         message = "".join(traceback.format_exception(error))
         log.warning("Job %s of queue %s failed: %r", job.jid, job.queue, error)
@@ -222,6 +234,10 @@ class QlessWorker:
         if task := self._running.pop(jid, None):
             task.cancel()
 
+    def _lost(self, job: QlessJob) -> None:
+        self._observer.lost(job)
+        self._lose(job.jid)
+
     async def _listen(self, url: ServerUrl) -> None:
         """Have a lock be checked at once that is said to be lost."""
         while True:
@@ -244,6 +260,13 @@ class QlessWorker:
         for jid in list(self._running):
             self._leases.drop(jid)
             self._lose(jid)
+
+
+def _outcome(call: Call) -> Outcome:
+    """Return what an outcome's command does to the job."""
+    if call.args[0] == "complete":
+        return "advanced" if "next" in call.args[6:] else "completed"
+    return "failed" if call.args[0] == "fail" else "retried"
 
 
 def _contained(handler: Callable[[QlessJob], Any], job: QlessJob) -> Any:

@@ -1,0 +1,104 @@
+"""Metrics of qless's workers and queues."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from orchestration_queue.dialects.qless import QlessClient, QlessJob, QlessObserver
+from orchestration_queue.dialects.qless.observer import Outcome
+from orchestration_queue.errors import OrchestrationQueueError
+from orchestration_queue.telemetry.names import QLESS_METRICS
+from orchestration_queue.telemetry.prometheus import LabelValues, counter, histogram
+
+__all__ = ["QlessCollector", "QlessMetrics"]
+
+_MOST_GROUPS = 200
+_STATES = ("waiting", "running", "stalled", "scheduled", "depends", "recurring")
+_GAUGES = [metric for metric in QLESS_METRICS if metric.kind == "gauge"]
+
+
+class QlessMetrics(QlessObserver):
+    """Counts what one worker does; pass it as the worker's ``observer``.
+
+    Args:
+        registry: Where the metrics are found; default a registry of their own.
+
+    Examples:
+        >>> metrics = QlessMetrics()
+        >>> worker = QlessWorker("mail", handler, observer=metrics)  # doctest: +SKIP
+        >>> with TelemetryServer(metrics.registry):  # doctest: +SKIP
+        ...     asyncio.run(worker.run())
+    """
+
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        self.registry = registry or CollectorRegistry()
+        self._names = LabelValues()
+        self._counters = {
+            metric.name.removeprefix("qless_jobs_").removesuffix("_total"): counter(metric, self.registry)
+            for metric in QLESS_METRICS
+            if metric.kind == "counter"
+        }
+        (duration,) = [metric for metric in QLESS_METRICS if metric.kind == "histogram"]
+        self._duration = histogram(duration, self.registry)
+
+    def taken(self, queue: str, jobs: int) -> None:
+        """Count the jobs that were taken."""
+        self._counters["taken"].labels(queue).inc(jobs)
+
+    def ended(self, job: QlessJob, outcome: Outcome, seconds: float) -> None:
+        """Count an outcome and its duration."""
+        labels = job.queue, self._names(job.klass)
+        self._counters[outcome].labels(*labels).inc()
+        self._duration.labels(*labels).observe(seconds)
+
+    def lost(self, job: QlessJob) -> None:
+        """Count a job that was taken away."""
+        self._counters["lost"].labels(job.queue, self._names(job.klass)).inc()
+
+
+class QlessCollector(Collector):
+    """Shows how full all qless queues of a server are. Ask one process of a fleet for it: all would say the same.
+
+    Each scrape costs three commands.
+
+    Args:
+        client: A client of the server.
+        registry: Where the figures are found.
+    """
+
+    def __init__(self, client: QlessClient, registry: CollectorRegistry) -> None:
+        self._client = client
+        registry.register(self)
+
+    def describe(self) -> Iterator[Any]:
+        """Read nothing before the first scrape."""
+        return iter(())
+
+    def collect(self) -> Iterator[Any]:
+        """Return the figures of this moment; of a server that does not answer, only that."""
+        families = {
+            metric.name.removeprefix("qless_"): GaugeMetricFamily(metric.name, metric.what, labels=metric.labels)
+            for metric in _GAUGES
+        }
+        try:
+            self._read(families)
+        except OrchestrationQueueError:
+            families["server_up"].add_metric([], 0)
+        else:
+            families["server_up"].add_metric([], 1)
+        yield from families.values()
+
+    def _read(self, families: dict[str, GaugeMetricFamily]) -> None:
+        queues, workers, groups = self._client.queues(), self._client.workers(), self._client.failures()
+        for counts in queues:
+            families["queue_paused"].add_metric([counts.name], counts.paused)
+            for state in _STATES:
+                families["queue_jobs"].add_metric([counts.name, state], getattr(counts, state))
+        families["workers"].add_metric([], len(workers))
+        for group, failed in sorted(groups.items())[:_MOST_GROUPS]:
+            families["failed_jobs"].add_metric([group], failed)
