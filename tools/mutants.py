@@ -25,7 +25,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "orchestration_queue"
-PURE = ("flows", "schedules", "protocol", "options", "worker/machine.py", "worker/slots.py", "worker/outcome.py")
+PURE = ("flows", "schedules", "protocol", "options", "worker/machine.py", "worker/slots.py")
 GENERATED = PACKAGE / "protocol" / "functions"
 ELSEWHERE = ("spark", "java", "lua", "mutants", "bundle", "session", "time_limits", "voice", "pipes", "parity")
 """Words in the names of unit tests that never reach the pure floors."""

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from orchestration_queue.client._async.queue import AsyncQueue
     from orchestration_queue.client._async.schedulers import AsyncJobSchedulers
     from orchestration_queue.client._async.tags import AsyncTags
+    from orchestration_queue.client._async.taken_job import AsyncTakenJob
     from orchestration_queue.client._async.usage import AsyncUsageLedger
     from orchestration_queue.client._sync.broadcast import Broadcast
     from orchestration_queue.client._sync.dead_letters import DeadLetters
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from orchestration_queue.client._sync.queue import Queue
     from orchestration_queue.client._sync.schedulers import JobSchedulers
     from orchestration_queue.client._sync.tags import Tags
+    from orchestration_queue.client._sync.taken_job import TakenJob
     from orchestration_queue.client._sync.usage import UsageLedger
     from orchestration_queue.client.flow_status import FlowStatus, FlowSummary
     from orchestration_queue.client.values import FlowNode
@@ -67,6 +69,7 @@ __all__ = [
     "AsyncQueue",
     "AsyncQueueEvents",
     "AsyncTags",
+    "AsyncTakenJob",
     "AsyncUsageLedger",
     "Broadcast",
     "BudgetState",
@@ -100,6 +103,7 @@ __all__ = [
     "SuspendInfo",
     "TagCount",
     "Tags",
+    "TakenJob",
     "TaskStatistics",
     "UsageLedger",
     "UsageSummary",
@@ -121,6 +125,7 @@ _FACES = {
     "queue": "Queue",
     "schedulers": "JobSchedulers",
     "tags": "Tags",
+    "taken_job": "TakenJob",
     "usage": "UsageLedger",
 }
 _VALUES = {

@@ -13,7 +13,7 @@ from orchestration_queue.doctor.survey import Survey, survey
 from orchestration_queue.errors import StateError
 from orchestration_queue.options import milliseconds
 from orchestration_queue.protocol.call import Call
-from orchestration_queue.protocol.keys import GROUP
+from orchestration_queue.protocol.keys import GROUP, TAKER
 from orchestration_queue.protocol.operations import dead_letters, queue_state, repairs
 from orchestration_queue.protocol.operations.notifications import Notification, PendingNotifications, notify_all
 from orchestration_queue.protocol.operations.repairs import StalledGroup
@@ -90,7 +90,7 @@ def consumers(inspected: InspectedQueue) -> Iterator[Finding]:
     described, _ = inspected.connection.follow(queue_state.groups(keys))
     if not any(group["name"] == GROUP for group in described):
         return
-    alive = {worker.id for worker in inspected.queue.workers()}
+    alive = {TAKER, *(worker.id for worker in inspected.queue.workers())}
     for name, pending in _consumers(inspected):
         if name in alive:
             continue

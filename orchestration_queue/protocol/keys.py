@@ -8,11 +8,13 @@ from functools import cached_property
 from orchestration_queue.errors import InvalidNameError
 from orchestration_queue.options import name_problem
 
-__all__ = ["DEFAULT_PREFIX", "GROUP", "PERMANENT_KEYS", "SHARED_KEYS", "QueueKeys"]
+__all__ = ["DEFAULT_PREFIX", "GROUP", "PERMANENT_KEYS", "SHARED_KEYS", "TAKER", "QueueKeys"]
 
 DEFAULT_PREFIX = "glide"
 GROUP = "workers"
 """The consumer group of all workers of a queue."""
+TAKER = "taker"
+"""The consumer's name of all clients that take jobs without being workers."""
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,11 @@
 """Workers: take jobs, run them, keep their leases, tell their outcomes."""
 
+from orchestration_queue.protocol.outcome import Strategy
 from orchestration_queue.worker.broadcast import BroadcastWorker
 from orchestration_queue.worker.events import WorkerEvent, WorkerEventType
 from orchestration_queue.worker.interrupts import JobInterrupt
 from orchestration_queue.worker.job import ActiveJob, AsyncActiveJob
 from orchestration_queue.worker.middleware import CallNext, Middleware
-from orchestration_queue.worker.outcome import Strategy
 from orchestration_queue.worker.runner import Handler, Router
 from orchestration_queue.worker.sandbox import sandboxed
 from orchestration_queue.worker.serving import run_workers

@@ -9,11 +9,11 @@ from orchestration_queue.options import WorkerOptions
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 from orchestration_queue.protocol.operations.broadcasts import NEW_ONLY, check_start, check_subscription
 from orchestration_queue.protocol.operations.membership import Member
+from orchestration_queue.protocol.outcome import Strategy
 from orchestration_queue.protocol.subjects import SubjectFilter
 from orchestration_queue.server import AsyncConnection, ServerUrl
 from orchestration_queue.worker.broadcast_io import BroadcastIO
 from orchestration_queue.worker.middleware import Middleware
-from orchestration_queue.worker.outcome import Strategy
 from orchestration_queue.worker.runner import Handler, Router
 from orchestration_queue.worker.worker import Worker
 

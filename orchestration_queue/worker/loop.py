@@ -11,9 +11,9 @@ from typing import Any
 
 from orchestration_queue.errors import LeaseLostError, OrchestrationQueueError, TransportError
 from orchestration_queue.options import WorkerOptions, milliseconds, seconds
+from orchestration_queue.protocol import outcome
 from orchestration_queue.protocol.lease import Completion, Failure, Lease, Postponement, Settlement
 from orchestration_queue.protocol.operations.exchanges import Renewal, Verdict, Why
-from orchestration_queue.worker import outcome
 from orchestration_queue.worker.events import Announcer, WorkerEventType
 from orchestration_queue.worker.heartbeat import Heartbeat
 from orchestration_queue.worker.machine import Exchange, Leave, Listen, Machine, Recover, Rest, Watch

@@ -15,15 +15,15 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from orchestration_queue.errors import RateLimitError
 from orchestration_queue.options import wire_number
+from orchestration_queue.protocol import outcome
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.lease import Lease, Settlement
+from orchestration_queue.protocol.outcome import Strategy
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.server import AsyncConnection
-from orchestration_queue.worker import outcome
 from orchestration_queue.worker.interrupts import JobInterrupt
 from orchestration_queue.worker.job import ActiveJob, AsyncActiveJob
 from orchestration_queue.worker.middleware import CallNext, Middleware
-from orchestration_queue.worker.outcome import Strategy
 from orchestration_queue.worker.sandbox import Sandboxed
 from orchestration_queue.worker.sandbox.pool import SandboxPool
 

@@ -21,6 +21,7 @@ from orchestration_queue.protocol.lease import Lease
 from orchestration_queue.protocol.operations.dead_letters import dead_letter_keys
 from orchestration_queue.protocol.operations.exchanges import Renewal
 from orchestration_queue.protocol.operations.maintenance import Tick
+from orchestration_queue.protocol.outcome import Strategy
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.server import AsyncConnection, Connection, ServerUrl
 from orchestration_queue.server.clock import now_ms
@@ -34,7 +35,6 @@ from orchestration_queue.worker.machine import Machine, Pause, Phase
 from orchestration_queue.worker.maintenance import Maintenance
 from orchestration_queue.worker.middleware import LeaseObserver, Lifespan, Middleware, OptionDefaults
 from orchestration_queue.worker.outages import Outages
-from orchestration_queue.worker.outcome import Strategy
 from orchestration_queue.worker.queue_io import QueueIO
 from orchestration_queue.worker.reconciler import FlowReconciler
 from orchestration_queue.worker.reconnecting import until_available

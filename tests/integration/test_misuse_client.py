@@ -113,6 +113,10 @@ CASES: list[Case] = [
     *(_call("queue", "read_stream", "1", after) for after in ("new", None, -1)),
     *(_call("queue", "read_stream", "1", count=count) for count in (0, "5", None)),
     _call("queue", "events", "new"),
+    # Taking.
+    *(_call("queue", "take", count) for count in (0, 101, -1, "1", True, 1.5, None)),
+    *(_call("queue", "take", lease=lease) for lease in (*DURATIONS, 0, 0.5, 86_401)),
+    *(_call("queue", "take", wait=wait) for wait in (*DURATIONS, None)),
     # Upkeep.
     *(_call("queue", "set_global_concurrency", limit) for limit in (0, -1, "5", True, 1.5)),
     *(_call("queue", "set_global_rate_limit", limit) for limit in (5, "5/s", (5, 1))),

@@ -58,6 +58,7 @@ def test_every_async_client_has_a_sync_twin() -> None:
         "AsyncQlessEvents",
         "AsyncQlessMove",
         "AsyncQueue",
+        "AsyncTakenJob",
         "AsyncQueueEvents",
         "AsyncTags",
         "AsyncUsageLedger",

@@ -16,6 +16,7 @@ from orchestration_queue.client._async.queue_reading import AsyncQueueReading
 from orchestration_queue.client._async.queue_upkeep import AsyncQueueUpkeep
 from orchestration_queue.client._async.schedulers import AsyncJobSchedulers
 from orchestration_queue.client._async.tags import AsyncTags
+from orchestration_queue.client._async.taker import AsyncTaking
 from orchestration_queue.client._async.usage import AsyncUsageLedger
 from orchestration_queue.client._async.worker_control import AsyncWorkerControl
 from orchestration_queue.client.durability import GivenDurability
@@ -31,7 +32,7 @@ __all__ = ["AsyncQueue"]
 _DEFAULT_WAIT = timedelta(seconds=30)
 
 
-class AsyncQueue(AsyncAdder, AsyncQueueReading, AsyncQueueUpkeep, AsyncWorkerControl):
+class AsyncQueue(AsyncAdder, AsyncQueueReading, AsyncQueueUpkeep, AsyncWorkerControl, AsyncTaking):
     """A queue of jobs. Connects when first needed.
 
     Args:

@@ -17,6 +17,7 @@ from orchestration_queue.client._sync.queue_reading import QueueReading
 from orchestration_queue.client._sync.queue_upkeep import QueueUpkeep
 from orchestration_queue.client._sync.schedulers import JobSchedulers
 from orchestration_queue.client._sync.tags import Tags
+from orchestration_queue.client._sync.taker import Taking
 from orchestration_queue.client._sync.usage import UsageLedger
 from orchestration_queue.client._sync.worker_control import WorkerControl
 from orchestration_queue.client.durability import GivenDurability
@@ -32,7 +33,7 @@ __all__ = ["Queue"]
 _DEFAULT_WAIT = timedelta(seconds=30)
 
 
-class Queue(Adder, QueueReading, QueueUpkeep, WorkerControl):
+class Queue(Adder, QueueReading, QueueUpkeep, WorkerControl, Taking):
     """A queue of jobs. Connects when first needed.
 
     Args:

@@ -9,9 +9,9 @@ from typing import Any
 
 from orchestration_queue.errors import SandboxDiedError
 from orchestration_queue.protocol.lease import Lease
+from orchestration_queue.protocol.outcome import JobTimeoutError
 from orchestration_queue.worker.interrupts import JobInterrupt
 from orchestration_queue.worker.job import AsyncActiveJob
-from orchestration_queue.worker.outcome import JobTimeoutError
 from orchestration_queue.worker.sandbox import endings
 from orchestration_queue.worker.sandbox.frames import Frame, pack, receive
 from orchestration_queue.worker.sandbox.handler import Sandboxed

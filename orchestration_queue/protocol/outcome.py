@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import traceback
 from collections.abc import Callable, Mapping
 from datetime import timedelta
@@ -54,7 +53,7 @@ Strategy: TypeAlias = Callable[[int, BaseException], timedelta]
 _REASON_LENGTH = 8_000
 _KIND_LENGTH = 200
 _TRACEBACK_BYTES = 8_192
-_PACKAGE = str(Path(__file__).resolve().parent.parent) + os.sep
+_PACKAGE = str(Path(__file__).resolve().parent.parent / "_").removesuffix("_")
 _NO_STRATEGIES: Mapping[str, Strategy] = MappingProxyType({})
 _AT_ONCE = Backoff(type="fixed", delay=0)
 

@@ -1,0 +1,203 @@
+"""Takes jobs for a client, renews their leases and settles them, on the functions that workers use."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import timedelta
+
+from orchestration_queue.client._async.client import AsyncQueueClient
+from orchestration_queue.client._async.taken_job import AsyncTakenJob
+from orchestration_queue.client.values import Deadline
+from orchestration_queue.errors import InvalidOptionError, ServerError, TransportError
+from orchestration_queue.flows.mapping import MAP
+from orchestration_queue.options import Duration, milliseconds
+from orchestration_queue.options.durations import checked_duration
+from orchestration_queue.protocol import outcome
+from orchestration_queue.protocol.keys import TAKER, QueueKeys
+from orchestration_queue.protocol.lease import Lease, Postponement, Settlement
+from orchestration_queue.protocol.operations import (
+    dead_letters,
+    exchanges,
+    maintenance,
+    queue_settings,
+    queue_state,
+    taking,
+    worker_registry,
+)
+from orchestration_queue.protocol.operations.conversation import all_good
+from orchestration_queue.protocol.operations.exchanges import Renewal, Verdict
+from orchestration_queue.protocol.operations.notifications import PendingNotifications, notify_all
+from orchestration_queue.schedules import SUBMIT_FLOW
+from orchestration_queue.server import AsyncConnection
+from orchestration_queue.server.clock import now_ms
+
+__all__ = ["AsyncTaker", "AsyncTaking"]
+
+log = logging.getLogger("orchestration_queue.client")
+
+_MOST_TAKEN = 100
+_LONGEST_LOOK_MS = 2000
+"""A wait hears of the stream alone; prioritized, LIFO and delayed jobs are found by looking again."""
+_MAX_STALLED = 1
+_OF_WORKERS = {MAP, SUBMIT_FLOW}
+"""Jobs that every worker runs by itself; a taker would not know how."""
+_LATER_MS = 1000
+_SHORTEST_LEASE, _LONGEST_LEASE = timedelta(seconds=1), timedelta(days=1)
+
+
+class AsyncTaker:
+    """One client's hands at a queue.
+
+    Args:
+        keys: The queue's keys.
+        connection: Connection for calls.
+    """
+
+    def __init__(self, keys: QueueKeys, connection: AsyncConnection) -> None:
+        self._keys = keys
+        self._connection = connection
+        self._dead_letters = ""
+        self._ahead_ms: int | None = None
+
+    def now_ms(self) -> int:
+        """The server's time, by which leases are judged, epoch ms."""
+        return now_ms() + (self._ahead_ms or 0)
+
+    async def take(self, want: int) -> list[Lease]:
+        """Start up to ``want`` jobs. One trip, and one or two more when there are fewer."""
+        if self._ahead_ms is None:
+            opening = await self._connection.follow(taking.open_queue(self._keys))
+            self._dead_letters = opening.dead_letter_queue
+            self._ahead_ms = opening.server_ms - time.time_ns() // 1_000_000
+        leases = await self._exchange(want)
+        if len(leases) < want and await self._find_forgotten():
+            leases += await self._exchange(want - len(leases))
+        return leases
+
+    async def _exchange(self, want: int) -> list[Lease]:
+        now, keys = self.now_ms(), self._keys
+        due = maintenance.tick(keys, now)
+        starting = exchanges.exchange(keys, TAKER, now, want=want, cluster=self._connection.is_cluster)
+        ticked, exchanged = all_good(await self._connection.pipeline([due.call, starting.call]))
+        tick, result = due.read(ticked), starting.read(exchanged)
+        await self._deliver(result.letters, result.pending)
+        runnable = []
+        for lease in result.started:
+            if (problem := lease.record.problem) is not None:
+                await self.settle(outcome.malformed(lease, problem))
+            elif lease.record.name in _OF_WORKERS:
+                await self.settle(Postponement(lease, now + _LATER_MS))
+            else:
+                runnable.append(lease)
+        return await self._within_rate(runnable, tick)
+
+    async def _within_rate(self, leases: list[Lease], tick: maintenance.Tick) -> list[Lease]:
+        """Count the starts against the queue's rate limit, and put back what it does not allow."""
+        limit = queue_settings.stored_rate_limit(tick.rate_max, tick.rate_window_ms)
+        if limit is None:
+            return leases
+        for place in range(len(leases)):
+            now = self.now_ms()
+            if wait_ms := await self._connection.run(queue_settings.ask_to_start(self._keys, limit, now)):
+                for held in leases[place:]:
+                    await self.settle(Postponement(held, now + wait_ms))
+                return leases[:place]
+        return leases
+
+    async def _find_forgotten(self) -> bool:
+        """Take back jobs of lost workers where no worker looks for them; whether there were any."""
+        if await self._connection.follow(taking.has_worker(self._keys)):
+            return False
+        reclaimed = await self._connection.run(
+            exchanges.reclaim(
+                self._keys,
+                TAKER,
+                taking.USUAL_LEASE_MS,
+                _MAX_STALLED,
+                taking.USUAL_LEASE_MS,
+                self.now_ms(),
+                dead_letter=self._dead_letters,
+                cluster=self._connection.is_cluster,
+            )
+        )
+        await self._deliver(reclaimed.letters, reclaimed.pending)
+        return reclaimed.retried > 0
+
+    async def renew(self, leases: Sequence[Lease], lease: timedelta | None) -> list[Renewal]:
+        """Renew leases, for ``lease`` at least; None renews as workers do."""
+        # A worker that looks for lost jobs adds its own lease to the last sign, so this promises that much at least.
+        at_ms = self.now_ms() + (milliseconds(lease) if lease else 0)
+        return await self._connection.run(exchanges.renew(self._keys, leases, at_ms))
+
+    async def settle(self, settlement: Settlement) -> Verdict:
+        """Report an outcome; a failure goes to the job's history, too, and for good to the dead letters."""
+        now, keys = self.now_ms(), self._keys
+        operation = exchanges.exchange(
+            keys, TAKER, now, settle=[settlement], cluster=self._connection.is_cluster, dead_letter=self._dead_letters
+        )
+        notes = exchanges.attempt_notes(keys, TAKER, socket.gethostname(), now, [settlement])
+        *_, reply = await self._connection.pipeline([operation.call] if notes is None else [notes, operation.call])
+        result = operation.read(all_good([reply])[0])
+        await self._deliver(result.letters, result.pending)
+        if result.verdicts[0] in (Verdict.RETRYING, Verdict.DELAYED):
+            with suppress(TransportError):
+                await self._connection.pipeline([worker_registry.wake_workers(keys)])
+        return result.verdicts[0]
+
+    async def _deliver(self, letters: Sequence[bytes], pending: PendingNotifications) -> None:
+        """Do what one call could not: add letters to other servers' queues, and notify dependents."""
+        try:
+            if letters:
+                await self._connection.follow(dead_letters.post(self._keys, letters, self.now_ms()))
+            if pending:
+                await self._connection.follow(notify_all([(self._keys, pending)], self.now_ms()))
+        except ServerError as error:
+            log.error("Letters or notifications of queue %s wait for a worker: %s", self._keys.queue, error)
+
+
+class AsyncTaking(AsyncQueueClient):
+    """What takes jobs without a worker."""
+
+    _taker: AsyncTaker | None = None
+
+    async def take(self, count: int = 1, *, lease: Duration | None = None, wait: Duration = 0) -> list[AsyncTakenJob]:
+        """Take jobs to do them here: in a notebook, a cloud function, another framework.
+
+        The jobs are active from then on, and each must be completed, failed, retried or released, or have its lease
+        renewed by :meth:`AsyncTakenJob.heartbeat`; otherwise another worker takes it over. Pause, order, concurrency
+        and rate limit of the queue hold as for workers; budgets of flows and token limits are heeded by workers alone,
+        which also run the jobs that flows and schedules add for themselves. Where no worker is registered, this looks
+        for the jobs of lost ones, too.
+
+        Args:
+            count: At most this many, up to 100.
+            lease: How long the jobs are ours without a heartbeat, at least: a duration or seconds, from 1 second to a
+                day. A worker that takes over waits for its own lease beyond it. None: as long as a worker's.
+            wait: How long to wait for the first job: a duration or seconds.
+
+        Returns:
+            The jobs, none when there are none.
+
+        Raises:
+            UsageError: The count, the lease or the wait is out of bounds.
+            TransportError: The server could not be reached. Jobs whose delivery was lost return with their leases.
+        """
+        if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= _MOST_TAKEN:
+            raise InvalidOptionError(f"`count` must be a whole number from 1 to {_MOST_TAKEN}, got {count!r}.")
+        span = None if lease is None else checked_duration(lease, "lease")
+        if span is not None and not _SHORTEST_LEASE <= span <= _LONGEST_LEASE:
+            raise InvalidOptionError(f"`lease` must be from 1 second to a day, got {lease!r}.")
+        deadline = Deadline(checked_duration(wait, "wait"))
+        taker = AsyncTaker(self.keys, self._connection) if self._taker is None else self._taker
+        self._taker = taker
+        while not (leases := await taker.take(count)) and not deadline.has_passed:
+            last = await self._connection.follow(queue_state.handed_out_until(self.keys))
+            block_ms = min(_LONGEST_LOOK_MS, max(1, round(deadline.left * 1000)))
+            await self._connection.execute(exchanges.next_entry(self.keys, last, block_ms), repeatable=True)
+        if span is not None and leases:
+            await taker.renew(leases, span)
+        return [AsyncTakenJob(taker, self._job(held.record), held, span) for held in leases]
