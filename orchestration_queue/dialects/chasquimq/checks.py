@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, get_args
 
@@ -19,8 +20,12 @@ __all__ = [
     "checked_count",
     "checked_cursor",
     "checked_id",
+    "checked_ids",
+    "checked_key",
+    "checked_letter_id",
     "checked_name",
     "duration_ms",
+    "is_utf8",
     "moment_ms",
     "retry_override",
 ]
@@ -36,9 +41,9 @@ def checked_name(name: object) -> str:
     Raises:
         InvalidNameError: It is not text, or longer than 256 bytes.
     """
-    if not isinstance(name, str):
-        raise InvalidNameError(f"A job's name must be a string, got {name!r}.")
-    if (size := len(name.encode(errors="surrogatepass"))) > MAX_NAME_BYTES:
+    if not isinstance(name, str) or not is_utf8(name):
+        raise InvalidNameError(f"A job's name must be a string that UTF-8 can carry, got {name!r}.")
+    if (size := len(name.encode())) > MAX_NAME_BYTES:
         raise InvalidNameError(f"A job's name must have at most {MAX_NAME_BYTES} bytes, got {size}; shorten it.")
     return name
 
@@ -49,9 +54,41 @@ def checked_id(job_id: object) -> str:
     Raises:
         InvalidNameError: It is not text, or blank.
     """
-    if not isinstance(job_id, str) or not job_id.strip():
-        raise InvalidNameError(f"A job's id must be a non-blank string, got {job_id!r}.")
+    if not isinstance(job_id, str) or not job_id.strip() or not is_utf8(job_id):
+        raise InvalidNameError(f"A job's id must be a non-blank string that UTF-8 can carry, got {job_id!r}.")
     return job_id
+
+
+def checked_ids(job_ids: object) -> list[str]:
+    """Return the ids of many jobs.
+
+    Raises:
+        UsageError: They are no list.
+        InvalidNameError: One is not text, or blank.
+    """
+    if not isinstance(job_ids, Sequence) or isinstance(job_ids, str | bytes):
+        raise UsageError(f"`job_ids` must be a list of ids, got {job_ids!r}; pass `[job.id]`.")
+    return [checked_id(job_id) for job_id in job_ids]
+
+
+def checked_key(key: object) -> str:
+    """Return the key of a repeatable job.
+
+    Raises:
+        InvalidOptionError: It is not text.
+    """
+    if not isinstance(key, str) or not is_utf8(key):
+        raise InvalidOptionError(f"`key` must be a string that UTF-8 can carry, got {key!r}.")
+    return key
+
+
+def is_utf8(text: str) -> bool:
+    """Return whether UTF-8 can carry a text: it has no lone surrogate."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def checked_count(count: object, option: str, least: int = 1) -> int:
@@ -74,6 +111,17 @@ def checked_cursor(after: object) -> str:
     if isinstance(after, str) and _CURSOR.fullmatch(after):
         return after
     raise UsageError(f"`after` must be the id of an event, '0' for all or '$' for new ones, got {after!r}.")
+
+
+def checked_letter_id(letter_id: object, option: str) -> str:
+    """Return the id of a dead letter.
+
+    Raises:
+        UsageError: It is not one.
+    """
+    if isinstance(letter_id, str) and letter_id != "$" and _CURSOR.fullmatch(letter_id):
+        return letter_id
+    raise UsageError(f"`{option}` must be an id of a dead letter, such as '1700000000000-0', got {letter_id!r}.")
 
 
 def duration_ms(duration: object, option: str, least: int = 0) -> int:
@@ -139,13 +187,11 @@ def build_spec(
     if missed_fires not in get_args(MissedFires):
         known = ", ".join(get_args(MissedFires))
         raise InvalidOptionError(f"`missed_fires` must be one of {known}, got {missed_fires!r}.")
-    if not isinstance(key, str):
-        raise InvalidOptionError(f"`key` must be a string, got {key!r}.")
     return RepeatSpec(
         checked_name(name),
         _pattern(every, cron, tz),
         pack(data),
-        key,
+        checked_key(key),
         None if limit is None else checked_count(limit, "limit"),
         None if start is None else moment_ms(start, "start"),
         None if end is None else moment_ms(end, "end"),

@@ -15,6 +15,7 @@ from orchestration_queue.dialects.chasquimq.checks import checked_name, retry_ov
 from orchestration_queue.dialects.chasquimq.keys import ChasquiKeys
 from orchestration_queue.errors import JobFailedError, UsageError
 from orchestration_queue.flows.node import RelayedNode
+from orchestration_queue.server import parse_url
 from orchestration_queue.tasks import Tasks
 from orchestration_queue.worker import AsyncActiveJob
 
@@ -91,7 +92,12 @@ def add_relay(tasks: Tasks, *, url: str | None = None) -> None:
 
     Raises:
         InvalidNameError: The tasks have one named ``chasquimq``.
+        UsageError: `tasks` are no :class:`Tasks`, or the URL cannot be read.
     """
+    if not isinstance(tasks, Tasks):
+        raise UsageError(f"`tasks` must be the Tasks of a worker, got {tasks!r}.")
+    if url is not None:
+        parse_url(url)
 
     @tasks.task(name=_TASK)
     async def relay(

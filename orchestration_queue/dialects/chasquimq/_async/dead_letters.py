@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from orchestration_queue.dialects.chasquimq._async.client import AsyncChasquiClient
-from orchestration_queue.dialects.chasquimq.checks import checked_count
+from orchestration_queue.dialects.chasquimq.checks import checked_count, checked_letter_id
 from orchestration_queue.dialects.chasquimq.entries import ChasquiDeadLetter, read_dead_letters, replayable
 from orchestration_queue.dialects.chasquimq.jobs import MAX_LENGTH
+from orchestration_queue.errors import UsageError
 from orchestration_queue.protocol.call import Call
 from orchestration_queue.protocol.functions import chasquimq as functions
 
@@ -27,8 +28,11 @@ class AsyncChasquiDeadLetters(AsyncChasquiClient):
         Args:
             limit: At most this many.
             after: The id of a dead letter, to list those that follow it.
+
+        Raises:
+            UsageError: A value is wrong; nothing was sent.
         """
-        start = "-" if after is None else f"({after}"
+        start = "-" if after is None else f"({checked_letter_id(after, 'after')}"
         args = (start, "+", "COUNT", checked_count(limit, "limit"))
         return read_dead_letters(await self._execute(Call("XRANGE", (self.keys.dead_letters,), args), repeatable=True))
 
@@ -44,8 +48,17 @@ class AsyncChasquiDeadLetters(AsyncChasquiClient):
 
         Returns:
             How many jobs run again.
+
+        Raises:
+            UsageError: A value is wrong; nothing was sent.
         """
         left = None if limit is None else checked_count(limit, "limit", 0)
+        if isinstance(ids, str) or not isinstance(ids, Sequence | None):
+            raise UsageError(f"`ids` must be a list of ids of dead letters, got {ids!r}; pass `[letter.id]`.")
+        for letter_id in ids or ():
+            checked_letter_id(letter_id, "ids")
+        if not isinstance(reason, str | None):
+            raise UsageError(f"`reason` must be a string such as 'retries_exhausted', got {reason!r}.")
         replayed, after = 0, None
         while (left is None or replayed < left) and (page := await self.dead_letters(_PAGE, after=after)):
             after = page[-1].id

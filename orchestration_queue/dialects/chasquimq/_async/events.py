@@ -56,11 +56,13 @@ class AsyncChasquiEvents(AsyncChasquiClient):
         Args:
             timeout: How long to wait for the first: a duration, or seconds.
             limit: At most this many.
+
+        Raises:
+            InvalidOptionError: A value is outside its limits; nothing was sent.
         """
-        cursor = await self.start()
-        wait_ms = duration_ms(timeout, "timeout")
+        wait_ms, most = duration_ms(timeout, "timeout"), checked_count(limit, "limit")
         block = ("BLOCK", wait_ms) if wait_ms else ()
-        args = ("COUNT", checked_count(limit, "limit"), *block, "STREAMS", self.keys.events, cursor)
+        args = ("COUNT", most, *block, "STREAMS", self.keys.events, await self.start())
         reply = await self._execute(Call("XREAD", args=args, near=self.keys.events), repeatable=True)
         events = read_events(reply)
         if events:

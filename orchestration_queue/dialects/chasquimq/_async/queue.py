@@ -12,7 +12,7 @@ from orchestration_queue.dialects.chasquimq._async.dead_letters import AsyncChas
 from orchestration_queue.dialects.chasquimq._async.events import AsyncChasquiEvents
 from orchestration_queue.dialects.chasquimq._async.schedules import AsyncChasquiSchedules
 from orchestration_queue.dialects.chasquimq.backoff import BackoffSpec
-from orchestration_queue.dialects.chasquimq.checks import checked_count, checked_id, duration_ms
+from orchestration_queue.dialects.chasquimq.checks import checked_count, checked_id, checked_ids, duration_ms
 from orchestration_queue.dialects.chasquimq.entries import (
     ChasquiCounts,
     count_calls,
@@ -91,7 +91,9 @@ class AsyncChasquiQueue(AsyncChasquiDeadLetters, AsyncChasquiSchedules, AsyncCha
             UsageError: The wire cannot carry a value; nothing was sent.
         """
         new = NewChasquiJob(name, data, delay, delay_until, attempts, backoff, job_id)
-        prepared = self._prepare(new)
+        return await self._send(self._prepare(new))
+
+    async def _send(self, prepared: PreparedJob) -> ChasquiJob:
         if len(prepared.calls) == 1:
             return prepared.added(await self._execute(prepared.calls[0]))
         return prepared.added((await self._pipeline(prepared.calls))[-1])
@@ -106,6 +108,8 @@ class AsyncChasquiQueue(AsyncChasquiDeadLetters, AsyncChasquiSchedules, AsyncCha
             UsageError: The wire cannot carry a value; none was sent.
             ServerError: The server refused a job; others were added.
         """
+        if not isinstance(jobs, Iterable):
+            raise UsageError(f"`jobs` must be a list of NewChasquiJob, got {jobs!r}.")
         prepared = [self._prepare(new) for new in jobs]
         added: list[ChasquiJob] = []
         for first in range(0, len(prepared), _BATCH):
@@ -142,9 +146,10 @@ class AsyncChasquiQueue(AsyncChasquiDeadLetters, AsyncChasquiSchedules, AsyncCha
             TimeoutError: The time is up. The job goes on.
         """
         wait_s = duration_ms(timeout, "timeout") / 1000
+        prepared = self._prepare(NewChasquiJob(name, data, attempts=attempts, backoff=backoff))
         async with AsyncChasquiEvents(self.name, url=self._url) as events:
             after = await events.start()
-        job = await self.add(name, data, attempts=attempts, backoff=backoff)
+        job = await self._send(prepared)
         return await self.wait(job.id, after=after, timeout=wait_s)
 
     async def wait(self, job_id: str, *, after: str, timeout: Duration | None = None) -> Any:  # noqa: ASYNC109  both faces have it
@@ -164,6 +169,7 @@ class AsyncChasquiQueue(AsyncChasquiDeadLetters, AsyncChasquiSchedules, AsyncCha
             StateError: The queue has dropped events after `after`, and the job's end may be among them.
             TimeoutError: The time is up. The job goes on.
         """
+        checked_id(job_id)
         end_ms = None if timeout is None else now_ms() + duration_ms(timeout, "timeout")
         reason, wait_s = "", _BLOCK_S
         async with AsyncChasquiEvents(self.name, url=self._url, after=after) as events:
@@ -202,7 +208,7 @@ class AsyncChasquiQueue(AsyncChasquiDeadLetters, AsyncChasquiSchedules, AsyncCha
 
     async def find_results(self, job_ids: Sequence[str]) -> list[Any]:
         """Return the results of many jobs, in the same order; None for a missing one."""
-        calls = [Call("GET", (self.keys.result(checked_id(job_id)),)) for job_id in job_ids]
+        calls = [Call("GET", (self.keys.result(job_id),)) for job_id in checked_ids(job_ids)]
         replies = await self._pipeline(calls, repeatable=True)
         return [None if packed is None else unpack(packed, "The job's result") for packed in replies]
 

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from orchestration_queue.dialects.chasquimq._async.client import AsyncChasquiClient
-from orchestration_queue.dialects.chasquimq.checks import build_spec, checked_count
+from orchestration_queue.dialects.chasquimq.checks import build_spec, checked_count, checked_key
 from orchestration_queue.dialects.chasquimq.entries import ChasquiSchedule, read_schedules
 from orchestration_queue.dialects.chasquimq.repeat import MissedFires, first_fire
 from orchestration_queue.options import Duration
@@ -78,5 +78,6 @@ class AsyncChasquiSchedules(AsyncChasquiClient):
 
     async def remove_schedule(self, key: str) -> bool:
         """Remove a repeatable job; False when there is none of that key."""
-        call = functions.drop_spec(repeats_key=self.keys.repeat, spec_key=self.keys.spec(key), name=key)
+        name = checked_key(key)
+        call = functions.drop_spec(repeats_key=self.keys.repeat, spec_key=self.keys.spec(name), name=name)
         return bool(await self._execute(call))

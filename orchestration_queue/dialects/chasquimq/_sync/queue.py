@@ -13,7 +13,7 @@ from orchestration_queue.dialects.chasquimq._sync.dead_letters import ChasquiDea
 from orchestration_queue.dialects.chasquimq._sync.events import ChasquiEvents
 from orchestration_queue.dialects.chasquimq._sync.schedules import ChasquiSchedules
 from orchestration_queue.dialects.chasquimq.backoff import BackoffSpec
-from orchestration_queue.dialects.chasquimq.checks import checked_count, checked_id, duration_ms
+from orchestration_queue.dialects.chasquimq.checks import checked_count, checked_id, checked_ids, duration_ms
 from orchestration_queue.dialects.chasquimq.entries import (
     ChasquiCounts,
     count_calls,
@@ -92,7 +92,9 @@ class ChasquiQueue(ChasquiDeadLetters, ChasquiSchedules, ChasquiClient):
             UsageError: The wire cannot carry a value; nothing was sent.
         """
         new = NewChasquiJob(name, data, delay, delay_until, attempts, backoff, job_id)
-        prepared = self._prepare(new)
+        return self._send(self._prepare(new))
+
+    def _send(self, prepared: PreparedJob) -> ChasquiJob:
         if len(prepared.calls) == 1:
             return prepared.added(self._execute(prepared.calls[0]))
         return prepared.added((self._pipeline(prepared.calls))[-1])
@@ -107,6 +109,8 @@ class ChasquiQueue(ChasquiDeadLetters, ChasquiSchedules, ChasquiClient):
             UsageError: The wire cannot carry a value; none was sent.
             ServerError: The server refused a job; others were added.
         """
+        if not isinstance(jobs, Iterable):
+            raise UsageError(f"`jobs` must be a list of NewChasquiJob, got {jobs!r}.")
         prepared = [self._prepare(new) for new in jobs]
         added: list[ChasquiJob] = []
         for first in range(0, len(prepared), _BATCH):
@@ -143,9 +147,10 @@ class ChasquiQueue(ChasquiDeadLetters, ChasquiSchedules, ChasquiClient):
             TimeoutError: The time is up. The job goes on.
         """
         wait_s = duration_ms(timeout, "timeout") / 1000
+        prepared = self._prepare(NewChasquiJob(name, data, attempts=attempts, backoff=backoff))
         with ChasquiEvents(self.name, url=self._url) as events:
             after = events.start()
-        job = self.add(name, data, attempts=attempts, backoff=backoff)
+        job = self._send(prepared)
         return self.wait(job.id, after=after, timeout=wait_s)
 
     def wait(self, job_id: str, *, after: str, timeout: Duration | None = None) -> Any:  # noqa: ASYNC109  both faces have it
@@ -165,6 +170,7 @@ class ChasquiQueue(ChasquiDeadLetters, ChasquiSchedules, ChasquiClient):
             StateError: The queue has dropped events after `after`, and the job's end may be among them.
             TimeoutError: The time is up. The job goes on.
         """
+        checked_id(job_id)
         end_ms = None if timeout is None else now_ms() + duration_ms(timeout, "timeout")
         reason, wait_s = "", _BLOCK_S
         with ChasquiEvents(self.name, url=self._url, after=after) as events:
@@ -203,7 +209,7 @@ class ChasquiQueue(ChasquiDeadLetters, ChasquiSchedules, ChasquiClient):
 
     def find_results(self, job_ids: Sequence[str]) -> list[Any]:
         """Return the results of many jobs, in the same order; None for a missing one."""
-        calls = [Call("GET", (self.keys.result(checked_id(job_id)),)) for job_id in job_ids]
+        calls = [Call("GET", (self.keys.result(job_id),)) for job_id in checked_ids(job_ids)]
         replies = self._pipeline(calls, repeatable=True)
         return [None if packed is None else unpack(packed, "The job's result") for packed in replies]
 

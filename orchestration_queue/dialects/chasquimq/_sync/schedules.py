@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from orchestration_queue.dialects.chasquimq._sync.client import ChasquiClient
-from orchestration_queue.dialects.chasquimq.checks import build_spec, checked_count
+from orchestration_queue.dialects.chasquimq.checks import build_spec, checked_count, checked_key
 from orchestration_queue.dialects.chasquimq.entries import ChasquiSchedule, read_schedules
 from orchestration_queue.dialects.chasquimq.repeat import MissedFires, first_fire
 from orchestration_queue.options import Duration
@@ -79,5 +79,6 @@ class ChasquiSchedules(ChasquiClient):
 
     def remove_schedule(self, key: str) -> bool:
         """Remove a repeatable job; False when there is none of that key."""
-        call = functions.drop_spec(repeats_key=self.keys.repeat, spec_key=self.keys.spec(key), name=key)
+        name = checked_key(key)
+        call = functions.drop_spec(repeats_key=self.keys.repeat, spec_key=self.keys.spec(name), name=name)
         return bool(self._execute(call))
