@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from typer.core import TyperGroup
@@ -22,6 +22,7 @@ from orchestration_queue.errors import UsageError
 from orchestration_queue.options import WorkerOptions
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 from orchestration_queue.worker import Handler, Polling, Router, SharedSlots, Worker, run_workers
+from orchestration_queue.worker.logs import JsonFormatter
 
 __all__ = ["app", "log_to_stderr"]
 
@@ -84,6 +85,10 @@ def run(
         bool, typer.Option("--reload", help="Restart when a Python file of this directory changes; for development.")
     ] = False,
     log_level: Annotated[str, typer.Option(envvar="OQ_LOG_LEVEL", help="debug, info, warning or error.")] = "info",
+    log_format: Annotated[
+        Literal["text", "json"],
+        typer.Option(envvar="OQ_LOG_FORMAT", help="json: a line of JSON for each record, with the job it is about."),
+    ] = "text",
     url: Url = None,
     prefix: Prefix = DEFAULT_PREFIX,
 ) -> None:
@@ -96,7 +101,7 @@ def run(
         raise UsageError(
             "--metrics-port serves one process, and --processes starts several; run one `oq worker` for each."
         )
-    log_to_stderr(log_level)
+    log_to_stderr(log_level, as_json=log_format == "json")
     if reload:
         arguments = [argument for argument in sys.argv[1:] if argument != "--reload"]
         raise typer.Exit(run_with_reload(arguments, Path.cwd()))
@@ -131,8 +136,8 @@ def _own_queue(target: str, handler: Handler | Router) -> list[str]:
     return [own]
 
 
-def log_to_stderr(level: str) -> None:
-    """Log from this level on.
+def log_to_stderr(level: str, *, as_json: bool = False) -> None:
+    """Log from this level on, as text or as lines of JSON.
 
     Raises:
         UsageError: There is no such level.
@@ -140,7 +145,10 @@ def log_to_stderr(level: str) -> None:
     known = logging.getLevelNamesMapping()
     if level.upper() not in known:
         raise UsageError(f"There is no log level {level!r}; use debug, info, warning or error.")
-    logging.basicConfig(level=known[level.upper()], format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    text = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
+    handler = logging.StreamHandler()
+    handler.setFormatter(JsonFormatter() if as_json else text)
+    logging.basicConfig(level=known[level.upper()], handlers=[handler])
 
 
 def _load(target: str) -> Handler | Router:

@@ -16,6 +16,7 @@ from orchestration_queue.protocol.lease import Completion, Failure, Lease, Postp
 from orchestration_queue.protocol.operations.exchanges import Renewal, Verdict, Why
 from orchestration_queue.worker.events import Announcer, WorkerEventType
 from orchestration_queue.worker.heartbeat import Heartbeat
+from orchestration_queue.worker.logs import about
 from orchestration_queue.worker.machine import Exchange, Leave, Listen, Machine, Recover, Rest, Watch
 from orchestration_queue.worker.queue_io import QueueIO
 from orchestration_queue.worker.reconnecting import Pauses
@@ -220,6 +221,7 @@ class WorkerLoop:
                 self._lost(lease)
                 return
             case Completion(), _:
+                self._log_completed(lease)
                 self._announce(WorkerEventType.COMPLETED, lease.record)
             case Failure(reason=reason), _:
                 retries = verdict is Verdict.RETRYING
@@ -232,6 +234,18 @@ class WorkerLoop:
                 self._announce(WorkerEventType.INTERRUPTED, lease.record)
         if lease.scheduler and verdict in (Verdict.COMPLETED, Verdict.FAILED):
             self._begin(self._continue(lease.scheduler))
+
+    def _log_completed(self, lease: Lease) -> None:
+        if log.isEnabledFor(logging.DEBUG):
+            seconds_taken = (self._io.clock.now_ms() - lease.taken_ms) / 1000
+            log.debug(
+                "Job %r (%r) of queue %s completed in %.3f s",
+                lease.job_id,
+                lease.record.name,
+                self._io.queue,
+                seconds_taken,
+                extra=about(self._io.queue, lease.record, outcome="completed", seconds=seconds_taken),
+            )
 
     async def _continue(self, scheduler: str) -> None:
         """Notify a repeat-after-complete schedule that its job has ended."""

@@ -23,6 +23,7 @@ from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.server import AsyncConnection
 from orchestration_queue.worker.interrupts import JobInterrupt
 from orchestration_queue.worker.job import ActiveJob, AsyncActiveJob
+from orchestration_queue.worker.logs import about, bound_to
 from orchestration_queue.worker.middleware import CallNext, Middleware
 from orchestration_queue.worker.sandbox import Sandboxed
 from orchestration_queue.worker.sandbox.pool import SandboxPool
@@ -111,6 +112,10 @@ class Runner:
         """
         if self._default_options is not None:
             lease.record.fill_options(self._default_options(lease.record.name))
+        with bound_to(self._keys.queue, lease.record):
+            await self._run(lease, tell)
+
+    async def _run(self, lease: Lease, tell: Callable[[Settlement], None]) -> None:
         run = _Run(lease, AsyncActiveJob(lease.record, self._keys, self._connection))
         settlement = await self._settlement(run)
         if _is_given_up():
@@ -163,6 +168,14 @@ class Runner:
             self._keys.queue,
             failure.reason,
             failure.traceback,
+            extra=about(
+                self._keys.queue,
+                run.lease.record,
+                kind=failure.kind,
+                error=failure.error,
+                reason=failure.reason,
+                traceback=failure.traceback,
+            ),
         )
         return failure
 

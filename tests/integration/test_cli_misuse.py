@@ -132,6 +132,7 @@ MISUSES: list[tuple[str, int, str]] = [
     ("spark archive extra", 2, "see `oq spark archive --help`"),
     ("worker run nix", 2, "write module:object or file.py:object"),
     ("worker nix", 2, "write module:object or file.py:object"),
+    ("worker os:getpid --log-format xml", 2, "'xml' is not one of"),
     ("worker os:getpid --processes 0", 2, "--processes"),
     ("worker os:getpid --queue q --processes 2 --metrics-port 0", 2, "--metrics-port serves one process"),
     ("worker os:getpid", 2, "pass --queue"),

@@ -1,0 +1,73 @@
+"""Log records that say which job they are about, as JSON for collectors of logs."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from typing import Any
+
+from orchestration_queue.protocol.record import JobRecord
+
+__all__ = ["JsonFormatter", "about", "bound_to"]
+
+_FIELDS = "oq"
+"""The attribute of a log record that holds its fields."""
+_JOB: ContextVar[tuple[str, JobRecord] | None] = ContextVar("orchestration_queue_logged_job", default=None)
+_NAME_LENGTH = 100
+_DAGSTER = {"dagster.run_id": "dagster_run_id", "dagster.step_key": "dagster_step", "dagster.job_name": "dagster_job"}
+
+
+def _fields_of(queue: str, job: JobRecord) -> dict[str, Any]:
+    """Return what a log says of a job: where it is, which attempt, and the flow and Dagster run it belongs to."""
+    fields: dict[str, Any] = {
+        "queue": queue,
+        "job": job.id,
+        "task": job.name[:_NAME_LENGTH],
+        "attempt": job.attempts_made + 1,
+    }
+    if flow := job.fields.get("flow"):
+        fields["flow"] = flow
+    if "headers" in job.fields.get("opts", ""):
+        headers = job.headers
+        fields.update({field: headers[header] for header, field in _DAGSTER.items() if header in headers})
+    return fields
+
+
+@contextmanager
+def bound_to(queue: str, job: JobRecord) -> Iterator[None]:
+    """Have every record that is logged in this context, also by the handler, carry the job's fields."""
+    token = _JOB.set((queue, job))
+    try:
+        yield
+    finally:
+        _JOB.reset(token)
+
+
+def about(queue: str, job: JobRecord, **fields: Any) -> dict[str, Any]:
+    """Return the ``extra`` of a record about a job, with further fields."""
+    return {_FIELDS: {**_fields_of(queue, job), **fields}}
+
+
+class JsonFormatter(logging.Formatter):
+    """Formats each record as one line of JSON: time, level, logger, message, and the job it is about."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        own = getattr(record, _FIELDS, None) or {}
+        line: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            **(_fields_of(*bound) if (bound := _JOB.get()) else {}),
+            **own,
+        }
+        if traceback := own.get("traceback"):
+            line["message"] = line["message"].removesuffix(f"\n{traceback}")
+        elif record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str)
