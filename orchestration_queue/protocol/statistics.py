@@ -158,7 +158,7 @@ class Tally:
 
     def _task(self, name: str) -> str:
         """The name under which a task is counted; made-up names beyond a hundred are counted as one."""
-        name = name[:_LONGEST_NAME]
+        name = name[:_LONGEST_NAME].encode("utf-8", "replace").decode()
         if name not in self._names and len(self._names) >= _MOST_NAMES:
             return "(others)"
         self._names.add(name)

@@ -10,7 +10,7 @@ from typing import Any
 from orchestration_queue.errors import OrchestrationQueueError
 from orchestration_queue.protocol.lease import Completion, Failure, Settlement
 from orchestration_queue.protocol.operations.settlements import Verdict
-from orchestration_queue.protocol.record import JobRecord
+from orchestration_queue.protocol.record import JobRecord, whole_number
 from orchestration_queue.protocol.statistics import Tally
 from orchestration_queue.worker.queue_io import QueueIO
 
@@ -64,5 +64,4 @@ class Tallying:
 
 def _due_ms(job: JobRecord) -> int:
     """When a job was ready to start for the first time: when it was added, and its delay over."""
-    added, delay = (job.fields.get(name, "") for name in ("timestamp", "delay"))
-    return sum(int(stored) for stored in (added, delay) if stored.isdecimal())
+    return sum(whole_number(job.fields.get(name)) or 0 for name in ("timestamp", "delay"))

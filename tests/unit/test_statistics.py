@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from statistics import mean, stdev
+from typing import cast
 
 import pytest
 
+from orchestration_queue.protocol.lease import Failure, Lease
+from orchestration_queue.protocol.operations.settlements import Verdict
+from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.protocol.statistics import DayStatistics, Distribution, Tally, read_day
+from orchestration_queue.worker.clock import ServerClock
+from orchestration_queue.worker.queue_io import QueueIO
+from orchestration_queue.worker.tallying import Tallying
 
 DAY = datetime(2026, 1, 31, tzinfo=UTC).date()
 
@@ -62,6 +70,30 @@ def test_made_up_names_are_bounded() -> None:
     assert len(found.tasks) <= 101
     assert max(map(len, found.tasks)) <= 100
     assert found.all.failed == 1000
+
+
+def test_a_damaged_record_is_counted_like_any_other() -> None:
+    fields = {"name": "a\udcff", "timestamp": "9" * 5000, "delay": "\u00b2", "processedOn": "5", "state": "active"}
+    sent: list[DayStatistics] = []
+
+    class Server:
+        queue, clock = "q", ServerClock()
+
+        async def count(self, tally: Tally) -> None:
+            sent.append(read(tally))
+
+    async def count_one() -> None:
+        tallying = Tallying(cast("QueueIO", Server()), lambda work: work.close())
+        lease = Lease(JobRecord("1", fields), "")
+        tallying.count(Failure(lease, "malformed"), Verdict.FAILED)
+        tallying.count(Failure(lease, "malformed"), Verdict.LOST)
+        await tallying.send()
+        await tallying.send()
+
+    asyncio.run(count_one())
+    (found,) = sent
+    assert list(found.tasks) == ["a?"]
+    assert (found.all.failed, found.all.wait.count) == (1, 1)
 
 
 def test_a_day_without_jobs_and_with_strange_fields_is_read() -> None:
