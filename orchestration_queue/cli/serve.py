@@ -114,14 +114,16 @@ def token(
     name: Annotated[str, typer.Argument(help="Whose token it is, for the audit log.")],
     scope: Annotated[list[str], typer.Option(help="What it may do: read, add, act or admin; several times.")],
     queue: Annotated[list[str] | None, typer.Option(help="Pattern of queues it holds for; several times.")] = None,
+    rate: Annotated[float | None, typer.Option(help="Requests a second that it may send; default any number.")] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Make a token for `oq serve`: its text for the client, and its entry for the file of tokens."""
     from orchestration_queue.http.access import Token, new_token
 
     text = new_token()
-    made = Token.of(name, text, scope, queue or ["*"])
-    entry = {"name": made.name, "sha256": made.digest, "scopes": sorted(made.scopes), "queues": list(made.queues)}
+    made = Token.of(name, text, scope, queue or ["*"], rate)
+    entry: dict[str, object] = {"name": made.name, "sha256": made.digest, "scopes": sorted(made.scopes)}
+    entry |= {"queues": list(made.queues)} | ({} if rate is None else {"rate": rate})
     if as_json:
         show_json({"token": text, "entry": entry})
         return

@@ -6,6 +6,7 @@ import hashlib
 import hmac
 import json
 import secrets
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -23,19 +24,25 @@ _GRANTED = {
     Scope.ADMIN: {Scope.ADMIN},
 }
 """By what a route needs, the scopes that grant it."""
+_MOST_A_SECOND = 1_000_000
 
 
 class DeniedError(Exception):
     """A request that its token does not allow.
 
     Attributes:
-        status: 401 without a known token, 403 when it allows too little.
+        status: 401 without a known token, 403 when it allows too little, 429 when it comes too often.
         text: What the client gets.
     """
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
         self.status, self.text = status, text
+
+    @property
+    def headers(self) -> tuple[tuple[bytes, bytes], ...]:
+        """What goes with the answer: when to come back."""
+        return ((b"retry-after", b"1"),) if self.status == 429 else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,21 +54,30 @@ class Token:
         digest: The SHA-256 of its text, as hex. Tokens are random and long, so that no slow hash is needed.
         scopes: What it may do.
         queues: Patterns of the queues for which it holds, such as ``billing-*``.
+        rate: How many requests it may send in a second, to each process that serves; None for no limit.
     """
 
     name: str
     digest: str
     scopes: frozenset[Scope]
     queues: tuple[str, ...] = ("*",)
+    rate: float | None = None
 
     @classmethod
-    def of(cls, name: str, text: str, scopes: Iterable[str], queues: Sequence[str] = ("*",)) -> Token:
+    def of(
+        cls,
+        name: str,
+        text: str,
+        scopes: Iterable[str],
+        queues: Sequence[str] = ("*",),
+        rate: float | None = None,
+    ) -> Token:
         """Return what to keep of a token's text.
 
         Raises:
-            UsageError: A scope does not exist, or no queue is given.
+            UsageError: A scope does not exist, no queue is given, or the rate is no number above 0.
         """
-        return cls(name, _digest(text), _scopes(scopes), _patterns(queues))
+        return cls(name, _digest(text), _scopes(scopes), _patterns(queues), _rate(rate))
 
     def allows(self, scope: Scope, queues: Sequence[str]) -> bool:
         """Whether it may do something to all these queues; without a queue it needs the pattern ``*``."""
@@ -94,13 +110,21 @@ def _patterns(given: Sequence[str]) -> tuple[str, ...]:
     return patterns
 
 
+def _rate(given: object) -> float | None:
+    if given is None:
+        return None
+    if isinstance(given, int | float) and not isinstance(given, bool) and 0 < given <= _MOST_A_SECOND:
+        return given
+    raise UsageError(f"A token's `rate` must be a number of requests a second above 0, got {given!r}; pass 50.")
+
+
 def new_token() -> str:
     """Return the text of a new token."""
     return f"oq_{secrets.token_urlsafe(32)}"
 
 
 def read_tokens(path: Path) -> list[Token]:
-    """Read a file of tokens: a JSON array of objects with ``name``, ``sha256``, ``scopes`` and ``queues``.
+    """Read a file of tokens: a JSON array of objects with ``name``, ``sha256``, ``scopes``, ``queues`` and ``rate``.
 
     Raises:
         UsageError: The file cannot be read, or an entry lacks something.
@@ -113,6 +137,7 @@ def read_tokens(path: Path) -> list[Token]:
                 str(entry["sha256"]),
                 _scopes(entry["scopes"]),
                 _patterns(entry.get("queues", ["*"])),
+                _rate(entry.get("rate")),
             )
             for entry in entries
         ]
@@ -122,6 +147,24 @@ def read_tokens(path: Path) -> list[Token]:
         raise UsageError(
             f"The token file {str(path)!r} cannot be read ({error}); make its entries with `oq token`."
         ) from None
+
+
+class _Limiter:
+    """A bucket of requests that fills at a steady rate; it holds those of one second, and one at least."""
+
+    def __init__(self, rate: float) -> None:
+        self._rate = rate
+        self._most = self._left = max(1.0, rate)
+        self._at = time.monotonic()
+
+    def take(self) -> bool:
+        """Take one request out; False when none is left."""
+        now = time.monotonic()
+        self._left, self._at = min(self._most, self._left + (now - self._at) * self._rate), now
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True
 
 
 class Access:
@@ -136,6 +179,7 @@ class Access:
     def __init__(self, tokens: Sequence[Token] | None = None, *, trusted_header: str | None = None) -> None:
         self._tokens = None if tokens is None else tuple(tokens)
         self._trusted_header = None if trusted_header is None else trusted_header.lower()
+        self._limiters = {each.digest.lower(): _Limiter(each.rate) for each in self._tokens or () if each.rate}
 
     @property
     def is_open(self) -> bool:
@@ -157,9 +201,22 @@ class Access:
             return ""
         if self._trusted_header is not None and (user := headers.get(self._trusted_header)):
             return user
+        return self.allow(self._bearer(headers), scope, queues)
+
+    def _bearer(self, headers: Mapping[str, str]) -> Token | None:
         kind, _, text = headers.get("authorization", "").partition(" ")
-        token = self.find(text.strip()) if kind.lower() == "bearer" else None
-        return self.allow(token, scope, queues)
+        return self.find(text.strip()) if kind.lower() == "bearer" else None
+
+    def throttle(self, headers: Mapping[str, str]) -> None:
+        """Count a request against the rate of its token.
+
+        Raises:
+            DeniedError: It comes too soon.
+        """
+        token = self._bearer(headers) if self._limiters else None
+        limiter = None if token is None else self._limiters.get(token.digest.lower())
+        if token is not None and limiter is not None and not limiter.take():
+            raise DeniedError(429, f"Token '{token.name}' may send {token.rate:g} requests a second; wait a second")
 
     def allow(self, token: Token | None, scope: Scope, queues: Sequence[str]) -> str:
         """Return whose token it is.

@@ -76,6 +76,8 @@ class HttpApp:
 
     async def aclose(self) -> None:
         """End all streams and disconnect; a mounted app's owner calls it at shutdown. Safe to call twice."""
+        if self.console is not None:
+            await self.console.aclose()
         await self.service.aclose()
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
@@ -164,10 +166,11 @@ class HttpApp:
             if route.is_own:
                 return await answer(self.access, route, request)
             if route.scope is not Scope.OPEN:
+                self.access.throttle(request.headers)
                 request.user = self.access.check(route.scope, request.headers, _queues_of(route, request))
             return await self._act(route, request)
         except DeniedError as denied:
-            return Json({"error": denied.text}, denied.status)
+            return Json({"error": denied.text}, denied.status, headers=denied.headers)
         except HttpError:
             raise
         except (UsageError, NotFoundError, OrchestrationQueueError) as error:

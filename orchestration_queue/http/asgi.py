@@ -154,7 +154,7 @@ async def send_json(response: Json, asked: Mapping[str, str], method: str, send:
     digest = base64.b64encode(hashlib.sha1(body, usedforsecurity=False).digest())[:27]
     tag = b'W/"%x-%s"' % (len(body), digest)
     is_known = method in ("GET", "HEAD") and response.status == 200 and _matches(asked, tag.decode())
-    headers = [(b"etag", tag)]
+    headers = [(b"etag", tag), *response.headers]
     if is_known:
         await send_bytes(send, 304, headers, b"", is_head=True)
         return

@@ -82,6 +82,7 @@ class Json:
     payload: Any
     status: int = 200
     media_type: bytes = b"application/json; charset=utf-8"
+    headers: tuple[tuple[bytes, bytes], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,10 +79,25 @@ async def test_a_trusted_header_names_the_user(server_url: str, raw: redis.Redis
         assert (await client.get("/queues/q/counts", headers={"x-user": "ann"})).status_code == 200
 
 
+async def test_a_token_may_send_so_many_requests_a_second(server_url: str, raw: redis.Redis) -> None:
+    tokens = [Token.of("slow", "slow", ["read"], rate=0.001), Token.of("free", "free", ["read"])]
+    for first, second in (("/queues/q/counts", "/v1/queues/q/flows"), ("/v1/queues/q/flows", "/queues/q/counts")):
+        async with called(create_app(server_url, access=Access(tokens))) as client:
+            slow, free = ({"authorization": f"Bearer {name}"} for name in ("slow", "free"))
+            assert (await client.get(first, headers=slow)).status_code == 200
+            refused = await client.get(second, headers=slow)
+            assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
+            assert "0.001 requests a second" in refused.text
+            assert (await client.get(second, headers=free)).status_code == 200
+    for rate in (0, -1, "5", True, float("nan")):
+        with pytest.raises(UsageError, match="rate"):
+            Token.of("a", "b", ["read"], rate=rate)  # type: ignore[arg-type]
+
+
 def test_token_files_keep_digests_and_refuse_mistakes(tmp_path: Path) -> None:
-    made = Token.of("ci", "secret", ["add"], ["ci-*"])
+    made = Token.of("ci", "secret", ["add"], ["ci-*"], rate=5)
     path = tmp_path / "tokens.json"
-    path.write_text(f'[{{"name": "ci", "sha256": "{made.digest}", "scopes": ["add"], "queues": ["ci-*"]}}]')
+    path.write_text(f'[{{"name": "ci", "sha256": "{made.digest}", "scopes": ["add"], "queues": ["ci-*"], "rate": 5}}]')
     assert read_tokens(path) == [made]
     for text in ("[", "[5]", '[{"name": "a"}]', '[{"name": "a", "sha256": "b", "scopes": ["root"]}]'):
         path.write_text(text)

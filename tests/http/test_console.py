@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 from collections.abc import AsyncIterator
 
 import httpx
@@ -304,6 +305,27 @@ async def test_the_first_page_is_small(ui: httpx.AsyncClient, queue: AsyncQueue)
     assert len(files) == 3
     assert len(first) + sum(sizes) < 40_000
     assert (await ui.get("/ui/static/..%2F__init__.py")).status_code == 404
+
+
+async def test_pages_walk_no_keys_while_they_are_watched(
+    ui: httpx.AsyncClient, queue: AsyncQueue, raw: redis.Redis
+) -> None:
+    job = await queue.add("a")
+    base = f"/queues/{queue.name}"
+    paths = ("", base, f"{base}/jobs/{job.id}", f"{base}/events", "/flows", "/schedules", "/dead", "/server")
+
+    def walks() -> int:
+        stats = raw.info("commandstats")
+        return sum(int(stats.get(f"cmdstat_{name}", {}).get("calls", 0)) for name in ("scan", "keys"))
+
+    for path in (*paths, "/workers"):
+        await page(ui, path)
+    before = walks()
+    began = time.monotonic()
+    for path in (*paths, "/workers", *paths):
+        await page(ui, path)
+    # Names and workers are read again after some seconds, however many pages were asked for.
+    assert walks() - before <= 4 * (1 + (time.monotonic() - began) // 3)
 
 
 async def test_long_queues_are_shown_by_page(ui: httpx.AsyncClient, queue: AsyncQueue, raw: redis.Redis) -> None:

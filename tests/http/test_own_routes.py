@@ -90,6 +90,7 @@ async def test_failures_are_grouped_and_dead_letters_replayed_or_dropped(
     retry = f"/v1/queues/{queue.name}/failures/retry"
     assert (await api.post(retry, json={"kind": "other"})).json() == {"retried": 0}
     assert "kind" in refusal(await api.post(retry, json={"kind": 5}), 400)
+    assert "limit" in refusal(await api.post(retry, json={"limit": "x"}), 400)
     path = f"/v1/queues/{queue.name}/dead-letters"
     letters = (await read(api, path))["dead_letters"]
     assert sorted(letter["name"] for letter in letters) == ["a", "a", "b"]

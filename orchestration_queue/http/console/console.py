@@ -45,6 +45,10 @@ class Console:
         )
         self.routes = (*self._pages.routes, *self._acts.routes, *sign_in)
 
+    async def aclose(self) -> None:
+        """Stop reading what no request waits for."""
+        await self._pages.aclose()
+
     async def answer(self, route: Route, request: Request) -> Response:
         """Answer a request of a browser: pages for errors too, and the way to sign in."""
         session, is_new = self._session(request)

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from orchestration_queue.client import DeadLetter
-from orchestration_queue.protocol.keys import QueueKeys
-from orchestration_queue.protocol.operations import job_records
-from orchestration_queue.protocol.operations.conversation import Conversation
 
-__all__ = ["LetterGroup", "group_letters", "kinds_of"]
-
-_FIELDS = ("failureKind", "failureAttempt", "attemptsMade", "failedReason", "state")
+__all__ = ["LetterGroup", "group_letters"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,17 +38,10 @@ class LetterGroup:
         return [letter.id for letter in self.letters]
 
 
-def kinds_of(keys: QueueKeys, letters: Sequence[DeadLetter]) -> Conversation[dict[str, str]]:
-    """Return the failure kinds of letters by id, as far as the original jobs' records are kept. One exchange."""
-    records = yield from job_records.jobs([(keys, letter.original_job_id) for letter in letters], _FIELDS)
-    found = zip(letters, records, strict=True)
-    return {letter.id: str(record.failure_kind or "") for letter, record in found if record is not None}
-
-
-def group_letters(letters: Sequence[DeadLetter], kinds: Mapping[str, str]) -> list[LetterGroup]:
+def group_letters(letters: Sequence[DeadLetter]) -> list[LetterGroup]:
     """Return letters by kind, name and reason, the largest group first."""
     groups: dict[tuple[str, str, str], list[DeadLetter]] = {}
     for letter in reversed(letters):
         reason = letter.failed_reason.partition("\n")[0]
-        groups.setdefault((kinds.get(letter.id, ""), letter.name, reason), []).append(letter)
+        groups.setdefault((str(letter.failure_kind or ""), letter.name, reason), []).append(letter)
     return [LetterGroup(*key, found) for key, found in sorted(groups.items(), key=lambda group: -len(group[1]))]

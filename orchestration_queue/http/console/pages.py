@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from orchestration_queue.client import AsyncBroadcast, AsyncQueue, Metrics
+from orchestration_queue.client import AsyncBroadcast, AsyncQueue, Metrics, WorkerInfo
 from orchestration_queue.errors import FlowNotFoundError, JobNotFoundError, OrchestrationQueueError
 from orchestration_queue.http.console.drawing import draw_graph, draw_run, state_of
-from orchestration_queue.http.console.letters import group_letters, kinds_of
+from orchestration_queue.http.console.letters import group_letters
 from orchestration_queue.http.console.recent import Recent, or_none
 from orchestration_queue.http.console.schedules import SchedulePages
 from orchestration_queue.http.console.views import Views, query
@@ -30,6 +30,7 @@ _PER_PAGE = 50
 _QUEUES_PER_PAGE = 100
 _NAMES_S = 5.0
 _REASONS_S = 3.0
+_STALE_S = 30.0
 _LOG_LINES = 200
 _MOST_FOUND = 200
 _MINUTES = 60
@@ -46,8 +47,9 @@ class Pages:
 
     def __init__(self, service: Service, views: Views) -> None:
         self._service, self._views = service, views
-        self._names = Recent(_NAMES_S)
+        self._names = Recent(_NAMES_S, at_once=_STALE_S)
         self._reasons = Recent(_REASONS_S)
+        self._workers = Recent(_REASONS_S, at_once=_STALE_S)
         shown: list[tuple[str, Callable[[Request], Awaitable[Raw | Stream]]]] = [
             ("/ui", self.overview),
             ("/ui/queues/:name", self.queue),
@@ -64,12 +66,21 @@ class Pages:
         schedules = SchedulePages(service, views, self._of_queues)
         self.routes = (*(Route("GET", path, Scope.READ, handler) for path, handler in shown), *schedules.routes)
 
+    async def aclose(self) -> None:
+        """Stop reading what no request waits for."""
+        for recent in (self._names, self._workers, self._reasons):
+            await recent.aclose()
+
     async def _all_names(self) -> list[str]:
         """Return the queues' names, as they were a few seconds ago: finding them walks all keys."""
         connection, prefix = self._service.connection, self._service.prefix
         names = await self._names.get("", lambda: AsyncQueue.names(connection=connection, prefix=prefix))
         allowed = self._service.allowed
         return [name for name in names if allowed is None or name in allowed]
+
+    async def _alive(self, queue: AsyncQueue) -> list[WorkerInfo]:
+        """Return a queue's workers, as they were a few seconds ago: finding them walks all keys."""
+        return await self._workers.get(queue.name, queue.workers)
 
     async def _of_queues(self, request: Request) -> list[AsyncQueue]:
         names = await self._all_names()
@@ -112,8 +123,8 @@ class Pages:
         """Show a queue and a page of its jobs."""
         queue = self._service.queue(request.params["name"])
         counts, is_paused, concurrency, rate, workers, done, failed = await asyncio.gather(
-            queue.counts(), queue.is_paused(), queue.global_concurrency(), queue.global_rate_limit(), queue.workers(),
-            self._minutes(queue, "completed", 1440, 15), self._minutes(queue, "failed", 1440, 15),
+            queue.counts(), queue.is_paused(), queue.global_concurrency(), queue.global_rate_limit(),
+            self._alive(queue), self._minutes(queue, "completed", 1440, 15), self._minutes(queue, "failed", 1440, 15),
         )  # fmt: skip
         state = request.query.get("state", "")
         if state not in STATES:
@@ -182,21 +193,21 @@ class Pages:
         if flow is None:
             raise FlowNotFoundError(queue.name, request.params["id"])
         status, nodes, path = await asyncio.gather(flow.status(), flow.tree(), flow.critical_path())
+        key = (queue.name, "flow", flow.id, str(status.counts))
+        reason = await self._reasons.get(key, lambda: or_none(flow.explain()))
         return self._views.page(
             "flow.html", title=status.name, name=queue.name, flow=flow, status=status, nodes=nodes[:_MOST_FOUND],
             total=len(nodes), graph=draw_graph(nodes), chart=draw_run(nodes), critical={node.name for node in path},
-            state_of=state_of, live=f"/ui/queues/{request.params['name']}/live", did=request.query.get("done", ""),
+            state_of=state_of, reason=reason, live=f"/ui/queues/{request.params['name']}/live",
+            did=request.query.get("done", ""),
         )  # fmt: skip
 
     async def dead(self, request: Request) -> Raw:
         """List the dead letters of all queues by kind, name and reason."""
         queues = await self._of_queues(request)
         listed = await asyncio.gather(*(queue.dead_letters.list(limit=_MOST_FOUND) for queue in queues))
-        connection, rows = self._service.connection, []
-        for queue, letters in zip(queues, listed, strict=True):
-            if letters:
-                kinds = await connection.follow(kinds_of(queue.keys, letters))
-                rows.append((queue.name, len(letters), group_letters(letters, kinds)))
+        found = zip(queues, listed, strict=True)
+        rows = [(queue.name, len(letters), group_letters(letters)) for queue, letters in found if letters]
         return self._views.page(
             "dead.html", title="Dead letters", queues=rows, most=_MOST_FOUND, did=request.query.get("done", "")
         )
@@ -213,7 +224,7 @@ class Pages:
     async def workers(self, request: Request) -> Raw:
         """List the workers of all queues."""
         queues = await self._of_queues(request)
-        listed = await asyncio.gather(*(queue.workers() for queue in queues))
+        listed = await asyncio.gather(*(self._alive(queue) for queue in queues))
         rows = [(queue.name, worker) for queue, workers in zip(queues, listed, strict=True) for worker in workers]
         return self._views.page("workers.html", title="Workers", rows=rows)
 

@@ -1,8 +1,9 @@
-"""Values that are costly to read, kept for a few seconds: however many pages are open, the server is asked once."""
+"""Values that are costly to read: however many pages are open, the server is asked once in a few seconds."""
 
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
@@ -16,36 +17,48 @@ _MOST = 1024
 
 
 class Recent:
-    """Values by key, each with the time at which it was read.
+    """Values by key.
 
     Args:
-        seconds: How long a value is shown before it is read again.
+        seconds: How old a value may be before it is read again.
+        at_once: For how much longer it is still shown, while it is read again for the next who asks.
     """
 
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-        self._values: dict[object, tuple[float, asyncio.Future[Any]]] = {}
+    def __init__(self, seconds: float, *, at_once: float = 0) -> None:
+        self._seconds, self._at_once = seconds, at_once
+        self._values: dict[object, tuple[float, Any]] = {}
+        self._readings: dict[object, asyncio.Task[Any]] = {}
 
     async def get(self, key: object, read: Callable[[], Awaitable[T]]) -> T:
-        """Return the value of a key; those who ask while it is being read wait for that one."""
-        found = self._values.get(key)
-        if found is None or time.monotonic() - found[0] > self._seconds:
+        """Return the value of a key."""
+        known = self._values.get(key)
+        age = math.inf if known is None else time.monotonic() - known[0]
+        if age > self._seconds and key not in self._readings:
+            self._readings[key] = reading = asyncio.create_task(self._read(key, read))
+            reading.add_done_callback(lambda done: done.cancelled() or done.exception())
+        if known is None or age > self._seconds + self._at_once:
+            found: T = await asyncio.shield(self._readings[key])
+        else:
+            found = known[1]
+        return found
+
+    async def aclose(self) -> None:
+        """Stop reading."""
+        readings = list(self._readings.values())
+        for reading in readings:
+            reading.cancel()
+        await asyncio.gather(*readings, return_exceptions=True)
+
+    async def _read(self, key: object, read: Callable[[], Awaitable[T]]) -> T:
+        try:
+            value = await read()
             self._values.pop(key, None)
             while len(self._values) >= _MOST:
                 del self._values[next(iter(self._values))]
-            found = (time.monotonic(), asyncio.ensure_future(_read(read)))
-            self._values[key] = found
-        try:
-            value: T = await asyncio.shield(found[1])
-        except Exception:
-            if self._values.get(key) is found:
-                del self._values[key]
-            raise
+            self._values[key] = (time.monotonic(), value)
+        finally:
+            del self._readings[key]
         return value
-
-
-async def _read(read: Callable[[], Awaitable[T]]) -> T:
-    return await read()
 
 
 async def or_none(reading: Awaitable[T]) -> T | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from dataclasses import replace
 from http import HTTPStatus
 
 from orchestration_queue.errors import (
@@ -62,6 +63,7 @@ async def answer(access: Access, route: Route, request: Request) -> Response:
 
     request.allow = allow
     try:
+        access.throttle(request.headers)
         allow([request.params["name"]] if route.names_queue else [])
         request.service.check_open()
         response = await route.handler(request)
@@ -70,7 +72,7 @@ async def answer(access: Access, route: Route, request: Request) -> Response:
             subject = request.params.get("id", "")
             await request.service.audit(request.user, what, request.params.get("name", ""), subject)
     except DeniedError as denied:
-        return problem(denied.status, denied.text)
+        return replace(problem(denied.status, denied.text), headers=denied.headers)
     except HttpError as error:
         return problem(error.status, error.text)
     except OrchestrationQueueError as error:

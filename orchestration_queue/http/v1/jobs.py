@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from orchestration_queue.http.messages import HttpError, Json, Request
 from orchestration_queue.http.v1.reading import data_filter, job_shape, members, plain, text, whole
 
 __all__ = ["explain_job", "job_history", "list_failures", "retry_failures", "search_jobs"]
 
-_SEARCH_S = 20
+_LONGEST_S = 20
 """A rare job in a queue of millions takes longer; a request should not."""
 _MOST_READ = 1000
 
@@ -19,18 +21,15 @@ async def search_jobs(request: Request) -> Json:
     limit = whole(request, "limit", 100, most=_MOST_READ)
     name, state, data = text(request, "name"), text(request, "state"), data_filter(request)
     queue = request.service.queue(request.params["name"])
-    try:
-        async with asyncio.timeout(_SEARCH_S):
-            jobs = await queue.search(name, state, data, limit, text(request, "kind"))
-    except TimeoutError:
-        sentence = f"The search found fewer than {limit} jobs in {_SEARCH_S} s; name a `state`, or pass a lower `limit`"
-        raise HttpError(504, sentence) from None
+    async with _bounded(f"reads jobs until it has found {limit}; name a `state`, or pass a lower `limit`"):
+        jobs = await queue.search(name, state, data, limit, text(request, "kind"))
     return Json({"jobs": [job_shape(job) for job in jobs]})
 
 
 async def list_failures(request: Request) -> Json:
     """Group a queue's failed jobs by kind of failure, the most frequent first."""
-    return Json({"failures": plain(await request.service.queue(request.params["name"]).failures())})
+    async with _bounded("reads all failed jobs; remove old ones"):
+        return Json({"failures": plain(await request.service.queue(request.params["name"]).failures())})
 
 
 async def retry_failures(request: Request) -> Json:
@@ -38,6 +37,15 @@ async def retry_failures(request: Request) -> Json:
     body = members(request, "kind", "limit")
     queue = request.service.queue(request.params["name"])
     return Json({"retried": await queue.retry_jobs(body.get("limit"), body.get("kind"))})
+
+
+@asynccontextmanager
+async def _bounded(advice: str) -> AsyncIterator[None]:
+    try:
+        async with asyncio.timeout(_LONGEST_S):
+            yield
+    except TimeoutError:
+        raise HttpError(504, f"This took longer than {_LONGEST_S} s, because it {advice}") from None
 
 
 async def explain_job(request: Request) -> Json:
