@@ -1,0 +1,166 @@
+"""Take the documentation's pictures of the console: of a real server, real workers and Debian's Chromium.
+
+Run ``python -m tools.take_screenshots`` at the top of the repository; it writes docs/assets/console-*.png.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import socket
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import uvicorn
+from PIL import Image
+
+from orchestration_queue import (
+    AsyncActiveJob,
+    AsyncFlow,
+    AsyncFlowProducer,
+    AsyncQueue,
+    Cron,
+    Dag,
+    Every,
+    JobTemplate,
+    NewJob,
+    Node,
+    UnrecoverableError,
+    Worker,
+)
+from orchestration_queue.http import create_app
+from tests.bench.server import server
+from tests.http.browser import started
+
+ASSETS = Path(__file__).parent.parent / "docs" / "assets"
+COLORS = 256
+PAGES = {
+    "overview": "/ui",
+    "job": "/ui/queues/reports/jobs/report-7",
+    "flow": "/ui/queues/flights/flows/flights-2026-11-22",
+    "schedule": "/ui/queues/reports/schedulers/nightly-export",
+    "dead-letters": "/ui/dead",
+}
+_NEUTRAL = f"""for (const each of document.querySelectorAll('pre'))
+  each.textContent = each.textContent.replaceAll({str(Path(__file__).parent)!r}, '/app')"""
+"""Tracebacks in pictures say nothing of where they were taken."""
+STEPS = {
+    "fetch-flights": [],
+    "fetch-weather": [],
+    "parse": ["fetch-flights"],
+    "clean-weather": ["fetch-weather"],
+    "join": ["parse", "clean-weather"],
+    "by-carrier": ["join"],
+    "by-airport": ["join"],
+    "by-month": ["join"],
+    "report": ["by-carrier", "by-airport", "by-month"],
+    "publish": ["report"],
+}
+WORDS = ("connection to smtp.example.org refused", "template 'invoice' lacks a value for 'total'", "mailbox is full")
+
+
+async def handle(job: AsyncActiveJob) -> dict[str, int] | None:
+    """Work for a while; some jobs fail."""
+    await asyncio.sleep(0.02)
+    await job.log(f"{job.name}: reading")
+    if job.name == "render":
+        await job.update_progress(40)
+        raise ValueError(WORDS[int(job.id.rpartition("-")[2]) % 2])
+    if job.name == "send" and job.data["n"] % 9 == 0:
+        raise UnrecoverableError(WORDS[job.data["n"] // 9 % 3])
+    return {"rows": 99_000}
+
+
+async def node(job: AsyncActiveJob) -> None:
+    """Run a node of the flow; the last but one takes until the picture is taken."""
+    await asyncio.sleep(60 if job.name == "report" else 0.2 + len(job.name) / 20)
+
+
+@asynccontextmanager
+async def running(*workers: Worker) -> AsyncIterator[None]:
+    """Let workers run."""
+    tasks = [asyncio.create_task(worker.run()) for worker in workers]
+    try:
+        yield
+    finally:
+        for worker in workers:
+            worker.kill()
+        await asyncio.wait(tasks, timeout=60)
+
+
+async def fill(url: str) -> None:
+    """Add jobs of every kind, schedules and a flow."""
+    async with AsyncQueue("emails", url=url) as emails, AsyncQueue("reports", url=url) as reports:
+        await emails.add_bulk(
+            [NewJob("send", {"n": number, "to": f"user{number}@example.org"}) for number in range(240)]
+        )
+        for number in range(40):
+            options = {"job_id": f"report-{number}", "attempts": 3, "backoff": {"type": "fixed", "delay": 0.1}}
+            await reports.add("render" if number < 12 else "export", {"month": f"2026-{number % 12 + 1:02}"}, options)
+        for number in range(25):
+            await emails.add("remind", {"n": number}, {"delay": timedelta(hours=number + 1)})
+        template = JobTemplate(name="export", data={"format": "parquet"})
+        await reports.schedulers.upsert("nightly-export", Cron("30 2 * * MON-FRI", tz="Europe/Berlin"), template)
+        await emails.schedulers.upsert("newsletter", Cron("0 9 * * MON", tz="America/New_York"))
+        await emails.schedulers.upsert("bounce-check", Every(timedelta(minutes=10)))
+
+
+async def submit(url: str, queue: str, flow_id: str) -> AsyncFlow:
+    """Submit the flow."""
+    async with AsyncFlowProducer(url=url) as flows:
+        nodes = [Node(name, deps=deps) for name, deps in STEPS.items()]
+        return await flows.submit(Dag("flights", nodes, queue=queue), flow_id=flow_id)
+
+
+@asynccontextmanager
+async def console(url: str) -> AsyncIterator[str]:
+    """Serve the console; yields its address."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        app = create_app(url, console=True)
+        site = uvicorn.Server(uvicorn.Config(app, log_level="critical", lifespan="on"))
+        task = asyncio.create_task(site.serve([listener]))
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            await app.aclose()
+            site.should_exit = True
+            await asyncio.wait([task], timeout=60)
+
+
+async def take(url: str, profile: Path) -> None:
+    """Run the workers, open each page and write its picture."""
+    workers = [
+        Worker("emails", handle, url=url, options={"dead_letter_queue": "emails-dead", "concurrency": 4}),
+        Worker("reports", handle, url=url, options={"dead_letter_queue": "reports-dead", "concurrency": 2}),
+        Worker("flights", node, url=url, options={"concurrency": 3}),
+    ]
+    async with AsyncExitStack() as stack:
+        await fill(url)
+        await submit(url, "flights", "flights-2026-11-22")
+        site = await stack.enter_async_context(console(url))
+        await stack.enter_async_context(running(*workers))
+        browser = stack.enter_context(started(profile))
+        page = await stack.enter_async_context(browser.page())
+        await asyncio.sleep(8)  # some jobs fail three times, and the flow comes to its last node but one
+        for name, path in PAGES.items():
+            await page.look(width=1180, height=720, scheme="dark" if name == "flow" else "light")
+            await page.open(site + path)
+            if name in ("job", "dead-letters"):
+                await page.run("document.querySelector('details')?.setAttribute('open', '')")
+            await page.run(_NEUTRAL)
+            await asyncio.sleep(1.5)
+            picture = Image.open(io.BytesIO(await page.screenshot())).convert("RGB").quantize(COLORS)
+            picture.save(ASSETS / f"console-{name}.png", optimize=True)
+
+
+def main() -> None:
+    """Take all pictures."""
+    with server() as url, tempfile.TemporaryDirectory() as profile:
+        asyncio.run(take(url, Path(profile)))
+
+
+if __name__ == "__main__":
+    main()
