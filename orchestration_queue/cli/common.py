@@ -13,7 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestration_queue.cli.text import Cell, clean, dump, print_line, styled, text_of
-from orchestration_queue.errors import PayloadError, UsageError
+from orchestration_queue.errors import InvalidOptionError, PayloadError, UsageError
+from orchestration_queue.options import Backoff
 from orchestration_queue.schedules.cron import known_zone
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "console",
     "fail",
     "moment_text",
+    "parsed_backoff",
     "parsed_instant",
     "parsed_json",
     "seconds_text",
@@ -174,3 +176,14 @@ def parsed_instant(option: str, words: str | None, tz: str | None = None) -> dat
             f"--{option} {words!r} is not a time in ISO 8601; write it like 2030-01-31T06:00+01:00."
         ) from None
     return at if at.tzinfo else at.replace(tzinfo=known_zone(tz))
+
+
+def parsed_backoff(words: str) -> Backoff:
+    """Read ``2`` as two seconds each time, and ``exponential:2`` as doubling from there."""
+    kind, colon, seconds = words.rpartition(":")
+    try:
+        return Backoff(type=kind if colon else "fixed", delay=float(seconds))
+    except ValueError:
+        raise InvalidOptionError(
+            f"--backoff {words!r} is not a pause; pass seconds, like 2, or type:seconds, like exponential:2."
+        ) from None

@@ -19,6 +19,7 @@ from orchestration_queue.cli.common import (
     QueueName,
     Url,
     moment_text,
+    parsed_backoff,
     parsed_instant,
     parsed_json,
     seconds_text,
@@ -31,8 +32,8 @@ from orchestration_queue.cli.common import (
 from orchestration_queue.cli.text import clean, dump, print_line
 from orchestration_queue.cli.verbs import known_queue
 from orchestration_queue.client import Job, Queue
-from orchestration_queue.errors import InvalidOptionError, PayloadError
-from orchestration_queue.options import Backoff, Deduplication, JobOptions, Ordering
+from orchestration_queue.errors import PayloadError
+from orchestration_queue.options import Deduplication, JobOptions, Ordering
 from orchestration_queue.protocol.history import HistoryEntry
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 from orchestration_queue.protocol.operations.job_output import FIRST_ENTRY
@@ -91,7 +92,7 @@ def add(
         priority=priority,
         lifo=lifo,
         attempts=attempts,
-        backoff=None if backoff is None else _backoff(backoff),
+        backoff=None if backoff is None else parsed_backoff(backoff),
         timeout=timeout,
         ttl=ttl,
         ordering=None if key is None else Ordering(key=key),
@@ -109,17 +110,6 @@ def add(
         typer.echo(dump(added["result"]))
     else:
         print_line(f"Added job {job.id} to queue {queue}." if job.is_new else f"Job {job.id} was there already.")
-
-
-def _backoff(words: str) -> Backoff:
-    """Read ``2`` as two seconds each time, and ``exponential:2`` as doubling from there."""
-    kind, colon, seconds = words.rpartition(":")
-    try:
-        return Backoff(type=kind if colon else "fixed", delay=float(seconds))
-    except ValueError:
-        raise InvalidOptionError(
-            f"--backoff {words!r} is not a pause; pass seconds, like 2, or type:seconds, like exponential:2."
-        ) from None
 
 
 @app.command("show")

@@ -17,6 +17,7 @@ from orchestration_queue.cli.common import (
     Yes,
     ask,
     moment_text,
+    parsed_backoff,
     seconds_text,
     show_fields,
     show_json,
@@ -27,7 +28,8 @@ from orchestration_queue.cli.text import print_line
 from orchestration_queue.cli.verbs import Done, counted, known_queue, verb
 from orchestration_queue.client import Distribution, Queue, TaskStatistics
 from orchestration_queue.errors import UsageError
-from orchestration_queue.options import RateLimit, seconds
+from orchestration_queue.options import RateLimit, Retention, seconds
+from orchestration_queue.options.queue import JobSettings
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 from orchestration_queue.server import Connection
 
@@ -185,6 +187,33 @@ def show_failures(
             for group in groups
         ],
     )
+
+
+@verb(app, "config", may_create=True)
+def _config(
+    client: Queue,
+    attempts: Annotated[int | None, typer.Option(help="Tries in all; 0 removes the setting.")] = None,
+    backoff: Annotated[str | None, typer.Option(help="Pause before a retry: 2, or exponential:2; 0: none.")] = None,
+    timeout: Annotated[float | None, typer.Option(help="Seconds for the handler; 0 removes the setting.")] = None,
+    keep_completed: Annotated[int | None, typer.Option(help="Completed jobs to keep; -1 keeps all.", min=-1)] = None,
+    keep_failed: Annotated[int | None, typer.Option(help="Failed jobs to keep; -1 keeps all.", min=-1)] = None,
+) -> Done:
+    """Set options of jobs that were added without them; without options, show them."""
+    settings = JobSettings()
+    if attempts is not None:
+        settings["attempts"] = attempts or None
+    if backoff is not None:
+        settings["backoff"] = None if backoff == "0" else parsed_backoff(backoff)
+    if timeout is not None:
+        settings["timeout"] = timeout or None
+    if keep_completed is not None:
+        settings["remove_on_complete"] = None if keep_completed < 0 else Retention(count=keep_completed)
+    if keep_failed is not None:
+        settings["remove_on_fail"] = None if keep_failed < 0 else Retention(count=keep_failed)
+    found = client.configure(**settings)
+    facts = {name: value for name, value in found.model_dump(mode="json").items() if value is not None}
+    said = ", ".join(f"{name} {value}" for name, value in facts.items()) or "no defaults"
+    return Done(f"Queue {client.name}: {said}.", {"defaults": facts})
 
 
 @app.command("metrics")

@@ -22,6 +22,7 @@ from orchestration_queue.options.job import (
     Retention,
     TokenBucket,
 )
+from orchestration_queue.options.queue import JobDefaults
 from orchestration_queue.options.tags import MAX_TAGS, checked_tag, checked_tags, tags_from_wire
 from orchestration_queue.options.usage import Budget, Usage, plain_number
 from orchestration_queue.options.wire import (
@@ -45,6 +46,7 @@ __all__ = [
     "Deduplication",
     "Duration",
     "Fallback",
+    "JobDefaults",
     "JobOptions",
     "Options",
     "Ordering",

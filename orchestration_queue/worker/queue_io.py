@@ -6,6 +6,7 @@ import logging
 import socket
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from orchestration_queue.errors import ServerError
 from orchestration_queue.options import WorkerOptions, milliseconds, seconds
@@ -16,6 +17,7 @@ from orchestration_queue.protocol.operations import (
     dead_letters,
     exchanges,
     maintenance,
+    queue_settings,
     queue_state,
     statistics,
     worker_control,
@@ -76,7 +78,7 @@ class QueueIO:
         self._waiting_as: int | None = None
         self._is_name_doubted = False
         self._signals: AsyncConnection | None = None
-        self._last_signal = "$"
+        self._last_signal = ""
 
     @property
     def calls(self) -> AsyncConnection:
@@ -90,9 +92,7 @@ class QueueIO:
 
     async def set_clock(self) -> Tick:
         """Take the server's time, before anything is judged by our own, and read the queue's settings."""
-        tick = await self._tick(0, heal=False)  # when nothing was due yet
-        self._last_signal = f"{tick.server_ms - 1}-0"  # what is signalled once it has registered must reach it
-        return tick
+        return await self._tick(0, heal=False)  # when nothing was due yet
 
     async def join(self) -> None:
         """Make sure that the workers' group exists, and say where this worker's dead letters go."""
@@ -252,7 +252,9 @@ class QueueIO:
     async def _tick(self, now_ms: int, *, heal: bool) -> Tick:
         asked = time.monotonic()
         with self.outages.watch():
-            tick = await self._calls.run(maintenance.tick(self._keys, now_ms, heal=heal))
+            calls = maintenance.tick(self._keys, now_ms, heal=heal), queue_settings.job_defaults(self._keys)
+            ticked, stored = all_good(await self._calls.pipeline([operation.call for operation in calls]))
+            tick = replace(calls[0].read(ticked), job_defaults=calls[1].read(stored))
         self.clock.set(tick.server_ms, asked, time.monotonic())
         # Before the first look for jobs, so that each later signal is read.
         self._last_signal = self._last_signal or f"{tick.server_ms - 1}-0"

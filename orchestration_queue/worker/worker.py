@@ -144,6 +144,7 @@ class Worker:
         self._has_run = self._was_killed = self._was_dismissed = False
         self._heartbeat: Heartbeat | None = None
         self._has_joined = False
+        self._job_defaults: Mapping[str, Any] = {}
         self._concurrency = self.options.concurrency
         self._threads: Threads | None = None
         self._io: QueueIO
@@ -434,7 +435,7 @@ class Worker:
             strategies=self._strategies,
             rate_limit_delay=as_timedelta(limit.duration) if limit else _KEPT_AWAY,
             on_rate_limit=lambda delay_ms: self.keep_away(timedelta(milliseconds=delay_ms)),
-            default_options=self._default_options,
+            default_options=self._options_of,
         )
 
     def _make_reconciler(self, calls: AsyncConnection) -> FlowReconciler:
@@ -504,7 +505,13 @@ class Worker:
             self._machine.resume(who)
             self._changed()
 
+    def _options_of(self, name: str) -> Mapping[str, Any]:
+        """Options of jobs that were added without them: the task's before the queue's."""
+        own = self._default_options(name) if self._default_options is not None else {}
+        return {**self._job_defaults, **own} if self._job_defaults else own
+
     def _ticked(self, tick: Tick) -> None:
+        self._job_defaults = tick.job_defaults
         was_paused = Pause.QUEUE in self._machine.pauses
         is_paused = tick.is_paused and self.options.honor_pause
         (self._pause if is_paused else self._resume)(Pause.QUEUE)

@@ -88,6 +88,7 @@ SHOWN: list[tuple[str, ...]] = [
     ("broadcast", "unsubscribe", N, N),
     ("usage", f"{N}:"),
     ("queue", "limit", Q),
+    ("queue", "config", Q),
     ("queue", "metrics", f"{N}9"),
     ("queue", "stats", f"{N}9"),
     ("queue", "pause", Q),

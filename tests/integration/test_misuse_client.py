@@ -120,6 +120,14 @@ CASES: list[Case] = [
     # Upkeep.
     *(_call("queue", "set_global_concurrency", limit) for limit in (0, -1, "5", True, 1.5)),
     *(_call("queue", "set_global_rate_limit", limit) for limit in (5, "5/s", (5, 1))),
+    *(
+        _call("queue", "configure", **settings)
+        for settings in ({"attempts": 0}, {"attempts": "3"}, {"attempts": True}, {"timeout": -1}, {"timeout": "x"})
+    ),
+    *(
+        _call("queue", "configure", **settings)
+        for settings in ({"backoff": 5}, {"backoff": {"type": ""}}, {"remove_on_fail": -1}, {"atempts": 3})
+    ),
     *(_call("queue", "rate_limit_group", key, 5) for key in IDS),
     *(_call("queue", "rate_limit_group", "k", duration) for duration in DURATIONS),
     *(_call("queue", "control_workers", verb) for verb in ("kill", "", None, 5)),

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import Any, Unpack
 
 from orchestration_queue.client._sync.client import QueueClient
 from orchestration_queue.client._sync.waking import run_and_wake, wake
@@ -16,8 +16,9 @@ from orchestration_queue.client.checks import (
     checked_text,
 )
 from orchestration_queue.errors import InvalidOptionError, StateError
-from orchestration_queue.options import Duration, RateLimit, milliseconds
+from orchestration_queue.options import Duration, JobDefaults, RateLimit, milliseconds
 from orchestration_queue.options.durations import checked_duration
+from orchestration_queue.options.queue import JobSettings
 from orchestration_queue.protocol.operations import control, failures, keyspace, queue_settings, queue_state
 from orchestration_queue.protocol.operations.control import Cancellation
 from orchestration_queue.protocol.operations.conversation import chunks
@@ -68,6 +69,31 @@ class QueueUpkeep(QueueClient):
         if limit is not None and not isinstance(limit, RateLimit):
             raise InvalidOptionError(f"`limit` must be a RateLimit, or None for no limit; got {limit!r}.")
         self._connection.execute(queue_settings.set_global_rate_limit(self.keys, limit))
+
+    def configure(self, **settings: Unpack[JobSettings]) -> JobDefaults:
+        """Set options of jobs that were added without them, whatever client added them; what is not named stays.
+
+        A job's own options go first, then its task's, then these. Our workers and takers apply them, also to jobs that
+        wait already; Node's workers do not know them.
+
+        Args:
+            **settings: ``attempts``, ``backoff``, ``timeout``, ``remove_on_complete`` and ``remove_on_fail`` as of
+                :class:`JobOptions`; None removes a setting.
+
+        Returns:
+            All that is set now.
+
+        Raises:
+            InvalidOptionError: There is no such setting, or its value is out of bounds; nothing was changed.
+        """
+        if calls := queue_settings.set_job_defaults(self.keys, JobDefaults(**settings).wire_changes()):
+            self._connection.pipeline(calls, atomic=True)
+            wake(self._connection, self.keys)
+        return self.job_defaults()
+
+    def job_defaults(self) -> JobDefaults:
+        """Return the options of jobs that were added without them, as :meth:`configure` set them."""
+        return JobDefaults.from_wire(self._connection.look(queue_settings.job_defaults(self.keys)))
 
     def rate_limit_group(self, key: str, duration: Duration) -> datetime:
         """Let jobs that wait for the limit of their ordering key wait longer, after a "too many requests" for instance.

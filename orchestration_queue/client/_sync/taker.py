@@ -83,11 +83,15 @@ class Taker:
         now, keys = self.now_ms(), self._keys
         due = maintenance.tick(keys, now)
         starting = exchanges.exchange(keys, TAKER, now, want=want, cluster=self._connection.is_cluster)
-        ticked, exchanged = all_good(self._connection.pipeline([due.call, starting.call]))
+        defaults = queue_settings.job_defaults(keys)
+        calls = [due.call, defaults.call, starting.call]
+        ticked, stored, exchanged = all_good(self._connection.pipeline(calls))
         tick, result = due.read(ticked), starting.read(exchanged)
         self._deliver(result.letters, result.pending)
         runnable = []
+        options = defaults.read(stored)
         for lease in result.started:
+            lease.record.fill_options(options)
             if (problem := lease.record.problem) is not None:
                 self.settle(outcome.malformed(lease, problem))
             elif lease.record.name in _OF_WORKERS:

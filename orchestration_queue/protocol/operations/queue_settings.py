@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import math
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
-from orchestration_queue.options import RateLimit, milliseconds
+from orchestration_queue.options import JobDefaults, RateLimit, milliseconds
 from orchestration_queue.protocol.call import Call, Operation, Reply, integer, optional_text
+from orchestration_queue.protocol.codec import dump_json
 from orchestration_queue.protocol.functions import glidemq
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.record import stored_number
@@ -16,9 +20,11 @@ __all__ = [
     "global_concurrency",
     "global_rate_limit",
     "hold_group",
+    "job_defaults",
     "reported_tokens",
     "set_global_concurrency",
     "set_global_rate_limit",
+    "set_job_defaults",
     "spend_tokens",
     "stored_dead_letter_queue",
     "stored_rate_limit",
@@ -107,3 +113,35 @@ def hold_group(keys: QueueKeys, group: str, duration_ms: int, now_ms: int) -> Op
 def stored_dead_letter_queue(keys: QueueKeys) -> Operation[str | None]:
     """Where the queue's dead letters are, as its workers or clients have told."""
     return Operation(Call("HGET", (keys.meta,), ("deadLetterQueueName",)), lambda reply: optional_text(reply) or None)
+
+
+_DEFAULTS = tuple(f"default:{name}" for name in JobDefaults.WIRE_NAMES)
+
+
+def set_job_defaults(keys: QueueKeys, changes: Mapping[str, Any]) -> list[Call]:
+    """Set options, in the wire's names, of jobs that are added without them; None removes one. In one transaction."""
+    calls = []
+    if changed := {name: value for name, value in changes.items() if value is not None}:
+        words = [word for name, value in changed.items() for word in (f"default:{name}", dump_json(value))]
+        calls.append(Call("HSET", (keys.meta,), tuple(words)))
+    if removed := [f"default:{name}" for name, value in changes.items() if value is None]:
+        calls.append(Call("HDEL", (keys.meta,), tuple(removed)))
+    return calls
+
+
+def job_defaults(keys: QueueKeys) -> Operation[dict[str, Any]]:
+    """Options, in the wire's names, of jobs that are added without them; what cannot be read is left out."""
+
+    def read(reply: Reply) -> dict[str, Any]:
+        stored = zip(JobDefaults.WIRE_NAMES, map(optional_text, reply), strict=True)
+        read_ = {name: _read_json(value) for name, value in stored if value}
+        return {name: value for name, value in read_.items() if value is not None}
+
+    return Operation(Call("HMGET", (keys.meta,), _DEFAULTS), read)
+
+
+def _read_json(stored: str) -> Any:
+    try:
+        return json.loads(stored)
+    except (ValueError, RecursionError):
+        return None
