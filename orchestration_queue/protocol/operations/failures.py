@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 
 from orchestration_queue.protocol.call import Call, Operation, integer, text, texts
@@ -12,7 +13,7 @@ from orchestration_queue.protocol.functions import oq1
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import control, job_records
 from orchestration_queue.protocol.operations.conversation import BATCH_SIZE, Conversation, all_good
-from orchestration_queue.protocol.record import JobRecord, pairs
+from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.states import JobState
 
 __all__ = ["KIND_FIELDS", "FailureGroup", "failed_ids", "failures", "remove_finished", "retries"]
@@ -46,18 +47,20 @@ class FailureGroup:
 
 def failures(keys: QueueKeys) -> Conversation[list[FailureGroup]]:
     """Group all failed jobs by kind, the most frequent first. Two exchanges per 1,000 failed jobs."""
-    groups: dict[str, FailureGroup] = {}
+    counts: Counter[str] = Counter()
+    latest: dict[str, JobRecord] = {}
 
     def count(job: JobRecord) -> bool:
         if (kind := job.failure_kind) is not None:
-            found = groups.get(kind) or FailureGroup(
-                kind, 0, job.finished_at, job.id, job.name, job.failed_reason or ""
-            )
-            groups[kind] = replace(found, count=found.count + 1)
+            counts[kind] += 1
+            latest.setdefault(kind, job)
         return False
 
     yield from _walk(keys, "ZREVRANGE", _GROUP_FIELDS, count)
-    return sorted(groups.values(), key=lambda group: (-group.count, group.kind))
+    return [
+        FailureGroup(kind, counts[kind], job.finished_at, job.id, job.name, job.failed_reason or "")
+        for kind, job in sorted(latest.items(), key=lambda each: (-counts[each[0]], each[0]))
+    ]
 
 
 def failed_ids(keys: QueueKeys, kind: str, limit: int | None, until_ms: int | None = None) -> Conversation[list[str]]:
@@ -89,9 +92,12 @@ def _walk(
         ids = texts(*all_good((yield [page])))
         values = yield from job_records.columns(keys, ids, fields)
         for job_id, *stored in zip(ids, *values, strict=True):
-            present = zip(fields, stored, strict=True)
-            flat = [word for name, value in present if value is not None for word in (name.encode(), value)]
-            if flat and visit(JobRecord(job_id, pairs(flat))):
+            known = {
+                name: value.decode("utf-8", "surrogateescape")
+                for name, value in zip(fields, stored, strict=True)
+                if value is not None
+            }
+            if known and visit(JobRecord(job_id, known)):
                 return
         if len(ids) < BATCH_SIZE:
             return
