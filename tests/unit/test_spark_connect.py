@@ -74,6 +74,14 @@ def test_limits_under_which_no_server_could_serve_are_refused(options: dict[str,
         ConnectServer(**options)
 
 
+@pytest.mark.parametrize(
+    ("options", "quickly"),
+    [(None, False), (SparkOptions(memory="2g"), False), (SparkOptions(quick_start=True), True)],
+)
+def test_java_compiles_well_on_a_server_unless_told_otherwise(options: SparkOptions | None, quickly: bool) -> None:
+    assert ConnectServer(options).options.quick_start is quickly
+
+
 def test_a_server_of_others_has_its_options_already() -> None:
     with pytest.raises(InvalidOptionError, match="has its options already"):
         ConnectServer(SparkOptions(), url="sc://host")

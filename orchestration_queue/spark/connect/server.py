@@ -76,7 +76,8 @@ class ConnectServer:
     after its last user. docs/decisions/0010-spark-connect-servers.md has the whole picture.
 
     Args:
-        options: Its master, memory, properties, environment, Python and Java; default ``local[*]`` with 1 GiB.
+        options: Its master, memory, properties, environment, Python and Java; default ``local[*]`` with 1 GiB. Java
+            compiles well, unless they say ``quick_start=True``.
         url: The address of a server that others run, ``sc://host:15002``; then there is nothing to start.
         max_jobs: Replace it after this many jobs, each of which leaves some memory behind; None never does.
         max_memory_gib: Replace it when it holds more; None never does.
@@ -110,6 +111,8 @@ class ConnectServer:
             )
         self.url = None if url is None else address.checked(url)
         self.options = SparkOptions.coerce(options, "options")
+        if "quick_start" not in self.options.model_fields_set:  # it lives long: Java compiles well
+            self.options = self.options.model_copy(update={"quick_start": False})
         self._limits = {
             "max_jobs": max_jobs,
             "max_memory": None if max_memory_gib is None else int(max_memory_gib * (1 << 30)),
