@@ -193,12 +193,15 @@ async def test_a_job_s_page_tells_its_attempts_and_why_it_waits(
 
     async def stumble(job: AsyncActiveJob) -> None:
         await job.log(f"at step {job.record.attempts_made + 1}")
+        await asyncio.sleep(0.02)
         raise ValueError(f"wall {job.record.attempts_made + 1}")
 
     async with working(queue, stumble, server_url):
         with pytest.raises(Exception, match="wall 2"):
             await job.wait(60)
     text = await page(ui, f"/queues/{queue.name}/jobs/{job.id}")
+    assert "after 0 ms" not in text
+    assert ">0 ms<" not in await page(ui, f"/queues/{queue.name}?state=failed")
     told = [text.index(f"Attempt {number} failed") for number in (2, 1)]
     assert told == sorted(told)
     assert text.count("ValueError: wall 1") >= 2  # what was raised, and the end of its traceback

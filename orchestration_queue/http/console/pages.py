@@ -13,6 +13,7 @@ from orchestration_queue.http.console.drawing import draw_graph, draw_run, state
 from orchestration_queue.http.console.letters import group_letters
 from orchestration_queue.http.console.recent import Recent, or_none
 from orchestration_queue.http.console.schedules import SchedulePages
+from orchestration_queue.http.console.stages import stages, took
 from orchestration_queue.http.console.views import Views, query
 from orchestration_queue.http.event_routes import CONNECTED, KEEPALIVE
 from orchestration_queue.http.messages import Raw, Request, Stream
@@ -139,7 +140,7 @@ class Pages:
             counts={each: getattr(counts, each) for each in STATES}, paused=is_paused, concurrency=concurrency,
             rate=rate, workers=workers, done=done, failed=failed, jobs=jobs, total=total,
             pages=1 if sought else max(1, -(-total // _PER_PAGE)), finished=FINISHED,
-            live=f"/ui/queues/{request.params['name']}/live", did=request.query.get("done", ""), query=query,
+            live=f"/ui/queues/{request.params['name']}/live", did=request.query.get("done", ""), query=query, took=took,
         )  # fmt: skip
 
     async def _jobs(self, queue: AsyncQueue, state: str, sought: str, page: int) -> list[Any]:
@@ -174,7 +175,7 @@ class Pages:
             "job.html", title=f"{record.name} {job.id}", name=queue.name, job=job, record=record, logs=logs,
             parents=parents, children=children, suspended=suspended, data=_readable(lambda: record.data),
             result=_readable(lambda: record.result), flow=flow, state=record.fields.get("state", "unknown"),
-            stages=_stages(record), history=record.history[::-1], reason=reason,
+            stages=stages(record), history=record.history[::-1], reason=reason,
             live=f"/ui/queues/{request.params['name']}/live", did=request.query.get("done", ""),
         )  # fmt: skip
 
@@ -278,14 +279,3 @@ def _readable(read: Callable[[], Any]) -> Any:
         return read()
     except OrchestrationQueueError as error:
         return str(error)
-
-
-def _stages(record: Any) -> list[tuple[str, datetime, float | None]]:
-    """Return what happened to a job so far, with the time since the stage before."""
-    ended = "completed" if record.state is JobState.COMPLETED else "failed"
-    times = [("added", record.added_at), ("started", record.started_at), (ended, record.finished_at)]
-    stages: list[tuple[str, datetime, float | None]] = []
-    for label, at in times:
-        if at is not None:
-            stages.append((label, at, (at - stages[-1][1]).total_seconds() if stages else None))
-    return stages
