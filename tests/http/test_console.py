@@ -138,6 +138,21 @@ async def test_flows_are_drawn_and_controlled(ui: httpx.AsyncClient, queue: Asyn
         assert (await flow.status()).state == "cancelled"
 
 
+@pytest.mark.parametrize(
+    ("path", "label"),
+    [("", "Overview"), ("/flows", "Flows"), ("/queues/{q}", "Overview"), ("/queues/{q}/flows/f1", "Flows"),
+     ("/queues/{q}/jobs/f1.a", "Overview"), ("/queues/{q}/schedulers/nightly", "Schedules")],
+)  # fmt: skip
+async def test_the_navigation_marks_the_section_of_a_page(
+    ui: httpx.AsyncClient, queue: AsyncQueue, server_url: str, path: str, label: str
+) -> None:
+    await queue.schedulers.upsert("nightly", Every(3600))
+    async with AsyncFlowProducer(url=server_url) as producer:
+        await producer.submit(Dag("sales", [Node("a")], queue=queue.name), flow_id="f1")
+    marked = re.findall(r'data-key="." aria-current="page">([^<]+)<', await page(ui, path.format(q=queue.name)))
+    assert marked == [label]
+
+
 async def test_schedules_run_pause_and_go(ui: httpx.AsyncClient, queue: AsyncQueue) -> None:
     await queue.schedulers.upsert("nightly", Every(3600))
     path = f"/queues/{queue.name}/schedulers/nightly"
