@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -25,6 +27,36 @@ def test_cron_fires_when_the_original_fires(case: dict[str, Any]) -> None:
         at = cron.next_after(at, zone)
         fires.append(at)
     assert fires == case["next_ms"]
+
+
+GAP = {
+    "30 2 * * *": ["14 03:00", "15 02:30"],
+    "0 2,3 * * *": ["14 03:00", "15 02:00"],
+    "30 2,3 * * *": ["14 03:30", "15 02:30"],
+    "30 1-3 * * *": ["14 01:30", "14 03:30", "15 01:30"],
+    "30 2-2 * * *": ["14 03:00", "15 02:30"],
+    "*/30 2 * * *": ["15 02:00", "15 02:30"],
+    "0,30 2 * * *": ["15 02:00", "15 02:30"],
+    "30 * * * *": ["14 00:30", "14 01:30", "14 03:30"],
+    "0 0-23/2 * * *": ["14 00:00", "14 04:00"],
+    "30 30 2 * * *": ["14 03:00", "15 02:30"],
+    "0-5 30 2 * * *": ["15 02:30", "15 02:30"],
+    "30 2 14 * *": ["14 03:00"],
+}
+"""What the original fires in New York, where the clocks skip the hour from 02:00 of 14 March 2027, from midnight on."""
+
+
+@pytest.mark.parametrize("expression", GAP)
+def test_a_skipped_time_fires_after_the_gap_if_it_is_the_only_one(expression: str) -> None:
+    zone = ZoneInfo("America/New_York")
+    at: int | None = int(datetime(2027, 3, 13, 23, 59, 59, tzinfo=zone).timestamp()) * 1000
+    fires = []
+    for _ in GAP[expression]:
+        assert at is not None
+        at = parse_cron(expression).next_after(at, zone)
+        assert at is not None
+        fires.append(datetime.fromtimestamp(at / 1000, zone).strftime("%d %H:%M"))
+    assert fires == GAP[expression]
 
 
 @pytest.mark.parametrize("case", REFUSED, ids=lambda case: case["expr"])

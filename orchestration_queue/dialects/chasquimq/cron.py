@@ -60,14 +60,18 @@ class ChasquiCron:
     def next_after(self, at_ms: int, zone: tzinfo) -> int | None:
         """Return the first fire after an instant, in epoch ms; None when none follows within 100 years.
 
-        A time that a clock change skips fires at the first instant after the gap. An hour that comes twice counts
-        once, the first time. Fractions of a second are kept, as the original keeps them, unless the search passed a
-        month in which the pattern never fires.
+        A time that a clock change skips fires at the first instant after the gap if the pattern has one time of day;
+        one of several times is left out. An hour that comes twice counts once, the first time. Fractions of a second
+        are kept, as the original keeps them, unless the search passed a month in which the pattern never fires.
         """
         whole_s, fraction = divmod(at_ms, 1000)
         after = datetime.fromtimestamp(whole_s, zone).replace(tzinfo=None)
+        has_one_time = len(self.hours) == len(self.minutes) == len(self.seconds) == 1
         for wall, keeps_fraction in self._walls(after + timedelta(seconds=1)):
-            found = _instant_ms(wall, zone) + (fraction if keeps_fraction else 0)
+            instant_ms, is_skipped = _instant(wall, zone)
+            if is_skipped and not has_one_time:
+                continue
+            found = instant_ms + (fraction if keeps_fraction else 0)
             if found > at_ms:
                 return found
         return None
@@ -244,15 +248,15 @@ def _is_nth(day: date, weekday: int, wanted: int, week: int) -> bool:
     return (day.day + 6) // 7 == week
 
 
-def _instant_ms(wall: datetime, zone: tzinfo) -> int:
-    """Return when a clock in the zone first shows a time, or the end of the gap that it falls into."""
+def _instant(wall: datetime, zone: tzinfo) -> tuple[int, bool]:
+    """Return when a clock in the zone first shows a time, in epoch ms, and False; or the end of its gap, and True."""
     at = wall.replace(tzinfo=zone, fold=0)
     instant = int(at.timestamp())
     if datetime.fromtimestamp(instant, zone).replace(tzinfo=None) == wall:
-        return instant * 1000
+        return instant * 1000, False
     before, after = at.utcoffset(), wall.replace(tzinfo=zone, fold=1).utcoffset()
     if before is None or after is None:
-        return instant * 1000
+        return instant * 1000, False
     # In a gap, `fold=0` reads the time with the offset before it. The gap ends where both offsets meet.
     low, high = instant - int((after - before).total_seconds()), instant
     while high - low > 1:
@@ -261,4 +265,4 @@ def _instant_ms(wall: datetime, zone: tzinfo) -> int:
             low = middle
         else:
             high = middle
-    return high * 1000
+    return high * 1000, True

@@ -1,0 +1,95 @@
+"""Schedulers of both kinds on one queue, the lead passing between them: each window fires once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import AbstractAsyncContextManager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from orchestration_queue.dialects.chasquimq import AsyncChasquiQueue
+from orchestration_queue.dialects.chasquimq.cron import parse_cron, parse_zone
+from orchestration_queue.dialects.chasquimq.keys import ChasquiKeys
+from tests.chasquimq.redis86 import redis86
+from tests.chasquimq.test_interop import their_worker
+from tests.chasquimq.working import is_settled, working
+from tests.waiting import wait_until
+
+pytest.importorskip("chasquimq", reason="the original is not installed (make installs it)")
+
+EVERY_MS = 100
+SPECS = 10
+CRON, ZONE = "30 1-3 * * *", "America/New_York"
+
+
+async def test_each_window_fires_once_while_the_lead_passes(
+    queue: AsyncChasquiQueue, server: Any, server_url: str, keys: ChasquiKeys, pytestconfig: pytest.Config
+) -> None:
+    windows = pytestconfig.getoption("--chasquimq-jobs") // 10
+    fired: Counter[str] = Counter()
+    leaders: Counter[str] = Counter()
+    ran: set[str] = set()
+
+    async def note(job: Any) -> None:
+        assert job.id not in ran
+        ran.add(job.id)
+        fired[job.name] += 1
+
+    with redis86(server_url.removeprefix("unix://")) as proxy:
+
+        def worker(kind: str) -> AbstractAsyncContextManager[Any]:
+            return working(queue.name, note, server_url) if kind == "ours" else their_worker(queue.name, note, proxy)
+
+        options: Any = {"missed_fires": "fire_all", "max_catchup": 10_000}
+        specs = [
+            await queue.put_schedule(f"tick {n}", every=EVERY_MS / 1000, key=f"k{n}", **options) for n in range(SPECS)
+        ]
+        first = {key: int(server.zscore(keys.repeat, key)) for key in specs}
+        while fired.total() < windows or min(leaders["ours"], leaders["theirs"]) < 2:
+            for kind in ("ours", "theirs"):
+                async with worker(kind):
+                    await wait_until(lambda: server.exists(keys.scheduler_lock), "a leader")
+                    before = fired.total()
+                    leaders[kind] += 1
+                    await wait_until(lambda before=before: fired.total() >= before + 2 * SPECS, "it to fire")  # type: ignore[misc]
+        following = {key: int(server.zscore(keys.repeat, key)) for key in specs}
+        for key in specs:
+            await queue.remove_schedule(key)
+        async with worker("ours"):
+            await wait_until(lambda: is_settled(server, keys), "the last jobs to run")
+    assert {f"tick {key[1:]}": (following[key] - first[key]) / EVERY_MS for key in specs} == dict(fired)
+
+
+@pytest.mark.parametrize("kind", ["ours", "theirs"])
+async def test_both_kinds_fire_once_in_each_window_of_a_year_with_its_clock_changes(
+    kind: str, queue: AsyncChasquiQueue, server: Any, server_url: str, keys: ChasquiKeys
+) -> None:
+    """The time that clocks skip does not fire, the one that comes twice fires once."""
+    options: Any = {"missed_fires": "fire_all", "max_catchup": 10_000}
+    key = await queue.put_schedule("tick", cron=CRON, tz=ZONE, **options)
+    cron, zone = parse_cron(CRON), parse_zone(ZONE)
+    begin = int((datetime.now(UTC) - timedelta(days=370)).timestamp()) * 1000
+    due = cron.next_after(begin, zone)
+    assert due is not None
+    server.zadd(keys.repeat, {key: due})
+    ran: list[str] = []
+
+    async def note(job: Any) -> None:
+        ran.append(job.id)
+
+    with redis86(server_url.removeprefix("unix://")) as proxy:
+        worker = working(queue.name, note, server_url) if kind == "ours" else their_worker(queue.name, note, proxy)
+        async with worker:
+            await wait_until(lambda: server.zscore(keys.repeat, key) > due, "the year to be made up for")
+            await wait_until(lambda: ran and is_settled(server, keys), "its jobs to run")
+        following = int(server.zscore(keys.repeat, key))
+    windows, at = 0, due
+    while at < following:
+        windows += 1
+        after = cron.next_after(at, zone)
+        assert after is not None
+        at = after
+    assert at == following
+    assert len(ran) == len(set(ran)) == windows > 1000
