@@ -98,6 +98,7 @@ __all__ = [
     "StepKey",
     "StepRetryData",
     "SubmitRunContext",
+    "UnresolvedAssetJobDefinition",
     "WorkerStatus",
     "attempt_of",
     "can_be_copied",

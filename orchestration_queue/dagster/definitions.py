@@ -8,6 +8,7 @@ import dagster as dg
 
 from orchestration_queue.dagster._compat import RunTarget
 from orchestration_queue.dagster.assets.task_assets import AssetTask, queue_flow_assets
+from orchestration_queue.dagster.checks import checked_mapping
 from orchestration_queue.dagster.resources import FlowResource, JobSchedulerResource, QueueResource
 from orchestration_queue.dagster.schedules import Scheduled, queue_schedules, scheduler_sensor
 from orchestration_queue.dagster.sensors import (
@@ -22,7 +23,7 @@ from orchestration_queue.dagster.sensors import (
 )
 from orchestration_queue.dagster.sensors.options import default_name
 from orchestration_queue.dagster.sensors.sweeps import EVERY
-from orchestration_queue.errors import InvalidNameError, UsageError
+from orchestration_queue.errors import InvalidNameError, InvalidOptionError, UsageError
 from orchestration_queue.options import Duration
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX, QueueKeys
 
@@ -78,6 +79,10 @@ def build_queue_definitions(
             "replay says how dead letters are replayed, and on_dead_letter what to run for the others, which is "
             "missing; give both."
         )
+    for given, what in ((flows, "flows"), (schedules, "schedules")):
+        checked_mapping(given, what)
+    for targets, what in ((on_events, "on_events"), (on_flows, "on_flows"), (on_schedulers, "on_schedulers")):
+        checked_mapping(targets, what)
     server = {"url": dg.EnvVar("OQ_URL") if url is None else url, "prefix": prefix}
     sensor_status = dg.DefaultSensorStatus.RUNNING if running else dg.DefaultSensorStatus.STOPPED
     sensors = [
@@ -104,7 +109,7 @@ def build_queue_definitions(
     if on_dead_letter is not None:
         sensors.append(dead_letter_sensor(queue, job=on_dead_letter, replay=replay, default_status=sensor_status))
     if on_backlog is not None:
-        limits, job = on_backlog
+        limits, job = _pair(on_backlog)
         sensors.append(backlog_sensor(queue, job=job, limits=limits, default_status=sensor_status))
     if sweep is not None:
         sensors.append(sweep_sensor(queue, interval=sweep))
@@ -121,6 +126,15 @@ def build_queue_definitions(
         status = dg.DefaultScheduleStatus.RUNNING if running else dg.DefaultScheduleStatus.STOPPED
         parts.append(queue_schedules(queue, schedules, default_status=status))
     return dg.Definitions.merge(*parts)
+
+
+def _pair(on_backlog: tuple[Limits, RunTarget]) -> tuple[Limits, RunTarget]:
+    if isinstance(on_backlog, tuple) and len(on_backlog) == 2:
+        return on_backlog
+    raise InvalidOptionError(
+        f"`on_backlog` must be a tuple of Limits and what to run, got {on_backlog!r}; "
+        "pass `on_backlog=(Limits(depth=1000), job)`."
+    )
 
 
 def _made(name: str, queue: str, tasks: Sequence[AssetTask]) -> dg.Definitions:

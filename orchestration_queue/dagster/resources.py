@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Self, cast
+from typing import Any, Self, cast
 
 import dagster as dg
-from pydantic import Field, PrivateAttr, field_validator
+from pydantic import Field, PrivateAttr, ValidationError, ValidationInfo, field_validator
 
 from orchestration_queue.client import Flow, FlowProducer, Flows, JobSchedulers, Queue, QueueEvents
+from orchestration_queue.errors import InvalidOptionError, UsageError
 from orchestration_queue.flows import CARRIERS, Carrier, Dag
-from orchestration_queue.protocol.keys import DEFAULT_PREFIX
-from orchestration_queue.server import Connection
+from orchestration_queue.protocol.keys import DEFAULT_PREFIX, QueueKeys
+from orchestration_queue.server import Connection, parse_url
 
 __all__ = ["CARRIER", "FlowResource", "JobSchedulerResource", "QueueResource", "ServerResource"]
 
@@ -36,6 +37,35 @@ class ServerResource(dg.ConfigurableResource["ServerResource"]):
 
     _connection: Connection | None = PrivateAttr(default=None)
 
+    @field_validator("url", "prefix", mode="before")  # afterwards an EnvVar is plain text
+    @classmethod
+    def _check_server(cls, value: object, info: ValidationInfo) -> object:
+        if isinstance(value, str) and not isinstance(value, dg.EnvVar):
+            if info.field_name == "url":
+                parse_url(value)
+            else:
+                QueueKeys("any", value)
+        return value
+
+    def __init__(self, **data: Any) -> None:
+        """Refuse what is misspelled or out of place in one sentence.
+
+        Raises:
+            InvalidOptionError: A field is unknown, or has a value that does not fit.
+        """
+        name, known = type(self).__name__, type(self).model_fields
+        for given in data.keys() - known.keys():
+            raise InvalidOptionError(f"{name} has no field {given!r}; it has {', '.join(known)}.")
+        try:
+            super().__init__(**data)
+        except ValidationError as error:
+            problem = error.errors()[0]
+            if problem["type"] == "value_error":
+                cause = problem["ctx"]["error"]
+                raise (cause if isinstance(cause, UsageError) else InvalidOptionError(f"{cause}.")) from None
+            where = ".".join(map(str, problem["loc"]))
+            raise InvalidOptionError(f"`{where}` of {name}: {problem['msg']}, got {problem['input']!r}.") from None
+
     @contextmanager
     def yield_for_execution(self, context: dg.InitResourceContext) -> Iterator[Self]:  # noqa: ARG002  Dagster's
         """Lend the resource to one step or tick, and hang up afterwards."""
@@ -54,6 +84,10 @@ class ServerResource(dg.ConfigurableResource["ServerResource"]):
         if self._connection is None:
             self._connection = Connection.open(self.url)
         return self._connection
+
+    def _check_queue(self, name: str) -> str:
+        """Refuse a name before anything connects."""
+        return QueueKeys(name, self.prefix).queue
 
     def close(self) -> None:
         """Close the connection. The next client opens another."""
@@ -94,7 +128,7 @@ class QueueResource(SubmittingResource):
             InvalidNameError: The wire cannot carry the queue's name.
             TransportError: The server cannot be reached.
         """
-        return Queue(name, connection=self.connection, prefix=self.prefix)
+        return Queue(self._check_queue(name), connection=self.connection, prefix=self.prefix)
 
     def events(self, name: str) -> QueueEvents:
         """Open a reader of one queue's events.
@@ -103,7 +137,7 @@ class QueueResource(SubmittingResource):
             InvalidNameError: The wire cannot carry the queue's name.
             TransportError: The server cannot be reached.
         """
-        return QueueEvents(name, connection=self.connection, prefix=self.prefix)
+        return QueueEvents(self._check_queue(name), connection=self.connection, prefix=self.prefix)
 
     def flow_producer(self) -> FlowProducer:
         """Open a client that submits flows.
@@ -142,7 +176,7 @@ class FlowResource(SubmittingResource):
             InvalidNameError: The wire cannot carry the queue's name.
             TransportError: The server cannot be reached.
         """
-        return Queue(queue, connection=self.connection, prefix=self.prefix).flows
+        return Queue(self._check_queue(queue), connection=self.connection, prefix=self.prefix).flows
 
 
 class JobSchedulerResource(ServerResource):
@@ -160,4 +194,4 @@ class JobSchedulerResource(ServerResource):
             InvalidNameError: The wire cannot carry the queue's name.
             TransportError: The server cannot be reached.
         """
-        return Queue(queue, connection=self.connection, prefix=self.prefix).schedulers
+        return Queue(self._check_queue(queue), connection=self.connection, prefix=self.prefix).schedulers

@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias, Unpack
 import dagster as dg
 
 from orchestration_queue.dagster._compat import RunTarget
+from orchestration_queue.dagster.checks import checked, checked_function, checked_mapping, checked_target, checked_text
 from orchestration_queue.dagster.resources import QueueResource
 from orchestration_queue.dagster.sensors import QueueEvent, queue_event_sensor
 from orchestration_queue.dagster.sensors.options import ListenOptions, default_name
@@ -57,14 +58,30 @@ def queue_schedules(
         InvalidNameError: The wire cannot carry the queue's name, or Dagster a scheduler's.
     """
     QueueKeys(queue)
+    checked_mapping(schedulers, "schedulers")
+    checked_text(resource_key, "resource_key")
+    checked(default_status, dg.DefaultScheduleStatus, "default_status", optional=False)
     if not schedulers:
         raise InvalidOptionError(f"There are no schedulers for queue {queue!r} to show in Dagster; name one at least.")
-    parted = {name: entry if isinstance(entry, tuple) else (entry, JobTemplate()) for name, entry in schedulers.items()}
+    parted = {name: _part(name, entry) for name, entry in schedulers.items()}
     patterns = {name: _checked(name, schedule) for name, (schedule, _) in parted.items()}
     templates = {name: template for name, (_, template) in parted.items()}
     add_jobs = _adding(queue, templates, job_name or default_name("add_scheduled", queue), resource_key)
     shown = [_shown(queue, name, pattern, add_jobs, default_status) for name, pattern in patterns.items()]
     return dg.Definitions(jobs=[add_jobs], schedules=shown)
+
+
+def _part(name: str, entry: Scheduled) -> tuple[Schedule, JobTemplate]:
+    """Return when a scheduler's jobs are made, and what jobs."""
+    match entry:
+        case Schedule() as schedule, JobTemplate() as template:
+            return schedule, template
+        case Schedule():
+            return entry, JobTemplate()
+    raise InvalidOptionError(
+        f"Scheduler {name!r} must be a Cron, or a tuple of it and a JobTemplate, got {entry!r}; "
+        "pass `{'name': Cron('0 6 * * *')}`."
+    )
 
 
 def _checked(name: str, schedule: Schedule) -> Cron:
@@ -176,8 +193,10 @@ def scheduler_sensor(
         InvalidOptionError: An option is out of its range, or ``on`` is another event.
         InvalidNameError: The wire cannot carry the queue's name, or the scheduler has none.
     """
-    if not scheduler:
-        raise InvalidNameError("A scheduler has a name, and it is empty here; pass the one it was set by.")
+    checked_target(job)
+    checked_function(partition, "partition")
+    if not isinstance(scheduler, str) or not scheduler:
+        raise InvalidNameError(f"A scheduler has a name, and not {scheduler!r}; pass the one it was set by.")
     if on not in ("added", "completed"):
         raise InvalidOptionError(f"A scheduler's run follows its job when that is 'added' or 'completed', not {on!r}.")
 

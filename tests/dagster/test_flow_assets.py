@@ -15,11 +15,10 @@ import dagster as dg
 import pytest
 import redis
 from dagster._core.storage.tags import ASSET_PARTITION_RANGE_END_TAG, ASSET_PARTITION_RANGE_START_TAG
-from pydantic import ValidationError
 
 from orchestration_queue.client import FlowProducer
 from orchestration_queue.dagster import AssetTask, QueueResource, queue_flow_assets, queue_task_asset
-from orchestration_queue.errors import CycleError, UsageError
+from orchestration_queue.errors import CycleError, InvalidOptionError, UsageError
 from orchestration_queue.options import JobOptions
 from tests.waiting import wait_until_sync
 
@@ -428,5 +427,5 @@ def test_the_resource_says_what_carries_a_flow(
     packed = QueueResource(url=server_url, carrier="packed")
     result = dg.materialize([diamond(queue_name, scratch)], instance=instance, resources={"queue": packed})
     assert materialized(result)["join"]["orchestration_queue/carrier"] == "packed"
-    with pytest.raises(ValidationError, match="must be 'transaction' or 'packed', got 'pigeon'"):
+    with pytest.raises(InvalidOptionError, match="must be 'transaction' or 'packed', got 'pigeon'"):
         QueueResource(url=server_url, carrier="pigeon")

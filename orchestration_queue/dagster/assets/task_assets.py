@@ -9,11 +9,13 @@ from typing import Any, TypeAlias
 import dagster as dg
 
 from orchestration_queue.dagster.assets.flow_step import FlowStep, Made
+from orchestration_queue.dagster.checks import checked, checked_asset, checked_function, checked_items, checked_text
 from orchestration_queue.dagster.resources import QueueResource
 from orchestration_queue.dagster.routing import with_origin
 from orchestration_queue.errors import InvalidOptionError, UsageError
 from orchestration_queue.flows import Dag, Node
 from orchestration_queue.options import JobOptions
+from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.tasks import Task, Tasks
 from orchestration_queue.tasks.task import Isolation
 
@@ -51,6 +53,17 @@ class AssetTask:
     partition_arguments: Callable[[str], Mapping[str, object]] | None = None
 
     def __post_init__(self) -> None:
+        if not isinstance(self.asset, dg.AssetSpec):
+            checked_asset(self.asset)
+        if self.task is not None:
+            checked_text(self.task, "task")
+        if not callable(self.arguments):
+            checked(self.arguments, Mapping, "arguments", optional=False)
+        if self.queue is not None:
+            QueueKeys(self.queue)
+        object.__setattr__(self, "options", JobOptions.coerce(self.options, "options"))
+        checked_items(self.checks, (dg.AssetCheckSpec, str), "checks")
+        checked_function(self.partition_arguments, "partition_arguments")
         if self.partition_arguments is not None and self.spec.partitions_def is None:
             raise UsageError(
                 f"Asset {self.node!r} has partition_arguments and no partitions; pass "
@@ -140,6 +153,12 @@ def queue_flow_assets(
     Raises:
         FlowError: The tasks are no graph that can run.
     """
+    checked_items(tasks, AssetTask, "tasks")
+    checked_text(name, "name")
+    checked_text(resource_key, "resource_key")
+    checked(partitions_def, dg.PartitionsDefinition, "partitions_def")
+    checked(backfill_policy, dg.BackfillPolicy, "backfill_policy")
+    checked(retry_policy, dg.RetryPolicy, "retry_policy")
     _graph(name, queue, tasks)
     if backfill_policy is None and any(task.partition_arguments for task in tasks):
         backfill_policy = dg.BackfillPolicy.single_run()
@@ -196,6 +215,7 @@ def queue_task_asset(
         retry_policy: Whether and when Dagster tries the step again. The job's own attempts are in its options.
         pool: Dagster's concurrency pool for the step.
     """
+    checked(task, AssetTask, "task", optional=False)
     return queue_flow_assets(
         [task],
         name=task.spec.key.to_python_identifier(),

@@ -105,7 +105,7 @@ class PipesQueueClient(QueueResource, dg.PipesClient):
             UsageError: The wire cannot carry the queue, the task or the data.
             TransportError: The server cannot be reached.
         """
-        options = options or JobOptions()
+        options = JobOptions.coerce(options, "options")
         _check(options)
         launch = _Launch(self, context, queue, task, data, options, self._client_name(context, queue, task, name))
         return launch.run(extras)

@@ -14,13 +14,15 @@ from typing import Any
 import dagster as dg
 from dagster_pipes import PipesContextData, PipesMessage, PipesParams
 
+from orchestration_queue.dagster.checks import checked_number
 from orchestration_queue.dagster.pipes.inbox import Inbox, read_entries
 from orchestration_queue.dagster.pipes.session import DEFAULT_LIMIT, DEFAULT_TTL, PipesKeys, shareable_url
 from orchestration_queue.errors import InvalidOptionError, OrchestrationQueueError, TransportError, UsageError
 from orchestration_queue.options import milliseconds
+from orchestration_queue.options.durations import checked_duration
 from orchestration_queue.protocol.call import Call, Reply, optional_text, text
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
-from orchestration_queue.server import Connection
+from orchestration_queue.server import Connection, parse_url
 
 __all__ = ["PipesStreamContextInjector", "PipesStreamMessageReader"]
 
@@ -40,9 +42,11 @@ class _Session:
     ) -> None:
         if url is not None and connection is not None:
             raise UsageError("Both url and connection say where the server is; pass one of them.")
-        if not timedelta(seconds=1) <= ttl <= timedelta(days=365):
+        if not timedelta(seconds=1) <= checked_duration(ttl, "ttl") <= timedelta(days=365):
             raise InvalidOptionError(f"A ttl of {ttl} is not from a second to 365 days; choose one between.")
         self._url, self._connection, self._ttl_ms, self._prefix = url, connection, milliseconds(ttl), prefix
+        if url is not None:
+            parse_url(url)
         self._session = session
         PipesKeys("new" if session is None else session, prefix)
 
@@ -146,7 +150,7 @@ class PipesStreamMessageReader(dg.PipesMessageReader):
         limit: int = DEFAULT_LIMIT,
     ) -> None:
         self._place = _Session(url, connection, session, prefix, ttl)
-        if limit < 1:
+        if checked_number(limit, "limit") < 1:
             raise InvalidOptionError(f"A limit of {limit} messages would keep none; pass 1 or more.")
         self._reader = reader
         self._limit = limit

@@ -10,9 +10,10 @@ from typing import TypeVar, Unpack
 import dagster as dg
 
 from orchestration_queue.dagster._compat import RunTarget
+from orchestration_queue.dagster.checks import checked, checked_number, checked_target
 from orchestration_queue.dagster.resources import QueueResource
 from orchestration_queue.dagster.sensors.listening import read_object
-from orchestration_queue.dagster.sensors.options import SensorOptions, Shown, default_name
+from orchestration_queue.dagster.sensors.options import SensorOptions, Shown, sensor_name
 from orchestration_queue.errors import InvalidOptionError
 from orchestration_queue.options import Duration, as_timedelta, milliseconds, seconds
 from orchestration_queue.options.durations import checked_duration
@@ -45,6 +46,12 @@ class Limits:
     clear_age: Duration | None = None
 
     def __post_init__(self) -> None:
+        for name in ("depth", "clear_depth"):
+            if getattr(self, name) is not None:
+                checked_number(getattr(self, name), name)
+        for name in ("age", "clear_age"):
+            if getattr(self, name) is not None:
+                checked_duration(getattr(self, name), name)
         if self.depth is None and self.age is None:
             raise InvalidOptionError("A backlog is too long by its depth, its age or both; give one.")
         if not (
@@ -136,6 +143,8 @@ def backlog_sensor(
         InvalidNameError: The wire cannot carry the queue's name.
     """
     shown = Shown(**options)
+    checked_target(job)
+    checked(limits, Limits, "limits", optional=False)
     hold, interval = checked_duration(hold, "hold"), checked_duration(interval, "interval")
     QueueKeys(queue)
     if hold < timedelta(0) or interval < timedelta(seconds=1):
@@ -144,7 +153,7 @@ def backlog_sensor(
         )
 
     @dg.sensor(
-        name=name or default_name("backlog_of", queue),
+        name=sensor_name(name, "backlog_of", queue),
         target=job,
         minimum_interval_seconds=round(interval.total_seconds()),
         default_status=shown.default_status,

@@ -12,10 +12,11 @@ import dagster as dg
 
 from orchestration_queue.client import DeadLetter, DeadLetters
 from orchestration_queue.dagster._compat import RunTarget
+from orchestration_queue.dagster.checks import checked, checked_asset, checked_function, checked_number, checked_target
 from orchestration_queue.dagster.resources import QueueResource
 from orchestration_queue.dagster.sensors.answers import Answer, AssetEvent
 from orchestration_queue.dagster.sensors.listening import read_object
-from orchestration_queue.dagster.sensors.options import SensorOptions, Shown, Start, asset_key, default_name
+from orchestration_queue.dagster.sensors.options import SensorOptions, Shown, Start, sensor_name
 from orchestration_queue.errors import InvalidOptionError, JobNotFoundError
 from orchestration_queue.options import Duration, milliseconds, seconds
 from orchestration_queue.options.durations import checked_duration
@@ -53,6 +54,8 @@ class ReplayBudget:
     where: Callable[[DeadLetter], bool] | None = None
 
     def __post_init__(self) -> None:
+        checked_number(self.most, "most")
+        checked_function(self.where, "where")
         if self.most < 1 or checked_duration(self.window, "window") <= timedelta(0):
             raise InvalidOptionError(
                 f"A budget of {self.most} replays in {seconds(self.window):g} s allows none; "
@@ -107,6 +110,9 @@ def dead_letter_sensor(
         InvalidNameError: The wire cannot carry a queue's name.
     """
     shown = Shown(**options)
+    checked_target(job, optional=True)
+    checked_function(react, "react")
+    checked(replay, ReplayBudget, "replay")
     interval = checked_duration(interval, "interval")
     QueueKeys(queue)
     if dead_letter_queue is not None:
@@ -119,8 +125,8 @@ def dead_letter_sensor(
 
     if (job is None) == (asset is None):
         raise InvalidOptionError("Either `job` or `asset` must be given, to say what becomes of a letter; pass one.")
-    default_react = _request_run if asset is None else _observation_of(asset_key(asset))
-    called = name or default_name("dead_letters_of", queue)
+    default_react = _request_run if asset is None else _observation_of(checked_asset(asset))
+    called = sensor_name(name, "dead_letters_of", queue)
 
     @dg.sensor(
         name=called,

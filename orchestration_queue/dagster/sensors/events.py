@@ -10,6 +10,7 @@ from typing import Unpack, overload
 import dagster as dg
 
 from orchestration_queue.dagster._compat import RunTarget
+from orchestration_queue.dagster.checks import checked, checked_function, checked_target, checked_text, checked_words
 from orchestration_queue.dagster.resources import QueueResource
 from orchestration_queue.dagster.sensors.answers import Answers, Partition, Reaction
 from orchestration_queue.dagster.sensors.listening import Heard, QueueEvent, dump_cursor, listen, load_cursor
@@ -37,6 +38,22 @@ class Filter:
     types: frozenset[str]
     job_names: frozenset[str]
     where: Callable[[QueueEvent], bool] | None
+
+    @classmethod
+    def of(
+        cls, types: Collection[str], job_names: Collection[str], where: Callable[[QueueEvent], bool] | None
+    ) -> Filter:
+        """Make one of what a caller passed.
+
+        Raises:
+            InvalidOptionError: A list is missing or wrong, or no event would ever pass.
+        """
+        if not types or isinstance(types, str) or isinstance(job_names, str):
+            raise InvalidOptionError(
+                "events and job_names are lists of words, and events has one at least; pass lists."
+            )
+        words = frozenset(checked_words(types, "events")), frozenset(checked_words(job_names, "job_names"))
+        return cls(*words, checked_function(where, "where"))
 
     def select(self, connection: Connection, prefix: str, events: Sequence[QueueEvent]) -> Sequence[QueueEvent]:
         """Those of a read; one trip per thousand events if job names matter, else none."""
@@ -133,16 +150,14 @@ def queue_event_sensor(
     """
     queues = checked_queues(queue)
     listening = Listening(**options)
-    if not events or isinstance(events, str) or isinstance(job_names, str):
-        raise InvalidOptionError("events and job_names are lists of words, and events has one at least; pass lists.")
-    if dynamic_partitions is not None and (partition is None or dynamic_partitions.name is None):
-        raise InvalidOptionError(
-            "dynamic_partitions are added as `partition` finds them, by their name, and one of both is missing; "
-            "pass partition=... and a named DynamicPartitionsDefinition."
-        )
-    chosen = Filter(frozenset(events), frozenset(job_names), where)
+    chosen = Filter.of(events, job_names, where)
+    checked_target(job, optional=True)
+    _check_partitions(partition, dynamic_partitions)
+    if name is not None:
+        checked_text(name, "name")
 
     def made(function: Reaction) -> dg.SensorDefinition:
+        checked_function(function, "react")
         called: str = name or str(getattr(function, "__name__", "?"))
         if not called.isidentifier():
             raise InvalidOptionError(f"A function called {called!r} gives the sensor no name; pass name=...")
@@ -164,6 +179,16 @@ def queue_event_sensor(
         return queue_events
 
     return made if react is None else made(react)
+
+
+def _check_partitions(partition: Partition | None, dynamic: dg.DynamicPartitionsDefinition | None) -> None:
+    checked_function(partition, "partition")
+    checked(dynamic, dg.DynamicPartitionsDefinition, "dynamic_partitions")
+    if dynamic is not None and (partition is None or dynamic.name is None):
+        raise InvalidOptionError(
+            "dynamic_partitions are added as `partition` finds them, by their name, and one of both is missing; "
+            "pass partition=... and a named DynamicPartitionsDefinition."
+        )
 
 
 def _tick(

@@ -12,10 +12,18 @@ import dagster as dg
 from orchestration_queue.client import FlowStatus, Queue
 from orchestration_queue.client.values import ENDINGS
 from orchestration_queue.dagster._compat import RunTarget
+from orchestration_queue.dagster.checks import (
+    checked_flow_name,
+    checked_function,
+    checked_items,
+    checked_target,
+    checked_text,
+    checked_words,
+)
 from orchestration_queue.dagster.resources import QueueResource
 from orchestration_queue.dagster.sensors.events import first_cursors, queue_event_sensor, tell_gaps
 from orchestration_queue.dagster.sensors.listening import QueueEvent, dump_cursor, listen, load_cursor, read_object
-from orchestration_queue.dagster.sensors.options import Listening, ListenOptions, checked_queues, default_name
+from orchestration_queue.dagster.sensors.options import Listening, ListenOptions, checked_queues, sensor_name
 from orchestration_queue.errors import InvalidOptionError, StateError
 from orchestration_queue.flows import job_id_of, split_job_id
 from orchestration_queue.flows.stored import FlowSnapshot, FlowState, read_flow
@@ -64,7 +72,9 @@ def flow_completed_sensor(
         InvalidOptionError: An option is out of its range, or there is no last node.
         InvalidNameError: The wire cannot carry the queue's name.
     """
-    last = frozenset(last_nodes)
+    checked_flow_name(checked_text(flow, "flow"))
+    checked_target(job)
+    last = frozenset(checked_words(last_nodes, "last_nodes"))
     if not last:
         raise InvalidOptionError(
             f"Sensor {name!r} has no last_nodes, so no flow would ever be complete; name the flow's last assets."
@@ -116,15 +126,18 @@ def flow_sensor(
         InvalidOptionError: An option is out of its range, or ``on`` names no end.
         InvalidNameError: The wire cannot carry a queue's name.
     """
-    queues = checked_queues([queue, *node_queues])
+    checked_flow_name(flow)
+    checked_target(job)
+    checked_function(react, "react")
+    queues = checked_queues([queue, *checked_words(node_queues, "node_queues")])
     listening = Listening(**options)
-    ends = frozenset(map(str, on))
+    ends = frozenset(map(str, on if isinstance(on, str) else checked_items(on, str, "on")))
     known_ends = {str(state) for state in FlowState if state.is_final}
     if not ends or not ends <= known_ends or isinstance(on, str):
         raise InvalidOptionError(f"Flows do not end as {list(on)}; let `on` list some of {sorted(known_ends)}.")
 
     @dg.sensor(
-        name=name or default_name("flows_of", queue, *([flow] if flow else [])),
+        name=sensor_name(name, "flows_of", queue, *([flow] if flow else [])),
         target=job,
         minimum_interval_seconds=1,
         default_status=listening.default_status,

@@ -10,9 +10,10 @@ from typing import Unpack
 import dagster as dg
 
 from orchestration_queue.dagster._compat import RunTarget
+from orchestration_queue.dagster.checks import checked_asset, checked_target, checked_text
 from orchestration_queue.dagster.resources import QueueResource
 from orchestration_queue.dagster.sensors.listening import read_object
-from orchestration_queue.dagster.sensors.options import SensorOptions, Shown, asset_key, checked_queues, default_name
+from orchestration_queue.dagster.sensors.options import SensorOptions, Shown, checked_queues, default_name, sensor_name
 from orchestration_queue.doctor import Finding, Severity
 from orchestration_queue.doctor.queue import QUEUE_CHECKS, InspectedQueue
 from orchestration_queue.errors import InvalidOptionError
@@ -47,7 +48,8 @@ def queue_health_checks(
         InvalidNameError: The wire cannot carry the queue's name.
     """
     QueueKeys(queue)
-    key = asset_key(asset)
+    key = checked_asset(asset)
+    checked_text(resource_key, "resource_key")
 
     @dg.multi_asset_check(
         name=default_name("health_of", queue),
@@ -101,15 +103,16 @@ def health_sensor(
         InvalidNameError: The wire cannot carry a queue's name.
     """
     shown, queues = Shown(**options), checked_queues(queue)
+    checked_target(job, optional=True)
     interval = checked_duration(interval, "interval")
     if interval < timedelta(seconds=1):
         raise InvalidOptionError(f"`interval` must be at least 1 s, got {interval}; pass `interval=60`.")
     if job is None and asset is None:
         raise InvalidOptionError("`job` or `asset` must be given, or no problem is reported; pass one, or both.")
-    key = None if asset is None else asset_key(asset)
+    key = None if asset is None else checked_asset(asset)
 
     @dg.sensor(
-        name=name or default_name("health_of", *queues),
+        name=sensor_name(name, "health_of", *queues),
         target=job,
         minimum_interval_seconds=round(interval.total_seconds()),
         default_status=shown.default_status,

@@ -7,14 +7,15 @@ from datetime import timedelta
 from typing import Literal, TypedDict
 
 import dagster as dg
-from pydantic import ConfigDict, field_validator, model_validator
+from pydantic import ConfigDict, Field, field_validator, model_validator
 
+from orchestration_queue.dagster.checks import checked_items, checked_text
 from orchestration_queue.errors import InvalidOptionError
 from orchestration_queue.options.base import Options
 from orchestration_queue.options.durations import Duration, DurationField
 from orchestration_queue.protocol.keys import QueueKeys
 
-__all__ = ["ListenOptions", "Listening", "SensorOptions", "Shown", "asset_key", "checked_queues", "default_name"]
+__all__ = ["ListenOptions", "Listening", "SensorOptions", "Shown", "checked_queues", "default_name", "sensor_name"]
 
 _LONGEST_TICK = timedelta(seconds=50)
 """Dagster gives up on a sensor after 60 s."""
@@ -51,7 +52,7 @@ class Shown(Options):
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
-    resource_key: str = "queue"
+    resource_key: str = Field(default="queue", min_length=1)
     """The :class:`QueueResource` among the definitions' resources."""
     default_status: dg.DefaultSensorStatus = dg.DefaultSensorStatus.STOPPED
     """Whether the sensor runs without being switched on."""
@@ -117,11 +118,6 @@ class Listening(Shown):
         )
 
 
-def asset_key(asset: dg.AssetKey | str) -> dg.AssetKey:
-    """Return the key of an asset that is named as ``part/part``."""
-    return asset if isinstance(asset, dg.AssetKey) else dg.AssetKey.from_user_string(asset)
-
-
 def checked_queues(queue: str | Sequence[str]) -> tuple[str, ...]:
     """Return the names of the queues to listen to.
 
@@ -129,7 +125,7 @@ def checked_queues(queue: str | Sequence[str]) -> tuple[str, ...]:
         InvalidOptionError: The list is empty, or a name comes twice.
         InvalidNameError: The wire cannot carry one of the names.
     """
-    names = (queue,) if isinstance(queue, str) else tuple(queue)
+    names = (queue,) if isinstance(queue, str) else checked_items(queue, str, "queue")
     for name in names:
         QueueKeys(name)
     if not names or len(set(names)) < len(names):
@@ -142,3 +138,12 @@ def checked_queues(queue: str | Sequence[str]) -> tuple[str, ...]:
 def default_name(kind: str, *names: str) -> str:
     """Build a name that Dagster takes from others."""
     return "_".join([kind, *("".join(c if c.isascii() and c.isalnum() else "_" for c in name) for name in names)])
+
+
+def sensor_name(name: str | None, kind: str, *names: str) -> str:
+    """Return the name that a sensor was given, or one made of others.
+
+    Raises:
+        InvalidOptionError: It is empty, or not text.
+    """
+    return default_name(kind, *names) if name is None else checked_text(name, "name")

@@ -7,9 +7,10 @@ from datetime import timedelta
 
 import dagster as dg
 
+from orchestration_queue.dagster.checks import checked
 from orchestration_queue.dagster.runs.launcher import QueueRunLauncher
 from orchestration_queue.dagster.runs.sweep import GRACE, sweep
-from orchestration_queue.dagster.sensors.options import checked_queues, default_name
+from orchestration_queue.dagster.sensors.options import checked_queues, sensor_name
 from orchestration_queue.errors import InvalidOptionError
 from orchestration_queue.options.durations import Duration, checked_duration
 
@@ -51,6 +52,7 @@ def sweep_sensor(
         InvalidNameError: The wire cannot carry a queue's name.
     """
     queues = checked_queues(queue)
+    checked(default_status, dg.DefaultSensorStatus, "default_status", optional=False)
     interval, grace = checked_duration(interval, "interval"), checked_duration(grace, "grace")
     if interval < timedelta(seconds=1) or grace < timedelta(0):
         raise InvalidOptionError(
@@ -59,7 +61,7 @@ def sweep_sensor(
         )
 
     @dg.sensor(
-        name=name or default_name("sweep_of", *queues),
+        name=sensor_name(name, "sweep_of", *queues),
         minimum_interval_seconds=round(interval.total_seconds()),
         default_status=default_status,
         description=description or f"Stops and wakes what was left behind in {', '.join(map(repr, queues))}.",

@@ -37,6 +37,9 @@ class CodeLocation:
     autoload: str = ""
 
     def __post_init__(self) -> None:
+        for name, value in asdict(self).items():
+            if not isinstance(value, str):
+                raise UsageError(f"`{name}` of a code location must be a string, got {value!r}; pass its name.")
         given = [place for place in (self.module, self.file, self.package, self.autoload) if place]
         if len(given) != 1:
             raise UsageError(f"A code location is one module, file or package, and {len(given)} were given; pass one.")

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
+from orchestration_queue.dagster.checks import checked_number
 from orchestration_queue.dagster.steps.code_location import CodeLocation
 from orchestration_queue.dagster.steps.envelope import Isolation
 from orchestration_queue.dagster.steps.fork_server_process import ForkServerProcess
@@ -49,6 +50,11 @@ class Recycling:
 
     max_items: int | None = None
     max_memory_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("max_items", "max_memory_bytes"):
+            if getattr(self, name) is not None:
+                checked_number(getattr(self, name), name, 1)
 
     def is_due(self, server: ForkServerProcess) -> bool:
         """Return whether the server must be replaced."""

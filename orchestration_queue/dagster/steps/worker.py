@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import timedelta
 
+from orchestration_queue.dagster.checks import checked, checked_items
 from orchestration_queue.dagster.steps.code_location import CodeLocation
 from orchestration_queue.dagster.steps.fork_pool import Recycling
 from orchestration_queue.dagster.steps.step_runner import StepRunner
-from orchestration_queue.errors import OrchestrationQueueError, UsageError
+from orchestration_queue.errors import InvalidOptionError, OrchestrationQueueError, UsageError
 from orchestration_queue.options import WorkerOptions, as_timedelta
 from orchestration_queue.options.durations import Duration, checked_duration
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 from orchestration_queue.protocol.operations import job_records
-from orchestration_queue.server import ServerUrl
+from orchestration_queue.server import ServerUrl, parse_url
 from orchestration_queue.worker import Worker
 
 __all__ = ["DagsterWorker"]
@@ -62,13 +63,18 @@ class DagsterWorker(Worker):
         code_version: str = "",
         first_sign: Duration = timedelta(seconds=60),
     ) -> None:
-        names = [location.name for location in locations]
+        names = [location.name for location in checked_items(locations, CodeLocation, "locations")]
+        checked(code_version, str, "code_version", optional=False)
+        if checked_duration(first_sign, "first_sign") <= timedelta(0):
+            raise InvalidOptionError(f"`first_sign` must be above 0 s, got {first_sign!r}; pass `first_sign=60`.")
+        if isinstance(url, str):
+            parse_url(url)
         if not names or len(set(names)) < len(names):
             raise UsageError(
                 f"A worker for Dagster needs code locations of different names, and was given {names}; "
                 "pass at least one, and name them apart."
             )
-        options = options or WorkerOptions()
+        options = WorkerOptions.coerce(options, "options")
         if code_version and not options.code_version:
             options = options.model_copy(update={"code_version": code_version})
         self._step_runner = StepRunner(

@@ -1,0 +1,479 @@
+"""Mistakes in definitions: each is refused where it is written, in one sentence, and nothing is sent to a server.
+
+Configuration of the executor, the launcher, the coordinator and the components has tables in the tests of each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from orchestration_queue import Cron, Every, JobOptions
+from orchestration_queue.dagster import (
+    AssetTask,
+    CodeLocation,
+    DagsterWorker,
+    FlowResource,
+    JobSchedulerResource,
+    Limits,
+    QueueResource,
+    ReplayBudget,
+    backlog_sensor,
+    build_queue_definitions,
+    dead_letter_sensor,
+    flow_completed_sensor,
+    flow_sensor,
+    health_sensor,
+    queue_event_sensor,
+    queue_flow_assets,
+    queue_health_checks,
+    queue_schedules,
+    queue_task_asset,
+    request_run,
+    scheduler_sensor,
+    sweep_sensor,
+)
+from orchestration_queue.dagster.pipes import (
+    PipesQueueClient,
+    PipesStreamContextInjector,
+    PipesStreamMessageReader,
+)
+from orchestration_queue.dagster.steps.fork_pool import Recycling
+from orchestration_queue.errors import TransportError, UsageError
+
+pytestmark = pytest.mark.dagster
+
+
+@dg.op
+def nothing() -> None:
+    """Do nothing."""
+
+
+@dg.job(name="idle")
+def JOB() -> None:  # noqa: N802  a constant
+    """Do nothing."""
+    nothing()
+
+
+EVERY_MINUTE = Cron("* * * * *")
+LOCATION = CodeLocation(module="m")
+NOWHERE = "unix:///nowhere/at/all.sock"
+"""A server that no mistake may reach."""
+
+
+def open_queue(name: Any, **server: Any) -> object:
+    """Ask a resource for a queue."""
+    return QueueResource(**server).queue(name)
+
+
+def read_events(name: Any) -> object:
+    """Ask a resource for events."""
+    return QueueResource(url=NOWHERE).events(name)
+
+
+def open_flows(name: Any) -> object:
+    """Ask a resource for flows."""
+    return FlowResource(url=NOWHERE).of(name)
+
+
+def open_schedulers(name: Any) -> object:
+    """Ask a resource for schedulers."""
+    return JobSchedulerResource(url=NOWHERE).of(name)
+
+
+def run_by_pipes(**options: Any) -> object:
+    """Run external work."""
+    return PipesQueueClient(url=NOWHERE).run(context=dg.build_op_context(), queue="q", task="t", **options)
+
+
+MISUSES: list[tuple[Callable[..., object], dict[str, Any], list[tuple[dict[str, Any], str]]]] = [
+    (
+        queue_event_sensor,
+        {"react": request_run, "queue": "q", "job": JOB, "name": "s"},
+        [
+            ({"queue": 5}, "`queue` must be a list of str"),
+            ({"queue": None}, "`queue` must be a list of str"),
+            ({"queue": [5]}, "`queue[0]` must be of type str"),
+            ({"react": 5}, "`react` must be a function"),
+            ({"job": "j"}, "`job` must be a job or an asset selection"),
+            ({"name": 5}, "`name` must be a non-empty string"),
+            ({"name": "no name"}, "A function called 'no name' gives the sensor no"),
+            ({"name": ""}, "`name` must be a non-empty string"),
+            ({"events": [5]}, "`events[0]` must be of type str"),
+            ({"events": None}, "events and job_names are lists of words, and"),
+            ({"job_names": [5]}, "`job_names[0]` must be of type str"),
+            ({"where": 5}, "`where` must be a function"),
+            ({"partition": "p"}, "`partition` must be a function"),
+            (
+                {"partition": lambda e: "x", "dynamic_partitions": "p"},
+                "`dynamic_partitions` must be of type DynamicPartitionsDefinition",
+            ),
+            ({"wait": "soon"}, "Listening.wait (given 'soon'): must be a"),
+            ({"wait": -1}, "The sensor's wait of -1 s is not above 0 and at"),
+            ({"limit": "many"}, "Listening.limit (given 'many'): Input should be"),
+            ({"resource_key": 5}, "Listening.resource_key (given 5): Input should"),
+            ({"resource_key": ""}, "Listening.resource_key (given ''): String"),
+            ({"wiat": 5}, "Listening has no option 'wiat'; use 'wait'."),
+            ({"on_gap": "observe", "gap_asset": 5}, "Listening.gap_asset (given 5): Input should be"),
+            ({"linger": 6}, "The sensor's linger of 6 s is below 0 or above"),
+        ],
+    ),
+    (
+        flow_completed_sensor,
+        {"flow": "f", "last_nodes": ["a"], "name": "s", "queue": "q", "job": JOB},
+        [
+            ({"last_nodes": []}, "Sensor 's' has no last_nodes, so no flow would"),
+            ({"last_nodes": "abc"}, "`last_nodes` must be a list of str"),
+            ({"last_nodes": 5}, "`last_nodes` must be a list of str"),
+            ({"last_nodes": [5]}, "`last_nodes[0]` must be of type str"),
+            ({"flow": ""}, "`flow` must be a non-empty string"),
+            ({"flow": 5}, "`flow` must be a non-empty string"),
+            ({"flow": "a:b"}, "`flow` must be the name of a flow, which has no ':'"),
+            ({"queue": "a:b"}, "Queue name 'a:b' contains ':', which the wire"),
+            ({"job": None}, "`job` must be a job or an asset selection"),
+        ],
+    ),
+    (
+        flow_sensor,
+        {"flow": "f", "queue": "q", "job": JOB},
+        [
+            ({"flow": 5}, "`flow` must be a non-empty string"),
+            ({"flow": ""}, "`flow` must be a non-empty string"),
+            ({"queue": 5}, "`queue[0]` must be of type str"),
+            ({"queue": ""}, "Queue name '' is empty, which the wire cannot"),
+            ({"on": []}, "Flows do not end as []; let `on` list some of"),
+            ({"on": ["done"]}, "Flows do not end as ['done']; let `on` list"),
+            ({"on": "failed"}, "Flows do not end as ['f', 'a', 'i', 'l', 'e',"),
+            ({"on": 5}, "`on` must be a list of str"),
+            ({"react": 5}, "`react` must be a function"),
+            ({"node_queues": 5}, "`node_queues` must be a list of str"),
+            ({"node_queues": ["a{b"]}, "Queue name 'a{b' contains '{', which the wire"),
+            ({"job": None}, "`job` must be a job or an asset selection"),
+        ],
+    ),
+    (
+        backlog_sensor,
+        {"queue": "q", "job": JOB, "limits": Limits(depth=5)},
+        [
+            ({"queue": "a:b"}, "Queue name 'a:b' contains ':', which the wire"),
+            ({"queue": ["q"]}, "Queue name ['q'] is not text, which the wire"),
+            ({"job": None}, "`job` must be a job or an asset selection"),
+            ({"limits": None}, "`limits` must be of type Limits"),
+            ({"limits": 5}, "`limits` must be of type Limits"),
+            ({"limits": {"depth": 5}}, "`limits` must be of type Limits"),
+            ({"hold": -1}, "`hold` must be a timedelta or seconds >= 0"),
+            ({"hold": "x"}, "`hold` must be a timedelta or seconds >= 0"),
+            ({"interval": 0}, "A sensor cannot hold for 0:00:00 or tick every"),
+            ({"interval": "x"}, "`interval` must be a timedelta or seconds >= 0"),
+            ({"name": "no name"}, '"no name" is not a valid name in Dagster. Names'),
+            ({"wait": 5}, "Shown has no option 'wait'; check its spelling."),
+        ],
+    ),
+    (
+        Limits,
+        {},
+        [
+            ({}, "A backlog is too long by its depth, its age or"),
+            ({"depth": "5"}, "`depth` must be a whole number"),
+            ({"depth": 0}, "depth and age are above 0, and clear_depth and"),
+            ({"depth": 1.5}, "`depth` must be a whole number"),
+            ({"depth": True}, "`depth` must be a whole number"),
+            ({"age": "x"}, "`age` must be a timedelta or seconds >= 0"),
+            ({"age": -1}, "`age` must be a timedelta or seconds >= 0"),
+            ({"depth": 5, "clear_depth": 6}, "depth and age are above 0, and clear_depth and"),
+            ({"depth": 5, "clear_depth": "2"}, "`clear_depth` must be a whole number"),
+            ({"depth": 5, "clear_age": 2}, "depth and age are above 0, and clear_depth and"),
+        ],
+    ),
+    (
+        ReplayBudget,
+        {"most": 1},
+        [
+            ({"most": 0}, "A budget of 0 replays in 3600 s allows none;"),
+            ({"most": "5"}, "`most` must be a whole number"),
+            ({"most": None}, "`most` must be a whole number"),
+            ({"most": 1.5}, "`most` must be a whole number"),
+            ({"window": 0}, "A budget of 1 replays in 0 s allows none; let"),
+            ({"window": "x"}, "`window` must be a timedelta or seconds >= 0"),
+            ({"where": 5}, "`where` must be a function"),
+        ],
+    ),
+    (
+        dead_letter_sensor,
+        {"queue": "q"},
+        [
+            ({"queue": "a:b", "job": JOB}, "Queue name 'a:b' contains ':', which the wire"),
+            ({"queue": 5, "job": JOB}, "Queue name 5 is not text, which the wire cannot"),
+            ({}, "Either `job` or `asset` must be given, to say"),
+            ({"job": JOB, "asset": "a"}, "Either `job` or `asset` must be given, to say"),
+            ({"asset": 5}, "`asset` must be an asset's key, or its name as 'part/part'"),
+            ({"asset": ""}, "`asset` must be an asset's key, or its name as 'part/part'"),
+            ({"job": "j"}, "`job` must be a job or an asset selection"),
+            ({"job": JOB, "react": 5}, "`react` must be a function"),
+            ({"job": JOB, "replay": 5}, "`replay` must be of type ReplayBudget"),
+            ({"job": JOB, "dead_letter_queue": "a:b"}, "Queue name 'a:b' contains ':', which the wire"),
+            ({"job": JOB, "start": "then"}, "A sensor on dead letters of 'q' reads another"),
+            ({"job": JOB, "interval": 0.1}, "A sensor on dead letters of 'q' reads another"),
+            ({"job": JOB, "limit": 5}, "Shown has no option 'limit'; check its spelling."),
+        ],
+    ),
+    (
+        health_sensor,
+        {"queue": "q"},
+        [
+            ({"queue": "a:b", "job": JOB}, "Queue name 'a:b' contains ':', which the wire"),
+            ({"queue": [], "job": JOB}, "A sensor listens to one queue or to several"),
+            ({"queue": 5, "job": JOB}, "`queue` must be a list of str"),
+            ({}, "`job` or `asset` must be given, or no problem"),
+            ({"job": "j"}, "`job` must be a job or an asset selection"),
+            ({"asset": 5}, "`asset` must be an asset's key, or its name as 'part/part'"),
+            ({"job": JOB, "interval": 0}, "`interval` must be at least 1 s"),
+        ],
+    ),
+    (
+        queue_health_checks,
+        {"queue": "q", "asset": "a"},
+        [
+            ({"queue": "a:b"}, "Queue name 'a:b' contains ':', which the wire"),
+            ({"queue": 5}, "Queue name 5 is not text, which the wire cannot"),
+            ({"asset": None}, "`asset` must be an asset's key, or its name as 'part/part'"),
+            ({"asset": ""}, "`asset` must be an asset's key, or its name as 'part/part'"),
+            ({"resource_key": 5}, "`resource_key` must be a non-empty string"),
+        ],
+    ),
+    (
+        sweep_sensor,
+        {},
+        [
+            ({"queue": []}, "A sensor listens to one queue or to several"),
+            ({"queue": 5}, "`queue` must be a list of str"),
+            ({"queue": "a:b"}, "Queue name 'a:b' contains ':', which the wire"),
+            ({"interval": 0.5}, "A sweep cannot come every 0:00:00.500000 or"),
+            ({"interval": "x"}, "`interval` must be a timedelta or seconds >= 0"),
+            ({"grace": -1}, "`grace` must be a timedelta or seconds >= 0"),
+            ({"grace": "x"}, "`grace` must be a timedelta or seconds >= 0"),
+            ({"name": "no name"}, '"no name" is not a valid name in Dagster. Names'),
+            ({"default_status": "RUNNING"}, "`default_status` must be of type DefaultSensorStatus"),
+        ],
+    ),
+    (
+        scheduler_sensor,
+        {"queue": "q", "scheduler": "s", "job": JOB},
+        [
+            ({"queue": "a:b"}, "Queue name 'a:b' contains ':', which the wire"),
+            ({"scheduler": ""}, "A scheduler has a name, and not ''; pass the"),
+            ({"scheduler": 5}, "A scheduler has a name, and not 5; pass the one"),
+            ({"on": "failed"}, "A scheduler's run follows its job when that is"),
+            ({"job": None}, "`job` must be a job or an asset selection"),
+            ({"partition": 5}, "`partition` must be a function"),
+            ({"wait": 60}, "The sensor's wait of 60 s is not above 0 and at"),
+        ],
+    ),
+    (
+        queue_schedules,
+        {"queue": "q", "schedulers": {"s": EVERY_MINUTE}},
+        [
+            ({"queue": "a:b"}, "Queue name 'a:b' contains ':', which the wire"),
+            ({"queue": 5}, "Queue name 5 is not text, which the wire cannot"),
+            ({"schedulers": {}}, "There are no schedulers for queue 'q' to show"),
+            ({"schedulers": [EVERY_MINUTE]}, "`schedulers` must be a dict"),
+            ({"schedulers": {"s": "* * * * *"}}, "Scheduler 's' must be a Cron, or a tuple of it and a JobTemplate"),
+            ({"schedulers": {"s": Every(timedelta(seconds=5))}}, "Dagster's schedules know cron patterns and time"),
+            ({"schedulers": {"no name": EVERY_MINUTE}}, "Dagster takes no schedule called 'no name';"),
+            ({"schedulers": {5: EVERY_MINUTE}}, "`schedulers` must be a dict whose keys are names"),
+            (
+                {"schedulers": {"s": (EVERY_MINUTE,)}},
+                "Scheduler 's' must be a Cron, or a tuple of it and a JobTemplate",
+            ),
+            (
+                {"schedulers": {"s": (EVERY_MINUTE, 5)}},
+                "Scheduler 's' must be a Cron, or a tuple of it and a JobTemplate",
+            ),
+            ({"default_status": "RUNNING"}, "`default_status` must be of type DefaultScheduleStatus"),
+            ({"job_name": "no name"}, '"no name_op" is not a valid name in Dagster.'),
+        ],
+    ),
+    (
+        AssetTask,
+        {"asset": "a"},
+        [
+            ({"asset": 5}, "`asset` must be an asset's key, or its name as 'part/part'"),
+            ({"asset": ""}, "`asset` must be an asset's key, or its name as 'part/part'"),
+            ({"task": 5}, "`task` must be a non-empty string"),
+            ({"arguments": 5}, "`arguments` must be a dict"),
+            ({"queue": "a:b"}, "Queue name 'a:b' contains ':', which the wire"),
+            ({"options": 5}, "`options` must be JobOptions or a dict of its fields"),
+            ({"checks": 5}, "`checks` must be a list of AssetCheckSpec or str"),
+            ({"checks": [5]}, "`checks[0]` must be of type AssetCheckSpec or str"),
+            ({"partition_arguments": lambda k: {}}, "Asset 'a' has partition_arguments and no"),
+        ],
+    ),
+    (
+        queue_flow_assets,
+        {"tasks": [AssetTask("a")], "name": "f", "queue": "q"},
+        [
+            ({"tasks": []}, "Flow 'f' has no node; a flow requires at least"),
+            ({"tasks": [5]}, "`tasks[0]` must be of type AssetTask"),
+            ({"tasks": "a"}, "`tasks` must be a list of AssetTask"),
+            ({"name": "no name"}, '"no name" is not a valid name in Dagster. Names'),
+            ({"name": 5}, "`name` must be a non-empty string"),
+            ({"queue": "a:b"}, "Queue name 'a:b' contains ':', which the wire"),
+            ({"queue": 5}, "Queue name 5 is not text, which the wire cannot"),
+            ({"tasks": [AssetTask("a"), AssetTask("a")]}, "The flow has two nodes named 'a', and names are"),
+            ({"resource_key": 5}, "`resource_key` must be a non-empty string"),
+            ({"retry_policy": 3}, "`retry_policy` must be of type RetryPolicy"),
+            ({"partitions_def": "daily"}, "`partitions_def` must be of type PartitionsDefinition"),
+        ],
+    ),
+    (
+        queue_task_asset,
+        {"task": AssetTask("a"), "queue": "q"},
+        [
+            ({"task": 5}, "`task` must be of type AssetTask"),
+            ({"queue": ""}, "Queue name '' is empty, which the wire cannot"),
+        ],
+    ),
+    (
+        build_queue_definitions,
+        {"queue": "q"},
+        [
+            ({"queue": "a:b"}, "Queue name 'a:b' contains ':', which the wire"),
+            ({"queue": 5}, "Queue name 5 is not text, which the wire cannot"),
+            ({"url": 5}, "`url` of QueueResource: Input should be a valid string"),
+            ({"url": "http://x"}, "The server URL 'http://x' cannot be read,"),
+            ({"prefix": "a{b"}, "Key prefix 'a{b' contains '{', which the wire"),
+            ({"flows": [AssetTask("a")]}, "`flows` must be a dict"),
+            ({"flows": {"f": AssetTask("a")}}, "`tasks` must be a list of AssetTask"),
+            ({"schedules": {"s": Every(timedelta(seconds=1))}}, "Dagster's schedules know cron patterns and time"),
+            ({"on_events": ["completed"]}, "`on_events` must be a dict"),
+            ({"on_events": {"completed": "j"}}, "`job` must be a job or an asset selection"),
+            ({"replay": ReplayBudget(1)}, "replay says how dead letters are replayed, and"),
+            ({"on_backlog": Limits(depth=5)}, "`on_backlog` must be a tuple of Limits and what to run"),
+            ({"sweep": 0}, "A sweep cannot come every 0:00:00 or spare what"),
+            ({"sweep": "x"}, "`interval` must be a timedelta or seconds >= 0"),
+        ],
+    ),
+    (
+        CodeLocation,
+        {},
+        [
+            ({}, "A code location is one module, file or package,"),
+            ({"module": "a", "package": "b"}, "A code location is one module, file or package,"),
+            ({"file": "nix.py"}, "There is no file 'nix.py' with definitions;"),
+            ({"module": 5}, "`module` of a code location must be a string"),
+        ],
+    ),
+    (
+        DagsterWorker,
+        {"queue": "q", "locations": [LOCATION], "url": NOWHERE},
+        [
+            ({"queue": "a:b"}, "Queue name 'a:b' contains ':', which the wire"),
+            ({"queue": 5}, "Queue name 5 is not text, which the wire cannot"),
+            ({"locations": []}, "A worker for Dagster needs code locations of"),
+            ({"locations": [LOCATION, LOCATION]}, "A worker for Dagster needs code locations of"),
+            ({"locations": ["m"]}, "`locations[0]` must be of type CodeLocation"),
+            ({"locations": LOCATION}, "`locations` must be a list of CodeLocation"),
+            ({"url": "http://x"}, "The server URL 'http://x' cannot be read,"),
+            ({"options": 5}, "`options` must be WorkerOptions or a dict of its fields"),
+            ({"prefix": "a{b"}, "Key prefix 'a{b' contains '{', which the wire"),
+            ({"grace": "x"}, "`grace` must be a timedelta or seconds >= 0"),
+            ({"grace": -1}, "`grace` must be a timedelta or seconds >= 0"),
+            ({"first_sign": 0}, "`first_sign` must be above 0 s"),
+            ({"first_sign": -1}, "`first_sign` must be a timedelta or seconds >= 0"),
+            ({"code_version": 5}, "`code_version` must be a string"),
+        ],
+    ),
+    (
+        Recycling,
+        {},
+        [
+            ({"max_items": 0}, "`max_items` must be a whole number >= 1"),
+            ({"max_memory_bytes": -1}, "`max_memory_bytes` must be a whole number >= 1"),
+        ],
+    ),
+    (
+        QueueResource,
+        {},
+        [
+            ({"carrier": "x"}, "`carrier` must be 'transaction' or 'packed'"),
+            ({"url": 5}, "`url` of QueueResource: Input should be a valid string"),
+            ({"quue": "x"}, "QueueResource has no field 'quue'; it has url,"),
+        ],
+    ),
+    (
+        PipesQueueClient,
+        {},
+        [
+            ({"ttl_seconds": 0}, "`ttl_seconds` of PipesQueueClient: Input should be greater than or equal to 1"),
+            ({"ttl_seconds": "x"}, "`ttl_seconds` of PipesQueueClient: Input should"),
+            ({"cancel_timeout_seconds": -1}, "`cancel_timeout_seconds` of PipesQueueClient:"),
+        ],
+    ),
+    (
+        PipesStreamMessageReader,
+        {"url": NOWHERE},
+        [
+            ({"session": 5}, "Session name 5 is not text, which keys cannot"),
+            ({"limit": 0}, "A limit of 0 messages would keep none; pass 1"),
+            ({"limit": "x"}, "`limit` must be a whole number"),
+            ({"ttl": "x"}, "`ttl` must be a timedelta or seconds >= 0"),
+        ],
+    ),
+    (
+        PipesStreamContextInjector,
+        {"url": NOWHERE},
+        [
+            ({"url": "http://x"}, "The server URL 'http://x' cannot be read,"),
+        ],
+    ),
+    (
+        open_queue,
+        {"name": "q", "url": NOWHERE},
+        [
+            ({"name": "a:b"}, "Queue name 'a:b' contains ':'"),
+            ({"name": 5}, "Queue name 5 is not text"),
+            ({"url": "http://x"}, "The server URL 'http://x' cannot be read"),
+            ({"prefix": "a{b"}, "Key prefix 'a{b' contains '{'"),
+        ],
+    ),
+    (read_events, {}, [({"name": ""}, "Queue name '' is empty")]),
+    (open_flows, {}, [({"name": "a:b"}, "Queue name 'a:b' contains ':'")]),
+    (open_schedulers, {}, [({"name": ""}, "Queue name '' is empty")]),
+    (
+        run_by_pipes,
+        {},
+        [
+            ({"options": JobOptions(job_id="mine")}, "The job's id is how a step finds it again"),
+            ({"options": 5}, "`options` must be JobOptions or a dict of its fields"),
+        ],
+    ),
+]
+CASES = [
+    pytest.param(function, {**usual, **wrong}, words, id=f"{function.__name__}-{'-'.join(wrong)}-{number}")
+    for function, usual, cases in MISUSES
+    for number, (wrong, words) in enumerate(cases)
+]
+
+
+@pytest.mark.parametrize(("function", "arguments", "words"), CASES)
+def test_a_mistake_is_refused_in_one_sentence(
+    function: Callable[..., object], arguments: dict[str, Any], words: str
+) -> None:
+    with pytest.raises((UsageError, dg.DagsterInvalidDefinitionError)) as caught:
+        function(**arguments)
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert not isinstance(caught.value, TransportError)
+
+
+@pytest.mark.parametrize(("function", "usual"), [(function, usual) for function, usual, _ in MISUSES if usual])
+def test_without_the_mistake_it_is_accepted(function: Callable[..., object], usual: dict[str, Any]) -> None:
+    """Lest a case fails for another reason than its own."""
+    if function is open_queue:
+        return  # it connects
+    usual = {**usual, "job": JOB} if function in (dead_letter_sensor, health_sensor) else usual
+    assert function(**usual) is not None
