@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal
 
@@ -208,7 +208,7 @@ class JobOptions(Options):
         Headers()
     )
     """Short texts that travel with the job, such as a trace's context; handlers find them as ``job.headers``."""
-    tags: Annotated[tuple[str, ...], BeforeValidator(checked_tags)] = ()
+    tags: Annotated[Sequence[str], BeforeValidator(checked_tags)] = ()
     """At most 20 short texts by which jobs are found, cancelled, retried and removed together: ``tenant:acme``."""
 
     @model_validator(mode="after")
