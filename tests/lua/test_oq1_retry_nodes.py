@@ -153,22 +153,22 @@ def test_a_dependent_elsewhere_is_decided_at_once_or_left_in_a_cluster(own: Own)
 
 
 def test_a_job_of_many_dependents_leaves_those_that_one_call_does_not_reach(own: Own) -> None:
-    names = [f"d{number}" for number in range(350)]
+    names = [f"d{number}" for number in range(150)]
     graph(own, {name: ["a"] for name in names} | {"a": ()})
     reply = own.exchange(failed(own.take()[0]))
     assert reply.untold == ["a"]
-    assert len(own.wire.zset("failed")) == 201
+    assert len(own.wire.zset("failed")) == 101
     run(own, propagate(keys(own), NOW, job_ids=reply.untold))
-    assert len(own.wire.zset("failed")) == 351
+    assert len(own.wire.zset("failed")) == 151
 
 
 def test_dependents_of_a_removed_job_are_left_by_name(own: Own) -> None:
-    names = [f"d{number}" for number in range(300)]
+    names = [f"d{number}" for number in range(200)]
     graph(own, {name: ["a"] for name in names} | {"a": ()})
     reply = own.exchange(failed(own.take()[0], remove_mode="true"))
     assert (len(reply.notices), reply.untold) == (100, [])
     assert own.wire.job("a") == {}
-    assert len(own.wire.zset("failed")) == 200
+    assert len(own.wire.zset("failed")) == 100
 
 
 # -- outcomes ------------------------------------------------------------------------------------------------------
