@@ -55,7 +55,7 @@ class Both:
 
     def run(self, command: str, now: float, *args: str | float) -> tuple[Outcome, Outcome]:
         """Run a command in both, and return what the original's did and what ours did."""
-        theirs = (args[0], 0, *args[1:]) if command == "peek" else args
+        theirs = (*args[:1], 0, *args[1:]) if command == "peek" else args
         original = self._run(self.oracle, ("EVALSHA", self._sha, 0, command, now, *theirs))
         if command == "heartbeat" and not original.is_error:
             # An old defect of the oracle's: its heartbeat does not note that the worker is alive.

@@ -16,6 +16,7 @@ from orchestration_queue.errors import (
     JobNotFoundError,
     LeaseLostError,
     PayloadError,
+    ServerError,
     UsageError,
 )
 
@@ -206,3 +207,13 @@ async def test_messages_are_read_with_a_time_limit(qless: AsyncQlessClient, serv
         assert await events.read(0.01) == []
         with pytest.raises(InvalidOptionError, match="limit"):
             await events.read(limit=0)
+
+
+async def test_many_jobs_are_taken_in_one_exchange(qless: AsyncQlessClient, server: redis.Redis) -> None:
+    jids = [await qless.put("q", "K") for _ in range(50)]
+    assert {job.jid for job in await qless.pop("q", 45)} < set(jids)
+    assert server.zcard("ql:q:q-locks") == 45
+    assert len(await qless.pop("q", 45)) == 5
+    server.set("ql:q:r-work", "no sorted set")
+    with pytest.raises(ServerError):
+        await qless.pop("r", 45)

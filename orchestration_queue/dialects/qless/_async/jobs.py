@@ -28,6 +28,8 @@ from orchestration_queue.protocol.call import Word, text
 
 __all__ = ["AsyncQlessJobs"]
 
+_POPPED_AT_ONCE = 20
+
 
 class AsyncQlessJobs(AsyncQlessConnection):
     """The part of a client that makes, runs and ends jobs."""
@@ -87,12 +89,23 @@ class AsyncQlessJobs(AsyncQlessConnection):
     async def pop(self, queue: str, count: int = 1) -> list[QlessJob]:
         """Take jobs to run. Complete, fail, retry or heartbeat each before its lock expires.
 
+        One exchange, in commands of 20 jobs, so that the server serves others in between.
+
         Args:
             queue: The queue.
             count: At most this many.
         """
-        words = (text_word(queue, "queue"), self.worker, checked_count(count, "count"))
-        return read_jobs(await self.command("pop", *words))
+        name, most = text_word(queue, "queue"), checked_count(count, "count")
+        sizes = [min(_POPPED_AT_ONCE, most - first) for first in range(0, most, _POPPED_AT_ONCE)]
+        calls = [command("pop", name, self.worker, size) for size in sizes]
+        taken: list[QlessJob] = []
+        for reply in await (await self._connection()).pipeline(calls):
+            if isinstance(reply, ServerError):
+                if not taken:
+                    raise reply
+                break
+            taken += read_jobs(reply)
+        return taken
 
     async def peek(self, queue: str, count: int = 1) -> list[QlessJob]:
         """Return the jobs that would be taken next."""
