@@ -156,16 +156,16 @@ def cling(job: ActiveJob) -> None:
 
 
 def tidy(job: ActiveJob) -> None:
-    job.log(str(os.getpid()))
-    try:
+    try:  # the cancel comes as soon as this is logged
+        job.log(str(os.getpid()))
         time.sleep(60)
     finally:
         job.log("cleaned up" if job.should_stop else "interrupted")
 
 
 async def tidy_async(job: AsyncActiveJob) -> None:
-    await job.log(str(os.getpid()))
-    try:
+    try:  # the cancel comes as soon as this is logged
+        await job.log(str(os.getpid()))
         await asyncio.sleep(60)
     finally:
         await job.log("cleaned up" if job.should_stop else "interrupted")
