@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Self, cast
+from typing import Any, Protocol, Self, TypeVar, cast
 
 import dagster as dg
-from pydantic import Field, PrivateAttr, ValidationError, ValidationInfo, field_validator
+from pydantic import Field, PrivateAttr, ValidationError, field_validator
 
 from orchestration_queue.client import Flow, FlowProducer, Flows, JobSchedulers, Queue, QueueEvents
 from orchestration_queue.errors import InvalidOptionError, UsageError
@@ -15,17 +15,25 @@ from orchestration_queue.flows import CARRIERS, Carrier, Dag
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX, QueueKeys
 from orchestration_queue.server import Connection, parse_url
 
-__all__ = ["CARRIER", "FlowResource", "JobSchedulerResource", "QueueResource", "ServerResource"]
+__all__ = ["CARRIER", "ClientsResource", "FlowResource", "JobSchedulerResource", "QueueResource", "ServerResource"]
 
 CARRIER = "What takes a flow's calls to the server: 'transaction' or 'packed'; default as the graph needs."
 
 
-class ServerResource(dg.ConfigurableResource["ServerResource"]):
-    """What the resources of one server share: its URL, and a connection for each step or tick.
+class Closable(Protocol):
+    """A client that is closed once."""
 
-    Nothing connects before a client is asked for; all clients of a step or tick share one connection, which is
-    closed when the step or tick ends. A forked process opens sockets of its own. Give a URL with a password as
-    ``dg.EnvVar("OQ_URL")``: Dagster then stores and shows the variable's name only.
+    def close(self) -> None:
+        """Close its connection."""
+
+
+C = TypeVar("C", bound=Closable)
+
+
+class UrlResource(dg.ConfigurableResource["UrlResource"]):
+    """What every resource of a server has: its URL, and an end when the step or tick ends.
+
+    Give a URL with a password as ``dg.EnvVar("OQ_URL")``: Dagster then stores and shows the variable's name only.
     """
 
     url: str | None = Field(
@@ -33,18 +41,12 @@ class ServerResource(dg.ConfigurableResource["ServerResource"]):
         repr=False,
         description="Where the server is; default the environment's OQ_URL, else an embedded server in `.oq`.",
     )
-    prefix: str = Field(default=DEFAULT_PREFIX, description="What the server's keys begin with.")
 
-    _connection: Connection | None = PrivateAttr(default=None)
-
-    @field_validator("url", "prefix", mode="before")  # afterwards an EnvVar is plain text
+    @field_validator("url", mode="before")  # afterwards an EnvVar is plain text
     @classmethod
-    def _check_server(cls, value: object, info: ValidationInfo) -> object:
+    def _check_url(cls, value: object) -> object:
         if isinstance(value, str) and not isinstance(value, dg.EnvVar):
-            if info.field_name == "url":
-                parse_url(value)
-            else:
-                QueueKeys("any", value)
+            parse_url(value)
         return value
 
     def __init__(self, **data: Any) -> None:
@@ -73,6 +75,45 @@ class ServerResource(dg.ConfigurableResource["ServerResource"]):
             yield self
         finally:
             self.close()
+
+    def close(self) -> None:
+        """Close what was opened."""
+        raise NotImplementedError
+
+
+class ClientsResource(UrlResource):
+    """A resource whose clients have connections of their own, closed when the step or tick ends."""
+
+    _clients: list[Closable] = PrivateAttr(default_factory=list)
+
+    def _keep(self, client: C) -> C:
+        self._clients.append(client)
+        return client
+
+    def close(self) -> None:
+        """Close all clients."""
+        while self._clients:
+            self._clients.pop().close()
+
+
+class ServerResource(UrlResource):
+    """What the resources of one server share: its URL, and a connection for each step or tick.
+
+    Nothing connects before a client is asked for; all clients of a step or tick share one connection, which is
+    closed when the step or tick ends. A forked process opens sockets of its own. Give a URL with a password as
+    ``dg.EnvVar("OQ_URL")``: Dagster then stores and shows the variable's name only.
+    """
+
+    prefix: str = Field(default=DEFAULT_PREFIX, description="What the server's keys begin with.")
+
+    _connection: Connection | None = PrivateAttr(default=None)
+
+    @field_validator("prefix", mode="before")
+    @classmethod
+    def _check_prefix(cls, value: object) -> object:
+        if isinstance(value, str) and not isinstance(value, dg.EnvVar):
+            QueueKeys("any", value)
+        return value
 
     @property
     def connection(self) -> Connection:

@@ -103,8 +103,12 @@ def test_an_asset_adds_jobs(server: Any, server_url: str, keys: ChasquiKeys) -> 
         lambda: chasqui_event_sensor("q", job=target, start="then"),
         lambda: chasqui_dead_letter_sensor("q", job=target, interval=0),
         lambda: chasqui_dead_letter_sensor("q", job=target, reasons="x"),
+        lambda: chasqui_dead_letter_sensor("q", job=target, name=""),
+        lambda: chasqui_dead_letter_sensor("q", job=target, resource_key=""),
+        lambda: ChasquiResource(url="ftp://x"),
     ],
 )
 def test_mistakes_are_refused_at_once(make: Any) -> None:
-    with pytest.raises(UsageError):
+    with pytest.raises(UsageError) as caught:
         make()
+    assert "\n" not in str(caught.value)

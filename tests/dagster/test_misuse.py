@@ -37,10 +37,17 @@ from orchestration_queue.dagster import (
     scheduler_sensor,
     sweep_sensor,
 )
+from orchestration_queue.dagster.chasquimq import ChasquiResource, chasqui_dead_letter_sensor, chasqui_event_sensor
 from orchestration_queue.dagster.pipes import (
     PipesQueueClient,
     PipesStreamContextInjector,
     PipesStreamMessageReader,
+)
+from orchestration_queue.dagster.qless import (
+    QlessResource,
+    qless_event_sensor,
+    qless_failure_sensor,
+    qless_stalled_sensor,
 )
 from orchestration_queue.dagster.steps.fork_pool import Recycling
 from orchestration_queue.errors import TransportError, UsageError
@@ -402,6 +409,79 @@ MISUSES: list[tuple[Callable[..., object], dict[str, Any], list[tuple[dict[str, 
             ({"carrier": "x"}, "`carrier` must be 'transaction' or 'packed'"),
             ({"url": 5}, "`url` of QueueResource: Input should be a valid string"),
             ({"quue": "x"}, "QueueResource has no field 'quue'; it has url,"),
+        ],
+    ),
+    (
+        ChasquiResource,
+        {},
+        [
+            ({"url": 5}, "`url` of ChasquiResource: Input should be a valid string"),
+            ({"url": "http://x"}, "The server URL 'http://x' cannot be read"),
+            ({"prefix": "x"}, "ChasquiResource has no field 'prefix'; it has url."),
+        ],
+    ),
+    (
+        QlessResource,
+        {},
+        [
+            ({"worker": 5}, "`worker` of QlessResource: Input should be a valid string"),
+            ({"wroker": "me"}, "QlessResource has no field 'wroker'; it has url, worker."),
+        ],
+    ),
+    (
+        chasqui_event_sensor,
+        {"queue": "q", "job": JOB},
+        [
+            ({"queue": ""}, "queue"),
+            ({"job": "j"}, "`job` must be a job or an asset selection"),
+            ({"react": 5}, "`react` must be a function"),
+            ({"events": "completed"}, "`events` must be a list of str"),
+            ({"events": []}, "`events` must have one word at least"),
+            ({"events": None}, "`events` must be a list of str"),
+            ({"job_names": [""]}, "`job_names[...]` must be a non-empty string"),
+            ({"start": "then"}, "then"),
+            ({"wait": 51}, "`wait` must be above 0 and at most 50 s, got 51"),
+            ({"wait": "soon"}, "`wait` must be a timedelta or seconds >= 0"),
+            ({"limit": True}, "`limit` must be a whole number >= 1"),
+            ({"intervall": 5}, "Shown has no option 'intervall'"),
+        ],
+    ),
+    (
+        chasqui_dead_letter_sensor,
+        {"queue": "q", "job": JOB},
+        [
+            ({"job": None}, "`job` must be a job or an asset selection"),
+            ({"reasons": "malformed"}, "`reasons` must be a list of str"),
+            ({"name": ""}, "`name` must be a non-empty string"),
+            ({"interval": 0.5}, "`interval` must be 1 s or more"),
+        ],
+    ),
+    (
+        qless_event_sensor,
+        {"job": JOB},
+        [
+            ({"queues": "q"}, "`queues` must be a list of str"),
+            ({"events": [5]}, "`events[0]` must be of type str"),
+            ({"wait": 0}, "`wait` must be above 0 and at most 50 s"),
+            ({"resource_key": 5}, "Shown.resource_key (given 5)"),
+        ],
+    ),
+    (
+        qless_failure_sensor,
+        {"job": JOB},
+        [
+            ({"groups": "g"}, "`groups` must be a list of str"),
+            ({"interval": "often"}, "`interval` must be a timedelta or seconds >= 0"),
+            ({"limit": 0}, "`limit` must be a whole number >= 1"),
+        ],
+    ),
+    (
+        qless_stalled_sensor,
+        {"queue": "q", "job": JOB},
+        [
+            ({"queue": ""}, "`queue` must be a non-empty string"),
+            ({"react": "x"}, "`react` must be a function"),
+            ({"default_status": "on"}, "Shown.default_status (given 'on')"),
         ],
     ),
     (

@@ -135,5 +135,6 @@ def test_an_asset_puts_jobs(server: Any, server_url: str) -> None:
     ],
 )
 def test_mistakes_are_refused_at_once(make: Any) -> None:
-    with pytest.raises(UsageError):
+    with pytest.raises(UsageError) as caught:
         make()
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,149 @@
+"""Sensors on the events and dead letters of ChasquiMQ's queues."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Unpack
+
+import dagster as dg
+
+from orchestration_queue.dagster._compat import RunTarget
+from orchestration_queue.dagster.sensors.dialects import (
+    Found,
+    Reading,
+    checked_interval,
+    checked_kinds,
+    checked_wait,
+    dialect_sensor,
+)
+from orchestration_queue.dagster.sensors.options import SensorOptions
+from orchestration_queue.dialects.chasquimq import ChasquiDeadLetter, ChasquiEvent
+from orchestration_queue.dialects.chasquimq.checks import checked_count, checked_cursor
+from orchestration_queue.dialects.chasquimq.keys import ChasquiKeys
+from orchestration_queue.options import Duration
+
+if TYPE_CHECKING:
+    from orchestration_queue.dagster.chasquimq import ChasquiResource
+
+__all__ = ["chasqui_dead_letter_sensor", "chasqui_event_sensor"]
+
+
+def chasqui_event_sensor(
+    queue: str,
+    *,
+    job: RunTarget,
+    name: str | None = None,
+    events: Collection[str] = ("completed",),
+    job_names: Collection[str] = (),
+    react: Found[ChasquiEvent] | None = None,
+    start: str = "$",
+    wait: Duration = 20.0,
+    limit: int = 500,
+    **options: Unpack[SensorOptions],
+) -> dg.SensorDefinition:
+    """Return a sensor that requests a run for each event of a queue.
+
+    Each tick listens for up to `wait`. The cursor is the last event's id, which is the run key, too: no event is
+    missed while the daemon is down, as long as the queue keeps it (about its last 100,000), and none fires twice.
+
+    Args:
+        queue: The queue to listen to.
+        job: What its runs execute: a job, or an asset selection.
+        name: The sensor's name; default made of the queue's.
+        events: The types of events to react to.
+        job_names: React to events of jobs of these names only; default all.
+        react: What to request for an event; default a run. Tags name the event and the job.
+        start: Where to begin without a cursor: ``$`` for events from now on, ``0`` for all, or an event's id.
+        wait: How long one tick listens: a duration, or seconds, at most 50.
+        limit: How many events one tick reads.
+        options: ``resource_key`` (default ``chasqui``), ``default_status``, ``description``, see :class:`Shown`.
+
+    Raises:
+        InvalidOptionError: An option is out of its range.
+        UsageError: The queue's name is empty, or `start` is not an event id.
+    """
+    ChasquiKeys(queue)
+    first, most, seconds = checked_cursor(start), checked_count(limit, "limit"), checked_wait(wait)
+    types, names = checked_kinds(events, "events", least=1), checked_kinds(job_names, "job_names")
+
+    def read(resource: ChasquiResource, cursor: str | None) -> Reading[ChasquiEvent]:
+        listener = resource.events(queue, cursor or first)
+        listener.start()
+        found = listener.read(seconds, most)
+        wanted = [event for event in found if event.type in types and (not names or event.job_name in names)]
+        return Reading(wanted, listener.cursor, len(found))
+
+    def origin(event: ChasquiEvent) -> tuple[str, dict[str, str | None]]:
+        tags = {"queue": queue, "job_id": event.job_id, "event": event.type, "job_name": event.job_name}
+        return f"{queue}:{event.id}", tags
+
+    return dialect_sensor(
+        read,
+        origin,
+        job=job,
+        name=name,
+        names=("events_of", queue),
+        react=react,
+        what="events",
+        interval=1,
+        resource_key="chasqui",
+        description=f"Requests a run for events of ChasquiMQ's queue {queue!r}.",
+        options=options,
+    )
+
+
+def chasqui_dead_letter_sensor(
+    queue: str,
+    *,
+    job: RunTarget,
+    name: str | None = None,
+    reasons: Collection[str] = (),
+    react: Found[ChasquiDeadLetter] | None = None,
+    limit: int = 200,
+    interval: Duration = 30.0,
+    **options: Unpack[SensorOptions],
+) -> dg.SensorDefinition:
+    """Return a sensor that requests a run for each job that failed for good.
+
+    It reads the dead letters themselves: none is missed, however long the daemon is down. The cursor is the last dead
+    letter's id, which is the run key, too.
+
+    Args:
+        queue: The queue in which jobs fail.
+        job: What its runs execute: a job, or an asset selection.
+        name: The sensor's name; default made of the queue's.
+        reasons: React to dead letters of these reasons only; default all.
+        react: What to request for a dead letter; default a run. Tags name the job and the reason.
+        limit: How many dead letters one tick reads.
+        interval: The time between two ticks: a duration, or seconds, at least 1.
+        options: ``resource_key`` (default ``chasqui``), ``default_status``, ``description``, see :class:`Shown`.
+
+    Raises:
+        InvalidOptionError: An option is out of its range.
+        InvalidNameError: The queue's name is empty.
+    """
+    ChasquiKeys(queue)
+    most, kinds = checked_count(limit, "limit"), checked_kinds(reasons, "reasons")
+
+    def read(resource: ChasquiResource, cursor: str | None) -> Reading[ChasquiDeadLetter]:
+        letters = resource.queue(queue).dead_letters(most, after=cursor or None)
+        wanted = [letter for letter in letters if not kinds or letter.reason in kinds]
+        return Reading(wanted, letters[-1].id if letters else cursor, len(letters))
+
+    def origin(letter: ChasquiDeadLetter) -> tuple[str, dict[str, str | None]]:
+        tags = {"queue": queue, "job_id": letter.job_id, "job_name": letter.name, "failed_reason": letter.reason}
+        return f"{queue}:{letter.id}", tags
+
+    return dialect_sensor(
+        read,
+        origin,
+        job=job,
+        name=name,
+        names=("dead_letters_of", queue),
+        react=react,
+        what="dead letters",
+        interval=checked_interval(interval),
+        resource_key="chasqui",
+        description=f"Requests a run for each dead letter of ChasquiMQ's queue {queue!r}.",
+        options=options,
+    )
