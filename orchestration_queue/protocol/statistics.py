@@ -9,7 +9,7 @@ are counts.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 
@@ -143,51 +143,68 @@ class DayStatistics:
         return sum(self.tasks.values(), TaskStatistics())
 
 
+class _Durations:
+    """What :class:`Distribution` holds, while it is counted."""
+
+    def __init__(self) -> None:
+        self.count = self.total_ms = self.squares_ms = 0
+        self.buckets: dict[int, int] = {}
+
+    def add(self, milliseconds: int) -> None:
+        """Count one duration."""
+        ms = max(0, milliseconds)
+        self.count += 1
+        self.total_ms += ms
+        self.squares_ms += ms * ms
+        bucket = _bucket(ms)
+        self.buckets[bucket] = self.buckets.get(bucket, 0) + 1
+
+    def fields(self, what: str, task: str) -> Iterator[tuple[str, str]]:
+        """The fields of the day's hash, and what to add to each."""
+        if self.count:
+            yield f"{what}:n:{task}", str(self.count)
+            yield f"{what}:s:{task}", str(self.total_ms)
+            yield f"{what}:q:{task}", f"{self.squares_ms / 1e6:.6f}".rstrip("0").rstrip(".")
+            for bucket, count in self.buckets.items():
+                yield f"{what}:{bucket}:{task}", str(count)
+
+
+class _TaskTally:
+    """What one worker counted of one task."""
+
+    def __init__(self) -> None:
+        self.wait, self.run = _Durations(), _Durations()
+        self.failed = self.retried = 0
+
+    def fields(self, task: str) -> Iterator[tuple[str, str]]:
+        """The fields of the day's hash, and what to add to each."""
+        yield from self.wait.fields("wait", task)
+        yield from self.run.fields("run", task)
+        yield from ((f"{what}:{task}", str(n)) for what, n in (("failed", self.failed), ("retried", self.retried)) if n)
+
+
 class Tally:
     """What one worker counted and has not sent yet."""
 
     def __init__(self) -> None:
-        self._counts: dict[str, float] = {}
-        self._names: set[str] = set()
+        self._tasks: dict[str, _TaskTally] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._counts)
+        return bool(self._tasks)
 
-    def _add(self, name: str, by: float) -> None:
-        self._counts[name] = self._counts.get(name, 0) + by
-
-    def _task(self, name: str) -> str:
-        """The name under which a task is counted; made-up names beyond a hundred are counted as one."""
-        name = name[:_LONGEST_NAME].encode("utf-8", "replace").decode()
-        if name not in self._names and len(self._names) >= _MOST_NAMES:
-            return "(others)"
-        self._names.add(name)
-        return name
-
-    def _took(self, what: str, task: str, milliseconds: int) -> None:
-        ms = max(0, milliseconds)
-        self._add(f"{what}:n:{task}", 1)
-        self._add(f"{what}:s:{task}", ms)
-        self._add(f"{what}:q:{task}", ms * ms / 1e6)
-        self._add(f"{what}:{_bucket(ms)}:{task}", 1)
-
-    def waited(self, name: str, milliseconds: int) -> None:
-        """Count how long a job waited for its first attempt."""
-        self._took("wait", self._task(name), milliseconds)
-
-    def completed(self, name: str, milliseconds: int) -> None:
-        """Count a completed job, and how long its attempt took."""
-        self._took("run", self._task(name), milliseconds)
-
-    def failed(self, name: str, *, will_retry: bool) -> None:
-        """Count a failed attempt."""
-        self._add(f"{'retried' if will_retry else 'failed'}:{self._task(name)}", 1)
+    def task(self, name: str) -> _TaskTally:
+        """What is counted of a task; made-up names beyond a hundred are counted as one."""
+        if (found := self._tasks.get(name)) is None:
+            name = name[:_LONGEST_NAME].encode("utf-8", "replace").decode()
+            if name not in self._tasks and len(self._tasks) >= _MOST_NAMES:
+                name = "(others)"
+            found = self._tasks.setdefault(name, _TaskTally())
+        return found
 
     def take(self) -> list[tuple[str, str]]:
         """Return the fields and what to add to each, and start over."""
-        counts, self._counts = self._counts, {}
-        self._names.clear()
-        return [(name, f"{by:.6f}".rstrip("0").rstrip(".")) for name, by in counts.items()]
+        tasks, self._tasks = self._tasks, {}
+        return [field for name, task in tasks.items() for field in task.fields(name)]
 
 
 def read_day(day: date, fields: Iterable[tuple[str, str]]) -> DayStatistics:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import time
+from datetime import timedelta
+from typing import Final
 
-from orchestration_queue.options import milliseconds
 from orchestration_queue.server import clock
 
 __all__ = ["ServerClock"]
+
+_MILLISECOND: Final = timedelta(milliseconds=1)
 
 
 class ServerClock:
@@ -35,4 +38,4 @@ class ServerClock:
 
     def now_ms(self) -> int:
         """Epoch milliseconds. A test that travels in time takes this clock along."""
-        return int(self._start_ms + time.monotonic() * 1000) + milliseconds(clock.ahead())
+        return int(self._start_ms + time.monotonic() * 1000) + clock.ahead() // _MILLISECOND

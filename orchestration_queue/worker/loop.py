@@ -152,7 +152,7 @@ class WorkerLoop:
 
     async def end(self) -> None:
         """Leave nothing running beside."""
-        self.give_up_all()  # those too that a exchange started which was still under way
+        self.give_up_all()  # those too that an exchange started which was still under way
         for task in list(self._beside):
             task.cancel()
             with suppress(asyncio.CancelledError):
@@ -173,13 +173,13 @@ class WorkerLoop:
         self._decide()
 
     async def _run_exchange(self, exchange: Exchange) -> None:
-        """Make a exchange. When it fails, its load goes with the next one."""
+        """Make an exchange. When it fails, its load goes with the next one."""
         try:
             await self._send_exchange(exchange)
             self._pauses.reset()
             self._report_return()
         except OrchestrationQueueError as error:
-            self._tell_failure("A exchange to the server failed and will be made again", error)
+            self._tell_failure("An exchange with the server failed and will be made again", error)
             self._machine.failed(exchange)
 
     def _tell_failure(self, what: str, error: OrchestrationQueueError) -> None:

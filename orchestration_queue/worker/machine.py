@@ -50,7 +50,7 @@ class Pause(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """One exchange to the server.
+    """One request to the server and its reply.
 
     Attributes:
         settle: Outcomes to tell.
@@ -106,14 +106,14 @@ class Machine:
     Attributes:
         slots: Jobs it runs at a time.
         batch_size: Most jobs it takes on one exchange.
-        shared: Places that it shares with the workers of other queues; of these it has as many as it is offered.
+        shared: Slots that it shares with the workers of other queues; of these it has as many as it is offered.
         phase: What it is up to.
         pauses: Who wants no new jobs taken; it finishes those it has.
         running: Jobs whose handlers have not ended.
         outbox: Outcomes not yet told.
         inbox: Jobs delivered but not started.
-        underway: Trips that have set out and are not back.
-        listening: Places promised to a wait at the server, or 1 when it only watches; 0 when no wait is under way.
+        underway: Exchanges without a reply yet.
+        listening: Slots promised to a wait at the server, or 1 when it only watches; 0 when no wait is under way.
         backlog: The queue had more than we took, or may have.
         backlog_unconfirmed: That backlog has not been seen; one exchange is enough to find out.
         needs_recovery: A reply was lost, and jobs may have come with it.
@@ -150,8 +150,11 @@ class Machine:
 
     @property
     def taken(self) -> int:
-        """Places that have a job, or may have one when a exchange is back."""
-        return self.running + len(self.inbox) + sum([exchange.want + len(exchange.start) for exchange in self.underway])
+        """Slots that have a job, or may have one when an exchange is back."""
+        taken = self.running + len(self.inbox)
+        for exchange in self.underway:
+            taken += exchange.want + len(exchange.start)
+        return taken
 
     @property
     def free(self) -> int:
@@ -230,10 +233,11 @@ class Machine:
             # A job may arrive that was promised to a wait before the pause.
             return Exchange(settle, hand_back=delivered) if settle or delivered else None
         want = min(max(0, self.free), self.batch_size) if self.may_ask else 0
+        if not (settle or delivered or want):
+            return None
         left = self.slots - self.taken if self.shared is None else self.shared.free
         fits = max(0, len(delivered) + min(0, left))
-        start, hand_back = delivered[:fits], delivered[fits:]
-        return Exchange(settle, start, hand_back, want) if settle or delivered or want else None
+        return Exchange(settle, delivered[:fits], delivered[fits:], want)
 
     def _may_leave(self) -> bool:
         return self.phase is Phase.ABANDONING or (
@@ -254,7 +258,7 @@ class Machine:
             self.pause(Pause.QUEUE)
 
     def failed(self, exchange: Exchange) -> None:
-        """A exchange failed: what it carried goes along with the next one, except when we leave anyway."""
+        """An exchange failed: what it carried goes along with the next one, except when we leave anyway."""
         self._returned(exchange)
         self.needs_recovery = True
         if self.phase is not Phase.ABANDONING:
@@ -312,7 +316,7 @@ class Machine:
         self.backlog = True
 
     def pause(self, who: Pause) -> None:
-        """Take no new jobs until everybody who paused has resumed."""
+        """Take no new jobs until each pause has ended."""
         self.pauses.add(who)
 
     def resume(self, who: Pause) -> None:

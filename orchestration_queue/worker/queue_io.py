@@ -72,6 +72,7 @@ class QueueIO:
         self._calls = calls
         self._waits = waits
         self._options = options
+        self._in_cluster = calls.is_cluster
         self.clock = ServerClock()
         self.outages = Outages(seconds(options.lease))
         self._group, self._start_from = GROUP, "0"
@@ -129,7 +130,7 @@ class QueueIO:
             start=step.start,
             want=step.want,
             honor_pause=self._options.honor_pause,
-            cluster=self._calls.is_cluster,
+            cluster=self._in_cluster,
             dead_letter=self._options.dead_letter_queue or "",
             skip_events=not self._options.emit_events,
             skip_metrics=not self._options.record_metrics,
@@ -147,14 +148,14 @@ class QueueIO:
                 result = operation.read(reply)
             else:
                 result = await self._calls.run(operation)
-        await self._post(result.letters)
-        await self._tell(result.pending)
+        if result.letters:
+            await self._post(result.letters)
+        if result.pending:
+            await self._tell(result.pending)
         return result
 
     async def _post(self, letters: Sequence[bytes]) -> None:
         """Add dead letters that the server keeps for us. Those that are not taken stay there."""
-        if not letters:
-            return
         try:
             problems = await self._calls.follow(dead_letters.post(self._keys, letters, self.clock.now_ms()))
         except ServerError as error:
@@ -164,8 +165,6 @@ class QueueIO:
 
     async def _tell(self, pending: PendingNotifications) -> None:
         """Send the notifications that one call could not. A later repair of the flow re-sends what is lost here."""
-        if not pending:
-            return
         try:
             await self._calls.follow(notify_all([(self._keys, pending)], self.clock.now_ms()))
         except ServerError as error:
@@ -277,14 +276,16 @@ class QueueIO:
                 milliseconds(self._options.lease),
                 now,
                 dead_letter=self._options.dead_letter_queue or "",
-                cluster=self._calls.is_cluster,
+                cluster=self._in_cluster,
             )
             with self.outages.watch():
                 reclaimed = await self._calls.run(stalled)
             if reclaimed.failed:
                 log.error("Jobs %s stopped every worker that ran them, and failed", ", ".join(reclaimed.failed))
-            await self._post(reclaimed.letters)
-            await self._tell(reclaimed.pending)
+            if reclaimed.letters:
+                await self._post(reclaimed.letters)
+            if reclaimed.pending:
+                await self._tell(reclaimed.pending)
             found = found or bool(reclaimed.retried or reclaimed.failed or reclaimed.timed_out)
             if not reclaimed.has_more:
                 break

@@ -19,6 +19,7 @@ __all__ = ["Tallying"]
 log = logging.getLogger("orchestration_queue.worker")
 
 _EVERY_S = 1.0
+_COUNTED = {(Completion, Verdict.COMPLETED), (Failure, Verdict.FAILED), (Failure, Verdict.RETRYING)}
 
 
 class Tallying:
@@ -38,14 +39,17 @@ class Tallying:
     def count(self, settlement: Settlement, verdict: Verdict) -> None:
         """Count an attempt of which the server knows."""
         job, taken_ms = settlement.lease.record, settlement.lease.taken_ms
-        if verdict is Verdict.COMPLETED and isinstance(settlement, Completion):
-            self._tally.completed(job.name, self._io.clock.now_ms() - taken_ms)
-        elif isinstance(settlement, Failure) and verdict in (Verdict.FAILED, Verdict.RETRYING):
-            self._tally.failed(job.name, will_retry=verdict is Verdict.RETRYING)
-        else:
+        if (type(settlement), verdict) not in _COUNTED:
             return
+        task = self._tally.task(job.name)
+        if verdict is Verdict.COMPLETED:
+            task.run.add(self._io.clock.now_ms() - taken_ms)
+        elif verdict is Verdict.FAILED:
+            task.failed += 1
+        else:
+            task.retried += 1
         if job.attempts_made == 0 and job.stalled_count == 0:
-            self._tally.waited(job.name, taken_ms - _due_ms(job))
+            task.wait.add(taken_ms - _due_ms(job))
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(_EVERY_S, lambda: self._begin(self.send()))
 
@@ -64,4 +68,4 @@ class Tallying:
 
 def _due_ms(job: JobRecord) -> int:
     """When a job was ready to start for the first time: when it was added, and its delay over."""
-    return sum(whole_number(job.fields.get(name)) or 0 for name in ("timestamp", "delay"))
+    return (whole_number(job.fields.get("timestamp")) or 0) + (whole_number(job.fields.get("delay")) or 0)

@@ -37,7 +37,7 @@ def test_mean_deviation_and_quantiles_are_those_of_the_durations(longest_ms: int
     durations = sorted(chance.randint(0, longest_ms) for _ in range(3000))
     tallies = [Tally(), Tally()]
     for place, duration in enumerate(durations):
-        tallies[place % 2].completed("load", duration)
+        tallies[place % 2].task("load").run.add(duration)
     run = read(*tallies).all.run
     assert run.count == 3000
     assert run.mean.total_seconds() == pytest.approx(mean(durations) / 1000, abs=1e-5)
@@ -51,10 +51,10 @@ def test_mean_deviation_and_quantiles_are_those_of_the_durations(longest_ms: int
 
 def test_tasks_are_counted_apart_and_together() -> None:
     tally = Tally()
-    tally.waited("a:b", 5)
-    tally.completed("a:b", 7)
-    tally.failed("", will_retry=True)
-    tally.failed("", will_retry=False)
+    tally.task("a:b").wait.add(5)
+    tally.task("a:b").run.add(7)
+    tally.task("").retried += 1
+    tally.task("").failed += 1
     found = read(tally)
     assert not tally
     assert list(found.tasks) == ["", "a:b"]
@@ -65,7 +65,7 @@ def test_tasks_are_counted_apart_and_together() -> None:
 def test_made_up_names_are_bounded() -> None:
     tally = Tally()
     for number in range(1000):
-        tally.failed(f"{number:x>300}", will_retry=False)
+        tally.task(f"{number:x>300}").failed += 1
     found = read(tally)
     assert len(found.tasks) <= 101
     assert max(map(len, found.tasks)) <= 100

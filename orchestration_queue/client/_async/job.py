@@ -67,11 +67,11 @@ class AsyncJob(AsyncJobReading):
         if watch is not None and self.is_new:
             watch.focus(self.id)
             return await self._follow(watch, deadline)
-        # The watch before the record: whatever happens after the record was read, is heard.
+        # The watch reads the record once it hears: no ending is missed between the two.
         async with self._connection.extension(AsyncListener).watch(self._keys, self.id) as own:
-            await self.refresh()
-            if self.record.is_finished:
-                return outcome(self.queue, self.record)
+            self._record = record = self._found(own.record)
+            if record.is_finished:
+                return outcome(self.queue, record)
             return await self._follow(own, deadline)
 
     async def _follow(self, watch: AsyncWatch, deadline: Deadline) -> Any:

@@ -68,11 +68,11 @@ class Job(JobReading):
         if watch is not None and self.is_new:
             watch.focus(self.id)
             return self._follow(watch, deadline)
-        # The watch before the record: whatever happens after the record was read, is heard.
+        # The watch reads the record once it hears: no ending is missed between the two.
         with self._connection.extension(Listener).watch(self._keys, self.id) as own:
-            self.refresh()
-            if self.record.is_finished:
-                return outcome(self.queue, self.record)
+            self._record = record = self._found(own.record)
+            if record.is_finished:
+                return outcome(self.queue, record)
             return self._follow(own, deadline)
 
     def _follow(self, watch: Watch, deadline: Deadline) -> Any:

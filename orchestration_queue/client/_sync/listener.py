@@ -20,7 +20,9 @@ from orchestration_queue.client.values import ENDINGS, Deadline
 from orchestration_queue.errors import TransportError, UsageError
 from orchestration_queue.protocol.events import Event
 from orchestration_queue.protocol.keys import QueueKeys
-from orchestration_queue.protocol.operations import event_log
+from orchestration_queue.protocol.operations import event_log, job_records
+from orchestration_queue.protocol.operations.conversation import all_good
+from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.server import Connection
 
 __all__ = ["Listener", "Watch"]
@@ -36,12 +38,16 @@ class Watch:
         listener: Who reads the events.
         keys: The queue.
         job_id: The job; None looks out for all jobs until :meth:`focus` names one.
+
+    Attributes:
+        record: The job as it was when the context was entered; None without a job, or without its record.
     """
 
     def __init__(self, listener: Listener, keys: QueueKeys, job_id: str | None = None) -> None:
         self._listener = listener
         self.keys = keys
         self.job_id = job_id
+        self.record: JobRecord | None = None
         self.heard: deque[Event] = deque()
         self.flag = Flag()
 
@@ -144,21 +150,26 @@ class Listener:
         return Watch(self, keys, job_id)
 
     def join(self, watch: Watch) -> None:
-        """Let a watch hear everything that happens from now on."""
+        """Let a watch hear everything that happens from now on, and read its job's record after that."""
         self._notice_fork()
         with self._lock:
             self._check_open()
             feed = self._feeds.setdefault(watch.keys, _Feed())
             feed.add(watch)
-        if feed.cursor is not None:
-            return  # what happens from now on, comes after the cursor
+        # With a cursor, whatever happens from now on comes after it.
+        newest = event_log.last_event_id(watch.keys) if feed.cursor is None else None
+        record = job_records.job(watch.keys, watch.job_id) if watch.job_id is not None else None
+        calls = [operation.call for operation in (newest, record) if operation is not None]
         try:
-            newest = self._shared.look(event_log.last_event_id(watch.keys))
+            replies = all_good(self._shared.pipeline(calls, repeatable=True))
         except BaseException:
             self.leave(watch)
             raise
-        with self._lock:
-            feed.cursor = feed.cursor or newest
+        if record is not None:
+            watch.record = record.read(replies[-1])
+        if newest is not None:
+            with self._lock:
+                feed.cursor = feed.cursor or newest.read(replies[0])
 
     def leave(self, watch: Watch) -> None:
         """Forget a watch, and its queue if it was the last."""

@@ -74,6 +74,8 @@ NONE_PENDING = PendingNotifications()
 
 def read_notifications(news: Reply, job_ids: Reply) -> PendingNotifications:
     """Read what a function leaves to its caller: queue, dependent, member, outcome in a row; and ids."""
+    if not (news or job_ids):
+        return NONE_PENDING
     return PendingNotifications(
         tuple(Notification(*one) for one in zip(*[iter(texts(news))] * 4, strict=True)), tuple(texts(job_ids))
     )

@@ -89,7 +89,7 @@ class AsyncNode:
     async def exchange(
         self, calls: Sequence[Call], *, atomic: bool = False, repeatable: bool = False, asking: bool = False
     ) -> list[Reply]:
-        """Send calls in one trip; again what was refused only for a lost function or a failover.
+        """Send calls in one exchange; again what was refused only for a lost function or a failover.
 
         Args:
             calls: What to send.
@@ -185,26 +185,19 @@ class AsyncNode:
             if self._watch is not None and await self._watch.has_news():
                 await self._drop_pool()
             pool = self._idle
-            link = await self._pop_fresh(pool) or await self._connect()
-            if pool is self._idle:
+            try:
+                link = pool.pop()
+                is_usable = await link.is_fresh()
+            except IndexError:  # none is idle, or another thread was faster
+                link, is_usable = await self._connect(), True
+            if is_usable and pool is self._idle:
                 return link, pool
-            await link.close()  # a failover began meanwhile
+            await link.close()  # the server hung up, or a failover began meanwhile
 
     async def _drop_pool(self) -> None:
         """Use no link again that was opened until now: those in use are closed when their calls have ended."""
         pool, self._idle = self._idle, []
         await _close_all(pool)
-
-    async def _pop_fresh(self, pool: list[AsyncLink]) -> AsyncLink | None:
-        while pool:
-            try:
-                link = pool.pop()
-            except IndexError:  # another thread was faster
-                break
-            if await link.is_fresh():
-                return link
-            await link.close()
-        return None
 
     async def _give_back(self, link: AsyncLink, pool: list[AsyncLink]) -> None:
         if self._closed or pool is not self._idle:

@@ -91,7 +91,7 @@ class Node:
     def exchange(
         self, calls: Sequence[Call], *, atomic: bool = False, repeatable: bool = False, asking: bool = False
     ) -> list[Reply]:
-        """Send calls in one trip; again what was refused only for a lost function or a failover.
+        """Send calls in one exchange; again what was refused only for a lost function or a failover.
 
         Args:
             calls: What to send.
@@ -187,26 +187,19 @@ class Node:
             if self._watch is not None and self._watch.has_news():
                 self._drop_pool()
             pool = self._idle
-            link = self._pop_fresh(pool) or self._connect()
-            if pool is self._idle:
+            try:
+                link = pool.pop()
+                is_usable = link.is_fresh()
+            except IndexError:  # none is idle, or another thread was faster
+                link, is_usable = self._connect(), True
+            if is_usable and pool is self._idle:
                 return link, pool
-            link.close()  # a failover began meanwhile
+            link.close()  # the server hung up, or a failover began meanwhile
 
     def _drop_pool(self) -> None:
         """Use no link again that was opened until now: those in use are closed when their calls have ended."""
         pool, self._idle = self._idle, []
         _close_all(pool)
-
-    def _pop_fresh(self, pool: list[Link]) -> Link | None:
-        while pool:
-            try:
-                link = pool.pop()
-            except IndexError:  # another thread was faster
-                break
-            if link.is_fresh():
-                return link
-            link.close()
-        return None
 
     def _give_back(self, link: Link, pool: list[Link]) -> None:
         if self._closed or pool is not self._idle:
