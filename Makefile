@@ -37,7 +37,7 @@ VOICED := \
   tests/dagster tests/dagster_project tests/fundamentals tests/testing tests/typing \
   tools
 
-.PHONY: help demo demo-ui test quick durations mutants lua-coverage bench chaos lint voice types check archive generate lock docs wheel sbom audit clean
+.PHONY: help demo demo-ui test quick durations mutants lua-coverage bench bench-peers chaos lint voice types check archive generate lock docs wheel sbom audit clean
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -80,6 +80,9 @@ lua-coverage: $(VENV)/.dev.stamp ## Print which lines of lua/ its tests run
 
 bench: $(VENV)/.dev.stamp ## Measure, and print JSON
 	$(BIN)/python -m tests.bench $(ARGS)
+
+bench-peers: $(VENV)/.dev.stamp $(VENV)/.peers.stamp ## Measure beside the other Python queues, and print JSON (OQ_TEST_REDIS86=unix://... adds chasquimq)
+	$(BIN)/python -m tests.bench --peers taskiq saq dramatiq streaq bullmq $(if $(OQ_TEST_REDIS86),chasquimq) $(ARGS)
 
 chaos: $(VENV)/.dev.stamp ## Bring about every fault under 100,000 jobs, and print what was lost, doubled or hung (ARGS="--jobs=2000")
 	$(BIN)/python -m tests.chaos.campaign $(ARGS)
@@ -140,6 +143,7 @@ COMPILE = $(UV) pip compile --quiet --universal --python-version 3.11 --generate
 lock: | $(UV) ## Resolve the locked versions anew (LOCK_ARGS=--upgrade for the newest)
 	$(COMPILE) --output-file requirements/demo.lock
 	$(COMPILE) --group bench --group test --group lint --group docs --output-file requirements/dev.lock
+	$(COMPILE) --group peers --constraint requirements/dev.lock --output-file requirements/peers.lock
 
 clean: ## Remove what the commands above left behind
 	rm -rf $(VENV) dist build .demo .oq .bench .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -8,9 +8,10 @@ import os
 import platform
 import statistics
 import sys
+from contextlib import nullcontext
 
 from orchestration_queue import __version__
-from tests.bench.contenders import CONTENDERS
+from tests.bench.contenders import PEERS
 from tests.bench.functions import costs
 from tests.bench.scenarios import SCENARIOS, Figures
 from tests.bench.server import Meter, server
@@ -42,9 +43,11 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=10_000, help="jobs a run (default 10000)")
     parser.add_argument("--runs", type=int, default=3, help="runs a scenario (default 3)")
     parser.add_argument("--only", nargs="*", choices=list(SCENARIOS), default=list(SCENARIOS))
-    parser.add_argument("--peers", nargs="*", choices=CONTENDERS[1:], default=list(CONTENDERS[1:]))
+    parser.add_argument("--peers", nargs="*", choices=PEERS, default=["taskiq", "saq", "dramatiq"])
     arguments = parser.parse_args()
-    with server() as url, Meter(url) as meter:
+    # ChasquiMQ needs a Redis 8.6, and everybody is measured on the same server.
+    place = nullcontext(os.environ["OQ_TEST_REDIS86"]) if "chasquimq" in arguments.peers else server()
+    with place as url, Meter(url) as meter:
         functions = costs(url)
         scenarios = {
             name: _compare(name, url, meter, arguments.jobs, arguments.runs, arguments.peers) for name in arguments.only

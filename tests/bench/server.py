@@ -63,7 +63,7 @@ class Meter:
     """Reads the server's own books, and this process's clock and CPU."""
 
     def __init__(self, url: str) -> None:
-        self._client = redis.Redis(unix_socket_path=url.removeprefix("unix://"), decode_responses=True)
+        self._client = redis.Redis.from_url(url, decode_responses=True)
         self._began = self._books()
 
     def reset(self) -> None:

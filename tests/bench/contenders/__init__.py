@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Protocol, TypeAlias
 
-__all__ = ["CONTENDERS", "QUEUE", "Contender", "Handler", "contender", "gathered"]
+__all__ = ["PEERS", "QUEUE", "Contender", "Handler", "contender", "gathered"]
 
 QUEUE = "bench"
 Handler: TypeAlias = Callable[[Any], Any]
@@ -33,7 +33,7 @@ class Contender(Protocol):
         """A coroutine function that adds one job."""
 
 
-CONTENDERS = ("ours", "taskiq", "saq", "dramatiq")
+PEERS = ("taskiq", "saq", "dramatiq", "streaq", "bullmq", "chasquimq")
 """Each a module of this package, loaded when it is measured: they do not all belong into one process."""
 
 
