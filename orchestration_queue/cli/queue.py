@@ -29,7 +29,7 @@ from orchestration_queue.cli.verbs import Done, counted, known_queue, verb
 from orchestration_queue.client import Distribution, Queue, TaskStatistics
 from orchestration_queue.errors import UsageError
 from orchestration_queue.options import RateLimit, Retention, seconds
-from orchestration_queue.options.queue import JobSettings
+from orchestration_queue.options.queue import QueueSettingsFields
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 from orchestration_queue.server import Connection
 
@@ -197,9 +197,16 @@ def _config(
     timeout: Annotated[float | None, typer.Option(help="Seconds for the handler; 0 removes the setting.")] = None,
     keep_completed: Annotated[int | None, typer.Option(help="Completed jobs to keep; -1 keeps all.", min=-1)] = None,
     keep_failed: Annotated[int | None, typer.Option(help="Failed jobs to keep; -1 keeps all.", min=-1)] = None,
+    lease: Annotated[float | None, typer.Option(help="Seconds without a heartbeat; 0: the workers' own.")] = None,
+    dead_letter_queue: Annotated[
+        str | None, typer.Option(help="Where copies of jobs go that failed for good; '': the workers' own.")
+    ] = None,
+    concurrency: Annotated[int | None, typer.Option(help="Maximum active jobs over all workers; 0: none.")] = None,
+    rate: Annotated[int | None, typer.Option(help="Maximum job starts in each window; 0 removes it.")] = None,
+    per: Annotated[float, typer.Option(help="Length of the rate window, in seconds.")] = 1,
 ) -> Done:
-    """Set options of jobs that were added without them; without options, show them."""
-    settings = JobSettings()
+    """Set what holds for all jobs and workers of a queue; without options, show it."""
+    settings = QueueSettingsFields()
     if attempts is not None:
         settings["attempts"] = attempts or None
     if backoff is not None:
@@ -210,10 +217,33 @@ def _config(
         settings["remove_on_complete"] = None if keep_completed < 0 else Retention(count=keep_completed)
     if keep_failed is not None:
         settings["remove_on_fail"] = None if keep_failed < 0 else Retention(count=keep_failed)
+    if lease is not None:
+        settings["lease"] = lease or None
+    if dead_letter_queue is not None:
+        settings["dead_letter_queue"] = dead_letter_queue or None
+    if concurrency is not None:
+        settings["concurrency"] = concurrency or None
+    if rate is not None:
+        settings["rate_limit"] = RateLimit(max=rate, duration=per) if rate else None
     found = client.configure(**settings)
-    facts = {name: value for name, value in found.model_dump(mode="json").items() if value is not None}
-    said = ", ".join(f"{name} {value}" for name, value in facts.items()) or "no defaults"
-    return Done(f"Queue {client.name}: {said}.", {"defaults": facts})
+    facts = _in_seconds(found.model_dump(exclude_none=True))
+    said = ", ".join(f"{name} {_said(value)}" for name, value in facts.items()) or "no settings"
+    return Done(f"Queue {client.name}: {said}.", {"settings": facts})
+
+
+def _in_seconds(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings with durations in seconds."""
+    facts = {}
+    for name, value in settings.items():
+        value = seconds(value) if isinstance(value, timedelta) else value
+        facts[name] = _in_seconds(value) if isinstance(value, dict) else value
+    return facts
+
+
+def _said(value: Any) -> str:
+    if not isinstance(value, dict):
+        return f"{value:g}" if isinstance(value, float) else str(value)
+    return "(" + ", ".join(f"{name} {_said(part)}" for name, part in value.items()) + ")"
 
 
 @app.command("metrics")

@@ -22,7 +22,7 @@ from orchestration_queue.options.job import (
     Retention,
     TokenBucket,
 )
-from orchestration_queue.options.queue import JobDefaults
+from orchestration_queue.options.queue import QueueSettings
 from orchestration_queue.options.tags import MAX_TAGS, checked_tag, checked_tags, tags_from_wire
 from orchestration_queue.options.usage import Budget, Usage, plain_number
 from orchestration_queue.options.wire import (
@@ -46,10 +46,10 @@ __all__ = [
     "Deduplication",
     "Duration",
     "Fallback",
-    "JobDefaults",
     "JobOptions",
     "Options",
     "Ordering",
+    "QueueSettings",
     "RateLimit",
     "Retention",
     "TokenBucket",

@@ -1,4 +1,4 @@
-"""What a queue sets for jobs that were added without options of their own."""
+"""What a queue sets for its jobs and workers."""
 
 from __future__ import annotations
 
@@ -9,27 +9,36 @@ from typing import Annotated, Any, ClassVar, TypedDict
 from pydantic import Field
 
 from orchestration_queue.options.base import MAX_COUNT, Options
-from orchestration_queue.options.durations import MAX_DURATION, Duration, Positive, milliseconds
-from orchestration_queue.options.job import Backoff, JobOptions, Retention
-from orchestration_queue.options.wire import backoff_from_wire, retention_from_wire, wire_number
+from orchestration_queue.options.durations import MAX_DURATION, Duration, DurationField, Positive, milliseconds
+from orchestration_queue.options.job import Backoff, JobOptions, RateLimit, Retention
+from orchestration_queue.options.wire import backoff_from_wire, lease_from_wire, retention_from_wire, wire_number
 
-__all__ = ["JobDefaults", "JobSettings"]
+__all__ = ["QueueSettings", "QueueSettingsFields"]
 
 
-class JobSettings(TypedDict, total=False):
-    """The fields of :class:`JobDefaults`, as keyword arguments."""
+class QueueSettingsFields(TypedDict, total=False):
+    """The fields of :class:`QueueSettings`, as keyword arguments."""
 
     attempts: int | None
     backoff: Backoff | None
     timeout: Duration | None
     remove_on_complete: Retention | None
     remove_on_fail: Retention | None
+    lease: Duration | None
+    dead_letter_queue: str | None
+    concurrency: int | None
+    rate_limit: RateLimit | None
 
 
-class JobDefaults(Options):
-    """Options of jobs that neither their adder nor their task gave any. None sets nothing."""
+class QueueSettings(Options):
+    """What a queue sets for its jobs and workers. None sets nothing.
 
-    WIRE_NAMES: ClassVar = ("attempts", "backoff", "timeout", "removeOnComplete", "removeOnFail")
+    The first five hold for jobs that neither their adder nor their task gave such an option. The lease goes before the
+    workers' own and behind a job's; the dead-letter queue and the rate limit go before the workers' own.
+    """
+
+    WIRE_NAMES: ClassVar = ("attempts", "backoff", "timeout", "removeOnComplete", "removeOnFail", "lockDuration")
+    """What jobs' options are named on the wire: the first fields, in their order."""
 
     attempts: Annotated[int, Field(strict=True, ge=1, le=MAX_COUNT)] | None = None
     """Tries in all."""
@@ -41,23 +50,41 @@ class JobDefaults(Options):
     """Which completed jobs to keep."""
     remove_on_fail: Retention | None = None
     """Which failed jobs to keep."""
+    lease: Annotated[DurationField, Field(ge=timedelta(seconds=1), le=timedelta(days=1))] | None = None
+    """How long a job may go without a heartbeat before another worker takes it."""
+    dead_letter_queue: Annotated[str, Field(min_length=1)] | None = None
+    """Where a copy of each job goes that failed for good."""
+    concurrency: Annotated[int, Field(strict=True, ge=1, le=MAX_COUNT)] | None = None
+    """Maximum jobs that all workers together run at a time."""
+    rate_limit: RateLimit | None = None
+    """Maximum job starts per window across all workers."""
 
     def wire_changes(self) -> dict[str, Any]:
-        """The fields that were given, in the wire's names and units; None of those that were given as None."""
-        said = {name: getattr(self, name) for name in self.model_fields_set}
+        """The jobs' options that were given, in the wire's names and units; None of those that were given as None."""
+        names = dict(zip(type(self).model_fields, self.WIRE_NAMES, strict=False))
+        said = {name: getattr(self, name) for name in names if name in self.model_fields_set}
         wire = JobOptions(**{name: value for name, value in said.items() if value is not None}).wire()
-        names = dict(zip(type(self).model_fields, self.WIRE_NAMES, strict=True))
         return {names[name]: wire.get(names[name]) for name in said}
 
     @staticmethod
-    def from_wire(stored: Mapping[str, Any]) -> JobDefaults:
+    def from_wire(
+        stored: Mapping[str, Any],
+        dead_letter_queue: str | None = None,
+        concurrency: int | None = None,
+        rate_limit: RateLimit | None = None,
+    ) -> QueueSettings:
         """Read what is stored; what is odd in it is left out."""
+        lease_ms = lease_from_wire(stored.get("lockDuration"))
         attempts = int(wire_number(stored.get("attempts"), MAX_COUNT))
         timeout_ms = wire_number(stored.get("timeout"), milliseconds(MAX_DURATION))
-        return JobDefaults.model_construct(
+        return QueueSettings.model_construct(
             attempts=attempts or None,
             backoff=backoff_from_wire(stored),
             timeout=timedelta(milliseconds=timeout_ms) if timeout_ms else None,
             remove_on_complete=retention_from_wire(stored.get("removeOnComplete")),
             remove_on_fail=retention_from_wire(stored.get("removeOnFail")),
+            lease=timedelta(milliseconds=lease_ms) if lease_ms else None,
+            dead_letter_queue=dead_letter_queue,
+            concurrency=concurrency,
+            rate_limit=rate_limit,
         )

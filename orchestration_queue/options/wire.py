@@ -22,7 +22,14 @@ from orchestration_queue.options.job import (
 )
 from orchestration_queue.options.tags import tags_from_wire
 
-__all__ = ["backoff_from_wire", "fallback_from_wire", "placement_from_wire", "retention_from_wire", "wire_number"]
+__all__ = [
+    "backoff_from_wire",
+    "fallback_from_wire",
+    "lease_from_wire",
+    "placement_from_wire",
+    "retention_from_wire",
+    "wire_number",
+]
 
 
 def wire_number(stored: object, most: float = 2**53) -> float:
@@ -30,6 +37,15 @@ def wire_number(stored: object, most: float = 2**53) -> float:
     if isinstance(stored, bool) or not isinstance(stored, (int, float)) or not stored > 0:
         return 0
     return min(stored, most)
+
+
+_SHORTEST_LEASE_MS, _LONGEST_LEASE_MS = 1_000, 86_400_000
+
+
+def lease_from_wire(stored: object) -> float | None:
+    """A stored ``lockDuration`` in milliseconds; None when the wire would not heed it."""
+    lease_ms = wire_number(stored)
+    return lease_ms if _SHORTEST_LEASE_MS <= lease_ms <= _LONGEST_LEASE_MS else None
 
 
 def backoff_from_wire(options: Mapping[str, Any]) -> Backoff | None:

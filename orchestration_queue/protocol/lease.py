@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from orchestration_queue.options import Retention, wire_number
+from orchestration_queue.options import Retention
+from orchestration_queue.options.wire import lease_from_wire
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.states import FailureKind
 
@@ -24,8 +25,6 @@ __all__ = [
 
 KEEP = Retention()
 """Keep finished jobs forever: the wire's default."""
-
-_SHORTEST_LOCK_MS, _LONGEST_LOCK_MS = 1_000, 86_400_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +55,7 @@ class Lease:
     @property
     def lock_ms(self) -> float | None:
         """How long it lasts by the job's own options; None when they do not say, as when the wire would not heed it."""
-        own = wire_number(self.record.options.get("lockDuration"))
-        return own if _SHORTEST_LOCK_MS <= own <= _LONGEST_LOCK_MS else None
+        return lease_from_wire(self.record.options.get("lockDuration"))
 
     @property
     def scheduler(self) -> str | None:

@@ -68,7 +68,7 @@ class WorkerMetrics:
             self._start(queue, event.job)
         elif outcome := _OUTCOMES.get(event.type):
             self._end(queue, event.job, "retried" if event.will_retry else outcome)
-            if outcome == "failed" and not event.will_retry and worker.options.dead_letter_queue:
+            if outcome == "failed" and not event.will_retry and worker.io.defaults.dead_letter_queue:
                 self._letters.labels(queue, self._tasks(event.job.name)).inc()
 
     def _start(self, queue: str, job: JobRecord) -> None:

@@ -175,7 +175,7 @@ class BroadcastIO(QueueIO):
         return self._member.settle(
             settlement,
             now,
-            dead_letter=options.dead_letter_queue or "",
+            dead_letter=self.defaults.dead_letter_queue,
             skip_events=not options.emit_events,
             skip_metrics=not options.record_metrics,
         )
@@ -279,7 +279,7 @@ class BroadcastIO(QueueIO):
                 self._skipped.append(idle.entry_id)
                 continue
             lease, heard_ms = known
-            lock_ms = int(lease.lock_ms or milliseconds(self._options.lease))
+            lock_ms = int(lease.lock_ms or self.defaults.forgiven_ms)
             # The record's sign of life may be another subscription's; the entry's own age is not.
             if idle.idle_ms >= lock_ms and self.clock.now_ms() - heard_ms >= lock_ms:
                 silent.append((message, lock_ms))

@@ -66,6 +66,15 @@ class Heartbeat:
             self._tick_s = lease_s / 8
             self._wake.set()
 
+    def set_usual_lease(self, lease_s: float) -> None:
+        """Take another usual lease, in seconds; the jobs that run are renewed as often as a shorter one needs."""
+        self._tick_s = min(self._tick_s, lease_s / 8)
+        for kept in list(self._kept.values()):
+            if lease_s / 2 < kept.interval_s:
+                kept.next_at += lease_s / 2 - kept.interval_s
+                kept.interval_s = lease_s / 2
+        self._wake.set()
+
     def drop(self, lease: Lease) -> None:
         """Stop renewing this lease."""
         self._kept.pop(lease, None)

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 from orchestration_queue.errors import LeaseLostError, OrchestrationQueueError, TransportError
-from orchestration_queue.options import WorkerOptions, milliseconds, seconds
+from orchestration_queue.options import WorkerOptions, milliseconds
 from orchestration_queue.protocol import outcome
 from orchestration_queue.protocol.lease import Completion, Failure, Lease, Postponement, Settlement
 from orchestration_queue.protocol.operations.exchanges import Renewal, Verdict, Why
@@ -66,7 +66,6 @@ class WorkerLoop:
         self._leader = leader
         self._announce = announcer.tell
         self._block_ms = milliseconds(options.block)
-        self._lock_s = seconds(options.lease)
         self.on_due: Callable[[int], object] = lambda _at_ms: None
         """Called with the time, epoch ms, at which a job is due that was put aside here."""
         self._jobs: dict[Lease, asyncio.Task[None]] = {}
@@ -255,7 +254,7 @@ class WorkerLoop:
             log.error("Schedule %s could not be notified that its job has ended: %s", scheduler, error)
 
     def _start(self, lease: Lease, asked: float) -> None:
-        self._heartbeat.keep(lease, lease.lock_ms / 1000 if lease.lock_ms else self._lock_s, asked)
+        self._heartbeat.keep(lease, (lease.lock_ms or self._io.defaults.lease_ms) / 1000, asked)
         self._announce(WorkerEventType.ACTIVE, lease.record)
         self._jobs[lease] = asyncio.create_task(self._run(lease))
         if self._early_cancels.pop(lease.job_id, 0) >= lease.taken_ms:

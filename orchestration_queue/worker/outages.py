@@ -21,11 +21,14 @@ class Outages:
     """
 
     def __init__(self, lease_s: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._long_s = lease_s / 4
-        self._moment_s = lease_s / 2
+        self.set_lease(lease_s)
         self._clock = clock
         self._underway: dict[object, float] = {}
         self._recent_until = clock()
+
+    def set_lease(self, lease_s: float) -> None:
+        """Take another usual lease, in seconds."""
+        self._long_s, self._moment_s = lease_s / 4, lease_s / 2
 
     @property
     def is_recent(self) -> bool:

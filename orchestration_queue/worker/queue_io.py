@@ -6,7 +6,6 @@ import logging
 import socket
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from orchestration_queue.errors import ServerError
 from orchestration_queue.options import WorkerOptions, milliseconds, seconds
@@ -34,6 +33,7 @@ from orchestration_queue.server import AsyncConnection, Connection
 from orchestration_queue.worker.clock import ServerClock
 from orchestration_queue.worker.machine import Exchange
 from orchestration_queue.worker.outages import Outages
+from orchestration_queue.worker.queue_defaults import QueueDefaults
 
 __all__ = ["QueueIO"]
 
@@ -56,6 +56,7 @@ class QueueIO:
 
     Attributes:
         clock: The server's, once :meth:`set_clock` was called; set again by each tick.
+        defaults: What the queue sets for its workers; read with each tick.
         outages: Notices them.
     """
 
@@ -74,7 +75,9 @@ class QueueIO:
         self._options = options
         self._in_cluster = calls.is_cluster
         self.clock = ServerClock()
+        self.defaults = QueueDefaults(options)
         self.outages = Outages(seconds(options.lease))
+        self._named_letters: str | None = None
         self._group, self._start_from = GROUP, "0"
         self._waiting_as: int | None = None
         self._is_name_doubted = False
@@ -104,12 +107,19 @@ class QueueIO:
         except ServerError as error:
             if error.code != "BUSYGROUP" and not (error.code == "OOM" and await self._has_group()):
                 raise
-        if letters := self._options.dead_letter_queue:
+        self._named_letters = ""
+        await self._name_dead_letters()
+
+    async def _name_dead_letters(self) -> None:
+        """Say where this worker's dead letters go, when that has changed."""
+        letters = self.defaults.dead_letter_queue
+        if letters and letters != self._named_letters:
             try:
                 await self._calls.execute(worker_registry.name_dead_letter_queue(self._keys, letters), repeatable=True)
             except ServerError as error:
                 if error.code != "OOM":  # a full server can still be drained, and letters name their queue themselves
                     raise
+        self._named_letters = letters
 
     async def _has_group(self) -> bool:
         """Whether the workers' group exists; a full server refuses to make it even then."""
@@ -131,7 +141,7 @@ class QueueIO:
             want=step.want,
             honor_pause=self._options.honor_pause,
             cluster=self._in_cluster,
-            dead_letter=self._options.dead_letter_queue or "",
+            dead_letter=self.defaults.dead_letter_queue,
             skip_events=not self._options.emit_events,
             skip_metrics=not self._options.record_metrics,
         )
@@ -251,12 +261,16 @@ class QueueIO:
     async def _tick(self, now_ms: int, *, heal: bool) -> Tick:
         asked = time.monotonic()
         with self.outages.watch():
-            calls = maintenance.tick(self._keys, now_ms, heal=heal), queue_settings.job_defaults(self._keys)
+            calls = maintenance.tick(self._keys, now_ms, heal=heal), queue_settings.stored_settings(self._keys)
             ticked, stored = all_good(await self._calls.pipeline([operation.call for operation in calls]))
-            tick = replace(calls[0].read(ticked), job_defaults=calls[1].read(stored))
+        tick = calls[0].read(ticked)
+        self.defaults.update(calls[1].read(stored))
+        self.outages.set_lease(self.defaults.lease_ms / 1000)
         self.clock.set(tick.server_ms, asked, time.monotonic())
         # Before the first look for jobs, so that each later signal is read.
         self._last_signal = self._last_signal or f"{tick.server_ms - 1}-0"
+        if self._named_letters is not None:
+            await self._name_dead_letters()
         return tick
 
     async def reclaim(self) -> bool:
@@ -273,9 +287,9 @@ class QueueIO:
                 self._consumer,
                 milliseconds(self._options.stalled_interval),
                 self._options.max_stalled,
-                milliseconds(self._options.lease),
+                self.defaults.forgiven_ms,
                 now,
-                dead_letter=self._options.dead_letter_queue or "",
+                dead_letter=self.defaults.dead_letter_queue,
                 cluster=self._in_cluster,
             )
             with self.outages.watch():

@@ -144,7 +144,7 @@ class Worker:
         self._has_run = self._was_killed = self._was_dismissed = False
         self._heartbeat: Heartbeat | None = None
         self._has_joined = False
-        self._job_defaults: Mapping[str, Any] = {}
+        self._lease_ms = milliseconds(self.options.lease)
         self._concurrency = self.options.concurrency
         self._threads: Threads | None = None
         self._io: QueueIO
@@ -508,10 +508,13 @@ class Worker:
     def _options_of(self, name: str) -> Mapping[str, Any]:
         """Options of jobs that were added without them: the task's before the queue's."""
         own = self._default_options(name) if self._default_options is not None else {}
-        return {**self._job_defaults, **own} if self._job_defaults else own
+        queues = self._io.defaults.stored.job_options
+        return {**queues, **own} if queues else own
 
     def _ticked(self, tick: Tick) -> None:
-        self._job_defaults = tick.job_defaults
+        if self._heartbeat is not None and self._io.defaults.lease_ms != self._lease_ms:
+            self._lease_ms = self._io.defaults.lease_ms
+            self._heartbeat.set_usual_lease(self._lease_ms / 1000)
         was_paused = Pause.QUEUE in self._machine.pauses
         is_paused = tick.is_paused and self.options.honor_pause
         (self._pause if is_paused else self._resume)(Pause.QUEUE)

@@ -128,6 +128,10 @@ CASES: list[Case] = [
         _call("queue", "configure", **settings)
         for settings in ({"backoff": 5}, {"backoff": {"type": ""}}, {"remove_on_fail": -1}, {"atempts": 3})
     ),
+    *(_call("queue", "configure", lease=lease) for lease in (0, 0.5, 86_401, "x")),
+    *(_call("queue", "configure", dead_letter_queue=name) for name in ("", "a:b", 5, ["q"])),
+    *(_call("queue", "configure", concurrency=limit) for limit in (0, -1, "5", True, 1.5)),
+    *(_call("queue", "configure", rate_limit=limit) for limit in (5, "5/s", {"max": 0, "duration": 1})),
     *(_call("queue", "rate_limit_group", key, 5) for key in IDS),
     *(_call("queue", "rate_limit_group", "k", duration) for duration in DURATIONS),
     *(_call("queue", "control_workers", verb) for verb in ("kill", "", None, 5)),

@@ -15,12 +15,13 @@ from orchestration_queue.client.checks import (
     checked_text,
 )
 from orchestration_queue.errors import InvalidOptionError, StateError
-from orchestration_queue.options import Duration, JobDefaults, RateLimit, milliseconds
+from orchestration_queue.options import Duration, QueueSettings, RateLimit, milliseconds
 from orchestration_queue.options.durations import checked_duration
-from orchestration_queue.options.queue import JobSettings
+from orchestration_queue.options.queue import QueueSettingsFields
 from orchestration_queue.protocol.operations import control, failures, keyspace, queue_settings, queue_state
 from orchestration_queue.protocol.operations.control import Cancellation
 from orchestration_queue.protocol.operations.conversation import chunks
+from orchestration_queue.protocol.operations.dead_letters import dead_letter_keys
 from orchestration_queue.server.clock import now_ms
 from orchestration_queue.states import JobState
 
@@ -69,30 +70,38 @@ class AsyncQueueUpkeep(AsyncQueueClient):
             raise InvalidOptionError(f"`limit` must be a RateLimit, or None for no limit; got {limit!r}.")
         await self._connection.execute(queue_settings.set_global_rate_limit(self.keys, limit))
 
-    async def configure(self, **settings: Unpack[JobSettings]) -> JobDefaults:
-        """Set options of jobs that were added without them, whatever client added them; what is not named stays.
+    async def configure(self, **settings: Unpack[QueueSettingsFields]) -> QueueSettings:
+        """Set what holds for all jobs and workers of the queue; what is not named stays.
 
-        A job's own options go first, then its task's, then these. Our workers and takers apply them, also to jobs that
-        wait already; Node's workers do not know them.
+        Our workers and takers apply it within a tick, also to jobs that wait already. Of all this Node's workers know
+        ``concurrency`` and ``rate_limit``, which are what :meth:`set_global_concurrency` and
+        :meth:`set_global_rate_limit` set.
 
         Args:
             **settings: ``attempts``, ``backoff``, ``timeout``, ``remove_on_complete`` and ``remove_on_fail`` as of
-                :class:`JobOptions`; None removes a setting.
+                :class:`JobOptions`, for jobs that were added without them: a job's own go first, then its task's, then
+                these. ``lease``, behind a job's own, before the workers'; ``dead_letter_queue``, before the workers'
+                own. ``concurrency`` and ``rate_limit`` of all workers together. None removes a setting.
 
         Returns:
             All that is set now.
 
         Raises:
-            InvalidOptionError: There is no such setting, or its value is out of bounds; nothing was changed.
+            InvalidNameError: The wire cannot carry the name of the dead-letter queue.
+            InvalidOptionError: There is no such setting, its value is out of bounds, or the queue would hold its own
+                dead letters. Nothing was changed.
         """
-        if calls := queue_settings.set_job_defaults(self.keys, JobDefaults(**settings).wire_changes()):
+        changes = QueueSettings(**settings)
+        if changes.dead_letter_queue is not None:
+            dead_letter_keys(self.keys, changes.dead_letter_queue)
+        if calls := queue_settings.set_settings(self.keys, changes):
             await self._connection.pipeline(calls, atomic=True)
             await wake(self._connection, self.keys)
-        return await self.job_defaults()
+        return await self.settings()
 
-    async def job_defaults(self) -> JobDefaults:
-        """Return the options of jobs that were added without them, as :meth:`configure` set them."""
-        return JobDefaults.from_wire(await self._connection.look(queue_settings.job_defaults(self.keys)))
+    async def settings(self) -> QueueSettings:
+        """Return what :meth:`configure` set, and the limits that others set."""
+        return await self._connection.look(queue_settings.settings(self.keys))
 
     async def rate_limit_group(self, key: str, duration: Duration) -> datetime:
         """Let jobs that wait for the limit of their ordering key wait longer, after a "too many requests" for instance.

@@ -32,6 +32,7 @@ from orchestration_queue.protocol.operations import (
 from orchestration_queue.protocol.operations.conversation import all_good
 from orchestration_queue.protocol.operations.exchanges import Renewal, Verdict
 from orchestration_queue.protocol.operations.notifications import PendingNotifications, notify_all
+from orchestration_queue.protocol.operations.queue_settings import StoredSettings
 from orchestration_queue.schedules import SUBMIT_FLOW
 from orchestration_queue.server import Connection
 from orchestration_queue.server.clock import now_ms
@@ -61,8 +62,14 @@ class Taker:
     def __init__(self, keys: QueueKeys, connection: Connection) -> None:
         self._keys = keys
         self._connection = connection
-        self._dead_letters = ""
+        self._named_letters = ""
+        self._settings = StoredSettings()
         self._ahead_ms: int | None = None
+
+    @property
+    def _dead_letters(self) -> str:
+        """Where dead letters go: as the queue sets it, or else as its workers named it."""
+        return self._settings.dead_letter_queue or self._named_letters
 
     def now_ms(self) -> int:
         """The server's time, by which leases are judged, epoch ms."""
@@ -72,7 +79,7 @@ class Taker:
         """Start up to ``want`` jobs. One trip, and one or two more when there are fewer."""
         if self._ahead_ms is None:
             opening = self._connection.follow(taking.open_queue(self._keys))
-            self._dead_letters = opening.dead_letter_queue
+            self._named_letters = opening.dead_letter_queue
             self._ahead_ms = opening.server_ms - time.time_ns() // 1_000_000
         leases = self._exchange(want)
         if len(leases) < want and self._find_forgotten():
@@ -83,15 +90,15 @@ class Taker:
         now, keys = self.now_ms(), self._keys
         due = maintenance.tick(keys, now)
         starting = exchanges.exchange(keys, TAKER, now, want=want, cluster=self._connection.is_cluster)
-        defaults = queue_settings.job_defaults(keys)
-        calls = [due.call, defaults.call, starting.call]
+        settings = queue_settings.stored_settings(keys)
+        calls = [due.call, settings.call, starting.call]
         ticked, stored, exchanged = all_good(self._connection.pipeline(calls))
         tick, result = due.read(ticked), starting.read(exchanged)
         self._deliver(result.letters, result.pending)
         runnable = []
-        options = defaults.read(stored)
+        self._settings = settings.read(stored)
         for lease in result.started:
-            lease.record.fill_options(options)
+            lease.record.fill_options(self._settings.job_options)
             if (problem := lease.record.problem) is not None:
                 self.settle(outcome.malformed(lease, problem))
             elif lease.record.name in _OF_WORKERS:
@@ -121,9 +128,9 @@ class Taker:
             exchanges.reclaim(
                 self._keys,
                 TAKER,
-                taking.USUAL_LEASE_MS,
+                lease_ms := self._settings.lease_ms or taking.USUAL_LEASE_MS,
                 _MAX_STALLED,
-                taking.USUAL_LEASE_MS,
+                lease_ms,
                 self.now_ms(),
                 dead_letter=self._dead_letters,
                 cluster=self._connection.is_cluster,

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from orchestration_queue.options.wire import lease_from_wire
 from orchestration_queue.protocol.call import Call, optional_text
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import job_records, queue_settings, queue_state, worker_registry
@@ -117,9 +118,11 @@ def _scheduled(keys: QueueKeys, record: JobRecord, now_ms: int) -> _Asking:
     return f"It is delayed until {_time(due_ms)}.", f"oq job promote {keys.queue} {record.id} starts it now", facts
 
 
-def _active(_: QueueKeys, record: JobRecord, now_ms: int) -> _Reason:
+def _active(keys: QueueKeys, record: JobRecord, now_ms: int) -> _Asking:
+    settings = queue_settings.stored_settings(keys)
+    stored = settings.read(all_good((yield [settings.call]))[0])
     heard_ms = whole_number(record.fields.get("lastActive")) or 0
-    lease_ms = whole_number(str(record.options.get("lockDuration", ""))) or _DEFAULT_LEASE_MS
+    lease_ms = lease_from_wire(record.options.get("lockDuration")) or stored.lease_ms or _DEFAULT_LEASE_MS
     facts: dict[str, Any] = {
         "started_at": record.started_at,
         "renewed_at": when(heard_ms),
@@ -214,12 +217,12 @@ def _failed(keys: QueueKeys, record: JobRecord, _: int) -> _Reason:
 
 
 _BY_RECORD: Mapping[JobState, Callable[[QueueKeys, JobRecord, int], _Reason]] = {
-    JobState.ACTIVE: _active,
     JobState.COMPLETED: _completed,
     JobState.FAILED: _failed,
 }
 """States that the job's record explains."""
 _BY_ASKING: Mapping[JobState, Callable[[QueueKeys, JobRecord, int], _Asking]] = {
+    JobState.ACTIVE: _active,
     JobState.DELAYED: _scheduled,
     JobState.PRIORITIZED: _scheduled,
     JobState.GROUP_WAITING: _group_waiting,

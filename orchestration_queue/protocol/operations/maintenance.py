@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 from orchestration_queue.protocol.call import Call, Operation, Reply, text
 from orchestration_queue.protocol.functions import oq1
@@ -29,7 +27,6 @@ class Tick:
         rate_window_ms: That window.
         server_ms: The server's own time, epoch ms.
         schedules_due_ms: When repeatable jobs are due for evaluation, epoch ms; -1 for never.
-        job_defaults: Options, in the wire's names, of jobs that were added without them; read beside the tick.
     """
 
     moved: int
@@ -40,7 +37,6 @@ class Tick:
     rate_window_ms: int
     server_ms: int
     schedules_due_ms: int = -1
-    job_defaults: Mapping[str, Any] = field(default_factory=dict)
 
 
 def tick(keys: QueueKeys, now_ms: int, *, heal: bool = False) -> Operation[Tick]:

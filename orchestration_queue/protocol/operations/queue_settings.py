@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from orchestration_queue.options import JobDefaults, RateLimit, milliseconds
+from orchestration_queue.errors import OrchestrationQueueError
+from orchestration_queue.options import QueueSettings, RateLimit, milliseconds
+from orchestration_queue.options.wire import lease_from_wire
 from orchestration_queue.protocol.call import Call, Operation, Reply, integer, optional_text
 from orchestration_queue.protocol.codec import dump_json
 from orchestration_queue.protocol.functions import glidemq
@@ -16,18 +19,20 @@ from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.record import stored_number
 
 __all__ = [
+    "StoredSettings",
     "ask_to_start",
     "global_concurrency",
     "global_rate_limit",
     "hold_group",
-    "job_defaults",
     "reported_tokens",
     "set_global_concurrency",
     "set_global_rate_limit",
-    "set_job_defaults",
+    "set_settings",
+    "settings",
     "spend_tokens",
     "stored_dead_letter_queue",
     "stored_rate_limit",
+    "stored_settings",
     "tokens_spent",
 ]
 
@@ -115,29 +120,89 @@ def stored_dead_letter_queue(keys: QueueKeys) -> Operation[str | None]:
     return Operation(Call("HGET", (keys.meta,), ("deadLetterQueueName",)), lambda reply: optional_text(reply) or None)
 
 
-_DEFAULTS = tuple(f"default:{name}" for name in JobDefaults.WIRE_NAMES)
+@dataclass(frozen=True, slots=True)
+class StoredSettings:
+    """What workers and takers read of a queue's settings, beside its limits.
+
+    Attributes:
+        job_options: Options, in the wire's names, of jobs that were added without them.
+        lease_ms: The lease of jobs whose options name none; None when the queue does not say.
+        dead_letter_queue: Where its dead letters go; None when the queue does not say.
+    """
+
+    job_options: Mapping[str, Any] = field(default_factory=dict)
+    lease_ms: int | None = None
+    dead_letter_queue: str | None = None
 
 
-def set_job_defaults(keys: QueueKeys, changes: Mapping[str, Any]) -> list[Call]:
-    """Set options, in the wire's names, of jobs that are added without them; None removes one. In one transaction."""
-    calls = []
-    if changed := {name: value for name, value in changes.items() if value is not None}:
+_DEAD_LETTERS = "default:deadLetterQueue"
+_DEFAULTS = tuple(f"default:{name}" for name in QueueSettings.WIRE_NAMES)
+_LIMITS = ("globalConcurrency", *_RATE)
+
+
+def set_settings(keys: QueueKeys, changes: QueueSettings) -> list[Call]:
+    """Set what was given, and remove what was given as None. In one transaction."""
+    calls, given = [], changes.model_fields_set
+    options = changes.wire_changes()
+    if changed := {name: value for name, value in options.items() if value is not None}:
         words = [word for name, value in changed.items() for word in (f"default:{name}", dump_json(value))]
         calls.append(Call("HSET", (keys.meta,), tuple(words)))
-    if removed := [f"default:{name}" for name, value in changes.items() if value is None]:
+    if removed := [f"default:{name}" for name, value in options.items() if value is None]:
         calls.append(Call("HDEL", (keys.meta,), tuple(removed)))
+    if "dead_letter_queue" in given:
+        calls.append(_set_dead_letter_queue(keys, changes.dead_letter_queue))
+    if "concurrency" in given:
+        calls.append(set_global_concurrency(keys, changes.concurrency))
+    if "rate_limit" in given:
+        calls.append(set_global_rate_limit(keys, changes.rate_limit))
     return calls
 
 
-def job_defaults(keys: QueueKeys) -> Operation[dict[str, Any]]:
-    """Options, in the wire's names, of jobs that are added without them; what cannot be read is left out."""
+def _set_dead_letter_queue(keys: QueueKeys, name: str | None) -> Call:
+    """Name it for workers and for readers; a worker that has one of its own names that again when this is removed."""
+    if name is None:
+        return Call("HDEL", (keys.meta,), (_DEAD_LETTERS, "deadLetterQueueName"))
+    return Call("HSET", (keys.meta,), (_DEAD_LETTERS, name, "deadLetterQueueName", name))
 
-    def read(reply: Reply) -> dict[str, Any]:
-        stored = zip(JobDefaults.WIRE_NAMES, map(optional_text, reply), strict=True)
-        read_ = {name: _read_json(value) for name, value in stored if value}
-        return {name: value for name, value in read_.items() if value is not None}
 
-    return Operation(Call("HMGET", (keys.meta,), _DEFAULTS), read)
+def settings(keys: QueueKeys) -> Operation[QueueSettings]:
+    """Return all that is set; what cannot be read is left out."""
+
+    def read(reply: Reply) -> QueueSettings:
+        options, letters, limits = _split(keys, reply)
+        concurrency, most, window_ms = map(_read_whole, limits)
+        return QueueSettings.from_wire(options, letters, concurrency or None, stored_rate_limit(most, window_ms))
+
+    return Operation(Call("HMGET", (keys.meta,), (*_DEFAULTS, _DEAD_LETTERS, *_LIMITS)), read)
+
+
+def stored_settings(keys: QueueKeys) -> Operation[StoredSettings]:
+    """Read what workers and takers need beside a tick, which has the limits; what cannot be read is left out."""
+
+    def read(reply: Reply) -> StoredSettings:
+        options, letters, _ = _split(keys, reply)
+        lease_ms = lease_from_wire(options.pop("lockDuration", None))
+        return StoredSettings(options, int(lease_ms) if lease_ms else None, letters)
+
+    return Operation(Call("HMGET", (keys.meta,), (*_DEFAULTS, _DEAD_LETTERS)), read)
+
+
+def _split(keys: QueueKeys, reply: Reply) -> tuple[dict[str, Any], str | None, Sequence[Reply]]:
+    """The jobs' options, the dead-letter queue, and what was read after them."""
+    *stored, letters = reply[: len(_DEFAULTS) + 1]
+    texts = zip(QueueSettings.WIRE_NAMES, map(optional_text, stored), strict=True)
+    values = {name: _read_json(value) for name, value in texts if value}
+    options = {name: value for name, value in values.items() if value is not None}
+    rest = reply[len(_DEFAULTS) + 1 :]
+    return options, _read_queue_name(keys, optional_text(letters)), rest
+
+
+def _read_queue_name(keys: QueueKeys, name: str | None) -> str | None:
+    """The name of another queue; None for what the wire cannot carry, and for the queue's own."""
+    try:
+        return name if name and name != keys.queue and QueueKeys(name, keys.prefix) else None
+    except OrchestrationQueueError:
+        return None
 
 
 def _read_json(stored: str) -> Any:
