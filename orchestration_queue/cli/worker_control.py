@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Annotated
@@ -21,14 +22,16 @@ from orchestration_queue.cli.common import (
     show_table,
 )
 from orchestration_queue.cli.verbs import counted, known_queue
-from orchestration_queue.client import WorkerInfo, WorkerReply
+from orchestration_queue.client import WorkerInfo, WorkerJob, WorkerReply
 from orchestration_queue.errors import UsageError
+from orchestration_queue.options import seconds
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 from orchestration_queue.protocol.operations.worker_control import WorkerVerb
 
 __all__ = ["add_verbs", "workers"]
 
 _MEGABYTE = 1_000_000
+_PROGRESS_LENGTH = 60
 
 _SIMPLE: dict[WorkerVerb, str] = {
     "ping": "Ask workers whether they are alive. The exit code is 1 when one does not answer in time.",
@@ -64,8 +67,8 @@ def workers(
         show_json([asdict(worker) for worker in found])
     elif jobs:
         show_table(
-            ("worker", "job", "name", "since"),
-            [[worker.id, job.id, job.name, moment_text(job.started_at)] for worker in found for job in worker.jobs],
+            ("worker", "job", "name", "since", "progress", "lease left"),
+            [[worker.id, *_job_row(job)] for worker in found for job in worker.jobs],
         )
     else:
         columns = ("worker", "host", "pid", "since", "state", "active jobs", "of", "MB", "code", "tasks")
@@ -85,6 +88,12 @@ def _row(worker: WorkerInfo) -> list[str]:
         worker.code_version or "-",
         ", ".join(worker.tasks) or "-",
     ]
+
+
+def _job_row(job: WorkerJob) -> list[str]:
+    progress = "-" if job.progress is None else json.dumps(job.progress, ensure_ascii=False)[:_PROGRESS_LENGTH]
+    left = "-" if job.lease_left is None else f"{seconds(job.lease_left):.0f} s"
+    return [job.id, job.name, moment_text(job.started_at), progress, left]
 
 
 def _simple(verb: WorkerVerb) -> Callable[..., None]:

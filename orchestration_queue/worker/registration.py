@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestration_queue._version import __version__
+from orchestration_queue.options.base import MAX_NAME_LENGTH
 from orchestration_queue.protocol.lease import Lease
 from orchestration_queue.worker.middleware import TaskRegistry
 
@@ -33,9 +34,12 @@ def describe_worker(
         "pid": os.getpid(),
         "startedAt": started_ms,
         "activeJobs": worker.running,
-        "jobs": [[_plain(lease.job_id), _plain(lease.record.name), lease.taken_ms] for lease in oldest],
+        "jobs": [
+            [_plain(lease.job_id, MAX_NAME_LENGTH), _plain(lease.record.name), lease.taken_ms] for lease in oldest
+        ],
         "tasks": tasks,
         "concurrency": worker.concurrency,
+        "lease": worker.io.defaults.lease_ms,
         "paused": worker.is_paused,
         "memory": _memory_bytes(),
         "version": __version__,
@@ -50,9 +54,9 @@ def task_names(handler: object) -> tuple[str, ...]:
     return tuple(_plain(str(name)) for name in list(names)[:_MOST_TASKS])
 
 
-def _plain(text: str) -> str:
+def _plain(text: str, most: int = _NAME_LENGTH) -> str:
     """The beginning of a name that a client of any language wrote, as JSON can say it."""
-    return text[:_NAME_LENGTH].encode("utf-8", "replace").decode()
+    return text[:most].encode("utf-8", "replace").decode()
 
 
 def _memory_bytes() -> int:

@@ -16,6 +16,7 @@ from orchestration_queue import Tasks
 from orchestration_queue._version import __version__
 from orchestration_queue.client import AsyncQueue, NewJob, WorkerReply
 from orchestration_queue.errors import WorkerNotFoundError
+from orchestration_queue.options import JobOptions
 from orchestration_queue.worker import ActiveJob, AsyncActiveJob, Worker
 from tests.faces import Face
 from tests.integration.test_cli import Oq
@@ -77,6 +78,30 @@ async def test_a_worker_tells_what_it_runs(queue: AsyncQueue, face: Face) -> Non
     assert (info.version, info.code_version) == (__version__, "v7")
     assert info.memory_bytes is not None
     assert info.memory_bytes > 1_000_000
+
+
+async def test_progress_and_lease_of_running_jobs_are_those_of_now(queue: AsyncQueue, face: Face, raw: Any) -> None:
+    gate = Gate()
+    never = timedelta(hours=1)
+    async with working(queue, gate, face.url, lease=timedelta(seconds=40), stalled_interval=never):
+        usual = await queue.add("usual")
+        own = await queue.add("own", options=JobOptions(lease=3600))
+        await wait_until(lambda: len(gate.running) == 2, "both jobs to run")
+        await told(queue, "ping")
+        await usual.update_progress({"done": 5})
+        (info,) = await queue.workers()
+        jobs = {job.name: job for job in info.jobs}
+        assert info.lease == timedelta(seconds=40)
+        assert (jobs["usual"].progress, jobs["own"].progress) == ({"done": 5}, None)
+        assert jobs["usual"].lease_left is not None
+        assert jobs["own"].lease_left is not None
+        assert jobs["usual"].lease_left <= info.lease < jobs["own"].lease_left <= timedelta(hours=1)
+        raw.hset(queue.keys.job(own.id), "lastActive", 1000)
+        raw.hset(queue.keys.job(usual.id), "processedOn", 1000)
+        jobs = {job.name: job for worker in await queue.workers() for job in worker.jobs}
+        assert jobs["own"].lease_left == timedelta(0)
+        assert (jobs["usual"].progress, jobs["usual"].lease_left) == (None, None), "another attempt runs"
+        gate.open()
 
 
 async def test_a_worker_of_tasks_tells_their_names(queue: AsyncQueue, face: Face) -> None:

@@ -32,10 +32,10 @@ class WorkerControl(QueueClient):
     def workers(self) -> list[WorkerInfo]:
         """The workers that are alive, the oldest first. Walks all keys of the queue's server.
 
-        What they run is as they last told: every 15 seconds, or every half of a shorter ``stalled_interval``, and
-        whenever :meth:`control_workers` reaches them.
+        Which jobs they run is as they last told: every 15 seconds, or every half of a shorter ``stalled_interval``, and
+        whenever :meth:`control_workers` reaches them. Progress and lease of these jobs are read from their records now.
         """
-        return self._connection.follow(worker_registry.workers(self.keys))
+        return self._connection.follow(worker_registry.workers_with_jobs(self.keys))
 
     def control_workers(
         self,
@@ -88,7 +88,7 @@ class WorkerControl(QueueClient):
     def _alive(self, named: list[str] | None) -> list[str]:
         """Return the ids of all workers, or those that were named, all of which must be alive."""
         if named is None:
-            return [worker.id for worker in self.workers()]
+            return [worker.id for worker in self._connection.follow(worker_registry.workers(self.keys))]
         if named and (lost := self._connection.look(worker_control.unregistered_of(self.keys, named))):
             close = get_close_matches(lost[0], [worker.id for worker in self.workers()], n=1)
             raise WorkerNotFoundError(self.name, lost[0], close[0] if close else None)

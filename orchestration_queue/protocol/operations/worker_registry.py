@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
 
+from orchestration_queue.options import milliseconds
+from orchestration_queue.options.wire import lease_from_wire
 from orchestration_queue.protocol.call import Call, Operation, Reply, optional_text, text
 from orchestration_queue.protocol.codec import dump_json
 from orchestration_queue.protocol.functions import oq1
 from orchestration_queue.protocol.keys import GROUP, QueueKeys
+from orchestration_queue.protocol.operations import job_records, queue_settings
 from orchestration_queue.protocol.operations.conversation import Conversation, all_good, chunks
 from orchestration_queue.protocol.operations.keyspace import queue_pattern, scan
-from orchestration_queue.protocol.record import pairs, when
+from orchestration_queue.protocol.record import JobRecord, pairs, when, whole_number
+from orchestration_queue.states import JobState
 
 __all__ = [
     "Signal",
@@ -28,6 +33,7 @@ __all__ = [
     "unregister",
     "wake_workers",
     "workers",
+    "workers_with_jobs",
 ]
 
 
@@ -39,11 +45,15 @@ class WorkerJob:
         id: The job's id.
         name: What kind of job it is.
         started_at: Since when this attempt runs.
+        progress: What it last told of its progress; None when it told nothing, or has ended since.
+        lease_left: How long until its lease ends without a renewal, 0 when it has ended; None when the job has.
     """
 
     id: str
     name: str
     started_at: datetime | None
+    progress: Any = None
+    lease_left: timedelta | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +74,7 @@ class WorkerInfo:
         version: Its version of this package; None of another library's worker.
         code_version: The version of the code that it runs, as its options say; None when they do not.
         reported_at: When it last told all this, by the server's clock.
+        lease: The lease of its jobs that name none; None when it did not say.
     """
 
     id: str
@@ -79,6 +90,7 @@ class WorkerInfo:
     version: str | None = None
     code_version: str | None = None
     reported_at: datetime | None = None
+    lease: timedelta | None = None
 
 
 def workers(keys: QueueKeys) -> Conversation[list[WorkerInfo]]:
@@ -90,6 +102,38 @@ def workers(keys: QueueKeys) -> Conversation[list[WorkerInfo]]:
         told = zip(piece, map(optional_text, replies), strict=True)
         found += [info for key, text in told if text and (info := _read_worker(key.rpartition(":w:")[2], text))]
     return sorted(found, key=lambda info: (info.started_at, info.id))
+
+
+def workers_with_jobs(keys: QueueKeys) -> Conversation[list[WorkerInfo]]:
+    """The same, with what the records of their jobs say by now. Two exchanges more, and one for each 1,000 jobs."""
+    found = yield from workers(keys)
+    running = [job.id for info in found for job in info.jobs]
+    if not running:
+        return found
+    settings = queue_settings.stored_settings(keys)
+    stored, (seconds, microseconds) = all_good((yield [settings.call, Call("TIME", near=keys.stream)]))
+    now_ms = int(seconds) * 1000 + int(microseconds) // 1000
+    usual_ms = settings.read(stored).lease_ms
+    records = iter((yield from job_records.jobs([(keys, job_id) for job_id in running], _OF_JOBS)))
+    return [
+        replace(info, jobs=tuple(_seen(job, next(records), info, usual_ms, now_ms) for job in info.jobs))
+        for info in found
+    ]
+
+
+_OF_JOBS = ("state", "processedOn", "lastActive", "progress", "opts")
+_USUAL_LEASE_MS = 30_000
+
+
+def _seen(job: WorkerJob, record: JobRecord | None, info: WorkerInfo, usual_ms: int | None, now_ms: int) -> WorkerJob:
+    """The job as its record has it, as long as that is about the same attempt."""
+    if record is None or record.state is not JobState.ACTIVE or record.started_at != job.started_at:
+        return job
+    own_ms = None if info.lease is None else milliseconds(info.lease)
+    lease_ms = lease_from_wire(record.options.get("lockDuration")) or usual_ms or own_ms or _USUAL_LEASE_MS
+    heard_ms = whole_number(record.fields.get("lastActive")) or whole_number(record.fields.get("processedOn")) or now_ms
+    left = timedelta(milliseconds=max(0, int(heard_ms + lease_ms - now_ms)))
+    return replace(job, progress=record.progress, lease_left=left)
 
 
 def _read_worker(consumer: str, stored: str) -> WorkerInfo | None:
@@ -113,6 +157,7 @@ def _read_worker(consumer: str, stored: str) -> WorkerInfo | None:
             version=_text(told.get("version")),
             code_version=_text(told.get("codeVersion")),
             reported_at=when(_whole(told.get("reportedAt"))),
+            lease=_duration(told.get("lease")),
         )
     except (ValueError, TypeError, KeyError, OverflowError, OSError):
         return None
@@ -120,6 +165,11 @@ def _read_worker(consumer: str, stored: str) -> WorkerInfo | None:
 
 def _whole(told: object) -> int | None:
     return told if isinstance(told, int) and not isinstance(told, bool) else None
+
+
+def _duration(told: object) -> timedelta | None:
+    lease_ms = lease_from_wire(told)
+    return timedelta(milliseconds=lease_ms) if lease_ms else None
 
 
 def _text(told: object) -> str | None:
