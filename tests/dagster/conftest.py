@@ -9,6 +9,7 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
+from dagster.components.testing.utils import DefsFolderSandbox, create_defs_folder_sandbox
 
 from orchestration_queue.dagster import QueueResource
 from orchestration_queue.dagster.testing import queue_resource
@@ -42,6 +43,13 @@ def uncaptured() -> Iterator[dg.DagsterInstance]:
 def resource(server_url: str) -> Iterator[QueueResource]:
     """The queue, as definitions would hold it."""
     with queue_resource(server_url) as made:
+        yield made
+
+
+@pytest.fixture
+def sandbox() -> Iterator[DefsFolderSandbox]:
+    """A folder of definitions in YAML."""
+    with create_defs_folder_sandbox() as made:
         yield made
 
 

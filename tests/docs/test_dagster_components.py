@@ -18,7 +18,8 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:Class `.*CodeReference.*` is currently in beta"),  # its own, too
 ]
 
-PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "dagster-components.md").read_text()
+PAGES = Path(__file__).parents[2] / "docs" / "how-to"
+PAGE = (PAGES / "dagster-components.md").read_text()
 FILES = dict(re.findall(r"```(?:yaml|python)\n# (\S+)\n(.*?)```", PAGE, re.DOTALL))
 
 
@@ -49,6 +50,22 @@ def test_the_pages_files_load_together(project: Path) -> None:
     assert defs.resolve_job_def("write_data_schedulers").name == "write_data_schedulers"
     assert defs.resolve_sensor_def("uploads_heard").default_status is dg.DefaultSensorStatus.RUNNING
     assert "'uploads', 'imports'" in str(defs.resolve_sensor_def("customers_heard").description)
+    assert defs.resolve_sensor_def("imports_failed").minimum_interval_seconds == 10
+
+
+@pytest.mark.parametrize(
+    ("page", "sensors"),
+    [
+        ("chasquimq.md", {"imports_heard", "imports_failed"}),
+        ("qless.md", {"imports_heard", "imports_failed", "imports_stalled"}),
+    ],
+)
+def test_the_files_of_other_systems_pages_load(project: Path, page: str, sensors: set[str]) -> None:
+    ((name, text),) = re.findall(r"```yaml\n# (imports/\S+)\n(.*?)```", (PAGES / page).read_text(), re.DOTALL)
+    (project / name).write_text(text)
+    defs = dg.load_from_defs_folder(path_within_project=project)
+    dg.Definitions.validate_loadable(defs)
+    assert {sensor.name for sensor in defs.sensors or () if sensor.name.startswith("imports")} == sensors
 
 
 def test_the_pages_mistake_is_told_as_it_says(project: Path) -> None:

@@ -1,6 +1,17 @@
 """Components: assets, sensors and schedulers of the queue, written in YAML and scaffolded by ``dg``."""
 
+from orchestration_queue.dagster.components.chasquimq import (
+    ChasquiDeadLetterSensorComponent,
+    ChasquiEventSensorComponent,
+    ChasquiResourceComponent,
+)
 from orchestration_queue.dagster.components.flow import FlowNode, QueueFlowComponent, QueueTaskComponent
+from orchestration_queue.dagster.components.qless import (
+    QlessEventSensorComponent,
+    QlessFailureSensorComponent,
+    QlessResourceComponent,
+    QlessStalledSensorComponent,
+)
 from orchestration_queue.dagster.components.queue import (
     QueueEventSensorComponent,
     QueueResourceComponent,
@@ -9,7 +20,14 @@ from orchestration_queue.dagster.components.queue import (
 )
 
 __all__ = [
+    "ChasquiDeadLetterSensorComponent",
+    "ChasquiEventSensorComponent",
+    "ChasquiResourceComponent",
     "FlowNode",
+    "QlessEventSensorComponent",
+    "QlessFailureSensorComponent",
+    "QlessResourceComponent",
+    "QlessStalledSensorComponent",
     "QueueEventSensorComponent",
     "QueueFlowComponent",
     "QueueResourceComponent",

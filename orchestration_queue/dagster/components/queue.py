@@ -3,7 +3,7 @@
 # No `from __future__ import annotations` here: Dagster reads the annotations of the fields, and strings fail.
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -11,9 +11,11 @@ import dagster as dg
 from pydantic import Field
 
 from orchestration_queue.dagster.components.base import QueueScaffolder, function, listed, words
+from orchestration_queue.dagster.components.sensors import TARGET, Function, SensorComponent, selected
 from orchestration_queue.dagster.resources import CARRIER, QueueResource
 from orchestration_queue.dagster.sensors import queue_event_sensor, request_run
-from orchestration_queue.errors import InvalidOptionError, OrchestrationQueueError
+from orchestration_queue.dagster.sensors.options import SensorOptions
+from orchestration_queue.errors import InvalidOptionError
 from orchestration_queue.options import JobOptions
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 from orchestration_queue.protocol.record import when
@@ -36,9 +38,6 @@ class QueueResourceComponent(dg.Component, dg.Model, dg.Resolvable):
         return dg.Definitions(resources={self.resource_key: resource})
 
 
-Function = Callable[..., Any]
-
-
 class _EventSensorScaffolder(QueueScaffolder):
     example: ClassVar[dict[str, Any]] = {
         "name": "{name}",
@@ -49,20 +48,16 @@ class _EventSensorScaffolder(QueueScaffolder):
 
 
 @dg.scaffold_with(_EventSensorScaffolder)
-class QueueEventSensorComponent(dg.Component, dg.Model, dg.Resolvable):
+class QueueEventSensorComponent(SensorComponent):
     """A sensor that requests a run for each event of a queue, or of several, within a second or so.
 
     It has the options of :func:`queue_event_sensor`. Those that are functions are the values of template variables.
     """
 
-    name: str = Field(description="The sensor's name.")
     queue: Annotated[str | Sequence[str], words("queue", or_one=True)] = Field(
         description="The queue to listen to, or a list of several."
     )
-    target: str | None = Field(
-        default=None,
-        description="What its runs make: a selection of assets, such as 'key:report' or 'group:daily'.",
-    )
+    target: str | None = Field(default=None, description=TARGET)
     react: Annotated[Function | None, function("react")] = Field(
         default=None,
         description="'{{ name }}' of a function that says what an event asks for; default a run of the target.",
@@ -93,59 +88,35 @@ class QueueEventSensorComponent(dg.Component, dg.Model, dg.Resolvable):
         default="warn", description="What to do about events that were dropped before they were heard."
     )
     gap_asset: str | None = Field(default=None, description="The asset that `on_gap: observe` observes.")
-    running: bool = Field(default=False, description="Whether it runs without being switched on.")
     resource_key: str = Field(default="queue", description="The QueueResource among the definitions' resources.")
-    description: str | None = Field(default=None, description="What the UI shows.")
 
-    def model_post_init(self, context: Any) -> None:
-        """Refuse at once what could never listen; limits in the fields themselves would refuse templates."""
-        super().model_post_init(context)
-        self._sensor()
-
-    def _sensor(self) -> dg.SensorDefinition:
+    def sensor(self, options: SensorOptions) -> dg.SensorDefinition:
+        """Return the same as code would write it."""
         if self.target is None and self.react is None:
             raise InvalidOptionError(
-                f"Sensor {self.name!r} has neither a target for its runs nor a function that says what events ask for; "
-                "give target, or react."
+                "It has neither a target for its runs nor a function that says what events ask for; give target, or "
+                "react."
             )
         added_to = self.dynamic_partitions
-        try:
-            return queue_event_sensor(
-                self.react or request_run,
-                name=self.name,
-                queue=self.queue,
-                job=None if self.target is None else _selected(self.target),
-                events=self.events,
-                job_names=self.job_names,
-                where=self.where,
-                partition=self.partition,
-                dynamic_partitions=None if added_to is None else dg.DynamicPartitionsDefinition(name=added_to),
-                start=self.start,
-                wait=timedelta(seconds=self.wait_seconds),
-                linger=timedelta(seconds=self.linger_seconds),
-                limit=self.limit,
-                tick_limit=timedelta(seconds=self.tick_limit_seconds),
-                on_gap=self.on_gap,
-                gap_asset=self.gap_asset,
-                resource_key=self.resource_key,
-                default_status=dg.DefaultSensorStatus.RUNNING if self.running else dg.DefaultSensorStatus.STOPPED,
-                description=self.description,
-            )
-        except OrchestrationQueueError as error:
-            raise InvalidOptionError(f"Sensor {self.name!r}: {error}") from None
-
-    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:  # noqa: ARG002  Dagster's
-        """Build the sensor."""
-        return dg.Definitions(sensors=[self._sensor()])
-
-
-def _selected(target: str) -> dg.AssetSelection:
-    try:
-        return dg.AssetSelection.from_string(target)
-    except dg.DagsterError as error:
-        raise InvalidOptionError(
-            f"target is {target!r}, which selects no assets ({error}); write such as 'key:report' or 'group:daily'."
-        ) from None
+        return queue_event_sensor(
+            self.react or request_run,
+            name=self.name,
+            queue=self.queue,
+            job=None if self.target is None else selected(self.target),
+            events=self.events,
+            job_names=self.job_names,
+            where=self.where,
+            partition=self.partition,
+            dynamic_partitions=None if added_to is None else dg.DynamicPartitionsDefinition(name=added_to),
+            start=self.start,
+            wait=timedelta(seconds=self.wait_seconds),
+            linger=timedelta(seconds=self.linger_seconds),
+            limit=self.limit,
+            tick_limit=timedelta(seconds=self.tick_limit_seconds),
+            on_gap=self.on_gap,
+            gap_asset=self.gap_asset,
+            **options,
+        )
 
 
 class SchedulerSpec(dg.Model, dg.Resolvable):

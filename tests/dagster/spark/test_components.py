@@ -13,14 +13,14 @@ from typing import Any
 import dagster as dg
 import pytest
 import yaml
-from dagster.components.testing.utils import DefsFolderSandbox, create_defs_folder_sandbox
+from dagster.components.testing.utils import DefsFolderSandbox
 
 from orchestration_queue.client import AsyncQueue
 from orchestration_queue.dagster.spark import PipesSparkClient, components
 from orchestration_queue.dagster.spark.components import SparkClientComponent, SparkStepComponent, SparkStepOptions
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.spark import SparkOptions, SparkSubmit
-from tests.dagster.test_components import whole_story
+from tests.dagster.sandboxes import whole_story
 from tests.waiting import wait_until
 from tests.workers import working
 
@@ -31,12 +31,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:Class `.*CodeReference.*` is currently in beta"),  # its own, too
     pytest.mark.filterwarnings("ignore:AssetExecutionContext.*is deprecated:DeprecationWarning"),
 ]
-
-
-@pytest.fixture
-def sandbox() -> Iterator[DefsFolderSandbox]:
-    with create_defs_folder_sandbox() as made:
-        yield made
 
 
 def definitions(sandbox: DefsFolderSandbox, **attributes: Any) -> dg.Definitions:
