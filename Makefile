@@ -142,7 +142,7 @@ COMPILE = $(UV) pip compile --quiet --universal --python-version 3.11 --generate
           --no-header --no-annotate --override requirements/overrides.txt $(LOCK_ARGS) pyproject.toml --all-extras --group examples
 lock: | $(UV) ## Resolve the locked versions anew (LOCK_ARGS=--upgrade for the newest)
 	$(COMPILE) --output-file requirements/demo.lock
-	$(COMPILE) --group bench --group test --group lint --group docs --output-file requirements/dev.lock
+	$(COMPILE) --group bench --group test --group libraries --group lint --group docs --output-file requirements/dev.lock
 	$(COMPILE) --group peers --constraint requirements/dev.lock --output-file requirements/peers.lock
 
 clean: ## Remove what the commands above left behind

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache, partial
 from types import SimpleNamespace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import dagster as dg
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
@@ -161,7 +161,9 @@ def running_step() -> StepExecutionContext | None:
 # What workers do with the bodies of Dagster's own commands. They are imported late: they bring the whole command line.
 
 
-def execute_step(args: ExecuteStepArgs, instance: dg.DagsterInstance, run: dg.DagsterRun, attempt: int = 1) -> None:
+def execute_step(
+    args: ExecuteStepArgs, instance: dg.DagsterInstance, run: dg.DagsterRun, attempt: int, isolation: str
+) -> None:
     """Do what ``dagster api execute_step`` does.
 
     Args:
@@ -170,18 +172,30 @@ def execute_step(args: ExecuteStepArgs, instance: dg.DagsterInstance, run: dg.Da
         run: The run.
         attempt: Which attempt it is, counting those that were lost: a later one writes STEP_RESTARTED, as in Dagster's
             own executors. The retry policy of the step does not count them, so its known state leaves them out.
+        isolation: What the event STEP_WORKER_STARTED says of the process.
     """
     from dagster._cli.api import _execute_step_command_body
 
-    start = dg.DagsterEvent.step_start_event
+    made_by: dict[str, Any] = {
+        "step_start_event": dg.DagsterEvent.step_start_event,
+        "step_worker_started": dg.DagsterEvent.step_worker_started,
+    }
+
+    def tell(*facts: Any, metadata: Mapping[str, Any], **others: Any) -> Any:
+        metadata = {**metadata, "isolation": isolation}
+        return made_by["step_worker_started"](*facts, metadata=metadata, **others)
+
+    changed: dict[str, Any] = {"step_worker_started": tell}
     if attempt > 1:
-        restart = partial(dg.DagsterEvent.step_restarted_event, previous_attempts=attempt - 1)
-        setattr(dg.DagsterEvent, "step_start_event", staticmethod(restart))  # noqa: B010  a static method
+        changed["step_start_event"] = partial(dg.DagsterEvent.step_restarted_event, previous_attempts=attempt - 1)
     try:
+        for name, made in changed.items():
+            setattr(dg.DagsterEvent, name, staticmethod(made))
         for _ in _execute_step_command_body(args, instance, run):
             pass
     finally:
-        setattr(dg.DagsterEvent, "step_start_event", staticmethod(start))  # noqa: B010  the same
+        for name, made in made_by.items():
+            setattr(dg.DagsterEvent, name, staticmethod(made))
 
 
 def execute_run(run_id: str, instance: dg.DagsterInstance) -> int:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, TypeVar
 
 import dagster as dg
 
 from orchestration_queue.dagster._compat import UnresolvedAssetJobDefinition
 from orchestration_queue.errors import InvalidOptionError
+from orchestration_queue.options.base import suggestion
 
 __all__ = [
     "checked",
@@ -20,6 +21,7 @@ __all__ = [
     "checked_number",
     "checked_target",
     "checked_text",
+    "checked_word",
     "checked_words",
 ]
 
@@ -126,6 +128,19 @@ def checked_words(values: Iterable[str], name: str) -> tuple[str, ...]:
     for word in words:
         checked_text(word, f"{name}[...]")
     return words
+
+
+def checked_word(value: T, name: str, known: Collection[str]) -> T:
+    """Return one of several known words.
+
+    Raises:
+        InvalidOptionError: It is another one.
+    """
+    if value in known:
+        return value
+    words = ", ".join(sorted(map(str, known)))
+    advice = suggestion(value, known).removeprefix("; ").removesuffix(".") or f"pass one of {words}"
+    raise _refuse(value, name, "a known word", advice)
 
 
 def checked_mapping(value: T | None, name: str) -> T | None:

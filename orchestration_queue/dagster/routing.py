@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from enum import EnumType
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -17,7 +18,7 @@ from orchestration_queue.dagster.steps.envelope import INSTANCE
 from orchestration_queue.dagster.steps.work_item import Isolation
 from orchestration_queue.errors import InvalidOptionError
 from orchestration_queue.options import JobOptions
-from orchestration_queue.options.base import MAX_PRIORITY, Options
+from orchestration_queue.options.base import MAX_PRIORITY, Options, suggestion
 from orchestration_queue.options.durations import Positive
 from orchestration_queue.options.job import Headers
 
@@ -190,7 +191,9 @@ def read_tag(tags: Mapping[str, str], name: str, read: Callable[[str], T], expec
     try:
         return read(stored)
     except ValueError:
-        raise InvalidOptionError(f"The tag {name!r} is {stored!r}; give it {expected}.") from None
+        near = suggestion(stored, list(read)) if isinstance(read, EnumType) else ""
+        advice = near or f"; give it {expected}."
+        raise InvalidOptionError(f"The tag {name!r} is {stored!r}{advice}") from None
 
 
 def _seconds(stored: str) -> timedelta:

@@ -9,7 +9,14 @@ from typing import Literal, TypeAlias, Unpack
 import dagster as dg
 
 from orchestration_queue.dagster._compat import RunTarget
-from orchestration_queue.dagster.checks import checked, checked_function, checked_mapping, checked_target, checked_text
+from orchestration_queue.dagster.checks import (
+    checked,
+    checked_function,
+    checked_mapping,
+    checked_target,
+    checked_text,
+    checked_word,
+)
 from orchestration_queue.dagster.resources import QueueResource
 from orchestration_queue.dagster.sensors import QueueEvent, queue_event_sensor
 from orchestration_queue.dagster.sensors.options import ListenOptions, default_name
@@ -197,8 +204,7 @@ def scheduler_sensor(
     checked_function(partition, "partition")
     if not isinstance(scheduler, str) or not scheduler:
         raise InvalidNameError(f"A scheduler has a name, and not {scheduler!r}; pass the one it was set by.")
-    if on not in ("added", "completed"):
-        raise InvalidOptionError(f"A scheduler's run follows its job when that is 'added' or 'completed', not {on!r}.")
+    checked_word(on, "on", ("added", "completed"))
 
     def react(event: QueueEvent, _resource: QueueResource) -> dg.RunRequest | None:
         due_ms = _due_ms(scheduler, event.job_id)

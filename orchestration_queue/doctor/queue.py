@@ -84,6 +84,19 @@ def workers(inspected: InspectedQueue) -> Iterator[Finding]:
         )
 
 
+def isolation(inspected: InspectedQueue) -> Iterator[Finding]:
+    """Check that workers for Dagster can fork steps instead of starting a Python for each."""
+    for worker in inspected.queue.workers():
+        for location, decision in worker.isolation.items():
+            if decision.startswith("spawn"):
+                yield hint(
+                    inspected.name,
+                    f"Worker {worker.id} runs steps of code location {location} in new processes ({decision})",
+                    "each takes seconds to start",
+                    "create threads, connections and clients on first use, or in a resource",
+                )
+
+
 def consumers(inspected: InspectedQueue) -> Iterator[Finding]:
     """Check that every worker that holds jobs is alive; jobs of others wait until their lease ends."""
     keys = inspected.queue.keys
@@ -265,4 +278,4 @@ def growth(inspected: InspectedQueue) -> Iterator[Finding]:
         )
 
 
-QUEUE_CHECKS = (workers, consumers, jobs, letters, schedules, growth)
+QUEUE_CHECKS = (workers, isolation, consumers, jobs, letters, schedules, growth)

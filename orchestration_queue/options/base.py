@@ -44,7 +44,7 @@ def name_problem(name: object) -> str | None:
 
 def suggestion(word: object, known: Iterable[str]) -> str:
     """Return ``; use 'x'.`` for the known word that is closest to a misspelled one; empty if none is close."""
-    close = get_close_matches(word, list(known), n=1, cutoff=0.75) if isinstance(word, str) else []
+    close = get_close_matches(word, list(map(str, known)), n=1, cutoff=0.75) if isinstance(word, str) else []
     return f"; use {close[0]!r}." if close else ""
 
 
@@ -102,6 +102,8 @@ def _sentence(owner: type[Options], error: ValidationError) -> str:
         message = f"must be a timedelta or seconds; pass `{problem['loc'][-1]}=5`"
     if problem["type"] in ("timezone_aware", "datetime_type", "datetime_parsing", "datetime_from_date_parsing"):
         message = f"must be a datetime with a time zone; pass `{problem['loc'][-1]}=datetime(..., tzinfo=UTC)`"
+    if problem["type"] in ("literal_error", "enum"):
+        message += suggestion(problem["input"], re.findall(r"'([^']+)'", problem["ctx"]["expected"])).removesuffix(".")
     if problem["type"] == "model_type":
         message = f"must be {problem['ctx']['class_name']} or a dict of its fields"
     given = f" (given {problem['input']!r})" if where else ""

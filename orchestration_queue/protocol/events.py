@@ -11,7 +11,14 @@ from typing import Any
 from orchestration_queue.protocol.call import Reply, text
 from orchestration_queue.protocol.record import pairs
 
-__all__ = ["Event", "gap_after", "place", "read_events"]
+__all__ = ["EVENT_TYPES", "Event", "gap_after", "place", "read_events"]
+
+EVENT_TYPES = frozenset(
+    ("active", "added", "cleaned", "completed", "delay-changed", "drained", "expired", "failed", "group-rate-limited",
+     "paused", "priority-changed", "progress", "promoted", "removed", "resumed", "retried", "retrying", "revoked",
+     "stalled", "suspended", "usage", "waiting-children")
+)  # fmt: skip
+"""The wire's words for what happens."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -527,9 +527,13 @@ class Worker:
     def _budget_exceeded(self, record: JobRecord) -> None:
         self._announcer.tell(WorkerEventType.BUDGET_EXCEEDED, record)
 
+    def _describe(self) -> dict[str, object]:
+        """Return what the registry says of this kind of worker beside what it says of all; by default nothing."""
+        return {}
+
     async def _register(self) -> None:
         running = self._loop.running if self._loop is not None else ()
-        description = describe_worker(self, self._started_ms, running, task_names(self._handler))
+        description = describe_worker(self, self._started_ms, running, task_names(self._handler)) | self._describe()
         await self._io.register(description, max(_REGISTERED_MS, milliseconds(self.options.stalled_interval)))
 
 

@@ -49,6 +49,8 @@ from orchestration_queue.dagster.qless import (
     qless_failure_sensor,
     qless_stalled_sensor,
 )
+from orchestration_queue.dagster.routing import Route
+from orchestration_queue.dagster.steps.envelope import Isolation
 from orchestration_queue.dagster.steps.fork_pool import Recycling
 from orchestration_queue.errors import TransportError, UsageError
 
@@ -97,6 +99,11 @@ def run_by_pipes(**options: Any) -> object:
     return PipesQueueClient(url=NOWHERE).run(context=dg.build_op_context(), queue="q", task="t", **options)
 
 
+def route_step(tags: dict[str, str]) -> object:
+    """Read the tags of a step."""
+    return Route("q", 0, Isolation.AUTO, None).with_tags(tags, {})
+
+
 MISUSES: list[tuple[Callable[..., object], dict[str, Any], list[tuple[dict[str, Any], str]]]] = [
     (
         queue_event_sensor,
@@ -111,6 +118,11 @@ MISUSES: list[tuple[Callable[..., object], dict[str, Any], list[tuple[dict[str, 
             ({"name": "no name"}, "A function called 'no name' gives the sensor no"),
             ({"name": ""}, "`name` must be a non-empty string"),
             ({"events": [5]}, "`events[0]` must be of type str"),
+            ({"events": ["complete"]}, "`events[...]` must be a known word, got 'complete'; use 'completed'."),
+            ({"events": ["completed", "shipped"]}, "`events[...]` must be a known word, got 'shipped'; pass one of"),
+            ({"start": "newest"}, "Listening.start (given 'newest'): Input should be"),
+            ({"start": "oldst"}, "Listening.start (given 'oldst'): Input should be 'now' or 'oldest'; use 'oldest'."),
+            ({"on_gap": "wran"}, "Listening.on_gap (given 'wran'): Input should be"),
             ({"events": None}, "events and job_names are lists of words, and"),
             ({"job_names": [5]}, "`job_names[0]` must be of type str"),
             ({"where": 5}, "`where` must be a function"),
@@ -154,7 +166,8 @@ MISUSES: list[tuple[Callable[..., object], dict[str, Any], list[tuple[dict[str, 
             ({"queue": ""}, "Queue name '' is empty, which the wire cannot"),
             ({"on": []}, "Flows do not end as []; let `on` list some of"),
             ({"on": ["done"]}, "Flows do not end as ['done']; let `on` list"),
-            ({"on": "failed"}, "Flows do not end as ['f', 'a', 'i', 'l', 'e',"),
+            ({"on": ["complete"]}, "Flows do not end as ['complete']; use 'completed'."),
+            ({"on": "failed"}, "`on` must be a list of str"),
             ({"on": 5}, "`on` must be a list of str"),
             ({"react": 5}, "`react` must be a function"),
             ({"node_queues": 5}, "`node_queues` must be a list of str"),
@@ -274,7 +287,8 @@ MISUSES: list[tuple[Callable[..., object], dict[str, Any], list[tuple[dict[str, 
             ({"queue": "a:b"}, "Queue name 'a:b' contains ':', which the wire"),
             ({"scheduler": ""}, "A scheduler has a name, and not ''; pass the"),
             ({"scheduler": 5}, "A scheduler has a name, and not 5; pass the one"),
-            ({"on": "failed"}, "A scheduler's run follows its job when that is"),
+            ({"on": "failed"}, "`on` must be a known word, got 'failed'; pass one of added, completed."),
+            ({"on": "complete"}, "`on` must be a known word, got 'complete'; use 'completed'."),
             ({"job": None}, "`job` must be a job or an asset selection"),
             ({"partition": 5}, "`partition` must be a function"),
             ({"wait": 60}, "The sensor's wait of 60 s is not above 0 and at"),
@@ -518,6 +532,15 @@ MISUSES: list[tuple[Callable[..., object], dict[str, Any], list[tuple[dict[str, 
             ({"name": 5}, "Queue name 5 is not text"),
             ({"url": "http://x"}, "The server URL 'http://x' cannot be read"),
             ({"prefix": "a{b"}, "Key prefix 'a{b' contains '{'"),
+        ],
+    ),
+    (
+        route_step,
+        {"tags": {"orchestration_queue/isolation": "fork"}},
+        [
+            ({"tags": {"orchestration_queue/isolation": "forkk"}}, "is 'forkk'; use 'fork'."),
+            ({"tags": {"orchestration_queue/isolation": "jail"}}, "is 'jail'; give it auto, fork, in_process or spawn"),
+            ({"tags": {"orchestration_queue/config": '{"isolation": "spwan"}'}}, "'spwan'): Input should be"),
         ],
     ),
     (read_events, {}, [({"name": ""}, "Queue name '' is empty")]),

@@ -185,7 +185,7 @@ def test_a_scheduled_time_may_mean_a_partition(resource: QueueResource, queue_na
 def test_bad_scheduler_sensors_are_refused() -> None:
     with pytest.raises(InvalidNameError):
         scheduler_sensor("q", "", job=target)
-    with pytest.raises(InvalidOptionError, match="'added' or 'completed'"):
+    with pytest.raises(InvalidOptionError, match="one of added, completed"):
         made("q", on="failed")
     with pytest.raises(InvalidOptionError):
         made("q", limit=0)

@@ -22,6 +22,7 @@ from orchestration_queue.dagster.job_health import Cause, cause_of, last_lines
 from orchestration_queue.dagster.steps.envelope import INSTANCE
 from orchestration_queue.dagster.steps.work_item import WorkItem
 from orchestration_queue.dagster.steps.write_fence import WriteFence, WriteFences, now
+from orchestration_queue.doctor import run_checks
 from orchestration_queue.errors import JobFailedError, UsageError
 from orchestration_queue.options import JobOptions
 from orchestration_queue.options.job import Headers
@@ -137,7 +138,9 @@ def failure(job: Job) -> str:
 
 
 @contextmanager
-def worker_of(fleet: Fleet, file: Path, *arguments: str) -> Iterator[Callable[[], dg.DagsterRun]]:
+def worker_of(
+    fleet: Fleet, file: Path, *arguments: str, log: Path | None = None
+) -> Iterator[Callable[[], dg.DagsterRun]]:
     """A worker of a file with an op ``lonely``; gives what runs that op once more."""
     command = [OQ, "dagster", "worker", "-f", str(file), "-q", fleet.queue, *arguments]
     recon = ReconstructableJob.for_file(str(file), "lonely_job")
@@ -151,7 +154,7 @@ def worker_of(fleet: Fleet, file: Path, *arguments: str) -> Iterator[Callable[[]
         return created
 
     home = home_is(fleet.instance.root_directory)
-    with home, running_process(command, fleet.url), Queue(fleet.queue, url=fleet.url) as queue:
+    with home, running_process(command, fleet.url, log), Queue(fleet.queue, url=fleet.url) as queue:
         yield run
 
 
@@ -191,6 +194,40 @@ def test_code_that_cannot_be_forked_runs_in_new_processes(
     with worker_of(fleet, write_location(tmp_path, at_import)) as run:
         told = [entry.message for entry in fleet.instance.all_logs(run().run_id)]
     assert any("Code location 'lonely.py' cannot be forked" in message and hazard in message for message in told)
+
+
+@pytest.mark.parametrize(
+    ("at_import", "decision", "of_the_step"),
+    [
+        ("", "fork: importing the code leaves no threads", "fork: importing the code leaves no threads"),
+        (
+            "import numpy.random",
+            "fork after repair: random numbers of numpy are seeded again",
+            "fork after repair: random numbers of numpy are seeded again",
+        ),
+        (
+            "import threading; threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()",
+            "spawn: importing the code leaves 1 thread (",
+            "spawn",
+        ),
+    ],
+    ids=["fork", "repair", "spawn"],
+)
+def test_log_run_registry_and_doctor_tell_how_steps_are_isolated_and_why(
+    fleet: Fleet, tmp_path: Path, at_import: str, decision: str, of_the_step: str
+) -> None:
+    log = tmp_path / "log"
+    location = write_location(tmp_path, at_import)
+    with worker_of(fleet, location, log=log) as run, Queue(fleet.queue, url=fleet.url) as queue:
+        entries = fleet.instance.all_logs(run().run_id, of_type=dg.DagsterEventType.STEP_WORKER_STARTED)
+        wait_until_sync(queue.workers, "the worker to be registered", 60)
+        (registered,) = queue.workers()
+        found = [finding.what for finding in run_checks(fleet.url, [fleet.queue])]
+    (started,) = [entry.dagster_event for entry in entries if entry.dagster_event]
+    assert str(started.engine_event_data.metadata["isolation"].value).startswith(of_the_step)
+    assert f"Code location 'lonely.py': {decision}" in log.read_text()
+    assert registered.isolation["lonely.py"].startswith(decision)
+    assert any(decision in what for what in found) is decision.startswith("spawn")
 
 
 def test_a_fork_that_hangs_is_killed_and_runs_in_a_new_process(fleet: Fleet, tmp_path: Path) -> None:

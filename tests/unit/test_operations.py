@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from orchestration_queue.errors import InvalidOptionError, JobNotFoundError, ServerError, StateError
 from orchestration_queue.options import JobOptions
 from orchestration_queue.protocol.call import Call, Operation
+from orchestration_queue.protocol.events import EVENT_TYPES
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import (
     additions,
@@ -179,3 +182,11 @@ def test_queues_are_told_from_other_keys_over_several_pages() -> None:
         [[b"0", [b"glide:{c}:schedulers", b"glide:{d}:meta", b"glide:{}x}:id", b"glide:{flow:7}:meta"]]],
     ]
     assert drive(keyspace.queue_names("glide"), *pages) == ["a", "c", "d"]
+
+
+def test_all_that_the_server_functions_tell_is_known() -> None:
+    lua = Path(__file__).parents[2] / "lua"
+    ours = [path for part in ("glidemq", "lib", "orchestration_queue_1") for path in (lua / part).rglob("*.lua")]
+    text = "".join(path.read_text() for path in ours)
+    emitted = set(re.findall(r'events\.emit\(\s*\S+,\s+"([a-z-]+)"', text))
+    assert {"added", "completed", "group-rate-limited", "retrying"} <= emitted <= EVENT_TYPES

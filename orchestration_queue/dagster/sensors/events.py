@@ -10,14 +10,21 @@ from typing import Unpack, overload
 import dagster as dg
 
 from orchestration_queue.dagster._compat import RunTarget
-from orchestration_queue.dagster.checks import checked, checked_function, checked_target, checked_text, checked_words
+from orchestration_queue.dagster.checks import (
+    checked,
+    checked_function,
+    checked_target,
+    checked_text,
+    checked_word,
+    checked_words,
+)
 from orchestration_queue.dagster.resources import QueueResource
 from orchestration_queue.dagster.sensors.answers import Answers, Partition, Reaction
 from orchestration_queue.dagster.sensors.listening import Heard, QueueEvent, dump_cursor, listen, load_cursor
 from orchestration_queue.dagster.sensors.options import Listening, ListenOptions, checked_queues
 from orchestration_queue.errors import InvalidOptionError, StateError
 from orchestration_queue.options import as_timedelta, seconds
-from orchestration_queue.protocol.events import Event
+from orchestration_queue.protocol.events import EVENT_TYPES, Event
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import event_log, job_records
 from orchestration_queue.server import Connection
@@ -53,6 +60,8 @@ class Filter:
                 "events and job_names are lists of words, and events has one at least; pass lists."
             )
         words = frozenset(checked_words(types, "events")), frozenset(checked_words(job_names, "job_names"))
+        for word in words[0]:
+            checked_word(word, "events[...]", EVENT_TYPES)
         return cls(*words, checked_function(where, "where"))
 
     def select(self, connection: Connection, prefix: str, events: Sequence[QueueEvent]) -> Sequence[QueueEvent]:
@@ -135,7 +144,7 @@ def queue_event_sensor(
         queue: The queue to listen to, or several.
         job: What its runs execute: a job, or an asset selection; None for a sensor that only tells of assets.
         name: The sensor's name; default the function's.
-        events: The types of events to react to.
+        events: The types of events to react to, such as ``completed``, ``failed``, ``stalled`` or ``progress``.
         job_names: React to events of these kinds of jobs only; default all. Costs a trip per thousand events. A job
             that is removed as it ends has no name any more, so its end is passed over.
         where: React only to events for which this is true.
@@ -145,7 +154,8 @@ def queue_event_sensor(
             :class:`Listening`; ``resource_key``, ``default_status``, ``description``, see :class:`Shown`.
 
     Raises:
-        InvalidOptionError: An option is out of its range, no job or asset is given, or no queue is named.
+        InvalidOptionError: An option is out of its range, no queue has events of such a type, no job or asset is given,
+            or no queue is named.
         InvalidNameError: The wire cannot carry a queue's name.
     """
     queues = checked_queues(queue)

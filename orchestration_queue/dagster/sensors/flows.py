@@ -28,6 +28,7 @@ from orchestration_queue.errors import InvalidOptionError, StateError
 from orchestration_queue.flows import job_id_of, split_job_id
 from orchestration_queue.flows.stored import FlowSnapshot, FlowState, read_flow
 from orchestration_queue.options import as_timedelta
+from orchestration_queue.options.base import suggestion
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import job_records
 from orchestration_queue.protocol.operations.conversation import all_good, chunks
@@ -131,10 +132,12 @@ def flow_sensor(
     checked_function(react, "react")
     queues = checked_queues([queue, *checked_words(node_queues, "node_queues")])
     listening = Listening(**options)
-    ends = frozenset(map(str, on if isinstance(on, str) else checked_items(on, str, "on")))
+    ends = frozenset(map(str, checked_items(on, str, "on")))
     known_ends = {str(state) for state in FlowState if state.is_final}
-    if not ends or not ends <= known_ends or isinstance(on, str):
-        raise InvalidOptionError(f"Flows do not end as {list(on)}; let `on` list some of {sorted(known_ends)}.")
+    if not ends or not ends <= known_ends:
+        hint = next((near for word in ends - known_ends if (near := suggestion(word, known_ends))), "")
+        advice = hint or f"; let `on` list some of {sorted(known_ends)}."
+        raise InvalidOptionError(f"Flows do not end as {list(on)}{advice}")
 
     @dg.sensor(
         name=sensor_name(name, "flows_of", queue, *([flow] if flow else [])),

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from orchestration_queue.dagster.checks import checked_number
 from orchestration_queue.dagster.steps.code_location import CodeLocation
 from orchestration_queue.dagster.steps.envelope import Isolation
+from orchestration_queue.dagster.steps.fork_safety import decide
 from orchestration_queue.dagster.steps.fork_server_process import ForkServerProcess
 from orchestration_queue.dagster.steps.write_fence import WriteFences
 from orchestration_queue.errors import UnrecoverableError, UsageError
@@ -151,6 +152,11 @@ class ForkPool:
         return Loan(await ForkServerProcess.start(self._fence, None), is_warm=False, notice=notice)
 
     @property
+    def decisions(self) -> dict[str, str]:
+        """Return how the work items of each code location are isolated, and why."""
+        return {name: decide(server.hazards, server.repairs) for name, server in self._copied.items()}
+
+    @property
     def instance(self) -> str:
         """Return the id of the Dagster instance of this worker; empty when it is unknown."""
         return next((server.instance for server in self._copied.values()), "")
@@ -192,6 +198,7 @@ class ForkPool:
     async def _renewed(self, location: CodeLocation) -> ForkServerProcess:
         old = self._copied.get(location.name)
         fresh = self._copied[location.name] = await ForkServerProcess.start(self._fence, location)
+        log.info("Code location %r: %s", location.name, decide(fresh.hazards, fresh.repairs))
         if fresh.hazards:
             log.warning(
                 "%s Create threads, connections and clients on first use, or in a resource.",

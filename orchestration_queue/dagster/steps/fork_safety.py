@@ -7,6 +7,7 @@ forever for threads it does not have, and two children of a process with a conne
 from __future__ import annotations
 
 import fcntl
+import gc
 import os
 import random
 import signal
@@ -15,17 +16,43 @@ import stat
 import sys
 import threading
 import warnings
-from collections.abc import Iterable, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
-__all__ = ["changed_files", "find_hazards", "open_descriptors", "reseed", "source_files"]
+__all__ = [
+    "changed_files",
+    "close_idle_connections",
+    "decide",
+    "find_hazards",
+    "find_repairs",
+    "open_descriptors",
+    "reseed",
+    "source_files",
+]
 
 _FORK_SAFE_THREADS = frozenset({"jemalloc_bg_thd"})
 """Threads of libraries that restart them in the child."""
 _GPU_DEVICES = ("/dev/nvidia", "/dev/kfd")
 _MOST_NAMES = 5
 _OURS = frozenset({"dagster", "dagster_shared", "orchestration_queue"})
+
+
+def decide(hazards: Sequence[str], repairs: Sequence[str], *, is_forked: bool = False) -> str:
+    """Return how work items of loaded code are isolated, and why: ``fork``, ``fork after repair`` or ``spawn``.
+
+    Args:
+        hazards: What :func:`find_hazards` found.
+        repairs: What is repaired before or after a fork.
+        is_forked: Whether they are forked in any case, because their run says so.
+    """
+    if hazards:
+        chosen = "fork, as asked for, though" if is_forked else "spawn:"
+        return f"{chosen} importing the code leaves {'; '.join(hazards)}"
+    if repairs:
+        return f"fork after repair: {'; '.join(repairs)}"
+    return "fork: importing the code leaves no threads, connections or open databases"
 
 
 def open_descriptors() -> frozenset[int]:
@@ -111,13 +138,61 @@ def _describe_socket(descriptor: int) -> str | None:
     return f"a connection to {os.fsdecode(peer)}" if peer else "a connection to another process"
 
 
+_SEEDED = {"numpy": "numpy.random", "torch": "torch"}
+"""Libraries with random numbers that all of a process share, and the module that has them."""
+
+
+def find_repairs() -> list[str]:
+    """Return what :func:`reseed` repairs in each fork for the libraries that are loaded, in words."""
+    return [f"random numbers of {name} are seeded again" for name, module in _SEEDED.items() if module in sys.modules]
+
+
 def reseed() -> None:
     """Give this process random numbers of its own: a fork starts with its parent's, and so would draw the same."""
     random.seed()
-    if numpy := sys.modules.get("numpy.random"):
-        numpy.seed()
-    if torch := sys.modules.get("torch"):
-        torch.seed()
+    for module in _SEEDED.values():
+        if (loaded := sys.modules.get(module)) is not None:
+            loaded.seed()
+
+
+def close_idle_connections() -> list[str]:
+    """Close what idle pools of known libraries keep open, which they open again on demand; return the repairs.
+
+    Connections in use stay, and so do databases in memory, which would be lost.
+    """
+    closers = dict(_closers())
+    pools = [found for found in gc.get_objects() if type(found) in closers]
+    closed = [name for pool in pools if (name := closers[type(pool)](pool))]
+    return [f"idle connections of {name} were closed" for name in dict.fromkeys(closed)]
+
+
+def _closers() -> Iterator[tuple[type, Callable[[Any], str]]]:
+    """Return how to close the idle connections of each kind of pool; each answers with its library if it had any."""
+    if engines := sys.modules.get("sqlalchemy.engine"):
+        yield engines.Engine, _close_engine
+    if redis := sys.modules.get("redis"):
+        yield redis.ConnectionPool, _close_redis
+    if urllib3 := sys.modules.get("urllib3"):
+        yield urllib3.PoolManager, _close_urllib3
+
+
+def _close_engine(engine: Any) -> str:
+    if engine.dialect.name == "sqlite" or not getattr(engine.pool, "checkedin", int)():
+        return ""
+    engine.dispose()
+    return "SQLAlchemy"
+
+
+def _close_redis(pool: Any) -> str:
+    had = any(connection._sock is not None for connection in getattr(pool, "_available_connections", ()))
+    pool.disconnect(inuse_connections=False)
+    return "redis" if had else ""
+
+
+def _close_urllib3(manager: Any) -> str:
+    had = len(manager.pools) > 0
+    manager.clear()
+    return "urllib3" if had else ""
 
 
 def source_files(extra: Iterable[str] = ()) -> dict[str, int]:

@@ -30,7 +30,15 @@ from orchestration_queue.dagster._compat import (
 )
 from orchestration_queue.dagster.steps.code_location import CodeLocation
 from orchestration_queue.dagster.steps.database import keep_connection, outlast_outages
-from orchestration_queue.dagster.steps.fork_safety import find_hazards, open_descriptors, reseed, source_files
+from orchestration_queue.dagster.steps.fork_safety import (
+    close_idle_connections,
+    decide,
+    find_hazards,
+    find_repairs,
+    open_descriptors,
+    reseed,
+    source_files,
+)
 from orchestration_queue.dagster.steps.work_item import WorkItem, WorkKind, perform
 from orchestration_queue.dagster.steps.write_fence import WriteFence
 from orchestration_queue.errors import StateError
@@ -81,9 +89,10 @@ def main(
         traceback.print_exc()
         server.send(kind="unready", reason=_reason(error))
         return
+    facts = server.examine(location)
     gc.collect()
     gc.freeze()  # what is there stays shared: the collector would touch, and so copy, every page of it in every child
-    server.send(kind="ready", memory_bytes=memory_bytes(), **server.examine(location))
+    server.send(kind="ready", memory_bytes=memory_bytes(), **facts)
     server.serve()
 
 
@@ -105,6 +114,7 @@ class _ForkServer:
         self._instance: dg.DagsterInstance | None = None
         self._instance_id = ""
         self._known: frozenset[int] = frozenset()
+        self._isolation = ""
 
     def load(self, location: CodeLocation) -> None:
         """Import what every work needs: the storage's drivers, and the user's code."""
@@ -120,11 +130,16 @@ class _ForkServer:
             instance.dispose()
 
     def examine(self, location: dict[str, str] | None) -> dict[str, object]:
-        """Return what the worker must know of the loaded code: its files, and why it cannot be forked."""
+        """Return what the worker must know of the loaded code: its files, and whether and why it can be forked."""
         if location is None:
-            return {"hazards": [], "sources": {}, "instance": ""}
+            self._isolation = "spawn"
+            return {"hazards": [], "repairs": [], "sources": {}, "instance": ""}
+        repairs = [] if self._is_resident else [*close_idle_connections(), *find_repairs()]
+        hazards = [] if self._is_resident else find_hazards(self._known)
+        self._isolation = "in_process" if self._is_resident else decide(hazards, repairs, is_forked=True)
         return {
-            "hazards": [] if self._is_resident else find_hazards(self._known),
+            "hazards": hazards,
+            "repairs": repairs,
             "sources": source_files([location["file"]] if location["file"] else []),
             "instance": self._instance_id,
         }
@@ -210,7 +225,7 @@ class _ForkServer:
             self._selector.close()
             self._line.close()
             reseed()
-            code = _do(frame, fence, self._instance, is_alone=True)
+            code = _do(frame, fence, self._isolation, self._instance, is_alone=True)
         finally:
             with suppress(Exception):
                 sys.stdout.flush()
@@ -223,7 +238,7 @@ class _ForkServer:
         before = dict(os.environ)
         try:
             with fence.watching():
-                code = _do(frame, fence, self._instance)
+                code = _do(frame, fence, self._isolation, self._instance)
         finally:
             os.environ.clear()
             os.environ.update(before)
@@ -244,7 +259,9 @@ class _ForkServer:
             self.send(kind="ended", number=child.number, code=os.waitstatus_to_exitcode(status))
 
 
-def _do(frame: Frame, fence: WriteFence, opened: dg.DagsterInstance | None, *, is_alone: bool = False) -> int:
+def _do(
+    frame: Frame, fence: WriteFence, isolation: str, opened: dg.DagsterInstance | None, *, is_alone: bool = False
+) -> int:
     """Do one work item, alone in its process or one of many; return the exit code."""
     fence.tell(pid=str(os.getpid()))
     try:
@@ -262,7 +279,7 @@ def _do(frame: Frame, fence: WriteFence, opened: dg.DagsterInstance | None, *, i
                 _report(notice, work, instance)
             if frame["is_redelivered"]:
                 _refuse_to_repeat(work, instance)
-            fence.tell(exit_code=str(perform(work, instance)))
+            fence.tell(exit_code=str(perform(work, instance, isolation)))
     except BaseException as error:
         traceback.print_exc()
         fence.tell(reason=_reason(error))

@@ -33,6 +33,7 @@ class ForkServerProcess(ChildProcess):
         memory_bytes: The memory it held at its last report.
         is_resident: Whether work items run in the server itself, one at a time.
         hazards: Why forks of it are unsafe, in words; none when they are safe.
+        repairs: What is repaired before or after a fork, in words.
         instance: The id of the Dagster instance that it belongs to; empty when that has none.
         sources: The files of the code it has loaded, with the times at which they were changed.
     """
@@ -42,6 +43,7 @@ class ForkServerProcess(ChildProcess):
         self.items = 0
         self.memory_bytes = 0
         self.hazards: list[str] = []
+        self.repairs: list[str] = []
         self.sources: dict[str, int] = {}
         self.instance = ""
         self.is_resident = False
@@ -136,6 +138,7 @@ class ForkServerProcess(ChildProcess):
             case "ready":
                 self._remember(frame)
                 self.hazards = cast("list[str]", frame["hazards"])
+                self.repairs = cast("list[str]", frame["repairs"])
                 self.sources = cast("dict[str, int]", frame["sources"])
                 self.instance = str(frame["instance"])
                 self._ready.set_result(None)

@@ -103,6 +103,11 @@ class StepRunner:
             await self._pool.aclose()
             self._fence.close()
 
+    @property
+    def decisions(self) -> dict[str, str]:
+        """Return how the work items of each code location are isolated, and why; none before the code is loaded."""
+        return self._pool.decisions if hasattr(self, "_pool") else {}
+
     def handler(self, name: str) -> Callable[[AsyncActiveJob], Awaitable[dict[str, object]]]:
         """Return the handler of jobs of this name.
 

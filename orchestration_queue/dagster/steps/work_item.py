@@ -166,12 +166,13 @@ class WorkItem:
         )
 
 
-def perform(work: WorkItem, instance: dg.DagsterInstance) -> int:
+def perform(work: WorkItem, instance: dg.DagsterInstance, isolation: str = "") -> int:
     """Do the work in this process and thread. All that happens goes to the instance's event log.
 
     Args:
         work: What to do. Its environment variables are set, and stay.
         instance: Where the run is, and where its events go.
+        isolation: In which kind of process, and why, for the log of a step.
 
     Returns:
         0, or 1 when a run has failed. A step that failed has said so in the event log, and is 0 too.
@@ -193,7 +194,7 @@ def perform(work: WorkItem, instance: dg.DagsterInstance) -> int:
     with capture_interrupts():
         match work.args:
             case ExecuteStepArgs():
-                execute_step(work.args, instance, run, work.attempt)
+                execute_step(work.args, instance, run, work.attempt, isolation)
                 return 0
             case _ if not _may_start(run, instance):
                 return 0

@@ -90,6 +90,10 @@ class DagsterWorker(Worker):
         )
         super().__init__(queue, self._step_runner, url=url, options=options, prefix=prefix)
 
+    def _describe(self) -> dict[str, object]:
+        """Return what the registry says beside what it says of every worker: how steps are isolated, and why."""
+        return {"isolation": self._step_runner.decisions}
+
     def cancel(self, job_id: str) -> bool:
         """Stop a job that runs here; see :meth:`Worker.cancel`. Its work is asked to end, then killed."""
         self._step_runner.cancel(job_id)

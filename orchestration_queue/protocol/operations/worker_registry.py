@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -73,6 +74,7 @@ class WorkerInfo:
         memory_bytes: The memory that its process occupies; None when unknown.
         version: Its version of this package; None of another library's worker.
         code_version: The version of the code that it runs, as its options say; None when they do not.
+        isolation: Of a worker for Dagster: by code location, whether its steps are forked or spawned, and why.
         reported_at: When it last told all this, by the server's clock.
         lease: The lease of its jobs that name none; None when it did not say.
     """
@@ -89,6 +91,7 @@ class WorkerInfo:
     memory_bytes: int | None = None
     version: str | None = None
     code_version: str | None = None
+    isolation: Mapping[str, str] = field(default_factory=dict, hash=False)
     reported_at: datetime | None = None
     lease: timedelta | None = None
 
@@ -156,6 +159,7 @@ def _read_worker(consumer: str, stored: str) -> WorkerInfo | None:
             memory_bytes=_whole(told.get("memory")),
             version=_text(told.get("version")),
             code_version=_text(told.get("codeVersion")),
+            isolation={str(place): str(words) for place, words in dict(told.get("isolation") or {}).items()},
             reported_at=when(_whole(told.get("reportedAt"))),
             lease=_duration(told.get("lease")),
         )
